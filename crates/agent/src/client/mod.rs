@@ -1,0 +1,1 @@
+//! TODO by its owner.

@@ -1,0 +1,1 @@
+//! A parser of the BPF Type Format.

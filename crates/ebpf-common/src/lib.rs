@@ -1,0 +1,11 @@
+//! The vocabulary both sides of twinprobe share: what a map is and can do ([`MapKind`]), what its bytes
+//! mean ([`btf`], [`Layout`]) and what was read from it ([`RawTable`]). This crate does no IO.
+
+pub mod btf;
+mod layout;
+mod map_kind;
+mod table;
+
+pub use layout::{EnumVariant, Layout, Member, Render, Shape};
+pub use map_kind::{MapFamily, MapKind};
+pub use table::{RawTable, TableLayout};
