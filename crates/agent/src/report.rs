@@ -66,3 +66,9 @@ impl From<Finding> for Rejection {
         Self { findings: vec![finding], log: None }
     }
 }
+
+impl From<Vec<Finding>> for Rejection {
+    fn from(findings: Vec<Finding>) -> Self {
+        Self { findings, log: None }
+    }
+}

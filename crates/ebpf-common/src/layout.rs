@@ -13,20 +13,28 @@ pub struct Layout {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shape {
     /// Integers of 1, 2, 4, 8 or 16 bytes, pointers (unsigned).
-    Int { signed: bool },
+    Int {
+        signed: bool,
+    },
     Bool,
     /// A `char`; an [`Shape::Array`] of it is a string.
     Char,
     /// IEEE 754, 4 or 8 bytes.
     Float,
     /// Enumerations of 1 to 8 bytes (`enum` and `enum64`).
-    Enum { signed: bool, variants: Vec<EnumVariant> },
+    Enum {
+        signed: bool,
+        variants: Vec<EnumVariant>,
+    },
     /// Members in declaration order. Members of anonymous structs and unions are nested under no name and
     /// have been lifted into the parent.
     Struct(Vec<Member>),
     Union(Vec<Member>),
     /// `len` elements; several dimensions nest.
-    Array { element: Box<Layout>, len: usize },
+    Array {
+        element: Box<Layout>,
+        len: usize,
+    },
     /// No type is known: rendered in hex.
     Opaque,
 }

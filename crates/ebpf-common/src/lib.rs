@@ -1,6 +1,8 @@
 //! The vocabulary both sides of twinprobe share: what a map is and can do ([`MapKind`]), what its bytes
 //! mean ([`btf`], [`Layout`]) and what was read from it ([`RawTable`]). This crate does no IO.
 
+#![forbid(unsafe_code)]
+
 pub mod btf;
 mod layout;
 mod map_kind;

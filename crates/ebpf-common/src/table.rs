@@ -35,8 +35,11 @@ pub struct RawTable {
 }
 
 impl RawTable {
+    /// Complete entries.
     pub fn len(&self, layout: &TableLayout) -> usize {
-        self.values.len().checked_div(layout.value_stride()).unwrap_or(0)
+        let values = self.values.len().checked_div(layout.value_stride()).unwrap_or(0);
+        let keys = if layout.kind.has_keys() { self.keys.len().checked_div(layout.key.size) } else { None };
+        keys.map_or(values, |keys| keys.min(values))
     }
 
     /// The `(key, value)` bytes of each entry; the key is empty where the kind has none.

@@ -1,1 +1,46 @@
-//! TODO by its owner.
+//! The client commands: what an operator runs against a daemon.
+
+mod cmd;
+mod error;
+mod files;
+mod http;
+mod output;
+mod problem;
+mod server;
+mod strict;
+mod table;
+
+pub use error::ClientError;
+pub use server::Server;
+
+/// Talks to a running daemon.
+#[derive(Debug, clap::Subcommand)]
+pub enum ClientCommand {
+    /// Create or replace probes from files
+    Apply(cmd::apply::Apply),
+    /// Compile and verify probes without attaching anything
+    Validate(cmd::validate::Validate),
+    /// List the probes
+    List(cmd::list::List),
+    /// Show one probe: its status and its configuration
+    Get(cmd::get::Get),
+    /// Remove a probe
+    Delete(cmd::delete::Delete),
+    /// Read a probe's metrics
+    Metrics(cmd::metrics::Metrics),
+}
+
+/// Runs one command. Results go to stdout; what is refused is the error, to be printed with its sources.
+pub async fn run(command: ClientCommand, server: &Server) -> Result<(), ClientError> {
+    match command {
+        ClientCommand::Apply(command) => command.run(server).await,
+        ClientCommand::Validate(command) => command.run(server).await,
+        ClientCommand::List(command) => command.run(server).await,
+        ClientCommand::Get(command) => command.run(server).await,
+        ClientCommand::Delete(command) => command.run(server).await,
+        ClientCommand::Metrics(command) => command.run(server).await,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,149 @@
-//! TODO by its owner.
+//! eBPF C to an ELF object, with clang as a child process: the user's source on its stdin, the object on its
+//! stdout, its words parsed into findings that name lines of that source.
+
+mod child;
+mod diagnostics;
+mod discover;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+
+use crate::report::{Finding, Rejection, Stage};
+use child::Outcome;
+
+/// How diagnostics and debug information name the user's source.
+pub const SOURCE_NAME: &str = "probe.c";
+/// How clang names it, since it comes from a pipe.
+const STDIN_NAME: &str = "<stdin>";
+
+/// What a source compiled to.
+#[derive(Clone, Debug)]
+pub struct CompiledObject {
+    pub elf: Vec<u8>,
+    /// At stage compile; none of them is an error.
+    pub warnings: Vec<Finding>,
+}
+
+/// The clang of this machine. Cheap to clone; clones share the limit on concurrent compilations.
+#[derive(Clone, Debug)]
+pub struct Compiler {
+    clang: PathBuf,
+    version: String,
+    include: Vec<OsString>,
+    limits: Limits,
+    slots: Arc<Semaphore>,
+}
+
+/// What one compilation may cost.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    time: Duration,
+    object: usize,
+    log: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { time: Duration::from_secs(20), object: 16 << 20, log: 256 << 10 }
+    }
+}
+
+impl Compiler {
+    /// The first line of `clang --version`.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Compiles `source`. `field` is where the source stands in the configuration (`ingress.source`).
+    pub async fn compile(
+        &self,
+        field: &str,
+        source: &str,
+        defines: &BTreeMap<String, String>,
+    ) -> Result<CompiledObject, Rejection> {
+        // The semaphore is never closed; waiting for a slot does not count against the time limit.
+        let _slot = self.slots.acquire().await;
+        let refuse = |message: String| Rejection::from(Finding::new(Stage::Compile, field, message));
+        let outcome = child::run(&self.clang, &self.arguments(defines), source.as_bytes(), self.limits)
+            .await
+            .map_err(|error| refuse(format!("could not run {}: {error}", self.clang.display())))?;
+        match outcome {
+            Outcome::TimedOut => {
+                let limit = self.limits.time.as_secs();
+                Err(refuse(format!("compilation took longer than {limit} s")))
+            }
+            Outcome::ObjectTooLarge => {
+                let limit = self.limits.object >> 20;
+                Err(refuse(format!("the compiled object is larger than {limit} MiB")))
+            }
+            Outcome::Ended { status, elf, log } => {
+                let log = log.replace(&format!("{STDIN_NAME}:"), &format!("{SOURCE_NAME}:"));
+                let parsed = diagnostics::parse(field, &log);
+                if status.success() {
+                    return Ok(CompiledObject { elf, warnings: parsed.warnings });
+                }
+                let log = diagnostics::without_crash_report(&log);
+                let mut errors = parsed.errors;
+                if errors.is_empty() {
+                    errors.push(Finding::new(Stage::Compile, field, unexplained(status, log)));
+                }
+                Err(Rejection::from(errors).with_log(log))
+            }
+        }
+    }
+
+    fn arguments(&self, defines: &BTreeMap<String, String>) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = FLAGS.iter().map(OsString::from).collect();
+        arguments.extend(self.include.iter().cloned());
+        if let Some(arch) = discover::target_arch() {
+            arguments.push(format!("-D__TARGET_ARCH_{arch}").into());
+        }
+        arguments.extend(defines.iter().map(|(name, value)| format!("-D{name}={value}").into()));
+        arguments.extend(["-x", "c", "-c", "-", "-o", "-"].map(OsString::from));
+        arguments
+    }
+}
+
+/// What to say when clang failed without a diagnostic.
+fn unexplained(status: ExitStatus, log: &str) -> String {
+    if status.signal().is_some() {
+        return format!("the compiler crashed ({status}); the source may nest too deeply");
+    }
+    let last = log.lines().rev().map(str::trim).find(|line| !line.is_empty());
+    last.map_or_else(|| format!("the compiler failed ({status})"), str::to_owned)
+}
+
+const FLAGS: &[&str] = &[
+    "-target",
+    "bpf",
+    "-mcpu=v3",
+    "-O2",
+    // BTF comes with it, and with the source inside, so that the verifier quotes it.
+    "-g",
+    "-gdwarf-5",
+    "-gembed-source",
+    "-ffile-prefix-map=<stdin>=probe.c",
+    // An address-significance table keeps the `object` crate from rewriting section names.
+    "-fno-addrsig",
+    "-fno-stack-protector",
+    // One process and no files left behind, so that killing the child ends everything.
+    "-fintegrated-cc1",
+    "-fno-crash-diagnostics",
+    // Where the daemon stands must not show in objects: same source, same bytes.
+    "-fdebug-compilation-dir=/",
+    "-Wall",
+    "-Wno-unused-function",
+    "-Wno-unknown-warning-option",
+    "-fno-color-diagnostics",
+    "-ferror-limit=50",
+];
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,15 @@
-//! TODO by its owner.
+//! A probe's configuration in two stages: [`ConfigDocument`] is what a client may write, [`ProbeConfig`] is
+//! what holds once every rule of it was checked. Pure: no file, no kernel, no root.
+
+mod document;
+mod parse;
+mod probe;
+mod validate;
+
+pub use document::{ConfigDocument, DirectionDocument, MergeDocument, MetricDocument};
+pub use parse::{ParseError, parse_document};
+pub use probe::{
+    AfterRead, Direction, DirectionConfig, Hook, MetricConfig, ProbeConfig, Source, Verdict, Visibility,
+    XdpMode,
+};
+pub use validate::check_name;

@@ -1,0 +1,48 @@
+//! Request bodies: JSON only, of a limited size.
+
+use axum::body::Body;
+use axum::http::{HeaderMap, StatusCode, header};
+use http_body_util::BodyExt as _;
+
+use super::error::Problem;
+
+/// A configuration holds at most two sources of 1 MiB each, plus escapes.
+const MAX_BODY: usize = 2560 << 10;
+/// How much of a body that is too large is read and dropped, so that its sender lives to read the answer.
+const MAX_DRAIN: usize = 64 << 20;
+
+/// The body's bytes, or 413 or 415.
+pub async fn read(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Problem> {
+    let mut body = body;
+    let mut bytes = Vec::new();
+    let mut total = 0;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| {
+            Problem::new(StatusCode::BAD_REQUEST, format!("the body could not be read: {error}"))
+        })?;
+        let Ok(data) = frame.into_data() else { continue };
+        total += data.len();
+        if total <= MAX_BODY {
+            bytes.extend_from_slice(&data);
+        } else if total > MAX_DRAIN {
+            break;
+        }
+    }
+    if total > MAX_BODY {
+        let detail = format!("the body has more than {MAX_BODY} bytes; a source may have 1 MiB");
+        return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail));
+    }
+    check_type(headers)?;
+    Ok(bytes)
+}
+
+/// Clients that say nothing of the type mean JSON.
+fn check_type(headers: &HeaderMap) -> Result<(), Problem> {
+    let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
+    let essence = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    if essence.eq_ignore_ascii_case("application/json") || essence.is_empty() {
+        return Ok(());
+    }
+    let detail = format!("the body is {essence}; send application/json");
+    Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail))
+}

@@ -1,0 +1,72 @@
+//! The REST API: paths to handlers. `api/openapi.yaml` describes it; the daemon serves that file.
+
+mod body;
+mod error;
+mod negotiate;
+mod probes;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+
+use self::error::Problem;
+use crate::engine::Engine;
+
+const OPENAPI: &str = include_str!("../../../../api/openapi.yaml");
+
+/// What handlers share.
+#[derive(Clone, Debug)]
+pub struct Api {
+    pub engine: Arc<Engine>,
+    /// Whether the stored probes have been deployed.
+    pub ready: Arc<AtomicBool>,
+}
+
+pub fn router(api: Api) -> Router {
+    Router::new()
+        .route("/v1/probes", get(probes::list))
+        .route("/v1/probes/{name}", get(probes::get).put(probes::put).delete(probes::delete))
+        .route("/v1/probes/{name}/metrics", get(probes::metrics))
+        .route("/v1/validate", post(probes::validate))
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(readyz))
+        .route("/openapi.yaml", get(openapi))
+        .fallback(async || Problem::new(StatusCode::NOT_FOUND, "no such path; see /openapi.yaml"))
+        .method_not_allowed_fallback(async || {
+            Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this path does not take that method; see /openapi.yaml")
+        })
+        .layer(middleware::from_fn(log_request))
+        .with_state(api)
+}
+
+async fn readyz(State(api): State<Api>) -> Response {
+    if api.ready.load(Ordering::Acquire) {
+        "ready\n".into_response()
+    } else {
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stored probes are being deployed").into_response()
+    }
+}
+
+async fn openapi() -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "application/yaml")], OPENAPI)
+}
+
+async fn log_request(request: Request, next: Next) -> Response {
+    let started = std::time::Instant::now();
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let response = next.run(request).await;
+    tracing::info!(
+        %method,
+        path,
+        status = response.status().as_u16(),
+        elapsed_us = started.elapsed().as_micros() as u64,
+        "request"
+    );
+    response
+}

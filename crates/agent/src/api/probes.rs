@@ -1,0 +1,100 @@
+//! Handlers below `/v1`.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::json;
+use twinprobe_exporter::{Context, encode};
+
+use super::error::Problem;
+use super::{Api, body, negotiate};
+use crate::config::{check_name, parse_document};
+use crate::engine::{Deployed, EngineError, Probe};
+use crate::kernel::{clock, interface};
+use crate::report::Rejection;
+
+type Answer<T> = Result<T, Problem>;
+
+pub(super) async fn put(
+    State(api): State<Api>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    request: Body,
+) -> Answer<Response> {
+    let document = parse_document(&body::read(&headers, request).await?)?;
+    check_name(&name, &document).map_err(refused)?;
+    let (deployed, status) = api.engine.put(&name, document).await?;
+    let code = match deployed {
+        Deployed::Created => StatusCode::CREATED,
+        Deployed::Replaced => StatusCode::OK,
+    };
+    Ok((code, [(header::LOCATION, format!("/v1/probes/{name}"))], Json(status)).into_response())
+}
+
+pub(super) async fn get(State(api): State<Api>, Path(name): Path<String>) -> Answer<Response> {
+    Ok(Json(status_of(api.engine.get(&name)?).await?).into_response())
+}
+
+pub(super) async fn list(State(api): State<Api>) -> Answer<Response> {
+    let mut probes = Vec::new();
+    for probe in api.engine.list() {
+        probes.push(status_of(probe).await?);
+    }
+    Ok(Json(json!({ "probes": probes })).into_response())
+}
+
+pub(super) async fn delete(State(api): State<Api>, Path(name): Path<String>) -> Answer<StatusCode> {
+    api.engine.delete(&name).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub(super) async fn validate(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    request: Body,
+) -> Answer<Response> {
+    let document = parse_document(&body::read(&headers, request).await?)?;
+    let name = document.name.clone().unwrap_or_else(|| "unnamed".to_owned());
+    Ok(Json(api.engine.validate(&name, &document).await?).into_response())
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct MetricsQuery {
+    format: Option<String>,
+}
+
+pub(super) async fn metrics(
+    State(api): State<Api>,
+    Path(name): Path<String>,
+    Query(query): Query<MetricsQuery>,
+    headers: HeaderMap,
+) -> Answer<Response> {
+    // Before anything is read and reset.
+    let requested = negotiate::requested(&headers, query.format.as_deref())?;
+    let (document, preferred) = api.engine.read(&name).await?;
+    let format = requested.unwrap_or(preferred);
+    let rendered = tokio::task::spawn_blocking(move || {
+        let context =
+            Context { boot_time_ns: clock::monotonic_zero_ns(), interfaces: interface::all() };
+        let mut out = Vec::new();
+        encode(&document, &context, format, &mut out).map(|()| out)
+    })
+    .await
+    .map_err(EngineError::from)?
+    .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+    Ok(([(header::CONTENT_TYPE, format.media_type())], rendered).into_response())
+}
+
+/// A probe that is being read keeps its lock: waiting for it must not hold up other requests.
+async fn status_of(
+    probe: std::sync::Arc<Probe>,
+) -> Result<crate::engine::ProbeStatus, EngineError> {
+    Ok(tokio::task::spawn_blocking(move || probe.status()).await?)
+}
+
+fn refused(rejection: Rejection) -> Problem {
+    EngineError::Rejected(rejection).into()
+}

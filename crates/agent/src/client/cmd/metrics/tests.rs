@@ -1,0 +1,60 @@
+use super::*;
+use serde_json::json;
+
+#[test]
+fn a_document_becomes_tables() {
+    let document = json!({
+        "probe": "flows", "interfaces": ["eth0"],
+        "window": { "seq": 3, "start": "2026-11-21T10:00:00Z", "end": "2026-11-21T10:00:10Z", "quiesce_us": 71 },
+        "ingress": {
+            "packets_total": { "map": "packets", "type": "percpu_array", "help": "Packets seen", "agg": "sum",
+                "entries": [{ "key": 0, "value": 18446744073709551615_u64 }, { "key": 10, "value": 7 }] },
+            "flows": { "map": "f", "type": "hash", "help": "", "entries": [
+                { "key": { "src": "10.0.0.1", "port": 80 }, "value": { "bytes": 1500, "tcp": { "syn": 1 } } },
+                { "key": { "src": "10.0.0.20", "port": 8080 }, "value": { "bytes": 7, "tcp": { "syn": 22 } } }] },
+            "per_cpu": { "map": "c", "type": "percpu_hash", "entries": [{ "key": 1, "value": [3, 40] }] },
+            "structs": { "map": "s", "type": "percpu_array", "entries": [
+                { "key": 1, "value": [{ "bytes": 3 }, { "bytes": 4 }] }] },
+            "samples": { "map": "q", "type": "queue", "entries": [{ "value": [1, 2] }, { "value": "ff" }] },
+        },
+        "egress": { "none": { "map": "n", "type": "lru_hash", "entries": [] } },
+    });
+    let expected = "\
+window 3: 2026-11-21T10:00:00Z to 2026-11-21T10:00:10Z
+
+ingress packets_total (percpu_array, sum over the CPUs): Packets seen
+key                 value
+  0  18446744073709551615
+ 10                     7
+
+ingress flows (hash)
+key.src    key.port  bytes  tcp.syn
+10.0.0.1         80   1500        1
+10.0.0.20      8080      7       22
+
+ingress per_cpu (percpu_hash)
+key  cpu0  cpu1
+  1     3    40
+
+ingress structs (percpu_array)
+key  cpu  bytes
+  1    0      3
+  1    1      4
+
+ingress samples (queue)
+value
+[1,2]
+ff
+
+egress none (lru_hash)
+no entries
+";
+    assert_eq!(render(&document, 100), expected);
+}
+
+#[test]
+fn odd_documents_are_no_panic() {
+    assert_eq!(render(&json!({}), 100), "no metrics\n");
+    assert_eq!(render(&json!([1]), 100), "no metrics\n");
+    render(&json!({ "ingress": { "a": 5, "b": { "entries": [5, null, { "key": [{}] }] } } }), 0);
+}

@@ -1,0 +1,124 @@
+//! One request over a socket or TCP, and its answer.
+
+use std::io;
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::header::{ACCEPT, CONTENT_TYPE, HOST};
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+
+use super::problem::Problem;
+use super::{ClientError, Server};
+
+pub(super) const JSON: &str = "application/json";
+
+#[derive(Debug, thiserror::Error)]
+pub enum HttpError {
+    #[error("could not reach the daemon at {server}; is `twinprobe serve` running?")]
+    Connect { server: Server, source: io::Error },
+    #[error("could not ask for {path}")]
+    Request { path: String, source: hyper::http::Error },
+    #[error("{method} {path} failed")]
+    Exchange { method: Method, path: String, source: hyper::Error },
+}
+
+/// An answer with a status of success.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub status: StatusCode,
+    pub body: Bytes,
+    path: String,
+}
+
+impl Reply {
+    pub fn json(&self) -> Result<Value, ClientError> {
+        serde_json::from_slice(&self.body)
+            .map_err(|source| ClientError::NotJson { what: self.path.clone(), source })
+    }
+}
+
+/// Asks; an answer that is no success is [`ClientError::Refused`].
+pub(super) async fn send(
+    server: &Server,
+    method: Method,
+    path: &str,
+    accept: &str,
+    body: Option<&Value>,
+) -> Result<Reply, ClientError> {
+    let request = Request::builder()
+        .method(&method)
+        .uri(path)
+        .header(HOST, server.authority())
+        .header(ACCEPT, format!("{accept}, application/problem+json"));
+    let request = match body {
+        Some(body) => request.header(CONTENT_TYPE, JSON).body(Full::new(Bytes::from(body.to_string()))),
+        None => request.body(Full::default()),
+    };
+    let request = request.map_err(|source| HttpError::Request { path: path.to_owned(), source })?;
+    let connect = |source| HttpError::Connect { server: server.clone(), source };
+    let exchange = match server {
+        Server::Unix(socket) => {
+            let stream = UnixStream::connect(socket).await.map_err(connect)?;
+            exchange(stream, request).await
+        }
+        Server::Http { host, port } => {
+            // The brackets of an IPv6 literal belong to the URL only.
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            let stream = TcpStream::connect((host, *port)).await.map_err(connect)?;
+            exchange(stream, request).await
+        }
+    };
+    let (status, body) =
+        exchange.map_err(|source| HttpError::Exchange { method, path: path.to_owned(), source })?;
+    if status.is_success() {
+        Ok(Reply { status, body, path: path.to_owned() })
+    } else {
+        Err(ClientError::Refused(Problem::read(status, &body)))
+    }
+}
+
+async fn exchange(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    request: Request<Full<Bytes>>,
+) -> Result<(StatusCode, Bytes), hyper::Error> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let connection = tokio::spawn(connection);
+    let answer = async {
+        let response = sender.send_request(request).await?;
+        let status = response.status();
+        Ok((status, response.into_body().collect().await?.to_bytes()))
+    }
+    .await;
+    connection.abort();
+    answer
+}
+
+/// The path of a probe's resource. Names are the user's: whatever they hold stays inside its segment.
+pub(super) fn probe_path(name: &str, rest: &str) -> String {
+    let mut path = "/v1/probes/".to_owned();
+    for byte in name.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'~' => path.push(char::from(byte)),
+            b'.' if name != "." && name != ".." => path.push('.'),
+            _ => path.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    path + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::probe_path;
+
+    #[test]
+    fn names_stay_inside_their_segment() {
+        assert_eq!(probe_path("flow-features_2.1", "/metrics"), "/v1/probes/flow-features_2.1/metrics");
+        assert_eq!(probe_path("a/b c?#ä", ""), "/v1/probes/a%2Fb%20c%3F%23%C3%A4");
+        assert_eq!(probe_path("..", ""), "/v1/probes/%2E%2E");
+    }
+}

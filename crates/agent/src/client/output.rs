@@ -1,0 +1,48 @@
+//! Writing results.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use serde::Deserialize;
+
+use super::http::Reply;
+use super::problem;
+use crate::report::Finding;
+
+/// Writes `text` and, where it is missing, the last line's end. A reader that has seen enough (`| head`) is
+/// no failure.
+pub(super) fn print(text: &[u8]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let end: &[u8] = if text.is_empty() || text.ends_with(b"\n") { b"" } else { b"\n" };
+    let written = out.write_all(text).and_then(|()| out.write_all(end)).and_then(|()| out.flush());
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
+
+/// The widest a line should be: of no matter for a pipe.
+pub(super) fn width() -> usize {
+    if !io::stdout().is_terminal() {
+        return usize::MAX;
+    }
+    // Shells set it but rarely export it; where they do the user means it.
+    std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).unwrap_or(120)
+}
+
+/// What the daemon accepted but finds worth saying, on stderr.
+pub(super) fn warnings(reply: &Reply) {
+    #[derive(Default, Deserialize)]
+    struct Accepted {
+        #[serde(default)]
+        warnings: Vec<Finding>,
+    }
+    let accepted: Accepted = serde_json::from_slice(&reply.body).unwrap_or_default();
+    for warning in &accepted.warnings {
+        complain(&problem::line(warning, "warning"));
+    }
+}
+
+/// A line on stderr; if nobody listens, there is nobody to tell.
+pub(super) fn complain(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}

@@ -1,0 +1,193 @@
+//! clang's stderr to findings that point into the user's source.
+
+use std::collections::HashMap;
+
+use super::SOURCE_NAME;
+use crate::report::{Finding, Stage};
+
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Diagnostics {
+    pub errors: Vec<Finding>,
+    pub warnings: Vec<Finding>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Severity {
+    Error,
+    Warning,
+    /// Belongs to the diagnostic before it; the log has it.
+    Note,
+}
+
+const MARKERS: [(&str, Severity); 5] = [
+    ("fatal error: ", Severity::Error),
+    ("error: ", Severity::Error),
+    ("warning: ", Severity::Warning),
+    ("note: ", Severity::Note),
+    ("remark: ", Severity::Note),
+];
+
+/// A position as clang prints it; its lines and columns start at 1, and 0 means unknown.
+#[derive(Clone, Copy)]
+struct Location<'a> {
+    file: &'a str,
+    line: u32,
+    column: Option<u32>,
+}
+
+/// Reads the diagnostics of a source that stands at `field` of the configuration.
+pub(super) fn parse(field: &str, log: &str) -> Diagnostics {
+    let mut found = Diagnostics::default();
+    let mut includes = Includes::default();
+    for line in log.lines() {
+        if let Some(from) = line.strip_prefix("In file included from ") {
+            includes.enter(from);
+            continue;
+        }
+        let Some((severity, location, message)) = diagnostic(line) else { continue };
+        let list = match severity {
+            Severity::Error => &mut found.errors,
+            Severity::Warning => &mut found.warnings,
+            Severity::Note => continue,
+        };
+        list.push(finding(field, location, message, &mut includes));
+    }
+    // These only say that there were others.
+    if found.errors.len() > 1 {
+        found.errors.retain(|error| !error.message.starts_with("clang frontend command failed"));
+    }
+    found
+}
+
+/// Everything up to what an internal error of clang adds about itself (stack, arguments, whom to tell).
+pub(super) fn without_crash_report(log: &str) -> &str {
+    log.split("PLEASE submit a bug report").next().unwrap_or(log)
+}
+
+/// Splits `FILE:LINE:COLUMN: SEVERITY: MESSAGE`, where the position may be missing. Other lines (source
+/// excerpts, carets, counts) are none.
+fn diagnostic(line: &str) -> Option<(Severity, Option<Location<'_>>, &str)> {
+    if let Some(rest) = line.strip_prefix("Error at line ") {
+        let (number, message) = rest.split_once(": ")?;
+        let location = Location { file: SOURCE_NAME, line: number.parse().ok()?, column: None };
+        return Some((Severity::Error, Some(location), message));
+    }
+    for (marker, severity) in MARKERS {
+        if let Some(message) = line.strip_prefix(marker) {
+            return Some((severity, None, message));
+        }
+    }
+    let split = |(marker, severity): (&str, Severity)| {
+        let at = line.find(&format!(": {marker}"))?;
+        Some((at, severity, &line[at + 2 + marker.len()..]))
+    };
+    let (at, severity, message) = MARKERS.into_iter().filter_map(split).min_by_key(|(at, ..)| *at)?;
+    let origin = &line[..at];
+    match location(origin) {
+        Some(location) => Some((severity, Some(location), message)),
+        None => is_clang(origin).then_some((severity, None, message)),
+    }
+}
+
+/// `FILE:LINE:COLUMN` or `FILE:LINE`.
+fn location(text: &str) -> Option<Location<'_>> {
+    if text.starts_with(char::is_whitespace) {
+        return None;
+    }
+    let (head, last) = text.rsplit_once(':')?;
+    let last: u32 = last.parse().ok()?;
+    if let Some((file, line)) = head.rsplit_once(':')
+        && let Ok(line) = line.parse()
+    {
+        return Some(Location { file, line, column: Some(last) });
+    }
+    Some(Location { file: head, line: last, column: None })
+}
+
+/// The driver signs with the name it was called by.
+fn is_clang(origin: &str) -> bool {
+    origin.rsplit('/').next().is_some_and(|name| name.starts_with("clang")) && !origin.contains(' ')
+}
+
+fn finding(field: &str, location: Option<Location<'_>>, message: &str, includes: &mut Includes) -> Finding {
+    let new = |field: &str, message: &str| Finding::new(Stage::Compile, field, message);
+    let Some(location) = location else {
+        let (line, column) = position_inside(message);
+        return at(new(field, &plain(message)), line, column);
+    };
+    match location.file {
+        SOURCE_NAME => {
+            includes.leave();
+            at(new(field, &plain(message)), location.line, location.column)
+        }
+        // Numbered by what we pass, which means nothing to the user; the message names the macro.
+        "<command line>" | "<built-in>" => {
+            let defines = field.strip_suffix("source").map(|at| format!("{at}defines"));
+            new(defines.as_deref().unwrap_or(field), message)
+        }
+        file => {
+            let message = format!("in {file}:{}: {message}", location.line);
+            at(new(field, &message), includes.line_of(file), None)
+        }
+    }
+}
+
+fn at(finding: Finding, line: u32, column: Option<u32>) -> Finding {
+    if line == 0 { finding } else { finding.at(line, column.filter(|column| *column > 0)) }
+}
+
+/// A position in the user's source that code generation put into its message (`... , probe.c:5:36`).
+fn position_inside(message: &str) -> (u32, Option<u32>) {
+    let number = |text: &str| -> (u32, usize) {
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        (text[..digits].parse().unwrap_or(0), digits)
+    };
+    let Some((_, rest)) = message.split_once(&format!("{SOURCE_NAME}:")) else { return (0, None) };
+    let (line, digits) = number(rest);
+    let column = rest[digits..].strip_prefix(':').map(|rest| number(rest).0);
+    (line, column)
+}
+
+/// The backend's own words where they name nothing but its internals, said so that they help.
+fn plain(message: &str) -> String {
+    if message.contains("signed division") || message.contains("Cannot select") && message.contains("= sdiv")
+    {
+        return "signed division is not supported; make the operands unsigned".to_owned();
+    }
+    message.to_owned()
+}
+
+/// Through which line of the user's source each header came in. clang prints the chain only with the
+/// first diagnostic of a header, outermost file first.
+#[derive(Default)]
+struct Includes {
+    by_header: HashMap<String, u32>,
+    chain: Option<u32>,
+}
+
+impl Includes {
+    fn enter(&mut self, from: &str) {
+        let from = location(from.trim_end_matches([':', ',']));
+        if let Some(Location { file: SOURCE_NAME, line, .. }) = from {
+            self.chain = Some(line);
+        }
+    }
+
+    fn leave(&mut self) {
+        self.chain = None;
+    }
+
+    /// 0 if it is not known.
+    fn line_of(&mut self, header: &str) -> u32 {
+        match self.chain.take() {
+            Some(line) => {
+                self.by_header.insert(header.to_owned(), line);
+                line
+            }
+            None => self.by_header.get(header).copied().unwrap_or(0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+//! Which clang, and where its headers are.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::thread::available_parallelism;
+
+use tokio::sync::Semaphore;
+
+use super::{Compiler, Limits};
+
+/// Names a clang instead of the ones on PATH.
+const VARIABLE: &str = "TWINPROBE_CLANG";
+const NAMES: [&str; 7] = ["clang", "clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14"];
+
+#[derive(Debug, thiserror::Error)]
+pub enum DiscoverError {
+    #[error("no clang on PATH (tried {}); install clang or set {VARIABLE}", NAMES.join(", "))]
+    NotFound,
+    #[error("could not run {}", path.display())]
+    Run { path: PathBuf, source: io::Error },
+    #[error("{} --version failed ({status}): {stderr}", path.display())]
+    Failed { path: PathBuf, status: std::process::ExitStatus, stderr: String },
+}
+
+impl Compiler {
+    /// Finds clang: `TWINPROBE_CLANG`, else `clang`, else `clang-19` down to `clang-14` on PATH.
+    pub fn discover() -> Result<Self, DiscoverError> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let clang = match std::env::var_os(VARIABLE).filter(|value| !value.is_empty()) {
+            Some(named) => which(&named, &path).unwrap_or_else(|| PathBuf::from(named)),
+            None => {
+                NAMES.iter().find_map(|name| which(OsStr::new(name), &path)).ok_or(DiscoverError::NotFound)?
+            }
+        };
+        Self::at(clang)
+    }
+
+    /// Uses this clang.
+    fn at(clang: PathBuf) -> Result<Self, DiscoverError> {
+        let version = version(&clang)?;
+        let include = multiarch_include()
+            .map(|directory| vec![OsString::from("-idirafter"), directory.into_os_string()])
+            .unwrap_or_default();
+        let slots = Arc::new(Semaphore::new(available_parallelism().map_or(1, usize::from)));
+        Ok(Self { clang, version, include, limits: Limits::default(), slots })
+    }
+}
+
+fn version(clang: &Path) -> Result<String, DiscoverError> {
+    let output = Command::new(clang)
+        .arg("--version")
+        .output()
+        .map_err(|source| DiscoverError::Run { path: clang.to_owned(), source })?;
+    if !output.status.success() {
+        return Err(DiscoverError::Failed {
+            path: clang.to_owned(),
+            status: output.status,
+            stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        });
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.lines().next().unwrap_or_default().trim().to_owned())
+}
+
+/// The file that a shell would run for `name`, absolute because the child runs in another directory.
+fn which(name: &OsStr, path: &OsStr) -> Option<PathBuf> {
+    if name.as_encoded_bytes().contains(&b'/') {
+        return std::path::absolute(name).ok();
+    }
+    std::env::split_paths(path)
+        .map(|directory| directory.join(name))
+        .find(|file| file.is_file())
+        .and_then(|file| std::path::absolute(file).ok())
+}
+
+/// Debian keeps `asm/types.h` where only a compiler for the host looks; other systems need nothing.
+fn multiarch_include() -> Option<PathBuf> {
+    let triplet = format!("{}-linux-gnu", std::env::consts::ARCH);
+    let directory = Path::new("/usr/include").join(triplet);
+    directory.join("asm").is_dir().then_some(directory)
+}
+
+/// What libbpf's headers call this architecture (`__TARGET_ARCH_x86`).
+pub(super) fn target_arch() -> Option<&'static str> {
+    Some(match std::env::consts::ARCH {
+        "x86" | "x86_64" => "x86",
+        "arm" => "arm",
+        "aarch64" => "arm64",
+        "powerpc64" => "powerpc",
+        "riscv64" => "riscv",
+        "s390x" => "s390",
+        "loongarch64" => "loongarch",
+        _ => return None,
+    })
+}

@@ -1,0 +1,243 @@
+//! Against the clang of this machine.
+
+use std::path::Path;
+use std::time::Instant;
+
+use super::*;
+
+fn compiler() -> Compiler {
+    Compiler::discover().expect("the tests need clang")
+}
+
+async fn compile(source: &str) -> Result<CompiledObject, Rejection> {
+    compiler().compile("ingress.source", source, &BTreeMap::new()).await
+}
+
+async fn refused(source: &str) -> Rejection {
+    compile(source).await.expect_err("this source must not compile")
+}
+
+const PROBE: &str = r#"#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+struct { __uint(type, BPF_MAP_TYPE_ARRAY); __type(key, __u32); __type(value, __u64);
+         __uint(max_entries, N); } packets SEC(".maps");
+SEC("xdp") int count(struct xdp_md *ctx)
+{
+    __u32 zero = 0;
+    __u64 *n = bpf_map_lookup_elem(&packets, &zero);
+    if (n) __sync_fetch_and_add(n, 1);
+    return XDP_PASS;
+}
+char _license[] SEC("license") = "GPL";
+"#;
+
+fn defines(value: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([("N".to_owned(), value.to_owned())])
+}
+
+#[tokio::test]
+async fn a_probe_compiles_with_its_defines() {
+    let compiler = compiler();
+    assert!(compiler.version().contains("clang"));
+    let one = compiler.compile("ingress.source", PROBE, &defines("1")).await.unwrap();
+    assert!(one.elf.starts_with(b"\x7fELF"));
+    assert_eq!(one.warnings, []);
+    let again = compiler.compile("egress.source", PROBE, &defines("1")).await.unwrap();
+    assert_eq!(one.elf, again.elf, "the same source gives the same object");
+    let two = compiler.compile("ingress.source", PROBE, &defines("2")).await.unwrap();
+    assert_ne!(one.elf, two.elf);
+    let wrong = compiler.compile("ingress.source", PROBE, &defines("(")).await.unwrap_err();
+    assert_eq!(wrong.findings[0].line, Some(4));
+}
+
+fn section<'a>(elf: &'a [u8], name: &str) -> &'a [u8] {
+    use object::{Object as _, ObjectSection as _};
+    let file = object::File::parse(elf).unwrap();
+    file.section_by_name(name).unwrap().data().unwrap()
+}
+
+#[tokio::test]
+async fn objects_name_the_source_by_its_own_name() {
+    let object = compiler().compile("ingress.source", PROBE, &defines("1")).await.unwrap();
+    let contains = |needle: &[u8]| object.elf.windows(needle.len()).any(|window| window == needle);
+    assert!(contains(b"probe.c"));
+    assert!(contains(b".BTF"));
+    assert!(!contains(b"<stdin>"));
+    // What the verifier quotes, each from its own line.
+    let btf = section(&object.elf, ".BTF");
+    let contains = |needle: &str| btf.windows(needle.len()).any(|window| window == needle.as_bytes());
+    assert!(contains("    if (n) __sync_fetch_and_add(n, 1);\0"));
+}
+
+#[tokio::test]
+async fn errors_have_the_users_lines() {
+    let first = refused("int x = ;\n").await;
+    assert_eq!((first.findings[0].line, first.findings[0].column), (Some(1), Some(9)));
+    assert_eq!(first.findings[0].message, "expected expression");
+    let second = refused("int x;\r\nint f(void) { return y; }").await;
+    assert_eq!((second.findings[0].line, second.findings[0].column), (Some(2), Some(22)));
+    assert!(second.log.unwrap().contains("int f(void) { return y; }"));
+    let many = refused("int a = ;\nint b = ;\nint c = ;\n").await;
+    assert_eq!(many.findings.len(), 3);
+}
+
+#[tokio::test]
+async fn missing_headers_are_named() {
+    let rejection = refused("#include <linux/bpf.h>\n#include <nope/missing.h>\n").await;
+    assert_eq!(rejection.findings.len(), 1);
+    let finding = &rejection.findings[0];
+    assert_eq!((finding.line, finding.column), (Some(2), Some(10)));
+    assert!(finding.message.contains("'nope/missing.h' file not found"));
+}
+
+#[tokio::test]
+async fn errors_inside_headers_point_to_the_include() {
+    let directory = tempfile::tempdir().unwrap();
+    let header = directory.path().join("broken.h");
+    std::fs::write(&header, "\nint broken = ;\n").unwrap();
+    let header = header.display();
+    let finding = refused(&format!("int x;\n#include \"{header}\"\n")).await.findings.remove(0);
+    assert_eq!(finding.line, Some(2));
+    assert_eq!(finding.message, format!("in {header}:2: expected expression"));
+}
+
+#[tokio::test]
+async fn the_backends_refusals_are_findings() {
+    let division = refused("long f(long a, long b)\n{\n    return a / b;\n}\n").await;
+    assert_eq!(division.findings[0].line, Some(3));
+    assert!(division.findings[0].message.contains("signed division"));
+    assert!(!division.log.unwrap().contains("Stack dump"));
+    let float = refused("double f(double a) { return a * 2.5; }\n").await;
+    assert_eq!(float.findings[0].line, Some(1));
+}
+
+#[tokio::test]
+async fn a_crash_is_a_refusal() {
+    let source = format!("int x = {}1;\n", "~".repeat(200_000));
+    let rejection = refused(&source).await;
+    assert_eq!(rejection.findings.len(), 1);
+}
+
+#[tokio::test]
+async fn warnings_do_not_refuse() {
+    let object = compile("int f(void) { int unused; return 1; }\n").await.unwrap();
+    assert_eq!(object.warnings.len(), 1);
+    assert_eq!(object.warnings[0].line, Some(1));
+    assert!(object.warnings[0].message.contains("unused variable 'unused'"));
+}
+
+#[tokio::test]
+async fn a_comment_compiles_to_an_object_without_programs() {
+    assert!(compile("// nothing").await.unwrap().elf.starts_with(b"\x7fELF"));
+}
+
+/// 2^40 macro expansions, each to nothing.
+fn endless() -> String {
+    let mut source = "#define A0\n".to_owned();
+    for i in 1..=40 {
+        source.push_str(&format!("#define A{i} A{0} A{0}\n", i - 1));
+    }
+    source + "A40\n"
+}
+
+#[tokio::test]
+async fn an_endless_compilation_is_ended() {
+    let mut compiler = compiler();
+    compiler.limits.time = Duration::from_secs(1);
+    let started = Instant::now();
+    let rejection = compiler.compile("ingress.source", &endless(), &BTreeMap::new()).await.unwrap_err();
+    assert!(started.elapsed() < Duration::from_secs(10));
+    let finding = &rejection.findings[0];
+    assert_eq!(finding.message, "compilation took longer than 1 s");
+    assert_eq!((finding.stage, finding.field.as_deref()), (Stage::Compile, Some("ingress.source")));
+}
+
+#[tokio::test]
+async fn sizes_are_limited() {
+    let mut compiler = compiler();
+    compiler.limits.object = 1 << 20;
+    let big = "char big[2 << 20] = { 1 };\n";
+    let rejection = compiler.compile("ingress.source", big, &BTreeMap::new()).await.unwrap_err();
+    assert_eq!(rejection.findings[0].message, "the compiled object is larger than 1 MiB");
+
+    compiler.limits.log = 1000;
+    let noisy = "#warning noise\n".repeat(2000) + "#error end\n";
+    let rejection = compiler.compile("ingress.source", &noisy, &BTreeMap::new()).await.unwrap_err();
+    let log = rejection.log.unwrap();
+    assert!(log.len() < 1100, "{} bytes", log.len());
+    assert!(log.contains("more bytes"));
+    assert!(!rejection.findings.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_compile_at_once() {
+    let compiler = compiler();
+    // Larger than a pipe, so that feeding and reading must overlap.
+    let source = format!("{}int x = 1;\n", "// padding padding padding\n".repeat(8000));
+    let mut tasks = tokio::task::JoinSet::new();
+    for i in 0..100 {
+        let (compiler, source) = (compiler.clone(), source.clone());
+        tasks.spawn(async move {
+            let define = BTreeMap::from([("I".to_owned(), i.to_string())]);
+            compiler.compile("ingress.source", &source, &define).await.map(|object| object.elf.len())
+        });
+    }
+    while let Some(result) = tasks.join_next().await {
+        assert!(result.unwrap().unwrap() > 0);
+    }
+}
+
+#[tokio::test]
+async fn a_compiler_that_reads_nothing_does_not_block() {
+    let mut compiler = compiler();
+    compiler.clang = "/bin/false".into();
+    let source = "// x\n".repeat(100_000);
+    let rejection = compiler.compile("ingress.source", &source, &BTreeMap::new()).await.unwrap_err();
+    assert!(rejection.findings[0].message.contains("failed"), "{rejection:?}");
+    compiler.clang = "/nonexistent/clang".into();
+    let rejection = compiler.compile("ingress.source", "int x;", &BTreeMap::new()).await.unwrap_err();
+    assert!(rejection.findings[0].message.contains("could not run /nonexistent/clang"));
+}
+
+/// A stand-in for clang that says who it is and then does nothing.
+fn sleeper(directory: &Path) -> Vec<OsString> {
+    let script = format!("echo $$ > {0}/new && mv {0}/new {0}/pid; exec sleep 60", directory.display());
+    vec!["-c".into(), script.into()]
+}
+
+/// Waits for the sleeper to have started.
+async fn pid(directory: &Path) -> String {
+    loop {
+        if let Ok(pid) = std::fs::read_to_string(directory.join("pid")) {
+            return pid.trim().to_owned();
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_child_over_its_time_is_killed_and_reaped() {
+    let directory = tempfile::tempdir().unwrap();
+    let limits = Limits { time: Duration::from_secs(1), ..Limits::default() };
+    let outcome = child::run("/bin/sh".as_ref(), &sleeper(directory.path()), b"", limits).await.unwrap();
+    assert!(matches!(outcome, Outcome::TimedOut));
+    let pid = pid(directory.path()).await;
+    assert!(!Path::new("/proc").join(pid).exists());
+}
+
+#[tokio::test]
+async fn nobody_waiting_means_no_child() {
+    let directory = tempfile::tempdir().unwrap();
+    let arguments = sleeper(directory.path());
+    let run = tokio::spawn(async move {
+        let _ = child::run("/bin/sh".as_ref(), &arguments, b"", Limits::default()).await;
+    });
+    let child = Path::new("/proc").join(pid(directory.path()).await);
+    assert!(child.exists());
+    run.abort();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while child.exists() {
+        assert!(Instant::now() < deadline, "the child is still there");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

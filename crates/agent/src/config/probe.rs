@@ -1,0 +1,225 @@
+//! A configuration that obeys every rule. Made only by [`ProbeConfig::validate`].
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use twinprobe_exporter::{Aggregation, Format, MergeRules};
+
+/// What to run where, and what to read from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeConfig {
+    pub(super) name: String,
+    pub(super) interfaces: Vec<String>,
+    pub(super) format: Format,
+    pub(super) ingress: Option<DirectionConfig>,
+    pub(super) egress: Option<DirectionConfig>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirectionConfig {
+    pub(super) hook: Hook,
+    pub(super) verdict: Verdict,
+    pub(super) source: String,
+    pub(super) defines: BTreeMap<String, String>,
+    pub(super) metrics: Vec<MetricConfig>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetricConfig {
+    pub(super) name: String,
+    pub(super) map: String,
+    pub(super) help: Option<String>,
+    pub(super) source: Source,
+    pub(super) after_read: AfterRead,
+    pub(super) visibility: Visibility,
+    pub(super) aggregation: Option<Aggregation>,
+    pub(super) merge: Option<MergeRules>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Direction {
+    Ingress,
+    Egress,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Hook {
+    Xdp(XdpMode),
+    TcIngress,
+    TcEgress,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum XdpMode {
+    /// Native where the driver has it, else generic.
+    Auto,
+    Native,
+    Generic,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The packet passes whatever the program returns.
+    Observe,
+    Enforce,
+}
+
+/// Which copy of the map is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The one being written to.
+    Live,
+    /// The twin that the flip has just taken out of use.
+    Snapshot,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterRead {
+    Keep,
+    Reset,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visibility {
+    Export,
+    /// Reset with the others, never shown.
+    Hidden,
+}
+
+impl ProbeConfig {
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// At least one, none twice, in the order they were given.
+    pub fn interfaces(&self) -> &[String] {
+        &self.interfaces
+    }
+
+    /// The representation for a client that asks for none.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    pub fn direction(&self, direction: Direction) -> Option<&DirectionConfig> {
+        match direction {
+            Direction::Ingress => self.ingress.as_ref(),
+            Direction::Egress => self.egress.as_ref(),
+        }
+    }
+
+    /// At least one; ingress comes first.
+    pub fn directions(&self) -> impl Iterator<Item = (Direction, &DirectionConfig)> {
+        Direction::ALL.into_iter().filter_map(|direction| Some((direction, self.direction(direction)?)))
+    }
+
+    /// Whether reading this probe needs a flip.
+    pub fn has_snapshot(&self) -> bool {
+        self.directions().any(|(_, config)| config.has_snapshot())
+    }
+}
+
+impl DirectionConfig {
+    pub fn hook(&self) -> Hook {
+        self.hook
+    }
+
+    pub fn verdict(&self) -> Verdict {
+        self.verdict
+    }
+
+    /// The eBPF C.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    pub fn defines(&self) -> &BTreeMap<String, String> {
+        &self.defines
+    }
+
+    /// No two with the same name or the same map.
+    pub fn metrics(&self) -> &[MetricConfig] {
+        &self.metrics
+    }
+
+    /// Whether any metric asks for twins.
+    pub fn has_snapshot(&self) -> bool {
+        self.metrics.iter().any(|metric| metric.source == Source::Snapshot)
+    }
+}
+
+impl MetricConfig {
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The map's symbol in the source.
+    pub fn map(&self) -> &str {
+        &self.map
+    }
+
+    pub fn help(&self) -> Option<&str> {
+        self.help.as_deref()
+    }
+
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
+    pub fn after_read(&self) -> AfterRead {
+        self.after_read
+    }
+
+    pub fn visibility(&self) -> Visibility {
+        self.visibility
+    }
+
+    pub fn aggregation(&self) -> Option<Aggregation> {
+        self.aggregation
+    }
+
+    /// There exactly for cumulative snapshots ([`Source::Snapshot`] with [`AfterRead::Keep`]).
+    pub fn merge(&self) -> Option<&MergeRules> {
+        self.merge.as_ref()
+    }
+}
+
+impl Direction {
+    pub const ALL: [Self; 2] = [Self::Ingress, Self::Egress];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ingress => "ingress",
+            Self::Egress => "egress",
+        }
+    }
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl XdpMode {
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Native, Self::Generic];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Native => "native",
+            Self::Generic => "generic",
+        }
+    }
+}
+
+impl Verdict {
+    pub const ALL: [Self; 2] = [Self::Observe, Self::Enforce];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Observe => "observe",
+            Self::Enforce => "enforce",
+        }
+    }
+}

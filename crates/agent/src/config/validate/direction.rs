@@ -1,0 +1,100 @@
+//! The rules of `ingress` and `egress`.
+
+use std::collections::BTreeMap;
+
+use super::super::{Direction, DirectionConfig, DirectionDocument, Hook, Verdict, XdpMode};
+use super::{Findings, metric, names};
+
+const SOURCE_LIMIT: usize = 1 << 20;
+const DEFINES_LIMIT: usize = 256;
+const DEFINE_VALUE_LIMIT: usize = 4 << 10;
+
+/// What `document` says; a placeholder where `findings` says why it can't be used.
+pub(super) fn check(
+    direction: Direction,
+    document: &DirectionDocument,
+    findings: &mut Findings,
+) -> DirectionConfig {
+    let at = direction.name();
+    let hook = hook(direction, document, findings);
+    let verdict = document.verdict.as_deref().map_or(Ok(Verdict::Observe), |name| {
+        names::choose("verdict", name, &Verdict::ALL.map(|verdict| (verdict.name(), verdict)))
+    });
+    let verdict = verdict.unwrap_or_else(|message| {
+        findings.add(format!("{at}.verdict"), message);
+        Verdict::Observe
+    });
+    let source = document.source.as_deref().unwrap_or_default();
+    if let Err(message) = check_source(document.source.as_deref()) {
+        findings.add(format!("{at}.source"), message);
+    }
+    let defines = document.defines.clone().unwrap_or_default();
+    check_defines(&format!("{at}.defines"), &defines, findings);
+    let metrics = metric::check_all(at, document.metrics.as_deref().unwrap_or_default(), findings);
+    DirectionConfig { hook, verdict, source: source.to_owned(), defines, metrics }
+}
+
+fn hook(direction: Direction, document: &DirectionDocument, findings: &mut Findings) -> Hook {
+    let at = direction.name();
+    let mode = document.mode.as_deref().map(|name| {
+        let chosen = names::choose("mode", name, &XdpMode::ALL.map(|mode| (mode.name(), mode)));
+        chosen.unwrap_or_else(|message| {
+            findings.add(format!("{at}.mode"), message);
+            XdpMode::Auto
+        })
+    });
+    let hook = match (direction, document.hook.as_deref()) {
+        (Direction::Ingress, None | Some("xdp")) => Hook::Xdp(mode.unwrap_or(XdpMode::Auto)),
+        (Direction::Ingress, Some("tc")) => Hook::TcIngress,
+        (Direction::Egress, None | Some("tc")) => Hook::TcEgress,
+        (Direction::Egress, Some("xdp")) => {
+            findings.add(format!("{at}.hook"), "xdp sees incoming packets only; use tc");
+            Hook::TcEgress
+        }
+        (_, Some(other)) => {
+            let known = if direction == Direction::Ingress { "xdp or tc" } else { "tc" };
+            findings.add(format!("{at}.hook"), format!("unknown hook {}; use {known}", names::quote(other)));
+            return Hook::Xdp(XdpMode::Auto);
+        }
+    };
+    if mode.is_some() && !matches!(hook, Hook::Xdp(_)) {
+        findings.add(format!("{at}.mode"), "mode belongs to the hook xdp; leave it out with tc");
+    }
+    hook
+}
+
+fn check_source(source: Option<&str>) -> Result<(), String> {
+    let Some(source) = source else { return Err("the eBPF C source is missing".to_owned()) };
+    if source.trim().is_empty() {
+        return Err("the source is empty; eBPF C with one program is needed".to_owned());
+    }
+    if source.len() > SOURCE_LIMIT {
+        return Err(format!("the source has {} bytes; {SOURCE_LIMIT} are the limit", source.len()));
+    }
+    if let Some(at) = source.find('\0') {
+        let line = 1 + source[..at].matches('\n').count();
+        return Err(format!("the source contains a NUL byte in line {line}"));
+    }
+    Ok(())
+}
+
+fn check_defines(field: &str, defines: &BTreeMap<String, String>, findings: &mut Findings) {
+    if defines.len() > DEFINES_LIMIT {
+        findings.add(field, format!("{} names are defined; {DEFINES_LIMIT} are the limit", defines.len()));
+        return;
+    }
+    for (name, value) in defines {
+        if !names::is_c_identifier(name) || name.len() > DEFINE_VALUE_LIMIT {
+            findings.add(field, format!("{} is no C identifier", names::quote(name)));
+            continue;
+        }
+        let field = || format!("{field}.{name}");
+        if value.contains(['\n', '\r', '\0']) {
+            findings.add(field(), "the value contains a line break or a NUL byte");
+        }
+        if value.len() > DEFINE_VALUE_LIMIT {
+            let size = value.len();
+            findings.add(field(), format!("the value has {size} bytes; {DEFINE_VALUE_LIMIT} are the limit"));
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The rules of `metrics[]`.
+
+use std::collections::HashMap;
+
+use twinprobe_exporter::{Aggregation, MergeRule, MergeRules};
+
+use super::super::{AfterRead, MergeDocument, MetricConfig, MetricDocument, Source, Visibility};
+use super::{Findings, names};
+
+pub(super) fn check_all(
+    at: &str,
+    documents: &[MetricDocument],
+    findings: &mut Findings,
+) -> Vec<MetricConfig> {
+    let mut by_name = HashMap::new();
+    let mut by_map = HashMap::new();
+    let mut metrics = Vec::with_capacity(documents.len());
+    for (i, document) in documents.iter().enumerate() {
+        let at = format!("{at}.metrics[{i}]");
+        let metric = check(&at, document, findings);
+        if !metric.name.is_empty() && by_name.insert(metric.name.clone(), i).is_some() {
+            let name = names::quote(&metric.name);
+            findings.add(
+                format!("{at}.name"),
+                format!("another metric of this direction is called {name} already"),
+            );
+        }
+        // One map, one reader: a second one would find what the first has reset, or a different instant.
+        match by_map.get(&metric.map) {
+            Some(reader) if !metric.map.is_empty() => {
+                let message = format!("map {} is already read by metric {reader}", names::quote(&metric.map));
+                findings.add(format!("{at}.map"), message);
+            }
+            _ => {
+                by_map.insert(metric.map.clone(), names::quote(&metric.name));
+            }
+        }
+        metrics.push(metric);
+    }
+    metrics
+}
+
+fn check(at: &str, document: &MetricDocument, findings: &mut Findings) -> MetricConfig {
+    let name = document.name.clone().unwrap_or_default();
+    if document.name.is_none() {
+        findings.add(format!("{at}.name"), "the metric has no name");
+    } else if !names::is_metric_name(&name) {
+        let quoted = names::quote(&name);
+        let rule = "letters, digits, '_' and ':' are allowed, no digit first";
+        findings.add(format!("{at}.name"), format!("{quoted} is no metric name; {rule}"));
+    }
+    let map = document.map.clone().unwrap_or_default();
+    if let Err(message) = check_map(document.map.as_deref()) {
+        findings.add(format!("{at}.map"), message);
+    }
+    let aggregation = document.agg.as_deref().and_then(|name| {
+        let known = Aggregation::ALL.map(|aggregation| (aggregation.name(), aggregation));
+        names::choose("aggregation", name, &known)
+            .map_err(|message| findings.add(format!("{at}.agg"), message))
+            .ok()
+    });
+    let source = if document.snapshot == Some(true) { Source::Snapshot } else { Source::Live };
+    let after_read = if document.init == Some(true) { AfterRead::Reset } else { AfterRead::Keep };
+    let visibility = if document.export == Some(false) { Visibility::Hidden } else { Visibility::Export };
+    let cumulative = source == Source::Snapshot && after_read == AfterRead::Keep;
+    if document.merge.is_some() && !cumulative {
+        let message = "merge adds up windows; it needs snapshot: true and init: false";
+        findings.add(format!("{at}.merge"), message);
+    }
+    let merge = match &document.merge {
+        Some(merge) => Some(check_merge(&format!("{at}.merge"), merge, findings)),
+        None => cumulative.then(MergeRules::default),
+    };
+    MetricConfig {
+        name,
+        map,
+        help: document.help.clone(),
+        source,
+        after_read,
+        visibility,
+        aggregation,
+        merge,
+    }
+}
+
+fn check_map(map: Option<&str>) -> Result<(), String> {
+    let Some(map) = map else { return Err("the metric names no map".to_owned()) };
+    if map.starts_with(".bss:") || map.starts_with(".data:") {
+        return Err("global variables are not available as metrics in this version; use a map".to_owned());
+    }
+    if !names::is_c_identifier(map) {
+        return Err(format!("{} is no name of a map in the source", names::quote(map)));
+    }
+    Ok(())
+}
+
+fn check_merge(at: &str, document: &MergeDocument, findings: &mut Findings) -> MergeRules {
+    let mut rule = |at: &str, name: &str| {
+        let known = MergeRule::ALL.map(|rule| (rule.name(), rule));
+        names::choose("merge rule", name, &known).unwrap_or_else(|message| {
+            findings.add(at, message);
+            MergeRule::default()
+        })
+    };
+    match document {
+        MergeDocument::Whole(name) => MergeRules { default: rule(at, name), ..MergeRules::default() },
+        MergeDocument::Fields(fields) => {
+            let fields =
+                fields.iter().map(|(field, name)| (field.clone(), rule(&format!("{at}.{field}"), name)));
+            MergeRules { fields: fields.collect(), ..MergeRules::default() }
+        }
+    }
+}

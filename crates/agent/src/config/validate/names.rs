@@ -1,0 +1,67 @@
+//! What may be called what.
+
+/// `[a-zA-Z0-9][a-zA-Z0-9_.-]{0,63}`: safe as a path segment, a file name and a pin's directory.
+pub(super) fn is_probe_name(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    bytes.next().is_some_and(|first| first.is_ascii_alphanumeric())
+        && name.len() <= 64
+        && bytes.all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'))
+}
+
+pub(super) fn probe_name_rule(name: &str) -> String {
+    format!(
+        "{} is no probe name; 1 to 64 letters, digits, '_', '.', '-' are allowed, a letter or digit first",
+        quote(name)
+    )
+}
+
+/// `[a-zA-Z_:][a-zA-Z0-9_:]*`.
+pub(super) fn is_metric_name(name: &str) -> bool {
+    is_word(name, |byte| matches!(byte, b'_' | b':'))
+}
+
+/// `[a-zA-Z_][a-zA-Z0-9_]*`.
+pub(super) fn is_c_identifier(name: &str) -> bool {
+    is_word(name, |byte| byte == b'_')
+}
+
+fn is_word(name: &str, also: impl Fn(u8) -> bool) -> bool {
+    let mut bytes = name.bytes();
+    bytes.next().is_some_and(|first| first.is_ascii_alphabetic() || also(first))
+        && bytes.all(|byte| byte.is_ascii_alphanumeric() || also(byte))
+}
+
+/// The kernel's own rule (`dev_valid_name`), so that a wrong name is not first found when attaching.
+pub(super) fn interface(name: &str) -> Result<(), String> {
+    let quoted = quote(name);
+    if name.is_empty() {
+        return Err("an interface name is empty".to_owned());
+    }
+    if name.len() > 15 {
+        return Err(format!("{quoted} is too long for an interface name; 15 bytes are the limit"));
+    }
+    let forbidden = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
+    if name == "." || name == ".." || name.contains(forbidden) {
+        return Err(format!(
+            "{quoted} is no interface name; '/', ':', white space, \".\" and \"..\" are not allowed"
+        ));
+    }
+    Ok(())
+}
+
+/// A value for a message: quoted, escaped and not longer than a line.
+pub(super) fn quote(value: &str) -> String {
+    const LIMIT: usize = 80;
+    match value.char_indices().nth(LIMIT) {
+        Some((cut, _)) => format!("{:?}...", &value[..cut]),
+        None => format!("{value:?}"),
+    }
+}
+
+/// The choice called `name`, or what to say to somebody who named none.
+pub(super) fn choose<T: Copy>(what: &str, name: &str, choices: &[(&'static str, T)]) -> Result<T, String> {
+    choices.iter().find(|(known, _)| *known == name).map(|(_, choice)| *choice).ok_or_else(|| {
+        let known: Vec<_> = choices.iter().map(|(known, _)| *known).collect();
+        format!("unknown {what} {}; use one of {}", quote(name), known.join(", "))
+    })
+}

@@ -1,0 +1,108 @@
+//! From a valid configuration to programs in the kernel that are attached to nothing yet.
+
+use std::sync::Arc;
+
+use super::{Engine, EngineError};
+use crate::compiler::CompiledObject;
+use crate::config::{self, Direction, DirectionConfig, ProbeConfig, Source};
+use crate::kernel::{Hook, Kernel, LoadedDirection, MetricRequest, interface};
+use crate::report::{Finding, Rejection, Stage};
+
+/// Compiled, verified and loaded.
+#[derive(Debug)]
+pub struct LoadedProbe {
+    pub interfaces: Vec<(String, u32)>,
+    /// In the order of [`ProbeConfig::directions`].
+    pub directions: Vec<LoadedDirection>,
+    pub warnings: Vec<Finding>,
+}
+
+impl Engine {
+    pub(super) async fn load(&self, config: &ProbeConfig) -> Result<LoadedProbe, EngineError> {
+        let interfaces = resolve(config.interfaces())?;
+        let mut compiled = Vec::new();
+        let mut refused = Vec::new();
+        for (direction, config) in config.directions() {
+            let field = format!("{direction}.source");
+            match self.compiler.compile(&field, config.source(), config.defines()).await {
+                Ok(object) => compiled.push((direction, config.clone(), object)),
+                Err(rejection) => refused.push(rejection),
+            }
+        }
+        if !refused.is_empty() {
+            return Err(merge(refused).into());
+        }
+        let kernel = Arc::clone(&self.kernel);
+        tokio::task::spawn_blocking(move || load_all(&kernel, interfaces, compiled)).await?
+    }
+}
+
+/// The index of each interface; all that do not exist are named.
+fn resolve(names: &[String]) -> Result<Vec<(String, u32)>, Rejection> {
+    let mut findings = Vec::new();
+    let mut found = Vec::new();
+    for name in names {
+        match interface::index(name) {
+            Ok(index) => found.push((name.clone(), index)),
+            Err(error) => {
+                let message = format!(
+                    "there is no interface {name} in the daemon's network namespace ({error}); see ip link"
+                );
+                findings.push(Finding::new(Stage::Attach, "interface", message));
+            }
+        }
+    }
+    if findings.is_empty() { Ok(found) } else { Err(Rejection { findings, log: None }) }
+}
+
+fn load_all(
+    kernel: &Kernel,
+    interfaces: Vec<(String, u32)>,
+    compiled: Vec<(Direction, DirectionConfig, CompiledObject)>,
+) -> Result<LoadedProbe, EngineError> {
+    let mut probe = LoadedProbe { interfaces, directions: Vec::new(), warnings: Vec::new() };
+    let mut refused = Vec::new();
+    for (direction, config, object) in compiled {
+        let (hook, xdp_mode) = match config.hook() {
+            config::Hook::Xdp(mode) => (Hook::Xdp, mode),
+            config::Hook::TcIngress => (Hook::TcIngress, config::XdpMode::Auto),
+            config::Hook::TcEgress => (Hook::TcEgress, config::XdpMode::Auto),
+        };
+        match kernel.load(&object.elf, hook, direction.name(), &requests(direction, &config)) {
+            Err(rejection) => refused.push(rejection),
+            Ok(twins) => {
+                let source = format!("{direction}.source");
+                probe.warnings.extend(object.warnings);
+                probe.warnings.extend(
+                    twins.warnings.iter().map(|warning| Finding::new(Stage::Load, &source, warning)),
+                );
+                let verdict = config.verdict();
+                probe.directions.push(LoadedDirection { twins, hook, verdict, xdp_mode });
+            }
+        }
+    }
+    if refused.is_empty() { Ok(probe) } else { Err(merge(refused).into()) }
+}
+
+fn requests(direction: Direction, config: &DirectionConfig) -> Vec<MetricRequest> {
+    config
+        .metrics()
+        .iter()
+        .enumerate()
+        .map(|(index, metric)| MetricRequest {
+            field: format!("{direction}.metrics[{index}]"),
+            map: metric.map().to_owned(),
+            snapshot: metric.source() == Source::Snapshot,
+            aggregated: metric.aggregation().is_some(),
+        })
+        .collect()
+}
+
+/// What both directions say, in one answer.
+fn merge(rejections: Vec<Rejection>) -> Rejection {
+    let logs: Vec<String> = rejections.iter().filter_map(|rejection| rejection.log.clone()).collect();
+    Rejection {
+        findings: rejections.into_iter().flat_map(|rejection| rejection.findings).collect(),
+        log: (!logs.is_empty()).then(|| logs.join("\n")),
+    }
+}

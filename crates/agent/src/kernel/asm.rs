@@ -1,0 +1,83 @@
+//! The few eBPF instructions that our own programs are made of (`Documentation/bpf/standardization`).
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use aya_obj::generated::bpf_insn;
+
+/// A register, `R0`..`R10`.
+pub type Reg = u8;
+
+const BPF_PSEUDO_MAP_FD: Reg = 1;
+const BPF_PSEUDO_MAP_VALUE: Reg = 2;
+const BPF_PSEUDO_CALL: Reg = 1;
+pub const HELPER_TAIL_CALL: i32 = 12;
+
+/// Jumps count instructions from the one after them.
+pub type Offset = i16;
+
+fn insn(code: u8, dst: Reg, src: Reg, off: Offset, imm: i32) -> bpf_insn {
+    bpf_insn { code, _bitfield_align_1: [], _bitfield_1: bpf_insn::new_bitfield_1(dst, src), off, imm }
+}
+
+/// `dst = src`
+pub fn mov(dst: Reg, src: Reg) -> bpf_insn {
+    insn(0xbf, dst, src, 0, 0)
+}
+
+/// `dst = value`, sign-extended
+pub fn mov_imm(dst: Reg, value: i32) -> bpf_insn {
+    insn(0xb7, dst, 0, 0, value)
+}
+
+/// `dst &= value`
+pub fn and_imm(dst: Reg, value: i32) -> bpf_insn {
+    insn(0x57, dst, 0, 0, value)
+}
+
+/// `dst = *(u32 *)(src + off)`
+pub fn load_u32(dst: Reg, src: Reg, off: Offset) -> bpf_insn {
+    insn(0x61, dst, src, off, 0)
+}
+
+/// `if dst == value goto +off`, comparing 32 bits
+pub fn jump_eq32(dst: Reg, value: i32, off: Offset) -> bpf_insn {
+    insn(0x16, dst, 0, off, value)
+}
+
+/// `if dst == value goto +off`
+pub fn jump_eq(dst: Reg, value: i32, off: Offset) -> bpf_insn {
+    insn(0x15, dst, 0, off, value)
+}
+
+/// `goto +off`
+pub fn jump(off: Offset) -> bpf_insn {
+    insn(0x05, 0, 0, off, 0)
+}
+
+pub fn call_helper(number: i32) -> bpf_insn {
+    insn(0x85, 0, 0, 0, number)
+}
+
+/// Calls the subprogram `off` instructions after the next one.
+pub fn call_subprogram(off: i32) -> bpf_insn {
+    insn(0x85, 0, BPF_PSEUDO_CALL, 0, off)
+}
+
+pub fn exit() -> bpf_insn {
+    insn(0x95, 0, 0, 0, 0)
+}
+
+/// `dst = map`
+pub fn load_map(dst: Reg, map: BorrowedFd<'_>) -> [bpf_insn; 2] {
+    [insn(0x18, dst, BPF_PSEUDO_MAP_FD, 0, map.as_raw_fd()), insn(0, 0, 0, 0, 0)]
+}
+
+/// `dst = &map[0] + offset`, for array maps of one entry
+pub fn load_map_value(dst: Reg, map: BorrowedFd<'_>, offset: i32) -> [bpf_insn; 2] {
+    [insn(0x18, dst, BPF_PSEUDO_MAP_VALUE, 0, map.as_raw_fd()), insn(0, 0, 0, 0, offset)]
+}
+
+/// A program that returns `verdict`.
+pub fn pass_program(verdict: i32) -> [bpf_insn; 2] {
+    [mov_imm(0, verdict), exit()]
+}

@@ -1,0 +1,224 @@
+//! Where programs run: one file for each way to attach one.
+
+mod clsact;
+mod tcx;
+mod xdp;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+
+use super::sys;
+use crate::config::XdpMode;
+
+/// The kernel's program type of a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProgramKind {
+    Xdp,
+    Tc,
+}
+
+impl ProgramKind {
+    pub const fn section(self) -> &'static str {
+        match self {
+            Self::Xdp => "xdp",
+            Self::Tc => "tc",
+        }
+    }
+
+    /// `enum bpf_prog_type`.
+    pub const fn prog_type(self) -> u32 {
+        match self {
+            Self::Xdp => 6,
+            Self::Tc => 3,
+        }
+    }
+
+    /// `enum bpf_attach_type`; a prog-array refuses programs that differ in it.
+    pub const fn expected_attach_type(self) -> u32 {
+        match self {
+            Self::Xdp => xdp::BPF_XDP,
+            Self::Tc => 0,
+        }
+    }
+
+    /// XDP programs take multi-buffer packets where the kernel knows them: a prog-array refuses a mix, and
+    /// native XDP at large MTUs needs it.
+    pub fn load_flags(self) -> u32 {
+        match self {
+            Self::Xdp => xdp::frags_flag(),
+            Self::Tc => 0,
+        }
+    }
+}
+
+/// A place packets pass on an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Hook {
+    Xdp,
+    TcIngress,
+    TcEgress,
+}
+
+impl Hook {
+    pub const ALL: [Self; 3] = [Self::Xdp, Self::TcIngress, Self::TcEgress];
+
+    pub const fn kind(self) -> ProgramKind {
+        match self {
+            Self::Xdp => ProgramKind::Xdp,
+            Self::TcIngress | Self::TcEgress => ProgramKind::Tc,
+        }
+    }
+
+    /// As configurations call it.
+    pub const fn direction(self) -> &'static str {
+        match self {
+            Self::Xdp | Self::TcIngress => "ingress",
+            Self::TcEgress => "egress",
+        }
+    }
+
+    /// Used in pins and messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Xdp => "xdp",
+            Self::TcIngress => "tc-ingress",
+            Self::TcEgress => "tc-egress",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|hook| hook.name() == name)
+    }
+
+    /// The verdict that lets the packet pass on, to other owners' programs too.
+    pub const fn pass(self) -> i32 {
+        match self {
+            Self::Xdp => xdp::XDP_PASS,
+            // TCX_NEXT, which is TC_ACT_UNSPEC under clsact: TC_ACT_OK would end other owners' chains.
+            Self::TcIngress | Self::TcEgress => -1,
+        }
+    }
+
+    /// Verdicts that end a packet's way when they are enforced; all others let it pass on. `None`: all but
+    /// [`Self::pass`] do.
+    pub const fn final_verdicts(self) -> Option<&'static [i32]> {
+        match self {
+            Self::Xdp => None,
+            // TC_ACT_SHOT, STOLEN, QUEUED, REDIRECT, TRAP.
+            Self::TcIngress | Self::TcEgress => Some(&[2, 4, 5, 7, 8]),
+        }
+    }
+}
+
+/// How TC programs are attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum TcMethod {
+    /// TCX (Linux 6.6), else clsact.
+    Auto,
+    Tcx,
+    Clsact,
+}
+
+/// An attached program; dropping it detaches unless it is pinned.
+#[derive(Debug)]
+pub enum Attachment {
+    Xdp(xdp::XdpLink),
+    Tcx(tcx::TcxLink),
+    Clsact(clsact::ClsactFilter),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    #[error("{0}")]
+    Occupied(String),
+    #[error("{0}")]
+    Unsupported(String),
+    #[error("attaching at {hook} of {interface} failed")]
+    Failed {
+        hook: &'static str,
+        interface: String,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// What to attach where.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    pub interface: &'a str,
+    pub ifindex: u32,
+    pub hook: Hook,
+    pub xdp_mode: XdpMode,
+    pub tc_method: TcMethod,
+}
+
+impl Target<'_> {
+    fn failed(&self, source: io::Error) -> AttachError {
+        AttachError::Failed { hook: self.hook.name(), interface: self.interface.to_owned(), source }
+    }
+}
+
+impl Attachment {
+    pub fn attach(target: &Target<'_>, program: BorrowedFd<'_>, pins: &Path) -> Result<Self, AttachError> {
+        match target.hook {
+            Hook::Xdp => xdp::XdpLink::attach(target, program).map(Self::Xdp),
+            Hook::TcIngress | Hook::TcEgress => match target.tc_method {
+                TcMethod::Clsact => clsact::ClsactFilter::attach(target, program, pins).map(Self::Clsact),
+                TcMethod::Tcx => tcx::TcxLink::attach(target, program).map(Self::Tcx),
+                TcMethod::Auto => match tcx::TcxLink::attach(target, program) {
+                    Err(AttachError::Unsupported(_)) => {
+                        clsact::ClsactFilter::attach(target, program, pins).map(Self::Clsact)
+                    }
+                    result => result.map(Self::Tcx),
+                },
+            },
+        }
+    }
+
+    /// Puts `program` in the place of the present one, between two packets.
+    pub fn replace(&mut self, program: BorrowedFd<'_>, pins: &Path) -> io::Result<()> {
+        match self {
+            Self::Xdp(link) => link.replace(program),
+            Self::Tcx(link) => link.replace(program),
+            Self::Clsact(filter) => filter.replace(program, pins),
+        }
+    }
+
+    /// Keeps the attachment when the daemon ends. A clsact filter stays by itself, with a pin of its own.
+    pub fn pin(&self, pins: &Path) -> io::Result<()> {
+        match self {
+            Self::Xdp(link) => link.pin(&pins.join("link")),
+            Self::Tcx(link) => link.pin(&pins.join("link")),
+            Self::Clsact(_) => Ok(()),
+        }
+    }
+
+    /// What the status says: the mode for XDP, the method for TC.
+    pub const fn mode(&self) -> &'static str {
+        match self {
+            Self::Xdp(link) => link.mode(),
+            Self::Tcx(_) => "tcx",
+            Self::Clsact(_) => "clsact",
+        }
+    }
+
+    /// Detaches now, although a pin may still hold the link.
+    pub fn detach(self) -> io::Result<()> {
+        match self {
+            Self::Xdp(link) => link.detach(),
+            Self::Tcx(link) => link.detach(),
+            Self::Clsact(filter) => filter.detach(),
+        }
+    }
+}
+
+/// Detaches what an earlier daemon left attached, as the pins in `pins` say.
+pub fn detach_leftover(interface: &str, hook: Hook, pins: &Path) -> io::Result<()> {
+    match sys::obj_get(&pins.join("link")) {
+        Ok(link) => sys::link_detach(link.as_fd())?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    clsact::detach_remembered(interface, hook, pins)
+}

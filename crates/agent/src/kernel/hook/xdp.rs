@@ -1,0 +1,97 @@
+//! XDP by `bpf_link`: native (the driver's own hook), else generic.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::OnceLock;
+
+use super::{AttachError, Target};
+use crate::config::XdpMode;
+use crate::kernel::sys::{self, InfoRecords, ProgLoad};
+
+/// `BPF_XDP` of `enum bpf_attach_type`.
+pub const BPF_XDP: u32 = 37;
+pub const XDP_PASS: i32 = 2;
+
+const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
+const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
+const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
+
+#[derive(Debug)]
+pub struct XdpLink {
+    link: OwnedFd,
+    mode: &'static str,
+}
+
+impl XdpLink {
+    pub(super) fn attach(target: &Target<'_>, program: BorrowedFd<'_>) -> Result<Self, AttachError> {
+        let with = |flags, mode| {
+            sys::link_create(program, target.ifindex, BPF_XDP, flags).map(|link| Self { link, mode })
+        };
+        let native = || with(XDP_FLAGS_DRV_MODE, "native");
+        let generic = || with(XDP_FLAGS_SKB_MODE, "generic");
+        let result = match target.xdp_mode {
+            XdpMode::Native => native(),
+            XdpMode::Generic => generic(),
+            XdpMode::Auto => match native() {
+                Err(error) if !is_occupied(&error) => generic(),
+                result => result,
+            },
+        };
+        result.map_err(|error| {
+            let interface = target.interface;
+            if is_occupied(&error) {
+                return AttachError::Occupied(format!(
+                    "another XDP program is attached to {interface}; detach it first (ip link set dev \
+                     {interface} xdp off), or use hook tc"
+                ));
+            }
+            if target.xdp_mode == XdpMode::Native && sys::is_unsupported(&error) {
+                return AttachError::Unsupported(format!(
+                    "native XDP is not supported by the driver of {interface}; use mode generic or auto"
+                ));
+            }
+            target.failed(error)
+        })
+    }
+
+    pub(super) fn replace(&self, program: BorrowedFd<'_>) -> io::Result<()> {
+        sys::link_update(self.link.as_fd(), program)
+    }
+
+    pub(super) fn detach(self) -> io::Result<()> {
+        sys::link_detach(self.link.as_fd())
+    }
+
+    pub(super) fn pin(&self, path: &Path) -> io::Result<()> {
+        sys::obj_pin(self.link.as_fd(), path)
+    }
+
+    pub(super) const fn mode(&self) -> &'static str {
+        self.mode
+    }
+}
+
+fn is_occupied(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
+}
+
+/// `BPF_F_XDP_HAS_FRAGS` if a program that says it can be loaded (Linux 5.18), found by trying.
+pub(super) fn frags_flag() -> u32 {
+    static FLAG: OnceLock<u32> = OnceLock::new();
+    *FLAG.get_or_init(|| {
+        let pass = crate::kernel::asm::pass_program(XDP_PASS);
+        let program = ProgLoad {
+            name: "frags_test",
+            prog_type: super::ProgramKind::Xdp.prog_type(),
+            expected_attach_type: BPF_XDP,
+            flags: BPF_F_XDP_HAS_FRAGS,
+            license: c"GPL",
+            instructions: &pass,
+            btf: None,
+            func_info: InfoRecords::default(),
+            line_info: InfoRecords::default(),
+        };
+        if sys::prog_load(&program, None).is_ok() { BPF_F_XDP_HAS_FRAGS } else { 0 }
+    })
+}

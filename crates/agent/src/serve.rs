@@ -1,0 +1,219 @@
+//! The daemon: opens the kernel and the state, listens, serves until it is told to stop, drains.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use axum::Router;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::api;
+use crate::compiler::Compiler;
+use crate::engine::Engine;
+use crate::kernel::{Kernel, Options, QuiesceMethod, TcMethod};
+use crate::store::Store;
+
+/// How long requests under way may take once the daemon is to stop.
+const DRAIN: Duration = Duration::from_secs(5);
+
+#[derive(Debug, clap::Args)]
+pub struct Serve {
+    /// Where to listen; may be given several times
+    #[arg(long, value_name = "unix:/PATH|IP:PORT", default_value = "unix:/run/twinprobe/twinprobe.sock")]
+    listen: Vec<Address>,
+    /// Where the probes' configurations are kept
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/twinprobe")]
+    state_dir: PathBuf,
+    /// Where kernel objects are pinned; bpffs is mounted if it is not
+    #[arg(long, value_name = "DIR", default_value = "/sys/fs/bpf/twinprobe")]
+    bpffs: PathBuf,
+    /// Serve on addresses that other machines reach although whoever reaches them controls this host
+    #[arg(long)]
+    insecure: bool,
+    /// Remove the probes from the kernel when the daemon stops
+    #[arg(long)]
+    detach_on_exit: bool,
+    /// How to wait after a flip until no CPU runs the old twin
+    #[arg(long, value_enum, default_value = "auto")]
+    quiesce: QuiesceMethod,
+    /// How to attach TC programs
+    #[arg(long, value_enum, default_value = "auto")]
+    tc_attach: TcMethod,
+}
+
+/// An address to listen on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    Unix(PathBuf),
+    Tcp(SocketAddr),
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            let path = PathBuf::from(path);
+            return if path.is_absolute() {
+                Ok(Self::Unix(path))
+            } else {
+                Err("the path of a Unix socket must be absolute".into())
+            };
+        }
+        text.parse().map(Self::Tcp).map_err(|_| "neither unix:/PATH nor IP:PORT".into())
+    }
+}
+
+pub async fn serve(options: Serve) -> anyhow::Result<()> {
+    check_addresses(&options.listen, options.insecure)?;
+    let store = Store::open(&options.state_dir).context("the state directory can't be used")?;
+    let compiler = Compiler::discover().context("no compiler")?;
+    let kernel_options = Options { quiesce: options.quiesce, tc: options.tc_attach };
+    let kernel =
+        Kernel::open(&options.bpffs, kernel_options).context("the kernel can't be used; is this root?")?;
+    tracing::info!(clang = compiler.version(), quiesce = ?kernel.quiesce_method(), "starting");
+    let engine = Engine::new(kernel, compiler, store);
+    engine.restore().await.context("the stored probes can't be read")?;
+
+    let ready = Arc::new(AtomicBool::new(true));
+    let router = api::router(api::Api { engine: Arc::clone(&engine), ready: Arc::clone(&ready) });
+    let (stop, stopped) = watch::channel(false);
+    let mut servers = JoinSet::new();
+    let mut names = Vec::new();
+    for address in &options.listen {
+        names.push(listen(address, &router, stopped.clone(), &mut servers).await?);
+    }
+    for name in names {
+        // Scripts wait for this line; a log line could be filtered.
+        eprintln!("listening on {name}");
+    }
+    until_told_to_stop(&mut servers).await?;
+    tracing::info!("draining");
+    ready.store(false, Ordering::Release);
+    let _ = stop.send(true);
+    if tokio::time::timeout(DRAIN, async { while servers.join_next().await.is_some() {} }).await.is_err() {
+        tracing::warn!("requests were still under way after {} s", DRAIN.as_secs());
+    }
+    for address in &options.listen {
+        if let Address::Unix(path) = address {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+    if options.detach_on_exit {
+        engine.detach_all().await?;
+    }
+    Ok(())
+}
+
+fn check_addresses(addresses: &[Address], insecure: bool) -> anyhow::Result<()> {
+    for address in addresses {
+        if let Address::Tcp(address) = address
+            && !address.ip().is_loopback()
+            && !insecure
+        {
+            bail!(
+                "{address} is reachable from other machines, and whoever reaches it controls this host; listen on \
+                 a Unix socket or on 127.0.0.1, or add --insecure"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Starts a server at `address`; returns the address with the port that was chosen.
+async fn listen(
+    address: &Address,
+    router: &Router,
+    mut stopped: watch::Receiver<bool>,
+    servers: &mut JoinSet<io::Result<()>>,
+) -> anyhow::Result<String> {
+    let shutdown = async move {
+        // An error means that the sender has gone: stop, too.
+        let _ = stopped.wait_for(|stopped| *stopped).await;
+    };
+    match address {
+        Address::Unix(path) => {
+            let listener = bind_unix(path).with_context(|| format!("can't listen on {}", path.display()))?;
+            spawn(servers, axum::serve(listener, router.clone()).with_graceful_shutdown(shutdown));
+            Ok(format!("unix:{}", path.display()))
+        }
+        Address::Tcp(address) => {
+            let listener =
+                TcpListener::bind(address).await.with_context(|| format!("can't listen on {address}"))?;
+            let name = listener.local_addr()?.to_string();
+            spawn(servers, axum::serve(listener, router.clone()).with_graceful_shutdown(shutdown));
+            Ok(name)
+        }
+    }
+}
+
+fn spawn<F>(servers: &mut JoinSet<io::Result<()>>, server: F)
+where
+    F: IntoFuture<Output = io::Result<()>>,
+    F::IntoFuture: Future<Output = io::Result<()>> + Send + 'static,
+{
+    servers.spawn(server.into_future());
+}
+
+/// Takes over the socket of a daemon that is gone, never of one that lives.
+fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    if std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
+        if std::os::unix::net::UnixStream::connect(path).is_ok() {
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, "another daemon listens there"));
+        }
+        std::fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
+    Ok(listener)
+}
+
+/// Until SIGTERM, SIGINT, or the end of a server.
+async fn until_told_to_stop(servers: &mut JoinSet<io::Result<()>>) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        Some(ended) = servers.join_next() => {
+            ended?.context("a server ended")?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_unix_paths_or_sockets() {
+        assert_eq!("unix:/run/x".parse(), Ok(Address::Unix("/run/x".into())));
+        assert_eq!("127.0.0.1:0".parse(), Ok(Address::Tcp(([127, 0, 0, 1], 0).into())));
+        for bad in ["unix:x", "localhost:80", "80", ""] {
+            assert!(bad.parse::<Address>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn other_machines_are_kept_out_unless_asked_for() {
+        let open = ["0.0.0.0:80".parse().unwrap()];
+        assert!(check_addresses(&open, false).is_err());
+        assert!(check_addresses(&open, true).is_ok());
+        let closed = ["127.0.0.1:80", "[::1]:80", "unix:/run/x"].map(|text| text.parse().unwrap());
+        assert!(check_addresses(&closed, false).is_ok());
+    }
+}

@@ -1,0 +1,156 @@
+//! From bytes to [`Type`]s. Every length is checked against what is left of the blob before it is used, so
+//! that memory stays proportional to the input.
+
+use std::collections::HashMap;
+
+use super::{
+    Btf, BtfError,
+    types::{Field, Kind, SectionEntry, Type, Variant},
+};
+use crate::Render;
+
+const MAGIC: u16 = 0xeb9f;
+const VERSION: u8 = 1;
+/// `struct btf_header` up to `str_len`; newer headers are longer.
+const HEADER_LEN: usize = 24;
+
+pub(super) fn parse(blob: &[u8]) -> Result<Btf, BtfError> {
+    let mut header = Reader { bytes: blob, part: "header" };
+    match header.u16()? {
+        MAGIC => {}
+        other => return Err(BtfError::Magic(other)),
+    }
+    let [version, _flags] = header.array()?;
+    if version != VERSION {
+        return Err(BtfError::Version(version));
+    }
+    let header_len = header.u32()? as usize;
+    if header_len < HEADER_LEN {
+        return Err(BtfError::Truncated("header"));
+    }
+    let body = blob.get(header_len..).ok_or(BtfError::Truncated("header"))?;
+    let types = section(body, header.u32()?, header.u32()?).ok_or(BtfError::Truncated("type section"))?;
+    let strings = section(body, header.u32()?, header.u32()?).ok_or(BtfError::Truncated("string section"))?;
+    if strings.first() != Some(&0) || strings.last() != Some(&0) {
+        return Err(BtfError::Strings);
+    }
+
+    let mut btf = Btf { types: Vec::new(), strings: strings.to_vec(), renders: HashMap::new() };
+    let mut reader = Reader { bytes: types, part: "type section" };
+    while !reader.bytes.is_empty() {
+        one_type(&mut btf, &mut reader)?;
+    }
+    Ok(btf)
+}
+
+fn section(body: &[u8], offset: u32, len: u32) -> Option<&[u8]> {
+    let (offset, len) = (offset as usize, len as usize);
+    body.get(offset..offset.checked_add(len)?)
+}
+
+fn one_type(btf: &mut Btf, reader: &mut Reader<'_>) -> Result<(), BtfError> {
+    let (name, info, size_or_type) = (reader.u32()?, reader.u32()?, reader.u32()?);
+    let (kind, count, flag) = (info >> 24 & 0x1f, info & 0xffff, info >> 31 == 1);
+    let kind = match kind {
+        1 => {
+            let [bits, _, bit_offset, encoding] = reader.array()?;
+            Kind::Int { size: size_or_type, encoding: encoding & 0x0f, bit_offset, bits }
+        }
+        2 => Kind::Pointer(size_or_type),
+        3 => {
+            let (element, _index, len) = (reader.u32()?, reader.u32()?, reader.u32()?);
+            Kind::Array { element, len }
+        }
+        4 => Kind::Struct { size: size_or_type, members: reader.list(count, |r| r.field(flag))? },
+        5 => Kind::Union { size: size_or_type, members: reader.list(count, |r| r.field(flag))? },
+        6 => {
+            let variants = reader.list(count, |r| r.variant(flag))?;
+            Kind::Enum { size: size_or_type, signed: flag, variants }
+        }
+        7 => Kind::Forward,
+        8 => Kind::Typedef(size_or_type),
+        9..=11 | 18 => Kind::Modifier(size_or_type),
+        12 => Kind::Function,
+        13 => {
+            reader.list(count, |r| r.array::<8>())?;
+            Kind::Prototype
+        }
+        14 => {
+            reader.u32()?;
+            Kind::Variable(size_or_type)
+        }
+        15 => Kind::Section(reader.list(count, Reader::section_entry)?),
+        16 => Kind::Float { size: size_or_type },
+        17 => {
+            let component = reader.u32()?.cast_signed();
+            if let Some(render) = btf.name(name).ok().and_then(Render::from_tag) {
+                // The first tag that we know wins, as the first one in the source does.
+                btf.renders.entry((size_or_type, component)).or_insert(render);
+            }
+            Kind::DeclTag
+        }
+        19 => {
+            let variants = reader.list(count, Reader::variant64)?;
+            Kind::Enum { size: size_or_type, signed: flag, variants }
+        }
+        kind => {
+            let id = u32::try_from(btf.types.len() + 1).unwrap_or(u32::MAX);
+            return Err(BtfError::Kind { id, kind });
+        }
+    };
+    btf.types.push(Type { name, kind });
+    Ok(())
+}
+
+/// Takes little-endian numbers off the front of a slice.
+struct Reader<'a> {
+    bytes: &'a [u8],
+    part: &'static str,
+}
+
+impl Reader<'_> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], BtfError> {
+        let (head, tail) = self.bytes.split_first_chunk().ok_or(BtfError::Truncated(self.part))?;
+        self.bytes = tail;
+        Ok(*head)
+    }
+
+    fn u16(&mut self) -> Result<u16, BtfError> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, BtfError> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    /// `count` items; grows with what is really there, since `count` is not to be trusted.
+    fn list<T>(
+        &mut self,
+        count: u32,
+        mut item: impl FnMut(&mut Self) -> Result<T, BtfError>,
+    ) -> Result<Vec<T>, BtfError> {
+        (0..count).map(|_| item(self)).collect()
+    }
+
+    fn field(&mut self, bitfields: bool) -> Result<Field, BtfError> {
+        let (name, type_id, offset) = (self.u32()?, self.u32()?, self.u32()?);
+        let (bit_offset, bits) =
+            if bitfields { (offset & 0x00ff_ffff, offset.to_le_bytes()[3]) } else { (offset, 0) };
+        Ok(Field { name, type_id, bit_offset, bits })
+    }
+
+    fn variant(&mut self, signed: bool) -> Result<Variant, BtfError> {
+        let (name, value) = (self.u32()?, self.u32()?);
+        let value = if signed { i64::from(value.cast_signed()).cast_unsigned() } else { u64::from(value) };
+        Ok(Variant { name, value })
+    }
+
+    fn variant64(&mut self) -> Result<Variant, BtfError> {
+        let (name, low, high) = (self.u32()?, self.u32()?, self.u32()?);
+        Ok(Variant { name, value: u64::from(high) << 32 | u64::from(low) })
+    }
+
+    fn section_entry(&mut self) -> Result<SectionEntry, BtfError> {
+        Ok(SectionEntry { type_id: self.u32()?, offset: self.u32()?, size: self.u32()? })
+    }
+}

@@ -1,0 +1,226 @@
+//! From types to [`Layout`]s: references followed, sizes checked, anonymous members lifted.
+
+use super::{
+    Btf, BtfError,
+    types::{Field, INT_BOOL, INT_CHAR, INT_SIGNED, Kind, Variant},
+};
+use crate::{EnumVariant, Layout, Member, Render, Shape};
+
+/// Structs and arrays inside each other. Also stops a struct that contains itself.
+const MAX_DEPTH: usize = 32;
+/// Typedefs and qualifiers in a row. Also stops a typedef of itself.
+const MAX_HOPS: usize = 64;
+/// Nodes and enum variants of one layout; arrays count once, whatever their length.
+const MAX_NODES: usize = 65_536;
+const POINTER_SIZE: usize = 8;
+
+pub(super) fn layout(btf: &Btf, type_id: u32) -> Result<Layout, BtfError> {
+    let layout = Resolver { btf, root: type_id, nodes: MAX_NODES }.layout(type_id, 0)?;
+    if layout.size == 0 {
+        return Err(BtfError::ZeroSize { name: btf.describe(type_id) });
+    }
+    Ok(layout)
+}
+
+pub(super) fn size_of(btf: &Btf, type_id: u32) -> Result<usize, BtfError> {
+    let (mut id, mut count) = (type_id, 1_u64);
+    for _ in 0..=MAX_DEPTH {
+        let stripped = btf.strip(id)?;
+        let size = match *stripped.kind {
+            Kind::Array { element, len } => {
+                count = btf.array_size(type_id, count, u64::from(len))?;
+                id = element;
+                continue;
+            }
+            Kind::Int { size, .. }
+            | Kind::Float { size }
+            | Kind::Enum { size, .. }
+            | Kind::Struct { size, .. }
+            | Kind::Union { size, .. } => u64::from(size),
+            Kind::Pointer(_) => POINTER_SIZE as u64,
+            ref other => {
+                let kind = other.describe();
+                return Err(BtfError::NoValue { name: btf.describe(stripped.id), kind });
+            }
+        };
+        return btf.array_size(type_id, count, size).map(|size| size as usize);
+    }
+    Err(BtfError::Depth { name: btf.describe(type_id) })
+}
+
+/// A type without its typedefs and qualifiers.
+pub(super) struct Stripped<'a> {
+    pub id: u32,
+    pub kind: &'a Kind,
+    /// Of the outermost tagged typedef, else of the type itself.
+    pub render: Option<Render>,
+}
+
+impl Btf {
+    pub(super) fn strip(&self, type_id: u32) -> Result<Stripped<'_>, BtfError> {
+        let (mut id, mut render) = (type_id, None);
+        for _ in 0..MAX_HOPS {
+            if id == 0 {
+                return Err(BtfError::NoValue { name: self.describe(type_id), kind: "void" });
+            }
+            let kind = &self.get(id)?.kind;
+            render = render.or_else(|| self.renders.get(&(id, -1)).copied());
+            match kind {
+                Kind::Typedef(next) | Kind::Modifier(next) | Kind::Variable(next) => id = *next,
+                kind => return Ok(Stripped { id, kind, render }),
+            }
+        }
+        Err(BtfError::Depth { name: self.describe(type_id) })
+    }
+
+    /// `count * size`, if that is a size a C object can have here.
+    fn array_size(&self, type_id: u32, count: u64, size: u64) -> Result<u64, BtfError> {
+        let total = count.saturating_mul(size);
+        if total > u64::from(u32::MAX) {
+            return Err(BtfError::Size { name: self.describe(type_id), kind: "array", size: total });
+        }
+        Ok(total)
+    }
+}
+
+struct Resolver<'a> {
+    btf: &'a Btf,
+    root: u32,
+    /// How many nodes are still allowed.
+    nodes: usize,
+}
+
+impl Resolver<'_> {
+    fn layout(&mut self, type_id: u32, depth: usize) -> Result<Layout, BtfError> {
+        if depth > MAX_DEPTH {
+            return Err(BtfError::Depth { name: self.btf.describe(self.root) });
+        }
+        self.spend(1)?;
+        let Stripped { id, kind, render } = self.btf.strip(type_id)?;
+        let (size, shape) = match *kind {
+            Kind::Int { size, encoding, .. } => self.int(id, size as usize, encoding)?,
+            Kind::Pointer(_) => {
+                let render = render.or(Some(Render::Hex));
+                return Ok(Layout { render, ..Layout::unsigned(POINTER_SIZE) });
+            }
+            Kind::Float { size: size @ (4 | 8) } => (size as usize, Shape::Float),
+            Kind::Enum { size: size @ (1 | 2 | 4 | 8), signed, ref variants } => {
+                self.spend(variants.len())?;
+                let variants = variants.iter().map(|variant| self.variant(*variant, size, signed));
+                (size as usize, Shape::Enum { signed, variants: variants.collect::<Result<_, _>>()? })
+            }
+            Kind::Array { element, len } => {
+                let element = Box::new(self.layout(element, depth + 1)?);
+                if element.size == 0 {
+                    return Err(BtfError::ZeroSize { name: self.btf.describe(id) });
+                }
+                let size = self.btf.array_size(type_id, u64::from(len), element.size as u64)?;
+                (size as usize, Shape::Array { element, len: len as usize })
+            }
+            Kind::Struct { size, ref members } => {
+                (size as usize, Shape::Struct(self.members(id, size, members, depth)?))
+            }
+            Kind::Union { size, ref members } => {
+                (size as usize, Shape::Union(self.members(id, size, members, depth)?))
+            }
+            Kind::Float { size } | Kind::Enum { size, .. } => return Err(self.bad_size(id, size as usize)),
+            ref other => {
+                let kind = other.describe();
+                return Err(BtfError::NoValue { name: self.btf.describe(id), kind });
+            }
+        };
+        Ok(Layout { size, shape, render })
+    }
+
+    fn int(&self, id: u32, size: usize, encoding: u8) -> Result<(usize, Shape), BtfError> {
+        if !matches!(size, 1 | 2 | 4 | 8 | 16) {
+            return Err(self.bad_size(id, size));
+        }
+        // clang gives `char` the encoding of `signed char`; gcc marks all three as CHAR.
+        let name = self.btf.type_name(id);
+        let numeric = matches!(name, "signed char" | "unsigned char");
+        let shape = if encoding & INT_BOOL != 0 {
+            Shape::Bool
+        } else if size == 1 && (name == "char" || (encoding & INT_CHAR != 0 && !numeric)) {
+            Shape::Char
+        } else {
+            Shape::Int { signed: encoding & INT_SIGNED != 0 }
+        };
+        Ok((size, shape))
+    }
+
+    fn variant(&self, variant: Variant, size: u32, signed: bool) -> Result<EnumVariant, BtfError> {
+        let unused = 64 - 8 * size;
+        let top = variant.value << unused;
+        let value = if signed { (top.cast_signed() >> unused).cast_unsigned() } else { top >> unused };
+        Ok(EnumVariant { name: self.btf.name(variant.name)?.to_owned(), value })
+    }
+
+    fn members(
+        &mut self,
+        parent: u32,
+        size: u32,
+        fields: &[Field],
+        depth: usize,
+    ) -> Result<Vec<Member>, BtfError> {
+        if size == 0 {
+            return Err(BtfError::ZeroSize { name: self.btf.describe(parent) });
+        }
+        let mut members = Vec::new();
+        for (index, field) in (0..).zip(fields) {
+            let name = self.btf.name(field.name)?;
+            if name.is_empty() && field.bits != 0 {
+                continue; // padding
+            }
+            let mut layout = self.layout(field.type_id, depth + 1)?;
+            let (bit_offset, bitfield) = self.place(field, size, &layout).ok_or_else(|| {
+                BtfError::Member { name: self.btf.describe(parent), member: name.to_owned() }
+            })?;
+            if !name.is_empty() {
+                let tag = self.btf.renders.get(&(parent, index)).copied();
+                layout.render = tag.or(layout.render);
+                members.push(Member { name: name.to_owned(), bit_offset, bitfield, layout });
+            } else if let Shape::Struct(inner) | Shape::Union(inner) = layout.shape {
+                members.extend(
+                    inner
+                        .into_iter()
+                        .map(|member| Member { bit_offset: bit_offset + member.bit_offset, ..member }),
+                );
+            }
+        }
+        Ok(members)
+    }
+
+    /// Where in a parent of `size` bytes a member is, and its width if it is a bitfield; `None` if it is not
+    /// inside.
+    fn place(&self, field: &Field, size: u32, layout: &Layout) -> Option<(usize, Option<u8>)> {
+        let (mut offset, mut bits) = (field.bit_offset as usize, field.bits);
+        // Before BTF had bitfield flags, a bitfield's type was an integer with fewer bits than its size.
+        if let (0, Ok(Stripped { kind: Kind::Int { bits: width, bit_offset, .. }, .. })) =
+            (bits, self.btf.strip(field.type_id))
+            && usize::from(*width) < 8 * layout.size
+            && *width > 0
+        {
+            offset += usize::from(*bit_offset);
+            bits = *width;
+        }
+        let scalar =
+            matches!(layout.shape, Shape::Int { .. } | Shape::Bool | Shape::Char | Shape::Enum { .. });
+        let (width, bitfield, valid) = match bits {
+            0 => (8 * layout.size, None, offset.is_multiple_of(8)),
+            bits => (usize::from(bits), Some(bits), scalar && usize::from(bits) <= 8 * layout.size),
+        };
+        (valid && offset + width <= 8 * size as usize).then_some((offset, bitfield))
+    }
+
+    fn spend(&mut self, nodes: usize) -> Result<(), BtfError> {
+        let left = self.nodes.checked_sub(nodes);
+        self.nodes = left.ok_or_else(|| BtfError::TooLarge { name: self.btf.describe(self.root) })?;
+        Ok(())
+    }
+
+    fn bad_size(&self, id: u32, size: usize) -> BtfError {
+        let kind = self.btf.get(id).map_or("type", |ty| ty.kind.describe());
+        BtfError::Size { name: self.btf.describe(id), kind, size: size as u64 }
+    }
+}

@@ -1,0 +1,77 @@
+//! Variables in sections: map definitions and globals.
+
+use super::{Btf, BtfError, types::Kind, types::SectionEntry};
+use crate::{Layout, Render};
+
+/// What a map definition (a variable in `.maps`) says about its types.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MapTypes {
+    /// The type id of `__type(key, ...)`.
+    pub key: Option<u32>,
+    /// The type id of `__type(value, ...)`.
+    pub value: Option<u32>,
+    /// From a tag on the variable: for the value, where that has no rendering of its own.
+    pub render: Option<Render>,
+}
+
+/// A global variable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SectionVariable {
+    pub name: String,
+    pub type_id: u32,
+    /// From the start of the section. Compilers leave it 0; loaders fill it in.
+    pub offset: usize,
+    pub size: usize,
+}
+
+impl Btf {
+    /// The types of the map defined under this name in `.maps`.
+    pub fn map_definition(&self, map_name: &str) -> Option<MapTypes> {
+        let variable = self.section(".maps").find(|entry| self.type_name(entry.type_id) == map_name)?.type_id;
+        let Kind::Struct { members, .. } = self.strip(variable).ok()?.kind else { return None };
+        let mut types = MapTypes { render: self.renders.get(&(variable, -1)).copied(), ..Default::default() };
+        for member in members {
+            let slot = match self.name(member.name) {
+                Ok("key") => &mut types.key,
+                Ok("value") => &mut types.value,
+                _ => continue,
+            };
+            // `__type(key, T)` declares `T *key`.
+            *slot = match self.strip(member.type_id).map(|stripped| stripped.kind) {
+                Ok(&Kind::Pointer(target)) => Some(target),
+                _ => None,
+            };
+        }
+        Some(types)
+    }
+
+    /// The layout of the value of a map, with the rendering asked for on the map variable.
+    pub fn map_value_layout(&self, types: &MapTypes) -> Option<Result<Layout, BtfError>> {
+        let layout = self.layout(types.value?);
+        Some(layout.map(|layout| Layout { render: layout.render.or(types.render), ..layout }))
+    }
+
+    /// The variables of a data section such as `.bss`, in the order of the section.
+    pub fn section_variables(&self, section: &str) -> Vec<SectionVariable> {
+        self.section(section)
+            .map(|entry| SectionVariable {
+                name: self.type_name(entry.type_id).to_owned(),
+                type_id: entry.type_id,
+                offset: entry.offset as usize,
+                size: entry.size as usize,
+            })
+            .collect()
+    }
+
+    fn section(&self, name: &str) -> impl Iterator<Item = &SectionEntry> {
+        let named = move |ty: &&super::Type| self.name(ty.name) == Ok(name);
+        self.types
+            .iter()
+            .filter(named)
+            .filter_map(|ty| match &ty.kind {
+                Kind::Section(entries) => Some(entries),
+                _ => None,
+            })
+            .flatten()
+    }
+}

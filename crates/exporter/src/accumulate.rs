@@ -1,0 +1,196 @@
+//! Adding windows up: what a metric with `snapshot` but without `init` shows.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use twinprobe_ebpf_common::{Layout, MapFamily, RawTable, Shape, TableLayout};
+
+use crate::{
+    Aggregation,
+    leaf::{LeafKind, Leaves, Meaning},
+};
+
+/// How a number in a new window joins the running total.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum MergeRule {
+    #[default]
+    Sum,
+    Max,
+    Min,
+    /// Bitwise, for sets of flags.
+    Or,
+    /// The newest window's.
+    Last,
+}
+
+impl MergeRule {
+    pub const ALL: [Self; 5] = [Self::Sum, Self::Max, Self::Min, Self::Or, Self::Last];
+
+    /// The name used in configurations.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sum => "sum",
+            Self::Max => "max",
+            Self::Min => "min",
+            Self::Or => "or",
+            Self::Last => "last",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|rule| rule.name() == name)
+    }
+}
+
+/// The rules of one metric.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MergeRules {
+    /// For what `fields` does not name.
+    pub default: MergeRule,
+    /// By path of the value's field (`bytes`, `tcp.syn`); a struct's rule holds for all below it.
+    pub fields: BTreeMap<String, MergeRule>,
+}
+
+/// A rule names a field that the value does not have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the value has no field {0}")]
+pub struct UnknownField(pub String);
+
+impl From<MergeRule> for MergeRules {
+    fn from(default: MergeRule) -> Self {
+        Self { default, fields: BTreeMap::new() }
+    }
+}
+
+impl MergeRules {
+    /// The rule for a leaf. What only identifies something is the newest window's, unless a rule names it;
+    /// where the value is nothing else, the metric's rule does, except that names can't be summed up.
+    fn rule(&self, path: &str, meaning: Meaning) -> MergeRule {
+        let mut prefix = Some(path);
+        while let Some(path) = prefix {
+            if let Some(rule) = self.fields.get(path) {
+                return *rule;
+            }
+            prefix = path.rsplit_once('.').map(|(parent, _)| parent);
+        }
+        match (meaning, self.default) {
+            (Meaning::Quantity, rule) => rule,
+            (Meaning::Identity, MergeRule::Sum) => MergeRule::Last,
+            (Meaning::Identity, rule) if path.is_empty() => rule,
+            (Meaning::Identity, _) => MergeRule::Last,
+        }
+    }
+}
+
+impl MergeRule {
+    fn join(self, kind: LeafKind, total: u128, window: u128) -> u128 {
+        let both = [total, window].into_iter();
+        match self {
+            Self::Sum => Aggregation::Sum.fold(kind, both),
+            Self::Max => Aggregation::Max.fold(kind, both),
+            Self::Min => Aggregation::Min.fold(kind, both),
+            Self::Or if kind != LeafKind::Float => total | window,
+            Self::Or | Self::Last => window,
+        }
+    }
+}
+
+/// The running total of one map's windows.
+#[derive(Clone, Debug)]
+pub struct Accumulator {
+    layout: Arc<TableLayout>,
+    leaves: Leaves<MergeRule>,
+    total: RawTable,
+    /// Entry by key. Keys come from packets, so the hash must be one that senders can't aim at.
+    index: HashMap<Box<[u8]>, usize>,
+}
+
+impl Accumulator {
+    pub fn new(layout: Arc<TableLayout>, rules: &MergeRules) -> Result<Self, UnknownField> {
+        if let Some(path) = rules.fields.keys().find(|path| !has_field(&layout.value, path)) {
+            return Err(UnknownField(path.clone()));
+        }
+        let leaves = Leaves::new(&layout.value, &mut |path, meaning| Some(rules.rule(path, meaning)));
+        Ok(Self { layout, leaves, total: RawTable::default(), index: HashMap::new() })
+    }
+
+    /// Adds a window; entries keep the place where they were first seen, which for arrays is the order of
+    /// their indices, since every window has them all. Queues and stacks are appended.
+    pub fn add(&mut self, window: &RawTable) {
+        let Self { layout, leaves, total, index } = self;
+        if !layout.kind.has_keys() {
+            total.values.extend_from_slice(&window.values[..window.len(layout) * layout.value_stride()]);
+            return;
+        }
+        let stride = layout.value_stride();
+        let mut merged = Vec::with_capacity(layout.slot_stride());
+        for (key, value) in window.entries(layout) {
+            if let Some(&entry) = index.get(key) {
+                merge(layout, leaves, &mut total.values[entry * stride..][..stride], value, &mut merged);
+            } else {
+                index.insert(key.into(), index.len());
+                total.keys.extend_from_slice(key);
+                total.values.extend_from_slice(value);
+            }
+        }
+    }
+
+    /// The total so far.
+    pub const fn table(&self) -> &RawTable {
+        &self.total
+    }
+
+    /// The total, leaving nothing behind.
+    pub fn take(&mut self) -> RawTable {
+        self.index.clear();
+        std::mem::take(&mut self.total)
+    }
+}
+
+fn merge(
+    layout: &TableLayout,
+    leaves: &Leaves<MergeRule>,
+    total: &mut [u8],
+    window: &[u8],
+    merged: &mut Vec<u8>,
+) {
+    // Zero is what such a slot holds if no program has touched it: no value that `min` or `last` should see.
+    let always_there = layout.kind.is_percpu() || layout.kind.family() == MapFamily::Array;
+    let untouched = |slot: &[u8]| always_there && slot.iter().all(|&byte| byte == 0);
+    let stride = layout.slot_stride();
+    for (total, window) in total.chunks_exact_mut(stride).zip(window.chunks_exact(stride)) {
+        if untouched(window) {
+            continue;
+        }
+        if untouched(total) {
+            total.copy_from_slice(window);
+            continue;
+        }
+        merged.clear();
+        merged.extend_from_slice(window);
+        leaves.for_each(|leaf, base| {
+            let joined = leaf.tag.join(leaf.kind, leaf.load(total, base), leaf.load(window, base));
+            leaf.store(merged, base, joined);
+        });
+        total.copy_from_slice(merged);
+    }
+}
+
+fn has_field(layout: &Layout, path: &str) -> bool {
+    match &layout.shape {
+        Shape::Array { element, .. } => has_field(element, path),
+        Shape::Struct(members) | Shape::Union(members) => {
+            let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
+            members
+                .iter()
+                .filter(|member| member.name == name)
+                .any(|member| rest.is_none_or(|rest| has_field(&member.layout, rest)))
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+use twinprobe_ebpf_common::{MapKind, Member, Render};
+
+use super::*;
+
+fn table(kind: MapKind, value: Layout, slots: usize) -> Arc<TableLayout> {
+    Arc::new(TableLayout { kind, key: Layout::unsigned(1), value, slots })
+}
+
+fn raw(keys: &[u8], values: &[u8]) -> RawTable {
+    RawTable { keys: keys.to_vec(), values: values.to_vec() }
+}
+
+/// Two windows added up.
+fn add(layout: &Arc<TableLayout>, rules: &MergeRules, [first, second]: [RawTable; 2]) -> RawTable {
+    let mut total = Accumulator::new(layout.clone(), rules).expect("known fields");
+    total.add(&first);
+    total.add(&second);
+    total.take()
+}
+
+fn member(name: &str, offset: usize, layout: Layout) -> Member {
+    Member { name: name.into(), bit_offset: 8 * offset, bitfield: None, layout }
+}
+
+#[test]
+fn keys_keep_the_place_they_were_first_seen_at() {
+    let layout = table(MapKind::Hash, Layout::unsigned(1), 1);
+    let total =
+        add(&layout, &MergeRules::default(), [raw(&[9, 2], &[1, 200]), raw(&[5, 2, 9], &[7, 100, 3])]);
+    assert_eq!(total, raw(&[9, 2, 5], &[4, 44, 7]));
+}
+
+#[test]
+fn every_rule_does_what_its_name_says() {
+    let layout = table(MapKind::Hash, Layout::unsigned(1), 1);
+    for (rule, expected) in [
+        (MergeRule::Sum, 0b1001),
+        (MergeRule::Max, 0b0110),
+        (MergeRule::Min, 0b0011),
+        (MergeRule::Or, 0b0111),
+        (MergeRule::Last, 0b0011),
+    ] {
+        let total = add(&layout, &rule.into(), [raw(&[0], &[0b0110]), raw(&[0], &[0b0011])]);
+        assert_eq!(total.values, [expected], "{}", rule.name());
+        assert_eq!(MergeRule::from_name(rule.name()), Some(rule));
+    }
+}
+
+#[test]
+fn fields_have_rules_of_their_own() {
+    let hex = Layout { render: Some(Render::Hex), ..Layout::unsigned(1) };
+    let inner = Shape::Struct(vec![member("first", 0, Layout::unsigned(1)), member("flags", 1, hex.clone())]);
+    let inner = Layout { size: 2, shape: inner, render: None };
+    let value = Shape::Struct(vec![
+        member("bytes", 0, Layout::unsigned(1)),
+        member("tcp", 1, inner),
+        member("id", 3, hex),
+    ]);
+    let layout = table(MapKind::Hash, Layout { size: 4, shape: value, render: None }, 1);
+    let fields = [("tcp", MergeRule::Min), ("tcp.flags", MergeRule::Or)];
+    let fields = fields.map(|(path, rule)| (path.to_owned(), rule)).into();
+    let rules = MergeRules { default: MergeRule::Sum, fields };
+    let total = add(&layout, &rules, [raw(&[0], &[1, 5, 1, 7]), raw(&[0], &[1, 3, 2, 8])]);
+    assert_eq!(total.values, [2, 3, 3, 8], "a sum, a minimum, flags, and the newest of what only identifies");
+
+    let rules = MergeRules { fields: [("tcp.no".to_owned(), MergeRule::Or)].into(), ..Default::default() };
+    let error = Accumulator::new(layout, &rules).expect_err("there is no such field");
+    assert_eq!(error, UnknownField("tcp.no".into()));
+}
+
+#[test]
+fn slots_nobody_touched_decide_nothing() {
+    let layout = table(MapKind::PercpuArray, Layout::unsigned(1), 2);
+    let slots = |a, b| raw(&[0], &[a, 0, 0, 0, 0, 0, 0, 0, b, 0, 0, 0, 0, 0, 0, 0]);
+    let total = add(&layout, &MergeRule::Min.into(), [slots(4, 0), slots(0, 3)]);
+    assert_eq!(total, slots(4, 3));
+}
+
+#[test]
+fn queues_are_appended() {
+    let layout = table(MapKind::Queue, Layout::unsigned(1), 1);
+    let total = add(&layout, &MergeRules::default(), [raw(&[], &[1, 2]), raw(&[], &[3])]);
+    assert_eq!(total, raw(&[], &[1, 2, 3]));
+}

@@ -1,0 +1,12 @@
+//! `min`: the least value of any CPU.
+
+use super::order;
+
+pub fn numbers(values: impl Iterator<Item = u128>, signed: bool) -> u128 {
+    values.min_by_key(|&value| order(value, signed)).unwrap_or_default()
+}
+
+/// NaN only if all are.
+pub fn floats(values: impl Iterator<Item = f64>) -> f64 {
+    values.reduce(f64::min).unwrap_or_default()
+}

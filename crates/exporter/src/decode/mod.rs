@@ -1,0 +1,149 @@
+//! Bytes to values: a [`Plan`] is walked over the bytes and drives a [`ValueSink`], which writes them in its
+//! format. Nothing is collected on the way and nothing is allocated per row.
+
+mod bits;
+mod plan;
+mod text;
+
+pub(crate) use bits::{load, load_bits, sign_extend, store_bits};
+pub use plan::{Bits, Field, Plan, Scalar};
+pub use text::rfc3339;
+
+use crate::Context;
+use bits::load_small;
+
+/// Receives one value, part by part.
+pub trait ValueSink {
+    /// A member's name as this format writes it.
+    type Label;
+
+    fn label(name: &str) -> Self::Label;
+
+    fn unsigned(&mut self, value: u64);
+    fn signed(&mut self, value: i64);
+    fn float(&mut self, value: f64);
+    fn float32(&mut self, value: f32);
+    fn boolean(&mut self, value: bool);
+    /// Text from a map, which may need escaping.
+    fn text(&mut self, value: &str);
+    /// Text made by a rendering: ASCII letters, digits and `.:-`.
+    fn plain(&mut self, value: &str);
+
+    fn begin_struct(&mut self);
+    fn begin_member(&mut self, index: usize, label: &Self::Label);
+    fn end_member(&mut self, label: &Self::Label);
+    fn end_struct(&mut self);
+
+    fn begin_array(&mut self);
+    fn begin_item(&mut self, index: usize);
+    fn end_item(&mut self);
+    fn end_array(&mut self);
+}
+
+/// Walks plans; keeps the memory that renderings need from row to row.
+pub struct Decoder<'a> {
+    context: &'a Context,
+    scratch: String,
+}
+
+impl<'a> Decoder<'a> {
+    pub const fn new(context: &'a Context) -> Self {
+        Self { context, scratch: String::new() }
+    }
+
+    /// Decodes `bytes`, which have the size of the layout the plan was made from.
+    pub fn value<S: ValueSink>(&mut self, plan: &Plan<S::Label>, bytes: &[u8], sink: &mut S) {
+        match plan {
+            Plan::Scalar { kind: Scalar::Unsigned, size: size @ ..=8 } => {
+                sink.unsigned(load_small(&bytes[..*size]));
+            }
+            Plan::Scalar { kind: Scalar::Swapped, size } => {
+                // Big-endian: the number's low bytes are at the end.
+                sink.unsigned((load(&bytes[..*size]) << (128 - 8 * size)).swap_bytes() as u64);
+            }
+            Plan::Scalar { kind, size } => self.scalar(kind, load(&bytes[..*size]), 8 * *size as u32, sink),
+            Plan::Float { size: 4 } => sink.float32(f32::from_bits(load_small(&bytes[..4]) as u32)),
+            Plan::Float { size } => sink.float(f64::from_bits(load_small(&bytes[..*size]))),
+            Plan::Text { size } => {
+                let text = &bytes[..*size];
+                let len = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
+                sink.text(&String::from_utf8_lossy(&text[..len]));
+            }
+            Plan::Blob { size } => self.plain(sink, |out| text::hex(out, &bytes[..*size])),
+            Plan::Ipv4 => self.plain(sink, |out| text::ipv4(out, &bytes[..4])),
+            Plan::Ipv6 => self.plain(sink, |out| text::ipv6(out, &bytes[..16])),
+            Plan::Mac => self.plain(sink, |out| text::mac(out, &bytes[..6])),
+            Plan::Struct(fields) => {
+                sink.begin_struct();
+                for (index, field) in fields.iter().enumerate() {
+                    sink.begin_member(index, &field.label);
+                    self.field(field, &bytes[field.offset..][..field.size], sink);
+                    sink.end_member(&field.label);
+                }
+                sink.end_struct();
+            }
+            Plan::Array { element, stride, len } => {
+                sink.begin_array();
+                for index in 0..*len {
+                    sink.begin_item(index);
+                    self.value(element, &bytes[index * stride..][..*stride], sink);
+                    sink.end_item();
+                }
+                sink.end_array();
+            }
+        }
+    }
+
+    fn field<S: ValueSink>(&mut self, field: &Field<S::Label>, bytes: &[u8], sink: &mut S) {
+        match (&field.plan, field.bits) {
+            (Plan::Scalar { kind, .. }, Some(bits)) => {
+                self.scalar(kind, load_bits(bytes, bits), bits.width, sink);
+            }
+            (plan, _) => self.value(plan, bytes, sink),
+        }
+    }
+
+    /// `value` is zero-extended from `width` bits.
+    fn scalar<S: ValueSink>(&mut self, kind: &Scalar, value: u128, width: u32, sink: &mut S) {
+        let (small, signed) = (value as u64, sign_extend(value, width) as i64);
+        match kind {
+            Scalar::Bool => sink.boolean(value != 0),
+            Scalar::Enum { signed: is_signed, variants } => {
+                let index = variants.partition_point(|(variant, _)| *variant < small);
+                match variants.get(index) {
+                    Some((variant, name)) if *variant == small => sink.text(name),
+                    _ if *is_signed => sink.signed(signed),
+                    _ => sink.unsigned(small),
+                }
+            }
+            Scalar::Ktime => {
+                self.scratch.clear();
+                let time = self.context.boot_time_ns.checked_add(value.cast_signed());
+                match time {
+                    Some(time) if text::time(&mut self.scratch, time) => sink.plain(&self.scratch),
+                    _ => sink.unsigned(small),
+                }
+            }
+            Scalar::Ifindex => {
+                let index = u32::try_from(value).ok();
+                match index.and_then(|index| self.context.interfaces.get(&index)) {
+                    Some(name) => sink.text(name),
+                    None => sink.unsigned(small),
+                }
+            }
+            Scalar::Unsigned | Scalar::Swapped if width <= 64 => sink.unsigned(small),
+            Scalar::Signed if width <= 64 => sink.signed(signed),
+            Scalar::Hex | Scalar::Unsigned | Scalar::Signed | Scalar::Swapped => {
+                let bytes = value.to_le_bytes();
+                let used = &bytes[..width.div_ceil(8) as usize];
+                self.plain(sink, |out| text::hex(out, used.iter().rev()));
+            }
+        }
+    }
+
+    fn plain<S: ValueSink>(&mut self, sink: &mut S, render: impl FnOnce(&mut String)) {
+        self.scratch.clear();
+        render(&mut self.scratch);
+        sink.plain(&self.scratch);
+    }
+}

@@ -1,0 +1,206 @@
+//! Layouts compiled once per metric: renderings decided, sizes checked, names made ready to be written.
+//!
+//! A plan never reaches outside its layout's `size`, whatever the layout claims: what does not fit becomes a
+//! blob. So the walk over a million rows has nothing left to check.
+
+use twinprobe_ebpf_common::{Layout, Member, Render, Shape};
+
+/// What to do with `size` bytes. `L` is a member's name as a format writes it.
+#[derive(Clone, Debug)]
+pub enum Plan<L> {
+    Scalar {
+        kind: Scalar,
+        size: usize,
+    },
+    Float {
+        size: usize,
+    },
+    /// Up to the first NUL.
+    Text {
+        size: usize,
+    },
+    /// Hex digits in memory order.
+    Blob {
+        size: usize,
+    },
+    Ipv4,
+    Ipv6,
+    Mac,
+    /// Structs and unions.
+    Struct(Vec<Field<L>>),
+    Array {
+        element: Box<Self>,
+        stride: usize,
+        len: usize,
+    },
+}
+
+/// What is made of an integer of up to 16 bytes, or of a bitfield.
+#[derive(Clone, Debug)]
+pub enum Scalar {
+    Unsigned,
+    Signed,
+    /// Big-endian in memory.
+    Swapped,
+    Bool,
+    /// Variants by value, each cut to the width of the field.
+    Enum {
+        signed: bool,
+        variants: Vec<(u64, String)>,
+    },
+    Hex,
+    Ktime,
+    Ifindex,
+}
+
+#[derive(Clone, Debug)]
+pub struct Field<L> {
+    pub label: L,
+    /// From the start of the struct, in bytes.
+    pub offset: usize,
+    /// Bytes that have to be read.
+    pub size: usize,
+    pub bits: Option<Bits>,
+    pub plan: Plan<L>,
+}
+
+/// Where a bitfield is in the little-endian number that a field's bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bits {
+    /// Less than 8.
+    pub shift: u32,
+    /// From 1 to 128.
+    pub width: u32,
+}
+
+impl<L> Plan<L> {
+    /// `label` makes a member's name into what the format writes for it.
+    pub fn new(layout: &Layout, label: fn(&str) -> L) -> Self {
+        compile(layout, None, label)
+    }
+}
+
+fn compile<L>(layout: &Layout, inherited: Option<Render>, label: fn(&str) -> L) -> Plan<L> {
+    let renders = [inherited, layout.render].into_iter().flatten();
+    if let Some(plan) = renders.into_iter().find_map(|render| rendered(layout, render)) {
+        return plan;
+    }
+    let size = layout.size;
+    match &layout.shape {
+        Shape::Int { signed: false } if is_int(size) => scalar(Scalar::Unsigned, size),
+        Shape::Int { signed: true } if is_int(size) => scalar(Scalar::Signed, size),
+        Shape::Char if size == 1 => scalar(Scalar::Signed, size),
+        Shape::Bool if is_int(size) => scalar(Scalar::Bool, size),
+        Shape::Enum { .. } if is_int(size) && size <= 8 => scalar(enumeration(layout, 8 * size), size),
+        Shape::Float if matches!(size, 4 | 8) => Plan::Float { size },
+        Shape::Struct(members) | Shape::Union(members) => {
+            let fields: Option<Vec<_>> = members.iter().map(|member| field(member, size, label)).collect();
+            fields.map_or(Plan::Blob { size }, Plan::Struct)
+        }
+        Shape::Array { element, len: 0 } if is_text(element) => Plan::Text { size: 0 },
+        Shape::Array { element, len } => match element.size.checked_mul(*len) {
+            Some(total) if total > size || (element.size == 0 && *len > 0) => Plan::Blob { size },
+            None => Plan::Blob { size },
+            Some(total) if is_text(element) => Plan::Text { size: total },
+            Some(_) => {
+                let render = inherited.or(layout.render);
+                let plan = Box::new(compile(element, render, label));
+                Plan::Array { element: plan, stride: element.size, len: *len }
+            }
+        },
+        _ => Plan::Blob { size },
+    }
+}
+
+/// The plan if `render` fits the whole of `layout`.
+fn rendered<L>(layout: &Layout, render: Render) -> Option<Plan<L>> {
+    let bytes = match &layout.shape {
+        Shape::Array { element, len } => {
+            let is_byte = element.size == 1 && matches!(element.shape, Shape::Int { .. } | Shape::Char);
+            // An array of addresses stays an array, even if it has one element.
+            if element.size.checked_mul(*len) != Some(layout.size)
+                || (!is_byte && rendered::<L>(element, render).is_some())
+            {
+                return None;
+            }
+            is_byte
+        }
+        Shape::Opaque => true,
+        _ => false,
+    };
+    let size = layout.size;
+    let int = matches!(layout.shape, Shape::Int { .. });
+    let record = matches!(layout.shape, Shape::Struct(_) | Shape::Union(_));
+    let number = int || matches!(layout.shape, Shape::Char | Shape::Enum { .. });
+    Some(match render {
+        Render::Ipv4 if size == 4 => Plan::Ipv4,
+        Render::Ipv6 if size == 16 => Plan::Ipv6,
+        Render::Mac if size == 6 => Plan::Mac,
+        Render::Be16 if size == 2 && (int || bytes) => scalar(Scalar::Swapped, size),
+        Render::Be32 if size == 4 && (int || bytes) => scalar(Scalar::Swapped, size),
+        Render::Be64 if size == 8 && (int || bytes) => scalar(Scalar::Swapped, size),
+        Render::Hex if number && is_int(size) => scalar(Scalar::Hex, size),
+        Render::Hex if bytes || record => Plan::Blob { size },
+        Render::String if bytes => Plan::Text { size },
+        Render::Ktime if int && size == 8 => scalar(Scalar::Ktime, size),
+        Render::Ifindex if int && matches!(size, 4 | 8) => scalar(Scalar::Ifindex, size),
+        _ => return None,
+    })
+}
+
+fn field<L>(member: &Member, size: usize, label: fn(&str) -> L) -> Option<Field<L>> {
+    let offset = member.bit_offset / 8;
+    let shift = member.bit_offset % 8;
+    let (width, bits, plan) = match member.bitfield {
+        None if shift == 0 => (8 * member.layout.size, None, compile(&member.layout, None, label)),
+        Some(width @ 1..=128) => {
+            let bits = Bits { shift: u32::try_from(shift).ok()?, width: u32::from(width) };
+            (usize::from(width), Some(bits), bitfield(&member.layout, usize::from(width))?)
+        }
+        _ => return None,
+    };
+    let read = (shift + width).div_ceil(8);
+    (offset.checked_add(read)? <= size).then(|| Field {
+        label: label(&member.name),
+        offset,
+        size: read,
+        bits,
+        plan,
+    })
+}
+
+/// Renderings of bytes in memory mean nothing for bits.
+fn bitfield<L>(layout: &Layout, width: usize) -> Option<Plan<L>> {
+    let kind = match (&layout.shape, layout.render) {
+        (Shape::Int { .. } | Shape::Char | Shape::Enum { .. }, Some(Render::Hex)) => Scalar::Hex,
+        (Shape::Int { .. }, Some(Render::Ktime)) => Scalar::Ktime,
+        (Shape::Int { .. }, Some(Render::Ifindex)) => Scalar::Ifindex,
+        (Shape::Int { signed: false }, _) => Scalar::Unsigned,
+        (Shape::Int { signed: true } | Shape::Char, _) => Scalar::Signed,
+        (Shape::Bool, _) => Scalar::Bool,
+        (Shape::Enum { .. }, _) if width <= 64 => enumeration(layout, width),
+        _ => return None,
+    };
+    Some(scalar(kind, layout.size))
+}
+
+fn enumeration(layout: &Layout, width: usize) -> Scalar {
+    let Shape::Enum { signed, variants } = &layout.shape else { return Scalar::Unsigned };
+    let mask = u64::MAX >> (64 - width);
+    let mut variants: Vec<_> = variants.iter().map(|v| (v.value & mask, v.name.clone())).collect();
+    // Stable: of several names for one value, the first is shown.
+    variants.sort_by_key(|(value, _)| *value);
+    Scalar::Enum { signed: *signed, variants }
+}
+
+const fn scalar<L>(kind: Scalar, size: usize) -> Plan<L> {
+    Plan::Scalar { kind, size }
+}
+
+const fn is_int(size: usize) -> bool {
+    matches!(size, 1 | 2 | 4 | 8 | 16)
+}
+
+const fn is_text(element: &Layout) -> bool {
+    matches!(element.shape, Shape::Char) && element.render.is_none() && element.size == 1
+}

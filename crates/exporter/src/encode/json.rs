@@ -1,0 +1,210 @@
+//! JSON, compact: written straight to bytes, since a generic value tree would cost more than reading the map.
+
+use std::io::Write as _;
+
+use super::DocumentSink;
+use crate::{Document, Metric, decode::ValueSink};
+
+#[derive(Default)]
+pub(super) struct Json {
+    out: Vec<u8>,
+}
+
+impl Json {
+    fn push(&mut self, text: &str) {
+        self.out.extend_from_slice(text.as_bytes());
+    }
+
+    fn comma(&mut self, index: usize) {
+        if index > 0 {
+            self.out.push(b',');
+        }
+    }
+
+    /// `"name":"text"`
+    fn property(&mut self, name: &str, text: &str) {
+        self.push(&Self::label(name));
+        string(&mut self.out, text);
+    }
+}
+
+/// Appends a string literal.
+fn string(out: &mut Vec<u8>, text: &str) {
+    out.push(b'"');
+    let mut clean = 0;
+    for (index, &byte) in text.as_bytes().iter().enumerate() {
+        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
+            continue;
+        }
+        out.extend_from_slice(&text.as_bytes()[clean..index]);
+        clean = index + 1;
+        match byte {
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            // Writing to a Vec does not fail.
+            _ => drop(write!(out, "\\u{byte:04x}")),
+        }
+    }
+    out.extend_from_slice(&text.as_bytes()[clean..]);
+    out.push(b'"');
+}
+
+impl ValueSink for Json {
+    /// `"name":`
+    type Label = Box<str>;
+
+    fn label(name: &str) -> Box<str> {
+        let mut label = Vec::new();
+        string(&mut label, name);
+        label.push(b':');
+        String::from_utf8_lossy(&label).into()
+    }
+
+    fn unsigned(&mut self, value: u64) {
+        self.push(itoa::Buffer::new().format(value));
+    }
+
+    fn signed(&mut self, value: i64) {
+        self.push(itoa::Buffer::new().format(value));
+    }
+
+    // The debug format is the shortest that reads back as the same number, with an exponent where the
+    // display format would write hundreds of zeros.
+    fn float(&mut self, value: f64) {
+        if value.is_finite() { drop(write!(self.out, "{value:?}")) } else { self.push("null") }
+    }
+
+    fn float32(&mut self, value: f32) {
+        if value.is_finite() { drop(write!(self.out, "{value:?}")) } else { self.push("null") }
+    }
+
+    fn boolean(&mut self, value: bool) {
+        self.push(if value { "true" } else { "false" });
+    }
+
+    fn text(&mut self, value: &str) {
+        string(&mut self.out, value);
+    }
+
+    fn plain(&mut self, value: &str) {
+        self.out.push(b'"');
+        self.push(value);
+        self.out.push(b'"');
+    }
+
+    fn begin_struct(&mut self) {
+        self.out.push(b'{');
+    }
+
+    fn begin_member(&mut self, index: usize, label: &Box<str>) {
+        self.comma(index);
+        self.push(label);
+    }
+
+    fn end_member(&mut self, _: &Box<str>) {}
+
+    fn end_struct(&mut self) {
+        self.out.push(b'}');
+    }
+
+    fn begin_array(&mut self) {
+        self.out.push(b'[');
+    }
+
+    fn begin_item(&mut self, index: usize) {
+        self.comma(index);
+    }
+
+    fn end_item(&mut self) {}
+
+    fn end_array(&mut self) {
+        self.out.push(b']');
+    }
+}
+
+impl DocumentSink for Json {
+    fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.out
+    }
+
+    fn begin_document(&mut self, document: &Document) {
+        self.out.push(b'{');
+        self.property("probe", &document.probe);
+        self.push(",\"interfaces\":[");
+        for (index, interface) in document.interfaces.iter().enumerate() {
+            self.comma(index);
+            string(&mut self.out, interface);
+        }
+        self.out.push(b']');
+        if let Some(window) = &document.window {
+            self.push(",\"window\":{\"seq\":");
+            self.unsigned(window.seq);
+            self.out.push(b',');
+            self.property("start", &window.start);
+            self.out.push(b',');
+            self.property("end", &window.end);
+            self.push(",\"quiesce_us\":");
+            self.unsigned(window.quiesce_us);
+            self.out.push(b'}');
+        }
+    }
+
+    fn end_document(&mut self) {
+        self.out.push(b'}');
+    }
+
+    fn begin_direction(&mut self, name: &str) {
+        self.out.push(b',');
+        self.push(&Self::label(name));
+        self.out.push(b'{');
+    }
+
+    fn end_direction(&mut self, _: &str) {
+        self.out.push(b'}');
+    }
+
+    fn begin_metric(&mut self, index: usize, metric: &Metric) {
+        self.comma(index);
+        self.push(&Self::label(&metric.name));
+        self.out.push(b'{');
+        self.property("map", &metric.map);
+        self.out.push(b',');
+        self.property("type", metric.layout.kind.name());
+        self.out.push(b',');
+        self.property("help", &metric.help);
+        if let Some(agg) = metric.agg {
+            self.out.push(b',');
+            self.property("agg", agg.name());
+        }
+        self.push(",\"entries\":[");
+    }
+
+    fn end_metric(&mut self) {
+        self.push("]}");
+    }
+
+    fn begin_entry(&mut self, index: usize) {
+        self.comma(index);
+        self.out.push(b'{');
+    }
+
+    fn begin_key(&mut self) {
+        self.push("\"key\":");
+    }
+
+    fn end_key(&mut self) {
+        self.out.push(b',');
+    }
+
+    fn begin_value(&mut self) {
+        self.push("\"value\":");
+    }
+
+    fn end_value(&mut self) {}
+
+    fn end_entry(&mut self) {
+        self.out.push(b'}');
+    }
+}

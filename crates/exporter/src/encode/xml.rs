@@ -1,0 +1,211 @@
+//! XML: the tree of the JSON document, as `api/metrics.xsd` describes it.
+
+use std::{borrow::Cow, io::Write as _};
+
+use quick_xml::{
+    Writer,
+    events::{BytesDecl, BytesEnd, BytesStart, BytesText, Event},
+};
+
+use super::DocumentSink;
+use crate::{Document, Metric, decode::ValueSink};
+
+pub(super) struct Xml {
+    writer: Writer<Vec<u8>>,
+}
+
+impl Default for Xml {
+    fn default() -> Self {
+        Self { writer: Writer::new(Vec::new()) }
+    }
+}
+
+impl Xml {
+    fn event(&mut self, event: Event<'_>) {
+        // The writer is a Vec, which takes everything.
+        drop(self.writer.write_event(event));
+    }
+
+    fn begin<'a>(&mut self, name: &str, attributes: impl IntoIterator<Item = (&'a str, &'a str)>) {
+        let element = element(name, attributes);
+        self.event(Event::Start(element));
+    }
+
+    fn end(&mut self, name: &str) {
+        self.event(Event::End(BytesEnd::new(name)));
+    }
+
+    /// What is known to need no escaping.
+    fn push(&mut self, text: &str) {
+        self.writer.get_mut().extend_from_slice(text.as_bytes());
+    }
+}
+
+fn element<'n, 'a>(
+    name: &'n str,
+    attributes: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> BytesStart<'n> {
+    let mut element = BytesStart::new(name);
+    for (name, value) in attributes {
+        element.push_attribute((name, &*legal(value)));
+    }
+    element
+}
+
+/// XML 1.0 has no way to write most control characters, not even escaped.
+fn legal(text: &str) -> Cow<'_, str> {
+    let illegal =
+        |c: char| matches!(c, '\0'..='\x08' | '\x0b' | '\x0c' | '\x0e'..='\x1f' | '\u{fffe}' | '\u{ffff}');
+    if text.contains(illegal) { text.replace(illegal, "\u{fffd}").into() } else { text.into() }
+}
+
+impl ValueSink for Xml {
+    /// `<name>` and `</name>`
+    type Label = (Box<str>, Box<str>);
+
+    /// C identifiers are XML names, but for the `$` that compilers allow.
+    fn label(name: &str) -> Self::Label {
+        let safe = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' };
+        let mut name: String = name.chars().map(safe).collect();
+        if !name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
+            name.insert(0, '_');
+        }
+        (format!("<{name}>").into(), format!("</{name}>").into())
+    }
+
+    fn unsigned(&mut self, value: u64) {
+        self.push(itoa::Buffer::new().format(value));
+    }
+
+    fn signed(&mut self, value: i64) {
+        self.push(itoa::Buffer::new().format(value));
+    }
+
+    fn float(&mut self, value: f64) {
+        if value.is_infinite() {
+            // As XML Schema spells it.
+            self.push(if value > 0.0 { "INF" } else { "-INF" });
+        } else {
+            drop(write!(self.writer.get_mut(), "{value:?}"));
+        }
+    }
+
+    fn float32(&mut self, value: f32) {
+        if value.is_finite() {
+            drop(write!(self.writer.get_mut(), "{value:?}"));
+        } else {
+            self.float(f64::from(value));
+        }
+    }
+
+    fn boolean(&mut self, value: bool) {
+        self.push(if value { "true" } else { "false" });
+    }
+
+    fn text(&mut self, value: &str) {
+        self.event(Event::Text(BytesText::new(&legal(value))));
+    }
+
+    fn plain(&mut self, value: &str) {
+        self.push(value);
+    }
+
+    fn begin_struct(&mut self) {}
+
+    fn begin_member(&mut self, _: usize, (begin, _): &Self::Label) {
+        self.push(begin);
+    }
+
+    fn end_member(&mut self, (_, end): &Self::Label) {
+        self.push(end);
+    }
+
+    fn end_struct(&mut self) {}
+
+    fn begin_array(&mut self) {}
+
+    fn begin_item(&mut self, _: usize) {
+        self.push("<item>");
+    }
+
+    fn end_item(&mut self) {
+        self.push("</item>");
+    }
+
+    fn end_array(&mut self) {}
+}
+
+impl DocumentSink for Xml {
+    fn buffer(&mut self) -> &mut Vec<u8> {
+        self.writer.get_mut()
+    }
+
+    fn begin_document(&mut self, document: &Document) {
+        self.event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)));
+        self.push("\n");
+        let interfaces = document.interfaces.join(",");
+        self.begin("metrics", [("probe", &*document.probe), ("interfaces", &interfaces)]);
+        if let Some(window) = &document.window {
+            let (seq, quiesce) = (window.seq.to_string(), window.quiesce_us.to_string());
+            let attributes =
+                [("seq", &*seq), ("start", &window.start), ("end", &window.end), ("quiesce_us", &quiesce)];
+            self.event(Event::Empty(element("window", attributes)));
+        }
+    }
+
+    fn end_document(&mut self) {
+        self.end("metrics");
+        self.push("\n");
+    }
+
+    fn begin_direction(&mut self, name: &str) {
+        self.begin(name, []);
+    }
+
+    fn end_direction(&mut self, name: &str) {
+        self.end(name);
+    }
+
+    fn empty_direction(&mut self, name: &str) {
+        self.event(Event::Empty(BytesStart::new(name)));
+    }
+
+    fn begin_metric(&mut self, _: usize, metric: &Metric) {
+        let attributes = [
+            ("name", &*metric.name),
+            ("map", &metric.map),
+            ("type", metric.layout.kind.name()),
+            ("help", &metric.help),
+        ];
+        let agg = metric.agg.map(|agg| ("agg", agg.name()));
+        self.begin("metric", attributes.into_iter().chain(agg));
+    }
+
+    fn end_metric(&mut self) {
+        self.end("metric");
+    }
+
+    fn begin_entry(&mut self, _: usize) {
+        self.push("<entry>");
+    }
+
+    fn begin_key(&mut self) {
+        self.push("<key>");
+    }
+
+    fn end_key(&mut self) {
+        self.push("</key>");
+    }
+
+    fn begin_value(&mut self) {
+        self.push("<value>");
+    }
+
+    fn end_value(&mut self) {
+        self.push("</value>");
+    }
+
+    fn end_entry(&mut self) {
+        self.push("</entry>");
+    }
+}

@@ -1,0 +1,139 @@
+//! Whatever a layout claims and whatever the bytes are: no panic, and documents that parse.
+
+mod support;
+
+use std::sync::Arc;
+
+use proptest::{collection::vec, option, prelude::*, sample::select, strategy::Union};
+use support::encoded;
+use twinprobe_ebpf_common::{EnumVariant, Layout, MapKind, Member, RawTable, Render, Shape, TableLayout};
+use twinprobe_exporter::{
+    Accumulator, Aggregation, Context, Document, Format, MergeRule, Metric, MetricTable,
+};
+
+const RENDERS: [Render; 10] = [
+    Render::Ipv4,
+    Render::Ipv6,
+    Render::Mac,
+    Render::Be16,
+    Render::Be32,
+    Render::Be64,
+    Render::Hex,
+    Render::String,
+    Render::Ktime,
+    Render::Ifindex,
+];
+
+/// Mostly sizes that mean something, sometimes not.
+fn size() -> impl Strategy<Value = usize> {
+    prop_oneof![4 => select(vec![1_usize, 2, 4, 6, 8, 16]), 1 => 0_usize..40]
+}
+
+fn scalar() -> impl Strategy<Value = Shape> {
+    let variant = ("[A-Z]{1,3}", prop_oneof![any::<u64>(), 0_u64..4])
+        .prop_map(|(name, value)| EnumVariant { name, value });
+    prop_oneof![
+        any::<bool>().prop_map(|signed| Shape::Int { signed }),
+        Just(Shape::Bool),
+        Just(Shape::Char),
+        Just(Shape::Float),
+        (any::<bool>(), vec(variant, 0..4)).prop_map(|(signed, variants)| Shape::Enum { signed, variants }),
+        Just(Shape::Opaque),
+    ]
+}
+
+/// Sizes and offsets need not agree: some layouts are nonsense.
+fn layout() -> impl Strategy<Value = Layout> {
+    let render = || option::weighted(0.4, select(RENDERS.to_vec()));
+    let leaf = (size(), scalar(), render()).prop_map(|(size, shape, render)| Layout { size, shape, render });
+    leaf.prop_recursive(4, 24, 4, move |inner| {
+        let member = (".{0,4}", 0_usize..200, option::weighted(0.3, 0_u8..=130), inner.clone()).prop_map(
+            |(name, offset, bitfield, layout)| {
+                let bit_offset = if bitfield.is_none() { offset / 8 * 8 } else { offset };
+                Member { name, bit_offset, bitfield, layout }
+            },
+        );
+        let record = (vec(member, 0..4), any::<bool>(), 0_usize..64, render()).prop_map(
+            |(members, is_union, size, render)| {
+                let shape = if is_union { Shape::Union(members) } else { Shape::Struct(members) };
+                Layout { size, shape, render }
+            },
+        );
+        let lens = Union::new([(0_usize..5).boxed(), Just(usize::MAX).boxed()]);
+        let array = (inner, lens, any::<bool>(), render()).prop_map(|(element, len, exact, render)| {
+            let size = if exact { element.size.saturating_mul(len).min(256) } else { 7 };
+            Layout { size, shape: Shape::Array { element: Box::new(element), len }, render }
+        });
+        prop_oneof![record, array]
+    })
+}
+
+fn metric() -> impl Strategy<Value = MetricTable> {
+    let kind = select(MapKind::ALL.to_vec());
+    let agg = option::of(select(Aggregation::ALL.to_vec()));
+    let content = || vec(any::<u8>(), 0..600);
+    (kind, layout(), layout(), 1_usize..4, agg, (content(), content()), (".{0,6}", ".{0,6}", ".{0,6}"))
+        .prop_map(|(kind, key, value, slots, agg, (keys, values), (name, map, help))| {
+            let layout = Arc::new(TableLayout { kind, key, value, slots });
+            let metric = Metric { name, map, help, agg, layout };
+            MetricTable { metric: Arc::new(metric), table: RawTable { keys, values } }
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    #[test]
+    fn documents_parse(
+        ingress in vec(metric(), 0..3),
+        egress in vec(metric(), 0..2),
+        probe in ".{0,6}",
+        boot_time_ns in any::<i128>(),
+    ) {
+        let document = Document { probe, interfaces: vec!["\u{1}".into()], window: None, ingress, egress };
+        let context = Context { boot_time_ns, interfaces: [(0, "\0&".to_owned())].into() };
+        let json = encoded(&document, &context, Format::Json);
+        if let Err(error) = serde_json::from_str::<serde_json::Value>(&json) {
+            panic!("{error}: {json}");
+        }
+        well_formed(&encoded(&document, &context, Format::Xml));
+    }
+
+    #[test]
+    fn adding_up_never_fails(
+        MetricTable { metric, table } in metric(),
+        rule in select(MergeRule::ALL.to_vec()),
+    ) {
+        let mut total = Accumulator::new(metric.layout.clone(), &rule.into()).expect("no fields are named");
+        total.add(&table);
+        total.add(&table);
+        let entries = |table: &RawTable| table.len(&metric.layout);
+        if metric.layout.kind.has_keys() {
+            prop_assert!(entries(total.table()) <= entries(&table));
+        } else {
+            prop_assert_eq!(entries(total.table()), 2 * entries(&table));
+        }
+    }
+}
+
+/// Parses with end tags, attributes and references checked, and looks for characters XML can't hold.
+fn well_formed(xml: &str) {
+    use quick_xml::{Reader, events::Event};
+    let mut reader = Reader::from_str(xml);
+    let mut depth = 0_usize;
+    loop {
+        match reader.read_event() {
+            Ok(Event::Eof) => break,
+            Ok(Event::Start(element)) => {
+                depth += 1;
+                element.attributes().for_each(|attribute| drop(attribute.expect("well-formed attributes")));
+            }
+            Ok(Event::End(_)) => depth -= 1,
+            Ok(_) => {}
+            Err(error) => panic!("{error}: {xml}"),
+        }
+    }
+    assert_eq!(depth, 0, "{xml}");
+    let legal = |c: char| matches!(c, '\t' | '\n' | '\r' | ' '..='\u{fffd}' | '\u{10000}'..);
+    assert!(xml.chars().all(legal), "{xml}");
+}
