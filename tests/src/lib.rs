@@ -1,1 +1,41 @@
-//! What the end-to-end tests stand on: namespaces, veth pairs, a daemon, traffic.
+//! What the end-to-end tests stand on: namespaces and veth pairs ([`Topology`]), a daemon ([`Daemon`]), exactly
+//! counted traffic ([`traffic::Generator`]) and counters that owe nothing to the daemon ([`counter`]).
+//!
+//! Everything here is RAII: a test that panics leaves no namespace, process, pin or program behind.
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "the fixture checks the daemon from outside, so it loads programs and enters namespaces by itself"
+)]
+
+pub mod bpf;
+pub mod counter;
+mod daemon;
+mod egress;
+pub mod http;
+pub mod netns;
+pub mod probes;
+pub mod sample;
+mod topology;
+pub mod traffic;
+
+pub use daemon::{Daemon, DaemonOptions, Directories, binary};
+pub use egress::EgressForward;
+pub use http::Response;
+pub use netns::Namespace;
+pub use topology::{InterfaceStats, Topology};
+
+/// How often to repeat: `usual` times `TWINPROBE_SCALE` (default 1), at least once; or, if that is `full`, `full`.
+///
+/// # Panics
+/// If `TWINPROBE_SCALE` is neither a number nor `full`.
+pub fn scaled(usual: u64, full: u64) -> u64 {
+    match std::env::var("TWINPROBE_SCALE").as_deref() {
+        Err(_) | Ok("") => usual,
+        Ok("full") => full,
+        Ok(scale) => {
+            let scale: f64 = scale.parse().expect("TWINPROBE_SCALE is a number or `full`");
+            ((usual as f64 * scale) as u64).max(1)
+        }
+    }
+}

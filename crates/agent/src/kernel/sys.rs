@@ -116,6 +116,8 @@ pub fn map_create(map: &MapCreate<'_>) -> io::Result<OwnedFd> {
 #[repr(C)]
 struct ElementAttr {
     map_fd: u32,
+    /// Explicit, because the kernel insists on zero where a command uses nothing.
+    padding: u32,
     key: u64,
     /// The value, or the next key.
     value: u64,
@@ -123,7 +125,7 @@ struct ElementAttr {
 }
 
 fn element(cmd: bpf_cmd, map: BorrowedFd<'_>, key: u64, value: u64) -> io::Result<()> {
-    bpf(cmd, &mut ElementAttr { map_fd: map.as_raw_fd() as u32, key, value, flags: 0 }).map(drop)
+    bpf(cmd, &mut ElementAttr { map_fd: map.as_raw_fd() as u32, padding: 0, key, value, flags: 0 }).map(drop)
 }
 
 /// `Ok(false)`: no such entry.
@@ -260,6 +262,7 @@ pub fn btf_load(blob: &[u8]) -> io::Result<OwnedFd> {
         size: u32,
         log_size: u32,
         log_level: u32,
+        log_true_size: u32,
     }
     let mut attr = Attr { btf: address(blob), size: blob.len() as u32, ..Attr::default() };
     bpf_fd(bpf_cmd::BPF_BTF_LOAD, &mut attr)

@@ -1,0 +1,399 @@
+//! A daemon under test: the real binary, in a namespace, with directories of its own.
+
+use std::{
+    env,
+    ffi::OsString,
+    fs,
+    io::{BufRead, BufReader},
+    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Child, ChildStderr, Command, ExitStatus, Stdio},
+    sync::{Arc, Condvar, Mutex, PoisonError},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{
+    http::{self, Address, Response},
+    netns::{Namespace, is_stale, set_netns, unique_prefix},
+};
+
+const BPFFS: &str = "/sys/fs/bpf";
+/// Each daemon pins in a directory of this name and what [`unique_prefix`] gives.
+const PINS: &str = "twinprobe-test-";
+const START_LIMIT: Duration = Duration::from_secs(15);
+const STOP_LIMIT: Duration = Duration::from_secs(8);
+
+/// How to start a daemon. The default is that of `twinprobe serve` with directories of its own.
+#[derive(Clone, Debug, Default)]
+pub struct DaemonOptions {
+    /// Further arguments of `serve`.
+    pub arguments: Vec<OsString>,
+    pub environment: Vec<(OsString, OsString)>,
+}
+
+impl DaemonOptions {
+    #[must_use]
+    pub fn argument(mut self, argument: impl Into<OsString>) -> Self {
+        self.arguments.push(argument.into());
+        self
+    }
+
+    #[must_use]
+    pub fn environment(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.environment.push((name.into(), value.into()));
+        self
+    }
+}
+
+/// A running daemon. On drop it is stopped and everything it pinned is removed; if the test is panicking, its log is
+/// printed.
+#[derive(Debug)]
+pub struct Daemon {
+    namespace: Namespace,
+    directories: Arc<Directories>,
+    child: Option<Child>,
+    pidfd: OwnedFd,
+    log: Arc<Log>,
+    reader: Option<JoinHandle<()>>,
+}
+
+/// What outlives one process of the daemon: socket, state, pins.
+#[derive(Debug)]
+pub struct Directories {
+    temporary: TempDir,
+    bpffs: PathBuf,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    lines: Mutex<LogLines>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct LogLines {
+    lines: Vec<String>,
+    ended: bool,
+}
+
+impl Daemon {
+    /// Starts `twinprobe serve` inside `namespace` and waits until it listens.
+    pub fn start(namespace: &Namespace) -> Result<Self> {
+        Self::start_with(namespace, &DaemonOptions::default())
+    }
+
+    pub fn start_with(namespace: &Namespace, options: &DaemonOptions) -> Result<Self> {
+        Self::start_in(namespace, options, Arc::new(Directories::new()?))
+    }
+
+    /// Starts on the state and pins of an earlier process, see [`Daemon::kill`] and [`Daemon::terminate`].
+    pub fn start_in(
+        namespace: &Namespace,
+        options: &DaemonOptions,
+        directories: Arc<Directories>,
+    ) -> Result<Self> {
+        let mut command = Command::new(binary()?);
+        command
+            .arg("serve")
+            .arg("--listen")
+            .arg(format!("unix:{}", directories.socket().display()))
+            .arg("--state-dir")
+            .arg(directories.state())
+            .arg("--bpffs")
+            .arg(directories.bpffs())
+            .args(&options.arguments)
+            .envs(options.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        enter_on_exec(&mut command, namespace)?;
+        let mut child = command.spawn().context("start twinprobe")?;
+        let log = Arc::new(Log::default());
+        let stderr = child.stderr.take().context("the daemon has a standard error")?;
+        let reader = thread::spawn({
+            let log = Arc::clone(&log);
+            move || log.collect(stderr)
+        });
+        let pidfd = open_pidfd(child.id())?;
+        let daemon = Self {
+            namespace: namespace.clone(),
+            directories,
+            child: Some(child),
+            pidfd,
+            log,
+            reader: Some(reader),
+        };
+        ensure!(
+            daemon.log.wait_for("listening on", START_LIMIT),
+            "the daemon did not get ready:\n{}",
+            daemon.log()
+        );
+        Ok(daemon)
+    }
+
+    /// Sends a request to the daemon's Unix socket; panics if there is no answer.
+    #[track_caller]
+    pub fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Response {
+        match self.try_request(method, path, headers, body) {
+            Ok(response) => response,
+            Err(error) => panic!("{method} {path}: {error:#}"),
+        }
+    }
+
+    pub fn try_request(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Result<Response> {
+        http::request(&self.address(), method, path, headers, body)
+    }
+
+    #[track_caller]
+    pub fn get(&self, path: &str) -> Response {
+        self.request("GET", path, &[], b"")
+    }
+
+    #[track_caller]
+    pub fn put(&self, path: &str, document: &Value) -> Response {
+        self.request("PUT", path, JSON, document.to_string().as_bytes())
+    }
+
+    #[track_caller]
+    pub fn post(&self, path: &str, document: &Value) -> Response {
+        self.request("POST", path, JSON, document.to_string().as_bytes())
+    }
+
+    #[track_caller]
+    pub fn delete(&self, path: &str) -> Response {
+        self.request("DELETE", path, &[], b"")
+    }
+
+    /// The body of a 200 as JSON; panics, showing the answer, otherwise.
+    #[track_caller]
+    pub fn json(&self, path: &str) -> Value {
+        self.get(path).expect(200).json()
+    }
+
+    /// Runs the same binary as a client of this daemon.
+    pub fn client(&self, arguments: &[&str]) -> Result<std::process::Output> {
+        Command::new(binary()?)
+            .args(arguments)
+            .env("TWINPROBE_SERVER", format!("unix:{}", self.directories.socket().display()))
+            .stdin(Stdio::null())
+            .output()
+            .context("start twinprobe as a client")
+    }
+
+    pub fn address(&self) -> Address {
+        Address::Unix(self.directories.socket())
+    }
+
+    pub fn directories(&self) -> Arc<Directories> {
+        Arc::clone(&self.directories)
+    }
+
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("runs until it is stopped").id()
+    }
+
+    /// Resident memory in KiB.
+    pub fn rss_kib(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("the daemon runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
+        line.trim().trim_end_matches("kB").trim().parse().expect("VmRSS is a number")
+    }
+
+    /// Open file descriptors.
+    pub fn open_files(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("the daemon runs").count()
+    }
+
+    /// What the daemon has logged so far.
+    pub fn log(&self) -> String {
+        self.log.lines.lock().unwrap_or_else(PoisonError::into_inner).lines.join("\n")
+    }
+
+    /// Waits until a line of the log contains `text`.
+    pub fn wait_for_log(&self, text: &str, limit: Duration) -> bool {
+        self.log.wait_for(text, limit)
+    }
+
+    /// Stops the daemon by SIGTERM and waits. Pins and state stay for [`Daemon::start_in`] as long as the returned
+    /// directories are kept.
+    pub fn terminate(mut self) -> Result<(ExitStatus, Arc<Directories>)> {
+        let status = self.stop(libc::SIGTERM)?;
+        Ok((status, self.directories()))
+    }
+
+    /// As [`Daemon::terminate`], by SIGKILL.
+    pub fn kill(mut self) -> Result<Arc<Directories>> {
+        self.stop(libc::SIGKILL)?;
+        Ok(self.directories())
+    }
+
+    fn stop(&mut self, signal: i32) -> Result<ExitStatus> {
+        let Some(mut child) = self.child.take() else { bail!("the daemon was stopped before") };
+        send_signal(&self.pidfd, signal);
+        let in_time = wait_for_exit(&self.pidfd, STOP_LIMIT);
+        if !in_time {
+            child.kill().context("kill the daemon")?;
+        }
+        let status = child.wait().context("wait for the daemon")?;
+        if let Some(reader) = self.reader.take() {
+            let _ = reader.join();
+        }
+        ensure!(in_time, "the daemon did not stop within {STOP_LIMIT:?}");
+        Ok(status)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if self.child.is_some()
+            && let Err(error) = self.stop(libc::SIGTERM)
+        {
+            eprintln!("{error:#}");
+        }
+        if thread::panicking() {
+            eprintln!("--- log of the daemon ---\n{}\n---", self.log());
+        }
+    }
+}
+
+const JSON: &[(&str, &str)] = &[("content-type", "application/json")];
+
+impl Directories {
+    pub fn new() -> Result<Self> {
+        let temporary = tempfile::Builder::new().prefix("twinprobe-test-").tempdir()?;
+        remove_stale_pins();
+        let bpffs = Path::new(BPFFS).join(format!("{PINS}{}", unique_prefix()));
+        Ok(Self { temporary, bpffs })
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.temporary.path().join("sock")
+    }
+
+    pub fn state(&self) -> PathBuf {
+        self.temporary.path().join("state")
+    }
+
+    /// Where the daemon pins. It exists only once the daemon has made it.
+    pub fn bpffs(&self) -> &Path {
+        &self.bpffs
+    }
+
+    /// A directory for whatever else a test writes.
+    pub fn temporary(&self) -> &Path {
+        self.temporary.path()
+    }
+}
+
+/// Removes what killed test processes left pinned.
+fn remove_stale_pins() {
+    for entry in fs::read_dir(BPFFS).into_iter().flatten().flatten() {
+        let stale = entry.file_name().to_str().and_then(|name| name.strip_prefix(PINS)).is_some_and(is_stale);
+        if stale {
+            // Another test process may be removing the same ones.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+impl Drop for Directories {
+    fn drop(&mut self) {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        if mounts.lines().any(|line| line.split(' ').nth(1).is_some_and(|at| Path::new(at) == self.bpffs)) {
+            let _ = Command::new("umount").arg(&self.bpffs).status();
+        }
+        if self.bpffs.exists()
+            && let Err(error) = fs::remove_dir_all(&self.bpffs)
+        {
+            eprintln!("remove {}: {error}", self.bpffs.display());
+        }
+    }
+}
+
+impl Log {
+    fn collect(&self, stderr: ChildStderr) {
+        for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
+            self.append(|log| log.lines.push(String::from_utf8_lossy(&line).into_owned()));
+        }
+        self.append(|log| log.ended = true);
+    }
+
+    fn append(&self, change: impl FnOnce(&mut LogLines)) {
+        change(&mut self.lines.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.notify_all();
+    }
+
+    /// Whether `text` is logged before the limit and before the daemon ends.
+    fn wait_for(&self, text: &str, limit: Duration) -> bool {
+        let has = |log: &LogLines| log.lines.iter().any(|line| line.contains(text));
+        let guard = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = self.changed.wait_timeout_while(guard, limit, |log| !has(log) && !log.ended);
+        has(&waiting.unwrap_or_else(PoisonError::into_inner).0)
+    }
+}
+
+/// The binary under test: `TWINPROBE_BIN`, else the one built beside this test executable.
+pub fn binary() -> Result<PathBuf> {
+    if let Some(path) = env::var_os("TWINPROBE_BIN") {
+        return Ok(path.into());
+    }
+    // target/PROFILE/deps/NAME-HASH, or target/PROFILE/NAME for a binary of this crate.
+    let executable = env::current_exe()?;
+    let found = executable.ancestors().skip(1).take(2).map(|dir| dir.join("twinprobe")).find(|p| p.is_file());
+    found.with_context(|| {
+        format!("no twinprobe beside {}: build it (cargo build) or set TWINPROBE_BIN", executable.display())
+    })
+}
+
+/// `ip netns exec` would mount /sys anew and hide bpffs; this changes the network namespace only.
+fn enter_on_exec(command: &mut Command, namespace: &Namespace) -> Result<()> {
+    let namespace = namespace.as_fd().try_clone_to_owned()?;
+    // SAFETY: between fork and exec only setns is called, and signal-safe it is: a bare system call.
+    unsafe { command.pre_exec(move || set_netns(namespace.as_fd())) };
+    Ok(())
+}
+
+fn open_pidfd(pid: u32) -> Result<OwnedFd> {
+    // SAFETY: pidfd_open takes no pointers; the process is our child and not yet waited for.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    ensure!(fd >= 0, "pidfd_open: {}", std::io::Error::last_os_error());
+    // SAFETY: the kernel has just given us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+fn send_signal(pidfd: &OwnedFd, signal: i32) {
+    // SAFETY: the only pointer is null, which asks for the default siginfo.
+    unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), signal, 0usize, 0) };
+}
+
+/// Whether the process ended before the limit.
+fn wait_for_exit(pidfd: &OwnedFd, limit: Duration) -> bool {
+    let deadline = Instant::now() + limit;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let mut poll = libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one pollfd, which outlives the call.
+        match unsafe { libc::poll(&raw mut poll, 1, left.as_millis() as i32) } {
+            1 => return true,
+            0 => return false,
+            // Interrupted by a signal.
+            _ => {}
+        }
+    }
+}

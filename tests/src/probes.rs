@@ -1,0 +1,70 @@
+//! The ready-made probes in `probes/`: a folder each, with `NAME.bpf.c` and `NAME.json`, the configuration to push.
+//! The configuration carries the source inline, so that one file is all that a PUT needs.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+/// The folder of all ready-made probes.
+pub fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../probes")
+}
+
+/// The names of all ready-made probes, sorted.
+pub fn names() -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory()).context("read probes/")? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if configuration_path(&name).is_file() {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+pub fn source_path(name: &str) -> PathBuf {
+    directory().join(name).join(format!("{name}.bpf.c"))
+}
+
+pub fn configuration_path(name: &str) -> PathBuf {
+    directory().join(name).join(format!("{name}.json"))
+}
+
+/// The eBPF C of a probe.
+pub fn source(name: &str) -> Result<String> {
+    read(&source_path(name))
+}
+
+/// The configuration of a probe, to be monitored on `interface`.
+pub fn configuration(name: &str, interface: &str) -> Result<Value> {
+    let mut document = parse(name)?;
+    document["interface"] = interface.into();
+    Ok(document)
+}
+
+/// What `NAME.json` should be: what it is, with the source of today in each direction.
+pub fn with_inline_source(name: &str) -> Result<String> {
+    let source = source(name)?;
+    let mut document = parse(name)?;
+    for direction in ["ingress", "egress"] {
+        if let Some(direction) = document.get_mut(direction) {
+            direction["source"] = source.as_str().into();
+        }
+    }
+    Ok(serde_json::to_string_pretty(&document)? + "\n")
+}
+
+fn parse(name: &str) -> Result<Value> {
+    let path = configuration_path(name);
+    serde_json::from_str(&read(&path)?).with_context(|| format!("parse {}", path.display()))
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("read {}", path.display()))
+}

@@ -1,0 +1,186 @@
+//! Sending an exact number of packets.
+
+use std::{fmt, net::Ipv4Addr};
+
+use anyhow::{Context, Result, bail, ensure};
+use aya::{
+    Ebpf, TestRun,
+    maps::Array,
+    programs::{TestRunAttrs, TestRunOptions, Xdp},
+};
+
+use super::{
+    Frame,
+    running::{Load, Running},
+};
+use crate::{
+    bpf,
+    netns::{Namespace, interface_index, pin_to_cpu},
+};
+
+/// Frames handed over at once.
+///
+/// A veth end has a ring of 256 frames, emptied between two batches; what does not fit is lost without an error. Up to
+/// 128, ten million of ten million frames arrived, at 256 up to a quarter was lost (see tests/README.md).
+pub const DEFAULT_BATCH: u32 = 64;
+/// What the kernel accepts at most.
+pub const MAX_BATCH: u32 = 256;
+
+/// Which sources the packets come from: packet n has address `n % addresses` and port `n / addresses % ports` after
+/// the base, so that of N packets every flow gets N / (addresses * ports), rounded down or up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spread {
+    pub addresses: u32,
+    pub ports: u32,
+    pub base_address: Ipv4Addr,
+    pub base_port: u16,
+}
+
+impl Default for Spread {
+    /// The paper's: 256 addresses with 97 ports each, 24,832 sessions.
+    fn default() -> Self {
+        Self { addresses: 256, ports: 97, base_address: Ipv4Addr::new(198, 18, 0, 0), base_port: 1024 }
+    }
+}
+
+impl Spread {
+    /// One address and one port.
+    pub fn single() -> Self {
+        Self { addresses: 1, ports: 1, ..Self::default() }
+    }
+
+    pub fn flows(&self) -> u64 {
+        u64::from(self.addresses) * u64::from(self.ports)
+    }
+
+    /// How many of the first `sent` packets were of the flow with this address and port.
+    pub fn expected(&self, address: Ipv4Addr, port: u16, sent: u64) -> u64 {
+        let a = u32::from(address).wrapping_sub(u32::from(self.base_address));
+        let p = u32::from(port).wrapping_sub(u32::from(self.base_port));
+        if a >= self.addresses || p >= self.ports {
+            return 0;
+        }
+        let first = u64::from(p) * u64::from(self.addresses) + u64::from(a);
+        sent / self.flows() + u64::from(sent % self.flows() > first)
+    }
+}
+
+/// What to send, and how.
+#[derive(Clone, Debug)]
+pub struct GeneratorOptions {
+    pub frame: Frame,
+    pub spread: Spread,
+    /// Frames handed over at once, 1 to [`MAX_BATCH`].
+    pub batch: u32,
+    /// CPU to send from; on a veth pair it is also the CPU that receives.
+    pub cpu: Option<usize>,
+}
+
+impl Default for GeneratorOptions {
+    fn default() -> Self {
+        Self { frame: Frame::default(), spread: Spread::default(), batch: DEFAULT_BATCH, cpu: None }
+    }
+}
+
+/// Sends frames out of one interface. What it sent is counted by the program itself.
+#[derive(Debug)]
+pub struct Generator {
+    namespace: Namespace,
+    options: GeneratorOptions,
+    ebpf: Ebpf,
+}
+
+impl Generator {
+    /// A generator for `interface` of `namespace`. On a veth pair the packets appear at the *other* end.
+    pub fn new(namespace: &Namespace, interface: &str, options: GeneratorOptions) -> Result<Self> {
+        let Spread { addresses, ports, base_address, base_port } = options.spread;
+        ensure!((1..=MAX_BATCH).contains(&options.batch), "a batch has 1 to {MAX_BATCH} frames");
+        ensure!(addresses > 0 && ports > 0, "there is at least one address and one port");
+        ensure!(
+            u32::from(base_address).checked_add(addresses - 1).is_some(),
+            "addresses exceed 255.255.255.255"
+        );
+        ensure!(u32::from(base_port).saturating_add(ports - 1) <= 0xffff, "ports exceed 65535");
+        let ebpf = namespace.enter(|| {
+            let mut defines = options.frame.defines();
+            defines.extend([
+                format!("IFINDEX={}", interface_index(interface)?),
+                format!("ADDRESSES={addresses}"),
+                format!("PORTS={ports}"),
+                format!("BASE_ADDRESS={}u", u32::from(base_address)),
+                format!("BASE_PORT={base_port}"),
+            ]);
+            let mut ebpf = bpf::load(include_str!("../../bpf/generator.bpf.c"), &defines)?;
+            let xdp: &mut Xdp = ebpf.program_mut("generate").context("no program")?.try_into()?;
+            xdp.load().context("load the generator")?;
+            anyhow::Ok(ebpf)
+        })??;
+        Ok(Self { namespace: namespace.clone(), options, ebpf })
+    }
+
+    pub fn spread(&self) -> &Spread {
+        &self.options.spread
+    }
+
+    /// Packets sent since [`Generator::new`].
+    pub fn sent(&self) -> Result<u64> {
+        let state: Array<_, State> = self.ebpf.map("state").context("no state")?.try_into()?;
+        Ok(state.get(&0, 0)?.sent)
+    }
+
+    /// Sends exactly `count` packets as fast as possible and returns when all are with the receiver.
+    pub fn send(&mut self, count: u64) -> Result<()> {
+        let goal = self.sent()? + count;
+        // Every call allocates anew, about 24 ms: one call for all, unless the kernel was interrupted.
+        loop {
+            let before = self.sent()?;
+            if before == goal {
+                return Ok(());
+            }
+            self.namespace.enter(|| {
+                if let Some(cpu) = self.options.cpu {
+                    pin_to_cpu(cpu).with_context(|| format!("move to CPU {cpu}"))?;
+                }
+                self.run((goal - before).min(1 << 31) as u32)
+            })??;
+            if self.sent()? == before {
+                bail!("the kernel ran the generator on no frame");
+            }
+        }
+    }
+
+    /// Sends in the background until told to stop or the load is done.
+    pub fn spawn(self, load: Load) -> Running {
+        Running::start(self, load)
+    }
+
+    fn run(&self, repeat: u32) -> Result<()> {
+        let xdp: &Xdp = self.ebpf.program("generate").context("no program")?.try_into()?;
+        let options = TestRunOptions {
+            data_in: Some(self.options.frame.bytes()),
+            repeat,
+            attrs: TestRunAttrs::new().xdp_live_frames(self.options.batch),
+            ..TestRunOptions::new()
+        };
+        xdp.test_run(options).context("run the generator")?;
+        Ok(())
+    }
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct State {
+    sent: u64,
+    address: u32,
+    port: u32,
+}
+
+// SAFETY: plain integers without padding.
+unsafe impl aya::Pod for State {}
+
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { addresses, ports, base_address, base_port } = self;
+        write!(f, "{addresses} addresses from {base_address}, {ports} ports from {base_port}")
+    }
+}

@@ -1,0 +1,12 @@
+//! Traffic at millions of packets per second from the kernel itself, counted to the packet.
+//!
+//! The generator is an XDP program run on live frames (`BPF_PROG_TEST_RUN`): each run gives the frame the next source
+//! address and port of a [`Spread`] and redirects it to an interface.
+
+mod frame;
+mod generator;
+mod running;
+
+pub use frame::{Frame, FrameOptions, Protocol};
+pub use generator::{DEFAULT_BATCH, Generator, GeneratorOptions, MAX_BATCH, Spread};
+pub use running::{Load, Running};
