@@ -39,7 +39,10 @@ pub fn router(api: Api) -> Router {
         .route("/openapi.yaml", get(openapi))
         .fallback(async || Problem::new(StatusCode::NOT_FOUND, "no such path; see /openapi.yaml"))
         .method_not_allowed_fallback(async || {
-            Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this path does not take that method; see /openapi.yaml")
+            Problem::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "this path does not take that method; see /openapi.yaml",
+            )
         })
         .layer(middleware::from_fn(log_request))
         .with_state(api)

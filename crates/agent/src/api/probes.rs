@@ -51,11 +51,7 @@ pub(super) async fn delete(State(api): State<Api>, Path(name): Path<String>) -> 
     Ok(StatusCode::NO_CONTENT)
 }
 
-pub(super) async fn validate(
-    State(api): State<Api>,
-    headers: HeaderMap,
-    request: Body,
-) -> Answer<Response> {
+pub(super) async fn validate(State(api): State<Api>, headers: HeaderMap, request: Body) -> Answer<Response> {
     let document = parse_document(&body::read(&headers, request).await?)?;
     let name = document.name.clone().unwrap_or_else(|| "unnamed".to_owned());
     Ok(Json(api.engine.validate(&name, &document).await?).into_response())
@@ -77,8 +73,7 @@ pub(super) async fn metrics(
     let (document, preferred) = api.engine.read(&name).await?;
     let format = requested.unwrap_or(preferred);
     let rendered = tokio::task::spawn_blocking(move || {
-        let context =
-            Context { boot_time_ns: clock::monotonic_zero_ns(), interfaces: interface::all() };
+        let context = Context { boot_time_ns: clock::monotonic_zero_ns(), interfaces: interface::all() };
         let mut out = Vec::new();
         encode(&document, &context, format, &mut out).map(|()| out)
     })
@@ -89,9 +84,7 @@ pub(super) async fn metrics(
 }
 
 /// A probe that is being read keeps its lock: waiting for it must not hold up other requests.
-async fn status_of(
-    probe: std::sync::Arc<Probe>,
-) -> Result<crate::engine::ProbeStatus, EngineError> {
+async fn status_of(probe: std::sync::Arc<Probe>) -> Result<crate::engine::ProbeStatus, EngineError> {
     Ok(tokio::task::spawn_blocking(move || probe.status()).await?)
 }
 

@@ -73,9 +73,9 @@ fn load_all(
             Ok(twins) => {
                 let source = format!("{direction}.source");
                 probe.warnings.extend(object.warnings);
-                probe.warnings.extend(
-                    twins.warnings.iter().map(|warning| Finding::new(Stage::Load, &source, warning)),
-                );
+                probe
+                    .warnings
+                    .extend(twins.warnings.iter().map(|warning| Finding::new(Stage::Load, &source, warning)));
                 let verdict = config.verdict();
                 probe.directions.push(LoadedDirection { twins, hook, verdict, xdp_mode });
             }

@@ -75,13 +75,7 @@ pub struct Engine {
 
 impl Engine {
     pub fn new(kernel: Arc<Kernel>, compiler: Compiler, store: Store) -> Arc<Self> {
-        Arc::new(Self {
-            kernel,
-            compiler,
-            store,
-            probes: RwLock::default(),
-            changes: Arc::default(),
-        })
+        Arc::new(Self { kernel, compiler, store, probes: RwLock::default(), changes: Arc::default() })
     }
 
     /// Deploys what the state directory holds. What fails now stays listed, with the reason.

@@ -32,9 +32,7 @@ fn is_bpffs(path: &Path) -> io::Result<bool> {
 fn mount(path: &Path) -> io::Result<()> {
     let path = c_path(path)?;
     // SAFETY: NUL-terminated strings that live through the call; bpffs takes no data.
-    let result = unsafe {
-        libc::mount(c"bpf".as_ptr(), path.as_ptr(), c"bpf".as_ptr(), 0, std::ptr::null())
-    };
+    let result = unsafe { libc::mount(c"bpf".as_ptr(), path.as_ptr(), c"bpf".as_ptr(), 0, std::ptr::null()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 

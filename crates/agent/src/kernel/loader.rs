@@ -138,8 +138,15 @@ fn metric_layouts(
         let Some(spec) = object.maps().get(&request.map).filter(|_| !request.map.starts_with('.')) else {
             let names: Vec<&str> =
                 object.maps().keys().map(String::as_str).filter(|name| !name.starts_with('.')).collect();
-            let known = if names.is_empty() { "it defines none".into() } else { format!("it defines {}", names.join(", ")) };
-            findings.push(Finding::config(map_field, format!("the source defines no map {}; {known}", request.map)));
+            let known = if names.is_empty() {
+                "it defines none".into()
+            } else {
+                format!("it defines {}", names.join(", "))
+            };
+            findings.push(Finding::config(
+                map_field,
+                format!("the source defines no map {}; {known}", request.map),
+            ));
             continue;
         };
         let Some(kind) = MapKind::from_bpf_type(spec.map_type) else {
@@ -235,8 +242,7 @@ fn load_program(
     let function = object
         .bind(&fds)
         .map_err(|error: ObjectError| Finding::new(Stage::Load, source, with_causes(&error)))?;
-    let (func_info, line_info) =
-        (function.func_info.func_info_bytes(), function.line_info.line_info_bytes());
+    let (func_info, line_info) = (function.func_info.func_info_bytes(), function.line_info.line_info_bytes());
     let program = ProgLoad {
         name: object.entry(),
         prog_type: kind.prog_type(),

@@ -1,5 +1,9 @@
 //! The one door to the kernel: only this module knows aya and calls `bpf(2)`.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "this is the module they are kept for")]
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "this is the module they are kept for"
+)]
 
 mod asm;
 mod bpffs;
@@ -21,14 +25,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use self::dispatcher::{Dispatchers, Owner};
+use self::epoch::EpochPage;
 pub use self::hook::{AttachError, Hook, TcMethod};
 pub use self::loader::{LoadedTwins, MetricRequest, with_causes};
 pub use self::probe::{Attached, LoadedDirection};
 pub use self::quiesce::QuiesceMethod;
-pub use self::sys::KernelError;
-use self::dispatcher::{Dispatchers, Owner};
-use self::epoch::EpochPage;
 use self::quiesce::Quiescer;
+pub use self::sys::KernelError;
 use crate::report::Rejection;
 
 /// How the kernel is to be used.

@@ -78,8 +78,7 @@ impl Attached {
             .enumerate()
             .flat_map(|(direction, loaded)| {
                 interfaces.iter().map(move |(interface, ifindex)| {
-                    let place =
-                        Place { interface: interface.clone(), ifindex: *ifindex, hook: loaded.hook };
+                    let place = Place { interface: interface.clone(), ifindex: *ifindex, hook: loaded.hook };
                     (direction, place)
                 })
             })
@@ -113,8 +112,7 @@ impl Attached {
     /// complete and at rest. An epoch whose guard was not [finished](Quiesced::finish) is given again
     /// instead: no flip happens before the idle twin has been cleared.
     pub fn flip(&mut self) -> Result<Quiesced<'_>, KernelError> {
-        let unread =
-            *self.unread.get_or_insert_with(|| Unread { epoch: self.epoch.flip(), quiesced: None });
+        let unread = *self.unread.get_or_insert_with(|| Unread { epoch: self.epoch.flip(), quiesced: None });
         let quiesced = match unread.quiesced {
             Some(duration) => duration,
             None => self

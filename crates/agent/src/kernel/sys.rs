@@ -219,8 +219,7 @@ pub fn map_lookup_batch(
     count: usize,
     delete: bool,
 ) -> BatchOutcome {
-    let cmd =
-        if delete { bpf_cmd::BPF_MAP_LOOKUP_AND_DELETE_BATCH } else { bpf_cmd::BPF_MAP_LOOKUP_BATCH };
+    let cmd = if delete { bpf_cmd::BPF_MAP_LOOKUP_AND_DELETE_BATCH } else { bpf_cmd::BPF_MAP_LOOKUP_BATCH };
     let mut next = cursor.bytes.clone();
     let outcome = batch(
         cmd,

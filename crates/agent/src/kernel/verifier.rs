@@ -90,9 +90,18 @@ fn instruction_number(line: &str) -> Option<u32> {
 }
 
 fn is_statistics(line: &str) -> bool {
-    ["processed ", "verification time ", "stack depth ", "max_states", "mark_precise:", "arg#", "caller:", "callee:"]
-        .iter()
-        .any(|prefix| line.starts_with(prefix))
+    [
+        "processed ",
+        "verification time ",
+        "stack depth ",
+        "max_states",
+        "mark_precise:",
+        "arg#",
+        "caller:",
+        "callee:",
+    ]
+    .iter()
+    .any(|prefix| line.starts_with(prefix))
         || line.starts_with("func#")
         || line.starts_with("Validating ")
         || line.starts_with("live regs")
@@ -110,7 +119,11 @@ mod tests {
     #[test]
     fn the_verdict_the_instruction_and_the_quoted_line_are_found() {
         let refusal = explain(&io::Error::from_raw_os_error(libc::EACCES), LOG.into());
-        assert!(refusal.message.ends_with("R0 invalid mem access 'map_value_or_null'"), "{}", refusal.message);
+        assert!(
+            refusal.message.ends_with("R0 invalid mem access 'map_value_or_null'"),
+            "{}",
+            refusal.message
+        );
         assert_eq!(refusal.instruction, Some(6));
         assert_eq!(refusal.quoted.as_deref(), Some("return *p;"));
     }

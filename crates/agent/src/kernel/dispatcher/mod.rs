@@ -331,9 +331,9 @@ pub fn remove_leftovers(root: &Path) -> io::Result<()> {
     for entry in entries {
         let pins = entry?.path();
         let name = pins.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let place = name.split_once('_').and_then(|(ifindex, hook)| {
-            Some((ifindex.parse::<u32>().ok()?, Hook::from_name(hook)?))
-        });
+        let place = name
+            .split_once('_')
+            .and_then(|(ifindex, hook)| Some((ifindex.parse::<u32>().ok()?, Hook::from_name(hook)?)));
         if let Some((ifindex, hook)) = place {
             let interface = interface::name(ifindex).unwrap_or_default();
             if let Err(error) = hook::detach_leftover(&interface, hook, &pins) {

@@ -77,11 +77,7 @@ fn subprogram(hook: Hook, slots: BorrowedFd<'_>, epochs: BorrowedFd<'_>, call: &
     };
     let (even, odd) = (tail_call(2 * call.pair), tail_call(2 * call.pair + 1));
     let mut out = asm::load_map_value(2, epochs, call.epoch_offset).to_vec();
-    out.extend([
-        asm::load_u32(2, 2, 0),
-        asm::and_imm(2, 1),
-        asm::jump_eq(2, 0, (odd.len() + 1) as i16),
-    ]);
+    out.extend([asm::load_u32(2, 2, 0), asm::and_imm(2, 1), asm::jump_eq(2, 0, (odd.len() + 1) as i16)]);
     out.extend(odd);
     out.push(asm::jump(even.len() as i16));
     out.extend(even);

@@ -117,8 +117,10 @@ fn parse_pin_name(name: &str) -> Option<(u16, TcHandle)> {
 }
 
 fn other(error: &ProgramError) -> io::Error {
-    error_code(error)
-        .map_or_else(|| io::Error::other(crate::kernel::loader::with_causes(error)), io::Error::from_raw_os_error)
+    error_code(error).map_or_else(
+        || io::Error::other(crate::kernel::loader::with_causes(error)),
+        io::Error::from_raw_os_error,
+    )
 }
 
 /// The errno at the end of a chain of causes.

@@ -1,0 +1,50 @@
+# What people and CI call. On Debian with Rust and make, `make demo` and `make test` install the rest by themselves.
+#
+#   make demo    build, start a daemon, push a probe, send traffic, print metrics, clean up
+#   make test    formatting, lints, all tests; SCALE=0.1 for a tenth of the repetitions, default 1
+#   make soak    all tests with the full counts; takes hours
+#   make bench   ratios: twin against single deployment, dispatcher against direct attachment
+#   make probes  write the sources of probes/ into their configurations
+#   make setup   install what is missing (clang, libbpf headers, ...)
+
+SCALE ?= 1
+export TWINPROBE_SCALE := $(SCALE)
+export PATH := $(PATH):/usr/sbin:/sbin
+CARGO ?= cargo
+
+# Programs are loaded into the kernel: what cargo runs, runs as root.
+ifneq ($(shell id -u),0)
+HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
+export CARGO_TARGET_$(HOST)_RUNNER := sudo -E
+endif
+
+.PHONY: all build setup check test soak bench probes demo
+
+all: build
+
+setup:
+	@sh setup/install.sh
+
+build: setup
+	$(CARGO) build --release --workspace
+
+check: setup
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+# Tests of the kernel measure and saturate it: one at a time.
+test: check build
+	$(CARGO) test --release --workspace --exclude twinprobe-tests
+	$(CARGO) test --release -p twinprobe-tests -- --test-threads=1
+
+soak:
+	$(MAKE) test SCALE=full
+
+bench: build
+	$(CARGO) bench -p twinprobe-tests
+
+probes:
+	$(CARGO) run --quiet -p twinprobe-tests --bin inline-probes
+
+demo: setup
+	@bash tests/demo.sh
