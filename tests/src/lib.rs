@@ -13,6 +13,7 @@ pub mod counter;
 mod daemon;
 mod egress;
 pub mod http;
+mod leaks;
 pub mod netns;
 pub mod probes;
 pub mod sample;
@@ -22,6 +23,7 @@ pub mod traffic;
 pub use daemon::{Daemon, DaemonOptions, Directories, binary};
 pub use egress::EgressForward;
 pub use http::Response;
+pub use leaks::KernelObjects;
 pub use netns::Namespace;
 pub use topology::{InterfaceStats, Topology};
 

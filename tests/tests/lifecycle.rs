@@ -1,15 +1,13 @@
 //! Probes come, are read, are replaced, enforce, and go without a trace.
 
-use std::collections::BTreeSet;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
-use serde_json::{Value, json};
+use anyhow::Result;
+use serde_json::json;
 use twinprobe_tests::counter::{Counter, Place};
 use twinprobe_tests::sample::{counter_config, total, window, xdp_counter};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
-use twinprobe_tests::{Daemon, DaemonOptions, Topology, scaled};
+use twinprobe_tests::{Daemon, DaemonOptions, KernelObjects, Topology, scaled};
 
 fn generator(topology: &Topology) -> Result<Generator> {
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())
@@ -278,33 +276,6 @@ fn a_foreign_xdp_program_is_left_alone() -> Result<()> {
     Ok(())
 }
 
-/// Kernel objects of this machine, as bpftool lists them, without those that belong to tests running
-/// beside this one: only what was not there before counts.
-fn kernel_objects() -> Result<BTreeSet<String>> {
-    let mut out = BTreeSet::new();
-    for kind in ["prog", "map", "link", "btf"] {
-        let listed = Command::new("bpftool").args(["-j", kind, "show"]).output().context("run bpftool")?;
-        let list: Value = serde_json::from_slice(&listed.stdout).context("bpftool's answer")?;
-        for object in list.as_array().into_iter().flatten() {
-            out.insert(format!("{kind} {}", object["id"]));
-        }
-    }
-    Ok(out)
-}
-
-/// Waits until the kernel, which frees in the background, holds no more than before.
-fn wait_for_no_leak(before: &BTreeSet<String>) -> Result<()> {
-    let limit = Instant::now() + Duration::from_secs(10);
-    loop {
-        let left: Vec<String> = kernel_objects()?.difference(before).cloned().collect();
-        if left.is_empty() {
-            return Ok(());
-        }
-        ensure!(Instant::now() < limit, "left behind: {left:?}");
-        std::thread::yield_now();
-    }
-}
-
 #[test]
 fn nothing_is_left_after_delete() -> Result<()> {
     let topology = Topology::new()?;
@@ -321,11 +292,11 @@ fn nothing_is_left_after_delete() -> Result<()> {
     };
     // The first round makes what the daemon keeps: threads, sockets of the runtime.
     round("/v1/probes/warm");
-    let (objects, files) = (kernel_objects()?, daemon.open_files());
+    let (objects, files) = (KernelObjects::now()?, daemon.open_files());
     for n in 0..200 {
         round(&format!("/v1/probes/p{n}"));
     }
-    wait_for_no_leak(&objects)?;
+    objects.wait_for_no_more()?;
     assert_eq!(daemon.open_files(), files);
     let hooks = daemon.directories().bpffs().join("hooks");
     assert_eq!(std::fs::read_dir(hooks)?.count(), 0, "pins are left");
@@ -336,7 +307,7 @@ fn nothing_is_left_after_delete() -> Result<()> {
 #[test]
 fn probes_outlive_the_daemon_unless_told_otherwise() -> Result<()> {
     let topology = Topology::new()?;
-    let before = kernel_objects()?;
+    let before = KernelObjects::now()?;
     let daemon = Daemon::start(topology.monitor())?;
     let mut config = counter_config("mon0", "XDP_DROP");
     config["ingress"]["verdict"] = json!("enforce");
@@ -358,7 +329,7 @@ fn probes_outlive_the_daemon_unless_told_otherwise() -> Result<()> {
     generator.send(1000)?;
     assert_eq!(behind.packets()?, 1000, "the probe is still there");
     drop((behind, generator, directories));
-    wait_for_no_leak(&before)
+    before.wait_for_no_more()
 }
 
 /// kill -9 leaves the probes counting, and the next daemon starts on what it finds.

@@ -30,7 +30,6 @@ pub struct MetricRequest {
 #[derive(Debug)]
 pub struct LoadedTwins {
     pub entry: String,
-    pub kind: ProgramKind,
     pub programs: Programs,
     /// In the order of the requests.
     pub maps: Vec<TwinMap>,
@@ -107,7 +106,7 @@ pub fn load(
         ])
     };
     let maps = metric_maps(&object, requests, layouts, first, second);
-    Ok(LoadedTwins { entry: object.entry().to_owned(), kind, programs, maps, warnings })
+    Ok(LoadedTwins { entry: object.entry().to_owned(), programs, maps, warnings })
 }
 
 /// An error and what caused it, in one line.

@@ -18,6 +18,7 @@ mod map;
 mod object;
 mod probe;
 mod quiesce;
+mod reclaim;
 mod sys;
 mod verifier;
 

@@ -10,6 +10,7 @@ use super::epoch::EpochWord;
 use super::hook::{AttachError, Hook};
 use super::loader::{LoadedTwins, TwinMap};
 use super::map::MetricMap;
+use super::reclaim::Reclaim;
 use super::sys::KernelError;
 use crate::config::{Verdict, XdpMode};
 
@@ -95,17 +96,25 @@ impl Attached {
         }
         if let Some(old) = replaces {
             for at in old.places.iter().filter(|at| !attached.is_at(&at.place)) {
-                old.remove(&at.place);
+                old.remove(&at.place, &mut Reclaim::default());
             }
         }
         Ok(attached)
     }
 
-    /// Takes the probe out of all dispatchers.
+    /// Takes the probe out of all dispatchers and waits until the kernel has freed it.
     pub fn detach(mut self) {
-        for at in std::mem::take(&mut self.places) {
-            self.remove(&at.place);
+        let mut reclaim = Reclaim::default();
+        for direction in &self.directions {
+            for parity in 0..2 {
+                reclaim.add_program(direction.twins.programs.of_parity(parity));
+            }
         }
+        for at in std::mem::take(&mut self.places) {
+            self.remove(&at.place, &mut reclaim);
+        }
+        drop(self);
+        reclaim.wait();
     }
 
     /// Ends the epoch: from now on packets are counted by the other twin, and what the guard gives is
@@ -173,7 +182,7 @@ impl Attached {
                 old.places.iter().find(|old| old.place == at.place).map(|found| (old, found.direction))
             });
             match old {
-                None => self.remove(&at.place),
+                None => self.remove(&at.place, &mut Reclaim::default()),
                 Some((old, direction)) => {
                     if let Err(error) = old.add(direction, &at.place, Some(self.owner)) {
                         tracing::error!(%error, "a probe could not be put back after a failed replacement");
@@ -183,8 +192,8 @@ impl Attached {
         }
     }
 
-    fn remove(&self, place: &Place) {
-        if let Err(error) = self.kernel.dispatchers.remove(place, self.owner) {
+    fn remove(&self, place: &Place, reclaim: &mut Reclaim) {
+        if let Err(error) = self.kernel.dispatchers.remove(place, self.owner, reclaim) {
             tracing::warn!(error = super::loader::with_causes(&error), "detaching was not clean");
         }
     }

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -406,28 +406,63 @@ pub fn obj_get(path: &Path) -> io::Result<OwnedFd> {
     bpf_fd(bpf_cmd::BPF_OBJ_GET, &mut PinAttr { pathname: path.as_ptr() as u64, bpf_fd: 0, file_flags: 0 })
 }
 
-fn info<T>(object: BorrowedFd<'_>) -> io::Result<T> {
+/// `BPF_OBJ_GET_INFO_BY_FD` into `info`.
+fn fill_info<T>(object: BorrowedFd<'_>, info: &mut T) -> io::Result<()> {
     #[repr(C)]
     struct Attr {
         bpf_fd: u32,
         info_len: u32,
         info: u64,
     }
-    // SAFETY: only instantiated below, with kernel structures of integers, for which zero is a value.
-    let mut info: T = unsafe { std::mem::zeroed() };
     let mut attr = Attr {
         bpf_fd: object.as_raw_fd() as u32,
         info_len: size_of::<T>() as u32,
-        info: std::ptr::from_mut(&mut info) as u64,
+        info: std::ptr::from_mut(info) as u64,
     };
-    bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr)?;
-    Ok(info)
+    bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr).map(drop)
 }
 
-pub fn map_info(map: impl AsFd) -> io::Result<bpf_map_info> {
-    info(map.as_fd())
+pub fn map_id(map: BorrowedFd<'_>) -> io::Result<u32> {
+    // SAFETY: a structure of integers, for which zero is a value.
+    let mut info: bpf_map_info = unsafe { std::mem::zeroed() };
+    fill_info(map, &mut info)?;
+    Ok(info.id)
 }
 
-pub fn prog_info(prog: impl AsFd) -> io::Result<bpf_prog_info> {
-    info(prog.as_fd())
+/// A program's id and those of the maps it uses.
+pub fn prog_ids(prog: BorrowedFd<'_>) -> io::Result<(u32, Vec<u32>)> {
+    // SAFETY: a structure of integers, for which zero is a value.
+    let mut info: bpf_prog_info = unsafe { std::mem::zeroed() };
+    fill_info(prog, &mut info)?;
+    let mut maps = vec![0_u32; info.nr_map_ids as usize];
+    // SAFETY: as above.
+    let mut with_maps: bpf_prog_info = unsafe { std::mem::zeroed() };
+    with_maps.nr_map_ids = maps.len() as u32;
+    with_maps.map_ids = address_mut(&mut maps);
+    fill_info(prog, &mut with_maps)?;
+    Ok((info.id, maps))
+}
+
+/// What has ids of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectKind {
+    Program,
+    Map,
+}
+
+/// Whether the kernel still has the object with this id. Looks without opening it: a descriptor would
+/// itself keep the object alive.
+pub fn exists(kind: ObjectKind, id: u32) -> io::Result<bool> {
+    #[repr(C)]
+    struct Attr {
+        start_id: u32,
+        next_id: u32,
+        open_flags: u32,
+    }
+    let cmd = match kind {
+        ObjectKind::Program => bpf_cmd::BPF_PROG_GET_NEXT_ID,
+        ObjectKind::Map => bpf_cmd::BPF_MAP_GET_NEXT_ID,
+    };
+    let mut attr = Attr { start_id: id.saturating_sub(1), next_id: 0, open_flags: 0 };
+    Ok(found(bpf(cmd, &mut attr).map(drop))? && attr.next_id == id)
 }

@@ -17,6 +17,7 @@ use super::hook::{self, AttachError, Attachment, Hook, Target, TcMethod};
 use super::interface;
 use super::loader::{Programs, with_causes};
 use super::quiesce::Quiescer;
+use super::reclaim::Reclaim;
 use super::sys::{self, InfoRecords, MapCreate, ProgLoad};
 use super::verifier;
 use crate::config::{Verdict, XdpMode};
@@ -110,7 +111,7 @@ impl Dispatchers {
     }
 
     /// Takes a deployment out of the dispatcher at `place`; the last one takes the dispatcher with it.
-    pub fn remove(&self, place: &Place, owner: Owner) -> Result<(), AttachError> {
+    pub fn remove(&self, place: &Place, owner: Owner, reclaim: &mut Reclaim) -> Result<(), AttachError> {
         let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (place.ifindex, place.hook);
         let Some(dispatcher) = by_place.get_mut(&key) else { return Ok(()) };
@@ -126,6 +127,7 @@ impl Dispatchers {
             return dispatcher.clear(entry.call.pair).map_err(failed);
         }
         if let Some(dispatcher) = by_place.remove(&key) {
+            reclaim.add_map(dispatcher.slots.as_fd());
             dispatcher.detach(place);
         }
         Ok(())
