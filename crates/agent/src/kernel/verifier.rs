@@ -11,6 +11,9 @@ const LOG_BYTES: usize = (16 << 20) - 1;
 const LOG_HEAD: usize = 4 << 10;
 const LOG_TAIL: usize = 60 << 10;
 
+/// Lines of the verifier's last words that make a message.
+const VERDICT_LINES: usize = 3;
+
 /// Why the kernel refused a program.
 #[derive(Debug)]
 pub struct Refusal {
@@ -68,9 +71,10 @@ fn explain(error: &io::Error, log: String) -> Refusal {
             words.push(line.trim());
         }
     }
-    refusal.message = match words.last() {
-        // The verifier's summary of a path, if any, comes before its verdict.
-        Some(last) => format!("the kernel's verifier refuses the program: {last}"),
+    // A verdict may take several lines, the general after the particular.
+    let verdict = words[words.len().saturating_sub(VERDICT_LINES)..].join(": ");
+    refusal.message = match Some(verdict).filter(|verdict| !verdict.is_empty()) {
+        Some(verdict) => format!("the kernel's verifier refuses the program: {verdict}"),
         None => match error.raw_os_error() {
             Some(libc::EPERM) => {
                 "the kernel does not let this daemon load programs; it needs CAP_BPF and CAP_NET_ADMIN".into()
