@@ -28,6 +28,9 @@ pub struct Store {
     _lock: File,
 }
 
+/// A probe's name, and its configuration or why it can't be read.
+pub type Stored = (String, Result<ConfigDocument, String>);
+
 /// A configuration that is on disk but not yet under its name. Dropping it forgets it.
 #[derive(Debug)]
 pub struct Pending<'a> {
@@ -55,7 +58,7 @@ impl Store {
     }
 
     /// Every stored configuration by name; what can't be read comes as the reason why.
-    pub fn load(&self) -> Result<Vec<(String, Result<ConfigDocument, String>)>, StoreError> {
+    pub fn load(&self) -> Result<Vec<Stored>, StoreError> {
         let mut out = Vec::new();
         for entry in fs::read_dir(&self.probes).map_err(failed("reading", &self.probes))? {
             let path = entry.map_err(failed("reading", &self.probes))?.path();

@@ -45,7 +45,10 @@ impl Quiescer {
                 let waiting: Vec<_> = std::iter::once(reply).chain(inbox.try_iter()).collect();
                 let result = wait(method);
                 for reply in waiting {
-                    let result = result.as_ref().map(|()| ()).map_err(copy_of);
+                    let result = match &result {
+                        Ok(()) => Ok(()),
+                        Err(error) => Err(copy_of(error)),
+                    };
                     // A caller that has gone needs no answer.
                     let _ = reply.send(result);
                 }

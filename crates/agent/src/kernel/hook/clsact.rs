@@ -30,7 +30,7 @@ impl ClsactFilter {
         let failed = |error| target.failed(error);
         // Another owner may have made the qdisc already, and this is how the kernel says it.
         if let Err(error) = tc::qdisc_add_clsact(target.interface)
-            && !error_code(&error).is_some_and(|code| code == libc::EEXIST)
+            && error_code(&error) != Some(libc::EEXIST)
         {
             return Err(failed(io::Error::other(crate::kernel::loader::with_causes(&error))));
         }
