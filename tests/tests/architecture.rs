@@ -29,7 +29,8 @@ fn every_crate_inherits_the_workspace_lints() -> Result<()> {
     let members = workspace.split_once("members = [").and_then(|(_, rest)| rest.split_once(']'));
     let (members, _) = members.context("the workspace lists its members")?;
     let mut count = 0;
-    for member in members.split(',').map(|name| name.trim().trim_matches('"')).filter(|name| !name.is_empty()) {
+    for member in members.split(',').map(|name| name.trim().trim_matches('"')).filter(|name| !name.is_empty())
+    {
         let manifest = fs::read_to_string(root().join(member).join("Cargo.toml"))?;
         assert!(manifest.contains("[lints]\nworkspace = true"), "{member} does not inherit the lints");
         count += 1;
