@@ -261,6 +261,10 @@ fn sources_that_attack_the_daemon() -> Result<()> {
             ),
         ),
         (
+            "an undefined function",
+            format!("{HEADERS}int g(void); SEC(\"xdp\") int f(struct xdp_md *c) {{ return g(); }}"),
+        ),
+        (
             "an endless loop",
             format!("{HEADERS}SEC(\"xdp\") int f(struct xdp_md *c) {{ for (;;) ; return 0; }}"),
         ),

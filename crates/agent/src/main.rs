@@ -23,7 +23,12 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     start_logging(cli.log_format);
     let result = match runtime(&cli.command) {
-        Ok(runtime) => runtime.block_on(run(cli)),
+        Ok(runtime) => {
+            let result = runtime.block_on(run(cli));
+            // Not waiting for threads that the kernel does not give back.
+            runtime.shutdown_background();
+            result
+        }
         Err(error) => Err(error.into()),
     };
     match result {

@@ -81,7 +81,10 @@ impl From<EngineError> for Problem {
                 Self { errors: vec![finding], ..Self::new(StatusCode::CONFLICT, message) }
             }
             EngineError::NotRunning { .. } => Self::new(StatusCode::CONFLICT, error.to_string()),
-            EngineError::Kernel(_) | EngineError::Store(_) | EngineError::Task(_) => {
+            EngineError::LoadStuck(_)
+            | EngineError::Kernel(_)
+            | EngineError::Store(_)
+            | EngineError::Task(_) => {
                 let detail = with_causes(&error);
                 tracing::error!(error = detail, "a request failed");
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, detail)

@@ -1,12 +1,19 @@
 //! From a valid configuration to programs in the kernel that are attached to nothing yet.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use twinprobe_exporter::MergeRules;
 
 use super::{Engine, EngineError};
 use crate::compiler::CompiledObject;
-use crate::config::{self, Direction, DirectionConfig, ProbeConfig, Source};
+use crate::config::{self, AfterRead, Direction, DirectionConfig, ProbeConfig, Source, Visibility};
 use crate::kernel::{Hook, Kernel, LoadedDirection, MetricRequest, interface};
 use crate::report::{Finding, Rejection, Stage};
+
+/// The verifier needs a second for a million instructions. What takes much longer never ends: a verifier
+/// that fails in the kernel takes the thread that called it with it.
+const LOAD_LIMIT: Duration = Duration::from_secs(60);
 
 /// Compiled, verified and loaded.
 #[derive(Debug)]
@@ -33,7 +40,11 @@ impl Engine {
             return Err(merge(refused).into());
         }
         let kernel = Arc::clone(&self.kernel);
-        tokio::task::spawn_blocking(move || load_all(&kernel, interfaces, compiled)).await?
+        let loading = tokio::task::spawn_blocking(move || load_all(&kernel, interfaces, compiled));
+        match tokio::time::timeout(LOAD_LIMIT, loading).await {
+            Ok(loaded) => loaded?,
+            Err(_) => Err(EngineError::LoadStuck(LOAD_LIMIT)),
+        }
     }
 }
 
@@ -94,6 +105,10 @@ fn requests(direction: Direction, config: &DirectionConfig) -> Vec<MetricRequest
             map: metric.map().to_owned(),
             snapshot: metric.source() == Source::Snapshot,
             aggregated: metric.aggregation().is_some(),
+            reset: metric.after_read() == AfterRead::Reset,
+            hidden: metric.visibility() == Visibility::Hidden,
+            merged: metric.merge().is_some_and(|rules| *rules != MergeRules::default()),
+            event_type: metric.event_type().map(str::to_owned),
         })
         .collect()
 }

@@ -28,6 +28,10 @@ pub enum EngineError {
     Conflict(String),
     #[error("probe {name} is not running: {reason}")]
     NotRunning { name: String, reason: String },
+    #[error(
+        "the kernel did not verify and load the program within {0:?}; simplify it, and see the kernel's log"
+    )]
+    LoadStuck(std::time::Duration),
     #[error(transparent)]
     Kernel(#[from] KernelError),
     #[error(transparent)]

@@ -2,7 +2,7 @@
 //! sections, of which aya-obj 0.3 knows only `classifier`.
 
 use object::build::elf::{Builder, SectionData};
-use object::elf::{EM_BPF, SHT_NOBITS, SHT_STRTAB};
+use object::elf::{EM_BPF, SHN_UNDEF, SHT_NOBITS, SHT_STRTAB};
 
 /// Globals and code of one object together; keeps a huge `.bss` from being allocated.
 const MAX_SECTION_BYTES: u64 = 64 << 20;
@@ -22,6 +22,10 @@ pub enum ElfError {
         "SEC(\"{0}\") holds legacy map definitions; define maps with BTF in SEC(\".maps\") (__uint, __type)"
     )]
     LegacyMaps(String),
+    #[error(
+        "the source uses {0} without defining it; neither other files nor kernel functions (kfuncs) are linked in"
+    )]
+    Undefined(String),
     #[error("the object has no BTF; it must be compiled with debug information (-g)")]
     NoBtf,
     #[error("the object's BTF is damaged")]
@@ -53,11 +57,24 @@ pub fn prepare(elf: &[u8]) -> Result<Vec<u8>, ElfError> {
             renamed.push((name, new));
         }
     }
+    check_symbols(&builder)?;
     rename_in_btf(&mut builder, &renamed)?;
     add_section_names(&mut builder);
     let mut out = Vec::with_capacity(elf.len() + 256);
     builder.write(&mut out)?;
     Ok(out)
+}
+
+/// Everything must be in the one source: there is no linker, and kernel functions are not resolved.
+fn check_symbols(builder: &Builder<'_>) -> Result<(), ElfError> {
+    let mut undefined: Vec<String> = builder
+        .symbols
+        .iter()
+        .filter(|symbol| symbol.section.is_none() && symbol.st_shndx == SHN_UNDEF && !symbol.name.is_empty())
+        .map(|symbol| String::from_utf8_lossy(symbol.name.as_slice()).into_owned())
+        .collect();
+    undefined.sort();
+    if undefined.is_empty() { Ok(()) } else { Err(ElfError::Undefined(undefined.join(", "))) }
 }
 
 /// clang keeps the names of sections and symbols in one table; the writer wants two.

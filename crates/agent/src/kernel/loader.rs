@@ -7,14 +7,18 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use aya_obj::Function;
-use twinprobe_ebpf_common::{MapKind, TableLayout};
+use twinprobe_ebpf_common::{EventKind, Layout, MapKind, TableLayout};
 
+use super::events::{self, EventMap};
 use super::hook::ProgramKind;
 use super::map::MetricMap;
 use super::object::{MapSpec, ObjectError, ProbeObject};
 use super::sys::{self, InfoRecords, KernelError, MapCreate, ProgLoad};
 use super::verifier;
 use crate::report::{Finding, Rejection, Stage};
+
+/// Characters of a source line that a finding quotes.
+const MAX_QUOTE: usize = 120;
 
 /// A metric's wish, by map name.
 #[derive(Clone, Debug)]
@@ -24,6 +28,12 @@ pub struct MetricRequest {
     pub map: String,
     pub snapshot: bool,
     pub aggregated: bool,
+    pub reset: bool,
+    pub hidden: bool,
+    /// Rules for adding up windows, other than the default ones.
+    pub merged: bool,
+    /// The C name of the type that events are decoded by.
+    pub event_type: Option<String>,
 }
 
 /// A direction's program as it is in the kernel, attached to nothing.
@@ -57,20 +67,38 @@ impl Programs {
     }
 }
 
-/// A metric's map: one for both twins, or one each.
+/// A metric's map: one for both twins, or one each. Events go into one for both.
 #[derive(Debug)]
 pub enum TwinMap {
     Shared(MetricMap),
     Private([MetricMap; 2]),
+    Events(Arc<EventMap>),
 }
 
 impl TwinMap {
-    pub const fn layout(&self) -> &Arc<TableLayout> {
+    /// `None` for events.
+    pub const fn layout(&self) -> Option<&Arc<TableLayout>> {
         match self {
-            Self::Shared(map) => map.layout(),
-            Self::Private(maps) => maps[0].layout(),
+            Self::Shared(map) => Some(map.layout()),
+            Self::Private(maps) => Some(maps[0].layout()),
+            Self::Events(_) => None,
         }
     }
+
+    /// The name of the map's type.
+    pub fn kind_name(&self) -> &'static str {
+        match self {
+            Self::Shared(map) => map.layout().kind.name(),
+            Self::Private(maps) => maps[0].layout().kind.name(),
+            Self::Events(map) => map.kind().name(),
+        }
+    }
+}
+
+/// What a map of the source will be read as.
+enum Content {
+    Table(Arc<TableLayout>),
+    Events(EventKind, Option<Layout>),
 }
 
 /// Loads the twins of `elf` as `requests` want them. `field` is the configuration's path of the direction.
@@ -129,7 +157,7 @@ fn metric_layouts(
     requests: &[MetricRequest],
     possible_cpus: usize,
     warnings: &mut Vec<String>,
-) -> Result<Vec<Arc<TableLayout>>, Rejection> {
+) -> Result<Vec<Content>, Rejection> {
     let mut findings = Vec::new();
     let mut layouts = Vec::new();
     for request in requests {
@@ -148,8 +176,17 @@ fn metric_layouts(
             ));
             continue;
         };
+        if let Some(kind) = EventKind::from_bpf_type(spec.map_type) {
+            layouts.push(Content::Events(kind, events::request::check(object, request, kind, &mut findings)));
+            if request.event_type.is_none() {
+                let message = format!("map {}: no type is given, its events are shown in hex", request.map);
+                warnings.push(message);
+            }
+            continue;
+        }
         let Some(kind) = MapKind::from_bpf_type(spec.map_type) else {
-            let kinds: Vec<&str> = MapKind::ALL.iter().map(|kind| kind.name()).collect();
+            let events = EventKind::ALL.iter().map(|kind| kind.name());
+            let kinds: Vec<&str> = MapKind::ALL.iter().map(|kind| kind.name()).chain(events).collect();
             let message = format!(
                 "map {} is of BPF map type {}, which can't be read as a metric; possible are {}",
                 request.map,
@@ -167,9 +204,17 @@ fn metric_layouts(
             );
             findings.push(Finding::config(format!("{}.agg", request.field), message));
         }
+        if request.event_type.is_some() {
+            let message = format!(
+                "map {} is of type {}, whose types are known from its definition: type is for events, leave it out",
+                request.map,
+                kind.name()
+            );
+            findings.push(Finding::config(format!("{}.type", request.field), message));
+        }
         let (layout, doubt) = object.table_layout(&request.map, spec, kind, possible_cpus);
         warnings.extend(doubt);
-        layouts.push(Arc::new(layout));
+        layouts.push(Content::Table(Arc::new(layout)));
     }
     if findings.is_empty() { Ok(layouts) } else { Err(Rejection { findings, log: None }) }
 }
@@ -194,7 +239,7 @@ fn create_map(name: &str, spec: &MapSpec, btf: &Option<OwnedFd>) -> Result<Owned
         map_type: spec.map_type,
         key_size: spec.key_size,
         value_size: spec.value_size,
-        max_entries: spec.max_entries,
+        max_entries: events::max_entries(spec.map_type, spec.max_entries),
         flags: spec.flags,
         extra: spec.extra,
         inner: inner.as_ref().map(AsFd::as_fd),
@@ -272,6 +317,7 @@ fn refused(object: &ProbeObject, function: &Function, source: &str, refusal: ver
         finding = finding.at(line, Some(column));
     }
     if let Some(quoted) = refusal.quoted {
+        let quoted: String = quoted.chars().take(MAX_QUOTE).collect();
         finding.message = format!("{} (at `{quoted}`)", finding.message);
     }
     Rejection::from(finding).with_log(refusal.log)
@@ -296,15 +342,24 @@ fn source_position(object: &ProbeObject, function: &Function, instruction: u32) 
 fn metric_maps(
     object: &ProbeObject,
     requests: &[MetricRequest],
-    layouts: Vec<Arc<TableLayout>>,
+    contents: Vec<Content>,
     mut first: BTreeMap<String, OwnedFd>,
     mut second: BTreeMap<String, OwnedFd>,
 ) -> Vec<TwinMap> {
     let mut maps = Vec::new();
-    for (request, layout) in requests.iter().zip(layouts) {
+    for (request, content) in requests.iter().zip(contents) {
         // A map is named by one metric only; the configuration was refused otherwise.
         let Some(fd) = first.remove(&request.map) else { continue };
-        let entries = object.maps()[&request.map].max_entries;
+        let spec = &object.maps()[&request.map];
+        let entries = events::max_entries(spec.map_type, spec.max_entries);
+        let layout = match content {
+            Content::Table(layout) => layout,
+            Content::Events(kind, layout) => {
+                let map = EventMap::new(fd, &request.map, kind, entries, layout);
+                maps.push(TwinMap::Events(Arc::new(map)));
+                continue;
+            }
+        };
         let map = MetricMap::new(fd, &request.map, Arc::clone(&layout), entries);
         maps.push(match second.remove(&request.map) {
             Some(fd) => TwinMap::Private([map, MetricMap::new(fd, &request.map, layout, entries)]),
