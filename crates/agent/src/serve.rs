@@ -77,6 +77,11 @@ impl FromStr for Address {
 pub async fn serve(options: Serve) -> anyhow::Result<()> {
     check_addresses(&options.listen, options.insecure)?;
     let store = Store::open(&options.state_dir).context("the state directory can't be used")?;
+    // Before the kernel is touched: an address that can't be had is no reason to redeploy probes.
+    let mut listeners = Vec::new();
+    for address in &options.listen {
+        listeners.push(Listener::bind(address).await?);
+    }
     let compiler = Compiler::discover().context("no compiler")?;
     let kernel_options = Options { quiesce: options.quiesce, tc: options.tc_attach };
     let kernel =
@@ -89,11 +94,9 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     let router = api::router(api::Api { engine: Arc::clone(&engine), ready: Arc::clone(&ready) });
     let (stop, stopped) = watch::channel(false);
     let mut servers = JoinSet::new();
-    let mut names = Vec::new();
-    for address in &options.listen {
-        names.push(listen(address, &router, stopped.clone(), &mut servers).await?);
-    }
-    for name in names {
+    for listener in listeners {
+        let name = listener.name()?;
+        listener.serve(&router, stopped.clone(), &mut servers);
         // Scripts wait for this line; a log line could be filtered.
         eprintln!("listening on {name}");
     }
@@ -101,6 +104,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     tracing::info!("draining");
     ready.store(false, Ordering::Release);
     let _ = stop.send(true);
+    engine.end_streams();
     if tokio::time::timeout(DRAIN, async { while servers.join_next().await.is_some() {} }).await.is_err() {
         tracing::warn!("requests were still under way after {} s", DRAIN.as_secs());
     }
@@ -130,29 +134,53 @@ fn check_addresses(addresses: &[Address], insecure: bool) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Starts a server at `address`; returns the address with the port that was chosen.
-async fn listen(
-    address: &Address,
-    router: &Router,
-    mut stopped: watch::Receiver<bool>,
-    servers: &mut JoinSet<io::Result<()>>,
-) -> anyhow::Result<String> {
-    let shutdown = async move {
-        // An error means that the sender has gone: stop, too.
-        let _ = stopped.wait_for(|stopped| *stopped).await;
-    };
-    match address {
-        Address::Unix(path) => {
-            let listener = bind_unix(path).with_context(|| format!("can't listen on {}", path.display()))?;
-            spawn(servers, axum::serve(listener, router.clone()).with_graceful_shutdown(shutdown));
-            Ok(format!("unix:{}", path.display()))
+/// A bound address.
+enum Listener {
+    Unix(UnixListener, PathBuf),
+    Tcp(TcpListener),
+}
+
+impl Listener {
+    async fn bind(address: &Address) -> anyhow::Result<Self> {
+        match address {
+            Address::Unix(path) => {
+                let listener =
+                    bind_unix(path).with_context(|| format!("can't listen on {}", path.display()))?;
+                Ok(Self::Unix(listener, path.clone()))
+            }
+            Address::Tcp(address) => {
+                let listener = TcpListener::bind(address).await;
+                Ok(Self::Tcp(listener.with_context(|| format!("can't listen on {address}"))?))
+            }
         }
-        Address::Tcp(address) => {
-            let listener =
-                TcpListener::bind(address).await.with_context(|| format!("can't listen on {address}"))?;
-            let name = listener.local_addr()?.to_string();
-            spawn(servers, axum::serve(listener, router.clone()).with_graceful_shutdown(shutdown));
-            Ok(name)
+    }
+
+    /// With the port that was chosen where 0 was asked for.
+    fn name(&self) -> io::Result<String> {
+        match self {
+            Self::Unix(_, path) => Ok(format!("unix:{}", path.display())),
+            Self::Tcp(listener) => Ok(listener.local_addr()?.to_string()),
+        }
+    }
+
+    fn serve(
+        self,
+        router: &Router,
+        mut stopped: watch::Receiver<bool>,
+        servers: &mut JoinSet<io::Result<()>>,
+    ) {
+        let shutdown = async move {
+            // An error means that the sender has gone: stop, too.
+            let _ = stopped.wait_for(|stopped| *stopped).await;
+        };
+        let router = router.clone();
+        match self {
+            Self::Unix(listener, _) => {
+                spawn(servers, axum::serve(listener, router).with_graceful_shutdown(shutdown));
+            }
+            Self::Tcp(listener) => {
+                spawn(servers, axum::serve(listener, router).with_graceful_shutdown(shutdown));
+            }
         }
     }
 }
