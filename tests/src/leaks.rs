@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use aya_obj::generated::bpf_cmd;
 
-/// Programs, maps, links and BTF objects of this machine by kind and id.
+/// Programs, maps and links of this machine by kind and id.
 #[derive(Clone, Debug)]
 pub struct KernelObjects(BTreeSet<(&'static str, u32)>);
 
@@ -17,7 +17,6 @@ impl KernelObjects {
             ("program", bpf_cmd::BPF_PROG_GET_NEXT_ID),
             ("map", bpf_cmd::BPF_MAP_GET_NEXT_ID),
             ("link", bpf_cmd::BPF_LINK_GET_NEXT_ID),
-            ("btf", bpf_cmd::BPF_BTF_GET_NEXT_ID),
         ];
         let mut out = BTreeSet::new();
         for (kind, cmd) in kinds {
@@ -35,17 +34,41 @@ impl KernelObjects {
         Ok(Self::now()?.0.difference(&self.0).copied().collect())
     }
 
-    /// Waits until the kernel, which frees in the background, holds nothing that it did not hold then.
-    pub fn wait_for_no_more(&self) -> Result<()> {
+    /// Waits until the kernel, which frees in the background, holds nothing that it did not hold then. What is
+    /// left counts only if it has one of these names: other programs on this machine come and go, too.
+    pub fn wait_for_no_more(&self, names: &[&str]) -> Result<()> {
         let limit = Instant::now() + Duration::from_secs(10);
-        loop {
-            let left = self.new_since()?;
-            if left.is_empty() {
+        while !self.new_since()?.is_empty() {
+            if Instant::now() > limit {
+                let left = self.new_since()?;
+                let ours: Vec<_> = left.iter().filter_map(|(kind, id)| named(kind, *id)).collect();
+                let ours: Vec<_> = ours.iter().filter(|name| names.contains(&name.as_str())).collect();
+                ensure!(ours.is_empty(), "left behind: {ours:?} of {left:?}");
                 return Ok(());
             }
-            ensure!(Instant::now() < limit, "left behind: {left:?}");
             std::thread::yield_now();
         }
+        Ok(())
+    }
+}
+
+/// The name of a program or map, or of the program behind a link.
+fn named(kind: &str, id: u32) -> Option<String> {
+    let program = |id| {
+        let found = aya::programs::loaded_programs().flatten().find(|program| program.id() == id)?;
+        found.name_as_str().map(str::to_owned)
+    };
+    match kind {
+        "program" => program(id),
+        "map" => {
+            let map = aya::maps::loaded_maps().flatten().find(|map| map.id() == id)?;
+            map.name_as_str().map(str::to_owned)
+        }
+        "link" => {
+            let link = aya::programs::loaded_links().flatten().find(|link| link.id() == id)?;
+            program(link.program_id())
+        }
+        _ => None,
     }
 }
 

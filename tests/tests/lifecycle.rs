@@ -276,6 +276,9 @@ fn a_foreign_xdp_program_is_left_alone() -> Result<()> {
     Ok(())
 }
 
+/// Names of what the daemon and the sources of this file put into the kernel.
+const OURS: &[&str] = &["tp_dispatcher", "tp_slots", "tp_epochs", "count", "packets"];
+
 #[test]
 fn nothing_is_left_after_delete() -> Result<()> {
     let topology = Topology::new()?;
@@ -296,7 +299,7 @@ fn nothing_is_left_after_delete() -> Result<()> {
     for n in 0..200 {
         round(&format!("/v1/probes/p{n}"));
     }
-    objects.wait_for_no_more()?;
+    objects.wait_for_no_more(OURS)?;
     assert_eq!(daemon.open_files(), files);
     let hooks = daemon.directories().bpffs().join("hooks");
     assert_eq!(std::fs::read_dir(hooks)?.count(), 0, "pins are left");
@@ -329,7 +332,7 @@ fn probes_outlive_the_daemon_unless_told_otherwise() -> Result<()> {
     generator.send(1000)?;
     assert_eq!(behind.packets()?, 1000, "the probe is still there");
     drop((behind, generator, directories));
-    before.wait_for_no_more()
+    before.wait_for_no_more(OURS)
 }
 
 /// kill -9 leaves the probes counting, and the next daemon starts on what it finds.
