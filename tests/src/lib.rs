@@ -14,9 +14,12 @@ mod daemon;
 mod egress;
 pub mod http;
 mod leaks;
+pub mod measure;
 pub mod netns;
 pub mod probes;
+pub mod programs;
 pub mod sample;
+pub mod stream;
 mod topology;
 pub mod traffic;
 

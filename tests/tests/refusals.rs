@@ -219,6 +219,7 @@ fn paths_methods_and_representations_that_do_not_exist() -> Result<()> {
     problem(&scene.daemon.delete("/v1/probes/nosuch"), 404);
     problem(&scene.daemon.get("/v2"), 404);
     problem(&scene.daemon.request("PATCH", "/v1/probes", &[], b""), 405);
+    scene.daemon.request("HEAD", "/v1/probes/kept/metrics", &[], b"").expect(405);
     problem(&scene.daemon.request("GET", "/v1/probes/kept/metrics", &[("accept", "text/html")], b""), 406);
     problem(&scene.daemon.get("/v1/probes/kept/metrics?format=csv"), 400);
     // None of these closed a window.

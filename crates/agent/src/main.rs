@@ -22,6 +22,7 @@ use crate::cli::{Cli, Command, LogFormat};
 fn main() -> ExitCode {
     let cli = Cli::parse();
     start_logging(cli.log_format);
+    kernel::memory::return_freed_memory();
     let result = match runtime(&cli.command) {
         Ok(runtime) => {
             let result = runtime.block_on(run(cli));

@@ -69,6 +69,8 @@ pub enum Render {
     String,
     Ktime,
     Ifindex,
+    /// Of an array map: its slots count values by magnitude. Only OpenMetrics shows them so.
+    Histogram,
 }
 
 impl Render {
@@ -85,6 +87,7 @@ impl Render {
             "string" => Self::String,
             "ktime" => Self::Ktime,
             "ifindex" => Self::Ifindex,
+            "histogram" => Self::Histogram,
             _ => return None,
         })
     }

@@ -4,10 +4,12 @@
 #![forbid(unsafe_code)]
 
 pub mod btf;
+mod event_kind;
 mod layout;
 mod map_kind;
 mod table;
 
+pub use event_kind::EventKind;
 pub use layout::{EnumVariant, Layout, Member, Render, Shape};
 pub use map_kind::{MapFamily, MapKind};
 pub use table::{RawTable, TableLayout};

@@ -1,5 +1,7 @@
 //! The content of one map as it was read: bytes only, decoded by the exporter.
 
+use std::sync::Arc;
+
 use crate::{Layout, MapKind};
 
 /// What is constant about a map: its kind and what its keys and values mean.
@@ -12,6 +14,8 @@ pub struct TableLayout {
     pub value: Layout,
     /// Values per entry: the number of possible CPUs for PERCPU kinds, else 1.
     pub slots: usize,
+    /// For maps of maps: what the maps in it are, all alike.
+    pub inner: Option<Arc<TableLayout>>,
 }
 
 impl TableLayout {
@@ -32,9 +36,36 @@ impl TableLayout {
 pub struct RawTable {
     pub keys: Vec<u8>,
     pub values: Vec<u8>,
+    /// For maps of maps: the table that is the value of each entry. `values` holds the ids of these maps.
+    pub inner: Vec<RawTable>,
 }
 
 impl RawTable {
+    /// Whether there is nothing in it.
+    pub const fn is_empty(&self) -> bool {
+        self.keys.is_empty() && self.values.is_empty()
+    }
+
+    pub fn clear(&mut self) {
+        self.keys.clear();
+        self.values.clear();
+        self.inner.clear();
+    }
+
+    /// Adds the rows of `other`, which is of the same layout.
+    pub fn append(&mut self, other: &Self) {
+        self.keys.extend_from_slice(&other.keys);
+        self.values.extend_from_slice(&other.values);
+        self.inner.extend_from_slice(&other.inner);
+    }
+
+    /// The first `len` entries stay.
+    pub fn truncate(&mut self, len: usize, layout: &TableLayout) {
+        self.keys.truncate(len * layout.key.size);
+        self.values.truncate(len * layout.value_stride());
+        self.inner.truncate(len);
+    }
+
     /// Complete entries.
     pub fn len(&self, layout: &TableLayout) -> usize {
         let values = self.values.len().checked_div(layout.value_stride()).unwrap_or(0);

@@ -1,22 +1,38 @@
-//! How long a million rows take to encode: `cargo run --release -p twinprobe-exporter --example million_rows`.
+//! How long a million rows take to encode: `cargo run --release -p twinprobe-exporter --example million_rows`, with
+//! part of a line's name to measure only that one.
 
 use std::{io, sync::Arc, time::Instant};
 
-use twinprobe_ebpf_common::{Layout, MapKind, RawTable, TableLayout};
-use twinprobe_exporter::{Aggregation, Context, Document, Format, Metric, MetricTable, encode};
+use twinprobe_ebpf_common::{Layout, MapKind, Member, RawTable, Render, Shape, TableLayout};
+use twinprobe_exporter::{
+    Aggregation, Context, Document, Format, Metric, MetricTable, Plans, Reading, encode,
+};
 
 const ROWS: u32 = 1_000_000;
 const ROUNDS: usize = 9;
 
 fn main() {
-    for (kind, slots, agg) in [
-        (MapKind::Hash, 1, None),
-        (MapKind::PercpuHash, 2, None),
-        (MapKind::PercpuHash, 2, Some(Aggregation::Sum)),
+    let number = |kind, slots| TableLayout {
+        kind,
+        key: Layout::unsigned(4),
+        value: Layout::unsigned(8),
+        slots,
+        inner: None,
+    };
+    let flows =
+        TableLayout { kind: MapKind::Hash, key: five_tuple(), value: counters(), slots: 1, inner: None };
+    let wanted = std::env::args().nth(1).unwrap_or_default();
+    for (name, layout, agg) in [
+        ("u32 -> u64", number(MapKind::Hash, 1), None),
+        ("u32 -> u64, 2 CPUs", number(MapKind::PercpuHash, 2), None),
+        ("u32 -> u64, sum of 2 CPUs", number(MapKind::PercpuHash, 2), Some(Aggregation::Sum)),
+        ("5-tuple -> 6 fields", flows, None),
     ] {
-        let layout = TableLayout { kind, key: Layout::unsigned(4), value: Layout::unsigned(8), slots };
         let document = document(layout, agg);
         for format in Format::ALL {
+            if !format!("{name} {}", format.name()).contains(&wanted) {
+                continue;
+            }
             let mut sink = Counter(0);
             let mut times: Vec<_> = (0..ROUNDS)
                 .map(|_| {
@@ -27,19 +43,59 @@ fn main() {
                 })
                 .collect();
             times.sort_unstable();
-            let agg = agg.map_or("no", Aggregation::name);
-            let (name, median) = (format.name(), times[ROUNDS / 2]);
-            println!("{:12} {agg} aggregation, {name}: {median:.1?}, {} bytes", kind.name(), sink.0);
+            let (least, median) = (times[0], times[ROUNDS / 2]);
+            println!("{name:25} {:11} {median:8.1?} (least {least:.1?}), {} bytes", format.name(), sink.0);
         }
     }
+}
+
+fn record(size: usize, members: &[(&str, usize, usize, Option<Render>)]) -> Layout {
+    let members = members.iter().map(|&(name, offset, size, render)| Member {
+        name: name.into(),
+        bit_offset: 8 * offset,
+        bitfield: None,
+        layout: Layout { render, ..Layout::unsigned(size) },
+    });
+    Layout { size, shape: Shape::Struct(members.collect()), render: None }
+}
+
+fn five_tuple() -> Layout {
+    let (ipv4, be16) = (Some(Render::Ipv4), Some(Render::Be16));
+    record(
+        16,
+        &[
+            ("saddr", 0, 4, ipv4),
+            ("daddr", 4, 4, ipv4),
+            ("sport", 8, 2, be16),
+            ("dport", 10, 2, be16),
+            ("proto", 12, 1, None),
+        ],
+    )
+}
+
+fn counters() -> Layout {
+    record(
+        40,
+        &[
+            ("packets", 0, 8, None),
+            ("bytes", 8, 8, None),
+            ("first", 16, 8, None),
+            ("last", 24, 8, None),
+            ("syn", 32, 4, None),
+            ("fin", 36, 4, None),
+        ],
+    )
 }
 
 fn document(layout: TableLayout, agg: Option<Aggregation>) -> Document {
     let mut table = RawTable::default();
     for row in 0..ROWS {
-        table.keys.extend_from_slice(&row.wrapping_mul(2_654_435_761).to_le_bytes());
-        for slot in 0..layout.slots as u64 {
-            table.values.extend_from_slice(&(u64::from(row) * 1_000_003 + slot).to_le_bytes());
+        let key = row.wrapping_mul(2_654_435_761).to_le_bytes();
+        table.keys.extend(key.iter().cycle().take(layout.key.size));
+        for slot in 0..layout.value_stride() as u64 / 8 {
+            table
+                .values
+                .extend_from_slice(&((u64::from(row) * 1_000_003 + slot) >> (slot * 8)).to_le_bytes());
         }
     }
     let metric = Metric {
@@ -48,6 +104,8 @@ fn document(layout: TableLayout, agg: Option<Aggregation>) -> Document {
         help: String::new(),
         agg,
         layout: Arc::new(layout),
+        reading: Reading::default(),
+        plans: Plans::default(),
     };
     let ingress = vec![MetricTable { metric: Arc::new(metric), table }];
     Document { probe: "flows".into(), ingress, ..Document::default() }

@@ -13,9 +13,9 @@ pub struct Leaf<T> {
     pub kind: LeafKind,
     /// What the owner of the leaves wants to remember about this one.
     pub tag: T,
-    offset: usize,
-    size: usize,
-    bits: Option<Bits>,
+    pub offset: usize,
+    pub size: usize,
+    pub bits: Option<Bits>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +23,22 @@ pub enum LeafKind {
     Number { signed: bool, swapped: bool },
     Bool,
     Float,
+}
+
+impl LeafKind {
+    pub const fn of(scalar: &Scalar) -> (Self, Meaning) {
+        let signed = matches!(scalar, Scalar::Signed | Scalar::Enum { signed: true, .. });
+        let swapped = matches!(scalar, Scalar::Swapped);
+        match scalar {
+            Scalar::Unsigned | Scalar::Signed | Scalar::Swapped | Scalar::Ktime => {
+                (Self::Number { signed, swapped }, Meaning::Quantity)
+            }
+            Scalar::Bool => (Self::Bool, Meaning::Quantity),
+            Scalar::Enum { .. } | Scalar::Hex | Scalar::Ifindex => {
+                (Self::Number { signed, swapped }, Meaning::Identity)
+            }
+        }
+    }
 }
 
 /// What a number stands for.
@@ -129,17 +145,7 @@ fn leaf<T>(
     path: &str,
     tag: &mut impl FnMut(&str, Meaning) -> Option<T>,
 ) -> Option<Node<T>> {
-    let signed = matches!(kind, Scalar::Signed | Scalar::Enum { signed: true, .. });
-    let swapped = matches!(kind, Scalar::Swapped);
-    let (kind, meaning) = match kind {
-        Scalar::Unsigned | Scalar::Signed | Scalar::Swapped | Scalar::Ktime => {
-            (LeafKind::Number { signed, swapped }, Meaning::Quantity)
-        }
-        Scalar::Bool => (LeafKind::Bool, Meaning::Quantity),
-        Scalar::Enum { .. } | Scalar::Hex | Scalar::Ifindex => {
-            (LeafKind::Number { signed, swapped }, Meaning::Identity)
-        }
-    };
+    let (kind, meaning) = LeafKind::of(kind);
     Some(Node::Leaf(Leaf { kind, tag: tag(path, meaning)?, offset, size, bits }))
 }
 

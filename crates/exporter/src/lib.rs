@@ -7,9 +7,11 @@ mod decode;
 mod document;
 mod encode;
 mod leaf;
+mod plans;
 
 pub use accumulate::{Accumulator, MergeRule, MergeRules, UnknownField};
 pub use aggregate::Aggregation;
 pub use decode::{Bits, Decoder, Field, Plan, Scalar, ValueSink, rfc3339};
-pub use document::{Context, Document, Metric, MetricTable, Window};
-pub use encode::{Format, encode};
+pub use document::{Context, Direction, Document, Head, Metric, MetricTable, Reading, Window};
+pub use encode::{DocumentEncoder, Encoded, EventEncoder, Format, Progress, encode, encode_openmetrics_all};
+pub use plans::Plans;

@@ -1,5 +1,6 @@
 //! A document with every shape and rendering, byte for byte. `UPDATE_GOLDEN=1` rewrites the files.
 
+mod reference;
 mod support;
 
 use std::{fs, path::Path, process::Command};
@@ -40,7 +41,7 @@ fn check(name: &str, document: &Document) {
     };
     for format in Format::ALL {
         let actual = encoded(document, &context, format);
-        let path = Path::new(DIRECTORY).join(name).with_extension(format.name());
+        let path = Path::new(DIRECTORY).join(name).with_extension(extension(format));
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
             fs::write(&path, &actual).expect("the golden file can be written");
         }
@@ -49,7 +50,15 @@ fn check(name: &str, document: &Document) {
         match format {
             Format::Json => drop(serde_json::from_str::<serde_json::Value>(&actual).expect("valid JSON")),
             Format::Xml => validate(&path),
+            Format::OpenMetrics => drop(reference::parse(&[&actual])),
         }
+    }
+}
+
+const fn extension(format: Format) -> &'static str {
+    match format {
+        Format::OpenMetrics => "prom",
+        other => other.name(),
     }
 }
 

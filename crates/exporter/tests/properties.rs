@@ -8,7 +8,7 @@ use proptest::{collection::vec, option, prelude::*, sample::select, strategy::Un
 use support::encoded;
 use twinprobe_ebpf_common::{EnumVariant, Layout, MapKind, Member, RawTable, Render, Shape, TableLayout};
 use twinprobe_exporter::{
-    Accumulator, Aggregation, Context, Document, Format, MergeRule, Metric, MetricTable,
+    Accumulator, Aggregation, Context, Document, Format, MergeRule, Metric, MetricTable, Plans, Reading,
 };
 
 const RENDERS: [Render; 10] = [
@@ -74,9 +74,10 @@ fn metric() -> impl Strategy<Value = MetricTable> {
     let content = || vec(any::<u8>(), 0..600);
     (kind, layout(), layout(), 1_usize..4, agg, (content(), content()), (".{0,6}", ".{0,6}", ".{0,6}"))
         .prop_map(|(kind, key, value, slots, agg, (keys, values), (name, map, help))| {
-            let layout = Arc::new(TableLayout { kind, key, value, slots });
-            let metric = Metric { name, map, help, agg, layout };
-            MetricTable { metric: Arc::new(metric), table: RawTable { keys, values } }
+            let layout = Arc::new(TableLayout { kind, key, value, slots, inner: None });
+            let metric =
+                Metric { name, map, help, agg, layout, reading: Reading::Window, plans: Plans::default() };
+            MetricTable { metric: Arc::new(metric), table: RawTable { keys, values, ..RawTable::default() } }
         })
 }
 

@@ -72,13 +72,14 @@ pub struct GeneratorOptions {
     pub spread: Spread,
     /// Frames handed over at once, 1 to [`MAX_BATCH`].
     pub batch: u32,
-    /// CPU to send from; on a veth pair it is also the CPU that receives.
+    /// CPU to send from; on a veth pair it is also the CPU that receives. A thread that moves leaves the receiving
+    /// NAPI behind on the old CPU: if that one is busy, the ring overflows.
     pub cpu: Option<usize>,
 }
 
 impl Default for GeneratorOptions {
     fn default() -> Self {
-        Self { frame: Frame::default(), spread: Spread::default(), batch: DEFAULT_BATCH, cpu: None }
+        Self { frame: Frame::default(), spread: Spread::default(), batch: DEFAULT_BATCH, cpu: Some(0) }
     }
 }
 

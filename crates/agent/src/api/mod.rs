@@ -1,7 +1,9 @@
 //! The REST API: paths to handlers. `api/openapi.yaml` describes it; the daemon serves that file.
 
 mod body;
+mod capabilities;
 mod error;
+mod events;
 mod negotiate;
 mod probes;
 
@@ -32,20 +34,22 @@ pub fn router(api: Api) -> Router {
     Router::new()
         .route("/v1/probes", get(probes::list))
         .route("/v1/probes/{name}", get(probes::get).put(probes::put).delete(probes::delete))
-        .route("/v1/probes/{name}/metrics", get(probes::metrics))
+        // A HEAD would close a window, or take events, that nobody gets to see.
+        .route("/v1/probes/{name}/metrics", get(probes::metrics).head(method_not_allowed))
+        .route("/v1/probes/{name}/events", get(events::events).head(method_not_allowed))
+        .route("/v1/capabilities", get(capabilities::get))
         .route("/v1/validate", post(probes::validate))
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(readyz))
         .route("/openapi.yaml", get(openapi))
         .fallback(async || Problem::new(StatusCode::NOT_FOUND, "no such path; see /openapi.yaml"))
-        .method_not_allowed_fallback(async || {
-            Problem::new(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "this path does not take that method; see /openapi.yaml",
-            )
-        })
+        .method_not_allowed_fallback(method_not_allowed)
         .layer(middleware::from_fn(log_request))
         .with_state(api)
+}
+
+async fn method_not_allowed() -> Problem {
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this path does not take that method; see /openapi.yaml")
 }
 
 async fn readyz(State(api): State<Api>) -> Response {

@@ -61,7 +61,8 @@ fn by_accept(accept: &str) -> Accepted {
     }
 }
 
-fn parse_range(range: &str) -> Option<(String, f32)> {
+/// A media range in lower case and its quality.
+pub fn parse_range(range: &str) -> Option<(String, f32)> {
     let mut parts = range.split(';').map(str::trim);
     let media_type = parts.next().filter(|name| !name.is_empty())?.to_ascii_lowercase();
     let quality = parts

@@ -50,6 +50,46 @@ pub(super) async fn send(
     accept: &str,
     body: Option<&Value>,
 ) -> Result<Reply, ClientError> {
+    let mut received = Vec::new();
+    let status = transfer(server, method, path, accept, body, &mut |_, bytes| {
+        received.extend_from_slice(bytes);
+        Ok(())
+    })
+    .await?;
+    if status.is_success() {
+        Ok(Reply { status, body: received.into(), path: path.to_owned() })
+    } else {
+        Err(ClientError::Refused(Problem::read(status, &received)))
+    }
+}
+
+/// Asks, and hands on the answer as it comes, until it ends or `sink` fails.
+pub(super) async fn follow(
+    server: &Server,
+    path: &str,
+    accept: &str,
+    mut sink: impl FnMut(&[u8]) -> io::Result<()>,
+) -> Result<(), ClientError> {
+    let mut refusal = Vec::new();
+    let status = transfer(server, Method::GET, path, accept, None, &mut |status, bytes| {
+        if status.is_success() {
+            return sink(bytes);
+        }
+        refusal.extend_from_slice(bytes);
+        Ok(())
+    })
+    .await?;
+    if status.is_success() { Ok(()) } else { Err(ClientError::Refused(Problem::read(status, &refusal))) }
+}
+
+async fn transfer(
+    server: &Server,
+    method: Method,
+    path: &str,
+    accept: &str,
+    body: Option<&Value>,
+    sink: &mut impl FnMut(StatusCode, &[u8]) -> io::Result<()>,
+) -> Result<StatusCode, ClientError> {
     let request = Request::builder()
         .method(&method)
         .uri(path)
@@ -64,34 +104,45 @@ pub(super) async fn send(
     let exchange = match server {
         Server::Unix(socket) => {
             let stream = UnixStream::connect(socket).await.map_err(connect)?;
-            exchange(stream, request).await
+            exchange(stream, request, sink).await
         }
         Server::Http { host, port } => {
             // The brackets of an IPv6 literal belong to the URL only.
             let host = host.trim_start_matches('[').trim_end_matches(']');
             let stream = TcpStream::connect((host, *port)).await.map_err(connect)?;
-            exchange(stream, request).await
+            exchange(stream, request, sink).await
         }
     };
-    let (status, body) =
-        exchange.map_err(|source| HttpError::Exchange { method, path: path.to_owned(), source })?;
-    if status.is_success() {
-        Ok(Reply { status, body, path: path.to_owned() })
-    } else {
-        Err(ClientError::Refused(Problem::read(status, &body)))
-    }
+    exchange.map_err(|error| match error {
+        Broken::Exchange(source) => HttpError::Exchange { method, path: path.to_owned(), source }.into(),
+        Broken::Sink(error) => ClientError::Output(error),
+    })
+}
+
+/// Which end failed.
+enum Broken {
+    Exchange(hyper::Error),
+    Sink(io::Error),
 }
 
 async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<Full<Bytes>>,
-) -> Result<(StatusCode, Bytes), hyper::Error> {
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    sink: &mut impl FnMut(StatusCode, &[u8]) -> io::Result<()>,
+) -> Result<StatusCode, Broken> {
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(Broken::Exchange)?;
     let connection = tokio::spawn(connection);
     let answer = async {
-        let response = sender.send_request(request).await?;
+        let response = sender.send_request(request).await.map_err(Broken::Exchange)?;
         let status = response.status();
-        Ok((status, response.into_body().collect().await?.to_bytes()))
+        let mut body = response.into_body();
+        while let Some(frame) = body.frame().await {
+            if let Some(bytes) = frame.map_err(Broken::Exchange)?.data_ref() {
+                sink(status, bytes).map_err(Broken::Sink)?;
+            }
+        }
+        Ok(status)
     }
     .await;
     connection.abort();

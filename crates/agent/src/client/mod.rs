@@ -28,6 +28,10 @@ pub enum ClientCommand {
     Delete(cmd::delete::Delete),
     /// Read a probe's metrics
     Metrics(cmd::metrics::Metrics),
+    /// Follow a probe's events
+    Events(cmd::events::Events),
+    /// Show what the kernel can do, and how each map type is read
+    Capabilities(cmd::capabilities::Capabilities),
 }
 
 /// Runs one command. Results go to stdout; what is refused is the error, to be printed with its sources.
@@ -39,6 +43,8 @@ pub async fn run(command: ClientCommand, server: &Server) -> Result<(), ClientEr
         ClientCommand::Get(command) => command.run(server).await,
         ClientCommand::Delete(command) => command.run(server).await,
         ClientCommand::Metrics(command) => command.run(server).await,
+        ClientCommand::Events(command) => command.run(server).await,
+        ClientCommand::Capabilities(command) => command.run(server).await,
     }
 }
 

@@ -68,6 +68,10 @@ pub struct MetricDocument {
     pub agg: Option<String>,
     #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub merge: Option<MergeDocument>,
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<String>,
+    #[serde(rename = "type", deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub event_type: Option<String>,
 }
 
 /// How windows add up: one rule for the whole value, or one per field of it.

@@ -9,7 +9,7 @@ mod validate;
 pub use document::{ConfigDocument, DirectionDocument, MergeDocument, MetricDocument};
 pub use parse::{ParseError, parse_document};
 pub use probe::{
-    AfterRead, Direction, DirectionConfig, Hook, MetricConfig, ProbeConfig, Source, Verdict, Visibility,
-    XdpMode,
+    AfterRead, Direction, DirectionConfig, Extraction, Hook, MetricConfig, ProbeConfig, Source, Verdict,
+    Visibility, XdpMode,
 };
 pub use validate::check_name;

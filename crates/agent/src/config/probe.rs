@@ -34,6 +34,8 @@ pub struct MetricConfig {
     pub(super) visibility: Visibility,
     pub(super) aggregation: Option<Aggregation>,
     pub(super) merge: Option<MergeRules>,
+    pub(super) extraction: Extraction,
+    pub(super) event_type: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -84,6 +86,15 @@ pub enum Visibility {
     Export,
     /// Reset with the others, never shown.
     Hidden,
+}
+
+/// How entries are taken out of the map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extraction {
+    /// The fastest way the kernel has for the map's type.
+    Auto,
+    /// Entry by entry, to compare.
+    Iterative,
 }
 
 impl ProbeConfig {
@@ -182,6 +193,15 @@ impl MetricConfig {
     pub fn merge(&self) -> Option<&MergeRules> {
         self.merge.as_ref()
     }
+
+    pub fn extraction(&self) -> Extraction {
+        self.extraction
+    }
+
+    /// The C name of the type that the events of a RINGBUF or PERF_EVENT_ARRAY are decoded by.
+    pub fn event_type(&self) -> Option<&str> {
+        self.event_type.as_deref()
+    }
 }
 
 impl Direction {
@@ -209,6 +229,18 @@ impl XdpMode {
             Self::Auto => "auto",
             Self::Native => "native",
             Self::Generic => "generic",
+        }
+    }
+}
+
+impl Extraction {
+    pub const ALL: [Self; 2] = [Self::Auto, Self::Iterative];
+
+    /// The name used for `strategy` in configurations.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Iterative => "iterative",
         }
     }
 }

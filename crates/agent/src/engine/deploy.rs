@@ -7,7 +7,9 @@ use twinprobe_exporter::MergeRules;
 
 use super::{Engine, EngineError};
 use crate::compiler::CompiledObject;
-use crate::config::{self, AfterRead, Direction, DirectionConfig, ProbeConfig, Source, Visibility};
+use crate::config::{
+    self, AfterRead, Direction, DirectionConfig, Extraction, ProbeConfig, Source, Visibility,
+};
 use crate::kernel::{Hook, Kernel, LoadedDirection, MetricRequest, interface};
 use crate::report::{Finding, Rejection, Stage};
 
@@ -29,10 +31,11 @@ impl Engine {
         let interfaces = resolve(config.interfaces())?;
         let mut compiled = Vec::new();
         let mut refused = Vec::new();
-        for (direction, config) in config.directions() {
-            let field = format!("{direction}.source");
-            match self.compiler.compile(&field, config.source(), config.defines()).await {
-                Ok(object) => compiled.push((direction, config.clone(), object)),
+        let [ingress, egress] = Direction::ALL.map(|direction| self.compile(config, direction));
+        let (ingress, egress) = tokio::join!(ingress, egress);
+        for outcome in [ingress, egress].into_iter().flatten() {
+            match outcome {
+                Ok(direction) => compiled.push(direction),
                 Err(rejection) => refused.push(rejection),
             }
         }
@@ -46,7 +49,22 @@ impl Engine {
             Err(_) => Err(EngineError::LoadStuck(LOAD_LIMIT)),
         }
     }
+
+    /// `None` if nothing is configured for the direction.
+    async fn compile(
+        &self,
+        config: &ProbeConfig,
+        direction: Direction,
+    ) -> Option<Result<CompiledDirection, Rejection>> {
+        let config = config.direction(direction)?;
+        let field = format!("{direction}.source");
+        let object = self.compiler.compile(&field, config.source(), config.defines()).await;
+        Some(object.map(|object| (direction, config.clone(), object)))
+    }
 }
+
+/// A direction, what is configured for it and what its source compiled to.
+type CompiledDirection = (Direction, DirectionConfig, CompiledObject);
 
 /// The index of each interface; all that do not exist are named.
 fn resolve(names: &[String]) -> Result<Vec<(String, u32)>, Rejection> {
@@ -69,7 +87,7 @@ fn resolve(names: &[String]) -> Result<Vec<(String, u32)>, Rejection> {
 fn load_all(
     kernel: &Kernel,
     interfaces: Vec<(String, u32)>,
-    compiled: Vec<(Direction, DirectionConfig, CompiledObject)>,
+    compiled: Vec<CompiledDirection>,
 ) -> Result<LoadedProbe, EngineError> {
     let mut probe = LoadedProbe { interfaces, directions: Vec::new(), warnings: Vec::new() };
     let mut refused = Vec::new();
@@ -105,6 +123,7 @@ fn requests(direction: Direction, config: &DirectionConfig) -> Vec<MetricRequest
             map: metric.map().to_owned(),
             snapshot: metric.source() == Source::Snapshot,
             aggregated: metric.aggregation().is_some(),
+            iterative: metric.extraction() == Extraction::Iterative,
             reset: metric.after_read() == AfterRead::Reset,
             hidden: metric.visibility() == Visibility::Hidden,
             merged: metric.merge().is_some_and(|rules| *rules != MergeRules::default()),

@@ -1,6 +1,8 @@
 //! Who owns which probe: deploys, replaces, reads and removes them, one change at a time.
 
+mod capabilities;
 mod deploy;
+mod events;
 mod probe;
 mod status;
 
@@ -9,6 +11,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use twinprobe_exporter::{Document, Format};
 
+pub use self::events::{EventStream, Framing};
+use self::events::{EventLoop, NoStream, ProbeEvents};
 pub use self::probe::{Probe, ReadError};
 pub use self::status::{ProbeStatus, ValidationReport};
 use crate::compiler::Compiler;
@@ -26,6 +30,8 @@ pub enum EngineError {
     /// Something else is in the way.
     #[error("{0}")]
     Conflict(String),
+    #[error("{0}")]
+    NoEvents(String),
     #[error("probe {name} is not running: {reason}")]
     NotRunning { name: String, reason: String },
     #[error(
@@ -72,6 +78,7 @@ pub struct Engine {
     kernel: Arc<Kernel>,
     compiler: Compiler,
     store: Store,
+    events: EventLoop,
     probes: RwLock<BTreeMap<String, Arc<Probe>>>,
     /// Held while attachments and the registry change. Tasks own the guard and outlive their request: a client that hangs up leaves no change half done.
     changes: Arc<tokio::sync::Mutex<()>>,
@@ -79,7 +86,7 @@ pub struct Engine {
 
 impl Engine {
     pub fn new(kernel: Arc<Kernel>, compiler: Compiler, store: Store) -> Arc<Self> {
-        Arc::new(Self { kernel, compiler, store, probes: RwLock::default(), changes: Arc::default() })
+        Arc::new(Self { kernel, compiler, store, events: EventLoop::default(), probes: RwLock::default(), changes: Arc::default() })
     }
 
     /// Deploys what the state directory holds. What fails now stays listed, with the reason.
@@ -114,7 +121,7 @@ impl Engine {
             let _change = change;
             let pending = engine.store.prepare(&name, &document)?;
             let old = engine.get(&name).ok();
-            let probe = Probe::attach(&engine.kernel, config, document, loaded, old.as_deref())?;
+            let probe = Probe::attach(&engine.kernel, &engine.events, config, document, loaded, old.as_deref())?;
             if let Err(error) = pending.commit() {
                 tracing::error!(probe = name, %error, "the probe runs but will not survive a restart");
             }
@@ -173,6 +180,38 @@ impl Engine {
         .await?
     }
 
+    /// The events of one metric, or of all, from now on.
+    pub async fn stream(
+        &self,
+        name: &str,
+        metric: Option<&str>,
+        framing: Framing,
+    ) -> Result<EventStream, EngineError> {
+        let stopped = |reason: &str| EngineError::NotRunning { name: name.to_owned(), reason: reason.to_owned() };
+        let mut closed: Option<Arc<Probe>> = None;
+        loop {
+            let probe = self.get(name)?;
+            if closed.is_some_and(|closed| Arc::ptr_eq(&closed, &probe)) {
+                return Err(stopped("the daemon is stopping"));
+            }
+            let events = probe.events().ok_or_else(|| stopped("see its status"))?;
+            match events.stream(metric, framing) {
+                Ok(stream) => return Ok(stream),
+                Err(NoStream::Unknown(known)) => return Err(EngineError::NoEvents(no_events(name, metric, &known))),
+                // Replaced or deleted since it was looked up: look again once that is done.
+                Err(NoStream::Closed) => drop(self.changes.lock().await),
+            }
+            closed = Some(probe);
+        }
+    }
+
+    /// Ends all streams of events; none begins any more.
+    pub fn end_streams(&self) {
+        for probe in self.list() {
+            probe.events().into_iter().for_each(ProbeEvents::end);
+        }
+    }
+
     pub fn get(&self, name: &str) -> Result<Arc<Probe>, EngineError> {
         let probes = self.probes.read().unwrap_or_else(PoisonError::into_inner);
         probes.get(name).cloned().ok_or_else(|| EngineError::NotFound(name.to_owned()))
@@ -200,6 +239,17 @@ impl Engine {
     fn insert(&self, probe: Arc<Probe>) {
         let name = probe.name().to_owned();
         self.probes.write().unwrap_or_else(PoisonError::into_inner).insert(name, probe);
+    }
+}
+
+fn no_events(name: &str, metric: Option<&str>, known: &[String]) -> String {
+    match metric {
+        _ if known.is_empty() => format!(
+            "probe {name} has no event metrics, which are those of a RINGBUF or PERF_EVENT_ARRAY; see \
+             GET /v1/probes/{name}/metrics for the others"
+        ),
+        Some(metric) => format!("probe {name} has no event metric {metric}; it has {}", known.join(", ")),
+        None => format!("probe {name} has no event metrics"),
     }
 }
 

@@ -4,15 +4,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use twinprobe_ebpf_common::RawTable;
-use twinprobe_exporter::{Accumulator, Document, Format, Metric, MetricTable, Window};
+use twinprobe_exporter::{Accumulator, Document, Format, Metric, MetricTable, Plans, Window};
 
 use super::EngineError;
 use super::deploy::LoadedProbe;
+use super::events::{EventLoop, ProbeEvents};
 use super::status::ProbeStatus;
 use crate::config::{
     AfterRead, ConfigDocument, Direction, DirectionConfig, MetricConfig, ProbeConfig, Visibility,
 };
-use crate::kernel::{Attached, Kernel, KernelError};
+use crate::kernel::{Attached, Kernel, KernelError, Taken};
 use crate::report::{Finding, Rejection};
 
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub struct Probe {
     document: ConfigDocument,
     created: Timestamp,
     warnings: Vec<Finding>,
+    /// Apart from the state, which is locked while a window is read. `None`: it is not running.
+    events: Option<ProbeEvents>,
     /// Readers wait for each other: a window belongs to one of them.
     state: Mutex<State>,
 }
@@ -79,6 +82,7 @@ struct Reading {
     window: Option<Window>,
     /// One for each reader; complete where `done`.
     tables: Vec<RawTable>,
+    taken: Vec<Taken>,
     done: Vec<bool>,
 }
 
@@ -86,12 +90,14 @@ impl Probe {
     /// Attaches a loaded probe, in the place of `old` if it is running.
     pub(super) fn attach(
         kernel: &Arc<Kernel>,
+        event_loop: &EventLoop,
         config: ProbeConfig,
         document: ConfigDocument,
         loaded: LoadedProbe,
         old: Option<&Self>,
     ) -> Result<Self, EngineError> {
         let readers = readers(&config, &loaded)?;
+        let events = ProbeEvents::open(&config, &loaded, event_loop)?;
         let mut old_state = old.map(Self::lock);
         let replaces = match old_state.as_deref() {
             Some(State::Running(running)) => Some(&running.attached),
@@ -101,6 +107,9 @@ impl Probe {
         if let Some(state) = old_state.as_deref_mut() {
             *state = State::Gone;
         }
+        if let Some(old) = old {
+            old.close_events();
+        }
         let opened = Timestamp::now();
         let name = config.name().to_owned();
         let running = Running { config, attached, readers, opened, reading: None };
@@ -109,6 +118,7 @@ impl Probe {
             document,
             created: opened,
             warnings: loaded.warnings,
+            events: Some(events),
             state: Mutex::new(State::Running(Box::new(running))),
         })
     }
@@ -120,6 +130,7 @@ impl Probe {
             document,
             created: Timestamp::now(),
             warnings: Vec::new(),
+            events: None,
             state: Mutex::new(State::Failed(reason)),
         }
     }
@@ -135,11 +146,25 @@ impl Probe {
             State::Failed(reason) => (None, Some(reason.clone())),
             State::Gone => (None, Some("replaced or deleted".to_owned())),
         };
-        ProbeStatus::new(&self.name, &self.document, self.created, &self.warnings, attached, reason)
+        let status =
+            ProbeStatus::new(&self.name, &self.document, self.created, &self.warnings, attached, reason);
+        ProbeStatus { events: self.events.as_ref().map(ProbeEvents::status).unwrap_or_default(), ..status }
+    }
+
+    pub fn events(&self) -> Option<&ProbeEvents> {
+        self.events.as_ref()
+    }
+
+    fn close_events(&self) {
+        if let Some(events) = &self.events {
+            events.close();
+        }
     }
 
     pub(super) fn detach(&self) {
         if let State::Running(running) = std::mem::replace(&mut *self.lock(), State::Gone) {
+            // What is left in the rings goes to those who listen; then nothing of ours keeps the maps.
+            self.close_events();
             running.attached.detach();
         }
     }
@@ -164,7 +189,7 @@ fn readers(config: &ProbeConfig, loaded: &LoadedProbe) -> Result<Vec<Reader>, Re
     let directions: Vec<(Direction, &DirectionConfig)> = config.directions().collect();
     for (at, ((direction, config), loaded)) in directions.iter().zip(&loaded.directions).enumerate() {
         for (index, (metric, map)) in config.metrics().iter().zip(&loaded.twins.maps).enumerate() {
-            let layout = map.layout();
+            let Some(layout) = map.layout() else { continue };
             let total = metric.merge().map(|rules| Accumulator::new(Arc::clone(layout), rules)).transpose();
             let total = total.unwrap_or_else(|error| {
                 let field = format!("{direction}.metrics[{index}].merge");
@@ -181,12 +206,23 @@ fn readers(config: &ProbeConfig, loaded: &LoadedProbe) -> Result<Vec<Reader>, Re
                     help: metric.help().unwrap_or_default().to_owned(),
                     agg: metric.aggregation(),
                     layout: Arc::clone(layout),
+                    reading: counted_from(metric),
+                    plans: Plans::default(),
                 }),
                 total,
             });
         }
     }
     if findings.is_empty() { Ok(readers) } else { Err(Rejection { findings, log: None }) }
+}
+
+fn counted_from(metric: &MetricConfig) -> twinprobe_exporter::Reading {
+    use twinprobe_exporter::Reading;
+    match (metric.merge(), metric.after_read()) {
+        (Some(_), _) => Reading::Cumulative,
+        (None, AfterRead::Reset) => Reading::Window,
+        (None, AfterRead::Keep) => Reading::Live,
+    }
 }
 
 impl Running {
@@ -197,6 +233,7 @@ impl Running {
             end: Timestamp::now(),
             window: None,
             tables: vec![RawTable::default(); count],
+            taken: vec![Taken::default(); count],
             done: vec![false; count],
         });
         let complete = self.close_window(&mut reading).and_then(|()| self.read_live(&mut reading));
@@ -219,7 +256,7 @@ impl Running {
                 && !reading.done[index]
             {
                 // A cumulative snapshot is reset, too: its windows are added up here.
-                map.read(AfterRead::Reset, &mut reading.tables[index])?;
+                map.read(AfterRead::Reset, &mut reading.taken[index], &mut reading.tables[index])?;
                 reading.done[index] = true;
             }
         }
@@ -241,7 +278,8 @@ impl Running {
                 && !reading.done[index]
                 && reader.is_wanted()
             {
-                map.read(reader.config.after_read(), &mut reading.tables[index])?;
+                let after = reader.config.after_read();
+                map.read(after, &mut reading.taken[index], &mut reading.tables[index])?;
                 reading.done[index] = true;
             }
         }

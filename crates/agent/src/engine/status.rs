@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::deploy::LoadedProbe;
+use super::events::EventStatus;
 use super::probe::timestamp;
 use crate::config::{ConfigDocument, ProbeConfig};
 use crate::kernel::{Attached, LoadedDirection};
@@ -22,6 +23,9 @@ pub struct ProbeStatus {
     pub created: String,
     pub interfaces: Vec<AttachmentStatus>,
     pub programs: BTreeMap<&'static str, ProgramStatus>,
+    /// The event metrics.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<EventStatus>,
     pub warnings: Vec<Finding>,
     pub config: ConfigDocument,
 }
@@ -90,6 +94,7 @@ impl ProbeStatus {
             created: timestamp(created),
             interfaces,
             programs: programs(directions),
+            events: Vec::new(),
             warnings: warnings.to_vec(),
             config: config.clone(),
         }
@@ -102,7 +107,7 @@ impl ValidationReport {
             let reports = config.metrics().iter().zip(&loaded.twins.maps).map(|(metric, map)| MetricReport {
                 name: metric.name().to_owned(),
                 map: metric.map().to_owned(),
-                kind: map.layout().kind.name(),
+                kind: map.kind_name(),
             });
             (direction.name(), reports.collect())
         });

@@ -34,6 +34,16 @@ pub fn and_imm(dst: Reg, value: i32) -> bpf_insn {
     insn(0x57, dst, 0, 0, value)
 }
 
+/// `dst += value`, 32 bits
+pub fn add_imm32(dst: Reg, value: i32) -> bpf_insn {
+    insn(0x04, dst, 0, 0, value)
+}
+
+/// `if dst > value goto +off`, comparing 32 bits, unsigned
+pub fn jump_gt32(dst: Reg, value: i32, off: Offset) -> bpf_insn {
+    insn(0x26, dst, 0, off, value)
+}
+
 /// `dst = *(u32 *)(src + off)`
 pub fn load_u32(dst: Reg, src: Reg, off: Offset) -> bpf_insn {
     insn(0x61, dst, src, off, 0)

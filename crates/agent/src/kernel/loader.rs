@@ -2,39 +2,22 @@
 //! of snapshot metrics are private to each, everything else is shared (Algorithm 1 of the paper, lines
 //! 12-21, without its second compilation).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 
 use aya_obj::Function;
-use twinprobe_ebpf_common::{EventKind, Layout, MapKind, TableLayout};
 
-use super::events::{self, EventMap};
+use super::capabilities::Capabilities;
 use super::hook::ProgramKind;
-use super::map::MetricMap;
-use super::object::{MapSpec, ObjectError, ProbeObject};
-use super::sys::{self, InfoRecords, KernelError, MapCreate, ProgLoad};
+use super::object::{ObjectError, ProbeObject};
+use super::request::{self, MetricRequest};
+use super::sys::{self, InfoRecords, KernelError, ProgLoad};
+use super::twin_maps::{TwinFds, TwinMap};
 use super::verifier;
 use crate::report::{Finding, Rejection, Stage};
 
 /// Characters of a source line that a finding quotes.
 const MAX_QUOTE: usize = 120;
-
-/// A metric's wish, by map name.
-#[derive(Clone, Debug)]
-pub struct MetricRequest {
-    /// The configuration's path of the metric, for findings.
-    pub field: String,
-    pub map: String,
-    pub snapshot: bool,
-    pub aggregated: bool,
-    pub reset: bool,
-    pub hidden: bool,
-    /// Rules for adding up windows, other than the default ones.
-    pub merged: bool,
-    /// The C name of the type that events are decoded by.
-    pub event_type: Option<String>,
-}
 
 /// A direction's program as it is in the kernel, attached to nothing.
 #[derive(Debug)]
@@ -67,47 +50,13 @@ impl Programs {
     }
 }
 
-/// A metric's map: one for both twins, or one each. Events go into one for both.
-#[derive(Debug)]
-pub enum TwinMap {
-    Shared(MetricMap),
-    Private([MetricMap; 2]),
-    Events(Arc<EventMap>),
-}
-
-impl TwinMap {
-    /// `None` for events.
-    pub const fn layout(&self) -> Option<&Arc<TableLayout>> {
-        match self {
-            Self::Shared(map) => Some(map.layout()),
-            Self::Private(maps) => Some(maps[0].layout()),
-            Self::Events(_) => None,
-        }
-    }
-
-    /// The name of the map's type.
-    pub fn kind_name(&self) -> &'static str {
-        match self {
-            Self::Shared(map) => map.layout().kind.name(),
-            Self::Private(maps) => maps[0].layout().kind.name(),
-            Self::Events(map) => map.kind().name(),
-        }
-    }
-}
-
-/// What a map of the source will be read as.
-enum Content {
-    Table(Arc<TableLayout>),
-    Events(EventKind, Option<Layout>),
-}
-
 /// Loads the twins of `elf` as `requests` want them. `field` is the configuration's path of the direction.
 pub fn load(
     elf: &[u8],
     kind: ProgramKind,
     field: &str,
     requests: &[MetricRequest],
-    possible_cpus: usize,
+    capabilities: &Capabilities,
 ) -> Result<LoadedTwins, Rejection> {
     let source = format!("{field}.source");
     let no_features = aya_obj::btf::BtfFeatures::default();
@@ -115,25 +64,23 @@ pub fn load(
     let object = ProbeObject::parse(elf, kind, features)
         .map_err(|error| Finding::new(Stage::Load, &source, with_causes(&error)))?;
     let mut warnings = object.warnings().to_vec();
-    let layouts = metric_layouts(&object, requests, possible_cpus, &mut warnings)?;
+    let contents = request::check(&object, requests, capabilities.kernel.possible_cpus, &mut warnings)?;
 
     let refuse = |error: KernelError| Rejection::from(map_finding(&source, &error));
     let btf = sys::btf_load(object.btf_blob())
         .map_err(|error| warnings.push(format!("the kernel takes no type information: {error}")))
         .ok();
-    let snapshot: BTreeSet<&str> = requests.iter().filter(|r| r.snapshot).map(|r| r.map.as_str()).collect();
-    let first = create_maps(object.maps(), &btf, |_| true).map_err(refuse)?;
-    let second = create_maps(object.maps(), &btf, |name| snapshot.contains(name)).map_err(refuse)?;
-
-    let programs = if snapshot.is_empty() {
-        Programs::Single(load_program(&object, kind, &btf, &source, &first, &BTreeMap::new())?)
+    let twins = TwinFds::create(&object, btf.as_ref().map(AsFd::as_fd), requests).map_err(refuse)?;
+    let (shared, none) = (&twins.first, BTreeMap::new());
+    let programs = if twins.second.is_empty() {
+        Programs::Single(load_program(&object, kind, &btf, &source, shared, &none)?)
     } else {
         Programs::Twins([
-            load_program(&object, kind, &btf, &source, &first, &BTreeMap::new())?,
-            load_program(&object, kind, &btf, &source, &first, &second)?,
+            load_program(&object, kind, &btf, &source, shared, &none)?,
+            load_program(&object, kind, &btf, &source, shared, &twins.second)?,
         ])
     };
-    let maps = metric_maps(&object, requests, layouts, first, second);
+    let maps = twins.into_maps(&object, requests, contents, capabilities).map_err(refuse)?;
     Ok(LoadedTwins { entry: object.entry().to_owned(), programs, maps, warnings })
 }
 
@@ -151,120 +98,9 @@ pub fn with_causes(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Checks each request against the maps of the source; all mistakes at once.
-fn metric_layouts(
-    object: &ProbeObject,
-    requests: &[MetricRequest],
-    possible_cpus: usize,
-    warnings: &mut Vec<String>,
-) -> Result<Vec<Content>, Rejection> {
-    let mut findings = Vec::new();
-    let mut layouts = Vec::new();
-    for request in requests {
-        let map_field = format!("{}.map", request.field);
-        let Some(spec) = object.maps().get(&request.map).filter(|_| !request.map.starts_with('.')) else {
-            let names: Vec<&str> =
-                object.maps().keys().map(String::as_str).filter(|name| !name.starts_with('.')).collect();
-            let known = if names.is_empty() {
-                "it defines none".into()
-            } else {
-                format!("it defines {}", names.join(", "))
-            };
-            findings.push(Finding::config(
-                map_field,
-                format!("the source defines no map {}; {known}", request.map),
-            ));
-            continue;
-        };
-        if let Some(kind) = EventKind::from_bpf_type(spec.map_type) {
-            layouts.push(Content::Events(kind, events::request::check(object, request, kind, &mut findings)));
-            if request.event_type.is_none() {
-                let message = format!("map {}: no type is given, its events are shown in hex", request.map);
-                warnings.push(message);
-            }
-            continue;
-        }
-        let Some(kind) = MapKind::from_bpf_type(spec.map_type) else {
-            let events = EventKind::ALL.iter().map(|kind| kind.name());
-            let kinds: Vec<&str> = MapKind::ALL.iter().map(|kind| kind.name()).chain(events).collect();
-            let message = format!(
-                "map {} is of BPF map type {}, which can't be read as a metric; possible are {}",
-                request.map,
-                spec.map_type,
-                kinds.join(", ")
-            );
-            findings.push(Finding::config(map_field, message));
-            continue;
-        };
-        if request.aggregated && !kind.is_percpu() {
-            let message = format!(
-                "map {} is of type {}, which has one value per entry: agg is for PERCPU maps, leave it out",
-                request.map,
-                kind.name()
-            );
-            findings.push(Finding::config(format!("{}.agg", request.field), message));
-        }
-        if request.event_type.is_some() {
-            let message = format!(
-                "map {} is of type {}, whose types are known from its definition: type is for events, leave it out",
-                request.map,
-                kind.name()
-            );
-            findings.push(Finding::config(format!("{}.type", request.field), message));
-        }
-        let (layout, doubt) = object.table_layout(&request.map, spec, kind, possible_cpus);
-        warnings.extend(doubt);
-        layouts.push(Content::Table(Arc::new(layout)));
-    }
-    if findings.is_empty() { Ok(layouts) } else { Err(Rejection { findings, log: None }) }
-}
-
-fn create_maps(
-    specs: &BTreeMap<String, MapSpec>,
-    btf: &Option<OwnedFd>,
-    wanted: impl Fn(&str) -> bool,
-) -> Result<BTreeMap<String, OwnedFd>, KernelError> {
-    specs
-        .iter()
-        .filter(|(name, _)| wanted(name))
-        .map(|(name, spec)| Ok((name.clone(), create_map(name, spec, btf)?)))
-        .collect()
-}
-
-fn create_map(name: &str, spec: &MapSpec, btf: &Option<OwnedFd>) -> Result<OwnedFd, KernelError> {
-    let error = |call| move |source| KernelError::new(call, format!("map {name}"), source);
-    let inner = spec.inner.as_ref().map(|inner| create_map(name, inner, &None)).transpose()?;
-    let untyped = MapCreate {
-        name: name.trim_start_matches('.'),
-        map_type: spec.map_type,
-        key_size: spec.key_size,
-        value_size: spec.value_size,
-        max_entries: events::max_entries(spec.map_type, spec.max_entries),
-        flags: spec.flags,
-        extra: spec.extra,
-        inner: inner.as_ref().map(AsFd::as_fd),
-        btf: None,
-    };
-    let (key, value) = spec.btf_types;
-    let typed = btf.as_ref().filter(|_| key != 0 || value != 0).map(|btf| (btf.as_fd(), key, value));
-    let fd = match sys::map_create(&MapCreate { btf: typed, ..untyped }) {
-        // Some map types take no types; decoding does not need the kernel's copy.
-        Err(source) if typed.is_some() && sys::is_unsupported(&source) => sys::map_create(&untyped),
-        result => result,
-    }
-    .map_err(error("creation"))?;
-    if !spec.initial.is_empty() {
-        sys::map_update(fd.as_fd(), &0_u32.to_ne_bytes(), &spec.initial).map_err(error("initialisation"))?;
-    }
-    if spec.frozen {
-        sys::map_freeze(fd.as_fd()).map_err(error("freezing"))?;
-    }
-    Ok(fd)
-}
-
 fn map_finding(source: &str, error: &KernelError) -> Finding {
     let hint = match error.errno() {
-        libc::EINVAL => "; its type, sizes, flags or max_entries do not go together",
+        libc::EINVAL => "; its type, sizes, flags or max_entries do not go together (LPM_TRIE needs the flag BPF_F_NO_PREALLOC)",
         libc::E2BIG | libc::ENOMEM => "; it is larger than the kernel allows, lower max_entries or the sizes",
         libc::EPERM => "; the daemon needs CAP_BPF",
         _ => "",
@@ -337,34 +173,4 @@ fn source_position(object: &ProbeObject, function: &Function, instruction: u32) 
         })
         .max_by_key(|record| record.insn_off)
         .map(|record| (record.line_col >> 10, record.line_col & 0x3ff))
-}
-
-fn metric_maps(
-    object: &ProbeObject,
-    requests: &[MetricRequest],
-    contents: Vec<Content>,
-    mut first: BTreeMap<String, OwnedFd>,
-    mut second: BTreeMap<String, OwnedFd>,
-) -> Vec<TwinMap> {
-    let mut maps = Vec::new();
-    for (request, content) in requests.iter().zip(contents) {
-        // A map is named by one metric only; the configuration was refused otherwise.
-        let Some(fd) = first.remove(&request.map) else { continue };
-        let spec = &object.maps()[&request.map];
-        let entries = events::max_entries(spec.map_type, spec.max_entries);
-        let layout = match content {
-            Content::Table(layout) => layout,
-            Content::Events(kind, layout) => {
-                let map = EventMap::new(fd, &request.map, kind, entries, layout);
-                maps.push(TwinMap::Events(Arc::new(map)));
-                continue;
-            }
-        };
-        let map = MetricMap::new(fd, &request.map, Arc::clone(&layout), entries);
-        maps.push(match second.remove(&request.map) {
-            Some(fd) => TwinMap::Private([map, MetricMap::new(fd, &request.map, layout, entries)]),
-            None => TwinMap::Shared(map),
-        });
-    }
-    maps
 }

@@ -7,33 +7,46 @@
 
 mod asm;
 mod bpffs;
+mod capabilities;
 pub mod clock;
 mod dispatcher;
 mod elf;
 mod epoch;
+mod events;
 mod hook;
+mod inner_maps;
 pub mod interface;
 mod loader;
 mod map;
+pub mod memory;
 mod object;
 mod probe;
 mod quiesce;
 mod reclaim;
+mod request;
 mod sys;
+mod twin_maps;
+mod variables;
 mod verifier;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub use self::capabilities::Capabilities;
 use self::dispatcher::{Dispatchers, Owner};
 use self::epoch::EpochPage;
+use self::events::mapping;
+pub use self::events::{Event, EventMap, EventReader, Progress, Waiter};
 pub use self::hook::{AttachError, Hook, TcMethod};
-pub use self::loader::{LoadedTwins, MetricRequest, with_causes};
+pub use self::loader::{LoadedTwins, with_causes};
+pub use self::map::Taken;
 pub use self::probe::{Attached, LoadedDirection};
 pub use self::quiesce::QuiesceMethod;
 use self::quiesce::Quiescer;
+pub use self::request::MetricRequest;
 pub use self::sys::KernelError;
+pub use self::twin_maps::TwinMap;
 use crate::report::Rejection;
 
 /// How the kernel is to be used.
@@ -49,7 +62,7 @@ pub struct Kernel {
     epochs: Arc<EpochPage>,
     quiescer: Arc<Quiescer>,
     dispatchers: Dispatchers,
-    possible_cpus: usize,
+    capabilities: Capabilities,
     owners: AtomicU64,
 }
 
@@ -68,11 +81,13 @@ impl Kernel {
         std::fs::create_dir_all(&hooks).map_err(failed("creation"))?;
         let epochs = EpochPage::create(&epochs_pin)?;
         let quiescer = Arc::new(Quiescer::start(options.quiesce).map_err(failed("set-up"))?);
+        let possible_cpus = quiesce::possible_cpus().map_err(failed("set-up"))?;
+        let capabilities = Capabilities::probe(quiescer.method(), possible_cpus);
         Ok(Arc::new(Self {
             dispatchers: Dispatchers::new(hooks, Arc::clone(&epochs), Arc::clone(&quiescer), options.tc),
             epochs,
             quiescer,
-            possible_cpus: quiesce::possible_cpus().map_err(failed("set-up"))?,
+            capabilities,
             owners: AtomicU64::new(0),
         }))
     }
@@ -85,11 +100,15 @@ impl Kernel {
         field: &str,
         metrics: &[MetricRequest],
     ) -> Result<LoadedTwins, Rejection> {
-        loader::load(elf, hook.kind(), field, metrics, self.possible_cpus)
+        loader::load(elf, hook.kind(), field, metrics, &self.capabilities)
     }
 
     pub fn quiesce_method(&self) -> QuiesceMethod {
         self.quiescer.method()
+    }
+
+    pub const fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
     }
 
     fn new_owner(&self) -> Owner {

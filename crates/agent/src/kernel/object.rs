@@ -5,15 +5,17 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::CStr;
 use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use aya_obj::btf::BtfFeatures;
 use aya_obj::generated::bpf_map_type;
 use aya_obj::{EbpfSectionKind, Function, Object, ProgramSection};
-use twinprobe_ebpf_common::btf::Btf;
+use twinprobe_ebpf_common::btf::{Btf, MapTypes};
 use twinprobe_ebpf_common::{Layout, MapKind, TableLayout};
 
 use super::elf;
 use super::hook::ProgramKind;
+use super::inner_maps::{self, Slots};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectError {
@@ -21,6 +23,8 @@ pub enum ObjectError {
     Elf(#[from] elf::ElfError),
     #[error("the object can't be parsed")]
     Parse(#[from] aya_obj::ParseError),
+    #[error("the object's references between maps can't be read")]
+    InnerMaps(#[from] object::read::Error),
     #[error("the object's type information can't be used")]
     Btf(#[from] aya_obj::btf::BtfError),
     #[error("the object's type information can't be read")]
@@ -55,7 +59,10 @@ pub struct MapSpec {
     /// The initial content of `.data`, `.rodata`; empty for `.bss` and for ordinary maps.
     pub initial: Vec<u8>,
     pub frozen: bool,
+    /// For maps of maps: what the maps in it are,
     pub inner: Option<Box<MapSpec>>,
+    /// and which of the source's maps are in it from the start, by slot.
+    pub slots: BTreeMap<u32, String>,
 }
 
 /// A parsed object, ready to be bound to maps and loaded any number of times.
@@ -82,7 +89,8 @@ impl ProbeObject {
         let btf_blob = object.btf.as_ref().ok_or(elf::ElfError::NoBtf)?.to_bytes();
         let btf = Btf::parse(&btf_blob)?;
         let mut warnings = Vec::new();
-        let maps = map_specs(&object, &btf, &mut warnings)?;
+        let slots = inner_maps::slots(&elf, &btf)?;
+        let maps = map_specs(&object, &btf, slots, &mut warnings)?;
         Ok(Self { object, btf, btf_blob, entry, maps, warnings })
     }
 
@@ -102,6 +110,10 @@ impl ProbeObject {
         &self.maps
     }
 
+    pub const fn btf(&self) -> &Btf {
+        &self.btf
+    }
+
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -115,38 +127,61 @@ impl ProbeObject {
         kind: MapKind,
         possible_cpus: usize,
     ) -> (TableLayout, Option<String>) {
-        let types = self.btf.map_definition(name);
         let mut doubts = Vec::new();
-        let mut layout = |what: &str, id: Option<u32>, size: u32| {
+        let types = self.btf.map_definition(name).unwrap_or_default();
+        let mut layout = self.layout_of(&format!("map {name}"), spec, types, kind, possible_cpus, &mut doubts);
+        if let Some(inner) = spec.inner.as_deref()
+            && let Some(kind) = MapKind::from_bpf_type(inner.map_type)
+        {
+            let types = self.btf.inner_map_definition(name).map(|inner| inner.types).unwrap_or_default();
+            let what = format!("the maps in map {name}");
+            let inner = self.layout_of(&what, inner, types, kind, possible_cpus, &mut doubts);
+            layout.inner = Some(Arc::new(inner));
+        }
+        (layout, (!doubts.is_empty()).then(|| doubts.join("; ")))
+    }
+
+    fn layout_of(
+        &self,
+        what: &str,
+        spec: &MapSpec,
+        types: MapTypes,
+        kind: MapKind,
+        possible_cpus: usize,
+        doubts: &mut Vec<String>,
+    ) -> TableLayout {
+        let mut layout = |part: &str, id: Option<u32>, size: u32| {
             let size = size as usize;
             let Some(id) = id else {
-                doubts.push(format!("map {name}: its {what} has no type (use __type), it is shown in hex"));
+                doubts.push(format!("{what}: the {part} has no type (use __type), it is shown in hex"));
                 return Layout::opaque(size);
             };
             match self.btf.layout(id) {
                 Ok(layout) if layout.size == size => layout,
                 Ok(layout) => {
                     doubts.push(format!(
-                        "map {name}: the type of its {what} has {} bytes, not {size}; it is shown in hex",
+                        "{what}: the type of the {part} has {} bytes, not {size}; it is shown in hex",
                         layout.size
                     ));
                     Layout::opaque(size)
                 }
                 Err(error) => {
-                    doubts.push(format!("map {name}: its {what} is shown in hex: {error}"));
+                    doubts.push(format!("{what}: the {part} is shown in hex: {error}"));
                     Layout::opaque(size)
                 }
             }
         };
-        let key = if kind.has_keys() {
-            layout("key", types.as_ref().and_then(|types| types.key), spec.key_size)
+        let key =
+            if kind.has_keys() { layout("key", types.key, spec.key_size) } else { Layout::opaque(0) };
+        let mut value = if kind.is_nested() {
+            // The id of a map, which is shown as that map's content.
+            Layout::unsigned(spec.value_size as usize)
         } else {
-            Layout::opaque(0)
+            layout("value", types.value, spec.value_size)
         };
-        let mut value = layout("value", types.as_ref().and_then(|types| types.value), spec.value_size);
-        value.render = value.render.or(types.and_then(|types| types.render));
+        value.render = value.render.or(types.render);
         let slots = if kind.is_percpu() { possible_cpus } else { 1 };
-        (TableLayout { kind, key, value, slots }, (!doubts.is_empty()).then(|| doubts.join("; ")))
+        TableLayout { kind, key, value, slots, inner: None }
     }
 
     /// The entry program with every map reference bound to the descriptor that `fds` names.
@@ -211,6 +246,7 @@ fn entry_point(object: &Object, kind: ProgramKind) -> Result<String, ObjectError
 fn map_specs(
     object: &Object,
     btf: &Btf,
+    mut slots: Slots,
     warnings: &mut Vec<String>,
 ) -> Result<BTreeMap<String, MapSpec>, ObjectError> {
     let mut specs = BTreeMap::new();
@@ -224,25 +260,37 @@ fn map_specs(
             warnings.push(format!("map {name}: pinning is ignored; maps belong to their probe"));
         }
         let mut spec = spec_of(map);
-        // aya-obj multiplies only the innermost dimension of an array type.
-        if let Some(types) = &types {
-            if let Some(key) = types.key {
-                spec.key_size = u32::try_from(btf.size_of(key)?).unwrap_or(u32::MAX);
-            }
-            if let Some(value) = types.value {
-                spec.value_size = u32::try_from(btf.size_of(value)?).unwrap_or(u32::MAX);
-            }
-            spec.btf_types = (types.key.unwrap_or(0), types.value.unwrap_or(0));
+        if let Some(types) = types {
+            type_spec(&mut spec, types, btf)?;
         }
         if global {
             spec.initial =
                 if map.section_kind() == EbpfSectionKind::Bss { Vec::new() } else { map.data().to_vec() };
             spec.frozen = map.section_kind() == EbpfSectionKind::Rodata;
         }
-        spec.inner = map.inner().map(|inner| Box::new(spec_of(&inner)));
+        if let Some(inner) = map.inner() {
+            let mut inner = spec_of(&inner);
+            if let Some(definition) = btf.inner_map_definition(name) {
+                type_spec(&mut inner, definition.types, btf)?;
+            }
+            spec.inner = Some(Box::new(inner));
+            spec.slots = slots.remove(name).unwrap_or_default();
+        }
         specs.insert(name.clone(), spec);
     }
     Ok(specs)
+}
+
+/// aya-obj multiplies only the innermost dimension of an array type.
+fn type_spec(spec: &mut MapSpec, types: MapTypes, btf: &Btf) -> Result<(), ObjectError> {
+    if let Some(key) = types.key {
+        spec.key_size = u32::try_from(btf.size_of(key)?).unwrap_or(u32::MAX);
+    }
+    if let Some(value) = types.value {
+        spec.value_size = u32::try_from(btf.size_of(value)?).unwrap_or(u32::MAX);
+    }
+    spec.btf_types = (types.key.unwrap_or(0), types.value.unwrap_or(0));
+    Ok(())
 }
 
 fn spec_of(map: &aya_obj::Map) -> MapSpec {
@@ -261,5 +309,6 @@ fn spec_of(map: &aya_obj::Map) -> MapSpec {
         initial: Vec::new(),
         frozen: false,
         inner: None,
+        slots: BTreeMap::new(),
     }
 }

@@ -8,10 +8,11 @@ use super::Kernel;
 use super::dispatcher::{Addition, Owner, Place};
 use super::epoch::EpochWord;
 use super::hook::{AttachError, Hook};
-use super::loader::{LoadedTwins, TwinMap};
+use super::loader::LoadedTwins;
 use super::map::MetricMap;
 use super::reclaim::Reclaim;
 use super::sys::KernelError;
+use super::twin_maps::TwinMap;
 use crate::config::{Verdict, XdpMode};
 
 /// One direction of a probe, loaded and ready to be attached.
@@ -138,7 +139,7 @@ impl Attached {
     pub fn live_map(&self, direction: usize, metric: usize) -> Option<&MetricMap> {
         match self.map(direction, metric) {
             TwinMap::Shared(map) => Some(map),
-            TwinMap::Private(_) => None,
+            TwinMap::Private(_) | TwinMap::Events(_) => None,
         }
     }
 
@@ -222,7 +223,7 @@ impl Quiesced<'_> {
     pub fn map(&self, direction: usize, metric: usize) -> Option<&MetricMap> {
         match self.probe.map(direction, metric) {
             TwinMap::Private(maps) => Some(&maps[(self.epoch & 1) as usize]),
-            TwinMap::Shared(_) => None,
+            TwinMap::Shared(_) | TwinMap::Events(_) => None,
         }
     }
 

@@ -1,5 +1,7 @@
 //! `bpf(2)`: one function per command, kernel structures in, owned descriptors out.
 
+mod batch;
+
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -7,6 +9,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use aya_obj::generated::{bpf_cmd, bpf_insn, bpf_map_info, bpf_prog_info};
+
+pub use self::batch::{
+    BatchCursor, map_delete_batch, map_lookup_batch, map_update_batch,
+};
 
 /// A system call that failed, and on what.
 #[derive(Debug, thiserror::Error)]
@@ -165,91 +171,9 @@ pub fn map_freeze(map: BorrowedFd<'_>) -> io::Result<()> {
     element(bpf_cmd::BPF_MAP_FREEZE, map, 0, 0)
 }
 
-#[repr(C)]
-#[derive(Default)]
-struct BatchAttr {
-    in_batch: u64,
-    out_batch: u64,
-    keys: u64,
-    values: u64,
-    count: u32,
-    map_fd: u32,
-    elem_flags: u64,
-    flags: u64,
-}
-
-/// How a batch call ended; `count` entries were moved in any case.
-#[derive(Debug)]
-pub struct BatchOutcome {
-    pub count: usize,
-    pub result: io::Result<()>,
-}
-
-fn batch(cmd: bpf_cmd, mut attr: BatchAttr) -> BatchOutcome {
-    let asked = attr.count;
-    let result = bpf(cmd, &mut attr).map(drop);
-    // Where the operation does not exist the kernel leaves the count as it was asked for.
-    let untouched = matches!(&result, Err(e) if is_unsupported(e));
-    BatchOutcome { count: if untouched { 0 } else { attr.count.min(asked) as usize }, result }
-}
-
 /// `ENOTSUPP` (524, from inside the kernel), `EOPNOTSUPP`, or `EINVAL` of kernels that lack the command.
 pub fn is_unsupported(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(524 | libc::EOPNOTSUPP | libc::EINVAL))
-}
-
-/// `cursor` is empty before the first call; it must have room for a key and for the 4 bytes that hashes use.
-pub struct BatchCursor {
-    bytes: Vec<u8>,
-    started: bool,
-}
-
-impl BatchCursor {
-    pub fn new(key_size: usize) -> Self {
-        Self { bytes: vec![0; key_size.max(8)], started: false }
-    }
-}
-
-/// `BPF_MAP_LOOKUP_BATCH`, or `BPF_MAP_LOOKUP_AND_DELETE_BATCH` with `delete`: up to `count` entries.
-pub fn map_lookup_batch(
-    map: BorrowedFd<'_>,
-    cursor: &mut BatchCursor,
-    keys: &mut [u8],
-    values: &mut [u8],
-    count: usize,
-    delete: bool,
-) -> BatchOutcome {
-    let cmd = if delete { bpf_cmd::BPF_MAP_LOOKUP_AND_DELETE_BATCH } else { bpf_cmd::BPF_MAP_LOOKUP_BATCH };
-    let mut next = cursor.bytes.clone();
-    let outcome = batch(
-        cmd,
-        BatchAttr {
-            in_batch: if cursor.started { address(&cursor.bytes) } else { 0 },
-            out_batch: address_mut(&mut next),
-            keys: address_mut(keys),
-            values: address_mut(values),
-            count: count as u32,
-            map_fd: map.as_raw_fd() as u32,
-            ..BatchAttr::default()
-        },
-    );
-    if outcome.result.is_ok() {
-        *cursor = BatchCursor { bytes: next, started: true };
-    }
-    outcome
-}
-
-pub fn map_update_batch(map: BorrowedFd<'_>, keys: &[u8], values: &[u8], count: usize) -> BatchOutcome {
-    batch(
-        bpf_cmd::BPF_MAP_UPDATE_BATCH,
-        BatchAttr {
-            keys: address(keys),
-            values: address(values),
-            count: count as u32,
-            map_fd: map.as_raw_fd() as u32,
-            ..BatchAttr::default()
-        },
-    )
 }
 
 pub fn btf_load(blob: &[u8]) -> io::Result<OwnedFd> {
@@ -422,11 +346,46 @@ fn fill_info<T>(object: BorrowedFd<'_>, info: &mut T) -> io::Result<()> {
     bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr).map(drop)
 }
 
-pub fn map_id(map: BorrowedFd<'_>) -> io::Result<u32> {
+/// What the kernel says of a map.
+pub fn map_info(map: BorrowedFd<'_>) -> io::Result<bpf_map_info> {
     // SAFETY: a structure of integers, for which zero is a value.
     let mut info: bpf_map_info = unsafe { std::mem::zeroed() };
     fill_info(map, &mut info)?;
-    Ok(info.id)
+    Ok(info)
+}
+
+pub fn map_id(map: BorrowedFd<'_>) -> io::Result<u32> {
+    Ok(map_info(map)?.id)
+}
+
+/// A descriptor of the map with this id, which is what a lookup in a map of maps gives. `None`: it is gone.
+pub fn map_fd_by_id(id: u32) -> io::Result<Option<OwnedFd>> {
+    #[repr(C)]
+    struct Attr {
+        id: u32,
+        next_id: u32,
+        open_flags: u32,
+    }
+    match bpf_fd(bpf_cmd::BPF_MAP_GET_FD_BY_ID, &mut Attr { id, next_id: 0, open_flags: 0 }) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+        result => result.map(Some),
+    }
+}
+
+/// Asks which programs are attached to an interface, to learn whether the kernel knows the attach type.
+pub fn prog_query(ifindex: u32, attach_type: u32) -> io::Result<()> {
+    #[repr(C)]
+    #[derive(Default)]
+    struct Attr {
+        target_ifindex: u32,
+        attach_type: u32,
+        query_flags: u32,
+        attach_flags: u32,
+        /// Arrays that are not asked for, and a count of zero.
+        rest: [u64; 6],
+    }
+    let mut attr = Attr { target_ifindex: ifindex, attach_type, ..Attr::default() };
+    bpf(bpf_cmd::BPF_PROG_QUERY, &mut attr).map(drop)
 }
 
 /// A program's id and those of the maps it uses.

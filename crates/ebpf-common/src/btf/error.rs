@@ -25,6 +25,8 @@ pub enum BtfError {
     Size { name: String, kind: &'static str, size: u64 },
     #[error("member {member} does not fit into {name}")]
     Member { name: String, member: String },
+    #[error("member {member} of {name} has no fixed length: data of any length can follow it")]
+    Flexible { name: String, member: String },
     #[error("{name} is nested too deeply or contains itself")]
     Depth { name: String },
     #[error("{name} has too many members")]

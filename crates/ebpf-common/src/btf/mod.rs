@@ -4,6 +4,7 @@
 //! stack out of proportion.
 
 mod error;
+mod named;
 mod parse;
 mod resolve;
 mod section;
@@ -14,7 +15,7 @@ mod types;
 use std::collections::HashMap;
 
 pub use error::BtfError;
-pub use section::{MapTypes, SectionVariable};
+pub use section::{InnerMapTypes, MapTypes, SectionVariable};
 
 use crate::{Layout, Render};
 use types::Type;

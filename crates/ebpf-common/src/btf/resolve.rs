@@ -12,6 +12,8 @@ const MAX_DEPTH: usize = 32;
 const MAX_HOPS: usize = 64;
 /// Nodes and enum variants of one layout; arrays count once, whatever their length.
 const MAX_NODES: usize = 65_536;
+/// How often each byte can be shown: unions in unions show the same ones again and again.
+const MAX_VIEWS: usize = 64;
 const POINTER_SIZE: usize = 8;
 
 pub(super) fn layout(btf: &Btf, type_id: u32) -> Result<Layout, BtfError> {
@@ -19,7 +21,21 @@ pub(super) fn layout(btf: &Btf, type_id: u32) -> Result<Layout, BtfError> {
     if layout.size == 0 {
         return Err(BtfError::ZeroSize { name: btf.describe(type_id) });
     }
+    if shown(&layout) > layout.size.saturating_mul(MAX_VIEWS) {
+        return Err(BtfError::TooLarge { name: btf.describe(type_id) });
+    }
     Ok(layout)
+}
+
+/// The bytes of all leaves, those of unions once for each member.
+fn shown(layout: &Layout) -> usize {
+    match &layout.shape {
+        Shape::Struct(members) | Shape::Union(members) => {
+            members.iter().fold(0, |sum, member| sum.saturating_add(shown(&member.layout)))
+        }
+        Shape::Array { element, len } => shown(element).saturating_mul(*len),
+        _ => layout.size,
+    }
 }
 
 pub(super) fn size_of(btf: &Btf, type_id: u32) -> Result<usize, BtfError> {
@@ -118,10 +134,10 @@ impl Resolver<'_> {
                 (size as usize, Shape::Array { element, len: len as usize })
             }
             Kind::Struct { size, ref members } => {
-                (size as usize, Shape::Struct(self.members(id, size, members, depth)?))
+                (size as usize, Shape::Struct(self.members(id, size, members, false, depth)?))
             }
             Kind::Union { size, ref members } => {
-                (size as usize, Shape::Union(self.members(id, size, members, depth)?))
+                (size as usize, Shape::Union(self.members(id, size, members, true, depth)?))
             }
             Kind::Float { size } | Kind::Enum { size, .. } => return Err(self.bad_size(id, size as usize)),
             ref other => {
@@ -161,13 +177,14 @@ impl Resolver<'_> {
         parent: u32,
         size: u32,
         fields: &[Field],
+        is_union: bool,
         depth: usize,
     ) -> Result<Vec<Member>, BtfError> {
         if size == 0 {
             return Err(BtfError::ZeroSize { name: self.btf.describe(parent) });
         }
         let mut members = Vec::new();
-        for (index, field) in (0..).zip(fields) {
+        for (index, field) in (0_i32..).zip(fields) {
             let name = self.btf.name(field.name)?;
             if name.is_empty() && field.bits != 0 {
                 continue; // padding
@@ -176,6 +193,12 @@ impl Resolver<'_> {
             let (bit_offset, bitfield) = self.place(field, size, &layout).ok_or_else(|| {
                 BtfError::Member { name: self.btf.describe(parent), member: name.to_owned() }
             })?;
+            // `T x[]` or `T x[0]`, where data can go on: at the end of a struct, anywhere in a union.
+            let at_end = is_union || index.unsigned_abs() as usize + 1 == fields.len();
+            if at_end && layout.size == 0 && matches!(layout.shape, Shape::Array { .. }) {
+                let member = name.to_owned();
+                return Err(BtfError::Flexible { name: self.btf.describe(parent), member });
+            }
             if !name.is_empty() {
                 let tag = self.btf.renders.get(&(parent, index)).copied();
                 layout.render = tag.or(layout.render);

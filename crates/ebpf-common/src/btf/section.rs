@@ -1,6 +1,9 @@
 //! Variables in sections: map definitions and globals.
 
-use super::{Btf, BtfError, types::Kind, types::SectionEntry};
+use super::{
+    Btf, BtfError,
+    types::{Field, Kind, SectionEntry},
+};
 use crate::{Layout, Render};
 
 /// What a map definition (a variable in `.maps`) says about its types.
@@ -12,6 +15,14 @@ pub struct MapTypes {
     pub value: Option<u32>,
     /// From a tag on the variable: for the value, where that has no rendering of its own.
     pub render: Option<Render>,
+}
+
+/// What the definition of a map of maps says about the maps in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InnerMapTypes {
+    pub types: MapTypes,
+    /// Where `values` is in the definition, in bytes: the pointers to the inner maps it begins with.
+    pub values_offset: usize,
 }
 
 /// A global variable.
@@ -27,10 +38,36 @@ pub struct SectionVariable {
 impl Btf {
     /// The types of the map defined under this name in `.maps`.
     pub fn map_definition(&self, map_name: &str) -> Option<MapTypes> {
-        let variable = self.section(".maps").find(|entry| self.type_name(entry.type_id) == map_name)?.type_id;
-        let Kind::Struct { members, .. } = self.strip(variable).ok()?.kind else { return None };
-        let mut types = MapTypes { render: self.renders.get(&(variable, -1)).copied(), ..Default::default() };
-        for member in members {
+        let variable = self.map_variable(map_name)?;
+        let mut types = self.definition(variable)?;
+        types.render = self.renders.get(&(variable, -1)).copied();
+        Some(types)
+    }
+
+    /// The types of the maps in the map of maps defined under this name: `__array(values, struct {...})`, which
+    /// declares `struct {...} *values[]`.
+    pub fn inner_map_definition(&self, map_name: &str) -> Option<InnerMapTypes> {
+        let members = self.members(self.map_variable(map_name)?)?;
+        let values = members.iter().find(|member| self.name(member.name) == Ok("values"))?;
+        let &Kind::Array { element, .. } = self.strip(values.type_id).ok()?.kind else { return None };
+        let &Kind::Pointer(inner) = self.strip(element).ok()?.kind else { return None };
+        Some(InnerMapTypes { types: self.definition(inner)?, values_offset: values.bit_offset as usize / 8 })
+    }
+
+    fn map_variable(&self, name: &str) -> Option<u32> {
+        Some(self.section(".maps").find(|entry| self.type_name(entry.type_id) == name)?.type_id)
+    }
+
+    fn members(&self, type_id: u32) -> Option<&[Field]> {
+        match self.strip(type_id).ok()?.kind {
+            Kind::Struct { members, .. } => Some(members),
+            _ => None,
+        }
+    }
+
+    fn definition(&self, type_id: u32) -> Option<MapTypes> {
+        let mut types = MapTypes::default();
+        for member in self.members(type_id)? {
             let slot = match self.name(member.name) {
                 Ok("key") => &mut types.key,
                 Ok("value") => &mut types.value,

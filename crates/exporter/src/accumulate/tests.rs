@@ -3,11 +3,11 @@ use twinprobe_ebpf_common::{MapKind, Member, Render};
 use super::*;
 
 fn table(kind: MapKind, value: Layout, slots: usize) -> Arc<TableLayout> {
-    Arc::new(TableLayout { kind, key: Layout::unsigned(1), value, slots })
+    Arc::new(TableLayout { kind, key: Layout::unsigned(1), value, slots, inner: None })
 }
 
 fn raw(keys: &[u8], values: &[u8]) -> RawTable {
-    RawTable { keys: keys.to_vec(), values: values.to_vec() }
+    RawTable { keys: keys.to_vec(), values: values.to_vec(), ..RawTable::default() }
 }
 
 /// Two windows added up.

@@ -6,6 +6,8 @@ mod max;
 mod min;
 mod sum;
 
+use std::sync::Arc;
+
 use twinprobe_ebpf_common::TableLayout;
 
 use crate::leaf::{LeafKind, Leaves, Meaning};
@@ -70,19 +72,23 @@ const fn order(bits: u128, signed: bool) -> u128 {
     if signed { bits ^ (1 << 127) } else { bits }
 }
 
+/// What an aggregation computes with: quantities.
+pub(crate) fn leaves(layout: &TableLayout) -> Leaves<()> {
+    Leaves::new(&layout.value, &mut |_, meaning| (meaning == Meaning::Quantity).then_some(()))
+}
+
 /// Folds the slots of one entry after the other, in memory of its own.
+#[derive(Debug)]
 pub(crate) struct Folder {
     aggregation: Aggregation,
-    leaves: Leaves<()>,
+    leaves: Arc<Leaves<()>>,
     size: usize,
     stride: usize,
     value: Vec<u8>,
 }
 
 impl Folder {
-    pub fn new(aggregation: Aggregation, layout: &TableLayout) -> Self {
-        let leaves =
-            Leaves::new(&layout.value, &mut |_, meaning| (meaning == Meaning::Quantity).then_some(()));
+    pub fn new(aggregation: Aggregation, layout: &TableLayout, leaves: Arc<Leaves<()>>) -> Self {
         let (size, stride) = (layout.value.size, layout.slot_stride());
         Self { aggregation, leaves, size, stride, value: Vec::with_capacity(size) }
     }

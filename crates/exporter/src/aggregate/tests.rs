@@ -13,12 +13,12 @@ fn member(name: &str, bit_offset: usize, bitfield: Option<u8>, layout: Layout) -
 /// Folds values, each given without the padding of its slot.
 fn fold(aggregation: Aggregation, value: &Layout, values: &[&[u8]]) -> Vec<u8> {
     let (key, value) = (Layout::unsigned(4), value.clone());
-    let layout = TableLayout { kind: MapKind::PercpuArray, key, value, slots: values.len() };
+    let layout = TableLayout { kind: MapKind::PercpuArray, key, value, slots: values.len(), inner: None };
     let slots: Vec<u8> = values
         .iter()
         .flat_map(|value| [value, &[0xaa; 8][..layout.slot_stride() - value.len()]].concat())
         .collect();
-    Folder::new(aggregation, &layout).fold(&slots).to_vec()
+    Folder::new(aggregation, &layout, Arc::new(leaves(&layout))).fold(&slots).to_vec()
 }
 
 #[test]

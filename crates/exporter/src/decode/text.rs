@@ -4,14 +4,32 @@ use std::{fmt::Write as _, net::Ipv6Addr};
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-/// `10.0.0.1` from network order.
-pub fn ipv4(out: &mut String, bytes: &[u8]) {
-    for (index, &octet) in bytes.iter().enumerate() {
-        if index > 0 {
-            out.push('.');
-        }
-        out.push_str(itoa::Buffer::new().format(octet));
+/// The digits of each octet and a dot, the first in the lowest byte, with their number.
+static OCTETS: [(u32, u32); 256] = {
+    let mut octets = [(0, 0); 256];
+    let mut octet = 0;
+    while octet < 256 {
+        let digits = [b'0' + (octet / 100) as u8, b'0' + (octet / 10 % 10) as u8, b'0' + (octet % 10) as u8];
+        octets[octet] = match octet {
+            0..10 => (u32::from_le_bytes([digits[2], b'.', 0, 0]), 2),
+            10..100 => (u32::from_le_bytes([digits[1], digits[2], b'.', 0]), 3),
+            _ => (u32::from_le_bytes([digits[0], digits[1], digits[2], b'.']), 4),
+        };
+        octet += 1;
     }
+    octets
+};
+
+/// `10.0.0.1`, with its length, from what a little-endian machine loads from network order. Made in a register:
+/// it is copied at once.
+pub fn ipv4(address: u32) -> ([u8; 16], usize) {
+    let (mut text, mut len) = (0, 0);
+    for octet in address.to_le_bytes() {
+        let (digits, count) = OCTETS[usize::from(octet)];
+        text |= u128::from(digits) << (8 * len);
+        len += count;
+    }
+    (text.to_le_bytes(), len as usize - 1)
 }
 
 /// `2001:db8::1` from network order.

@@ -1,12 +1,20 @@
 //! JSON, compact: written straight to bytes, since a generic value tree would cost more than reading the map.
 
-use std::io::Write as _;
+use std::{
+    io::Write as _,
+    sync::{Arc, OnceLock},
+};
 
-use super::DocumentSink;
-use crate::{Document, Metric, decode::ValueSink};
+use super::{
+    fragment::{Fragment, push_number, push_short},
+    tree::DocumentSink,
+};
+use crate::{Head, Metric, Plans, decode::ValueSink, plans::Tables};
 
-#[derive(Default)]
-pub(super) struct Json {
+pub type Label = <Json as ValueSink>::Label;
+
+#[derive(Debug, Default)]
+pub struct Json {
     out: Vec<u8>,
 }
 
@@ -23,8 +31,14 @@ impl Json {
 
     /// `"name":"text"`
     fn property(&mut self, name: &str, text: &str) {
-        self.push(&Self::label(name));
+        self.name(name);
         string(&mut self.out, text);
+    }
+
+    /// `"name":`
+    fn name(&mut self, name: &str) {
+        string(&mut self.out, name);
+        self.out.push(b':');
     }
 }
 
@@ -52,18 +66,18 @@ fn string(out: &mut Vec<u8>, text: &str) {
 }
 
 impl ValueSink for Json {
-    /// `"name":`
-    type Label = Box<str>;
+    /// `,"name":`
+    type Label = Fragment;
 
-    fn label(name: &str) -> Box<str> {
-        let mut label = Vec::new();
+    fn label(name: &str) -> Fragment {
+        let mut label = vec![b','];
         string(&mut label, name);
         label.push(b':');
-        String::from_utf8_lossy(&label).into()
+        Fragment::new(&label)
     }
 
     fn unsigned(&mut self, value: u64) {
-        self.push(itoa::Buffer::new().format(value));
+        push_number(&mut self.out, value);
     }
 
     fn signed(&mut self, value: i64) {
@@ -88,9 +102,15 @@ impl ValueSink for Json {
         string(&mut self.out, value);
     }
 
-    fn plain(&mut self, value: &str) {
+    fn plain(&mut self, value: &[u8]) {
         self.out.push(b'"');
-        self.push(value);
+        self.out.extend_from_slice(value);
+        self.out.push(b'"');
+    }
+
+    fn short(&mut self, value: &[u8; 16], len: usize) {
+        self.out.push(b'"');
+        push_short(&mut self.out, value, len);
         self.out.push(b'"');
     }
 
@@ -98,12 +118,18 @@ impl ValueSink for Json {
         self.out.push(b'{');
     }
 
-    fn begin_member(&mut self, index: usize, label: &Box<str>) {
-        self.comma(index);
-        self.push(label);
+    fn begin_member(&mut self, index: usize, label: &Fragment) {
+        if index > 0 {
+            return label.push_to(&mut self.out);
+        }
+        // The brace takes the place of the comma.
+        self.out.pop();
+        let start = self.out.len();
+        label.push_to(&mut self.out);
+        self.out[start] = b'{';
     }
 
-    fn end_member(&mut self, _: &Box<str>) {}
+    fn end_member(&mut self, _: &Fragment) {}
 
     fn end_struct(&mut self) {
         self.out.push(b'}');
@@ -129,16 +155,20 @@ impl DocumentSink for Json {
         &mut self.out
     }
 
-    fn begin_document(&mut self, document: &Document) {
+    fn plans(plans: &Plans) -> &OnceLock<Arc<Tables<Fragment>>> {
+        &plans.json
+    }
+
+    fn begin_document(&mut self, document: &Head<'_>) {
         self.out.push(b'{');
-        self.property("probe", &document.probe);
+        self.property("probe", document.probe);
         self.push(",\"interfaces\":[");
         for (index, interface) in document.interfaces.iter().enumerate() {
             self.comma(index);
             string(&mut self.out, interface);
         }
         self.out.push(b']');
-        if let Some(window) = &document.window {
+        if let Some(window) = document.window {
             self.push(",\"window\":{\"seq\":");
             self.unsigned(window.seq);
             self.out.push(b',');
@@ -157,7 +187,7 @@ impl DocumentSink for Json {
 
     fn begin_direction(&mut self, name: &str) {
         self.out.push(b',');
-        self.push(&Self::label(name));
+        self.name(name);
         self.out.push(b'{');
     }
 
@@ -167,7 +197,7 @@ impl DocumentSink for Json {
 
     fn begin_metric(&mut self, index: usize, metric: &Metric) {
         self.comma(index);
-        self.push(&Self::label(&metric.name));
+        self.name(&metric.name);
         self.out.push(b'{');
         self.property("map", &metric.map);
         self.out.push(b',');

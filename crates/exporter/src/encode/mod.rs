@@ -1,45 +1,74 @@
 //! Documents to bytes, one file per format.
 
+mod event;
+mod fragment;
 mod json;
+mod openmetrics;
+mod stream;
+mod tree;
 mod xml;
 
-use std::io;
+use std::{io, sync::Arc};
 
-use crate::{
-    Context, Document, Metric, MetricTable,
-    aggregate::Folder,
-    decode::{Decoder, Plan, ValueSink},
-};
+pub use event::EventEncoder;
+pub(crate) use json::Label as JsonLabel;
+pub(crate) use openmetrics::Samples;
+pub use openmetrics::encode_openmetrics_all;
+pub use stream::{DocumentEncoder, Progress};
+pub(crate) use xml::Label as XmlLabel;
+
+use crate::{Context, Document};
 
 /// A representation of a metrics document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
     Json,
     Xml,
+    OpenMetrics,
 }
 
 impl Format {
-    pub const ALL: [Self; 2] = [Self::Json, Self::Xml];
+    pub const ALL: [Self; 3] = [Self::Json, Self::Xml, Self::OpenMetrics];
 
     /// The name used in configurations and queries.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Json => "json",
             Self::Xml => "xml",
+            Self::OpenMetrics => "openmetrics",
         }
     }
 
+    /// For `Content-Type`, parameters included.
     pub const fn media_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",
             Self::Xml => "application/xml",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0",
         }
+    }
+
+    /// The media type without its parameters, to be compared with `Accept`.
+    pub fn essence(self) -> &'static str {
+        let media_type = self.media_type();
+        media_type.split_once(';').map_or(media_type, |(essence, _)| essence)
     }
 
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|format| format.name() == name)
     }
 }
+
+/// What is to be said about a document that has been written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use = "what was left out should be counted"]
+pub struct Encoded {
+    /// Numbers and texts that the format has no place for; only OpenMetrics leaves any out.
+    pub skipped: u64,
+}
+
+/// Bytes gathered before they are handed on.
+const CHUNK: usize = 64 * 1024;
 
 /// Writes `document` to `out` in chunks; fails only if `out` does.
 pub fn encode(
@@ -48,103 +77,23 @@ pub fn encode(
     format: Format,
     out: &mut impl io::Write,
 ) -> io::Result<()> {
-    match format {
-        Format::Json => write(json::Json::default(), document, context, out),
-        Format::Xml => write(xml::Xml::default(), document, context, out),
+    if format == Format::OpenMetrics {
+        return encode_openmetrics_all(std::slice::from_ref(document), context, "", 0, out).map(drop);
     }
-}
-
-/// Bytes gathered before they are handed on.
-const CHUNK: usize = 64 * 1024;
-
-/// A format: what surrounds the values.
-trait DocumentSink: ValueSink {
-    /// What was written so far; emptied after each chunk.
-    fn buffer(&mut self) -> &mut Vec<u8>;
-
-    fn begin_document(&mut self, document: &Document);
-    fn end_document(&mut self);
-    fn begin_direction(&mut self, name: &str);
-    fn end_direction(&mut self, name: &str);
-    fn empty_direction(&mut self, name: &str) {
-        self.begin_direction(name);
-        self.end_direction(name);
+    let mut buffer = Vec::with_capacity(2 * CHUNK);
+    let mut encoder = DocumentEncoder::new(format, &document.head(), Arc::new(context.clone()), &mut buffer);
+    for (direction, table) in document.tables() {
+        encoder.begin_metric(direction, &table.metric, &mut buffer);
+        let mut rows = table.table.entries(&table.metric.layout);
+        while encoder.some_rows(&mut rows, &mut buffer) {
+            out.write_all(&buffer)?;
+            buffer.clear();
+        }
+        encoder.end_metric(&mut buffer);
     }
-    fn begin_metric(&mut self, index: usize, metric: &Metric);
-    fn end_metric(&mut self);
-    fn begin_entry(&mut self, index: usize);
-    fn begin_key(&mut self);
-    fn end_key(&mut self);
-    fn begin_value(&mut self);
-    fn end_value(&mut self);
-    fn end_entry(&mut self);
-}
-
-fn write<S: DocumentSink>(
-    mut sink: S,
-    document: &Document,
-    context: &Context,
-    out: &mut impl io::Write,
-) -> io::Result<()> {
-    sink.buffer().reserve(2 * CHUNK);
-    sink.begin_document(document);
-    for (direction, metrics) in [("ingress", &document.ingress), ("egress", &document.egress)] {
-        if metrics.is_empty() {
-            sink.empty_direction(direction);
-            continue;
-        }
-        sink.begin_direction(direction);
-        for (index, metric) in metrics.iter().enumerate() {
-            sink.begin_metric(index, &metric.metric);
-            entries(&mut sink, metric, context, out)?;
-            sink.end_metric();
-        }
-        sink.end_direction(direction);
+    while let Progress::More = encoder.finish(&mut buffer) {
+        out.write_all(&buffer)?;
+        buffer.clear();
     }
-    sink.end_document();
-    out.write_all(sink.buffer())
-}
-
-fn entries<S: DocumentSink>(
-    sink: &mut S,
-    MetricTable { metric, table }: &MetricTable,
-    context: &Context,
-    out: &mut impl io::Write,
-) -> io::Result<()> {
-    let layout = &*metric.layout;
-    let key_plan = layout.kind.has_keys().then(|| Plan::new(&layout.key, S::label));
-    let value_plan = Plan::new(&layout.value, S::label);
-    let per_cpu = layout.kind.is_percpu();
-    let mut folder = metric.agg.filter(|_| per_cpu).map(|agg| Folder::new(agg, layout));
-    let mut decoder = Decoder::new(context);
-
-    for (index, (key, value)) in table.entries(layout).enumerate() {
-        sink.begin_entry(index);
-        if let Some(plan) = &key_plan {
-            sink.begin_key();
-            decoder.value(plan, key, sink);
-            sink.end_key();
-        }
-        sink.begin_value();
-        match &mut folder {
-            Some(folder) => decoder.value(&value_plan, folder.fold(value), sink),
-            None if per_cpu => {
-                sink.begin_array();
-                for (cpu, slot) in value.chunks_exact(layout.slot_stride()).enumerate() {
-                    sink.begin_item(cpu);
-                    decoder.value(&value_plan, slot, sink);
-                    sink.end_item();
-                }
-                sink.end_array();
-            }
-            None => decoder.value(&value_plan, value, sink),
-        }
-        sink.end_value();
-        sink.end_entry();
-        if sink.buffer().len() >= CHUNK {
-            out.write_all(sink.buffer())?;
-            sink.buffer().clear();
-        }
-    }
-    Ok(())
+    out.write_all(&buffer)
 }

@@ -1,16 +1,25 @@
 //! XML: the tree of the JSON document, as `api/metrics.xsd` describes it.
 
-use std::{borrow::Cow, io::Write as _};
+use std::{
+    borrow::Cow,
+    io::Write as _,
+    sync::{Arc, OnceLock},
+};
 
 use quick_xml::{
     Writer,
     events::{BytesDecl, BytesEnd, BytesStart, BytesText, Event},
 };
 
-use super::DocumentSink;
-use crate::{Document, Metric, decode::ValueSink};
+use super::{
+    fragment::{Fragment, push_number, push_short},
+    tree::DocumentSink,
+};
+use crate::{Head, Metric, Plans, decode::ValueSink, plans::Tables};
 
-pub(super) struct Xml {
+pub type Label = <Xml as ValueSink>::Label;
+
+pub struct Xml {
     writer: Writer<Vec<u8>>,
 }
 
@@ -61,7 +70,7 @@ fn legal(text: &str) -> Cow<'_, str> {
 
 impl ValueSink for Xml {
     /// `<name>` and `</name>`
-    type Label = (Box<str>, Box<str>);
+    type Label = (Fragment, Fragment);
 
     /// C identifiers are XML names, but for the `$` that compilers allow.
     fn label(name: &str) -> Self::Label {
@@ -70,11 +79,11 @@ impl ValueSink for Xml {
         if !name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
             name.insert(0, '_');
         }
-        (format!("<{name}>").into(), format!("</{name}>").into())
+        (Fragment::new(format!("<{name}>").as_bytes()), Fragment::new(format!("</{name}>").as_bytes()))
     }
 
     fn unsigned(&mut self, value: u64) {
-        self.push(itoa::Buffer::new().format(value));
+        push_number(self.writer.get_mut(), value);
     }
 
     fn signed(&mut self, value: i64) {
@@ -106,18 +115,22 @@ impl ValueSink for Xml {
         self.event(Event::Text(BytesText::new(&legal(value))));
     }
 
-    fn plain(&mut self, value: &str) {
-        self.push(value);
+    fn plain(&mut self, value: &[u8]) {
+        self.writer.get_mut().extend_from_slice(value);
+    }
+
+    fn short(&mut self, value: &[u8; 16], len: usize) {
+        push_short(self.writer.get_mut(), value, len);
     }
 
     fn begin_struct(&mut self) {}
 
     fn begin_member(&mut self, _: usize, (begin, _): &Self::Label) {
-        self.push(begin);
+        begin.push_to(self.writer.get_mut());
     }
 
     fn end_member(&mut self, (_, end): &Self::Label) {
-        self.push(end);
+        end.push_to(self.writer.get_mut());
     }
 
     fn end_struct(&mut self) {}
@@ -140,12 +153,16 @@ impl DocumentSink for Xml {
         self.writer.get_mut()
     }
 
-    fn begin_document(&mut self, document: &Document) {
+    fn plans(plans: &Plans) -> &OnceLock<Arc<Tables<Self::Label>>> {
+        &plans.xml
+    }
+
+    fn begin_document(&mut self, document: &Head<'_>) {
         self.event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)));
         self.push("\n");
         let interfaces = document.interfaces.join(",");
-        self.begin("metrics", [("probe", &*document.probe), ("interfaces", &interfaces)]);
-        if let Some(window) = &document.window {
+        self.begin("metrics", [("probe", document.probe), ("interfaces", &interfaces)]);
+        if let Some(window) = document.window {
             let (seq, quiesce) = (window.seq.to_string(), window.quiesce_us.to_string());
             let attributes =
                 [("seq", &*seq), ("start", &window.start), ("end", &window.end), ("quiesce_us", &quiesce)];

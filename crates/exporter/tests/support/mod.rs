@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::{EnumVariant, Layout, MapKind, Member, RawTable, Render, Shape, TableLayout};
-use twinprobe_exporter::{Aggregation, Context, Document, Format, Metric, MetricTable, encode};
+use twinprobe_exporter::{
+    Aggregation, Context, Document, Format, Metric, MetricTable, Plans, Reading, encode,
+};
 
 pub fn unsigned(size: usize) -> Layout {
     Layout::unsigned(size)
@@ -70,7 +72,7 @@ pub fn metric(
     entries: &[(&[u8], &[u8])],
 ) -> MetricTable {
     let slots = if kind.is_percpu() { 2 } else { 1 };
-    let layout = TableLayout { kind, key, value, slots };
+    let layout = TableLayout { kind, key, value, slots, inner: None };
     let mut table = RawTable::default();
     for (key, value) in entries {
         assert_eq!((key.len(), value.len()), (layout.key.size, layout.value_stride()), "an entry of {name}");
@@ -83,6 +85,8 @@ pub fn metric(
         help: format!("What {name} shows"),
         agg,
         layout: Arc::new(layout),
+        reading: Reading::default(),
+        plans: Plans::default(),
     };
     MetricTable { metric: Arc::new(metric), table }
 }

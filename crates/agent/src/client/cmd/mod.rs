@@ -1,7 +1,9 @@
 //! One file per command.
 
 pub mod apply;
+pub mod capabilities;
 pub mod delete;
+pub mod events;
 pub mod get;
 pub mod list;
 pub mod metrics;

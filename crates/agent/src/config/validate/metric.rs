@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use twinprobe_exporter::{Aggregation, MergeRule, MergeRules};
 
-use super::super::{AfterRead, MergeDocument, MetricConfig, MetricDocument, Source, Visibility};
+use super::super::{AfterRead, Extraction, MergeDocument, MetricConfig, MetricDocument, Source, Visibility};
 use super::{Findings, names};
 
 pub(super) fn check_all(
@@ -71,6 +71,17 @@ fn check(at: &str, document: &MetricDocument, findings: &mut Findings) -> Metric
         Some(merge) => Some(check_merge(&format!("{at}.merge"), merge, findings)),
         None => cumulative.then(MergeRules::default),
     };
+    let extraction = document.strategy.as_deref().map_or(Ok(Extraction::Auto), |name| {
+        names::choose("strategy", name, &Extraction::ALL.map(|extraction| (extraction.name(), extraction)))
+    });
+    let extraction = extraction.unwrap_or_else(|message| {
+        findings.add(format!("{at}.strategy"), message);
+        Extraction::Auto
+    });
+    if let Some(event_type) = document.event_type.as_deref().filter(|name| !names::is_type_name(name)) {
+        let message = format!("{} is no name of a C type, as in struct event", names::quote(event_type));
+        findings.add(format!("{at}.type"), message);
+    }
     MetricConfig {
         name,
         map,
@@ -80,16 +91,17 @@ fn check(at: &str, document: &MetricDocument, findings: &mut Findings) -> Metric
         visibility,
         aggregation,
         merge,
+        extraction,
+        event_type: document.event_type.clone(),
     }
 }
 
 fn check_map(map: Option<&str>) -> Result<(), String> {
     let Some(map) = map else { return Err("the metric names no map".to_owned()) };
-    if map.starts_with(".bss:") || map.starts_with(".data:") {
-        return Err("global variables are not available as metrics in this version; use a map".to_owned());
-    }
-    if !names::is_c_identifier(map) {
-        return Err(format!("{} is no name of a map in the source", names::quote(map)));
+    let variable = [".bss:", ".data:", ".rodata:"].into_iter().find_map(|section| map.strip_prefix(section));
+    if !names::is_c_identifier(variable.unwrap_or(map)) {
+        let rule = "name a map, or a global variable as in .bss:VAR, .data:VAR or .rodata:VAR";
+        return Err(format!("{} is no name of a map in the source; {rule}", names::quote(map)));
     }
     Ok(())
 }

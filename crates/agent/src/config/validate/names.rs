@@ -25,6 +25,11 @@ pub(super) fn is_c_identifier(name: &str) -> bool {
     is_word(name, |byte| byte == b'_')
 }
 
+/// `struct x`, `x_t`, `unsigned int`: one or more identifiers.
+pub(super) fn is_type_name(name: &str) -> bool {
+    name.len() <= 512 && name.split(' ').all(is_c_identifier)
+}
+
 fn is_word(name: &str, also: impl Fn(u8) -> bool) -> bool {
     let mut bytes = name.bytes();
     bytes.next().is_some_and(|first| first.is_ascii_alphabetic() || also(first))

@@ -188,7 +188,13 @@ fn metrics_name_one_map_each() {
     refused(&with(json!([{ "name": "a-b", "map": "m" }])), &at("[0].name"), "no metric name");
     refused(&with(json!([{ "name": "a" }])), &at("[0].map"), "names no map");
     refused(&with(json!([{ "name": "a", "map": "" }])), &at("[0].map"), "no name of a map");
-    refused(&with(json!([{ "name": "a", "map": ".bss:v" }])), &at("[0].map"), "global variables");
+    refused(&with(json!([{ "name": "a", "map": ".text:v" }])), &at("[0].map"), ".bss:VAR");
+    refused(&with(json!([{ "name": "a", "map": ".bss:" }])), &at("[0].map"), "no name of a map");
+    refused(
+        &with(json!([{ "name": "a", "map": "m", "strategy": "fast" }])),
+        &at("[0].strategy"),
+        "use one of auto, iterative",
+    );
     refused(
         &with(json!([{ "name": "a", "map": "m", "agg": "median" }])),
         &at("[0].agg"),

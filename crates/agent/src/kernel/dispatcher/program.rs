@@ -57,12 +57,16 @@ fn enforce(hook: Hook) -> Vec<bpf_insn> {
     let Some(verdicts) = hook.final_verdicts() else {
         return vec![asm::jump_eq32(0, hook.pass(), 1), asm::exit()];
     };
-    // Each comparison jumps over the rest and over the jump to what follows.
-    let mut out: Vec<bpf_insn> = verdicts
-        .iter()
-        .enumerate()
-        .map(|(i, verdict)| asm::jump_eq32(0, *verdict, (verdicts.len() - i) as i16))
-        .collect();
+    // One comparison lets the common verdicts, which lie outside the range of the final ones, pass on.
+    let (first, last) = (verdicts[0], verdicts[verdicts.len() - 1]);
+    let mut out = vec![
+        asm::mov(2, 0),
+        asm::add_imm32(2, -first),
+        asm::jump_gt32(2, last - first, verdicts.len() as i16 + 2),
+    ];
+    // Each of these jumps over the rest and over the jump to what follows.
+    let exits = verdicts.iter().enumerate();
+    out.extend(exits.map(|(i, verdict)| asm::jump_eq32(0, *verdict, (verdicts.len() - i) as i16)));
     out.extend([asm::jump(1), asm::exit()]);
     out
 }

@@ -100,8 +100,8 @@ impl Hook {
         }
     }
 
-    /// Verdicts that end a packet's way when they are enforced; all others let it pass on. `None`: all but
-    /// [`Self::pass`] do.
+    /// Verdicts that end a packet's way when they are enforced, ascending; all others let it pass on. `None`:
+    /// all but [`Self::pass`] do.
     pub const fn final_verdicts(self) -> Option<&'static [i32]> {
         match self {
             Self::Xdp => None,
@@ -109,6 +109,16 @@ impl Hook {
             Self::TcIngress | Self::TcEgress => Some(&[2, 4, 5, 7, 8]),
         }
     }
+}
+
+/// Whether XDP programs can take packets of several buffers (Linux 5.18).
+pub fn has_xdp_frags() -> bool {
+    xdp::frags_flag() != 0
+}
+
+/// Whether TC programs can be attached by links (Linux 6.6).
+pub fn has_tcx() -> bool {
+    tcx::is_known()
 }
 
 /// How TC programs are attached.

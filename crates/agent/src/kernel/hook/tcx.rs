@@ -16,6 +16,11 @@ pub struct TcxLink {
     link: OwnedFd,
 }
 
+/// Asks what is attached to the loopback interface, whose index is 1 in every namespace.
+pub(super) fn is_known() -> bool {
+    !matches!(sys::prog_query(1, BPF_TCX_INGRESS), Err(error) if sys::is_unsupported(&error))
+}
+
 impl TcxLink {
     pub(super) fn attach(target: &Target<'_>, program: BorrowedFd<'_>) -> Result<Self, AttachError> {
         let attach_type = if target.hook == Hook::TcIngress { BPF_TCX_INGRESS } else { BPF_TCX_EGRESS };

@@ -1,19 +1,35 @@
 //! QUEUE and STACK: reading is popping, so every read is also a reset.
 
+use std::ops::ControlFlow;
+
 use twinprobe_ebpf_common::RawTable;
 
-use super::MetricMap;
-use crate::kernel::sys::{self, KernelError};
+use super::{ReadResult, Sink, Table};
+use crate::kernel::sys;
 
 /// At most `max_entries` values: a live queue may be filled as fast as it is emptied.
-pub(super) fn read(map: &MetricMap, out: &mut RawTable) -> Result<(), KernelError> {
+pub(super) fn read(map: &Table, sink: &mut Sink<'_>) -> ReadResult {
+    let mut rows = RawTable::default();
     let mut value = vec![0; map.value_stride()];
     for _ in 0..map.max_entries {
-        let popped = sys::map_lookup_and_delete(map.fd(), &[], &mut value);
-        if !popped.map_err(|error| map.error("pop", error))? {
-            break;
+        match sys::map_lookup_and_delete(map.fd(), &[], &mut value) {
+            Ok(true) => rows.values.extend_from_slice(&value),
+            Ok(false) => break,
+            Err(error) => {
+                // What was popped is in no map any more.
+                let _ = hand_on(&mut rows, sink);
+                return Err(map.error("pop", error));
+            }
         }
-        out.values.extend_from_slice(&value);
+        if rows.values.len() >= map.chunk_bytes && hand_on(&mut rows, sink).is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
     }
-    Ok(())
+    Ok(hand_on(&mut rows, sink))
+}
+
+fn hand_on(rows: &mut RawTable, sink: &mut Sink<'_>) -> ControlFlow<()> {
+    let flow = if rows.is_empty() { ControlFlow::Continue(()) } else { sink(rows) };
+    rows.clear();
+    flow
 }

@@ -1,50 +1,145 @@
 //! Reading maps: one file for each family of map types, each with the fastest way the kernel offers.
+//!
+//! To add a map type, add a variant to [`MapKind`] (number, name, family), try it in [`probe`] if it needs
+//! more than a key and a value to be made, and, if it can't be read like one of the families there are, add a
+//! variant to [`MapFamily`] and a file here. What is done with the operations the kernel has is decided in
+//! [`strategy`], once, when the daemon starts.
+//!
+//! [`MapKind`]: twinprobe_ebpf_common::MapKind
 
 mod array;
+mod batch;
 mod fifo;
 mod hash;
+mod keys;
+mod nested;
+pub mod probe;
+pub mod strategy;
+#[cfg(test)]
+mod tests;
+mod trie;
+mod variable;
 
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::{MapFamily, RawTable, TableLayout};
 
+use self::strategy::{Access, Strategy};
+pub use self::variable::{Section, Variable};
 use super::sys::KernelError;
 use crate::config::AfterRead;
 
-/// Bytes of one batch: large enough that the system call's cost vanishes, small enough for the cache.
-const BATCH_BYTES: usize = 256 << 10;
+/// Bytes of one batch and of one chunk: large enough that the system call's cost vanishes, small enough for
+/// the cache.
+const CHUNK_BYTES: usize = 256 << 10;
 
-/// A map that a metric names.
+/// Takes rows; `Break` ends the reading.
+type Sink<'a> = dyn FnMut(&RawTable) -> ControlFlow<()> + 'a;
+type ReadResult = Result<ControlFlow<()>, KernelError>;
+
+/// What a metric names.
 #[derive(Debug)]
-pub struct MetricMap {
+pub enum MetricMap {
+    Table(Table),
+    Variable(Variable),
+}
+
+/// A map as it is read.
+#[derive(Debug)]
+pub struct Table {
     fd: OwnedFd,
     name: String,
     layout: Arc<TableLayout>,
     max_entries: usize,
+    access: Access,
+    /// For maps of maps: how the maps in it are read.
+    inner: Access,
+    chunk_bytes: usize,
+}
+
+/// How far a reading that failed has come: the next one goes on from there. Of a new reading, the default.
+#[derive(Clone, Debug, Default)]
+pub struct Taken {
+    /// Rows that were handed on.
+    rows: usize,
+    /// What was taken out of the inner map that comes next, and not handed on yet.
+    partial: RawTable,
 }
 
 impl MetricMap {
-    pub fn new(fd: OwnedFd, name: &str, layout: Arc<TableLayout>, max_entries: u32) -> Self {
-        Self { fd, name: name.to_owned(), layout, max_entries: max_entries as usize }
+    pub const fn layout(&self) -> &Arc<TableLayout> {
+        match self {
+            Self::Table(table) => &table.layout,
+            Self::Variable(variable) => variable.layout(),
+        }
     }
 
-    pub const fn layout(&self) -> &Arc<TableLayout> {
-        &self.layout
+    /// Hands on every entry, in chunks of about [`CHUNK_BYTES`]; an entry of a map of maps is never divided.
+    /// Rows that were handed on have been taken out of the map if `after` says so. After an error, or if
+    /// `sink` breaks off, calling again with the same `taken` gives the rest: nothing is lost or doubled.
+    pub fn read_chunks(&self, after: AfterRead, taken: &mut Taken, sink: &mut Sink<'_>) -> ReadResult {
+        match self {
+            Self::Table(table) => table.read_chunks(after, taken, sink),
+            Self::Variable(variable) => Ok(variable.read(after, sink)),
+        }
     }
 
     /// Reads every entry into `out`. After an error `out` holds what was taken out of the map so far, and
-    /// calling again with the same `out` completes it: nothing is lost or doubled.
-    pub fn read(&self, after: AfterRead, out: &mut RawTable) -> Result<(), KernelError> {
-        match self.layout.kind.family() {
-            MapFamily::Hash => hash::read(self, after, out),
-            MapFamily::Array => array::read(self, after, out),
-            MapFamily::Fifo => fifo::read(self, out),
+    /// calling again with the same `out` and `taken` completes it.
+    pub fn read(&self, after: AfterRead, taken: &mut Taken, out: &mut RawTable) -> Result<(), KernelError> {
+        if after == AfterRead::Keep {
+            // Nothing was taken: start again, for one instant as far as that can be had.
+            (*out, *taken) = Default::default();
         }
+        let mut append = |chunk: &RawTable| {
+            out.append(chunk);
+            ControlFlow::Continue(())
+        };
+        self.read_chunks(after, taken, &mut append).map(drop)
+    }
+}
+
+impl Table {
+    /// `access` is for maps of this kind, `inner` for those in a map of maps. A map that lacks what its type
+    /// has is read one by one.
+    pub fn new(fd: OwnedFd, name: &str, layout: Arc<TableLayout>, max_entries: u32, access: [Access; 2]) -> Self {
+        let [access, inner] = access;
+        let access = access.confirmed(fd.as_fd());
+        let (name, max_entries) = (name.to_owned(), max_entries as usize);
+        Self { fd, name, layout, max_entries, access, inner, chunk_bytes: CHUNK_BYTES }
+    }
+
+    fn read_chunks(&self, after: AfterRead, taken: &mut Taken, sink: &mut Sink<'_>) -> ReadResult {
+        if after == AfterRead::Keep {
+            *taken = Taken::default();
+        }
+        let Taken { rows: before, partial } = taken;
+        let mut rows = *before;
+        let mut count = |chunk: &RawTable| {
+            rows += chunk.len(&self.layout);
+            sink(chunk)
+        };
+        let result = match self.layout.kind.family() {
+            MapFamily::Hash => hash::read(self, after, &mut count),
+            MapFamily::Array => array::read(self, after, *before, &mut count),
+            MapFamily::Trie => trie::read(self, after, &mut count),
+            MapFamily::Fifo => fifo::read(self, &mut count),
+            MapFamily::Nested => nested::read(self, after, *before, partial, &mut count),
+            // A variable is no table: the loader makes none of it.
+            MapFamily::Global => Ok(ControlFlow::Continue(())),
+        };
+        *before = rows;
+        result
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+
+    const fn strategy(&self) -> Strategy {
+        self.access.strategy
     }
 
     fn key_size(&self) -> usize {
@@ -62,6 +157,6 @@ impl MetricMap {
     /// Entries per batch.
     fn batch_len(&self) -> usize {
         let entry = self.key_size() + self.value_stride();
-        (BATCH_BYTES / entry.max(1)).clamp(16, self.max_entries.max(16))
+        (self.chunk_bytes / entry.max(1)).clamp(1, self.max_entries.max(1))
     }
 }

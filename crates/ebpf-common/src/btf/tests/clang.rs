@@ -8,7 +8,10 @@ use std::{
 
 use crate::{
     Layout, Member, Render, Shape,
-    btf::{Btf, MapTypes},
+    btf::{
+        Btf, BtfError, MapTypes,
+        types::{Kind, Type},
+    },
 };
 
 const SOURCE: &str = r#"
@@ -43,15 +46,22 @@ struct value {
     void *where;
     unsigned __int128 wide;
     u64 time TAG(ktime) TAG(other);
-    u32 tail[];
+    u32 marker[0];
+    u32 last;
 };
+struct packet { u32 len; u8 data[]; };
+struct outer { u32 number; struct packet packet; };
+struct wrapped { u32 number; union { u32 word; u8 bytes[0]; }; };
 struct { __uint(type, 1); __uint(max_entries, 1024); __type(key, struct key); __type(value, struct value); }
     flows SEC(".maps");
 struct { __uint(type, 22); __uint(max_entries, 8); __type(value, u32); } addresses SEC(".maps") TAG(ipv4);
 u64 total;
 static u32 last TAG(ifindex);
+struct packet *packet SEC(".bss.records");
+struct outer *outer SEC(".bss.records");
+struct wrapped *wrapped SEC(".bss.records");
 u8 grid[4][8] SEC(".bss.grid");
-SEC("xdp") int count(void *context) { last += total + grid[1][2]; total++; return 2; }
+SEC("xdp") int count(void *context) { last += total + grid[1][2] + packet->len + outer->number + wrapped->number; total++; return 2; }
 "#;
 
 /// The `.BTF` section of [`SOURCE`].
@@ -143,7 +153,7 @@ fn values_have_every_shape() {
     assert_eq!(
         names.join(" "),
         "packets low high state seen name small inner word bytes either matrix mac text now sign where wide \
-         time tail"
+         time marker last"
     );
     let get = |name| find(&members, name);
     let bitfield = |name| (get(name).bit_offset, get(name).bitfield);
@@ -166,7 +176,7 @@ fn values_have_every_shape() {
     assert_eq!(array("name"), (16, &char, 16, None));
     assert_eq!(array("mac"), (6, &Layout::unsigned(1), 6, Some(Render::Mac)));
     assert_eq!(array("text"), (8, &Layout::unsigned(1), 8, Some(Render::String)));
-    assert_eq!(array("tail"), (0, &Layout::unsigned(4), 0, None));
+    assert_eq!(array("marker"), (0, &Layout::unsigned(4), 0, None), "something follows it");
     let (size, row, len, _) = array("matrix");
     assert_eq!((size, row.size, len), (12, 6, 2));
 
@@ -206,4 +216,17 @@ fn globals_are_found_by_section() {
     let grid = &btf.section_variables(".bss.grid")[0];
     assert_eq!((grid.size, btf.size_of(grid.type_id)), (32, Ok(32)));
     assert_eq!(btf.section_variables(".data"), []);
+}
+
+#[test]
+fn flexible_tails_are_refused() {
+    let btf = btf();
+    for (name, owner, member) in
+        [("packet", "packet", "data"), ("outer", "packet", "data"), ("wrapped", "an unnamed union", "bytes")]
+    {
+        let is_struct = |id| matches!(btf.get(id), Ok(Type { kind: Kind::Struct { .. }, .. }));
+        let id = btf.type_ids().find(|&id| btf.type_name(id) == name && is_struct(id));
+        let error = btf.layout(id.expect("the type exists")).expect_err("a flexible tail");
+        assert_eq!(error, BtfError::Flexible { name: owner.into(), member: member.into() });
+    }
 }

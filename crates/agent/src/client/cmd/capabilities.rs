@@ -1,0 +1,108 @@
+//! `twinprobe capabilities`.
+
+use clap::{Args, ValueEnum};
+use hyper::Method;
+use serde_json::Value;
+
+use crate::client::http::{self, JSON};
+use crate::client::table::Table;
+use crate::client::{ClientError, Server, output};
+
+#[derive(Debug, Args)]
+pub struct Capabilities {
+    /// How to show them
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Output,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    Table,
+    Json,
+}
+
+impl Capabilities {
+    pub async fn run(self, server: &Server) -> Result<(), ClientError> {
+        let reply = http::send(server, Method::GET, "/v1/capabilities", JSON, None).await?;
+        match self.output {
+            Output::Json => Ok(output::print(format!("{:#}", reply.json()?).as_bytes())?),
+            Output::Table => Ok(output::print(render(&reply.json()?, output::width()).as_bytes())?),
+        }
+    }
+}
+
+fn render(answer: &Value, width: usize) -> String {
+    let mut features = Table::default();
+    let parts = ["kernel", "compiler"].map(|part| (part, answer[part].as_object()));
+    for (part, values) in parts {
+        for (name, value) in values.into_iter().flatten() {
+            let mut row = features.row();
+            row.text("FEATURE", &format!("{part} {}", name.replace('_', " ")));
+            row.text("", &word(value));
+        }
+    }
+    let mut maps = Table::default();
+    for map in list(&answer["maps"]).chain(list(&answer["events"])) {
+        let mut row = maps.row();
+        row.text("MAP TYPE", &word(&map["type"]));
+        row.text("STRATEGY", &if map["unavailable"].is_string() { "-".to_owned() } else { strategy(map) });
+        let operations = map["operations"].as_object().into_iter().flatten();
+        let works: Vec<&str> =
+            operations.filter(|(_, works)| works.as_bool() == Some(true)).map(|(name, _)| name.as_str()).collect();
+        row.text("OPERATIONS", &works.join(" "));
+        if let Some(reason) = map["unavailable"].as_str() {
+            row.text("UNAVAILABLE", reason);
+        }
+    }
+    format!("{}\n{}", features.render(width), maps.render(width))
+}
+
+/// Events have none to choose from.
+fn strategy(map: &Value) -> String {
+    map["strategy"].as_str().unwrap_or("stream").to_owned()
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn word(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Bool(flag) => if *flag { "yes" } else { "no" }.to_owned(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn features_and_maps_are_listed() {
+        let answer = json!({
+            "kernel": { "release": "6.18.0", "possible_cpus": 2, "tcx": true },
+            "compiler": { "version": "clang version 14.0.6" },
+            "maps": [
+                { "type": "hash", "operations": { "iterate": true, "lookup_batch": true, "update_batch": false },
+                  "strategy": "iterative" },
+                { "type": "lpm_trie", "operations": { "iterate": false }, "unavailable": "Invalid argument" },
+            ],
+            "events": [{ "type": "ringbuf" }],
+        });
+        let expected = "\
+FEATURE
+kernel release        6.18.0
+kernel possible cpus  2
+kernel tcx            yes
+compiler version      clang version 14.0.6
+
+MAP TYPE  STRATEGY   OPERATIONS            UNAVAILABLE
+hash      iterative  iterate lookup_batch
+lpm_trie  -                                Invalid argument
+ringbuf   stream
+";
+        assert_eq!(render(&answer, 100), expected);
+    }
+}

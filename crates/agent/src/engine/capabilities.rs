@@ -1,0 +1,26 @@
+//! `GET /v1/capabilities`.
+
+use serde::Serialize;
+
+use super::Engine;
+use crate::kernel::Capabilities;
+
+/// What this daemon can do on this machine.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct CapabilityReport<'a> {
+    #[serde(flatten)]
+    found: &'a Capabilities,
+    compiler: CompilerReport<'a>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct CompilerReport<'a> {
+    version: &'a str,
+}
+
+impl Engine {
+    pub fn capabilities(&self) -> CapabilityReport<'_> {
+        let compiler = CompilerReport { version: self.compiler.version() };
+        CapabilityReport { found: self.kernel.capabilities(), compiler }
+    }
+}

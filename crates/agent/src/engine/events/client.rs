@@ -1,0 +1,233 @@
+//! One client's share of a stream: what was read and is still to be sent to it, up to a limit. What exceeds the
+//! limit is lost to this client alone, and it is told how much, at the place where it is missing.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use hyper::body::Bytes;
+
+use super::source::Source;
+
+/// Bytes that wait for one client.
+const LIMIT: usize = 16 << 20;
+
+/// How events are told apart in a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// A line each.
+    Ndjson,
+    /// `text/event-stream`, as browsers read it.
+    Sse,
+}
+
+impl Framing {
+    pub const ALL: [Self; 2] = [Self::Ndjson, Self::Sse];
+
+    pub(super) const fn begin(self) -> &'static [u8] {
+        match self {
+            Self::Ndjson => b"",
+            Self::Sse => b"data: ",
+        }
+    }
+
+    /// Of a message that is no event.
+    pub(super) const fn begin_lost(self) -> &'static [u8] {
+        match self {
+            Self::Ndjson => b"",
+            Self::Sse => b"event: lost\ndata: ",
+        }
+    }
+
+    pub(super) const fn end(self) -> &'static [u8] {
+        match self {
+            Self::Ndjson => b"\n",
+            Self::Sse => b"\n\n",
+        }
+    }
+}
+
+/// The end that is written to.
+#[derive(Debug)]
+pub struct Client {
+    framing: Framing,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    parts: VecDeque<Part>,
+    /// In `parts`.
+    bytes: usize,
+    waker: Option<Waker>,
+    /// Sources that may still write.
+    sources: usize,
+    /// Nobody reads any more.
+    gone: bool,
+}
+
+#[derive(Debug)]
+enum Part {
+    Events(Bytes),
+    /// Events that there was no room for.
+    Lost {
+        labels: Arc<str>,
+        count: u64,
+    },
+}
+
+impl Client {
+    pub fn new(framing: Framing) -> Arc<Self> {
+        Arc::new(Self { framing, state: Mutex::default() })
+    }
+
+    pub fn framing(&self) -> Framing {
+        self.framing
+    }
+
+    pub fn is_gone(&self) -> bool {
+        self.lock().gone
+    }
+
+    pub(super) fn add_source(&self) {
+        self.lock().sources += 1;
+    }
+
+    /// Nothing more comes from one of the sources; after the last one the stream ends.
+    pub(super) fn end_source(&self) {
+        let mut state = self.lock();
+        state.sources -= 1;
+        let waker = if state.sources == 0 { state.waker.take() } else { None };
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// Queues `bytes`, which hold `count` events of the source with these labels, or notes them as lost.
+    /// Returns how many were lost.
+    pub(super) fn push(&self, bytes: &Bytes, count: u64, labels: &Arc<str>) -> u64 {
+        let mut state = self.lock();
+        if state.gone {
+            return 0;
+        }
+        let full = state.bytes > 0 && state.bytes + bytes.len() > LIMIT;
+        if full {
+            state.lose(count, labels);
+        } else {
+            state.bytes += bytes.len();
+            state.parts.push_back(Part::Events(bytes.clone()));
+        }
+        let waker = state.waker.take();
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+        if full { count } else { 0 }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// There is one note per source at the end of the queue, however long the client does not read.
+    fn lose(&mut self, lost: u64, by: &Arc<str>) {
+        for part in self.parts.iter_mut().rev() {
+            match part {
+                Part::Lost { labels, count } if Arc::ptr_eq(labels, by) => {
+                    *count += lost;
+                    return;
+                }
+                Part::Lost { .. } => {}
+                Part::Events(_) => break,
+            }
+        }
+        self.parts.push_back(Part::Lost { labels: Arc::clone(by), count: lost });
+    }
+}
+
+/// The end that is read from; dropping it leaves the stream.
+#[derive(Debug)]
+pub struct EventStream {
+    client: Arc<Client>,
+    sources: Vec<Arc<Source>>,
+}
+
+impl EventStream {
+    pub(super) fn new(client: Arc<Client>, sources: Vec<Arc<Source>>) -> Self {
+        Self { client, sources }
+    }
+
+    /// The next bytes to be sent; `None` at the end.
+    pub fn poll_next(&self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let mut state = self.client.lock();
+        match state.parts.pop_front() {
+            Some(Part::Events(bytes)) => {
+                state.bytes -= bytes.len();
+                Poll::Ready(Some(bytes))
+            }
+            Some(Part::Lost { labels, count }) => {
+                let mut line = Vec::new();
+                lost_line(self.client.framing, count, &labels, &mut line);
+                Poll::Ready(Some(line.into()))
+            }
+            None if state.sources == 0 => Poll::Ready(None),
+            None => {
+                state.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for EventStream {
+    fn drop(&mut self) {
+        let mut state = self.client.lock();
+        state.gone = true;
+        state.parts.clear();
+        drop(state);
+        for source in &self.sources {
+            source.look_up();
+        }
+    }
+}
+
+/// `{"lost":n,"direction":"ingress","metric":"name"}`
+pub(super) fn lost_line(framing: Framing, count: u64, labels: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(framing.begin_lost());
+    out.extend_from_slice(format!("{{\"lost\":{count},{labels}}}").as_bytes());
+    out.extend_from_slice(framing.end());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drain(stream: &EventStream) -> Vec<Vec<u8>> {
+        let mut context = Context::from_waker(Waker::noop());
+        std::iter::from_fn(|| match stream.poll_next(&mut context) {
+            Poll::Ready(part) => part.map(|bytes| bytes.to_vec()),
+            Poll::Pending => None,
+        })
+        .collect()
+    }
+
+    #[test]
+    fn what_does_not_fit_is_counted_where_it_is_missing() {
+        let (a, b): (Arc<str>, Arc<str>) = ("\"metric\":\"a\"".into(), "\"metric\":\"b\"".into());
+        let client = Client::new(Framing::Ndjson);
+        client.add_source();
+        let stream = EventStream::new(Arc::clone(&client), Vec::new());
+        let most = Bytes::from(vec![b'x'; LIMIT]);
+        client.push(&most, 7, &a);
+        for _ in 0..3 {
+            client.push(&Bytes::from_static(b"y"), 2, &a);
+            client.push(&Bytes::from_static(b"z"), 1, &b);
+        }
+        let parts = drain(&stream);
+        let told: [&[u8]; 2] = [b"{\"lost\":6,\"metric\":\"a\"}\n", b"{\"lost\":3,\"metric\":\"b\"}\n"];
+        assert_eq!((parts[0].len(), &parts[1..]), (LIMIT, &told.map(<[u8]>::to_vec)[..]));
+        client.push(&Bytes::from_static(b"again"), 1, &a);
+        assert_eq!(drain(&stream), [b"again"]);
+        client.end_source();
+        assert_eq!(stream.poll_next(&mut Context::from_waker(Waker::noop())), Poll::Ready(None));
+    }
+}

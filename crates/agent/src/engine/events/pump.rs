@@ -1,0 +1,133 @@
+//! The task that reads one event map while somebody listens: from the ring straight into JSON, a batch at a
+//! time, and each batch as one piece of memory to all clients.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+use twinprobe_exporter::Context;
+
+use super::output::Output;
+use super::source::Source;
+use crate::kernel::{EventReader, Progress, Waiter, clock, interface};
+
+/// Bytes of a ring that are read before others get their turn.
+const SLICE: usize = 128 << 10;
+/// Rendered bytes that are sent without waiting for more.
+const FULL: usize = 128 << 10;
+/// How long fewer than that wait for company: what a client's wake-up costs is shared by all that comes
+/// meanwhile. The first event after a pause does not wait.
+const GATHER: Duration = Duration::from_millis(5);
+/// How long names of interfaces are taken for right.
+const CONTEXT_AGE: Duration = Duration::from_secs(5);
+
+/// Whether there is a reason to read on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    Read(Progress),
+    /// No client is left.
+    Alone,
+    Closed,
+}
+
+pub(super) async fn run(source: Arc<Source>) {
+    let waiter = source.reader().as_ref().map(EventReader::waiter);
+    let closed = match waiter {
+        Some(Ok(waiter)) => read(&source, waiter).await,
+        None => true,
+        Some(Err(error)) => {
+            tracing::error!(metric = source.metric, %error, "events can't be waited for");
+            true
+        }
+    };
+    if closed {
+        source.reading_ended();
+    }
+}
+
+/// Reads until the source is closed (true) or nobody listens.
+async fn read(source: &Source, waiter: Waiter) -> bool {
+    let mut context = Names::new();
+    let mut output = Output::new();
+    let mut sent = Instant::now();
+    loop {
+        match turn(source, context.fresh(), &mut output) {
+            Turn::Alone => return false,
+            Turn::Closed => {
+                // What is there still belongs to the clients; what comes meanwhile is bounded by the slices.
+                let mut slices = 0;
+                while slices < 1024 && slice(source, context.fresh(), &mut output) == Progress::More {
+                    output.send(source, &source.audience().clients);
+                    slices += 1;
+                }
+                output.send(source, &source.audience().clients);
+                return true;
+            }
+            Turn::Read(Progress::More) => {
+                if output.len() >= FULL {
+                    output.send(source, &source.audience().clients);
+                    sent = Instant::now();
+                }
+                tokio::task::yield_now().await;
+            }
+            Turn::Read(Progress::Drained) => {
+                let due = sent + GATHER;
+                if !output.is_empty() && (output.len() >= FULL || Instant::now() >= due) {
+                    output.send(source, &source.audience().clients);
+                    sent = Instant::now();
+                }
+                tokio::select! {
+                    () = waiter.readable() => {}
+                    () = source.changed() => {}
+                    () = tokio::time::sleep_until(due), if !output.is_empty() => {}
+                }
+            }
+        }
+    }
+}
+
+/// Reads for those who listen now. Nobody joins meanwhile, so that each client gets all events from the
+/// first slice on.
+fn turn(source: &Source, context: &Context, output: &mut Output) -> Turn {
+    let mut audience = source.audience();
+    if audience.closed {
+        return Turn::Closed;
+    }
+    audience.clients.retain(|client| !client.is_gone());
+    if audience.clients.is_empty() {
+        audience.reading = false;
+        return Turn::Alone;
+    }
+    output.write_for(source, &audience.clients);
+    Turn::Read(slice(source, context, output))
+}
+
+fn slice(source: &Source, context: &Context, output: &mut Output) -> Progress {
+    let mut reader = source.reader();
+    let Some(reader) = reader.as_mut() else { return Progress::Drained };
+    let (progress, events) = output.read(reader, SLICE, &source.encoder, context, &Timestamp::now());
+    source.delivered.fetch_add(events, Ordering::Relaxed);
+    progress
+}
+
+/// What renderings need to know, renewed now and then.
+struct Names {
+    context: Context,
+    since: Instant,
+}
+
+impl Names {
+    fn new() -> Self {
+        let context = Context { boot_time_ns: clock::monotonic_zero_ns(), interfaces: interface::all() };
+        Self { context, since: Instant::now() }
+    }
+
+    fn fresh(&mut self) -> &Context {
+        if self.since.elapsed() > CONTEXT_AGE {
+            *self = Self::new();
+        }
+        &self.context
+    }
+}

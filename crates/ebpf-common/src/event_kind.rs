@@ -1,0 +1,35 @@
+//! The map types that carry events instead of state.
+
+/// A BPF map type whose content is a stream: each event is read once, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EventKind {
+    /// One ring for all CPUs. The kernel does not count what did not fit; the program is told.
+    Ringbuf,
+    /// One ring per CPU. The kernel counts what did not fit.
+    PerfEventArray,
+}
+
+impl EventKind {
+    pub const ALL: [Self; 2] = [Self::Ringbuf, Self::PerfEventArray];
+
+    /// The kind with this `enum bpf_map_type` number, if it carries events.
+    pub fn from_bpf_type(number: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.bpf_type() == number)
+    }
+
+    /// The number of `enum bpf_map_type` (part of the kernel's ABI).
+    pub const fn bpf_type(self) -> u32 {
+        match self {
+            Self::PerfEventArray => 4,
+            Self::Ringbuf => 27,
+        }
+    }
+
+    /// The name used in documents and messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ringbuf => "ringbuf",
+            Self::PerfEventArray => "perf_event_array",
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! One event as JSON, appended to whatever its reader gathers: the bytes in the ring are walked once and
+//! nothing is allocated per event.
+
+use twinprobe_ebpf_common::Layout;
+
+use super::{
+    json::{Json, Label},
+    tree::DocumentSink as _,
+};
+use crate::decode::{Decoder, Plan, ValueSink as _};
+
+/// How to write the events of one metric.
+#[derive(Clone, Debug)]
+pub struct EventEncoder {
+    /// The size of the type and what to do with it; `None`: no type is known, events are shown in hex.
+    typed: Option<(usize, Plan<Label>)>,
+}
+
+impl EventEncoder {
+    pub fn new(layout: Option<&Layout>) -> Self {
+        Self { typed: layout.map(|layout| (layout.size, Plan::new(layout, Json::label))) }
+    }
+
+    /// Appends the value. An event shorter than the type is shown in hex. Returns what is left of a longer
+    /// one.
+    pub fn value<'a>(&self, decoder: &mut Decoder<'_>, event: &'a [u8], out: &mut Vec<u8>) -> &'a [u8] {
+        match &self.typed {
+            Some((size, plan)) if event.len() >= *size => {
+                let (value, rest) = event.split_at(*size);
+                append(plan, decoder, value, out);
+                rest
+            }
+            _ => {
+                Self::hex(decoder, event, out);
+                &[]
+            }
+        }
+    }
+
+    /// Appends bytes of unknown meaning as a string of hex digits.
+    pub fn hex(decoder: &mut Decoder<'_>, bytes: &[u8], out: &mut Vec<u8>) {
+        append(&Plan::Blob { size: bytes.len() }, decoder, bytes, out);
+    }
+
+    /// Appends `text` as a string.
+    pub fn string(text: &str, out: &mut Vec<u8>) {
+        with_sink(out, |sink| sink.text(text));
+    }
+}
+
+fn append(plan: &Plan<Label>, decoder: &mut Decoder<'_>, bytes: &[u8], out: &mut Vec<u8>) {
+    with_sink(out, |sink| decoder.value(plan, bytes, sink));
+}
+
+/// Lends `out` to a sink; moves a vector's three words, not its content.
+fn with_sink(out: &mut Vec<u8>, write: impl FnOnce(&mut Json)) {
+    let mut sink = Json::default();
+    *sink.buffer() = std::mem::take(out);
+    write(&mut sink);
+    *out = std::mem::take(sink.buffer());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Context;
+
+    #[test]
+    fn events_are_appended_by_their_type_and_length() {
+        let context = Context::default();
+        let mut decoder = Decoder::new(&context);
+        let (typed, untyped) = (EventEncoder::new(Some(&Layout::unsigned(2))), EventEncoder::new(None));
+        let mut out = b"> ".to_vec();
+        assert_eq!(typed.value(&mut decoder, &[1, 2], &mut out), b"");
+        assert_eq!(typed.value(&mut decoder, &[1, 0, 3], &mut out), [3]);
+        assert_eq!(typed.value(&mut decoder, &[7], &mut out), b"");
+        assert_eq!(untyped.value(&mut decoder, &[1, 0xff], &mut out), b"");
+        EventEncoder::string("\"", &mut out);
+        assert_eq!(out, b"> 5131\"0x07\"\"0x01ff\"\"\\\"\"");
+    }
+}

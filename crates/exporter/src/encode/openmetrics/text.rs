@@ -1,0 +1,155 @@
+//! Names, label values and numbers as OpenMetrics writes them.
+
+use std::io::Write as _;
+
+use crate::{decode::ValueSink, encode::fragment::push_number, leaf::LeafKind};
+
+/// A metric name: what can't be part of one becomes `_`.
+pub fn metric_name(name: &str) -> String {
+    legal(name, in_metric_name)
+}
+
+/// A label name, but for those that begin with `__`, which are reserved.
+pub fn label_name(name: &str) -> String {
+    legal(name, |c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// Appends the name of a member to that of its metric.
+pub fn push_name(path: &mut String, name: &str) {
+    path.push('_');
+    path.extend(name.chars().map(|c| if in_metric_name(c) { c } else { '_' }));
+}
+
+const fn in_metric_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | ':')
+}
+
+fn legal(name: &str, allowed: impl Fn(char) -> bool) -> String {
+    let mut legal: String = name.chars().map(|c| if allowed(c) { c } else { '_' }).collect();
+    if !legal.starts_with(|c: char| !c.is_ascii_digit()) {
+        legal.insert(0, '_');
+    }
+    legal
+}
+
+/// What goes between the quotes of a label value, or behind `# HELP`: the same characters are escaped.
+pub fn escaped(out: &mut Vec<u8>, text: &str) {
+    for &byte in text.as_bytes() {
+        match byte {
+            b'\\' | b'"' => out.extend_from_slice(&[b'\\', byte]),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            _ => out.push(byte),
+        }
+    }
+}
+
+/// A number as [`crate::leaf::Leaf::load`] gives it; `size` tells floats apart.
+pub fn number(out: &mut Vec<u8>, kind: LeafKind, size: usize, bits: u128) {
+    match kind {
+        LeafKind::Number { signed: true, .. } => integer(out, bits.cast_signed()),
+        LeafKind::Number { .. } | LeafKind::Bool => integer(out, bits),
+        LeafKind::Float if size == 4 => Labels(out).float32(f64::from_bits(bits as u64) as f32),
+        LeafKind::Float => Labels(out).float(f64::from_bits(bits as u64)),
+    }
+}
+
+pub fn integer(out: &mut Vec<u8>, number: impl itoa::Integer) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+/// The bound of a bucket, in the canonical form of the specification: `7.0`, `1.048575e+06`.
+pub fn bound(out: &mut Vec<u8>, bound: f64) {
+    // Writing to a Vec does not fail.
+    let _ = if bound < 1e6 {
+        write!(out, "{bound:?}")
+    } else {
+        let text = format!("{bound:e}");
+        let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+        write!(out, "{mantissa}e+{exponent:0>2}")
+    };
+}
+
+/// Writes scalars as label values; whoever calls it has taken structs and arrays apart.
+pub struct Labels<'a>(pub &'a mut Vec<u8>);
+
+impl Labels<'_> {
+    fn push(&mut self, text: &str) {
+        self.0.extend_from_slice(text.as_bytes());
+    }
+}
+
+impl ValueSink for Labels<'_> {
+    type Label = ();
+
+    fn label(_: &str) {}
+
+    fn unsigned(&mut self, value: u64) {
+        push_number(self.0, value);
+    }
+
+    fn signed(&mut self, value: i64) {
+        integer(self.0, value);
+    }
+
+    fn float(&mut self, value: f64) {
+        if value.is_nan() {
+            self.push("NaN");
+        } else if value.is_infinite() {
+            self.push(if value > 0.0 { "+Inf" } else { "-Inf" });
+        } else {
+            let _ = write!(self.0, "{value:?}");
+        }
+    }
+
+    fn float32(&mut self, value: f32) {
+        if value.is_finite() {
+            let _ = write!(self.0, "{value:?}");
+        } else {
+            self.float(f64::from(value));
+        }
+    }
+
+    fn boolean(&mut self, value: bool) {
+        self.push(if value { "true" } else { "false" });
+    }
+
+    fn text(&mut self, value: &str) {
+        escaped(self.0, value);
+    }
+
+    fn plain(&mut self, value: &[u8]) {
+        self.0.extend_from_slice(value);
+    }
+
+    fn begin_struct(&mut self) {}
+    fn begin_member(&mut self, _: usize, (): &()) {}
+    fn end_member(&mut self, (): &()) {}
+    fn end_struct(&mut self) {}
+    fn begin_array(&mut self) {}
+    fn begin_item(&mut self, _: usize) {}
+    fn end_item(&mut self) {}
+    fn end_array(&mut self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_made_legal() {
+        let names = ["a:b", "0x", "", "$a\u{e4}", "_"];
+        assert_eq!(names.map(metric_name), ["a:b", "_0x", "_", "_a_", "_"]);
+        assert_eq!(names.map(label_name), ["a_b", "_0x", "_", "_a_", "_"]);
+    }
+
+    #[test]
+    fn bounds_are_canonical() {
+        let text = |number| {
+            let mut out = Vec::new();
+            bound(&mut out, number);
+            String::from_utf8(out).expect("ASCII")
+        };
+        let bounds = [1.0, 524_287.0, 1_048_575.0, 18_446_744_073_709_551_616.0];
+        assert_eq!(bounds.map(text), ["1.0", "524287.0", "1.048575e+06", "1.8446744073709552e+19"]);
+    }
+}

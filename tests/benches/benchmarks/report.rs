@@ -1,0 +1,55 @@
+//! Markdown on standard output.
+
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+/// Where and when: enough to compare runs, nothing that names the machine.
+pub fn machine() -> Result<()> {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    let release = release.trim().split('-').next().unwrap_or_default();
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo")?;
+    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let model = model.map_or("processor", |(_, model)| model.trim());
+    let virtual_machine = if cpuinfo.contains(" hypervisor") { ", virtual machine" } else { "" };
+    let cpus = std::thread::available_parallelism()?;
+    println!("{}, Linux {release}, {cpus} CPUs ({model}{virtual_machine}), {}.", date()?, clang()?);
+    Ok(())
+}
+
+fn date() -> Result<String> {
+    first_line(Command::new("date").args(["-u", "+%Y-%m-%d"]))
+}
+
+fn clang() -> Result<String> {
+    let version = first_line(Command::new("clang").arg("--version"))?;
+    let number = version.split_once("version ").and_then(|(_, rest)| rest.split([' ', '-']).next());
+    Ok(format!("clang {}", number.unwrap_or("of unknown version")))
+}
+
+fn first_line(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("start {:?}", command.get_program()))?;
+    Ok(String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned())
+}
+
+/// The title of a section and how it measures.
+pub fn section(title: &str, method: &str) {
+    println!("\n## {title}\n\n{method}\n");
+}
+
+/// A table, printed row by row as the results come.
+pub fn table(columns: &[&str]) {
+    row(columns);
+    row(&vec!["---"; columns.len()]);
+}
+
+pub fn row<T: AsRef<str>>(cells: &[T]) {
+    let cells: Vec<&str> = cells.iter().map(AsRef::as_ref).collect();
+    println!("| {} |", cells.join(" | "));
+}
+
+/// Whether a target is reached.
+pub fn verdict(reached: bool) -> &'static str {
+    if reached { "yes" } else { "**no**" }
+}

@@ -1,0 +1,174 @@
+//! Events at increasing rates: `GET /v1/probes/{name}/events` next to a minimal libbpf consumer in C, with the same
+//! program, ring and traffic, one after the other. Both run beside the sender; nothing is pinned but that.
+//!
+//! `cargo bench -p twinprobe-tests --bench events [-- SECONDS]`
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::json;
+use twinprobe_tests::stream::Stream;
+use twinprobe_tests::traffic::{Generator, GeneratorOptions};
+use twinprobe_tests::{Daemon, Topology, bpf, netns};
+
+const SOURCE: &str = include_str!("../../bpf/event_load.bpf.c");
+/// Events per second; the last is more than there are packets.
+const RATES: [u64; 6] = [1_000, 10_000, 50_000, 200_000, 500_000, 10_000_000];
+const PAYLOADS: [u64; 2] = [0, 4096];
+
+/// What one consumer did in one run.
+struct Run {
+    delivered: u64,
+    lost: u64,
+    seconds: f64,
+    cpu: f64,
+}
+
+impl Run {
+    fn row(&self, size: u64, rate: u64, who: &str, against: Option<&Self>) {
+        let sent = self.delivered + self.lost;
+        let per_event = |run: &Self| run.cpu / run.delivered.max(1) as f64;
+        println!(
+            "| {size} | {rate} | {who} | {:.0} | {} | {} | {:.3}% | {:.1}% | {:.3} | {} |",
+            sent as f64 / self.seconds,
+            self.delivered,
+            self.lost,
+            100.0 * self.lost as f64 / sent.max(1) as f64,
+            100.0 * self.cpu / self.seconds,
+            1e6 * per_event(self),
+            against.map_or(String::new(), |other| format!("{:.2}x", per_event(self) / per_event(other))),
+        );
+    }
+}
+
+fn main() -> Result<()> {
+    let seconds = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(4.0);
+    let duration = Duration::from_secs_f64(seconds);
+    let directory = tempfile::tempdir()?;
+    let consumer = compile_consumer(directory.path())?;
+    println!("| bytes | wanted/s | consumer | sent/s | delivered | lost | lost % | CPU | us CPU/event | to libbpf JSON |");
+    println!("|---|---|---|---|---|---|---|---|---|---|");
+    for payload in PAYLOADS {
+        for rate in RATES {
+            let defines = [format!("PAYLOAD={payload}"), format!("INTERVAL={}", 1_000_000_000 / rate)];
+            let object = directory.path().join("load.o");
+            fs::write(&object, bpf::compile(SOURCE, &defines)?)?;
+            let size = 156 + payload;
+            libbpf(&consumer, &object, "count", duration)?.row(size, rate, "libbpf, counts", None);
+            let printed = libbpf(&consumer, &object, "json", duration)?;
+            printed.row(size, rate, "libbpf, prints JSON", None);
+            let ours = twinprobe(payload, rate, duration)?;
+            ours.row(size, rate, "twinprobe, JSON over HTTP", Some(&printed));
+        }
+    }
+    Ok(())
+}
+
+fn compile_consumer(directory: &Path) -> Result<PathBuf> {
+    let binary = directory.join("consumer");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/bench-c/consumer.c");
+    let output = Command::new("cc")
+        .args(["-O2", "-Wall", "-o"])
+        .arg(&binary)
+        .args([source, "-lbpf", "-lelf", "-lz"])
+        .output()
+        .context("start cc")?;
+    ensure!(output.status.success(), "cc: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(binary)
+}
+
+/// Sends at full speed for the time, and says how long that was and what `pid` has used meanwhile.
+fn load(topology: &Topology, pid: u32, duration: Duration) -> Result<(f64, f64)> {
+    let options = GeneratorOptions { cpu: Some(0), ..GeneratorOptions::default() };
+    let mut generator = Generator::new(topology.generator(), "gen0", options)?;
+    let (cpu, started) = (cpu_seconds(pid)?, Instant::now());
+    while started.elapsed() < duration {
+        // Long calls: between two of them is a pause.
+        generator.send(5_000_000)?;
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    // What waits in the ring belongs to it.
+    thread::sleep(Duration::from_millis(200));
+    Ok((seconds, cpu_seconds(pid)? - cpu))
+}
+
+fn libbpf(consumer: &Path, object: &Path, mode: &str, duration: Duration) -> Result<Run> {
+    let topology = Topology::new()?;
+    let namespace = topology.monitor().clone();
+    let mut command = Command::new(consumer);
+    command.arg(object).args(["mon0", mode]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // SAFETY: between fork and exec there is one bare system call.
+    unsafe { command.pre_exec(move || netns::set_netns(std::os::fd::AsFd::as_fd(&namespace))) };
+    let mut child = command.spawn().context("start the consumer")?;
+    let mut messages = BufReader::new(child.stderr.take().context("stderr")?).lines();
+    let drain = discard(child.stdout.take().context("stdout")?);
+    ensure!(messages.next().transpose()?.as_deref() == Some("ready"), "the consumer did not start");
+    let (seconds, cpu) = load(&topology, child.id(), duration)?;
+    terminate(&mut child)?;
+    let result = messages.find(|line| line.as_ref().is_ok_and(|line| line.starts_with("delivered")));
+    let result = result.context("no result")??;
+    drop(drain.join());
+    let numbers: Vec<u64> = result.split(' ').filter_map(|word| word.parse().ok()).collect();
+    Ok(Run { delivered: numbers[0], lost: numbers[1], seconds, cpu })
+}
+
+fn twinprobe(payload: u64, rate: u64, duration: Duration) -> Result<Run> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let config = json!({
+        "interface": "mon0",
+        "ingress": {
+            "source": SOURCE,
+            "defines": { "PAYLOAD": payload.to_string(), "INTERVAL": (1_000_000_000 / rate).to_string() },
+            "metrics": [
+                { "name": "events", "map": "events", "type": "struct event" },
+                { "name": "counts", "map": "counts" }
+            ]
+        }
+    });
+    daemon.put("/v1/probes/p", &config).expect(201);
+    let stream = Stream::open(&daemon, "/v1/probes/p/events", "application/x-ndjson")?;
+    let drain = discard(stream.into_connection());
+    let (seconds, cpu) = load(&topology, daemon.pid(), duration)?;
+    let status = daemon.json("/v1/probes/p")["events"][0].clone();
+    let read = status["delivered"].as_u64().context("a count")?;
+    let missed = status["missed"].as_u64().context("a count")?;
+    let counts = daemon.json("/v1/probes/p/metrics");
+    let lost = counts["ingress"]["counts"]["entries"][1]["value"].as_u64().context("a count")?;
+    ensure!(counts["ingress"]["counts"]["entries"][0]["value"] == read, "events are left in the ring");
+    daemon.delete("/v1/probes/p").expect(204);
+    drop(daemon);
+    drop(drain.join());
+    Ok(Run { delivered: read - missed, lost: lost + missed, seconds, cpu })
+}
+
+/// Reads to the end without looking.
+fn discard(mut from: impl Read + Send + 'static) -> thread::JoinHandle<()> {
+    thread::spawn(move || {
+        let mut buffer = vec![0; 1 << 20];
+        while from.read(&mut buffer).is_ok_and(|read| read > 0) {}
+    })
+}
+
+fn terminate(child: &mut Child) -> Result<()> {
+    let status = Command::new("kill").arg(child.id().to_string()).status()?;
+    ensure!(status.success(), "kill: {status}");
+    ensure!(child.wait()?.success(), "the consumer failed");
+    Ok(())
+}
+
+/// Of all threads that live, to the nanosecond; `/proc/PID/stat` counts in ticks of 10 ms.
+fn cpu_seconds(pid: u32) -> Result<f64> {
+    let mut nanoseconds = 0.0;
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let Ok(stat) = fs::read_to_string(task?.path().join("schedstat")) else { continue };
+        nanoseconds += stat.split(' ').next().and_then(|field| field.parse::<f64>().ok()).context("schedstat")?;
+    }
+    Ok(nanoseconds / 1e9)
+}

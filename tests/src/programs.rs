@@ -1,0 +1,143 @@
+//! Programs that somebody else loaded: found by their pins, run on a frame without an interface.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use aya_obj::generated::bpf_cmd;
+
+/// A program in the kernel.
+#[derive(Debug)]
+pub struct Program(OwnedFd);
+
+/// What many runs of a program came to.
+#[derive(Clone, Copy, Debug)]
+pub struct Runs {
+    /// Processor time of all runs.
+    pub time: Duration,
+    /// What the last run returned.
+    pub verdict: i32,
+}
+
+impl Program {
+    /// The program that is attached by the link pinned at `pin`.
+    pub fn behind_link(pin: &Path) -> Result<Self> {
+        #[repr(C)]
+        #[derive(Default)]
+        struct LinkInfo {
+            kind: u32,
+            id: u32,
+            prog_id: u32,
+        }
+        #[repr(C)]
+        struct Attr {
+            bpf_fd: u32,
+            info_len: u32,
+            info: u64,
+        }
+        let link = pinned(pin)?;
+        let mut info = LinkInfo::default();
+        let mut attr = Attr {
+            bpf_fd: link.as_raw_fd() as u32,
+            info_len: size_of::<LinkInfo>() as u32,
+            info: (&raw mut info) as u64,
+        };
+        bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr).context("ask for the link's program")?;
+        Self::from_id(info.prog_id)
+    }
+
+    /// The program in `slot` of the prog-array pinned at `pin`.
+    pub fn in_slot(pin: &Path, slot: u32) -> Result<Self> {
+        #[repr(C)]
+        struct Attr {
+            map_fd: u32,
+            padding: u32,
+            key: u64,
+            value: u64,
+            flags: u64,
+        }
+        let array = pinned(pin)?;
+        let mut id = 0_u32;
+        let mut attr = Attr {
+            map_fd: array.as_raw_fd() as u32,
+            padding: 0,
+            key: (&raw const slot) as u64,
+            value: (&raw mut id) as u64,
+            flags: 0,
+        };
+        bpf(bpf_cmd::BPF_MAP_LOOKUP_ELEM, &mut attr).with_context(|| format!("look up slot {slot}"))?;
+        Self::from_id(id)
+    }
+
+    pub fn from_id(id: u32) -> Result<Self> {
+        // `id`, `next_id`, `open_flags`.
+        let mut attr = [id, 0, 0];
+        let fd =
+            bpf(bpf_cmd::BPF_PROG_GET_FD_BY_ID, &mut attr).with_context(|| format!("open program {id}"))?;
+        // SAFETY: the kernel has just given us this descriptor.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Runs the program `repeat` times on `frame` (`BPF_PROG_TEST_RUN`).
+    ///
+    /// The kernel's own figure is whole nanoseconds per run; this one is the calling thread's processor time.
+    pub fn run(&self, frame: &[u8], repeat: u32) -> Result<Runs> {
+        #[repr(C)]
+        #[derive(Default)]
+        struct Attr {
+            prog_fd: u32,
+            retval: u32,
+            data_size_in: u32,
+            data_size_out: u32,
+            data_in: u64,
+            data_out: u64,
+            repeat: u32,
+            duration: u32,
+        }
+        let mut attr = Attr {
+            prog_fd: self.0.as_raw_fd() as u32,
+            data_size_in: frame.len() as u32,
+            data_in: frame.as_ptr() as u64,
+            repeat,
+            ..Attr::default()
+        };
+        let started = thread_time()?;
+        bpf(bpf_cmd::BPF_PROG_TEST_RUN, &mut attr).context("run a program")?;
+        Ok(Runs { time: thread_time()? - started, verdict: attr.retval as i32 })
+    }
+}
+
+fn pinned(pin: &Path) -> Result<OwnedFd> {
+    #[repr(C)]
+    struct Attr {
+        pathname: u64,
+        bpf_fd: u32,
+        file_flags: u32,
+    }
+    let path = CString::new(pin.as_os_str().as_bytes())?;
+    let mut attr = Attr { pathname: path.as_ptr() as u64, bpf_fd: 0, file_flags: 0 };
+    let fd =
+        bpf(bpf_cmd::BPF_OBJ_GET, &mut attr).with_context(|| format!("open the pin {}", pin.display()))?;
+    // SAFETY: the kernel has just given us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn thread_time() -> io::Result<Duration> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a live structure that the call fills.
+    if unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32))
+}
+
+fn bpf<T>(cmd: bpf_cmd, attr: &mut T) -> io::Result<i32> {
+    // SAFETY: a live, fully initialised structure of the length that is passed; what its pointers point to outlives
+    // the call, as the callers hold it.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, cmd as libc::c_long, &raw mut *attr, size_of::<T>()) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
+}
