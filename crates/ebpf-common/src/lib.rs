@@ -12,4 +12,4 @@ mod table;
 pub use event_kind::EventKind;
 pub use layout::{EnumVariant, Layout, Member, Render, Shape};
 pub use map_kind::{MapFamily, MapKind};
-pub use table::{RawTable, TableLayout};
+pub use table::{RawTable, Row, TableLayout};

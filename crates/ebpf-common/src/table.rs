@@ -40,6 +40,16 @@ pub struct RawTable {
     pub inner: Vec<RawTable>,
 }
 
+/// One entry.
+#[derive(Clone, Copy, Debug)]
+pub struct Row<'a> {
+    /// Empty where the kind has none.
+    pub key: &'a [u8],
+    pub value: &'a [u8],
+    /// The content of the map that the value stands for.
+    pub inner: Option<&'a RawTable>,
+}
+
 impl RawTable {
     /// Whether there is nothing in it.
     pub const fn is_empty(&self) -> bool {
@@ -59,6 +69,19 @@ impl RawTable {
         self.inner.extend_from_slice(&other.inner);
     }
 
+    /// A copy of entries `from..to`, or of those there are.
+    pub fn slice(&self, from: usize, to: usize, layout: &TableLayout) -> Self {
+        fn part<T: Clone>(all: &[T], from: usize, to: usize, size: usize) -> Vec<T> {
+            let end = (to * size).min(all.len());
+            all[(from * size).min(end)..end].to_vec()
+        }
+        Self {
+            keys: part(&self.keys, from, to, layout.key.size),
+            values: part(&self.values, from, to, layout.value_stride()),
+            inner: part(&self.inner, from, to, 1),
+        }
+    }
+
     /// The first `len` entries stay.
     pub fn truncate(&mut self, len: usize, layout: &TableLayout) {
         self.keys.truncate(len * layout.key.size);
@@ -75,10 +98,15 @@ impl RawTable {
 
     /// The `(key, value)` bytes of each entry; the key is empty where the kind has none.
     pub fn entries<'a>(&'a self, layout: &'a TableLayout) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        self.rows(layout).map(|row| (row.key, row.value))
+    }
+
+    /// As [`Self::entries`], with the tables in maps of maps.
+    pub fn rows<'a>(&'a self, layout: &'a TableLayout) -> impl Iterator<Item = Row<'a>> {
         let (key, stride) = (layout.key.size, layout.value_stride());
         (0..self.len(layout)).map(move |i| {
             let key = if layout.kind.has_keys() { &self.keys[i * key..(i + 1) * key] } else { &[][..] };
-            (key, &self.values[i * stride..(i + 1) * stride])
+            Row { key, value: &self.values[i * stride..(i + 1) * stride], inner: self.inner.get(i) }
         })
     }
 }

@@ -120,12 +120,13 @@ impl Accumulator {
     /// their indices, since every window has them all. Queues and stacks are appended.
     pub fn add(&mut self, window: &RawTable) {
         let Self { layout, leaves, total, index } = self;
-        if !layout.kind.has_keys() {
+        if layout.kind.family() == MapFamily::Fifo {
             total.values.extend_from_slice(&window.values[..window.len(layout) * layout.value_stride()]);
             return;
         }
         let stride = layout.value_stride();
-        let mut merged = Vec::with_capacity(layout.slot_stride());
+        // Not of the size that the layout claims: there may be no row.
+        let mut merged = Vec::new();
         for (key, value) in window.entries(layout) {
             if let Some(&entry) = index.get(key) {
                 merge(layout, leaves, &mut total.values[entry * stride..][..stride], value, &mut merged);
@@ -157,7 +158,8 @@ fn merge(
     merged: &mut Vec<u8>,
 ) {
     // Zero is what such a slot holds if no program has touched it: no value that `min` or `last` should see.
-    let always_there = layout.kind.is_percpu() || layout.kind.family() == MapFamily::Array;
+    let always_there =
+        layout.kind.is_percpu() || matches!(layout.kind.family(), MapFamily::Array | MapFamily::Global);
     let untouched = |slot: &[u8]| always_there && slot.iter().all(|&byte| byte == 0);
     let stride = layout.slot_stride();
     for (total, window) in total.chunks_exact_mut(stride).zip(window.chunks_exact(stride)) {

@@ -8,7 +8,7 @@ use std::{
 use twinprobe_ebpf_common::TableLayout;
 
 use crate::{
-    aggregate,
+    Metric, aggregate,
     decode::Plan,
     encode::{JsonLabel, Samples, XmlLabel},
     leaf::Leaves,
@@ -20,6 +20,8 @@ pub struct Plans {
     pub(crate) json: OnceLock<Arc<Tables<JsonLabel>>>,
     pub(crate) xml: OnceLock<Arc<Tables<XmlLabel>>>,
     pub(crate) samples: OnceLock<Arc<Samples>>,
+    /// The metric with the maps in its map as one table.
+    pub(crate) flat: OnceLock<Arc<Metric>>,
     leaves: OnceLock<Arc<Leaves<()>>>,
 }
 
@@ -29,12 +31,15 @@ pub(crate) struct Tables<L> {
     /// None where the map has no keys.
     pub key: Option<Plan<L>>,
     pub value: Plan<L>,
+    /// Of the maps in a map of maps.
+    pub inner: Option<Arc<Self>>,
 }
 
 impl<L> Tables<L> {
     pub fn new(layout: &TableLayout, label: fn(&str) -> L) -> Self {
         let key = layout.kind.has_keys().then(|| Plan::new(&layout.key, label));
-        Self { key, value: Plan::new(&layout.value, label) }
+        let inner = layout.inner.as_ref().map(|inner| Arc::new(Self::new(inner, label)));
+        Self { key, value: Plan::new(&layout.value, label), inner }
     }
 }
 

@@ -211,10 +211,13 @@ fn kinds() -> Vec<MetricTable> {
         ),
         word(MapKind::LruHash, "lru_hash"),
         slots(MapKind::PercpuHash, "percpu_hash"),
+        slots(MapKind::LruPercpuHash, "lru_percpu_hash"),
+        word(MapKind::LpmTrie, "lpm_trie"),
         word(MapKind::Array, "array"),
         slots(MapKind::PercpuArray, "percpu_array"),
         metric("queue", MapKind::Queue, None, [none.clone(), unsigned(1)], &[(&[], &[1]), (&[], &[2])]),
-        metric("stack", MapKind::Stack, None, [none, unsigned(1)], &[]),
+        metric("stack", MapKind::Stack, None, [none.clone(), unsigned(1)], &[]),
+        metric("global", MapKind::Global, None, [none, unsigned(1)], &[(&[], &[5])]),
     ]
 }
 

@@ -4,6 +4,7 @@ mod body;
 mod capabilities;
 mod error;
 mod events;
+mod export;
 mod negotiate;
 mod probes;
 

@@ -7,9 +7,10 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::json;
-use twinprobe_exporter::{Context, encode};
+use twinprobe_exporter::Context;
 
 use super::error::Problem;
+use super::export::Export;
 use super::{Api, body, negotiate};
 use crate::config::{check_name, parse_document};
 use crate::engine::{Deployed, EngineError, Probe};
@@ -70,17 +71,11 @@ pub(super) async fn metrics(
 ) -> Answer<Response> {
     // Before anything is read and reset.
     let requested = negotiate::requested(&headers, query.format.as_deref())?;
-    let (document, preferred) = api.engine.read(&name).await?;
-    let format = requested.unwrap_or(preferred);
-    let rendered = tokio::task::spawn_blocking(move || {
-        let context = Context { boot_time_ns: clock::monotonic_zero_ns(), interfaces: interface::all() };
-        let mut out = Vec::new();
-        encode(&document, &context, format, &mut out).map(|()| out)
-    })
-    .await
-    .map_err(EngineError::from)?
-    .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
-    Ok(([(header::CONTENT_TYPE, format.media_type())], rendered).into_response())
+    let delivery = api.engine.read(&name).await?;
+    let format = requested.unwrap_or(delivery.format());
+    let context = Context { boot_time_ns: clock::monotonic_zero_ns(), interfaces: interface::all() };
+    let headers = [(header::CONTENT_TYPE, format.media_type())];
+    Ok((headers, Body::new(Export::new(delivery, context, format))).into_response())
 }
 
 /// A probe that is being read keeps its lock: waiting for it must not hold up other requests.

@@ -1,6 +1,7 @@
 //! Who owns which probe: deploys, replaces, reads and removes them, one change at a time.
 
 mod capabilities;
+mod delivery;
 mod deploy;
 mod events;
 mod probe;
@@ -9,10 +10,9 @@ mod status;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use twinprobe_exporter::{Document, Format};
-
 pub use self::events::{EventStream, Framing};
 use self::events::{EventLoop, NoStream, ProbeEvents};
+pub use self::delivery::Delivery;
 pub use self::probe::{Probe, ReadError};
 pub use self::status::{ProbeStatus, ValidationReport};
 use crate::compiler::Compiler;
@@ -160,14 +160,14 @@ impl Engine {
         .await?
     }
 
-    /// Algorithm 2 of the paper: flips if a metric asks for it, extracts, resets. Also says in which
-    /// format the probe wants to be answered.
-    pub async fn read(self: &Arc<Self>, name: &str) -> Result<(Document, Format), EngineError> {
+    /// Algorithm 2 of the paper: flips if a metric asks for it, extracts, resets. A reading whose client went
+    /// away before its end is given again first.
+    pub async fn read(self: &Arc<Self>, name: &str) -> Result<Delivery, EngineError> {
         let (engine, name) = (Arc::clone(self), name.to_owned());
         tokio::task::spawn_blocking(move || {
             loop {
                 match engine.get(&name)?.read() {
-                    Ok(document) => return Ok(document),
+                    Ok(delivery) => return Ok(delivery),
                     // Replaced or deleted since it was looked up: look again.
                     Err(ReadError::Gone) => {}
                     Err(ReadError::NotRunning(reason)) => {

@@ -4,9 +4,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use twinprobe_ebpf_common::RawTable;
-use twinprobe_exporter::{Accumulator, Document, Format, Metric, MetricTable, Plans, Window};
+use twinprobe_exporter::{Accumulator, Document, Metric, MetricTable, Plans, Window};
 
 use super::EngineError;
+use super::delivery::{Delivery, Undelivered};
 use super::deploy::LoadedProbe;
 use super::events::{EventLoop, ProbeEvents};
 use super::status::ProbeStatus;
@@ -59,6 +60,7 @@ struct Running {
     opened: Timestamp,
     /// A reading that a failure kept from its end. The next reader goes on with it.
     reading: Option<Reading>,
+    undelivered: Undelivered,
 }
 
 /// One metric and where its content is.
@@ -112,7 +114,8 @@ impl Probe {
         }
         let opened = Timestamp::now();
         let name = config.name().to_owned();
-        let running = Running { config, attached, readers, opened, reading: None };
+        let undelivered = Undelivered::default();
+        let running = Running { config, attached, readers, opened, reading: None, undelivered };
         Ok(Self {
             name,
             document,
@@ -169,9 +172,9 @@ impl Probe {
         }
     }
 
-    pub(super) fn read(&self) -> Result<(Document, Format), ReadError> {
+    pub(super) fn read(&self) -> Result<Delivery, ReadError> {
         match &mut *self.lock() {
-            State::Running(running) => Ok((running.read(&self.name)?, running.config.format())),
+            State::Running(running) => Ok(running.deliver(&self.name)?),
             State::Failed(reason) => Err(ReadError::NotRunning(reason.clone())),
             State::Gone => Err(ReadError::Gone),
         }
@@ -226,6 +229,18 @@ fn counted_from(metric: &MetricConfig) -> twinprobe_exporter::Reading {
 }
 
 impl Running {
+    /// A reading whose client gave it up, else a new one.
+    fn deliver(&mut self, name: &str) -> Result<Delivery, KernelError> {
+        let format = self.config.format();
+        if let Some(abandoned) = self.undelivered.abandoned(format) {
+            return Ok(abandoned);
+        }
+        let document = self.read(name)?;
+        let takes = self.config.has_snapshot()
+            || self.readers.iter().any(|reader| reader.config.after_read() == AfterRead::Reset);
+        Ok(self.undelivered.deliver(document, format, takes))
+    }
+
     /// Algorithm 2 of the paper. After an error nothing is lost: the next call goes on where this one ended.
     fn read(&mut self, name: &str) -> Result<Document, KernelError> {
         let count = self.readers.len();

@@ -90,7 +90,7 @@ pub(crate) struct Folder {
 impl Folder {
     pub fn new(aggregation: Aggregation, layout: &TableLayout, leaves: Arc<Leaves<()>>) -> Self {
         let (size, stride) = (layout.value.size, layout.slot_stride());
-        Self { aggregation, leaves, size, stride, value: Vec::with_capacity(size) }
+        Self { aggregation, leaves, size, stride, value: Vec::new() }
     }
 
     /// One value from the slots of all CPUs. What is no number is taken from the first CPU that has anything.

@@ -142,9 +142,9 @@ impl<'a> Decoder<'a> {
             Scalar::Unsigned | Scalar::Swapped if width <= 64 => sink.unsigned(small),
             Scalar::Signed if width <= 64 => sink.signed(signed),
             Scalar::Hex | Scalar::Unsigned | Scalar::Signed | Scalar::Swapped => {
-                let bytes = value.to_le_bytes();
-                let used = &bytes[..width.div_ceil(8) as usize];
-                self.plain(sink, |out| text::hex(out, used.iter().rev()));
+                let bytes = value.to_be_bytes();
+                let used = &bytes[bytes.len() - width.div_ceil(8) as usize..];
+                self.plain(sink, |out| text::hex(out, used));
             }
         }
     }

@@ -50,11 +50,20 @@ pub fn mac(out: &mut String, bytes: &[u8]) {
 }
 
 /// `0x` and two digits a byte, in the order given.
-pub fn hex<'a>(out: &mut String, bytes: impl IntoIterator<Item = &'a u8>) {
+pub fn hex(out: &mut String, bytes: &[u8]) {
     out.push_str("0x");
-    for &byte in bytes {
-        push_hex(out, byte);
+    // In pieces of a fixed size, which the compiler turns into vector instructions: events carry kilobytes.
+    let mut piece = [0; 256];
+    for bytes in bytes.chunks(piece.len() / 2) {
+        for (pair, &byte) in piece.as_chunks_mut().0.iter_mut().zip(bytes) {
+            *pair = [digit(byte >> 4), digit(byte & 15)];
+        }
+        out.push_str(std::str::from_utf8(&piece[..2 * bytes.len()]).unwrap_or_default());
     }
+}
+
+const fn digit(value: u8) -> u8 {
+    value + b'0' + if value > 9 { b'a' - b'0' - 10 } else { 0 }
 }
 
 fn push_hex(out: &mut String, byte: u8) {
@@ -70,14 +79,44 @@ pub fn rfc3339(unix_ns: i128) -> Option<String> {
 
 /// Appends [`rfc3339`]; false, and nothing appended, where there is none.
 pub fn time(out: &mut String, unix_ns: i128) -> bool {
-    match jiff::Timestamp::from_nanosecond(unix_ns) {
-        Ok(time) if unix_ns >= YEAR_0 => write!(out, "{time:.9}").is_ok(),
-        _ => false,
+    let (seconds, nanos) = (unix_ns.div_euclid(1_000_000_000), unix_ns.rem_euclid(1_000_000_000));
+    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400) as u32);
+    let Some((year, month, day)) = i32::try_from(days).ok().and_then(date) else { return false };
+    let mut text = *b"0000-00-00T00:00:00.000000000Z";
+    let parts = [
+        (0..4, year),
+        (5..7, month),
+        (8..10, day),
+        (11..13, second / 3600),
+        (14..16, second / 60 % 60),
+        (17..19, second % 60),
+        (20..29, nanos as u32),
+    ];
+    for (range, mut number) in parts {
+        for digit in text[range].iter_mut().rev() {
+            *digit += (number % 10) as u8;
+            number /= 10;
+        }
     }
+    out.push_str(std::str::from_utf8(&text).unwrap_or_default());
+    true
 }
 
-/// 0000-01-01T00:00:00Z: RFC 3339 has no years before it.
-const YEAR_0: i128 = -62_167_219_200 * 1_000_000_000;
+/// Year, month and day of a day counted from 1970-01-01, in the years 0 to 9999: what RFC 3339 can write. Years
+/// are counted from March, so that the leap day is their last.
+fn date(days: i32) -> Option<(u32, u32, u32)> {
+    const ERA: i32 = 146_097;
+    // 0000-03-01
+    let days = days.checked_add(719_468)?;
+    let (era, day) = (days.div_euclid(ERA), days.rem_euclid(ERA));
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let year = u32::try_from(400 * era + year + next).ok().filter(|year| *year <= 9999)?;
+    Some((year, month.unsigned_abs(), day.unsigned_abs()))
+}
 
 #[cfg(test)]
 mod tests {
@@ -88,8 +127,20 @@ mod tests {
         assert_eq!(rfc3339(0).as_deref(), Some("1970-01-01T00:00:00.000000000Z"));
         assert_eq!(rfc3339(1_795_255_200_000_000_071).as_deref(), Some("2026-11-21T10:00:00.000000071Z"));
         assert_eq!(rfc3339(-1).as_deref(), Some("1969-12-31T23:59:59.999999999Z"));
-        assert_eq!(rfc3339(YEAR_0).as_deref(), Some("0000-01-01T00:00:00.000000000Z"));
-        assert_eq!(rfc3339(YEAR_0 - 1), None);
-        assert_eq!(rfc3339(i128::MAX), None);
+        let (year_0, year_10000) = (-62_167_219_200_000_000_000, 253_402_300_800_000_000_000);
+        assert_eq!(rfc3339(year_0).as_deref(), Some("0000-01-01T00:00:00.000000000Z"));
+        assert_eq!(rfc3339(year_10000 - 1).as_deref(), Some("9999-12-31T23:59:59.999999999Z"));
+        for outside in [year_0 - 1, year_10000, i128::MIN, i128::MAX] {
+            assert_eq!(rfc3339(outside), None);
+        }
+    }
+
+    #[test]
+    fn days_are_those_of_another_calendar() {
+        let day = 86_400_000_000_000;
+        for days in (-719_528_i128..2_932_000).step_by(7) {
+            let time = jiff::Timestamp::from_nanosecond(days * day + 123).expect("in range");
+            assert_eq!(rfc3339(days * day + 123), Some(format!("{time:.9}")));
+        }
     }
 }

@@ -232,6 +232,16 @@ impl DocumentSink for Json {
         self.push("\"value\":");
     }
 
+    fn begin_inner(&mut self, kind: &str) {
+        self.out.push(b'{');
+        self.property("type", kind);
+        self.push(",\"entries\":[");
+    }
+
+    fn end_inner(&mut self) {
+        self.push("]}");
+    }
+
     fn end_value(&mut self) {}
 
     fn end_entry(&mut self) {

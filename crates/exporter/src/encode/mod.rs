@@ -84,7 +84,7 @@ pub fn encode(
     let mut encoder = DocumentEncoder::new(format, &document.head(), Arc::new(context.clone()), &mut buffer);
     for (direction, table) in document.tables() {
         encoder.begin_metric(direction, &table.metric, &mut buffer);
-        let mut rows = table.table.entries(&table.metric.layout);
+        let mut rows = table.table.rows(&table.metric.layout);
         while encoder.some_rows(&mut rows, &mut buffer) {
             out.write_all(&buffer)?;
             buffer.clear();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::RawTable;
+use twinprobe_ebpf_common::{RawTable, Row};
 
 use super::{CHUNK, Encoded, Format, json::Json, openmetrics::Collector, tree::Tree, xml::Xml};
 use crate::{Context, Direction, Head, Metric};
@@ -88,7 +88,7 @@ impl DocumentEncoder {
     /// Writes rows until there is a chunk to be handed on, or, with false, no row left.
     pub(super) fn some_rows<'a>(
         &mut self,
-        rows: &mut impl Iterator<Item = (&'a [u8], &'a [u8])>,
+        rows: &mut impl Iterator<Item = Row<'a>>,
         out: &mut Vec<u8>,
     ) -> bool {
         match &mut self.0 {

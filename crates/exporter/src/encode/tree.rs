@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use twinprobe_ebpf_common::RawTable;
+use twinprobe_ebpf_common::{RawTable, Row, TableLayout};
 
 use super::{Encoded, Progress};
 use crate::{
@@ -37,6 +37,9 @@ pub trait DocumentSink: ValueSink {
     fn begin_key(&mut self);
     fn end_key(&mut self);
     fn begin_value(&mut self);
+    /// The value is a map of this type, whose entries follow.
+    fn begin_inner(&mut self, kind: &str);
+    fn end_inner(&mut self);
     fn end_value(&mut self);
     fn end_entry(&mut self);
 }
@@ -52,10 +55,12 @@ pub struct Tree<S: DocumentSink> {
 
 /// The metric whose rows are being written.
 struct Current<L> {
-    metric: Arc<Metric>,
+    layout: Arc<TableLayout>,
     tables: Arc<Tables<L>>,
     folder: Option<Folder>,
     rows: usize,
+    /// For the maps in a map of maps.
+    inner: Option<Box<Self>>,
 }
 
 impl<S: DocumentSink> Tree<S> {
@@ -72,34 +77,29 @@ impl<S: DocumentSink> Tree<S> {
             tree.sink.begin_metric(tree.metrics, metric);
             tree.metrics += 1;
         });
-        let layout = &*metric.layout;
+        let layout = &metric.layout;
         let tables = S::plans(&metric.plans).get_or_init(|| Arc::new(Tables::new(layout, S::label)));
-        let folder = metric
-            .agg
-            .filter(|_| layout.kind.is_percpu())
-            .map(|agg| Folder::new(agg, layout, metric.plans.leaves(layout)));
-        self.current =
-            Some(Current { metric: Arc::clone(metric), tables: Arc::clone(tables), folder, rows: 0 });
+        self.current = Some(Current::new(metric, layout, tables));
     }
 
     pub fn rows(&mut self, rows: &RawTable, out: &mut Vec<u8>) {
         let Some(current) = &self.current else { return };
-        let layout = Arc::clone(&current.metric.layout);
-        self.some_rows(&mut rows.entries(&layout), out, usize::MAX);
+        let layout = Arc::clone(&current.layout);
+        self.some_rows(&mut rows.rows(&layout), out, usize::MAX);
     }
 
     /// Until `out` has `limit` bytes, or, with false, all.
     pub fn some_rows<'a>(
         &mut self,
-        rows: &mut impl Iterator<Item = (&'a [u8], &'a [u8])>,
+        rows: &mut impl Iterator<Item = Row<'a>>,
         out: &mut Vec<u8>,
         limit: usize,
     ) -> bool {
         self.write(out, |Self { sink, context, current, .. }| {
             let Some(current) = current else { return false };
             let mut decoder = Decoder::new(context);
-            for (key, value) in rows {
-                current.row(key, value, &mut decoder, sink);
+            for row in rows {
+                current.row(row, &mut decoder, sink);
                 if sink.buffer().len() >= limit {
                     return true;
                 }
@@ -160,13 +160,18 @@ impl<S: DocumentSink> Tree<S> {
 }
 
 impl<L> Current<L> {
-    fn row<S: DocumentSink<Label = L>>(
-        &mut self,
-        key: &[u8],
-        value: &[u8],
-        decoder: &mut Decoder<'_>,
-        sink: &mut S,
-    ) {
+    fn new(metric: &Metric, layout: &Arc<TableLayout>, tables: &Arc<Tables<L>>) -> Self {
+        let folder = metric
+            .agg
+            .filter(|_| layout.kind.is_percpu())
+            .map(|agg| Folder::new(agg, layout, metric.plans.leaves(layout)));
+        let inner = layout.inner.as_ref().zip(tables.inner.as_ref());
+        let inner = inner.map(|(layout, tables)| Box::new(Self::new(metric, layout, tables)));
+        Self { layout: Arc::clone(layout), tables: Arc::clone(tables), folder, rows: 0, inner }
+    }
+
+    fn row<S: DocumentSink<Label = L>>(&mut self, row: Row<'_>, decoder: &mut Decoder<'_>, sink: &mut S) {
+        let Row { key, value, .. } = row;
         let tables = &*self.tables;
         sink.begin_entry(self.rows);
         self.rows += 1;
@@ -176,8 +181,9 @@ impl<L> Current<L> {
             sink.end_key();
         }
         sink.begin_value();
-        let layout = &*self.metric.layout;
+        let layout = &*self.layout;
         match &mut self.folder {
+            _ if self.inner.is_some() => self.inner(row.inner, decoder, sink),
             Some(folder) => decoder.value(&tables.value, folder.fold(value), sink),
             None if layout.kind.is_percpu() => {
                 sink.begin_array();
@@ -192,5 +198,22 @@ impl<L> Current<L> {
         }
         sink.end_value();
         sink.end_entry();
+    }
+
+    /// A map as a value.
+    fn inner<S: DocumentSink<Label = L>>(
+        &mut self,
+        table: Option<&RawTable>,
+        decoder: &mut Decoder<'_>,
+        sink: &mut S,
+    ) {
+        let Some(inner) = &mut self.inner else { return };
+        let layout = Arc::clone(&inner.layout);
+        inner.rows = 0;
+        sink.begin_inner(layout.kind.name());
+        for row in table.into_iter().flat_map(|table| table.rows(&layout)) {
+            inner.row(row, decoder, sink);
+        }
+        sink.end_inner();
     }
 }

@@ -218,6 +218,10 @@ impl DocumentSink for Xml {
         self.push("<value>");
     }
 
+    fn begin_inner(&mut self, _: &str) {}
+
+    fn end_inner(&mut self) {}
+
     fn end_value(&mut self) {
         self.push("</value>");
     }

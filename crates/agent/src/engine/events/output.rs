@@ -13,7 +13,7 @@ use super::source::Source;
 use crate::engine::probe::timestamp;
 use crate::kernel::{Event, EventReader, Progress};
 
-/// Pieces whose memory is used again once all clients have sent them.
+/// Pieces whose memory is used again once all clients have sent them, the latest first: it is in the cache.
 const POOL: usize = 32;
 /// A perf ring pads events by at most this.
 const PADDING: usize = 7;
@@ -23,6 +23,8 @@ pub(super) struct Output {
     pieces: [Piece; 2],
     /// Events in each piece, and those the kernel lost in between.
     count: u64,
+    /// Whether the last slice held any event.
+    has_read: bool,
 }
 
 #[derive(Default)]
@@ -36,7 +38,7 @@ struct Piece {
 
 impl Output {
     pub fn new() -> Self {
-        Self { labels: "".into(), pieces: Default::default(), count: 0 }
+        Self { labels: "".into(), pieces: Default::default(), count: 0, has_read: false }
     }
 
     /// From now on renders what these clients want.
@@ -60,6 +62,10 @@ impl Output {
         self.count == 0
     }
 
+    pub fn has_read(&self) -> bool {
+        self.has_read
+    }
+
     /// Renders a slice of the ring; returns the number of events too.
     pub fn read(
         &mut self,
@@ -71,7 +77,7 @@ impl Output {
     ) -> (Progress, u64) {
         let mut decoder = Decoder::new(context);
         let mut events = 0;
-        let Self { labels, pieces, count } = self;
+        let Self { labels, pieces, count, has_read } = self;
         let mut begun = false;
         let progress = reader.read(limit, |event| {
             if !std::mem::replace(&mut begun, true) {
@@ -96,6 +102,7 @@ impl Output {
                 Event::Lost { count: lost, .. } => *count += lost,
             }
         });
+        *has_read = begun;
         (progress, events)
     }
 
@@ -144,10 +151,12 @@ impl Piece {
 
     /// What was gathered. In its place comes memory of a piece that all clients are done with, if there is one.
     fn take(&mut self) -> Bytes {
-        let unused = self.sent.iter().position(Bytes::is_unique);
+        let unused = self.sent.iter().rposition(Bytes::is_unique);
         let mut next = unused.and_then(|at| self.sent.remove(at)).map(Vec::from).unwrap_or_default();
         next.clear();
-        self.sent.truncate(POOL);
+        if self.sent.len() > POOL {
+            self.sent.pop_front();
+        }
         Bytes::from(std::mem::replace(&mut self.bytes, next))
     }
 }

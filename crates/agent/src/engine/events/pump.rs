@@ -14,12 +14,14 @@ use super::source::Source;
 use crate::kernel::{EventReader, Progress, Waiter, clock, interface};
 
 /// Bytes of a ring that are read before others get their turn.
-const SLICE: usize = 128 << 10;
+const SLICE: usize = 64 << 10;
 /// Rendered bytes that are sent without waiting for more.
-const FULL: usize = 128 << 10;
+const FULL: usize = 64 << 10;
 /// How long fewer than that wait for company: what a client's wake-up costs is shared by all that comes
 /// meanwhile. The first event after a pause does not wait.
-const GATHER: Duration = Duration::from_millis(5);
+const GATHER: Duration = Duration::from_millis(20);
+/// The fastest that a program is expected to fill a ring, in bytes per second.
+const FLOOD: u32 = 1 << 30;
 /// How long names of interfaces are taken for right.
 const CONTEXT_AGE: Duration = Duration::from_secs(5);
 
@@ -52,6 +54,9 @@ async fn read(source: &Source, waiter: Waiter) -> bool {
     let mut context = Names::new();
     let mut output = Output::new();
     let mut sent = Instant::now();
+    let pause = pause(source.room());
+    // Slices that were read since the last wait.
+    let mut slices = 0;
     loop {
         match turn(source, context.fresh(), &mut output) {
             Turn::Alone => return false,
@@ -66,6 +71,7 @@ async fn read(source: &Source, waiter: Waiter) -> bool {
                 return true;
             }
             Turn::Read(Progress::More) => {
+                slices += 1;
                 if output.len() >= FULL {
                     output.send(source, &source.audience().clients);
                     sent = Instant::now();
@@ -78,14 +84,24 @@ async fn read(source: &Source, waiter: Waiter) -> bool {
                     output.send(source, &source.audience().clients);
                     sent = Instant::now();
                 }
+                // While events flow, the ring is looked at now and then instead of waking up for each of them.
+                let flows = output.has_read() && (slices * SLICE) as u64 <= source.room() / 4;
                 tokio::select! {
-                    () = waiter.readable() => {}
+                    () = waiter.readable(), if !(flows && pause.is_some()) => {}
                     () = source.changed() => {}
                     () = tokio::time::sleep_until(due), if !output.is_empty() => {}
+                    () = tokio::time::sleep(pause.unwrap_or_default()), if flows && pause.is_some() => {}
                 }
+                slices = 0;
             }
         }
     }
+}
+
+/// How long a ring with this much room may be left alone; `None`: not for the shortest time there is.
+fn pause(room: u64) -> Option<Duration> {
+    let pause = Duration::from_secs(room) / FLOOD;
+    (pause >= Duration::from_millis(1)).then_some(pause.min(GATHER))
 }
 
 /// Reads for those who listen now. Nobody joins meanwhile, so that each client gets all events from the

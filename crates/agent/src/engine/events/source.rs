@@ -24,6 +24,8 @@ pub struct Source {
     /// `"direction":"ingress","metric":"name"`
     pub(super) labels: Arc<str>,
     pub(super) encoder: EventEncoder,
+    /// Bytes of a ring.
+    room: u64,
     pub(super) delivered: AtomicU64,
     /// Events that slow clients did not get, each client counted.
     pub(super) missed: AtomicU64,
@@ -54,6 +56,7 @@ impl Source {
             // Metric names need no escapes.
             labels: format!("\"direction\":\"{direction}\",\"metric\":\"{metric}\"").into(),
             encoder: EventEncoder::new(map.layout()),
+            room: reader.room(),
             delivered: AtomicU64::new(0),
             missed: AtomicU64::new(0),
             lost: Mutex::new(reader.lost()),
@@ -62,6 +65,10 @@ impl Source {
             changed: Notify::new(),
             ended: Condvar::new(),
         }))
+    }
+
+    pub fn room(&self) -> u64 {
+        self.room
     }
 
     pub fn metric(&self) -> &str {

@@ -100,6 +100,14 @@ impl EventReader {
         }
     }
 
+    /// Bytes that a ring takes before events are lost.
+    pub const fn room(&self) -> u64 {
+        match self {
+            Self::Ringbuf(ring) => ring.size(),
+            Self::Perf(_) => perf::RING as u64,
+        }
+    }
+
     /// How many events the kernel had no room for, where it counts them.
     pub fn lost(&self) -> Option<u64> {
         match self {

@@ -13,7 +13,7 @@ use super::{Event, Progress};
 use crate::kernel::{quiesce, sys};
 
 /// Bytes of one CPU's ring.
-const RING: usize = 256 << 10;
+pub(super) const RING: usize = 256 << 10;
 
 const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_COUNT_SW_BPF_OUTPUT: u64 = 10;

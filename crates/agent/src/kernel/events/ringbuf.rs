@@ -44,6 +44,10 @@ impl RingBuffer {
         &self.fd
     }
 
+    pub const fn size(&self) -> u64 {
+        self.size
+    }
+
     /// Hands on records until none is left or `limit` bytes were read. After [`Progress::Drained`] the kernel
     /// wakes whoever waits for the descriptor at the next record.
     pub fn read(&mut self, limit: usize, mut sink: impl FnMut(Event<'_>)) -> Progress {

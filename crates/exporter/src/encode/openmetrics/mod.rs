@@ -11,10 +11,13 @@
 //! - An array tagged `histogram` is one: slot `i` counts the values whose highest bit is `i`, hence up to
 //!   `le = 2^(i+1) - 1`. Its buckets come without `_count` and `_sum`: the sum is not known, and the
 //!   specification wants both or none.
+//! - Of a map of maps, the entries of the maps in it: labels are the parts of the outer key, then those of the
+//!   inner one, called `inner` or `inner_part`.
 //! - Rows whose labels are equal (of keys that differ in padding, say) can't be told apart: all but the first
 //!   are left out and counted.
 
 mod family;
+mod flat;
 mod histogram;
 mod page;
 mod samples;
@@ -97,6 +100,7 @@ impl Collector {
             table.keys.extend_from_slice(&rows.keys[..count * metric.layout.key.size]);
         }
         table.values.extend_from_slice(&rows.values[..count * metric.layout.value_stride()]);
+        table.inner.extend_from_slice(&rows.inner);
     }
 
     pub fn end_metric(&mut self, _: &mut Vec<u8>) {

@@ -10,6 +10,7 @@ use std::{
 use twinprobe_ebpf_common::RawTable;
 
 use super::{
+    flat::flatten,
     samples::Samples,
     text::{Labels, escaped},
 };
@@ -41,10 +42,11 @@ impl<'a> Source<'a> {
         labels.extend_from_slice(b"\",direction=\"");
         labels.extend_from_slice(direction.name().as_bytes());
         labels.push(b'"');
-        let samples = metric.plans.samples.get_or_init(|| Arc::new(Samples::new(metric)));
+        let (metric, table) = flatten(metric, table);
+        let samples = metric.plans.samples.get_or_init(|| Arc::new(Samples::new(&metric)));
         let mut source = Self {
-            metric: Arc::clone(metric),
             samples: Arc::clone(samples),
+            metric: Arc::clone(&metric),
             labels: String::from_utf8_lossy(&labels).into_owned(),
             folded: false,
             table,
@@ -114,10 +116,11 @@ impl<'a> Source<'a> {
     }
 
     /// The values of one row: one, or one per CPU.
-    pub fn slots(&self, row: usize) -> impl ExactSizeIterator<Item = &[u8]> {
+    pub fn slots(&self, row: usize) -> impl Iterator<Item = &[u8]> {
         let stride = self.value_stride();
         let slot = if self.folded { stride } else { self.metric.layout.slot_stride() };
-        self.table.values[row * stride..][..stride].chunks_exact(slot)
+        let count = if self.is_percpu() { self.metric.layout.slots } else { 1 };
+        self.table.values[row * stride..][..stride].chunks_exact(slot).take(count)
     }
 
     /// Whether there is one value for each CPU.

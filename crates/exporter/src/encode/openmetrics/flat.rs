@@ -1,0 +1,49 @@
+//! Maps of maps as one table, whose keys are those of the outer and of the inner map, one after the other.
+
+use std::{borrow::Cow, sync::Arc};
+
+use twinprobe_ebpf_common::{Layout, Member, RawTable, Shape, TableLayout};
+
+use crate::Metric;
+
+/// What the inner map's key is called beside the outer one's.
+const INNER: &str = "inner";
+
+/// A metric of any other map, and its table, as they are.
+pub fn flatten<'a>(metric: &Arc<Metric>, table: Cow<'a, RawTable>) -> (Arc<Metric>, Cow<'a, RawTable>) {
+    let Some(inner) = &metric.layout.inner else { return (Arc::clone(metric), table) };
+    let flat = metric.plans.flat.get_or_init(|| {
+        let layout = Arc::new(layout(&metric.layout, inner));
+        Arc::new(Metric { layout, ..Metric::clone(metric) })
+    });
+    let mut rows = RawTable::default();
+    for outer in table.rows(&metric.layout) {
+        for row in outer.inner.into_iter().flat_map(|table| table.rows(inner)) {
+            if inner.kind.has_keys() {
+                rows.keys.extend_from_slice(outer.key);
+                rows.keys.extend_from_slice(row.key);
+            }
+            rows.values.extend_from_slice(row.value);
+        }
+    }
+    (Arc::clone(flat), Cow::Owned(rows))
+}
+
+fn layout(outer: &TableLayout, inner: &TableLayout) -> TableLayout {
+    if !inner.kind.has_keys() {
+        return inner.clone();
+    }
+    let member = |name: &str, offset: usize, layout: &Layout| Member {
+        name: name.to_owned(),
+        bit_offset: 8 * offset,
+        bitfield: None,
+        layout: layout.clone(),
+    };
+    let mut members = match &outer.key.shape {
+        Shape::Struct(members) if outer.key.render.is_none() => members.clone(),
+        _ => vec![member("key", 0, &outer.key)],
+    };
+    members.push(member(INNER, outer.key.size, &inner.key));
+    let size = outer.key.size + inner.key.size;
+    TableLayout { key: Layout { size, shape: Shape::Struct(members), render: None }, ..inner.clone() }
+}

@@ -1,0 +1,333 @@
+//! What is written is what a decoder reads that takes one bit at a time and knows nothing of plans.
+
+mod support;
+
+use std::{
+    fmt::Write as _,
+    net::{Ipv4Addr, Ipv6Addr},
+};
+
+use proptest::{collection::vec, option, prelude::*, sample::select};
+use support::{array, char_array, encoded, metric, shaped, signed, tagged, unsigned};
+use twinprobe_ebpf_common::{EnumVariant, Layout, MapKind, Member, Render, Shape};
+use twinprobe_exporter::{Aggregation, Context, Document, Format};
+
+/// The bits of a value, the lowest first.
+#[derive(Clone, Copy)]
+struct Bits<'a> {
+    bytes: &'a [u8],
+    start: usize,
+    width: usize,
+}
+
+impl Bits<'_> {
+    fn at(&self, start: usize, width: usize) -> Self {
+        Self { start: self.start + start, width, ..*self }
+    }
+
+    fn unsigned(&self) -> u128 {
+        let bit = |index: usize| self.bytes[index / 8] >> (index % 8) & 1;
+        (0..self.width).fold(0, |number, index| number | u128::from(bit(self.start + index)) << index)
+    }
+
+    fn signed(&self) -> i128 {
+        let number = self.unsigned();
+        let negative = self.width > 0 && number >> (self.width - 1) & 1 == 1;
+        if negative && self.width < 128 {
+            number.cast_signed() - (1 << self.width)
+        } else {
+            number.cast_signed()
+        }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        (0..self.width / 8).map(|index| self.at(8 * index, 8).unsigned() as u8).collect()
+    }
+}
+
+fn hex(bytes: impl IntoIterator<Item = u8>) -> String {
+    let digits: String = bytes.into_iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    });
+    format!("\"0x{digits}\"")
+}
+
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    let escaped: String = String::from_utf8_lossy(&bytes[..end])
+        .chars()
+        .map(|c| match c {
+            '"' | '\\' => format!("\\{c}"),
+            '\n' => "\\n".into(),
+            '\r' => "\\r".into(),
+            '\t' => "\\t".into(),
+            '\0'..' ' => format!("\\u{:04x}", u32::from(c)),
+            c => c.into(),
+        })
+        .collect();
+    format!("\"{escaped}\"")
+}
+
+fn integer(bits: Bits<'_>, is_signed: bool) -> String {
+    match (bits.width, is_signed) {
+        (65.., _) => hex(bits.unsigned().to_be_bytes().into_iter().skip(16 - bits.width.div_ceil(8))),
+        (_, true) => bits.signed().to_string(),
+        _ => bits.unsigned().to_string(),
+    }
+}
+
+fn show(layout: &Layout, bits: Bits<'_>) -> String {
+    let bytes = bits.bytes();
+    match layout.render {
+        Some(Render::Ipv4) => {
+            return format!("\"{}\"", Ipv4Addr::from(<[u8; 4]>::try_from(bytes).expect("4 bytes")));
+        }
+        Some(Render::Ipv6) => {
+            return format!("\"{}\"", Ipv6Addr::from(<[u8; 16]>::try_from(bytes).expect("16 bytes")));
+        }
+        Some(Render::Mac) => {
+            let parts: Vec<_> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            return format!("\"{}\"", parts.join(":"));
+        }
+        Some(Render::Be16 | Render::Be32 | Render::Be64) => {
+            return bytes.iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte)).to_string();
+        }
+        Some(Render::Hex) => {
+            return hex(bits.unsigned().to_be_bytes().into_iter().skip(16 - bits.width.div_ceil(8)));
+        }
+        Some(Render::String) => return text(&bytes),
+        _ => {}
+    }
+    match &layout.shape {
+        Shape::Int { signed } => integer(bits, *signed),
+        Shape::Char => bits.signed().to_string(),
+        Shape::Bool => (bits.unsigned() != 0).to_string(),
+        Shape::Float if layout.size == 4 => {
+            let number = f32::from_bits(bits.unsigned() as u32);
+            if number.is_finite() { format!("{number:?}") } else { "null".into() }
+        }
+        Shape::Float => {
+            let number = f64::from_bits(bits.unsigned() as u64);
+            if number.is_finite() { format!("{number:?}") } else { "null".into() }
+        }
+        Shape::Enum { signed, variants } => {
+            let mask = u128::MAX >> (128 - bits.width);
+            let named = variants.iter().find(|variant| u128::from(variant.value) & mask == bits.unsigned());
+            named.map_or_else(|| integer(bits, *signed), |variant| format!("\"{}\"", variant.name))
+        }
+        Shape::Struct(members) | Shape::Union(members) => {
+            let members: Vec<_> = members
+                .iter()
+                .map(|member| {
+                    let width = member.bitfield.map_or(8 * member.layout.size, usize::from);
+                    let value = show(&member.layout, bits.at(member.bit_offset, width));
+                    format!("\"{}\":{value}", member.name)
+                })
+                .collect();
+            format!("{{{}}}", members.join(","))
+        }
+        Shape::Array { element, .. } if matches!(element.shape, Shape::Char) => text(&bytes),
+        Shape::Array { element, len } => {
+            let width = 8 * element.size;
+            let items: Vec<_> = (0..*len).map(|index| show(element, bits.at(index * width, width))).collect();
+            format!("[{}]", items.join(","))
+        }
+        Shape::Opaque => hex(bytes),
+    }
+}
+
+fn number() -> impl Strategy<Value = Layout> {
+    let int = (select(vec![1_usize, 2, 4, 8, 16]), any::<bool>())
+        .prop_map(|(size, is_signed)| if is_signed { signed(size) } else { unsigned(size) });
+    let swapped = select(vec![(Render::Be16, 2), (Render::Be32, 4), (Render::Be64, 8)])
+        .prop_map(|(render, size)| tagged(render, unsigned(size)));
+    prop_oneof![4 => int, 1 => Just(shaped(1, Shape::Bool)), 1 => swapped]
+}
+
+fn leaf() -> impl Strategy<Value = Layout> {
+    let variant = ("[A-Z]{1,3}", any::<u64>(), any::<bool>())
+        .prop_map(|(name, value, small)| EnumVariant { name, value: if small { value % 4 } else { value } });
+    let enumeration = (select(vec![1_usize, 2, 4, 8]), any::<bool>(), vec(variant, 0..6)).prop_map(
+        |(size, signed, mut variants)| {
+            let unused = 64 - 8 * size;
+            for variant in &mut variants {
+                let top = variant.value << unused;
+                variant.value =
+                    if signed { (top.cast_signed() >> unused).cast_unsigned() } else { top >> unused };
+            }
+            shaped(size, Shape::Enum { signed, variants })
+        },
+    );
+    let other = select(vec![
+        shaped(1, Shape::Char),
+        shaped(4, Shape::Float),
+        shaped(8, Shape::Float),
+        char_array(5),
+        Layout::opaque(3),
+        tagged(Render::Ipv4, unsigned(4)),
+        tagged(Render::Ipv6, array(unsigned(1), 16)),
+        tagged(Render::Mac, array(unsigned(1), 6)),
+        tagged(Render::Hex, unsigned(8)),
+        tagged(Render::Hex, unsigned(16)),
+        tagged(Render::String, array(unsigned(1), 7)),
+    ]);
+    prop_oneof![3 => number(), 1 => enumeration, 2 => other]
+}
+
+/// As a C compiler lays members out, but that bitfields may cross their units, as in packed structs.
+fn record(members: Vec<(Layout, Option<usize>)>, kind: u8) -> Layout {
+    let (is_union, is_packed) = (kind == 0, kind == 1);
+    let (mut at, mut size) = (0_usize, 1_usize);
+    let members = members
+        .into_iter()
+        .enumerate()
+        .map(|(index, (layout, width))| {
+            let scalar = layout.render.is_none()
+                && matches!(layout.shape, Shape::Int { .. } | Shape::Bool | Shape::Enum { .. });
+            let width = width.filter(|_| scalar).map(|width| width % (8 * layout.size) + 1);
+            let unit = if is_packed { 1 } else { layout.size.next_power_of_two().clamp(1, 16) };
+            if width.is_none() {
+                at = at.next_multiple_of(8 * unit);
+            }
+            let bit_offset = if is_union { 0 } else { at };
+            at = bit_offset + width.unwrap_or(8 * layout.size);
+            size = size.max(at.div_ceil(8));
+            let bitfield = width.map(|width| u8::try_from(width).expect("at most 128"));
+            Member { name: format!("m{index}"), bit_offset, bitfield, layout }
+        })
+        .collect();
+    let size = if is_packed { size } else { size.next_multiple_of(8) };
+    shaped(size, if is_union { Shape::Union(members) } else { Shape::Struct(members) })
+}
+
+/// Types of `leaf`s; unions too, unless it is only to be computed with.
+fn any_type(
+    leaf: impl Strategy<Value = Layout> + 'static,
+    kinds: std::ops::Range<u8>,
+) -> impl Strategy<Value = Layout> {
+    leaf.prop_recursive(3, 20, 5, move |inner| {
+        let member = (inner.clone(), option::weighted(0.4, 0_usize..128));
+        let record = (vec(member, 1..6), kinds.clone()).prop_map(|(members, kind)| record(members, kind));
+        let list = (inner, 1_usize..4).prop_map(|(element, len)| {
+            // Of `char`, it would be a text.
+            if matches!(element.shape, Shape::Char) { element } else { array(element, len) }
+        });
+        prop_oneof![2 => record, 1 => list]
+    })
+}
+
+/// The value that is written for these bytes.
+fn written(kind: MapKind, agg: Option<Aggregation>, layout: &Layout, bytes: &[u8], cpus: usize) -> String {
+    let mut table = metric("m", kind, agg, [unsigned(4), layout.clone()], &[]);
+    let mut constant = (*table.metric).clone();
+    constant.layout =
+        std::sync::Arc::new(twinprobe_ebpf_common::TableLayout { slots: cpus, ..(*constant.layout).clone() });
+    table.metric = std::sync::Arc::new(constant);
+    table.table.keys = vec![0; 4];
+    table.table.values = bytes.to_vec();
+    let document = Document { ingress: vec![table], ..Document::default() };
+    let json = encoded(&document, &Context::default(), Format::Json);
+    let (_, value) = json.split_once("\"key\":0,\"value\":").expect("an entry");
+    value.strip_suffix("}]}},\"egress\":{}}").expect("one entry").to_owned()
+}
+
+/// Folds each number of the slots, bit by bit, into the first slot that is not empty.
+fn fold(layout: &Layout, slots: &[&[u8]], start: usize, agg: Aggregation, into: &mut [u8]) {
+    match &layout.shape {
+        Shape::Struct(members) => {
+            for member in members {
+                let start = start + member.bit_offset;
+                match member.bitfield {
+                    Some(width) => fold_number(&member.layout, slots, start, width.into(), agg, into),
+                    None => fold(&member.layout, slots, start, agg, into),
+                }
+            }
+        }
+        Shape::Array { element, len } => {
+            (0..*len).for_each(|index| fold(element, slots, start + 8 * element.size * index, agg, into));
+        }
+        _ => fold_number(layout, slots, start, 8 * layout.size, agg, into),
+    }
+}
+
+fn fold_number(
+    layout: &Layout,
+    slots: &[&[u8]],
+    start: usize,
+    width: usize,
+    agg: Aggregation,
+    into: &mut [u8],
+) {
+    let swapped = layout.render.is_some();
+    let swap = |number: u128| if swapped { number.swap_bytes() >> (128 - width) } else { number };
+    let is_bool = matches!(layout.shape, Shape::Bool);
+    let is_signed = matches!(layout.shape, Shape::Int { signed: true });
+    let bits = |bytes| Bits { bytes, start, width };
+    let result = if is_bool {
+        let set = slots.iter().filter(|slot| bits(slot).unsigned() != 0).count();
+        u128::from(match agg {
+            Aggregation::Sum | Aggregation::Max => set > 0,
+            Aggregation::Avg | Aggregation::Min => set == slots.len(),
+        })
+    } else if is_signed {
+        let numbers = slots.iter().map(|slot| bits(slot).signed());
+        match agg {
+            Aggregation::Sum => numbers.fold(0, i128::wrapping_add),
+            Aggregation::Avg => numbers.sum::<i128>() / slots.len() as i128,
+            Aggregation::Min => numbers.min().expect("a CPU"),
+            Aggregation::Max => numbers.max().expect("a CPU"),
+        }
+        .cast_unsigned()
+    } else {
+        let numbers = slots.iter().map(|slot| swap(bits(slot).unsigned()));
+        match agg {
+            Aggregation::Sum => numbers.fold(0, u128::wrapping_add),
+            Aggregation::Avg => numbers.sum::<u128>() / slots.len() as u128,
+            Aggregation::Min => numbers.min().expect("a CPU"),
+            Aggregation::Max => numbers.max().expect("a CPU"),
+        }
+    };
+    let result = if swapped { (result << (128 - width)).swap_bytes() } else { result };
+    for bit in 0..width {
+        let byte = &mut into[(start + bit) / 8];
+        let mask = 1 << ((start + bit) % 8);
+        *byte = if result >> bit & 1 == 1 { *byte | mask } else { *byte & !mask };
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3_000))]
+
+    #[test]
+    fn values_are_what_their_bits_say(layout in any_type(leaf(), 0..4), seed in vec(any::<u8>(), 64)) {
+        let bytes: Vec<u8> = seed.iter().copied().cycle().take(layout.size).collect();
+        let expected = show(&layout, Bits { bytes: &bytes, start: 0, width: 8 * layout.size });
+        prop_assert_eq!(written(MapKind::Hash, None, &layout, &bytes, 1), expected);
+    }
+
+    /// One value for each CPU there can be, whatever is online; numbers of up to 64 bits never overflow an
+    /// average, sums wrap in the width of their field.
+    #[test]
+    fn cpus_are_folded_number_by_number(
+        layout in any_type(number().prop_filter("sums of 128 bits", |layout| layout.size < 16), 1..4),
+        seed in vec(prop_oneof![any::<u8>(), Just(0xff), Just(0)], 97),
+        cpus in 1_usize..7,
+        agg in option::of(select(Aggregation::ALL.to_vec())),
+    ) {
+        let stride = layout.size.next_multiple_of(8);
+        let bytes: Vec<u8> = seed.iter().copied().cycle().take(stride * cpus).collect();
+        let slots: Vec<&[u8]> = bytes.chunks(stride).map(|slot| &slot[..layout.size]).collect();
+        let shown = |bytes: &[u8]| show(&layout, Bits { bytes, start: 0, width: 8 * layout.size });
+        let expected = if let Some(agg) = agg {
+            let touched = slots.iter().find(|slot| slot.iter().any(|byte| *byte != 0));
+            let mut folded = touched.unwrap_or(&slots[0]).to_vec();
+            fold(&layout, &slots, 0, agg, &mut folded);
+            shown(&folded)
+        } else {
+            let shown: Vec<_> = slots.iter().map(|slot| shown(slot)).collect();
+            format!("[{}]", shown.join(","))
+        };
+        prop_assert_eq!(written(MapKind::PercpuArray, agg, &layout, &bytes, cpus), expected);
+    }
+}

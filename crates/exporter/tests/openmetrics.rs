@@ -1,0 +1,242 @@
+//! OpenMetrics documents mean what they should to the reference parser.
+
+mod reference;
+mod support;
+
+use std::sync::Arc;
+
+use reference::parse;
+use serde_json::json;
+use support::{array, encoded, member, metric, packed, shaped, tagged, unsigned};
+use twinprobe_ebpf_common::{MapKind, Render, Shape};
+use twinprobe_exporter::{
+    Context, Document, DocumentEncoder, Format, MetricTable, Progress, Reading, encode_openmetrics_all,
+};
+
+fn document(probe: &str, ingress: Vec<MetricTable>) -> Document {
+    Document { probe: probe.into(), ingress, ..Document::default() }
+}
+
+fn reading(reading: Reading, table: MetricTable) -> MetricTable {
+    let metric = twinprobe_exporter::Metric { reading, ..(*table.metric).clone() };
+    MetricTable { metric: Arc::new(metric), ..table }
+}
+
+fn word(name: &str, value: u8) -> MetricTable {
+    metric(name, MapKind::Array, None, [unsigned(4), unsigned(1)], &[(&[0; 4], &[value])])
+}
+
+/// Families without their help and without the one about what was left out, of which the count is returned.
+fn families(text: &str) -> (Vec<(String, String, serde_json::Value)>, u64) {
+    let parsed = parse(&[text]);
+    let mut families: Vec<_> = parsed[0]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|family| {
+            let text = |at: usize| family[at].as_str().expect("a text").to_owned();
+            (text(0), text(1), family[3].clone())
+        })
+        .collect();
+    let (name, kind, samples) = families.pop().expect("a family");
+    assert_eq!((&*name, &*kind), ("twinprobe_export_skipped", "counter"));
+    let skipped = samples[0][2].as_str().expect("a number").parse().expect("a number");
+    (families, skipped)
+}
+
+fn openmetrics(document: &Document) -> (Vec<(String, String, serde_json::Value)>, u64) {
+    families(&encoded(document, &Context::default(), Format::OpenMetrics))
+}
+
+fn all(documents: &[Document], own: &str) -> String {
+    let mut out = Vec::new();
+    let encoded = encode_openmetrics_all(documents, &Context::default(), own, 1, &mut out);
+    let skipped = encoded.expect("a Vec takes everything").skipped;
+    let text = String::from_utf8(out).expect("UTF-8");
+    assert!(text.ends_with(&format!("twinprobe_export_skipped_total {}\n# EOF\n", skipped + 1)));
+    text
+}
+
+fn kinds(families: &[(String, String, serde_json::Value)]) -> Vec<(&str, &str, usize)> {
+    let count = |samples: &serde_json::Value| samples.as_array().map_or(0, Vec::len);
+    families.iter().map(|(name, kind, samples)| (&**name, &**kind, count(samples))).collect()
+}
+
+#[test]
+fn what_a_number_counts_from_makes_its_type() {
+    let all = [Reading::Window, Reading::Cumulative, Reading::Live];
+    let metrics = ["a_total", "b"].iter().flat_map(|name| {
+        all.map(|kind| reading(kind, word(&format!("{}{name}", format!("{kind:?}").to_lowercase()), 1)))
+    });
+    let (families, skipped) = openmetrics(&document("p", metrics.collect()));
+    assert_eq!(
+        kinds(&families),
+        [
+            ("windowa_total", "gauge", 1),
+            ("cumulativea", "counter", 1),
+            ("livea", "counter", 1),
+            ("windowb", "gauge", 1),
+            ("cumulativeb", "unknown", 1),
+            ("liveb", "gauge", 1),
+        ]
+    );
+    assert_eq!(skipped, 0);
+}
+
+#[test]
+fn keys_are_labels_under_names_of_their_own() {
+    let key = packed([
+        ("probe", tagged(Render::Ipv4, unsigned(4))),
+        ("in", packed([("cpu", unsigned(1)), ("$", array(unsigned(1), 2))])),
+        ("in_cpu", unsigned(1)),
+        ("__x", shaped(1, Shape::Bool)),
+    ]);
+    let table = metric(
+        "m",
+        MapKind::PercpuHash,
+        None,
+        [key, unsigned(8)],
+        &[(&[10, 0, 0, 1, 1, 2, 3, 4, 1], &[9; 16])],
+    );
+    let (families, _) = openmetrics(&document("a\\\"\nb", vec![table]));
+    assert_eq!(
+        families[0].2[1][1],
+        json!({"probe": "a\\\"\nb", "direction": "ingress", "key_probe": "10.0.0.1", "in_cpu": "1",
+               "in___0": "2", "in___1": "3", "key_in_cpu": "4", "key___x": "true", "cpu": "1"})
+    );
+}
+
+#[test]
+fn rows_that_look_alike_are_written_once() {
+    // A key with a byte of padding.
+    let key = shaped(2, Shape::Struct(vec![member("a", 0, unsigned(1))]));
+    let value = packed([("x", unsigned(1)), ("ip", tagged(Render::Ipv4, unsigned(4)))]);
+    let rows: [(&[u8], &[u8]); 3] = [(&[1, 0], &[1; 5]), (&[2, 0], &[2; 5]), (&[1, 7], &[3; 5])];
+    let table = metric("m", MapKind::Hash, None, [key, value], &rows);
+    let (families, skipped) = openmetrics(&document("p", vec![table]));
+    assert_eq!(kinds(&families), [("m_x", "gauge", 2)]);
+    assert_eq!(skipped, 3 + 1, "an address in each row and the number in the third");
+}
+
+#[test]
+fn queues_are_left_out_and_counted() {
+    let layouts = [twinprobe_ebpf_common::Layout::opaque(0), array(unsigned(1), 3)];
+    let table = metric("q", MapKind::Queue, None, layouts, &[(&[], &[1; 3]), (&[], &[2; 3])]);
+    let (families, skipped) = openmetrics(&document("p", vec![table]));
+    assert_eq!((families.len(), skipped), (0, 6));
+}
+
+#[test]
+fn histograms_have_buckets_by_magnitude() {
+    let count = tagged(Render::Histogram, unsigned(8));
+    let slots: Vec<[u8; 4]> = (0..4_u32).map(u32::to_le_bytes).collect();
+    let rows = |values: [[u8; 16]; 4]| -> Vec<(Vec<u8>, Vec<u8>)> {
+        slots.iter().zip(values).map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
+    };
+    let slot = |a: u8, b: u8| {
+        let mut bytes = [0; 16];
+        (bytes[0], bytes[8]) = (a, b);
+        bytes
+    };
+    let rows = rows([slot(1, 0), slot(0, 0), slot(5, 7), slot(2, 0)]);
+    let rows: Vec<(&[u8], &[u8])> = rows.iter().map(|(key, value)| (&**key, &**value)).collect();
+    let table = |name| metric(name, MapKind::PercpuArray, None, [unsigned(4), count.clone()], &rows);
+    let metrics = vec![table("latency"), reading(Reading::Cumulative, table("latency_ever"))];
+    let (families, skipped) = openmetrics(&document("p", metrics));
+    assert_eq!(kinds(&families), [("latency", "gaugehistogram", 10), ("latency_ever", "histogram", 10)]);
+    assert_eq!(skipped, 0);
+    let buckets: Vec<_> = families[0].2.as_array().expect("samples")[..5]
+        .iter()
+        .map(|sample| (sample[1]["le"].as_str().expect("a bound"), sample[2].as_str().expect("a count")))
+        .collect();
+    assert_eq!(buckets, [("1.0", "1"), ("3.0", "1"), ("7.0", "6"), ("15.0", "8"), ("+Inf", "8")]);
+}
+
+#[test]
+fn probes_share_families() {
+    let first = document("a", vec![word("packets", 1), reading(Reading::Cumulative, word("x_total", 1))]);
+    let mut second =
+        document("b", vec![word("packets", 2), reading(Reading::Cumulative, word("x_total", 2))]);
+    second.egress = vec![word("packets", 3)];
+    let text = all(&[first, second], "# TYPE twinprobe_up gauge\ntwinprobe_up 1");
+    let (families, skipped) = families(&text);
+    assert_eq!(
+        kinds(&families),
+        [("twinprobe_up", "gauge", 1), ("packets", "gauge", 3), ("x", "counter", 2)]
+    );
+    assert_eq!(skipped, 1, "what was left out before");
+}
+
+#[test]
+fn names_that_clash_lose_their_type_or_are_left_out() {
+    let cumulative = |name| reading(Reading::Cumulative, word(name, 1));
+    let first = document(
+        "a",
+        vec![
+            cumulative("x_total"),
+            word("x", 1),
+            cumulative("y_total"),
+            cumulative("twinprobe_up"),
+            word("z_y", 1),
+        ],
+    );
+    let fields = metric(
+        "z",
+        MapKind::Array,
+        None,
+        [unsigned(4), packed([("y", unsigned(1)), ("$", unsigned(1)), ("_", unsigned(1))])],
+        &[(&[0; 4], &[1, 2, 3])],
+    );
+    let second = document("b", vec![word("y_total", 1), word("twinprobe_export_skipped_total", 1)]);
+    let third = document("a", vec![fields]);
+    let (families, skipped) =
+        families(&all(&[first, second, third], "# TYPE twinprobe_up gauge\ntwinprobe_up 1\n"));
+    assert_eq!(
+        kinds(&families),
+        [
+            ("twinprobe_up", "gauge", 1),
+            ("x_total", "unknown", 1),
+            ("x", "gauge", 1),
+            ("y_total", "unknown", 2),
+            ("z_y", "gauge", 1),
+            ("z__", "gauge", 1),
+        ]
+    );
+    assert_eq!(skipped, 1 + 4, "twinprobe_up, twinprobe_export_skipped_total, z_y and the second z__");
+}
+
+#[test]
+fn documents_come_in_pieces() {
+    let rows: Vec<([u8; 4], [u8; 16])> =
+        (0..20_000_u32).map(|row| (row.to_le_bytes(), [row as u8; 16])).collect();
+    let rows: Vec<(&[u8], &[u8])> = rows.iter().map(|(key, value)| (&key[..], &value[..])).collect();
+    let value = packed([("a", unsigned(8)), ("b", unsigned(8))]);
+    let table = metric("m", MapKind::Hash, None, [unsigned(4), value], &rows);
+    let mut document = document("p", vec![table.clone()]);
+    document.egress = vec![table];
+    for format in Format::ALL {
+        let whole = encoded(&document, &Context::default(), format);
+        let (mut streamed, mut out, mut longest) = (Vec::new(), Vec::new(), 0);
+        let mut drain = |out: &mut Vec<u8>| {
+            longest = longest.max(out.len());
+            streamed.append(out);
+        };
+        let mut encoder = DocumentEncoder::new(format, &document.head(), Arc::default(), &mut out);
+        for (direction, table) in document.tables() {
+            encoder.begin_metric(direction, &table.metric, &mut out);
+            for (keys, values) in table.table.keys.chunks(400).zip(table.table.values.chunks(1600)) {
+                let (keys, values) = (keys.to_vec(), values.to_vec());
+                let chunk = twinprobe_ebpf_common::RawTable { keys, values, ..Default::default() };
+                encoder.rows(&chunk, &mut out);
+                drain(&mut out);
+            }
+            encoder.end_metric(&mut out);
+        }
+        while let Progress::More = encoder.finish(&mut out) {
+            drain(&mut out);
+        }
+        drain(&mut out);
+        assert!(String::from_utf8(streamed).expect("UTF-8") == whole, "{} differs", format.name());
+        assert!(longest < 128 * 1024, "{longest} bytes at once");
+    }
+}

@@ -1,0 +1,122 @@
+//! What the fuzz targets do with an input. Also driven by the ordinary tests, see `crates/exporter/tests/fuzz.rs`.
+//!
+//! An input is a BTF blob; for `decode`, followed by eight bytes of choices and the content of a map.
+
+#![allow(dead_code, reason = "each target has one of these")]
+
+use std::{io, sync::Arc};
+
+use twinprobe_ebpf_common::{MapKind, RawTable, TableLayout, btf::Btf};
+use twinprobe_exporter::{
+    Accumulator, Aggregation, Context, Direction, DocumentEncoder, Format, Head, MergeRule, Metric, Plans,
+    Progress, Reading,
+};
+
+/// Types asked about for each input: each can take some milliseconds.
+const MAX_TYPES: usize = 24;
+
+/// Asks everything there is to ask about a blob.
+pub fn btf_parse(input: &[u8]) {
+    let Ok(btf) = Btf::parse(input) else { return };
+    for id in (0..3).chain(btf.type_ids().take(MAX_TYPES)).chain([u32::MAX]) {
+        if let Ok(layout) = btf.layout(id) {
+            assert_eq!(btf.size_of(id), Ok(layout.size));
+            assert_ne!(layout.size, 0);
+        }
+        let _ = btf.size_of(id);
+    }
+    for name in ["struct a", "enum a", "a", "unsigned int", ""] {
+        let _ = btf.named_type(name);
+    }
+    for section in [".maps", ".bss", ".data", ""] {
+        for variable in btf.section_variables(section).iter().take(MAX_TYPES) {
+            if let Some(types) = btf.map_definition(&variable.name) {
+                let _ = btf.map_value_layout(&types);
+            }
+        }
+    }
+}
+
+/// Lays a map out by two types of the blob and writes it in every format, in two pieces, adding it up to itself.
+pub fn decode(input: &[u8]) {
+    let Some((blob, rest)) = blob_len(input).and_then(|len| input.split_at_checked(len)) else { return };
+    let Some((&[kind, agg, slots, reading, keys, values, split, _], content)) = rest.split_first_chunk()
+    else {
+        return;
+    };
+    let Ok(btf) = Btf::parse(blob) else { return };
+    let (Ok(key), Ok(value)) = (btf.layout(keys.into()), btf.layout(values.into())) else { return };
+    let kinds = MapKind::ALL.map(|kind| (!kind.is_nested()).then_some(kind));
+    let Some(kind) = kinds[usize::from(kind) % kinds.len()] else { return };
+    let slots = if kind.is_percpu() { usize::from(slots % 5) } else { 1 };
+    let layout = Arc::new(TableLayout { kind, key, value, slots, inner: None });
+    let (keys, values) = content.split_at(content.len() * usize::from(split) / 255);
+    let table = RawTable { keys: keys.to_vec(), values: values.to_vec(), ..RawTable::default() };
+    let metric = Arc::new(Metric {
+        name: "m_total".into(),
+        map: "m".into(),
+        help: "\\\"\n".into(),
+        agg: Aggregation::ALL.get(usize::from(agg)).copied(),
+        layout: Arc::clone(&layout),
+        reading: [Reading::Window, Reading::Cumulative, Reading::Live][usize::from(reading % 3)],
+        plans: Plans::default(),
+    });
+
+    let rule = MergeRule::ALL[usize::from(agg) % MergeRule::ALL.len()];
+    let mut total = Accumulator::new(layout, &rule.into()).expect("no fields are named");
+    total.add(&table);
+    total.add(&table);
+
+    let context = Arc::new(Context { boot_time_ns: 1 << 60, interfaces: [(1, "\0\"".to_owned())].into() });
+    for format in Format::ALL {
+        let mut sink = Sink { format, json: Vec::new() };
+        let mut out = Vec::new();
+        let head = Head { probe: "p\"", ..Head::default() };
+        let mut encoder = DocumentEncoder::new(format, &head, Arc::clone(&context), &mut out);
+        for table in [&table, total.table()] {
+            encoder.begin_metric(Direction::Egress, &metric, &mut out);
+            encoder.rows(table, &mut out);
+            sink.take(&mut out);
+        }
+        loop {
+            let progress = encoder.finish(&mut out);
+            sink.take(&mut out);
+            if let Progress::Done(_) = progress {
+                break;
+            }
+        }
+        sink.check();
+    }
+}
+
+/// Where the header says that the blob ends.
+fn blob_len(input: &[u8]) -> Option<usize> {
+    let word = |at: usize| Some(u32::from_le_bytes(*input.get(at..)?.first_chunk()?) as usize);
+    let (header, types, strings) =
+        (word(4)?, word(8)?.checked_add(word(12)?)?, word(16)?.checked_add(word(20)?)?);
+    header.checked_add(types.max(strings))
+}
+
+/// Keeps documents that are not too large to be parsed.
+struct Sink {
+    format: Format,
+    json: Vec<u8>,
+}
+
+impl Sink {
+    const MAX: usize = 1 << 20;
+
+    fn take(&mut self, out: &mut Vec<u8>) {
+        if self.format == Format::Json && self.json.len() <= Self::MAX {
+            let _ = io::Write::write_all(&mut self.json, out);
+        }
+        out.clear();
+    }
+
+    fn check(&self) {
+        if self.format == Format::Json && self.json.len() <= Self::MAX {
+            let parsed = serde_json::from_slice::<serde_json::Value>(&self.json);
+            assert!(parsed.is_ok(), "{parsed:?}: {}", String::from_utf8_lossy(&self.json));
+        }
+    }
+}
