@@ -30,6 +30,7 @@ pub fn btf_parse(input: &[u8]) {
     }
     for section in [".maps", ".bss", ".data", ""] {
         for variable in btf.section_variables(section).iter().take(MAX_TYPES) {
+            let _ = btf.inner_map_definition(&variable.name);
             if let Some(types) = btf.map_definition(&variable.name) {
                 let _ = btf.map_value_layout(&types);
             }

@@ -12,6 +12,7 @@ pub mod bpf;
 pub mod counter;
 mod daemon;
 mod egress;
+pub mod event_scene;
 pub mod http;
 mod leaks;
 pub mod measure;

@@ -19,7 +19,10 @@ fn what_was_found_by_probing() -> Result<()> {
     for feature in ["btf", "xdp_frags", "tcx"] {
         assert!(found["kernel"][feature].is_boolean(), "{feature}: {found}");
     }
-    assert!(found["compiler"]["version"].as_str().is_some_and(|version| version.contains("clang")), "{found}");
+    assert!(
+        found["compiler"]["version"].as_str().is_some_and(|version| version.contains("clang")),
+        "{found}"
+    );
     let strategies: Vec<(&str, &str)> = found["maps"]
         .as_array()
         .expect("a list")

@@ -5,87 +5,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use twinprobe_tests::event_scene::{EVENTS, LINES, Scene, account, config};
 use twinprobe_tests::stream::Stream;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load, Spread};
 use twinprobe_tests::{Daemon, KernelObjects, Topology, scaled};
-
-const SOURCE: &str = include_str!("../bpf/events.bpf.c");
-const LINES: &str = "application/x-ndjson";
-const EVENTS: &str = "/v1/probes/p/events";
-
-/// The event source, with macros in front.
-fn source(defines: &str) -> String {
-    let defines: String = defines.split_whitespace().map(|define| format!("#define {define}\n")).collect();
-    defines.replace('=', " ") + SOURCE
-}
-
-fn config(defines: &str) -> Value {
-    json!({
-        "interface": "mon0",
-        "ingress": {
-            "source": source(defines),
-            "metrics": [{ "name": "packets", "map": "events", "type": "struct event" }, { "name": "lost", "map": "lost" }]
-        }
-    })
-}
-
-struct Scene {
-    topology: Topology,
-    daemon: Daemon,
-}
-
-impl Scene {
-    fn new(defines: &str) -> Result<Self> {
-        let topology = Topology::new()?;
-        let daemon = Daemon::start(topology.monitor())?;
-        daemon.put("/v1/probes/p", &config(defines)).expect(201);
-        Ok(Self { topology, daemon })
-    }
-
-    fn generator(&self) -> Result<Generator> {
-        Generator::new(self.topology.generator(), "gen0", GeneratorOptions::default())
-    }
-
-    fn stream(&self, query: &str) -> Result<Stream> {
-        Stream::open(&self.daemon, &format!("{EVENTS}{query}"), LINES)
-    }
-
-    fn status(&self) -> Value {
-        self.daemon.json("/v1/probes/p")["events"][0].clone()
-    }
-
-    /// What the program itself counted as lost.
-    fn lost_by_program(&self) -> Value {
-        self.daemon.json("/v1/probes/p/metrics")["ingress"]["lost"]["entries"][0]["value"].clone()
-    }
-
-    fn wait_for(&self, what: &str, mut done: impl FnMut(&Self) -> bool) -> Result<()> {
-        let limit = Instant::now() + Duration::from_secs(10);
-        while !done(self) {
-            ensure!(Instant::now() < limit, "{what}");
-            thread::yield_now();
-        }
-        Ok(())
-    }
-}
-
-/// Serial numbers and lost events until `count` are accounted for.
-fn account(stream: &mut Stream, count: u64) -> Result<(Vec<u64>, u64)> {
-    let (mut serials, mut lost) = (Vec::new(), 0);
-    while serials.len() as u64 + lost < count {
-        let line = stream.line()?.with_context(|| format!("ended after {}, {lost} lost", serials.len()))?;
-        // Faster than parsing all of it.
-        match line.split_once("\"serial\":") {
-            Some((_, rest)) => serials.push(rest.split(',').next().context("a number")?.parse()?),
-            None => {
-                let message: Value = serde_json::from_str(&line)?;
-                lost += message["lost"].as_u64().with_context(|| line.clone())?;
-            }
-        }
-    }
-    assert_eq!(serials.len() as u64 + lost, count);
-    Ok((serials, lost))
-}
 
 #[test]
 fn each_packet_is_an_event_decoded_by_its_type() -> Result<()> {

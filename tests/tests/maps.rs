@@ -12,8 +12,10 @@ const PACKETS: u64 = 5_000;
 /// What a metric says per source address.
 fn by_address(document: &Value, name: &str, address: impl Fn(&Value) -> u64) -> Vec<(u64, u64)> {
     let entries = document["ingress"][name]["entries"].as_array().expect("entries");
-    let mut counts: Vec<(u64, u64)> =
-        entries.iter().map(|entry| (address(&entry["key"]), entry["value"].as_u64().expect("a count"))).collect();
+    let mut counts: Vec<(u64, u64)> = entries
+        .iter()
+        .map(|entry| (address(&entry["key"]), entry["value"].as_u64().expect("a count")))
+        .collect();
     counts.sort_unstable();
     counts
 }
@@ -47,11 +49,16 @@ fn further_types_count_every_packet() -> Result<()> {
                 scene.send(PACKETS)?;
                 let document = scene.read();
                 let times = if init { 1 } else { round };
-                let expected: Vec<_> = expected().into_iter().map(|(key, count)| (key, count * times)).collect();
+                let expected: Vec<_> =
+                    expected().into_iter().map(|(key, count)| (key, count * times)).collect();
                 let what = format!("{strategy} {snapshot} {init} {round}");
                 let number = |key: &Value| key.as_u64().expect("a number");
                 assert_eq!(by_address(&document, "in_lru_percpu_hash", number), expected, "{what}");
-                assert_eq!(by_address(&document, "in_lpm_trie", |key| dotted(&key["address"])), expected, "{what}");
+                assert_eq!(
+                    by_address(&document, "in_lpm_trie", |key| dotted(&key["address"])),
+                    expected,
+                    "{what}"
+                );
                 assert_eq!(
                     by_address(&document, "odd_keys", |key| number(&key["address"])),
                     expected,
@@ -71,8 +78,10 @@ fn further_types_count_every_packet() -> Result<()> {
 fn what_can_not_be_read_is_refused() -> Result<()> {
     let scene = Scene::new()?;
     let map = |definition: &str| {
-        format!("{}struct {{ {definition} }} m SEC(\".maps\");\n", MAPS.split_once("struct prefix").expect("prefix").0)
-            + "SEC(\"xdp\") int f(struct xdp_md *ctx) { return XDP_PASS; }\nchar L[] SEC(\"license\") = \"GPL\";\n"
+        format!(
+            "{}struct {{ {definition} }} m SEC(\".maps\");\n",
+            MAPS.split_once("struct prefix").expect("prefix").0
+        ) + "SEC(\"xdp\") int f(struct xdp_md *ctx) { return XDP_PASS; }\nchar L[] SEC(\"license\") = \"GPL\";\n"
     };
     let cases = [
         (
@@ -104,7 +113,8 @@ fn what_can_not_be_read_is_refused() -> Result<()> {
         ),
     ];
     for (definition, metric, field, message) in cases {
-        let config = json!({ "interface": "mon0", "ingress": { "source": map(definition), "metrics": [metric] } });
+        let config =
+            json!({ "interface": "mon0", "ingress": { "source": map(definition), "metrics": [metric] } });
         let problem = scene.daemon.put("/v1/probes/other", &config).expect(422).json();
         let finding = &problem["errors"][0];
         assert_eq!(finding["field"], format!("ingress.metrics[0].{field}"), "{problem}");
@@ -115,8 +125,10 @@ fn what_can_not_be_read_is_refused() -> Result<()> {
         "__uint(type, BPF_MAP_TYPE_LPM_TRIE); __uint(max_entries, 1); __type(key, struct prefix); __type(value, int);",
         "__uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 1); __uint(key_size, 4); __uint(value_size, 0);",
     ] {
-        let source = map(definition).replacen("struct {", "struct prefix { __u32 length, address; };\nstruct {", 1);
-        let config = json!({ "interface": "mon0", "ingress": { "source": source, "metrics": [window("m", "m")] } });
+        let source =
+            map(definition).replacen("struct {", "struct prefix { __u32 length, address; };\nstruct {", 1);
+        let config =
+            json!({ "interface": "mon0", "ingress": { "source": source, "metrics": [window("m", "m")] } });
         let problem = scene.daemon.put("/v1/probes/other", &config).expect(422).json();
         let message = problem["errors"][0]["message"].as_str().expect("text");
         assert!(message.contains("map m") && message.contains("BPF_F_NO_PREALLOC"), "{problem}");
@@ -148,5 +160,44 @@ fn live_readings_under_load() -> Result<()> {
     }
     let document = scene.read();
     assert!(total(&document, "ingress", "odd_keys") > 0);
+    Ok(())
+}
+
+/// clang names static maps by their place in the section.
+#[test]
+fn static_maps_are_not_mixed_up() -> Result<()> {
+    let scene = Scene::new()?;
+    let source = r#"
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#define COUNTER(NAME) static struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, __u32); \
+	__type(value, __u64); } NAME SEC(".maps")
+COUNTER(one);
+COUNTER(two);
+COUNTER(three);
+static __always_inline void add(void *map, __u64 step)
+{
+	__u32 key = 0;
+	__u64 *value = bpf_map_lookup_elem(map, &key);
+
+	if (value)
+		__sync_fetch_and_add(value, step);
+}
+SEC("xdp") int count(struct xdp_md *ctx)
+{
+	add(&three, 3);
+	add(&one, 1);
+	add(&two, 2);
+	return XDP_DROP;
+}
+char LICENSE[] SEC("license") = "GPL";
+"#;
+    let metrics = [window("one", "one"), metric("two", "two", false, false), window("three", "three")];
+    let config = json!({ "interface": "mon0", "ingress": { "source": source, "metrics": metrics } });
+    scene.daemon.put("/v1/probes/maps", &config).expect(201);
+    scene.send(1000)?;
+    let document = scene.read();
+    let totals = ["one", "two", "three"].map(|name| total(&document, "ingress", name));
+    assert_eq!(totals, [1000, 2000, 3000]);
     Ok(())
 }

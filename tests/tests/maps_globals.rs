@@ -109,7 +109,11 @@ fn what_variables_can_not_do_is_refused() -> Result<()> {
         (json!([metric("a", ".rodata:build", true, false)]), "[0].snapshot", "constant"),
         (json!([metric("a", ".data:from_hundred", true, false)]), "[0].init", "initial value"),
         (json!([{ "name": "a", "map": ".bss:packets", "agg": "sum" }]), "[0].agg", "PERCPU"),
-        (json!([{ "name": "a", "map": ".bss:packets", "type": "struct totals" }]), "[0].type", "leave it out"),
+        (
+            json!([{ "name": "a", "map": ".bss:packets", "type": "struct totals" }]),
+            "[0].type",
+            "leave it out",
+        ),
         (
             json!([metric("a", ".bss:packets", true, true), metric("b", ".bss:totals", false, false)]),
             "[1].snapshot",

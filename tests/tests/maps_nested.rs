@@ -70,9 +70,17 @@ fn what_does_not_go_together_is_refused() -> Result<()> {
     let scene = Scene::new()?;
     let cases = [
         // An inner map is read where it is, not twice.
-        (json!([metric("a", "by_parity", true, true), metric("b", "even", true, true)]), "[1].map", "already read"),
+        (
+            json!([metric("a", "by_parity", true, true), metric("b", "even", true, true)]),
+            "[1].map",
+            "already read",
+        ),
         // A twin's own inner map can't be in an outer map that both share.
-        (json!([metric("a", "even", true, true), metric("b", "by_parity", false, false)]), "[1].snapshot", "snapshot"),
+        (
+            json!([metric("a", "even", true, true), metric("b", "by_parity", false, false)]),
+            "[1].snapshot",
+            "snapshot",
+        ),
         (json!([metric("a", "by_parity", true, false)]), "[0].init", "added up"),
         (json!([{ "name": "a", "map": "by_parity", "agg": "sum" }]), "[0].agg", "hash"),
     ];

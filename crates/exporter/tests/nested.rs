@@ -108,6 +108,8 @@ fn queues_in_maps() {
         inner: None,
     };
     let queue = document(inner, None, RawTable { values: vec![5, 6], ..RawTable::default() });
-    assert!(rendered(&queue, Format::Json).contains(r#"{"type":"queue","entries":[{"value":5},{"value":6}]}"#));
+    assert!(
+        rendered(&queue, Format::Json).contains(r#"{"type":"queue","entries":[{"value":5},{"value":6}]}"#)
+    );
     assert!(rendered(&queue, Format::OpenMetrics).contains("twinprobe_export_skipped_total 2\n"));
 }

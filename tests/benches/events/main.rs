@@ -52,7 +52,9 @@ fn main() -> Result<()> {
     let duration = Duration::from_secs_f64(seconds);
     let directory = tempfile::tempdir()?;
     let consumer = compile_consumer(directory.path())?;
-    println!("| bytes | wanted/s | consumer | sent/s | delivered | lost | lost % | CPU | us CPU/event | to libbpf JSON |");
+    println!(
+        "| bytes | wanted/s | consumer | sent/s | delivered | lost | lost % | CPU | us CPU/event | to libbpf JSON |"
+    );
     println!("|---|---|---|---|---|---|---|---|---|---|");
     for payload in PAYLOADS {
         for rate in RATES {
@@ -168,7 +170,8 @@ fn cpu_seconds(pid: u32) -> Result<f64> {
     let mut nanoseconds = 0.0;
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         let Ok(stat) = fs::read_to_string(task?.path().join("schedstat")) else { continue };
-        nanoseconds += stat.split(' ').next().and_then(|field| field.parse::<f64>().ok()).context("schedstat")?;
+        nanoseconds +=
+            stat.split(' ').next().and_then(|field| field.parse::<f64>().ok()).context("schedstat")?;
     }
     Ok(nanoseconds / 1e9)
 }

@@ -47,7 +47,7 @@ fn by_accept(accept: &str) -> Accepted {
     let anything = ranges.iter().find(|(range, _)| range == "*/*").map_or(0.0, |(_, q)| *q);
     let mut best: Option<(Format, f32)> = None;
     for format in Format::ALL {
-        if let Some(q) = quality(format.media_type())
+        if let Some(q) = quality(format.essence())
             && q > best.map_or(0.0, |(_, best)| best)
         {
             best = Some((format, q));
@@ -88,6 +88,10 @@ mod tests {
             ("*/*", Accepted::Anything),
             ("text/html, */*;q=0.1", Accepted::Anything),
             ("application/xml;q=0.9, */*;q=0.1", Accepted::Format(Format::Xml)),
+            (
+                "application/openmetrics-text; version=1.0.0,text/plain;q=0.5",
+                Accepted::Format(Format::OpenMetrics),
+            ),
             ("text/html", Accepted::Nothing),
             ("application/json;q=0", Accepted::Nothing),
         ];

@@ -130,8 +130,7 @@ async fn exchange(
     request: Request<Full<Bytes>>,
     sink: &mut impl FnMut(StatusCode, &[u8]) -> io::Result<()>,
 ) -> Result<StatusCode, Broken> {
-    let (mut sender, connection) =
-        http1::handshake(TokioIo::new(stream)).await.map_err(Broken::Exchange)?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(Broken::Exchange)?;
     let connection = tokio::spawn(connection);
     let answer = async {
         let response = sender.send_request(request).await.map_err(Broken::Exchange)?;

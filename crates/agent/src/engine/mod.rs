@@ -10,9 +10,9 @@ mod status;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-pub use self::events::{EventStream, Framing};
-use self::events::{EventLoop, NoStream, ProbeEvents};
 pub use self::delivery::Delivery;
+use self::events::{EventLoop, NoStream, ProbeEvents};
+pub use self::events::{EventStream, Framing};
 pub use self::probe::{Probe, ReadError};
 pub use self::status::{ProbeStatus, ValidationReport};
 use crate::compiler::Compiler;
@@ -86,7 +86,14 @@ pub struct Engine {
 
 impl Engine {
     pub fn new(kernel: Arc<Kernel>, compiler: Compiler, store: Store) -> Arc<Self> {
-        Arc::new(Self { kernel, compiler, store, events: EventLoop::default(), probes: RwLock::default(), changes: Arc::default() })
+        Arc::new(Self {
+            kernel,
+            compiler,
+            store,
+            events: EventLoop::default(),
+            probes: RwLock::default(),
+            changes: Arc::default(),
+        })
     }
 
     /// Deploys what the state directory holds. What fails now stays listed, with the reason.
@@ -121,7 +128,8 @@ impl Engine {
             let _change = change;
             let pending = engine.store.prepare(&name, &document)?;
             let old = engine.get(&name).ok();
-            let probe = Probe::attach(&engine.kernel, &engine.events, config, document, loaded, old.as_deref())?;
+            let probe =
+                Probe::attach(&engine.kernel, &engine.events, config, document, loaded, old.as_deref())?;
             if let Err(error) = pending.commit() {
                 tracing::error!(probe = name, %error, "the probe runs but will not survive a restart");
             }
@@ -187,7 +195,8 @@ impl Engine {
         metric: Option<&str>,
         framing: Framing,
     ) -> Result<EventStream, EngineError> {
-        let stopped = |reason: &str| EngineError::NotRunning { name: name.to_owned(), reason: reason.to_owned() };
+        let stopped =
+            |reason: &str| EngineError::NotRunning { name: name.to_owned(), reason: reason.to_owned() };
         let mut closed: Option<Arc<Probe>> = None;
         loop {
             let probe = self.get(name)?;
@@ -197,7 +206,9 @@ impl Engine {
             let events = probe.events().ok_or_else(|| stopped("see its status"))?;
             match events.stream(metric, framing) {
                 Ok(stream) => return Ok(stream),
-                Err(NoStream::Unknown(known)) => return Err(EngineError::NoEvents(no_events(name, metric, &known))),
+                Err(NoStream::Unknown(known)) => {
+                    return Err(EngineError::NoEvents(no_events(name, metric, &known)));
+                }
                 // Replaced or deleted since it was looked up: look again once that is done.
                 Err(NoStream::Closed) => drop(self.changes.lock().await),
             }

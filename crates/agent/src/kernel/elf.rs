@@ -1,6 +1,8 @@
 //! Makes an object that clang wrote digestible for aya-obj: checks what aya-obj trusts, and renames the TC
 //! sections, of which aya-obj 0.3 knows only `classifier`.
 
+mod static_maps;
+
 use object::build::elf::{Builder, SectionData};
 use object::elf::{EM_BPF, SHN_UNDEF, SHT_NOBITS, SHT_STRTAB};
 
@@ -58,6 +60,7 @@ pub fn prepare(elf: &[u8]) -> Result<Vec<u8>, ElfError> {
         }
     }
     check_symbols(&builder)?;
+    static_maps::name_them(&mut builder);
     rename_in_btf(&mut builder, &renamed)?;
     add_section_names(&mut builder);
     let mut out = Vec::with_capacity(elf.len() + 256);

@@ -16,31 +16,26 @@ pub fn slots(elf: &[u8], btf: &Btf) -> Result<Slots, object::read::Error> {
     let file = File::parse(elf)?;
     let mut slots = Slots::new();
     let Some(section) = file.section_by_name(".maps") else { return Ok(slots) };
-    let data = section.data()?;
+    let definitions: BTreeMap<u64, (u64, &str)> = file
+        .symbols()
+        .filter(|symbol| symbol.section_index() == Some(section.index()))
+        .filter(|symbol| symbol.kind() != SymbolKind::Section && symbol.size() > 0)
+        .filter_map(|symbol| Some((symbol.address(), (symbol.size(), symbol.name().ok()?))))
+        .collect();
     // The map definition that covers an offset in the section, and where it begins.
     let map_at = |offset: u64| {
-        let symbol = file.symbols().find(|symbol| {
-            symbol.section_index() == Some(section.index())
-                && symbol.kind() != SymbolKind::Section
-                && (symbol.address()..symbol.address() + symbol.size()).contains(&offset)
-        })?;
-        Some((symbol.name().ok()?.to_owned(), symbol.address()))
+        let (start, (size, name)) = definitions.range(..=offset).next_back()?;
+        (offset - start < *size).then_some((*name, *start))
     };
     for (offset, relocation) in section.relocations() {
         let RelocationTarget::Symbol(index) = relocation.target() else { continue };
         let symbol = file.symbol_by_index(index)?;
-        let inner = if symbol.kind() == SymbolKind::Section {
-            // A static map is named by the section and by what stands at the place of the relocation.
-            let place = data.get(offset as usize..).and_then(|rest| rest.first_chunk::<8>());
-            place.and_then(|place| map_at(u64::from_le_bytes(*place))).map(|(name, _)| name)
-        } else {
-            symbol.name().ok().map(str::to_owned)
-        };
+        let Ok(inner) = symbol.name() else { continue };
         let Some((outer, start)) = map_at(offset) else { continue };
-        let Some(definition) = btf.inner_map_definition(&outer) else { continue };
+        let Some(definition) = btf.inner_map_definition(outer) else { continue };
         let slot = (offset - start).checked_sub(definition.values_offset as u64).map(|bytes| bytes / POINTER);
-        if let (Some(inner), Some(Ok(slot))) = (inner, slot.map(u32::try_from)) {
-            slots.entry(outer).or_default().insert(slot, inner);
+        if let Some(Ok(slot)) = slot.map(u32::try_from) {
+            slots.entry(outer.to_owned()).or_default().insert(slot, inner.to_owned());
         }
     }
     Ok(slots)

@@ -100,7 +100,9 @@ pub fn with_causes(error: &dyn std::error::Error) -> String {
 
 fn map_finding(source: &str, error: &KernelError) -> Finding {
     let hint = match error.errno() {
-        libc::EINVAL => "; its type, sizes, flags or max_entries do not go together (LPM_TRIE needs the flag BPF_F_NO_PREALLOC)",
+        libc::EINVAL => {
+            "; its type, sizes, flags or max_entries do not go together (LPM_TRIE needs the flag BPF_F_NO_PREALLOC)"
+        }
         libc::E2BIG | libc::ENOMEM => "; it is larger than the kernel allows, lower max_entries or the sizes",
         libc::EPERM => "; the daemon needs CAP_BPF",
         _ => "",

@@ -129,7 +129,8 @@ impl ProbeObject {
     ) -> (TableLayout, Option<String>) {
         let mut doubts = Vec::new();
         let types = self.btf.map_definition(name).unwrap_or_default();
-        let mut layout = self.layout_of(&format!("map {name}"), spec, types, kind, possible_cpus, &mut doubts);
+        let mut layout =
+            self.layout_of(&format!("map {name}"), spec, types, kind, possible_cpus, &mut doubts);
         if let Some(inner) = spec.inner.as_deref()
             && let Some(kind) = MapKind::from_bpf_type(inner.map_type)
         {
@@ -171,8 +172,7 @@ impl ProbeObject {
                 }
             }
         };
-        let key =
-            if kind.has_keys() { layout("key", types.key, spec.key_size) } else { Layout::opaque(0) };
+        let key = if kind.has_keys() { layout("key", types.key, spec.key_size) } else { Layout::opaque(0) };
         let mut value = if kind.is_nested() {
             // The id of a map, which is shown as that map's content.
             Layout::unsigned(spec.value_size as usize)

@@ -98,8 +98,11 @@ fn map(
     let Some(spec) = object.maps().get(name).filter(|_| !name.starts_with('.')) else {
         let names: Vec<&str> =
             object.maps().keys().map(String::as_str).filter(|name| !name.starts_with('.')).collect();
-        let known =
-            if names.is_empty() { "it defines none".into() } else { format!("it defines {}", names.join(", ")) };
+        let known = if names.is_empty() {
+            "it defines none".into()
+        } else {
+            format!("it defines {}", names.join(", "))
+        };
         return Err(request.finding("map", format!("the source defines no map {name}; {known}")));
     };
     if let Some(kind) = EventKind::from_bpf_type(spec.map_type) {
@@ -120,7 +123,8 @@ fn map(
         findings.push(request.finding("agg", message));
     }
     if kind.is_nested() && request.snapshot && !request.reset {
-        let message = format!("the windows of map {name} can't be added up, since its values are maps; add init: true");
+        let message =
+            format!("the windows of map {name} can't be added up, since its values are maps; add init: true");
         findings.push(request.finding("init", message));
     }
     if spec.flags & BPF_F_WRONLY != 0 {
@@ -151,20 +155,25 @@ fn readable(what: &str, spec: &MapSpec, possible: impl Fn(MapKind) -> bool) -> R
 fn inner_kind(request: &MetricRequest, spec: &MapSpec) -> Result<MapKind, Finding> {
     let name = &request.map;
     let Some(inner) = &spec.inner else {
-        let message = format!("map {name} does not say what its maps are; use __array(values, struct {{...}})");
+        let message =
+            format!("map {name} does not say what its maps are; use __array(values, struct {{...}})");
         return Err(request.finding("map", message));
     };
     let table = |kind: MapKind| kind != MapKind::Global && !kind.is_nested();
-    readable(&format!("the maps in map {name} are"), inner, table).map_err(|message| request.finding("map", message))
+    readable(&format!("the maps in map {name} are"), inner, table)
+        .map_err(|message| request.finding("map", message))
 }
 
 /// What is private to the twins is so for every metric that reads it, and no map is read twice.
 fn check_together(object: &ProbeObject, requests: &[MetricRequest], findings: &mut Vec<Finding>) {
     let private = private_maps(object, requests);
-    for request in requests.iter().filter(|request| !request.snapshot && private.contains(request.map_name())) {
+    for request in requests.iter().filter(|request| !request.snapshot && private.contains(request.map_name()))
+    {
         let message = match request.map_name() {
             section if section.starts_with('.') => {
-                format!("another variable of {section} is a snapshot, so all of {section} is; add snapshot: true")
+                format!(
+                    "another variable of {section} is a snapshot, so all of {section} is; add snapshot: true"
+                )
             }
             map => format!("map {map} belongs to the snapshot of another metric; add snapshot: true"),
         };
@@ -172,7 +181,9 @@ fn check_together(object: &ProbeObject, requests: &[MetricRequest], findings: &m
     }
     for outer in requests {
         let Some(spec) = object.maps().get(&outer.map) else { continue };
-        for request in requests.iter().filter(|request| spec.slots.values().any(|inner| *inner == request.map)) {
+        for request in
+            requests.iter().filter(|request| spec.slots.values().any(|inner| *inner == request.map))
+        {
             let message = format!("map {} is already read as part of map {}", request.map, outer.map);
             findings.push(request.finding("map", message));
         }

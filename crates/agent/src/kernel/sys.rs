@@ -10,9 +10,7 @@ use std::path::Path;
 
 use aya_obj::generated::{bpf_cmd, bpf_insn, bpf_map_info, bpf_prog_info};
 
-pub use self::batch::{
-    BatchCursor, map_delete_batch, map_lookup_batch, map_update_batch,
-};
+pub use self::batch::{BatchCursor, map_delete_batch, map_lookup_batch, map_update_batch};
 
 /// A system call that failed, and on what.
 #[derive(Debug, thiserror::Error)]

@@ -81,7 +81,11 @@ impl TwinFds {
                 let Some(outer_fd) = maps.get(outer) else { continue };
                 for (slot, inner) in &spec.slots {
                     let error = |source| {
-                        KernelError::new("initialisation", format!("map {outer}, slot {slot} ({inner})"), source)
+                        KernelError::new(
+                            "initialisation",
+                            format!("map {outer}, slot {slot} ({inner})"),
+                            source,
+                        )
                     };
                     let inner_fd = own.get(inner).or_else(|| self.first.get(inner));
                     let inner_fd = inner_fd.ok_or_else(|| error(std::io::ErrorKind::NotFound.into()))?;
@@ -125,7 +129,8 @@ impl TwinFds {
                 ),
                 Content::Table(layout) => {
                     let access = access(request, &layout, capabilities);
-                    let table = |fd| MetricMap::Table(Table::new(fd, name, Arc::clone(&layout), entries, access));
+                    let table =
+                        |fd| MetricMap::Table(Table::new(fd, name, Arc::clone(&layout), entries, access));
                     maps.extend(twin_map(first.map(table), second.map(table)));
                 }
                 Content::Variable(_) => {}

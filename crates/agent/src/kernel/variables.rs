@@ -23,7 +23,8 @@ pub fn check(
     request: &MetricRequest,
     warnings: &mut Vec<String>,
 ) -> Result<VariableSpec, Finding> {
-    let refuse = |field: &str, message: String| Finding::config(format!("{}.{field}", request.field), message);
+    let refuse =
+        |field: &str, message: String| Finding::config(format!("{}.{field}", request.field), message);
     let (section, name) = request.map.split_once(':').unwrap_or((&request.map, ""));
     let variable = find(object, section, name).map_err(|message| refuse("map", message))?;
     let spec = &object.maps()[section];
@@ -62,11 +63,15 @@ fn find(object: &ProbeObject, section: &str, name: &str) -> Result<SectionVariab
     let mut named = variables.iter().filter(|variable| variable.name == name);
     let size = object.maps().get(section).map_or(0, |spec| spec.value_size as usize);
     match (named.next(), named.next()) {
-        (Some(variable), None) if variable.size > 0 && variable.size <= size.saturating_sub(variable.offset) => {
+        (Some(variable), None)
+            if variable.size > 0 && variable.size <= size.saturating_sub(variable.offset) =>
+        {
             Ok(variable.clone())
         }
         (Some(_), None) => Err(format!("variable {name} has no size")),
-        (Some(_), Some(_)) => Err(format!("{section} has several variables {name}; give them different names")),
+        (Some(_), Some(_)) => {
+            Err(format!("{section} has several variables {name}; give them different names"))
+        }
         (None, _) => {
             let known: Vec<&str> = variables.iter().map(|variable| variable.name.as_str()).collect();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
@@ -81,7 +86,8 @@ pub fn warn_of_neighbours(object: &ProbeObject, requests: &[MetricRequest], warn
         private_maps(object, requests).into_iter().filter(|name| name.starts_with('.')).collect();
     for section in sections {
         let variables = object.btf().section_variables(&section);
-        let is_metric = |name: &str| requests.iter().any(|request| request.map == format!("{section}:{name}"));
+        let is_metric =
+            |name: &str| requests.iter().any(|request| request.map == format!("{section}:{name}"));
         let others: Vec<&str> =
             variables.iter().map(|variable| variable.name.as_str()).filter(|name| !is_metric(name)).collect();
         if !others.is_empty() {

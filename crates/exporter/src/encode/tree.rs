@@ -170,6 +170,8 @@ impl<L> Current<L> {
         Self { layout: Arc::clone(layout), tables: Arc::clone(tables), folder, rows: 0, inner }
     }
 
+    // Into the loop over the rows, in spite of the recursion.
+    #[inline]
     fn row<S: DocumentSink<Label = L>>(&mut self, row: Row<'_>, decoder: &mut Decoder<'_>, sink: &mut S) {
         let Row { key, value, .. } = row;
         let tables = &*self.tables;
@@ -201,6 +203,7 @@ impl<L> Current<L> {
     }
 
     /// A map as a value.
+    #[inline(never)]
     fn inner<S: DocumentSink<Label = L>>(
         &mut self,
         table: Option<&RawTable>,

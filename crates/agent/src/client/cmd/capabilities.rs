@@ -47,8 +47,10 @@ fn render(answer: &Value, width: usize) -> String {
         row.text("MAP TYPE", &word(&map["type"]));
         row.text("STRATEGY", &if map["unavailable"].is_string() { "-".to_owned() } else { strategy(map) });
         let operations = map["operations"].as_object().into_iter().flatten();
-        let works: Vec<&str> =
-            operations.filter(|(_, works)| works.as_bool() == Some(true)).map(|(name, _)| name.as_str()).collect();
+        let works: Vec<&str> = operations
+            .filter(|(_, works)| works.as_bool() == Some(true))
+            .map(|(name, _)| name.as_str())
+            .collect();
         row.text("OPERATIONS", &works.join(" "));
         if let Some(reason) = map["unavailable"].as_str() {
             row.text("UNAVAILABLE", reason);

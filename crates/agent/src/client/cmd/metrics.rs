@@ -5,8 +5,9 @@ mod rows;
 use clap::{Args, ValueEnum};
 use hyper::Method;
 use serde_json::Value;
+use twinprobe_exporter::Format;
 
-use crate::client::http::{self, JSON};
+use crate::client::http;
 use crate::client::{ClientError, Server, output};
 
 #[derive(Debug, Args)]
@@ -23,18 +24,30 @@ enum Output {
     Table,
     Json,
     Xml,
+    #[value(name = "openmetrics")]
+    OpenMetrics,
+}
+
+impl Output {
+    const fn format(self) -> Format {
+        match self {
+            Self::Table | Self::Json => Format::Json,
+            Self::Xml => Format::Xml,
+            Self::OpenMetrics => Format::OpenMetrics,
+        }
+    }
 }
 
 impl Metrics {
     pub async fn run(self, server: &Server) -> Result<(), ClientError> {
         let path = http::probe_path(&self.name, "/metrics");
-        let accept = if self.output == Output::Xml { "application/xml" } else { JSON };
+        let accept = self.output.format().media_type();
         let reply = http::send(server, Method::GET, &path, accept, None).await?;
-        let text = match self.output {
-            Output::Json | Output::Xml => return Ok(output::print(&reply.body)?),
-            Output::Table => render(&reply.json()?, output::width()),
-        };
-        Ok(output::print(text.as_bytes())?)
+        if self.output == Output::Table {
+            let text = render(&reply.json()?, output::width());
+            return Ok(output::print(text.as_bytes())?);
+        }
+        Ok(output::print(&reply.body)?)
     }
 }
 

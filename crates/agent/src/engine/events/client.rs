@@ -11,6 +11,8 @@ use super::source::Source;
 
 /// Bytes that wait for one client.
 const LIMIT: usize = 16 << 20;
+/// What a batch needs at most, as a rule.
+const BATCH: usize = 256 << 10;
 
 /// How events are told apart in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +87,11 @@ impl Client {
         self.framing
     }
 
+    /// Whether it is worth to render a batch for it.
+    pub(super) fn has_room(&self) -> bool {
+        self.lock().bytes + BATCH <= LIMIT
+    }
+
     pub fn is_gone(&self) -> bool {
         self.lock().gone
     }
@@ -102,24 +109,28 @@ impl Client {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// Queues `bytes`, which hold `count` events of the source with these labels, or notes them as lost.
-    /// Returns how many were lost.
-    pub(super) fn push(&self, bytes: &Bytes, count: u64, labels: &Arc<str>) -> u64 {
+    /// Queues `bytes`, which hold `count` events of the source with these labels, or notes them as lost;
+    /// `None`: they were not even rendered. Returns how many were lost.
+    pub(super) fn push(&self, bytes: Option<&Bytes>, count: u64, labels: &Arc<str>) -> u64 {
         let mut state = self.lock();
         if state.gone {
             return 0;
         }
-        let full = state.bytes > 0 && state.bytes + bytes.len() > LIMIT;
-        if full {
-            state.lose(count, labels);
-        } else {
-            state.bytes += bytes.len();
-            state.parts.push_back(Part::Events(bytes.clone()));
-        }
+        let lost = match bytes {
+            Some(bytes) if state.bytes == 0 || state.bytes + bytes.len() <= LIMIT => {
+                state.bytes += bytes.len();
+                state.parts.push_back(Part::Events(bytes.clone()));
+                0
+            }
+            _ => {
+                state.lose(count, labels);
+                count
+            }
+        };
         let waker = state.waker.take();
         drop(state);
         waker.into_iter().for_each(Waker::wake);
-        if full { count } else { 0 }
+        lost
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -217,15 +228,16 @@ mod tests {
         client.add_source();
         let stream = EventStream::new(Arc::clone(&client), Vec::new());
         let most = Bytes::from(vec![b'x'; LIMIT]);
-        client.push(&most, 7, &a);
+        client.push(Some(&most), 7, &a);
+        assert!(!client.has_room());
         for _ in 0..3 {
-            client.push(&Bytes::from_static(b"y"), 2, &a);
-            client.push(&Bytes::from_static(b"z"), 1, &b);
+            assert_eq!(client.push(Some(&Bytes::from_static(b"y")), 2, &a), 2);
+            assert_eq!(client.push(None, 1, &b), 1);
         }
         let parts = drain(&stream);
         let told: [&[u8]; 2] = [b"{\"lost\":6,\"metric\":\"a\"}\n", b"{\"lost\":3,\"metric\":\"b\"}\n"];
         assert_eq!((parts[0].len(), &parts[1..]), (LIMIT, &told.map(<[u8]>::to_vec)[..]));
-        client.push(&Bytes::from_static(b"again"), 1, &a);
+        assert_eq!(client.push(Some(&Bytes::from_static(b"again")), 1, &a), 0);
         assert_eq!(drain(&stream), [b"again"]);
         client.end_source();
         assert_eq!(stream.poll_next(&mut Context::from_waker(Waker::noop())), Poll::Ready(None));

@@ -14,8 +14,8 @@ use std::sync::{Arc, OnceLock};
 use serde::Serialize;
 use tokio::runtime::Handle;
 
-pub use self::client::{EventStream, Framing};
 use self::client::Client;
+pub use self::client::{EventStream, Framing};
 use self::source::Source;
 use super::deploy::LoadedProbe;
 use crate::config::ProbeConfig;

@@ -41,9 +41,11 @@ impl Output {
         Self { labels: "".into(), pieces: Default::default(), count: 0, has_read: false }
     }
 
-    /// From now on renders what these clients want.
+    /// From now on renders what these clients want and have room for; what nobody has room for is only
+    /// counted.
     pub fn write_for(&mut self, source: &Source, clients: &[Arc<Client>]) {
-        let wanted = Framing::ALL.map(|framing| clients.iter().any(|client| client.framing() == framing));
+        let wanted = Framing::ALL
+            .map(|framing| clients.iter().any(|client| client.framing() == framing && client.has_room()));
         if self.pieces.iter().zip(wanted).any(|(piece, wanted)| piece.wanted != wanted) {
             // A piece holds all events since the last one was sent, or none.
             self.send(source, clients);
@@ -111,13 +113,13 @@ impl Output {
         if self.is_empty() {
             return;
         }
-        for (piece, framing) in self.pieces.iter_mut().zip(Framing::ALL).filter(|(piece, _)| piece.wanted) {
-            let bytes = piece.take();
+        for (piece, framing) in self.pieces.iter_mut().zip(Framing::ALL) {
+            let bytes = piece.wanted.then(|| piece.take());
             for client in clients.iter().filter(|client| client.framing() == framing) {
-                let missed = client.push(&bytes, self.count, &source.labels);
+                let missed = client.push(bytes.as_ref(), self.count, &source.labels);
                 source.missed.fetch_add(missed, Ordering::Relaxed);
             }
-            piece.sent.push_back(bytes);
+            piece.sent.extend(bytes);
         }
         self.count = 0;
     }

@@ -111,6 +111,11 @@ fn turn(source: &Source, context: &Context, output: &mut Output) -> Turn {
     if audience.closed {
         return Turn::Closed;
     }
+    let fresh = std::mem::take(&mut audience.fresh);
+    if fresh > 0 {
+        // What was read before they came is not theirs.
+        output.send(source, &audience.clients[..audience.clients.len() - fresh]);
+    }
     audience.clients.retain(|client| !client.is_gone());
     if audience.clients.is_empty() {
         audience.reading = false;

@@ -41,6 +41,8 @@ pub struct Source {
 #[derive(Debug, Default)]
 pub(super) struct Audience {
     pub clients: Vec<Arc<Client>>,
+    /// How many of them, at the end, came since the last slice.
+    pub fresh: usize,
     /// A task reads the map. One does while there are clients.
     pub reading: bool,
     pub closed: bool,
@@ -83,6 +85,7 @@ impl Source {
         }
         client.add_source();
         audience.clients.push(Arc::clone(client));
+        audience.fresh += 1;
         if !audience.reading {
             audience.reading = true;
             runtime.spawn(pump::run(Arc::clone(self)));
@@ -139,6 +142,7 @@ impl Source {
     pub(super) fn reading_ended(&self) {
         let mut audience = self.audience();
         audience.reading = false;
+        audience.fresh = 0;
         for client in audience.clients.drain(..) {
             client.end_source();
         }

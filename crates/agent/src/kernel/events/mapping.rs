@@ -71,7 +71,10 @@ impl Mapping {
     }
 
     fn at<T>(&self, offset: usize) -> *mut u8 {
-        assert!(offset.is_multiple_of(size_of::<T>()) && offset + size_of::<T>() <= self.len, "a word lies in the mapping");
+        assert!(
+            offset.is_multiple_of(size_of::<T>()) && offset + size_of::<T>() <= self.len,
+            "a word lies in the mapping"
+        );
         // SAFETY: within the mapping.
         unsafe { self.start.as_ptr().add(offset) }
     }

@@ -147,9 +147,8 @@ impl CpuBuffer {
             return None;
         }
         // SAFETY: the kernel writes at most the length that is passed into a live array.
-        let read = unsafe {
-            libc::read(self.fd.as_raw_fd(), counts.as_mut_ptr().cast(), size_of_val(&counts))
-        };
+        let read =
+            unsafe { libc::read(self.fd.as_raw_fd(), counts.as_mut_ptr().cast(), size_of_val(&counts)) };
         (read == size_of_val(&counts) as isize).then_some(counts[1])
     }
 }

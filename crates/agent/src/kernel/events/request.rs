@@ -35,9 +35,7 @@ pub fn check(
         None => Err(unknown(object, name)),
         Some(id) => object.btf().layout(id).map_err(|error| format!("{name} can't be decoded: {error}")),
     };
-    layout
-        .map_err(|message| findings.push(Finding::config(format!("{}.type", request.field), message)))
-        .ok()
+    layout.map_err(|message| findings.push(Finding::config(format!("{}.type", request.field), message))).ok()
 }
 
 fn unknown(object: &ProbeObject, name: &str) -> String {

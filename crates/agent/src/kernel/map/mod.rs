@@ -104,7 +104,13 @@ impl MetricMap {
 impl Table {
     /// `access` is for maps of this kind, `inner` for those in a map of maps. A map that lacks what its type
     /// has is read one by one.
-    pub fn new(fd: OwnedFd, name: &str, layout: Arc<TableLayout>, max_entries: u32, access: [Access; 2]) -> Self {
+    pub fn new(
+        fd: OwnedFd,
+        name: &str,
+        layout: Arc<TableLayout>,
+        max_entries: u32,
+        access: [Access; 2],
+    ) -> Self {
         let [access, inner] = access;
         let access = access.confirmed(fd.as_fd());
         let (name, max_entries) = (name.to_owned(), max_entries as usize);

@@ -34,7 +34,8 @@ pub fn operations(kind: MapKind, possible_cpus: usize) -> io::Result<Operations>
 
 /// Whether an array's memory can be shared.
 fn mmap() -> io::Result<()> {
-    let array = MapCreate { name: "tp_try", key_size: 4, value_size: 8, max_entries: 1, ..MapCreate::default() };
+    let array =
+        MapCreate { name: "tp_try", key_size: 4, value_size: 8, max_entries: 1, ..MapCreate::default() };
     let map = sys::map_create(&MapCreate { map_type: 2, flags: BPF_F_MMAPABLE, ..array })?;
     Mapping::new(map.as_fd(), 0, 8, Access::ReadWrite).map(drop)
 }
@@ -102,7 +103,8 @@ impl Tiny {
 
     fn looks_up_and_deletes(&self) -> bool {
         let mut value = vec![0; self.value.len()];
-        sys::map_lookup_and_delete(self.fd(), &self.keys[0], &mut value).unwrap_or(false) && value == self.value
+        sys::map_lookup_and_delete(self.fd(), &self.keys[0], &mut value).unwrap_or(false)
+            && value == self.value
     }
 
     /// Whether a batch has every entry and no other.

@@ -230,3 +230,16 @@ fn flexible_tails_are_refused() {
         assert_eq!(error, BtfError::Flexible { name: owner.into(), member: member.into() });
     }
 }
+
+#[test]
+fn types_are_found_by_their_c_names() {
+    let btf = btf();
+    for name in btf.struct_names() {
+        let id = btf.named_type(&name).unwrap_or_else(|| panic!("{name}"));
+        assert_eq!(btf.named_type(name.trim_start_matches("struct ")), Some(id));
+    }
+    assert!(btf.named_type("__u32").is_some() && btf.named_type("unsigned  int").is_some());
+    for name in ["", "struct", "struct __u32", "union __u32", "no_such_type", "struct no_such_type"] {
+        assert_eq!(btf.named_type(name), None, "{name}");
+    }
+}

@@ -31,14 +31,16 @@ fn churn(table: &Table, stop: &AtomicBool, writes: &AtomicU64) {
 
 #[test]
 fn maps_that_change_while_they_are_read() {
-    let kinds = [MapKind::Hash, MapKind::LruHash, MapKind::PercpuHash, MapKind::LruPercpuHash, MapKind::LpmTrie];
+    let kinds =
+        [MapKind::Hash, MapKind::LruHash, MapKind::PercpuHash, MapKind::LruPercpuHash, MapKind::LpmTrie];
     for kind in kinds {
         let key_size = if kind == MapKind::LpmTrie { 8 } else { 4 };
         for access in accesses(kind) {
             for after in [AfterRead::Keep, AfterRead::Reset] {
                 let table = table(kind, (key_size, 16), 2000, access, 512);
                 fill(&table, 500);
-                let known: Rows = (0..KEYS).map(|n| (key(kind, key_size, n), value(&table.layout, n))).collect();
+                let known: Rows =
+                    (0..KEYS).map(|n| (key(kind, key_size, n), value(&table.layout, n))).collect();
                 let (stop, writes) = (AtomicBool::new(false), AtomicU64::new(0));
                 std::thread::scope(|scope| {
                     scope.spawn(|| churn(&table, &stop, &writes));
@@ -47,7 +49,12 @@ fn maps_that_change_while_they_are_read() {
                         readings += 1;
                         let rows = read(&table, after);
                         for (key, value) in rows {
-                            assert_eq!(Some(&value), known.get(&key), "{kind:?} {:?}: garbage", access.strategy);
+                            assert_eq!(
+                                Some(&value),
+                                known.get(&key),
+                                "{kind:?} {:?}: garbage",
+                                access.strategy
+                            );
                         }
                     }
                     stop.store(true, Relaxed);

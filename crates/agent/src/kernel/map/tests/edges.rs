@@ -98,9 +98,9 @@ fn odd_sizes() {
         for access in accesses(MapKind::LpmTrie) {
             let table = table(MapKind::LpmTrie, (4 + data, 3), ENTRIES, access, 64);
             let mut expected = Rows::new();
-            for number in 0..200 {
+            for number in 0..200_u32 {
                 let mut key = (8 * data).to_ne_bytes().to_vec();
-                key.extend_from_slice(&(number as u32 + 1).to_le_bytes()[..data as usize]);
+                key.extend_from_slice(&(number + 1).to_le_bytes()[..data as usize]);
                 let value = value(&table.layout, number);
                 sys::map_update(table.fd(), &key, &value).unwrap();
                 expected.insert(key, value);

@@ -32,7 +32,15 @@ pub fn cpus() -> usize {
 pub fn create(kind: MapKind, key_size: u32, value_size: u32, max_entries: u32, flags: u32) -> OwnedFd {
     let flags = flags | if kind == MapKind::LpmTrie { BPF_F_NO_PREALLOC } else { 0 };
     let map_type = kind.bpf_type().unwrap();
-    let create = MapCreate { name: "tp_test", map_type, key_size, value_size, max_entries, flags, ..MapCreate::default() };
+    let create = MapCreate {
+        name: "tp_test",
+        map_type,
+        key_size,
+        value_size,
+        max_entries,
+        flags,
+        ..MapCreate::default()
+    };
     sys::map_create(&create).unwrap()
 }
 
@@ -43,7 +51,13 @@ pub fn layout(kind: MapKind, key_size: u32, value_size: u32) -> Arc<TableLayout>
 }
 
 /// A map of this kind as the daemon would read it, with chunks of `chunk_bytes`.
-pub fn table(kind: MapKind, sizes: (u32, u32), max_entries: u32, access: Access, chunk_bytes: usize) -> Table {
+pub fn table(
+    kind: MapKind,
+    sizes: (u32, u32),
+    max_entries: u32,
+    access: Access,
+    chunk_bytes: usize,
+) -> Table {
     let fd = create(kind, sizes.0, sizes.1, max_entries, 0);
     let table = Table::new(fd, "test", layout(kind, sizes.0, sizes.1), max_entries, [access; 2]);
     Table { chunk_bytes, ..table }
@@ -104,7 +118,10 @@ pub fn read(table: &Table, after: AfterRead) -> Rows {
     let mut rows = Rows::new();
     let mut sink = |chunk: &RawTable| {
         let largest = table.chunk_bytes + table.key_size() + table.value_stride();
-        assert!(chunk.keys.len() + chunk.values.len() <= largest || table.chunk_bytes == 1, "chunk too large");
+        assert!(
+            chunk.keys.len() + chunk.values.len() <= largest || table.chunk_bytes == 1,
+            "chunk too large"
+        );
         collect(&mut rows, &table.layout, chunk);
         ControlFlow::Continue(())
     };

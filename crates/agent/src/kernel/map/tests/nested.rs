@@ -27,10 +27,8 @@ fn outer(kind: MapKind, inner_kind: MapKind, access: Access, inner_access: Acces
         let number = std::os::fd::AsRawFd::as_raw_fd(&inner.fd);
         sys::map_update(fd.as_fd(), key, &number.to_ne_bytes()).unwrap();
     }
-    let layout = TableLayout {
-        inner: Some(layout(inner_kind, 4, 8)),
-        ..TableLayout::clone(&layout(kind, 4, 4))
-    };
+    let layout =
+        TableLayout { inner: Some(layout(inner_kind, 4, 8)), ..TableLayout::clone(&layout(kind, 4, 4)) };
     let table = Table::new(fd, "outer", Arc::new(layout), 7, [access, inner_access]);
     Outer { table, inner }
 }
@@ -64,7 +62,10 @@ fn the_maps_in_maps_are_read_and_emptied() {
                         assert_eq!(found.len(), expected.len());
                         for (key, rows) in &expected {
                             let written = |(key, _): &(Vec<u8>, Vec<u8>)| rows.contains_key(key);
-                            assert_eq!(found[key].clone().into_iter().filter(written).collect::<Rows>(), *rows);
+                            assert_eq!(
+                                found[key].clone().into_iter().filter(written).collect::<Rows>(),
+                                *rows
+                            );
                         }
                     };
                     same(read_outer(&outer, AfterRead::Keep));

@@ -20,7 +20,8 @@ fn speed_of_the_strategies() {
             for after in [AfterRead::Keep, AfterRead::Reset] {
                 let mut times = Vec::new();
                 for _ in 0..rounds {
-                    (0..count).for_each(|n| sys::map_update(table.fd(), &key(kind, key_size, n), &value).unwrap());
+                    (0..count)
+                        .for_each(|n| sys::map_update(table.fd(), &key(kind, key_size, n), &value).unwrap());
                     let (mut rows, mut largest) = (0, 0);
                     let started = Instant::now();
                     let mut sink = |chunk: &RawTable| {
@@ -34,7 +35,12 @@ fn speed_of_the_strategies() {
                     assert!(largest <= 2 * super::super::CHUNK_BYTES, "a chunk of {largest} bytes");
                 }
                 times.sort();
-                println!("{count} {} {:?} {after:?}: {:?}", kind.name(), access.strategy, times[times.len() / 2]);
+                println!(
+                    "{count} {} {:?} {after:?}: {:?}",
+                    kind.name(),
+                    access.strategy,
+                    times[times.len() / 2]
+                );
             }
         }
     }

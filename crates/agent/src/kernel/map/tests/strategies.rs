@@ -112,8 +112,9 @@ fn a_map_that_lacks_what_its_type_has() {
     let array = create(MapKind::Array, 4, 8, 3, BPF_F_RDONLY);
     let access = accesses(MapKind::Array)[0];
     let table = Table::new(array, "test", layout(MapKind::Array, 4, 8), 3, [access; 2]);
-    let error: KernelError =
-        table.read_chunks(AfterRead::Reset, &mut Taken::default(), &mut |_| ControlFlow::Continue(())).unwrap_err();
+    let error: KernelError = table
+        .read_chunks(AfterRead::Reset, &mut Taken::default(), &mut |_| ControlFlow::Continue(()))
+        .unwrap_err();
     assert_eq!((error.call, error.errno()), ("update", libc::EPERM));
     assert_eq!(read(&table, AfterRead::Keep).len(), 3);
 }

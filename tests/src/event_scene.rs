@@ -1,0 +1,94 @@
+//! A probe that reports every packet as an event, and readers that account for all of them.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::stream::Stream;
+use crate::traffic::{Generator, GeneratorOptions};
+use crate::{Daemon, Topology};
+
+const SOURCE: &str = include_str!("../bpf/events.bpf.c");
+/// What streams are asked for as.
+pub const LINES: &str = "application/x-ndjson";
+/// The events of the scene's probe.
+pub const EVENTS: &str = "/v1/probes/p/events";
+
+/// The event source, with macros in front.
+fn source(defines: &str) -> String {
+    let defines: String = defines.split_whitespace().map(|define| format!("#define {define}\n")).collect();
+    defines.replace('=', " ") + SOURCE
+}
+
+/// A probe at mon0 that reports packets, in `packets`, and counts what did not fit, in `lost`.
+pub fn config(defines: &str) -> Value {
+    json!({
+        "interface": "mon0",
+        "ingress": {
+            "source": source(defines),
+            "metrics": [{ "name": "packets", "map": "events", "type": "struct event" }, { "name": "lost", "map": "lost" }]
+        }
+    })
+}
+
+/// A daemon with the probe `p`.
+pub struct Scene {
+    pub topology: Topology,
+    pub daemon: Daemon,
+}
+
+impl Scene {
+    pub fn new(defines: &str) -> Result<Self> {
+        let topology = Topology::new()?;
+        let daemon = Daemon::start(topology.monitor())?;
+        daemon.put("/v1/probes/p", &config(defines)).expect(201);
+        Ok(Self { topology, daemon })
+    }
+
+    pub fn generator(&self) -> Result<Generator> {
+        Generator::new(self.topology.generator(), "gen0", GeneratorOptions::default())
+    }
+
+    pub fn stream(&self, query: &str) -> Result<Stream> {
+        Stream::open(&self.daemon, &format!("{EVENTS}{query}"), LINES)
+    }
+
+    /// Of the event metric.
+    pub fn status(&self) -> Value {
+        self.daemon.json("/v1/probes/p")["events"][0].clone()
+    }
+
+    /// What the program itself counted as lost.
+    pub fn lost_by_program(&self) -> Value {
+        self.daemon.json("/v1/probes/p/metrics")["ingress"]["lost"]["entries"][0]["value"].clone()
+    }
+
+    pub fn wait_for(&self, what: &str, mut done: impl FnMut(&Self) -> bool) -> Result<()> {
+        let limit = Instant::now() + Duration::from_secs(10);
+        while !done(self) {
+            ensure!(Instant::now() < limit, "{what}");
+            thread::yield_now();
+        }
+        Ok(())
+    }
+}
+
+/// Serial numbers and lost events until `count` are accounted for.
+pub fn account(stream: &mut Stream, count: u64) -> Result<(Vec<u64>, u64)> {
+    let (mut serials, mut lost) = (Vec::new(), 0);
+    while serials.len() as u64 + lost < count {
+        let line = stream.line()?.with_context(|| format!("ended after {}, {lost} lost", serials.len()))?;
+        // Faster than parsing all of it.
+        match line.split_once("\"serial\":") {
+            Some((_, rest)) => serials.push(rest.split(',').next().context("a number")?.parse()?),
+            None => {
+                let message: Value = serde_json::from_str(&line)?;
+                lost += message["lost"].as_u64().with_context(|| line.clone())?;
+            }
+        }
+    }
+    assert_eq!(serials.len() as u64 + lost, count);
+    Ok((serials, lost))
+}
