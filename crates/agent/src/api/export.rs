@@ -30,8 +30,7 @@ pub(super) struct Export {
 impl Export {
     pub(super) fn new(delivery: Delivery, context: Context, format: Format) -> Self {
         let mut head = Vec::new();
-        let encoder =
-            DocumentEncoder::new(format, &delivery.document().head(), Arc::new(context), &mut head);
+        let encoder = DocumentEncoder::new(format, &delivery.document().head(), Arc::new(context), &mut head);
         Self { encoder, delivery: Some(delivery), table: 0, row: 0, head }
     }
 

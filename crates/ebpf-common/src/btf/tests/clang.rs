@@ -238,8 +238,10 @@ fn types_are_found_by_their_c_names() {
         let id = btf.named_type(&name).unwrap_or_else(|| panic!("{name}"));
         assert_eq!(btf.named_type(name.trim_start_matches("struct ")), Some(id));
     }
-    assert!(btf.named_type("__u32").is_some() && btf.named_type("unsigned  int").is_some());
-    for name in ["", "struct", "struct __u32", "union __u32", "no_such_type", "struct no_such_type"] {
+    for name in ["u32", "ip4", "unsigned int", " unsigned  int ", "enum state", "state", "key"] {
+        assert!(btf.named_type(name).is_some(), "{name}");
+    }
+    for name in ["", "struct", "struct u32", "union key", "no_such_type", "struct no_such_type"] {
         assert_eq!(btf.named_type(name), None, "{name}");
     }
 }
