@@ -35,6 +35,8 @@ need_command ps procps
 need_command curl curl                   # the demo's and the documentation's HTTP client
 need_command ping iputils-ping
 need_file /etc/ssl/certs/ca-certificates.crt ca-certificates
+# The reference parser of OpenMetrics comes from PyPI, into an environment below target/.
+python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3 python3-venv"
 
 if [ -n "$missing" ]; then
     packages=$(printf '%s\n' $missing | sort -u | tr '\n' ' ')
