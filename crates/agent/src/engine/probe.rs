@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
-use twinprobe_ebpf_common::RawTable;
+use twinprobe_ebpf_common::{MapFamily, RawTable};
 use twinprobe_exporter::{Accumulator, Document, Metric, MetricTable, Plans, Window};
 
 use super::EngineError;
@@ -193,7 +193,9 @@ fn readers(config: &ProbeConfig, loaded: &LoadedProbe) -> Result<Vec<Reader>, Re
     for (at, ((direction, config), loaded)) in directions.iter().zip(&loaded.directions).enumerate() {
         for (index, (metric, map)) in config.metrics().iter().zip(&loaded.twins.maps).enumerate() {
             let Some(layout) = map.layout() else { continue };
-            let total = metric.merge().map(|rules| Accumulator::new(Arc::clone(layout), rules)).transpose();
+            // What is popped from a queue is events, which do not add up: each is shown once.
+            let rules = metric.merge().filter(|_| layout.kind.family() != MapFamily::Fifo);
+            let total = rules.map(|rules| Accumulator::new(Arc::clone(layout), rules)).transpose();
             let total = total.unwrap_or_else(|error| {
                 let field = format!("{direction}.metrics[{index}].merge");
                 findings.push(Finding::config(field, error.to_string()));
