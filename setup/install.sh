@@ -36,7 +36,7 @@ need_command curl curl                   # the demo's and the documentation's HT
 need_command ping iputils-ping
 need_file /etc/ssl/certs/ca-certificates.crt ca-certificates
 # The reference parser of OpenMetrics comes from PyPI, into an environment below target/.
-python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3 python3-venv"
+python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3 python3-venv python3-pip"
 
 if [ -n "$missing" ]; then
     packages=$(printf '%s\n' $missing | sort -u | tr '\n' ' ')
