@@ -1,7 +1,7 @@
 //! Events at increasing rates: `GET /v1/probes/{name}/events` next to a minimal libbpf consumer in C, with the same
 //! program, ring and traffic, one after the other. Both run beside the sender; nothing is pinned but that.
 //!
-//! `cargo bench -p twinprobe-tests --bench events [-- SECONDS]`
+//! `cargo bench -p twinprobe-tests --bench events [-- SECONDS [RATE]]`
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read};
@@ -26,6 +26,8 @@ const PAYLOADS: [u64; 2] = [0, 4096];
 struct Run {
     delivered: u64,
     lost: u64,
+    /// Of these, what the stream's reader was too slow for.
+    missed: u64,
     seconds: f64,
     cpu: f64,
 }
@@ -35,10 +37,11 @@ impl Run {
         let sent = self.delivered + self.lost;
         let per_event = |run: &Self| run.cpu / run.delivered.max(1) as f64;
         println!(
-            "| {size} | {rate} | {who} | {:.0} | {} | {} | {:.3}% | {:.1}% | {:.3} | {} |",
+            "| {size} | {rate} | {who} | {:.0} | {} | {} ({}) | {:.3}% | {:.1}% | {:.3} | {} |",
             sent as f64 / self.seconds,
             self.delivered,
             self.lost,
+            self.missed,
             100.0 * self.lost as f64 / sent.max(1) as f64,
             100.0 * self.cpu / self.seconds,
             1e6 * per_event(self),
@@ -48,16 +51,18 @@ impl Run {
 }
 
 fn main() -> Result<()> {
-    let seconds = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(4.0);
+    let mut numbers = std::env::args().skip(1).filter_map(|argument| argument.parse::<f64>().ok());
+    let seconds = numbers.next().unwrap_or(4.0);
+    let only = numbers.next().map(|rate| rate as u64);
     let duration = Duration::from_secs_f64(seconds);
     let directory = tempfile::tempdir()?;
     let consumer = compile_consumer(directory.path())?;
     println!(
-        "| bytes | wanted/s | consumer | sent/s | delivered | lost | lost % | CPU | us CPU/event | to libbpf JSON |"
+        "| bytes | wanted/s | consumer | sent/s | delivered | lost (by a slow reader) | lost % | CPU | us CPU/event | to libbpf JSON |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|");
     for payload in PAYLOADS {
-        for rate in RATES {
+        for rate in RATES.into_iter().filter(|rate| only.is_none_or(|only| only == *rate)) {
             let defines = [format!("PAYLOAD={payload}"), format!("INTERVAL={}", 1_000_000_000 / rate)];
             let object = directory.path().join("load.o");
             fs::write(&object, bpf::compile(SOURCE, &defines)?)?;
@@ -117,7 +122,7 @@ fn libbpf(consumer: &Path, object: &Path, mode: &str, duration: Duration) -> Res
     let result = result.context("no result")??;
     drop(drain.join());
     let numbers: Vec<u64> = result.split(' ').filter_map(|word| word.parse().ok()).collect();
-    Ok(Run { delivered: numbers[0], lost: numbers[1], seconds, cpu })
+    Ok(Run { delivered: numbers[0], lost: numbers[1], missed: 0, seconds, cpu })
 }
 
 fn twinprobe(payload: u64, rate: u64, duration: Duration) -> Result<Run> {
@@ -147,7 +152,7 @@ fn twinprobe(payload: u64, rate: u64, duration: Duration) -> Result<Run> {
     daemon.delete("/v1/probes/p").expect(204);
     drop(daemon);
     drop(drain.join());
-    Ok(Run { delivered: read - missed, lost: lost + missed, seconds, cpu })
+    Ok(Run { delivered: read - missed, lost: lost + missed, missed, seconds, cpu })
 }
 
 /// Reads to the end without looking.

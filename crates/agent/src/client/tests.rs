@@ -129,7 +129,7 @@ async fn tcp_works_as_well() {
 
 #[test]
 fn wrong_usage_is_found_by_the_parser() {
-    for arguments in [&["apply"][..], &["get"], &["metrics", "x", "-o", "openmetrics"], &["list", "x"]] {
+    for arguments in [&["apply"][..], &["get"], &["metrics", "x", "-o", "csv"], &["list", "x"]] {
         assert!(Cli::try_parse_from([&["twinprobe"], arguments].concat()).is_err(), "{arguments:?}");
     }
 }

@@ -101,11 +101,8 @@ fn interfaces(document: &ConfigDocument, findings: &mut Findings) -> Vec<String>
 fn format(name: Option<&str>, findings: &mut Findings) -> Format {
     let Some(name) = name else { return Format::Json };
     Format::from_name(name).unwrap_or_else(|| {
-        let message = match name {
-            "openmetrics" => "openmetrics is not available yet; use json or xml".to_owned(),
-            _ => format!("unknown format {}; use json or xml", names::quote(name)),
-        };
-        findings.add("format", message);
+        let known = Format::ALL.map(Format::name).join(", ");
+        findings.add("format", format!("unknown format {}; possible are {known}", names::quote(name)));
         Format::Json
     })
 }

@@ -157,7 +157,6 @@ fn hooks_modes_and_formats() {
     refused(&json!({ "egress": { "hook": "xdp", "source": "x" } }), "egress.hook", "use tc");
     refused(&json!({ "egress": { "hook": "tcx", "source": "x" } }), "egress.hook", "use tc");
     refused(&json!({ "ingress": { "hook": "XDP" } }), "ingress.hook", "use xdp or tc");
-    refused(&json!({ "format": "openmetrics" }), "format", "not available yet; use json or xml");
     refused(&json!({ "window": {} }), "window", "not available in this version");
 }
 

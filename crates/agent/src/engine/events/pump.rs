@@ -22,6 +22,8 @@ const FULL: usize = 64 << 10;
 const GATHER: Duration = Duration::from_millis(20);
 /// The fastest that a program is expected to fill a ring, in bytes per second.
 const FLOOD: u32 = 1 << 30;
+/// How long to wait for clients that have no room, before looking at the ring again.
+const PATIENCE: Duration = Duration::from_millis(1);
 /// How long names of interfaces are taken for right.
 const CONTEXT_AGE: Duration = Duration::from_secs(5);
 
@@ -29,6 +31,8 @@ const CONTEXT_AGE: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     Read(Progress),
+    /// No client has room for more, but the ring has.
+    Later,
     /// No client is left.
     Alone,
     Closed,
@@ -69,6 +73,13 @@ async fn read(source: &Source, waiter: Waiter) -> bool {
                 }
                 output.send(source, &source.audience().clients);
                 return true;
+            }
+            Turn::Later => {
+                output.send(source, &source.audience().clients);
+                tokio::select! {
+                    () = source.changed() => {}
+                    () = tokio::time::sleep(PATIENCE) => {}
+                }
             }
             Turn::Read(Progress::More) => {
                 slices += 1;
@@ -120,6 +131,11 @@ fn turn(source: &Source, context: &Context, output: &mut Output) -> Turn {
     if audience.clients.is_empty() {
         audience.reading = false;
         return Turn::Alone;
+    }
+    // What waits in the ring is lost to nobody yet. Only when that is about to run full is it taken out, to be
+    // counted for each client: the kernel would not count it.
+    if !audience.clients.iter().any(|client| client.has_room()) && source.fill() < source.room() / 4 * 3 {
+        return Turn::Later;
     }
     output.write_for(source, &audience.clients);
     Turn::Read(slice(source, context, output))

@@ -73,6 +73,11 @@ impl Source {
         self.room
     }
 
+    /// Bytes that wait in the fullest ring.
+    pub fn fill(&self) -> u64 {
+        self.reader().as_ref().map_or(0, EventReader::fill)
+    }
+
     pub fn metric(&self) -> &str {
         &self.metric
     }

@@ -108,6 +108,14 @@ impl EventReader {
         }
     }
 
+    /// Bytes that wait in the fullest ring.
+    pub fn fill(&self) -> u64 {
+        match self {
+            Self::Ringbuf(ring) => ring.fill(),
+            Self::Perf(buffers) => buffers.fill(),
+        }
+    }
+
     /// How many events the kernel had no room for, where it counts them.
     pub fn lost(&self) -> Option<u64> {
         match self {

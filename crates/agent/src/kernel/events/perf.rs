@@ -77,6 +77,13 @@ impl PerfBuffers {
         self.cpus.iter().map(CpuBuffer::lost).sum::<Option<u64>>().unwrap_or(self.told)
     }
 
+    pub fn fill(&self) -> u64 {
+        let waiting = |buffer: &CpuBuffer| {
+            buffer.mapping.u64(DATA_HEAD).load(Ordering::Acquire).saturating_sub(buffer.tail)
+        };
+        self.cpus.iter().map(waiting).max().unwrap_or(0)
+    }
+
     pub fn read(&mut self, limit: usize, mut sink: impl FnMut(Event<'_>)) -> Progress {
         let mut progress = Progress::Drained;
         let told = &mut self.told;

@@ -48,6 +48,10 @@ impl RingBuffer {
         self.size
     }
 
+    pub fn fill(&self) -> u64 {
+        self.producer.u64(0).load(Ordering::Acquire).saturating_sub(self.position)
+    }
+
     /// Hands on records until none is left or `limit` bytes were read. After [`Progress::Drained`] the kernel
     /// wakes whoever waits for the descriptor at the next record.
     pub fn read(&mut self, limit: usize, mut sink: impl FnMut(Event<'_>)) -> Progress {
