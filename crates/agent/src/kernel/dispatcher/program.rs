@@ -34,6 +34,14 @@ pub struct Program {
 pub fn build(hook: Hook, slots: BorrowedFd<'_>, epochs: BorrowedFd<'_>, calls: &[Call]) -> Program {
     let mut main = vec![asm::mov(6, 1)];
     let mut call_sites = Vec::new();
+    // Whatever the last probe returns is the verdict where all verdicts count: nothing comes after it, so that
+    // it needs no subprogram to return from.
+    let (calls, last) = match calls {
+        [calls @ .., last] if last.verdict == Verdict::Enforce && hook.final_verdicts().is_none() => {
+            (calls, Some(last))
+        }
+        _ => (calls, None),
+    };
     for call in calls {
         main.push(asm::mov(1, 6));
         call_sites.push(main.len());
@@ -42,12 +50,18 @@ pub fn build(hook: Hook, slots: BorrowedFd<'_>, epochs: BorrowedFd<'_>, calls: &
             main.extend(enforce(hook));
         }
     }
-    main.extend([asm::mov_imm(0, hook.pass()), asm::exit()]);
+    match last {
+        Some(last) => {
+            main.push(asm::mov(1, 6));
+            main.extend(tail_call(hook, slots, epochs, last));
+        }
+        None => main.extend([asm::mov_imm(0, hook.pass()), asm::exit()]),
+    }
     let mut functions = vec![0];
     for (site, call) in call_sites.into_iter().zip(calls) {
         functions.push(main.len());
         main[site] = asm::call_subprogram((main.len() - site - 1) as i32);
-        main.extend(subprogram(hook, slots, epochs, call));
+        main.extend(tail_call(hook, slots, epochs, call));
     }
     Program { instructions: main, functions }
 }
@@ -71,15 +85,15 @@ fn enforce(hook: Hook) -> Vec<bpf_insn> {
     out
 }
 
-/// Calls the active twin; what it returns is what the subprogram returns. Without a program in the slot
-/// the packet passes.
-fn subprogram(hook: Hook, slots: BorrowedFd<'_>, epochs: BorrowedFd<'_>, call: &Call) -> Vec<bpf_insn> {
-    let tail_call = |slot: usize| {
+/// Calls the active twin; what it returns is what the function returns. Without a program in the slot the
+/// packet passes.
+fn tail_call(hook: Hook, slots: BorrowedFd<'_>, epochs: BorrowedFd<'_>, call: &Call) -> Vec<bpf_insn> {
+    let slot = |slot: usize| {
         let mut out = asm::load_map(2, slots).to_vec();
         out.extend([asm::mov_imm(3, slot as i32), asm::call_helper(asm::HELPER_TAIL_CALL)]);
         out
     };
-    let (even, odd) = (tail_call(2 * call.pair), tail_call(2 * call.pair + 1));
+    let (even, odd) = (slot(2 * call.pair), slot(2 * call.pair + 1));
     let mut out = asm::load_map_value(2, epochs, call.epoch_offset).to_vec();
     out.extend([asm::load_u32(2, 2, 0), asm::and_imm(2, 1), asm::jump_eq(2, 0, (odd.len() + 1) as i16)]);
     out.extend(odd);
