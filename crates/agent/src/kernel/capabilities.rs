@@ -1,6 +1,7 @@
 //! What this kernel can do, found by trying when the daemon starts. Its version is shown and decides nothing.
 
 use std::os::fd::OwnedFd;
+use std::thread;
 
 use clap::ValueEnum as _;
 use serde::Serialize;
@@ -74,7 +75,10 @@ impl Capabilities {
                 xdp_frags: hook::has_xdp_frags(),
                 tcx: hook::has_tcx(),
             },
-            maps: MapKind::ALL.iter().map(|kind| map(*kind, possible_cpus)).collect(),
+            maps: thread::scope(|scope| {
+                let trials = MapKind::ALL.map(|kind| scope.spawn(move || map(kind, possible_cpus)));
+                trials.into_iter().filter_map(|trial| trial.join().ok()).collect()
+            }),
             events: EventKind::ALL.iter().map(|kind| event(*kind)).collect(),
         }
     }

@@ -46,17 +46,26 @@ fn render(answer: &Value, width: usize) -> String {
         let mut row = maps.row();
         row.text("MAP TYPE", &word(&map["type"]));
         row.text("STRATEGY", &if map["unavailable"].is_string() { "-".to_owned() } else { strategy(map) });
-        let operations = map["operations"].as_object().into_iter().flatten();
-        let works: Vec<&str> = operations
-            .filter(|(_, works)| works.as_bool() == Some(true))
-            .map(|(name, _)| name.as_str())
-            .collect();
-        row.text("OPERATIONS", &works.join(" "));
+        let (batches, single) = operations(map);
+        row.text("ONE BY ONE", &single.join(", "));
+        row.text("IN BATCHES", &batches.join(", "));
         if let Some(reason) = map["unavailable"].as_str() {
             row.text("UNAVAILABLE", reason);
         }
     }
     format!("{}\n{}", features.render(width), maps.render(width))
+}
+
+/// What works in batches, and what one by one.
+fn operations(map: &Value) -> (Vec<String>, Vec<String>) {
+    let operations = map["operations"].as_object().into_iter().flatten();
+    let works = operations.filter(|(_, works)| works.as_bool() == Some(true)).map(|(name, _)| name);
+    let (batches, single): (Vec<&String>, Vec<&String>) = works.partition(|name| name.ends_with("_batch"));
+    let words = |names: Vec<&String>| {
+        let word = |name: &String| name.trim_end_matches("_batch").replace("_and_", "+");
+        names.into_iter().map(word).collect()
+    };
+    (words(batches), words(single))
 }
 
 /// Events have none to choose from.
@@ -87,7 +96,8 @@ mod tests {
             "kernel": { "release": "6.18.0", "possible_cpus": 2, "tcx": true },
             "compiler": { "version": "clang version 14.0.6" },
             "maps": [
-                { "type": "hash", "operations": { "iterate": true, "lookup_batch": true, "update_batch": false },
+                { "type": "hash", "operations": { "iterate": true, "lookup_batch": true, "update_batch": false,
+                    "lookup_and_delete_batch": true },
                   "strategy": "iterative" },
                 { "type": "lpm_trie", "operations": { "iterate": false }, "unavailable": "Invalid argument" },
             ],
@@ -100,9 +110,9 @@ kernel possible cpus  2
 kernel tcx            yes
 compiler version      clang version 14.0.6
 
-MAP TYPE  STRATEGY   OPERATIONS            UNAVAILABLE
-hash      iterative  iterate lookup_batch
-lpm_trie  -                                Invalid argument
+MAP TYPE  STRATEGY   ONE BY ONE  IN BATCHES             UNAVAILABLE
+hash      iterative  iterate     lookup, lookup+delete
+lpm_trie  -                                             Invalid argument
 ringbuf   stream
 ";
         assert_eq!(render(&answer, 100), expected);

@@ -1,10 +1,10 @@
 //! Entry by entry, for maps whose keys come and go.
 
-use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use twinprobe_ebpf_common::RawTable;
 
+use super::seen::Seen;
 use super::{ReadResult, Sink, Table};
 use crate::config::AfterRead;
 use crate::kernel::sys::{self, KernelError};
@@ -24,14 +24,17 @@ pub(super) fn limit(map: &Table) -> usize {
 
 /// Every key once: where a key is deleted under the walk, the walk starts again and what was seen is skipped.
 fn walk(map: &Table, after: AfterRead, rows: &mut RawTable, sink: &mut Sink<'_>) -> ReadResult {
-    let mut seen = HashSet::new();
+    let mut seen = Seen::new(map.key_size());
     let mut value = vec![0; map.value_stride()];
-    let mut current = next_key(map, None)?;
+    let (mut key, mut next) = (vec![0; map.key_size()], vec![0; map.key_size()]);
+    let mut more = next_key(map, None, &mut key)?;
     for _ in 0..=limit(map) {
-        let Some(key) = current else { break };
+        if !more {
+            break;
+        }
         // Before the key is deleted, or the walk would start again for every entry.
-        let next = next_key(map, Some(&key))?;
-        if !seen.contains(&key) {
+        more = next_key(map, Some(&key), &mut next)?;
+        if seen.insert(&key) {
             let found = match after {
                 AfterRead::Keep => sys::map_lookup(map.fd(), &key, &mut value),
                 AfterRead::Reset => take(map, &key, &mut value),
@@ -40,7 +43,6 @@ fn walk(map: &Table, after: AfterRead, rows: &mut RawTable, sink: &mut Sink<'_>)
                 rows.keys.extend_from_slice(&key);
                 rows.values.extend_from_slice(&value);
             }
-            seen.insert(key);
         }
         if rows.keys.len() + rows.values.len() >= map.chunk_bytes {
             let flow = sink(rows);
@@ -49,15 +51,13 @@ fn walk(map: &Table, after: AfterRead, rows: &mut RawTable, sink: &mut Sink<'_>)
                 return Ok(flow);
             }
         }
-        current = next;
+        std::mem::swap(&mut key, &mut next);
     }
     Ok(ControlFlow::Continue(()))
 }
 
-fn next_key(map: &Table, key: Option<&[u8]>) -> Result<Option<Box<[u8]>>, KernelError> {
-    let mut next = vec![0; map.key_size()];
-    let found = sys::map_next_key(map.fd(), key, &mut next).map_err(|error| map.error("key walk", error))?;
-    Ok(found.then(|| next.into_boxed_slice()))
+fn next_key(map: &Table, key: Option<&[u8]>, next: &mut [u8]) -> Result<bool, KernelError> {
+    sys::map_next_key(map.fd(), key, next).map_err(|error| map.error("key walk", error))
 }
 
 /// In one call where the type has it, else in two.

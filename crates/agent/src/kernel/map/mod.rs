@@ -14,6 +14,7 @@ mod hash;
 mod keys;
 mod nested;
 pub mod probe;
+mod seen;
 pub mod strategy;
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::thread;
 
 use twinprobe_ebpf_common::{MapFamily, MapKind};
 
@@ -21,15 +22,30 @@ pub fn operations(kind: MapKind, possible_cpus: usize) -> io::Result<Operations>
         return mmap().map(|()| Operations::default());
     }
     Tiny::new(kind, possible_cpus)?;
-    let works = |trial: fn(&Tiny) -> bool| Tiny::new(kind, possible_cpus).is_ok_and(|map| trial(&map));
-    Ok(Operations {
-        iterate: works(Tiny::iterates),
-        lookup_and_delete: works(Tiny::looks_up_and_deletes),
-        lookup_batch: works(|map| map.looks_up_batches(false)),
-        lookup_and_delete_batch: works(|map| map.looks_up_batches(true) && map.is_empty()),
-        update_batch: works(Tiny::updates_batches),
-        delete_batch: works(Tiny::deletes_batches),
-    })
+    // Side by side: writing to a map of maps waits for a grace period, which takes milliseconds.
+    Ok(thread::scope(|scope| {
+        let start = |trial: fn(&Tiny) -> bool| {
+            scope.spawn(move || Tiny::new(kind, possible_cpus).is_ok_and(|map| trial(&map)))
+        };
+        let trials = [
+            start(Tiny::iterates),
+            start(Tiny::looks_up_and_deletes),
+            start(|map| map.looks_up_batches(false)),
+            start(|map| map.looks_up_batches(true) && map.is_empty()),
+            start(Tiny::updates_batches),
+            start(Tiny::deletes_batches),
+        ];
+        let [iterate, lookup_and_delete, lookup_batch, lookup_and_delete_batch, update_batch, delete_batch] =
+            trials.map(|trial| trial.join().unwrap_or(false));
+        Operations {
+            iterate,
+            lookup_and_delete,
+            lookup_batch,
+            lookup_and_delete_batch,
+            update_batch,
+            delete_batch,
+        }
+    }))
 }
 
 /// Whether an array's memory can be shared.

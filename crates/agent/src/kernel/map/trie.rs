@@ -4,12 +4,12 @@
 //! A lookup finds the longest prefix that covers the key. What a program deletes between the step to a key and
 //! its lookup is therefore shown with the value of the prefix above it; only live readings can meet that.
 
-use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use twinprobe_ebpf_common::RawTable;
 
 use super::batch::{self, Batches};
+use super::seen::Seen;
 use super::strategy::Strategy;
 use super::{ReadResult, Sink, Table, keys};
 use crate::config::AfterRead;
@@ -19,7 +19,7 @@ pub(super) fn read(map: &Table, after: AfterRead, sink: &mut Sink<'_>) -> ReadRe
         return keys::read(map, after, sink);
     }
     let mut batches = Batches::new(map);
-    let mut seen = HashSet::new();
+    let mut seen = Seen::new(map.key_size());
     let mut steps = 0;
     let (mut rows, mut next) = (RawTable::default(), RawTable::default());
     let mut more = batches.next(&mut rows, false)?;
@@ -46,11 +46,11 @@ pub(super) fn read(map: &Table, after: AfterRead, sink: &mut Sink<'_>) -> ReadRe
 }
 
 /// What was seen before stays in the map: a program has written it anew.
-fn retain_new(map: &Table, rows: &mut RawTable, seen: &mut HashSet<Box<[u8]>>) {
+fn retain_new(map: &Table, rows: &mut RawTable, seen: &mut Seen) {
     let (size, stride) = (map.key_size(), map.value_stride());
     let mut kept = 0;
     for row in 0..rows.len(&map.layout) {
-        if !seen.insert(rows.keys[row * size..(row + 1) * size].into()) {
+        if !seen.insert(&rows.keys[row * size..(row + 1) * size]) {
             continue;
         }
         if kept != row {

@@ -66,7 +66,7 @@ fn speed_of_the_strategies() {
                 times.sort_unstable_by_key(|[_, cpu]| *cpu);
                 let [wall, cpu] = times[times.len() / 2];
                 println!(
-                    "{count} {} {:?} {what}: {wall:.0?}, of a CPU {cpu:.0?}",
+                    "{count} {} {:?} {what}: {wall:.2?}, of a CPU {cpu:.2?}",
                     kind.name(),
                     access.strategy
                 );

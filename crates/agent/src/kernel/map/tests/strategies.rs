@@ -118,3 +118,29 @@ fn a_map_that_lacks_what_its_type_has() {
     assert_eq!((error.call, error.errno()), ("update", libc::EPERM));
     assert_eq!(read(&table, AfterRead::Keep).len(), 3);
 }
+
+/// Read and taken in bounded chunks, each key once.
+#[test]
+fn a_million_entries() {
+    const COUNT: u32 = 1_000_003;
+    let kind = MapKind::Hash;
+    let table = table(kind, (4, 8), COUNT, accesses(kind)[0], super::super::CHUNK_BYTES);
+    let keys: Vec<u8> = (0..COUNT).flat_map(u32::to_ne_bytes).collect();
+    let values: Vec<u8> = (0..COUNT).flat_map(|number| u64::from(number).to_ne_bytes()).collect();
+    assert_eq!(sys::map_update_batch(table.fd(), &keys, &values, COUNT as usize).count, COUNT as usize);
+    for after in [AfterRead::Keep, AfterRead::Reset] {
+        let mut seen = vec![false; COUNT as usize];
+        let mut sink = |chunk: &RawTable| {
+            assert!(chunk.keys.len() + chunk.values.len() <= 2 * super::super::CHUNK_BYTES);
+            for (key, value) in chunk.entries(&table.layout) {
+                let number = u32::from_ne_bytes(key.try_into().unwrap());
+                assert_eq!(value, u64::from(number).to_ne_bytes());
+                assert!(!std::mem::replace(&mut seen[number as usize], true), "{number} twice");
+            }
+            ControlFlow::Continue(())
+        };
+        assert!(table.read_chunks(after, &mut Taken::default(), &mut sink).unwrap().is_continue());
+        assert!(seen.iter().all(|seen| *seen));
+    }
+    assert_eq!(read(&table, AfterRead::Keep), Rows::new());
+}
