@@ -6,7 +6,7 @@
 
 use std::{io, sync::Arc};
 
-use twinprobe_ebpf_common::{MapKind, RawTable, TableLayout, btf::Btf};
+use twinprobe_ebpf_common::{Layout, MapKind, RawTable, TableLayout, btf::Btf};
 use twinprobe_exporter::{
     Accumulator, Aggregation, Context, Direction, DocumentEncoder, Format, Head, MergeRule, Metric, Plans,
     Progress, Reading,
@@ -30,8 +30,9 @@ pub fn btf_parse(input: &[u8]) {
     }
     for section in [".maps", ".bss", ".data", ""] {
         for variable in btf.section_variables(section).iter().take(MAX_TYPES) {
-            let _ = btf.inner_map_definition(&variable.name);
-            if let Some(types) = btf.map_definition(&variable.name) {
+            let inner = btf.inner_map_definition(&variable.name).map(|inner| inner.types);
+            for types in btf.map_definition(&variable.name).into_iter().chain(inner) {
+                let _ = types.key.map(|key| btf.layout(key));
                 let _ = btf.map_value_layout(&types);
             }
         }
@@ -39,20 +40,37 @@ pub fn btf_parse(input: &[u8]) {
 }
 
 /// Lays a map out by two types of the blob and writes it in every format, in two pieces, adding it up to itself.
+/// A map of maps has those of the definition that the blob begins with, or else maps of the same two types.
 pub fn decode(input: &[u8]) {
     let Some((blob, rest)) = blob_len(input).and_then(|len| input.split_at_checked(len)) else { return };
-    let Some((&[kind, agg, slots, reading, keys, values, split, _], content)) = rest.split_first_chunk()
+    let Some((&[kind, agg, slots, reading, keys, values, split, inner], content)) = rest.split_first_chunk()
     else {
         return;
     };
     let Ok(btf) = Btf::parse(blob) else { return };
     let (Ok(key), Ok(value)) = (btf.layout(keys.into()), btf.layout(values.into())) else { return };
-    let kinds = MapKind::ALL.map(|kind| (!kind.is_nested()).then_some(kind));
-    let Some(kind) = kinds[usize::from(kind) % kinds.len()] else { return };
-    let slots = if kind.is_percpu() { usize::from(slots % 5) } else { 1 };
-    let layout = Arc::new(TableLayout { kind, key, value, slots, inner: None });
-    let (keys, values) = content.split_at(content.len() * usize::from(split) / 255);
-    let table = RawTable { keys: keys.to_vec(), values: values.to_vec(), ..RawTable::default() };
+    let any = |choice: u8| MapKind::ALL[usize::from(choice) % MapKind::ALL.len()];
+    let plain = |kind: MapKind, key: Layout, value: Layout| {
+        let slots = if kind.is_percpu() { usize::from(slots % 5) } else { 1 };
+        TableLayout { kind, key, value, slots, inner: None }
+    };
+    let halves = |bytes: &[u8]| {
+        let (keys, values) = bytes.split_at(bytes.len() * usize::from(split) / 255);
+        RawTable { keys: keys.to_vec(), values: values.to_vec(), ..RawTable::default() }
+    };
+    let kind = any(kind);
+    let (layout, table) = if kind.is_nested() {
+        let (inner_key, inner_value) = inner_layouts(&btf).unwrap_or_else(|| (key.clone(), value));
+        // Maps of maps of maps there are none.
+        let inner_kind = Some(any(inner)).filter(|kind| !kind.is_nested()).unwrap_or(MapKind::PercpuHash);
+        let inner_layout = plain(inner_kind, inner_key, inner_value);
+        let layout =
+            TableLayout { inner: Some(Arc::new(inner_layout)), ..plain(kind, key, Layout::unsigned(4)) };
+        (layout, nested(content, inner, halves))
+    } else {
+        (plain(kind, key, value), halves(content))
+    };
+    let layout = Arc::new(layout);
     let metric = Arc::new(Metric {
         name: "m_total".into(),
         map: "m".into(),
@@ -88,6 +106,22 @@ pub fn decode(input: &[u8]) {
         }
         sink.check();
     }
+}
+
+/// Of the maps in the first map of maps that the blob defines.
+fn inner_layouts(btf: &Btf) -> Option<(Layout, Layout)> {
+    let variables = btf.section_variables(".maps");
+    let mut definitions = variables.iter().take(MAX_TYPES).map(|map| btf.inner_map_definition(&map.name));
+    let types = definitions.find_map(|definition| definition)?.types;
+    Some((btf.layout(types.key?).ok()?, btf.map_value_layout(&types)?.ok()?))
+}
+
+/// A map of some maps, of which there can be too few or too many for its entries.
+fn nested(content: &[u8], choice: u8, table: impl Fn(&[u8]) -> RawTable) -> RawTable {
+    let (outer, maps) = content.split_at(content.len() / 4);
+    let count = usize::from(choice >> 4) + 1;
+    let inner = maps.chunks(maps.len().div_ceil(count).max(1)).map(table).collect();
+    RawTable { keys: outer.to_vec(), values: outer.to_vec(), inner }
 }
 
 /// Where the header says that the blob ends.

@@ -113,6 +113,11 @@ fn exchange<S: Read + Write>(
     }
 }
 
+/// Reads an answer to a GET that was received before.
+pub fn parse(mut received: &[u8]) -> Result<Response> {
+    read_response(&mut received, "GET")
+}
+
 fn read_response(reader: &mut impl BufRead, method: &str) -> Result<Response> {
     loop {
         let status = read_line(reader).context("read the status line")?;
@@ -179,7 +184,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Response {
-        read_response(&mut text.as_bytes(), "GET").unwrap()
+        super::parse(text.as_bytes()).unwrap()
     }
 
     #[test]
@@ -207,7 +212,7 @@ mod tests {
         for text in
             ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nab", "junk\r\n\r\n"]
         {
-            assert!(read_response(&mut text.as_bytes(), "GET").is_err(), "{text:?}");
+            assert!(super::parse(text.as_bytes()).is_err(), "{text:?}");
         }
     }
 }

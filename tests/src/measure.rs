@@ -22,6 +22,11 @@ impl Resident {
         };
         Ok(Self { total_kib: field("VmRSS")?, anonymous_kib: field("RssAnon")?, peak_kib: field("VmHWM")? })
     }
+
+    /// Forgets the peak of a process: from now on it is what there is.
+    pub fn reset_peak(pid: u32) -> Result<()> {
+        fs::write(format!("/proc/{pid}/clear_refs"), "5").context("reset a process's peak")
+    }
 }
 
 /// Processor time in seconds, in steps of 10 ms.

@@ -135,7 +135,7 @@ fn thread_time() -> io::Result<Duration> {
     Ok(Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32))
 }
 
-fn bpf<T>(cmd: bpf_cmd, attr: &mut T) -> io::Result<i32> {
+pub(crate) fn bpf<T>(cmd: bpf_cmd, attr: &mut T) -> io::Result<i32> {
     // SAFETY: a live, fully initialised structure of the length that is passed; what its pointers point to outlives
     // the call, as the callers hold it.
     let result = unsafe { libc::syscall(libc::SYS_bpf, cmd as libc::c_long, &raw mut *attr, size_of::<T>()) };

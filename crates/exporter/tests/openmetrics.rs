@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use reference::parse;
 use serde_json::json;
-use support::{array, encoded, member, metric, packed, shaped, tagged, unsigned};
+use support::{array, char_array, encoded, member, metric, packed, shaped, tagged, unsigned};
 use twinprobe_ebpf_common::{MapKind, Render, Shape};
 use twinprobe_exporter::{
     Context, Document, DocumentEncoder, Format, MetricTable, Progress, Reading, encode_openmetrics_all,
@@ -203,6 +203,30 @@ fn names_that_clash_lose_their_type_or_are_left_out() {
         ]
     );
     assert_eq!(skipped, 1 + 4, "twinprobe_up, twinprobe_export_skipped_total, z_y and the second z__");
+}
+
+/// The text of an answer is no sample. Each answer goes on from where the one before ended.
+#[test]
+fn the_count_of_what_is_left_out_never_falls_back() {
+    let text = metric("m", MapKind::Array, None, [unsigned(4), char_array(4)], &[(&[0; 4], b"text")]);
+    let document = document("p", vec![text]);
+    let mut before = 0;
+    for answer in 1..=3 {
+        let mut out = Vec::new();
+        let mut encoder =
+            DocumentEncoder::new(Format::OpenMetrics, &document.head(), Arc::default(), &mut out);
+        encoder.skipped_before(before);
+        for (direction, table) in document.tables() {
+            encoder.begin_metric(direction, &table.metric, &mut out);
+            encoder.rows(&table.table, &mut out);
+        }
+        before += match encoder.finish(&mut out) {
+            Progress::Done(encoded) => encoded.skipped,
+            Progress::More => panic!("a small document is one piece"),
+        };
+        let text = String::from_utf8(out).expect("UTF-8");
+        assert_eq!(families(&text).1, answer, "{text}");
+    }
 }
 
 #[test]

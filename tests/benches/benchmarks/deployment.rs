@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde_json::{Value, json};
 use twinprobe_tests::measure::{ProcessorTime, Sample};
-use twinprobe_tests::{Daemon, Topology, sample, scaled};
+use twinprobe_tests::{Daemon, Topology, report, sample, scaled};
 
-use crate::{nameless, report};
+use crate::nameless;
 
 const TARGET: f64 = 1.15;
 const MAPS: usize = 100;

@@ -9,9 +9,7 @@ use twinprobe_tests::measure::Sample;
 use twinprobe_tests::netns::pin_to_cpu;
 use twinprobe_tests::programs::Program;
 use twinprobe_tests::traffic::Frame;
-use twinprobe_tests::{Daemon, Topology, sample, scaled};
-
-use crate::report;
+use twinprobe_tests::{Daemon, Topology, report, sample, scaled};
 
 const TARGET: f64 = 2.0;
 const CHAINS: [usize; 4] = [1, 2, 4, 16];

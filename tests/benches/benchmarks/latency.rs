@@ -6,9 +6,7 @@ use anyhow::{Context, Result, ensure};
 use twinprobe_tests::measure::Sample;
 use twinprobe_tests::sample::{counter_config, total};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
-use twinprobe_tests::{Daemon, DaemonOptions, Topology, scaled};
-
-use crate::report;
+use twinprobe_tests::{Daemon, DaemonOptions, Topology, report, scaled};
 
 const METRICS: &str = "/v1/probes/probe/metrics";
 

@@ -5,40 +5,18 @@ mod deployment;
 mod dispatcher;
 mod latency;
 mod memory;
-mod report;
 
-use std::time::Instant;
-
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use serde_json::Value;
-use twinprobe_tests::probes;
-
-type Section = (&'static str, fn() -> Result<()>);
-
-const SECTIONS: [Section; 4] = [
-    ("deployment", deployment::run),
-    ("dispatcher", dispatcher::run),
-    ("memory", memory::run),
-    ("latency", latency::run),
-];
+use twinprobe_tests::{probes, report};
 
 fn main() -> Result<()> {
-    // cargo passes --bench.
-    let chosen: Vec<String> =
-        std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
-    for name in &chosen {
-        let names = SECTIONS.map(|(name, _)| name).join(", ");
-        ensure!(SECTIONS.iter().any(|(section, _)| section == name), "no section {name}; there are {names}");
-    }
-    report::machine()?;
-    for (name, run) in SECTIONS {
-        if chosen.is_empty() || chosen.iter().any(|chosen| chosen == name) {
-            let started = Instant::now();
-            run()?;
-            eprintln!("{name}: {:.0} s", started.elapsed().as_secs_f64());
-        }
-    }
-    Ok(())
+    report::run(&[
+        ("deployment", deployment::run),
+        ("dispatcher", dispatcher::run),
+        ("memory", memory::run),
+        ("latency", latency::run),
+    ])
 }
 
 /// The configuration of a ready-made probe for mon0, to be put under any name.

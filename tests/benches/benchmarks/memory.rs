@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use twinprobe_tests::measure::Resident;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
-use twinprobe_tests::{Daemon, Topology, scaled};
+use twinprobe_tests::{Daemon, Topology, report, scaled};
 
-use crate::{nameless, report};
+use crate::nameless;
 
 const TARGET_KIB: u64 = 25 << 10;
 const PROBES: usize = 10;

@@ -84,6 +84,7 @@ impl From<EngineError> for Problem {
             EngineError::NotRunning { .. } => Self::new(StatusCode::CONFLICT, error.to_string()),
             EngineError::LoadStuck(_)
             | EngineError::Kernel(_)
+            | EngineError::Broken(_)
             | EngineError::Store(_)
             | EngineError::Task(_) => {
                 let detail = with_causes(&error);

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
@@ -10,13 +11,18 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use hyper::body::{Bytes, Frame};
 use serde::Deserialize;
+use tokio::time::{Instant, Sleep};
 
 use super::error::Problem;
 use super::{Api, negotiate};
-use crate::engine::{EventStream, Framing};
+use crate::engine::Framing;
 
 const NDJSON: &str = "application/x-ndjson";
 const SSE: &str = "text/event-stream";
+/// What readers of an event stream skip; of lines there is nothing that all readers would.
+const COMMENT: &[u8] = b": keep-alive\n\n";
+/// How long a stream may be silent: proxies take one that is so for a minute for dead.
+const SILENCE: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Deserialize)]
 pub(super) struct EventsQuery {
@@ -37,7 +43,9 @@ pub(super) async fn events(
     };
     // An intermediary that waits for the end of this answer waits for ever.
     let headers = [(header::CONTENT_TYPE, media_type), (header::CACHE_CONTROL, "no-store")];
-    Ok((headers, Body::new(StreamBody(stream))).into_response())
+    let keep_alive = (framing == Framing::Sse).then_some(SILENCE);
+    let body = StreamBody::new(move |context: &mut Context<'_>| stream.poll_next(context), keep_alive);
+    Ok((headers, Body::new(body)).into_response())
 }
 
 fn framing(headers: &HeaderMap) -> Result<Framing, Problem> {
@@ -66,18 +74,40 @@ fn by_accept(accept: &str) -> Option<Framing> {
     }
 }
 
-/// The body of the answer.
-struct StreamBody(EventStream);
+/// The body of the answer: what `next` has, and a comment whenever that was nothing for too long.
+struct StreamBody<F> {
+    next: F,
+    keep_alive: Option<(Duration, Pin<Box<Sleep>>)>,
+}
 
-impl hyper::body::Body for StreamBody {
+impl<F: FnMut(&mut Context<'_>) -> Poll<Option<Bytes>>> StreamBody<F> {
+    fn new(next: F, silence: Option<Duration>) -> Self {
+        Self { next, keep_alive: silence.map(|silence| (silence, Box::pin(tokio::time::sleep(silence)))) }
+    }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let next = (self.next)(context);
+        let Some((silence, timer)) = &mut self.keep_alive else { return next };
+        let next = match next {
+            Poll::Pending => timer.as_mut().poll(context).map(|()| Some(Bytes::from_static(COMMENT))),
+            ready => ready,
+        };
+        if next.is_ready() {
+            timer.as_mut().reset(Instant::now() + *silence);
+        }
+        next
+    }
+}
+
+impl<F: FnMut(&mut Context<'_>) -> Poll<Option<Bytes>> + Unpin> hyper::body::Body for StreamBody<F> {
     type Data = Bytes;
     type Error = Infallible;
 
     fn poll_frame(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.0.poll_next(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+        self.poll_next(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
     }
 }
 
@@ -101,5 +131,30 @@ mod tests {
         ] {
             assert_eq!(by_accept(accept), expected, "{accept}");
         }
+    }
+
+    /// What a body with these events, then none, gives within half a second.
+    async fn parts(events: &[&'static [u8]], silence: Option<Duration>) -> Vec<Bytes> {
+        let mut events = events.iter();
+        let next = move |_: &mut Context<'_>| {
+            events.next().map_or(Poll::Pending, |event| Poll::Ready(Some(Bytes::from_static(event))))
+        };
+        let (mut body, mut parts) = (StreamBody::new(next, silence), Vec::new());
+        let read = async {
+            while let Some(part) = std::future::poll_fn(|context| body.poll_next(context)).await {
+                parts.push(part);
+            }
+        };
+        let _ = tokio::time::timeout(Duration::from_millis(500), read).await;
+        parts
+    }
+
+    #[tokio::test]
+    async fn silent_streams_have_comments_where_that_is_asked_for() {
+        let sse = parts(&[b"data: 1\n\n", b"data: 2\n\n"], Some(Duration::from_millis(100))).await;
+        assert_eq!(sse[..3], [&b"data: 1\n\n"[..], b"data: 2\n\n", COMMENT]);
+        // Again and again, but not all the time.
+        assert!((4..=7).contains(&sse.len()), "{sse:?}");
+        assert_eq!(parts(&[b"{}\n"], None).await, [&b"{}\n"[..]]);
     }
 }

@@ -1,82 +1,108 @@
-//! A metrics document as the body of an answer, rendered piece by piece as the client takes it: a slow client
-//! slows its own answer only, and the whole rendered document is never in memory.
+//! A metrics document as the body of an answer, rendered piece by piece as its maps are read and as the client
+//! takes it: a slow client slows its own answer only, and the whole document is never in memory.
 
-use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context as TaskContext, Poll};
 
-use hyper::body::{Bytes, Frame};
-use twinprobe_exporter::{Context, Document, DocumentEncoder, Format, Progress};
+use futures_util::{Stream, stream};
+use hyper::body::Bytes;
+use twinprobe_ebpf_common::{RawTable, TableLayout};
+use twinprobe_exporter::{Context, DocumentEncoder, Encoded, Format, Progress};
 
-use crate::engine::Delivery;
+use crate::engine::{Broken, Cursor, Delivery, MetricRows};
 
 /// Bytes handed to the connection at once, about.
 const CHUNK: usize = 64 << 10;
 /// Raw bytes rendered at once; they grow by some factor.
 const ROWS: usize = 8 << 10;
 
-/// The body. Once its last piece has been taken the document counts as delivered; dropped before, it does not.
+/// Once its last piece has been taken the reading counts as delivered; dropped before, it does not.
 pub(super) struct Export {
     encoder: DocumentEncoder,
-    delivery: Option<Delivery>,
-    /// The next row: table by its position in the document, and entry in it.
-    table: usize,
+    delivery: Delivery,
+    /// Index of the metric that comes next, and the one that is being written.
+    next_metric: usize,
+    metric: Option<Current>,
+    /// What the encoder has written and nobody has taken.
+    out: Vec<u8>,
+    encoded: Option<Encoded>,
+}
+
+struct Current {
+    layout: Arc<TableLayout>,
+    cursor: Cursor,
+    chunk: Arc<RawTable>,
+    /// Of the chunk; those before it are written.
     row: usize,
-    /// What the encoder has written at its creation.
-    head: Vec<u8>,
 }
 
 impl Export {
-    pub(super) fn new(delivery: Delivery, context: Context, format: Format) -> Self {
-        let mut head = Vec::new();
-        let encoder = DocumentEncoder::new(format, &delivery.document().head(), Arc::new(context), &mut head);
-        Self { encoder, delivery: Some(delivery), table: 0, row: 0, head }
+    /// Waits for the first rows: what can't be read at all is an error and not an answer that breaks off.
+    pub async fn begin(delivery: Delivery, context: Context, format: Format) -> Result<Self, Broken> {
+        let mut out = Vec::new();
+        let mut encoder = DocumentEncoder::new(format, &delivery.head(), Arc::new(context), &mut out);
+        encoder.skipped_before(delivery.skipped_before());
+        let mut export = Self { encoder, delivery, next_metric: 0, metric: None, out, encoded: None };
+        export.advance().await?;
+        Ok(export)
+    }
+
+    /// The pieces of the body. An error breaks the answer off.
+    pub fn into_stream(self) -> impl Stream<Item = Result<Bytes, Broken>> {
+        stream::try_unfold(self, |mut export| async {
+            let piece = export.piece().await.inspect_err(|error| {
+                tracing::warn!(probe = export.delivery.head().probe, %error, "an answer was broken off");
+            })?;
+            Ok(piece.map(|piece| (Bytes::from(piece), export)))
+        })
     }
 
     /// The next piece; `None` at the end.
-    fn next(&mut self) -> Option<Vec<u8>> {
-        let delivery = self.delivery.as_ref()?;
-        let mut out = std::mem::take(&mut self.head);
-        let document = Arc::clone(delivery.document());
-        while out.len() < CHUNK {
-            if !self.write_rows(&document, &mut out) {
-                if let Progress::Done(_) = self.encoder.finish(&mut out) {
-                    self.delivery.take()?.complete();
+    async fn piece(&mut self) -> Result<Option<Vec<u8>>, Broken> {
+        if let Some(encoded) = self.encoded {
+            self.delivery.complete(encoded.skipped);
+            return Ok(None);
+        }
+        while self.out.len() < CHUNK {
+            if !self.write_rows() && !self.advance().await? {
+                if let Progress::Done(encoded) = self.encoder.finish(&mut self.out) {
+                    self.encoded = Some(encoded);
                 }
                 break;
             }
         }
-        Some(out)
+        Ok(Some(std::mem::take(&mut self.out)))
     }
 
-    /// Writes some rows of the current table; false if there is no table left.
-    fn write_rows(&mut self, document: &Document, out: &mut Vec<u8>) -> bool {
-        let Some((direction, table)) = document.tables().nth(self.table) else { return false };
-        let layout = &table.metric.layout;
-        if self.row == 0 {
-            self.encoder.begin_metric(direction, &table.metric, out);
+    /// Waits for the next rows, of this metric or of the next one; false if there are none left.
+    async fn advance(&mut self) -> Result<bool, Broken> {
+        loop {
+            if let Some(metric) = &mut self.metric {
+                if let Some(chunk) = metric.cursor.next().await? {
+                    (metric.chunk, metric.row) = (chunk, 0);
+                    return Ok(true);
+                }
+                self.encoder.end_metric(&mut self.out);
+                self.metric = None;
+            }
+            let Some(next) = self.delivery.metric(self.next_metric)? else { return Ok(false) };
+            let MetricRows { direction, metric, cursor } = next;
+            self.next_metric += 1;
+            self.encoder.begin_metric(direction, &metric, &mut self.out);
+            let layout = Arc::clone(&metric.layout);
+            self.metric = Some(Current { layout, cursor, chunk: Arc::default(), row: 0 });
+        }
+    }
+
+    /// Writes some of the rows that are there; false if there are none.
+    fn write_rows(&mut self) -> bool {
+        let Some(Current { layout, chunk, row, .. }) = &mut self.metric else { return false };
+        if *row >= chunk.len(layout) {
+            return false;
         }
         let entry = layout.key.size + layout.value_stride();
-        let end = self.row + (ROWS / entry.max(1)).max(1);
-        self.encoder.rows(&table.table.slice(self.row, end, layout), out);
-        self.row = end;
-        if self.row >= table.table.len(layout) {
-            self.encoder.end_metric(out);
-            (self.table, self.row) = (self.table + 1, 0);
-        }
+        let end = *row + (ROWS / entry.max(1)).max(1);
+        self.encoder.rows(&chunk.slice(*row, end, layout), &mut self.out);
+        *row = end;
         true
-    }
-}
-
-impl hyper::body::Body for Export {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut TaskContext<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Poll::Ready(self.next().map(|bytes| Ok(Frame::data(bytes.into()))))
     }
 }

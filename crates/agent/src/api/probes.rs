@@ -75,7 +75,8 @@ pub(super) async fn metrics(
     let format = requested.unwrap_or(delivery.format());
     let context = Context { boot_time_ns: clock::monotonic_zero_ns(), interfaces: interface::all() };
     let headers = [(header::CONTENT_TYPE, format.media_type())];
-    Ok((headers, Body::new(Export::new(delivery, context, format))).into_response())
+    let export = Export::begin(delivery, context, format).await.map_err(EngineError::from)?;
+    Ok((headers, Body::from_stream(export.into_stream())).into_response())
 }
 
 /// A probe that is being read keeps its lock: waiting for it must not hold up other requests.

@@ -4,16 +4,22 @@ mod capabilities;
 mod delivery;
 mod deploy;
 mod events;
+mod live;
 mod probe;
+mod reading;
+mod spool;
 mod status;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-pub use self::delivery::Delivery;
+use tokio::sync::oneshot;
+
+pub use self::delivery::{Cursor, Delivery, MetricRows};
 use self::events::{EventLoop, NoStream, ProbeEvents};
 pub use self::events::{EventStream, Framing};
 pub use self::probe::{Probe, ReadError};
+pub use self::spool::Broken;
 pub use self::status::{ProbeStatus, ValidationReport};
 use crate::compiler::Compiler;
 use crate::config::{ConfigDocument, ProbeConfig};
@@ -42,6 +48,8 @@ pub enum EngineError {
     Kernel(#[from] KernelError),
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error("the maps could not be read: {0}")]
+    Broken(#[from] Broken),
     #[error("an internal task ended before its time")]
     Task(#[from] tokio::task::JoinError),
 }
@@ -169,13 +177,19 @@ impl Engine {
     }
 
     /// Algorithm 2 of the paper: flips if a metric asks for it, extracts, resets. A reading whose client went
-    /// away before its end is given again first.
+    /// away before its end is given again first. Its rows follow while the client takes it.
     pub async fn read(self: &Arc<Self>, name: &str) -> Result<Delivery, EngineError> {
         let (engine, name) = (Arc::clone(self), name.to_owned());
-        tokio::task::spawn_blocking(move || {
+        let (sender, begun) = oneshot::channel();
+        let reading = tokio::task::spawn_blocking(move || {
+            let mut sender = Some(sender);
+            let mut deliver = |delivery| {
+                // A client that did not wait for its answer leaves the reading to the next one.
+                let _ = sender.take().map(|sender| sender.send(delivery));
+            };
             loop {
-                match engine.get(&name)?.read() {
-                    Ok(delivery) => return Ok(delivery),
+                match engine.get(&name)?.read(&mut deliver) {
+                    Ok(()) => return Ok(()),
                     // Replaced or deleted since it was looked up: look again.
                     Err(ReadError::Gone) => {}
                     Err(ReadError::NotRunning(reason)) => {
@@ -184,8 +198,14 @@ impl Engine {
                     Err(ReadError::Kernel(error)) => return Err(error.into()),
                 }
             }
-        })
-        .await?
+        });
+        match begun.await {
+            Ok(delivery) => Ok(delivery),
+            Err(_) => match reading.await? {
+                Err(error) => Err(error),
+                Ok(()) => unreachable!("a reading that was made was handed on"),
+            },
+        }
     }
 
     /// The events of one metric, or of all, from now on.

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::deploy::LoadedProbe;
 use super::events::EventStatus;
-use super::probe::timestamp;
+use super::reading::timestamp;
 use crate::config::{ConfigDocument, ProbeConfig};
 use crate::kernel::{Attached, LoadedDirection};
 use crate::report::Finding;

@@ -4,14 +4,13 @@
 //! directions. A flip is therefore one store: atomic for the whole probe, without a system call. The word
 //! counts flips, so it is also the sequence number of the window that is open.
 
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::hook::Hook;
+use super::mapping::{Access, Mapping};
 use super::sys::{self, KernelError, MapCreate};
 
 /// Words in one page; the first hold constants that dispatchers read, the rest belong to probes.
@@ -24,14 +23,9 @@ const BPF_F_MMAPABLE: u32 = 1 << 10;
 #[derive(Debug)]
 pub struct EpochPage {
     map: OwnedFd,
-    page: NonNull<AtomicU64>,
+    page: Mapping,
     taken: Mutex<[bool; WORDS]>,
 }
-
-// SAFETY: the page is plain shared memory that is only reached through atomics.
-unsafe impl Send for EpochPage {}
-// SAFETY: as above.
-unsafe impl Sync for EpochPage {}
 
 impl EpochPage {
     /// Creates the page and pins it at `pin`.
@@ -47,23 +41,9 @@ impl EpochPage {
             ..MapCreate::default()
         })
         .map_err(error("creation"))?;
-        // SAFETY: a new shared mapping of the whole value, which is one page, at an address of the
-        // kernel's choice; it is unmapped in `drop` only.
-        let page = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                WORDS * WORD_BYTES,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                map.as_raw_fd(),
-                0,
-            )
-        };
-        if page == libc::MAP_FAILED {
-            return Err(error("mapping")(io::Error::last_os_error()));
-        }
+        let page =
+            Mapping::new(map.as_fd(), 0, WORDS * WORD_BYTES, Access::ReadWrite).map_err(error("mapping"))?;
         sys::obj_pin(map.as_fd(), pin).map_err(error("pinning"))?;
-        let page = NonNull::new(page.cast()).ok_or_else(|| error("mapping")(io::Error::other("null")))?;
         let mut taken = [false; WORDS];
         for hook in Hook::ALL {
             taken[Self::pass_word(hook)] = true;
@@ -103,16 +83,7 @@ impl EpochPage {
     }
 
     fn atomic(&self, word: usize) -> &AtomicU64 {
-        assert!(word < WORDS, "an epoch word lies in the page");
-        // SAFETY: `word` is within the mapping, which lives as long as `self` and is aligned to a page.
-        unsafe { self.page.add(word).as_ref() }
-    }
-}
-
-impl Drop for EpochPage {
-    fn drop(&mut self) {
-        // SAFETY: the mapping made in `create`; every reference into it borrows `self`.
-        unsafe { libc::munmap(self.page.as_ptr().cast(), WORDS * WORD_BYTES) };
+        self.page.u64(word * WORD_BYTES)
     }
 }
 

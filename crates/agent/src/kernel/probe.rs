@@ -136,7 +136,7 @@ impl Attached {
     }
 
     /// The map of a metric that is read live; `None` if it belongs to the snapshot.
-    pub fn live_map(&self, direction: usize, metric: usize) -> Option<&MetricMap> {
+    pub fn live_map(&self, direction: usize, metric: usize) -> Option<&Arc<MetricMap>> {
         match self.map(direction, metric) {
             TwinMap::Shared(map) => Some(map),
             TwinMap::Private(_) | TwinMap::Events(_) => None,

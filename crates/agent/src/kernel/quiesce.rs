@@ -120,7 +120,8 @@ fn membarrier_global() -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-fn online_cpus() -> io::Result<Vec<usize>> {
+/// Those that run now; which they are can change at any time.
+pub fn online_cpus() -> io::Result<Vec<usize>> {
     read_cpu_list(Path::new("/sys/devices/system/cpu/online"))
 }
 

@@ -19,14 +19,15 @@ use super::sys::{self, KernelError, MapCreate};
 /// A metric's map: one for both twins, or one each. Events go into one for both.
 #[derive(Debug)]
 pub enum TwinMap {
-    Shared(MetricMap),
+    /// Shared with those who read it at their client's pace.
+    Shared(Arc<MetricMap>),
     Private([MetricMap; 2]),
     Events(Arc<EventMap>),
 }
 
 impl TwinMap {
     /// `None` for events.
-    pub const fn layout(&self) -> Option<&Arc<TableLayout>> {
+    pub fn layout(&self) -> Option<&Arc<TableLayout>> {
         match self {
             Self::Shared(map) => Some(map.layout()),
             Self::Private(maps) => Some(maps[0].layout()),
@@ -143,7 +144,7 @@ impl TwinFds {
 fn twin_map(first: Option<MetricMap>, second: Option<MetricMap>) -> Option<TwinMap> {
     Some(match (first?, second) {
         (first, Some(second)) => TwinMap::Private([first, second]),
-        (first, None) => TwinMap::Shared(first),
+        (first, None) => TwinMap::Shared(Arc::new(first)),
     })
 }
 

@@ -10,7 +10,7 @@ use twinprobe_exporter::{Context, Decoder, EventEncoder};
 
 use super::client::{Client, Framing, lost_line};
 use super::source::Source;
-use crate::engine::probe::timestamp;
+use crate::engine::reading::timestamp;
 use crate::kernel::{Event, EventReader, Progress};
 
 /// Pieces whose memory is used again once all clients have sent them, the latest first: it is in the cache.

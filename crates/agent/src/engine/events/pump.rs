@@ -26,6 +26,8 @@ const FLOOD: u32 = 1 << 30;
 const PATIENCE: Duration = Duration::from_millis(1);
 /// How long names of interfaces are taken for right.
 const CONTEXT_AGE: Duration = Duration::from_secs(5);
+/// How long a CPU that has come online waits for its ring.
+const CPUS_AGE: Duration = Duration::from_secs(5);
 
 /// Whether there is a reason to read on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,14 +56,20 @@ pub(super) async fn run(source: Arc<Source>) {
 }
 
 /// Reads until the source is closed (true) or nobody listens.
-async fn read(source: &Source, waiter: Waiter) -> bool {
+async fn read(source: &Source, mut waiter: Waiter) -> bool {
     let mut context = Names::new();
     let mut output = Output::new();
     let mut sent = Instant::now();
     let pause = pause(source.room());
     // Slices that were read since the last wait.
     let mut slices = 0;
+    let mut look = Instant::now();
+    let grows = source.reader().as_ref().is_some_and(EventReader::grows);
     loop {
+        if grows && Instant::now() >= look {
+            follow_cpus(source, &mut waiter);
+            look = Instant::now() + CPUS_AGE;
+        }
         match turn(source, context.fresh(), &mut output) {
             Turn::Alone => return false,
             Turn::Closed => {
@@ -101,11 +109,18 @@ async fn read(source: &Source, waiter: Waiter) -> bool {
                     () = waiter.readable(), if !(flows && pause.is_some()) => {}
                     () = source.changed() => {}
                     () = tokio::time::sleep_until(due), if !output.is_empty() => {}
+                    () = tokio::time::sleep_until(look), if grows => {}
                     () = tokio::time::sleep(pause.unwrap_or_default()), if flows && pause.is_some() => {}
                 }
                 slices = 0;
             }
         }
+    }
+}
+
+fn follow_cpus(source: &Source, waiter: &mut Waiter) {
+    if let Some(Err(error)) = source.reader().as_mut().map(|reader| reader.follow_cpus(waiter)) {
+        tracing::warn!(metric = source.metric, %error, "no ring for a CPU that came online");
     }
 }
 

@@ -1,14 +1,13 @@
 //! Maps that carry events: one file for each type. Records are read where the kernel put them, in memory that
 //! is shared with it.
 
-pub mod mapping;
 mod perf;
 pub mod request;
 mod ringbuf;
 mod waiter;
 
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::{EventKind, Layout};
@@ -17,6 +16,7 @@ use self::perf::PerfBuffers;
 use self::ringbuf::RingBuffer;
 pub use self::waiter::Waiter;
 use super::sys::KernelError;
+use super::{mapping, quiesce};
 
 /// An event metric's map. Both twins write to it.
 #[derive(Debug)]
@@ -74,9 +74,7 @@ impl EventMap {
     pub fn open(&self) -> Result<EventReader, KernelError> {
         match self.kind {
             EventKind::Ringbuf => RingBuffer::open(&self.fd, self.max_entries).map(EventReader::Ringbuf),
-            EventKind::PerfEventArray => {
-                PerfBuffers::open(self.fd.as_fd(), self.max_entries).map(EventReader::Perf)
-            }
+            EventKind::PerfEventArray => PerfBuffers::open(&self.fd, self.max_entries).map(EventReader::Perf),
         }
         .map_err(|source| KernelError::new("mapping", format!("map {}", self.name), source))
     }
@@ -88,6 +86,24 @@ impl EventReader {
         match self {
             Self::Ringbuf(ring) => Waiter::new([Arc::clone(ring.fd())]),
             Self::Perf(buffers) => Waiter::new(buffers.fds().map(Arc::clone)),
+        }
+    }
+
+    /// Whether rings can become more while the map is read.
+    pub const fn grows(&self) -> bool {
+        matches!(self, Self::Perf(_))
+    }
+
+    /// Makes rings for CPUs that have come online, and has `waiter` wait for them as well.
+    pub fn follow_cpus(&mut self, waiter: &mut Waiter) -> io::Result<()> {
+        match self {
+            Self::Ringbuf(_) => Ok(()),
+            Self::Perf(buffers) => {
+                if buffers.follow(&quiesce::online_cpus()?)? {
+                    waiter.wait_for(buffers.fds().map(Arc::clone))?;
+                }
+                Ok(())
+            }
         }
     }
 

@@ -2,14 +2,14 @@
 //! that the program has nowhere to write. The kernel counts what did not fit.
 
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use aya_obj::generated::perf_event_attr;
 
-use super::mapping::{Access, Mapping, page_size};
 use super::{Event, Progress};
+use crate::kernel::mapping::{Access, Mapping, page_size};
 use crate::kernel::{quiesce, sys};
 
 /// Bytes of one CPU's ring.
@@ -31,14 +31,21 @@ const HEADER: usize = 8;
 /// The rings of all CPUs.
 #[derive(Debug)]
 pub struct PerfBuffers {
+    map: Arc<OwnedFd>,
+    /// CPUs from here on have no place in the map.
+    places: usize,
     cpus: Vec<CpuBuffer>,
     /// Lost records that the rings told of, for kernels without [`PERF_FORMAT_LOST`].
     told: u64,
+    /// Lost in rings that are gone.
+    lost_before: u64,
 }
 
 #[derive(Debug)]
 struct CpuBuffer {
     cpu: u32,
+    /// The CPU went offline, which ends its ring for good: what is in it is all there will be.
+    ended: bool,
     fd: Arc<OwnedFd>,
     mapping: Mapping,
     page: usize,
@@ -51,21 +58,36 @@ struct CpuBuffer {
 
 impl PerfBuffers {
     /// Makes a ring for each CPU that is online and has a place in the map.
-    pub fn open(map: BorrowedFd<'_>, places: u32) -> io::Result<Self> {
-        let possible = u32::try_from(quiesce::possible_cpus()?).unwrap_or(u32::MAX);
-        let mut cpus = Vec::new();
-        for cpu in 0..possible.min(places) {
+    pub fn open(map: &Arc<OwnedFd>, places: u32) -> io::Result<Self> {
+        let (map, places) = (Arc::clone(map), places as usize);
+        let mut buffers = Self { map, places, cpus: Vec::new(), told: 0, lost_before: 0 };
+        buffers.follow(&quiesce::online_cpus()?)?;
+        Ok(buffers)
+    }
+
+    /// Makes rings for CPUs that have come online since. True: there are new ones.
+    pub fn follow(&mut self, online: &[usize]) -> io::Result<bool> {
+        for buffer in &mut self.cpus {
+            buffer.ended |= !online.contains(&(buffer.cpu as usize));
+        }
+        let before = self.cpus.len();
+        for &cpu in online.iter().filter(|cpu| **cpu < self.places) {
+            let cpu = cpu as u32;
+            if self.cpus.iter().any(|buffer| buffer.cpu == cpu && !buffer.ended) {
+                continue;
+            }
             match CpuBuffer::open(cpu) {
                 Ok(buffer) => {
-                    sys::map_update(map, &cpu.to_ne_bytes(), &buffer.fd.as_raw_fd().to_ne_bytes())?;
-                    cpus.push(buffer);
+                    let ring = buffer.fd.as_raw_fd().to_ne_bytes();
+                    sys::map_update(self.map.as_fd(), &cpu.to_ne_bytes(), &ring)?;
+                    self.cpus.push(buffer);
                 }
-                // A CPU that is not there now.
+                // Gone again.
                 Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self { cpus, told: 0 })
+        Ok(self.cpus.len() > before)
     }
 
     pub fn fds(&self) -> impl Iterator<Item = &Arc<OwnedFd>> {
@@ -74,14 +96,12 @@ impl PerfBuffers {
 
     /// Records that the kernel had no room for since the rings were made.
     pub fn lost(&self) -> u64 {
-        self.cpus.iter().map(CpuBuffer::lost).sum::<Option<u64>>().unwrap_or(self.told)
+        let lost = self.cpus.iter().map(CpuBuffer::lost).sum::<Option<u64>>();
+        lost.map_or(self.told, |lost| lost + self.lost_before)
     }
 
     pub fn fill(&self) -> u64 {
-        let waiting = |buffer: &CpuBuffer| {
-            buffer.mapping.u64(DATA_HEAD).load(Ordering::Acquire).saturating_sub(buffer.tail)
-        };
-        self.cpus.iter().map(waiting).max().unwrap_or(0)
+        self.cpus.iter().map(CpuBuffer::fill).max().unwrap_or(0)
     }
 
     pub fn read(&mut self, limit: usize, mut sink: impl FnMut(Event<'_>)) -> Progress {
@@ -98,6 +118,12 @@ impl PerfBuffers {
                 progress = Progress::More;
             }
         }
+        let lost_before = &mut self.lost_before;
+        self.cpus.retain(|buffer| {
+            let over = buffer.ended && buffer.fill() == 0;
+            *lost_before += if over { buffer.lost().unwrap_or(0) } else { 0 };
+            !over
+        });
         progress
     }
 }
@@ -110,7 +136,12 @@ impl CpuBuffer {
         };
         let page = page_size();
         let mapping = Mapping::new(fd.as_fd(), 0, page + RING, Access::ReadWrite)?;
-        Ok(Self { cpu, fd: Arc::new(fd), mapping, page, tail: 0, counts_lost, scratch: Vec::new() })
+        let fd = Arc::new(fd);
+        Ok(Self { cpu, ended: false, fd, mapping, page, tail: 0, counts_lost, scratch: Vec::new() })
+    }
+
+    fn fill(&self) -> u64 {
+        self.mapping.u64(DATA_HEAD).load(Ordering::Acquire).saturating_sub(self.tail)
     }
 
     fn read(&mut self, limit: usize, mut sink: impl FnMut(Event<'_>)) -> Progress {
@@ -204,4 +235,50 @@ fn perf_event_open(cpu: u32, read_format: u64) -> io::Result<OwnedFd> {
     }
     // SAFETY: the kernel has just given us this descriptor.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::sys::MapCreate;
+
+    /// Runs as root.
+    #[test]
+    fn rings_follow_the_cpus() {
+        let online = quiesce::online_cpus().unwrap();
+        let places = quiesce::possible_cpus().unwrap() as u32;
+        let create = MapCreate {
+            name: "tp_test",
+            map_type: twinprobe_ebpf_common::EventKind::PerfEventArray.bpf_type(),
+            key_size: 4,
+            value_size: 4,
+            max_entries: places,
+            ..MapCreate::default()
+        };
+        let map = Arc::new(sys::map_create(&create).unwrap());
+        let mut buffers = PerfBuffers::open(&map, places).unwrap();
+        assert_eq!(buffers.fds().count(), online.len());
+        assert!(!buffers.follow(&online).unwrap(), "all have one");
+
+        // The last CPU goes. Its ring is empty, so that it goes as well, at the next look into it.
+        let (last, rest) = online.split_last().unwrap();
+        assert!(!buffers.follow(rest).unwrap());
+        assert_eq!(buffers.read(usize::MAX, |_| {}), Progress::Drained);
+        assert_eq!(buffers.fds().count(), rest.len());
+        let key = (*last as u32).to_ne_bytes();
+        assert!(sys::map_delete(map.as_fd(), &key).unwrap());
+
+        // It comes back: with a new ring, which is in the map.
+        assert!(buffers.follow(&online).unwrap());
+        assert_eq!(buffers.fds().count(), online.len());
+        assert!(sys::map_delete(map.as_fd(), &key).unwrap(), "the map has no ring for CPU {last}");
+        assert_eq!(buffers.lost(), 0);
+    }
+
+    #[test]
+    fn cpus_without_a_place_get_no_ring() {
+        let map = Arc::new(std::fs::File::open("/dev/null").unwrap().into());
+        let mut buffers = PerfBuffers { map, places: 0, cpus: Vec::new(), told: 0, lost_before: 0 };
+        assert!(!buffers.follow(&[0, 1]).unwrap());
+    }
 }

@@ -6,8 +6,8 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use super::mapping::{Access, Mapping, page_size};
 use super::{Event, Progress};
+use crate::kernel::mapping::{Access, Mapping, page_size};
 
 /// The kernel is still writing the record.
 const BUSY: u32 = 1 << 31;

@@ -14,11 +14,27 @@ pub struct Waiter(Vec<AsyncFd<Arc<OwnedFd>>>);
 
 impl Waiter {
     pub(super) fn new(fds: impl IntoIterator<Item = Arc<OwnedFd>>) -> io::Result<Self> {
-        let register = |fd| {
-            // SAFETY: the descriptor is owned, so it stays open as long as it is registered.
-            unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(io::Error::from)
-        };
-        fds.into_iter().map(register).collect::<io::Result<_>>().map(Self)
+        let mut waiter = Self(Vec::new());
+        waiter.wait_for(fds)?;
+        Ok(waiter)
+    }
+
+    /// Waits for these from now on. Those that it already waits for stay registered: what they have told is
+    /// not forgotten.
+    pub(super) fn wait_for(&mut self, fds: impl IntoIterator<Item = Arc<OwnedFd>>) -> io::Result<()> {
+        let mut before = std::mem::take(&mut self.0);
+        for fd in fds {
+            let known = before.iter().position(|known| Arc::ptr_eq(known.get_ref(), &fd));
+            self.0.push(match known {
+                Some(known) => before.swap_remove(known),
+                None => {
+                    // SAFETY: the descriptor is owned, so it stays open as long as it is registered.
+                    unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }
+                        .map_err(io::Error::from)?
+                }
+            });
+        }
+        Ok(())
     }
 
     /// Until any of them has become readable since the last call.

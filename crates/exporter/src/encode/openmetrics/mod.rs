@@ -100,7 +100,7 @@ impl Collector {
             table.keys.extend_from_slice(&rows.keys[..count * metric.layout.key.size]);
         }
         table.values.extend_from_slice(&rows.values[..count * metric.layout.value_stride()]);
-        table.inner.extend_from_slice(&rows.inner);
+        table.inner.extend(rows.inner.iter().take(count).cloned());
     }
 
     pub fn end_metric(&mut self, _: &mut Vec<u8>) {

@@ -1,12 +1,36 @@
-//! Markdown on standard output.
+//! Benchmarks as Markdown on standard output, in sections that can be run one by one.
 
 use std::fs;
 use std::process::Command;
+use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+
+/// A name to choose it by, and what it does.
+pub type Section = (&'static str, fn() -> Result<()>);
+
+/// Runs the sections that the program's arguments name, or all.
+pub fn run(sections: &[Section]) -> Result<()> {
+    // cargo passes --bench.
+    let chosen: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    for name in &chosen {
+        let names = sections.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+        ensure!(sections.iter().any(|(section, _)| section == name), "no section {name}; there are {names}");
+    }
+    machine()?;
+    for (name, run) in sections {
+        if chosen.is_empty() || chosen.iter().any(|chosen| chosen == name) {
+            let started = Instant::now();
+            run()?;
+            eprintln!("{name}: {:.0} s", started.elapsed().as_secs_f64());
+        }
+    }
+    Ok(())
+}
 
 /// Where and when: enough to compare runs, nothing that names the machine.
-pub fn machine() -> Result<()> {
+fn machine() -> Result<()> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
     let release = release.trim().split('-').next().unwrap_or_default();
     let cpuinfo = fs::read_to_string("/proc/cpuinfo")?;

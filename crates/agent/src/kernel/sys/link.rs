@@ -1,0 +1,67 @@
+//! Programs at interfaces: links, and what is attached where.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use aya_obj::generated::bpf_cmd;
+
+use super::{bpf, bpf_fd};
+
+/// Attaches `prog` by a BPF link; `flags` are XDP's or TCX's.
+pub fn link_create(prog: BorrowedFd<'_>, ifindex: u32, attach_type: u32, flags: u32) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    #[derive(Default)]
+    struct Attr {
+        prog_fd: u32,
+        target_ifindex: u32,
+        attach_type: u32,
+        flags: u32,
+        /// `tcx.relative_fd` and `tcx.expected_revision`: none.
+        rest: [u64; 4],
+    }
+    let mut attr = Attr {
+        prog_fd: prog.as_raw_fd() as u32,
+        target_ifindex: ifindex,
+        attach_type,
+        flags,
+        ..Attr::default()
+    };
+    bpf_fd(bpf_cmd::BPF_LINK_CREATE, &mut attr)
+}
+
+/// Puts `prog` behind `link` in one step: every packet sees the old program or the new one.
+pub fn link_update(link: BorrowedFd<'_>, prog: BorrowedFd<'_>) -> io::Result<()> {
+    #[repr(C)]
+    #[derive(Default)]
+    struct Attr {
+        link_fd: u32,
+        new_prog_fd: u32,
+        flags: u32,
+        old_prog_fd: u32,
+    }
+    let mut attr =
+        Attr { link_fd: link.as_raw_fd() as u32, new_prog_fd: prog.as_raw_fd() as u32, ..Attr::default() };
+    bpf(bpf_cmd::BPF_LINK_UPDATE, &mut attr).map(drop)
+}
+
+/// Takes the program off its interface now, whoever else holds the link.
+pub fn link_detach(link: BorrowedFd<'_>) -> io::Result<()> {
+    let mut link_fd = link.as_raw_fd() as u32;
+    bpf(bpf_cmd::BPF_LINK_DETACH, &mut link_fd).map(drop)
+}
+
+/// Asks which programs are attached to an interface, to learn whether the kernel knows the attach type.
+pub fn prog_query(ifindex: u32, attach_type: u32) -> io::Result<()> {
+    #[repr(C)]
+    #[derive(Default)]
+    struct Attr {
+        target_ifindex: u32,
+        attach_type: u32,
+        query_flags: u32,
+        attach_flags: u32,
+        /// Arrays that are not asked for, and a count of zero.
+        rest: [u64; 6],
+    }
+    let mut attr = Attr { target_ifindex: ifindex, attach_type, ..Attr::default() };
+    bpf(bpf_cmd::BPF_PROG_QUERY, &mut attr).map(drop)
+}

@@ -1,0 +1,114 @@
+//! Programs and their debug information: loaded, asked about.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use aya_obj::generated::{bpf_cmd, bpf_insn, bpf_prog_info};
+
+use super::object::fill_info;
+use super::{address, address_mut, bpf_fd, object_name};
+
+pub fn btf_load(blob: &[u8]) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    #[derive(Default)]
+    struct Attr {
+        btf: u64,
+        log_buf: u64,
+        size: u32,
+        log_size: u32,
+        log_level: u32,
+        log_true_size: u32,
+    }
+    let mut attr = Attr { btf: address(blob), size: blob.len() as u32, ..Attr::default() };
+    bpf_fd(bpf_cmd::BPF_BTF_LOAD, &mut attr)
+}
+
+/// Fixed-size records of BTF debug information: `record_size` bytes each.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct InfoRecords<'a> {
+    pub bytes: &'a [u8],
+    pub record_size: u32,
+    pub count: u32,
+}
+
+/// What `BPF_PROG_LOAD` needs.
+#[derive(Clone, Copy, Debug)]
+pub struct ProgLoad<'a> {
+    pub name: &'a str,
+    pub prog_type: u32,
+    pub expected_attach_type: u32,
+    pub flags: u32,
+    pub license: &'a CStr,
+    pub instructions: &'a [bpf_insn],
+    pub btf: Option<BorrowedFd<'a>>,
+    pub func_info: InfoRecords<'a>,
+    pub line_info: InfoRecords<'a>,
+}
+
+/// Loads a program; with `log`, the verifier writes into it.
+pub fn prog_load(program: &ProgLoad<'_>, log: Option<&mut [u8]>) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    #[derive(Default)]
+    struct Attr {
+        prog_type: u32,
+        insn_cnt: u32,
+        insns: u64,
+        license: u64,
+        log_level: u32,
+        log_size: u32,
+        log_buf: u64,
+        kern_version: u32,
+        prog_flags: u32,
+        prog_name: [u8; 16],
+        prog_ifindex: u32,
+        expected_attach_type: u32,
+        prog_btf_fd: u32,
+        func_info_rec_size: u32,
+        func_info: u64,
+        func_info_cnt: u32,
+        line_info_rec_size: u32,
+        line_info: u64,
+        line_info_cnt: u32,
+        attach_btf_id: u32,
+    }
+    let mut attr = Attr {
+        prog_type: program.prog_type,
+        insn_cnt: program.instructions.len() as u32,
+        insns: address(program.instructions),
+        license: program.license.as_ptr() as u64,
+        prog_flags: program.flags,
+        prog_name: object_name(program.name),
+        expected_attach_type: program.expected_attach_type,
+        ..Attr::default()
+    };
+    if let Some(btf) = program.btf {
+        attr.prog_btf_fd = btf.as_raw_fd() as u32;
+        attr.func_info_rec_size = program.func_info.record_size;
+        attr.func_info = address(program.func_info.bytes);
+        attr.func_info_cnt = program.func_info.count;
+        attr.line_info_rec_size = program.line_info.record_size;
+        attr.line_info = address(program.line_info.bytes);
+        attr.line_info_cnt = program.line_info.count;
+    }
+    if let Some(log) = log {
+        attr.log_level = 1;
+        attr.log_size = log.len() as u32;
+        attr.log_buf = address_mut(log);
+    }
+    bpf_fd(bpf_cmd::BPF_PROG_LOAD, &mut attr)
+}
+
+/// A program's id and those of the maps it uses.
+pub fn prog_ids(prog: BorrowedFd<'_>) -> io::Result<(u32, Vec<u32>)> {
+    // SAFETY: a structure of integers, for which zero is a value.
+    let mut info: bpf_prog_info = unsafe { std::mem::zeroed() };
+    fill_info(prog, &mut info)?;
+    let mut maps = vec![0_u32; info.nr_map_ids as usize];
+    // SAFETY: as above.
+    let mut with_maps: bpf_prog_info = unsafe { std::mem::zeroed() };
+    with_maps.nr_map_ids = maps.len() as u32;
+    with_maps.map_ids = address_mut(&mut maps);
+    fill_info(prog, &mut with_maps)?;
+    Ok((info.id, maps))
+}
