@@ -2,8 +2,10 @@
 #
 #   make demo    build, start a daemon, push a probe, send traffic, print metrics, clean up
 #   make test    formatting, lints, all tests; SCALE=0.1 for a tenth of the repetitions, default 1
+#   make test-kernels  the core tests of the kernel on Linux 5.10, 6.1 and 6.12 under qemu; part of make test; 3 minutes
 #   make soak    all tests with the full counts; takes hours
-#   make bench   twin against single deployment, dispatcher against direct attachment, memory, latency; 4 minutes
+#   make bench   twin against single deployment, dispatcher against direct attachment, memory, latency, export of a
+#                million entries, batches against one by one; 8 minutes; draws docs/figures/extraction.svg
 #   make probes  write the sources of probes/ into their configurations
 #   make setup   install what is missing (clang, libbpf headers, ...)
 
@@ -18,7 +20,7 @@ HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_'
 export CARGO_TARGET_$(HOST)_RUNNER := sudo -E
 endif
 
-.PHONY: all build setup check test soak bench probes demo
+.PHONY: all build setup check test test-kernels soak bench probes demo
 
 all: build
 
@@ -36,12 +38,16 @@ check: setup
 test: check build
 	$(CARGO) test --release --workspace --exclude twinprobe-tests
 	$(CARGO) test --release -p twinprobe-tests -- --test-threads=1
+	@sh tests/kernels/run.sh
+
+test-kernels: build
+	@sh tests/kernels/run.sh
 
 soak:
 	$(MAKE) test SCALE=full
 
 bench: build
-	$(CARGO) bench -p twinprobe-tests --bench benchmarks
+	$(CARGO) bench -p twinprobe-tests --bench benchmarks --bench export
 
 probes:
 	$(CARGO) run --quiet -p twinprobe-tests --bin inline-probes

@@ -35,6 +35,9 @@ need_command ps procps
 need_command curl curl                   # the demo's and the documentation's HTTP client
 need_command ping iputils-ping
 need_file /etc/ssl/certs/ca-certificates.crt ca-certificates
+if [ "$(uname -m)" = x86_64 ]; then
+    need_command qemu-system-x86_64 qemu-system-x86 # other kernels, for tests/kernels
+fi
 # The reference parser of OpenMetrics comes from PyPI, into an environment below target/.
 python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3 python3-venv python3-pip"
 

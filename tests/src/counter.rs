@@ -1,12 +1,19 @@
 //! Counters that owe nothing to the daemon under test.
 
-use std::{collections::BTreeMap, net::Ipv4Addr};
+use std::{
+    collections::BTreeMap,
+    net::Ipv4Addr,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, Result};
 use aya::{
     Ebpf,
     maps::{HashMap, PerCpuArray},
-    programs::{Xdp, XdpMode, tc::TcAttachType},
+    programs::{
+        LinkOrder, SchedClassifier, Xdp, XdpMode,
+        tc::{TcAttachOptions, TcAttachType},
+    },
 };
 
 use crate::{bpf, egress::attach_clsact, netns::Namespace};
@@ -18,8 +25,14 @@ pub enum Place {
     XdpDrop,
     /// Native XDP; counted packets go on.
     XdpPass,
+    /// As `XdpPass`, under the name that libxdp gives its dispatchers.
+    LibxdpDispatcher,
     /// TC ingress, after TCX programs and before [`crate::EgressForward`]; packets go on.
     TcIngress,
+    /// TC ingress, by a TCX link that is the first at the time; packets go on.
+    TcxFirst,
+    /// TC ingress, by a TCX link that is the last at the time; packets go on.
+    TcxLast,
     /// TC egress, after TCX programs; packets go on.
     TcEgress,
 }
@@ -29,6 +42,7 @@ pub enum Place {
 pub struct Counter {
     namespace: Namespace,
     ebpf: Option<Ebpf>,
+    pin: Option<PathBuf>,
 }
 
 impl Counter {
@@ -46,26 +60,52 @@ impl Counter {
     ) -> Result<Self> {
         let ebpf = namespace.enter(|| {
             let mut defines = vec![format!("FLOWS={flows}")];
-            if place == Place::XdpPass {
+            if place != Place::XdpDrop {
                 defines.push("PASS".to_owned());
             }
+            let xdp_name = if place == Place::LibxdpDispatcher { "xdp_dispatcher" } else { "count_xdp" };
+            defines.push(format!("count_xdp={xdp_name}"));
             let mut ebpf = bpf::load(include_str!("../bpf/counter.bpf.c"), &defines)?;
             match place {
-                Place::XdpDrop | Place::XdpPass => {
-                    let xdp: &mut Xdp = ebpf.program_mut("count_xdp").context("no program")?.try_into()?;
+                Place::XdpDrop | Place::XdpPass | Place::LibxdpDispatcher => {
+                    let xdp: &mut Xdp = ebpf.program_mut(xdp_name).context("no program")?.try_into()?;
                     xdp.load().context("load counter")?;
                     xdp.attach(interface, XdpMode::Driver).context("attach counter")?;
                 }
                 Place::TcIngress => {
                     attach_clsact(&mut ebpf, "count_tc", interface, TcAttachType::Ingress, 1000)?;
                 }
+                Place::TcxFirst => attach_tcx(&mut ebpf, interface, LinkOrder::first())?,
+                Place::TcxLast => attach_tcx(&mut ebpf, interface, LinkOrder::last())?,
                 Place::TcEgress => {
                     attach_clsact(&mut ebpf, "count_tc", interface, TcAttachType::Egress, 1000)?;
                 }
             }
             anyhow::Ok(ebpf)
         })??;
-        Ok(Self { namespace: namespace.clone(), ebpf: Some(ebpf) })
+        Ok(Self { namespace: namespace.clone(), ebpf: Some(ebpf), pin: None })
+    }
+
+    /// Loads a counter that lets packets pass and pins it, for `ip link set dev NAME xdpdrv pinned PIN`
+    /// (`XdpPass`) or `tc filter add dev NAME ingress bpf da pinned PIN` (any other place).
+    pub fn pinned(namespace: &Namespace, place: Place, pin: &Path) -> Result<Self> {
+        let mut ebpf = bpf::load(include_str!("../bpf/counter.bpf.c"), &["FLOWS=0".into(), "PASS".into()])?;
+        if place == Place::XdpPass {
+            let xdp: &mut Xdp = ebpf.program_mut("count_xdp").context("no program")?.try_into()?;
+            xdp.load().context("load counter")?;
+            xdp.pin(pin)?;
+        } else {
+            let tc: &mut SchedClassifier = ebpf.program_mut("count_tc").context("no program")?.try_into()?;
+            tc.load().context("load counter")?;
+            tc.pin(pin)?;
+        }
+        Ok(Self { namespace: namespace.clone(), ebpf: Some(ebpf), pin: Some(pin.to_owned()) })
+    }
+
+    /// The id of the program.
+    pub fn program_id(&self) -> Result<u32> {
+        let loaded = self.ebpf().programs().find_map(|(_, program)| program.info().ok());
+        Ok(loaded.context("a program is loaded")?.id())
     }
 
     fn ebpf(&self) -> &Ebpf {
@@ -104,9 +144,27 @@ impl Counter {
 impl Drop for Counter {
     fn drop(&mut self) {
         let ebpf = self.ebpf.take();
+        if let Some(pin) = &self.pin {
+            let _ = std::fs::remove_file(pin);
+        }
         // A clsact filter is removed by interface index, which means something only inside the namespace.
         if let Err(error) = self.namespace.enter(|| drop(ebpf)) {
             eprintln!("remove a counter: {error}");
         }
     }
+}
+
+fn attach_tcx(ebpf: &mut Ebpf, interface: &str, order: LinkOrder) -> Result<()> {
+    let tc: &mut SchedClassifier = ebpf.program_mut("count_tc").context("no program")?.try_into()?;
+    tc.load().context("load counter")?;
+    tc.attach_with_options(interface, TcAttachType::Ingress, TcAttachOptions::TcxOrder(order))
+        .context("attach counter")?;
+    Ok(())
+}
+
+/// The ids of the TCX programs at an interface's TC ingress, in the order in which they run.
+pub fn tcx_order(namespace: &Namespace, interface: &str) -> Result<Vec<u32>> {
+    let (_, programs) =
+        namespace.enter(|| SchedClassifier::query_tcx(interface, TcAttachType::Ingress))??;
+    Ok(programs.iter().map(aya::programs::ProgramInfo::id).collect())
 }

@@ -4,12 +4,11 @@ use std::{
     env,
     ffi::OsString,
     fs,
-    io::{BufRead, BufReader},
     os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
-    process::{Child, ChildStderr, Command, ExitStatus, Stdio},
-    sync::{Arc, Condvar, Mutex, PoisonError},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::Arc,
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -20,6 +19,7 @@ use tempfile::TempDir;
 
 use crate::{
     http::{self, Address, Response},
+    log::Log,
     netns::{Namespace, is_stale, set_netns, unique_prefix},
 };
 
@@ -35,6 +35,8 @@ pub struct DaemonOptions {
     /// Further arguments of `serve`.
     pub arguments: Vec<OsString>,
     pub environment: Vec<(OsString, OsString)>,
+    /// Another binary than [`binary`].
+    pub binary: Option<PathBuf>,
 }
 
 impl DaemonOptions {
@@ -70,18 +72,6 @@ pub struct Directories {
     bpffs: PathBuf,
 }
 
-#[derive(Debug, Default)]
-struct Log {
-    lines: Mutex<LogLines>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct LogLines {
-    lines: Vec<String>,
-    ended: bool,
-}
-
 impl Daemon {
     /// Starts `twinprobe serve` inside `namespace` and waits until it listens.
     pub fn start(namespace: &Namespace) -> Result<Self> {
@@ -98,7 +88,22 @@ impl Daemon {
         options: &DaemonOptions,
         directories: Arc<Directories>,
     ) -> Result<Self> {
-        let mut command = Command::new(binary()?);
+        let daemon = Self::spawn_in(namespace, options, directories)?;
+        ensure!(
+            daemon.log.wait_for("listening on", START_LIMIT),
+            "the daemon did not get ready:\n{}",
+            daemon.log()
+        );
+        Ok(daemon)
+    }
+
+    /// As [`Daemon::start_in`], without waiting.
+    pub fn spawn_in(
+        namespace: &Namespace,
+        options: &DaemonOptions,
+        directories: Arc<Directories>,
+    ) -> Result<Self> {
+        let mut command = Command::new(options.binary.clone().map_or_else(binary, Ok)?);
         command
             .arg("serve")
             .arg("--listen")
@@ -121,20 +126,14 @@ impl Daemon {
             move || log.collect(stderr)
         });
         let pidfd = open_pidfd(child.id())?;
-        let daemon = Self {
+        Ok(Self {
             namespace: namespace.clone(),
             directories,
             child: Some(child),
             pidfd,
             log,
             reader: Some(reader),
-        };
-        ensure!(
-            daemon.log.wait_for("listening on", START_LIMIT),
-            "the daemon did not get ready:\n{}",
-            daemon.log()
-        );
-        Ok(daemon)
+        })
     }
 
     /// Sends a request to the daemon's Unix socket; panics if there is no answer.
@@ -222,7 +221,7 @@ impl Daemon {
 
     /// What the daemon has logged so far.
     pub fn log(&self) -> String {
-        self.log.lines.lock().unwrap_or_else(PoisonError::into_inner).lines.join("\n")
+        self.log.text()
     }
 
     /// Waits until a line of the log contains `text`.
@@ -241,6 +240,19 @@ impl Daemon {
     pub fn kill(mut self) -> Result<Arc<Directories>> {
         self.stop(libc::SIGKILL)?;
         Ok(self.directories())
+    }
+
+    /// Stops the daemon by SIGTERM or SIGKILL, and starts one on what it left.
+    pub fn restart(self, signal: i32, options: &DaemonOptions) -> Result<Self> {
+        let namespace = self.namespace.clone();
+        let directories = if signal == libc::SIGKILL {
+            self.kill()?
+        } else {
+            let (status, directories) = self.terminate()?;
+            ensure!(status.success(), "the daemon failed: {status}");
+            directories
+        };
+        Self::start_in(&namespace, options, directories)
     }
 
     fn stop(&mut self, signal: i32) -> Result<ExitStatus> {
@@ -323,28 +335,6 @@ impl Drop for Directories {
         {
             eprintln!("remove {}: {error}", self.bpffs.display());
         }
-    }
-}
-
-impl Log {
-    fn collect(&self, stderr: ChildStderr) {
-        for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
-            self.append(|log| log.lines.push(String::from_utf8_lossy(&line).into_owned()));
-        }
-        self.append(|log| log.ended = true);
-    }
-
-    fn append(&self, change: impl FnOnce(&mut LogLines)) {
-        change(&mut self.lines.lock().unwrap_or_else(PoisonError::into_inner));
-        self.changed.notify_all();
-    }
-
-    /// Whether `text` is logged before the limit and before the daemon ends.
-    fn wait_for(&self, text: &str, limit: Duration) -> bool {
-        let has = |log: &LogLines| log.lines.iter().any(|line| line.contains(text));
-        let guard = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        let waiting = self.changed.wait_timeout_while(guard, limit, |log| !has(log) && !log.ended);
-        has(&waiting.unwrap_or_else(PoisonError::into_inner).0)
     }
 }
 

@@ -26,6 +26,8 @@ fn source(defines: &str) -> String {
 pub fn config(defines: &str) -> Value {
     json!({
         "interface": "mon0",
+        // Each deployment numbers its events from 0.
+        "on_replace": "reset",
         "ingress": {
             "source": source(defines),
             "metrics": [{ "name": "packets", "map": "events", "type": "struct event" }, { "name": "lost", "map": "lost" }]

@@ -8,8 +8,8 @@ use anyhow::{Result, ensure};
 use aya_obj::generated::bpf_cmd;
 
 /// Programs, maps and links of this machine by kind and id.
-#[derive(Clone, Debug)]
-pub struct KernelObjects(BTreeSet<(&'static str, u32)>);
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KernelObjects(pub(crate) BTreeSet<(&'static str, u32)>);
 
 impl KernelObjects {
     pub fn now() -> Result<Self> {

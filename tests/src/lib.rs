@@ -13,25 +13,31 @@ pub mod counter;
 mod daemon;
 mod egress;
 pub mod event_scene;
+mod holdings;
 pub mod http;
+pub mod layouts;
 mod leaks;
+mod log;
 pub mod maps;
 pub mod measure;
 pub mod netns;
+pub mod packets;
 pub mod probes;
 pub mod programs;
+pub mod random;
 pub mod report;
 pub mod sample;
 pub mod stream;
 mod topology;
 pub mod traffic;
+pub mod wait;
 
 pub use daemon::{Daemon, DaemonOptions, Directories, binary};
 pub use egress::EgressForward;
 pub use http::Response;
 pub use leaks::KernelObjects;
 pub use netns::Namespace;
-pub use topology::{InterfaceStats, Topology};
+pub use topology::{InterfaceStats, Topology, veth_pair};
 
 /// How often to repeat: `usual` times `TWINPROBE_SCALE` (default 1), at least once; or, if that is `full`, `full`.
 ///

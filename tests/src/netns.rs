@@ -63,6 +63,21 @@ impl Namespace {
         &self.0.path
     }
 
+    /// Runs a command inside to its end; its standard error becomes the error.
+    pub fn run(&self, program: &str, arguments: &[&str]) -> Result<()> {
+        self.enter(|| run(program, arguments))?
+    }
+
+    /// As [`Namespace::run`], and returns its standard output.
+    pub fn output(&self, program: &str, arguments: &[&str]) -> Result<String> {
+        Ok(String::from_utf8(self.enter(|| output(program, arguments))??)?)
+    }
+
+    /// The index of an interface inside.
+    pub fn interface_index(&self, name: &str) -> Result<u32> {
+        self.enter(|| interface_index(name))?
+    }
+
     /// Runs `f` on a thread of its own inside the namespace; child processes started there are inside, too.
     /// A panic of `f` is passed on. The error is that of entering.
     pub fn enter<T: Send>(&self, f: impl FnOnce() -> T + Send) -> io::Result<T> {

@@ -74,12 +74,8 @@ impl Program {
     }
 
     pub fn from_id(id: u32) -> Result<Self> {
-        // `id`, `next_id`, `open_flags`.
-        let mut attr = [id, 0, 0];
-        let fd =
-            bpf(bpf_cmd::BPF_PROG_GET_FD_BY_ID, &mut attr).with_context(|| format!("open program {id}"))?;
-        // SAFETY: the kernel has just given us this descriptor.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+        let fd = opened(bpf_cmd::BPF_PROG_GET_FD_BY_ID, id).with_context(|| format!("open program {id}"))?;
+        Ok(Self(fd))
     }
 
     /// Runs the program `repeat` times on `frame` (`BPF_PROG_TEST_RUN`).
@@ -111,7 +107,7 @@ impl Program {
     }
 }
 
-fn pinned(pin: &Path) -> Result<OwnedFd> {
+pub(crate) fn pinned(pin: &Path) -> Result<OwnedFd> {
     #[repr(C)]
     struct Attr {
         pathname: u64,
@@ -122,6 +118,14 @@ fn pinned(pin: &Path) -> Result<OwnedFd> {
     let mut attr = Attr { pathname: path.as_ptr() as u64, bpf_fd: 0, file_flags: 0 };
     let fd =
         bpf(bpf_cmd::BPF_OBJ_GET, &mut attr).with_context(|| format!("open the pin {}", pin.display()))?;
+    // SAFETY: the kernel has just given us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A program or map by its id.
+pub(crate) fn opened(cmd: bpf_cmd, id: u32) -> io::Result<OwnedFd> {
+    // `id`, `next_id`, `open_flags`.
+    let fd = bpf(cmd, &mut [id, 0, 0])?;
     // SAFETY: the kernel has just given us this descriptor.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -46,8 +46,8 @@ impl Topology {
             monitor: Namespace::create(&format!("{prefix}-mon"))?,
             sink: Namespace::create(&format!("{prefix}-sink"))?,
         };
-        pair(&topology.generator, GEN0, &topology.monitor, MON0)?;
-        pair(&topology.monitor, MON1, &topology.sink, SINK0)?;
+        veth_pair(&topology.generator, GEN0, &topology.monitor, MON0)?;
+        veth_pair(&topology.monitor, MON1, &topology.sink, SINK0)?;
         Ok(topology)
     }
 
@@ -108,7 +108,7 @@ pub fn interface_stats(namespace: &Namespace, interface: &str) -> Result<Interfa
 
 /// A veth pair with both ends up. A veth end only receives redirected XDP frames if it runs native XDP or GRO; without
 /// either they vanish. So GRO is on at both ends, and before either is up: then it is that they learn of each other.
-fn pair(a: &Namespace, a_name: &str, b: &Namespace, b_name: &str) -> Result<()> {
+pub fn veth_pair(a: &Namespace, a_name: &str, b: &Namespace, b_name: &str) -> Result<()> {
     let b_path = b.path().to_string_lossy();
     a.enter(|| {
         run("ip", &["link", "add", a_name, "type", "veth", "peer", "name", b_name, "netns", &b_path])

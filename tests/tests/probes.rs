@@ -105,27 +105,32 @@ fn fewer_features_are_fewer_instructions_and_smaller_entries() -> Result<()> {
     Ok(())
 }
 
+/// In the order in which `FEATURES=n` takes the first of them.
+const FEATURES: [&str; 15] = [
+    "INPUT_SNMP",
+    "OUTPUT_SNMP",
+    "SRC_AS",
+    "DST_AS",
+    "IN_PKTS",
+    "IN_BYTES",
+    "IPV4_SRC_ADDR",
+    "IPV4_DST_ADDR",
+    "PROTOCOL",
+    "SRC_TOS",
+    "L4_SRC_PORT",
+    "L4_DST_PORT",
+    "TCP_FLAGS",
+    "FIRST_SWITCHED",
+    "LAST_SWITCHED",
+];
+
 #[test]
 fn features_can_be_chosen_one_by_one() -> Result<()> {
     let defines = |names: &[&str]| names.iter().map(|name| format!("F_{name}=1")).collect::<Vec<_>>();
     let packets_per_source = flow_features(&defines(&["IPV4_SRC_ADDR", "IN_PKTS"]))?;
     assert_eq!((packets_per_source.key, packets_per_source.value), (4, 8));
     let first_twelve = flow_features(&first_features(12, Hook::Xdp))?;
-    let all_but_some = defines(&[
-        "INPUT_SNMP",
-        "OUTPUT_SNMP",
-        "SRC_AS",
-        "DST_AS",
-        "IN_PKTS",
-        "IN_BYTES",
-        "IPV4_SRC_ADDR",
-        "IPV4_DST_ADDR",
-        "PROTOCOL",
-        "SRC_TOS",
-        "L4_SRC_PORT",
-        "L4_DST_PORT",
-    ]);
-    assert_eq!(flow_features(&all_but_some)?, first_twelve);
+    assert_eq!(flow_features(&defines(&FEATURES[..12]))?, first_twelve);
     let mut on_top = first_features(6, Hook::Xdp);
     on_top.push("F_TCP_FLAGS=1".to_owned());
     assert_eq!(flow_features(&on_top)?.value, 40);
@@ -134,26 +139,9 @@ fn features_can_be_chosen_one_by_one() -> Result<()> {
 
 #[test]
 fn the_verifier_accepts_every_variant() -> Result<()> {
-    const NAMES: [&str; 15] = [
-        "INPUT_SNMP",
-        "OUTPUT_SNMP",
-        "SRC_AS",
-        "DST_AS",
-        "IN_PKTS",
-        "IN_BYTES",
-        "IPV4_SRC_ADDR",
-        "IPV4_DST_ADDR",
-        "PROTOCOL",
-        "SRC_TOS",
-        "L4_SRC_PORT",
-        "L4_DST_PORT",
-        "TCP_FLAGS",
-        "FIRST_SWITCHED",
-        "LAST_SWITCHED",
-    ];
     for hook in [Hook::Xdp, Hook::Tc] {
         let variants = (1..=15).map(|n| vec![format!("FEATURES={n}")]);
-        let single = NAMES.iter().map(|name| vec![format!("F_{name}=1")]);
+        let single = FEATURES.iter().map(|name| vec![format!("F_{name}=1")]);
         for mut defines in variants.chain(single) {
             defines.extend(hook.define());
             verify("flow-features", "flow_features", hook, &defines)?;

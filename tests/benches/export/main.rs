@@ -22,6 +22,7 @@ use twinprobe_tests::report;
 mod kernel {
     pub mod map;
     pub mod mapping;
+    pub mod memory;
     pub mod quiesce;
     pub mod sys;
 }

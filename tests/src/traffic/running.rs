@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::Result;
 
-use super::Generator;
+use super::{Generator, MAX_BATCH};
 
 /// Packets per call where no rate asks for fewer: long enough to hide a call's cost, short enough to stop soon.
 const CHUNK: u64 = 1 << 20;
@@ -53,6 +53,11 @@ impl Running {
     /// Packets of this run sent so far, by whole calls.
     pub fn sent(&self) -> u64 {
         self.sent.load(Ordering::Acquire)
+    }
+
+    /// Of those, how many have certainly been seen at the other end: its ring holds 256, and a batch may be under way.
+    pub fn arrived(&self) -> u64 {
+        self.sent().saturating_sub(256 + u64::from(MAX_BATCH))
     }
 
     /// Whether the load is done (or failed).

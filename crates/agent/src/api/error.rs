@@ -70,7 +70,9 @@ impl From<EngineError> for Problem {
             EngineError::NotFound(_) => {
                 Self::new(StatusCode::NOT_FOUND, format!("{error}; GET /v1/probes lists them"))
             }
-            EngineError::NoEvents(message) => Self::new(StatusCode::NOT_FOUND, message),
+            EngineError::NoEvents(message) | EngineError::NoRevision(message) => {
+                Self::new(StatusCode::NOT_FOUND, message)
+            }
             EngineError::Conflict(message) => {
                 let finding = Finding {
                     stage: Stage::Attach,

@@ -12,6 +12,8 @@ use crate::engine::{Broken, Cursor, Delivery, MetricRows};
 
 /// Bytes handed to the connection at once, about.
 const CHUNK: usize = 64 << 10;
+/// Room for one: enough that it need not grow, and less than what the allocator maps and unmaps every time.
+const PIECE: usize = CHUNK + 3 * CHUNK / 4;
 /// Raw bytes rendered at once; they grow by some factor.
 const ROWS: usize = 8 << 10;
 
@@ -70,7 +72,7 @@ impl Export {
                 break;
             }
         }
-        Ok(Some(std::mem::take(&mut self.out)))
+        Ok(Some(std::mem::replace(&mut self.out, Vec::with_capacity(PIECE))))
     }
 
     /// Waits for the next rows, of this metric or of the next one; false if there are none left.

@@ -7,6 +7,7 @@ mod events;
 mod export;
 mod negotiate;
 mod probes;
+mod revisions;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,6 +39,8 @@ pub fn router(api: Api) -> Router {
         // A HEAD would close a window, or take events, that nobody gets to see.
         .route("/v1/probes/{name}/metrics", get(probes::metrics).head(method_not_allowed))
         .route("/v1/probes/{name}/events", get(events::events).head(method_not_allowed))
+        .route("/v1/probes/{name}/revisions", get(revisions::list))
+        .route("/v1/probes/{name}/rollback", post(revisions::roll_back))
         .route("/v1/capabilities", get(capabilities::get))
         .route("/v1/validate", post(probes::validate))
         .route("/healthz", get(async || "ok\n"))

@@ -14,7 +14,7 @@ use super::export::Export;
 use super::{Api, body, negotiate};
 use crate::config::{check_name, parse_document};
 use crate::engine::{Deployed, EngineError, Probe};
-use crate::kernel::{clock, interface};
+use crate::kernel::clock;
 use crate::report::Rejection;
 
 type Answer<T> = Result<T, Problem>;
@@ -73,7 +73,8 @@ pub(super) async fn metrics(
     let requested = negotiate::requested(&headers, query.format.as_deref())?;
     let delivery = api.engine.read(&name).await?;
     let format = requested.unwrap_or(delivery.format());
-    let context = Context { boot_time_ns: clock::monotonic_zero_ns(), interfaces: interface::all() };
+    let context =
+        Context { boot_time_ns: clock::monotonic_zero_ns(), interfaces: api.engine.interface_names(&name) };
     let headers = [(header::CONTENT_TYPE, format.media_type())];
     let export = Export::begin(delivery, context, format).await.map_err(EngineError::from)?;
     Ok((headers, Body::from_stream(export.into_stream())).into_response())

@@ -21,6 +21,16 @@ pub struct ConfigDocument {
     #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub interfaces: Option<Vec<String>>,
     #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub wait_for_interface: Option<bool>,
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub netns: Option<String>,
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i64>,
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub position: Option<String>,
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub on_replace: Option<String>,
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
     #[serde(deserialize_with = "present_object", skip_serializing_if = "Option::is_none")]
     pub ingress: Option<DirectionDocument>,
@@ -40,6 +50,10 @@ pub struct DirectionDocument {
     pub mode: Option<String>,
     #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub verdict: Option<String>,
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i64>,
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub position: Option<String>,
     #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     #[serde(deserialize_with = "present_map", skip_serializing_if = "Option::is_none")]
@@ -70,6 +84,8 @@ pub struct MetricDocument {
     pub merge: Option<MergeDocument>,
     #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub strategy: Option<String>,
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub on_replace: Option<String>,
     #[serde(rename = "type", deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub event_type: Option<String>,
 }

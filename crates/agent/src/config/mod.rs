@@ -2,14 +2,16 @@
 //! what holds once every rule of it was checked. Pure: no file, no kernel, no root.
 
 mod document;
+mod interface;
 mod parse;
 mod probe;
 mod validate;
 
 pub use document::{ConfigDocument, DirectionDocument, MergeDocument, MetricDocument};
+pub use interface::InterfacePattern;
 pub use parse::{ParseError, parse_document};
 pub use probe::{
-    AfterRead, Direction, DirectionConfig, Extraction, Hook, MetricConfig, ProbeConfig, Source, Verdict,
-    Visibility, XdpMode,
+    AfterRead, Direction, DirectionConfig, Extraction, Hook, MetricConfig, OnReplace, Position, ProbeConfig,
+    Source, Verdict, Visibility, XdpMode,
 };
 pub use validate::check_name;

@@ -2,15 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 use twinprobe_exporter::{Aggregation, Format, MergeRules};
+
+use super::InterfacePattern;
 
 /// What to run where, and what to read from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeConfig {
     pub(super) name: String,
     pub(super) interfaces: Vec<String>,
+    /// The same as `interfaces`.
+    pub(super) patterns: Vec<InterfacePattern>,
+    pub(super) wait_for_interface: bool,
+    pub(super) netns: Option<PathBuf>,
     pub(super) format: Format,
+    pub(super) on_replace: OnReplace,
     pub(super) ingress: Option<DirectionConfig>,
     pub(super) egress: Option<DirectionConfig>,
 }
@@ -19,6 +27,8 @@ pub struct ProbeConfig {
 pub struct DirectionConfig {
     pub(super) hook: Hook,
     pub(super) verdict: Verdict,
+    pub(super) priority: i16,
+    pub(super) position: Position,
     pub(super) source: String,
     pub(super) defines: BTreeMap<String, String>,
     pub(super) metrics: Vec<MetricConfig>,
@@ -35,6 +45,7 @@ pub struct MetricConfig {
     pub(super) aggregation: Option<Aggregation>,
     pub(super) merge: Option<MergeRules>,
     pub(super) extraction: Extraction,
+    pub(super) on_replace: OnReplace,
     pub(super) event_type: Option<String>,
 }
 
@@ -64,6 +75,24 @@ pub enum Verdict {
     /// The packet passes whatever the program returns.
     Observe,
     Enforce,
+}
+
+/// Where the dispatcher stands among other owners' TC programs on the interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Position {
+    First,
+    #[default]
+    Last,
+}
+
+/// What becomes of a map's content when the probe is replaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnReplace {
+    /// It goes on where the map still fits.
+    #[default]
+    Carry,
+    /// It begins anew.
+    Reset,
 }
 
 /// Which copy of the map is read.
@@ -102,9 +131,29 @@ impl ProbeConfig {
         &self.name
     }
 
-    /// At least one, none twice, in the order they were given.
+    /// Names and patterns as they were written: at least one, none twice, in the order they were given.
     pub fn interfaces(&self) -> &[String] {
         &self.interfaces
+    }
+
+    /// [`Self::interfaces`], ready to be compared with names.
+    pub fn patterns(&self) -> &[InterfacePattern] {
+        &self.patterns
+    }
+
+    /// Whether the probe may be deployed before its interfaces and network namespace are there.
+    pub fn wait_for_interface(&self) -> bool {
+        self.wait_for_interface
+    }
+
+    /// Where the interfaces are; `None`: in the daemon's own network namespace. Absolute.
+    pub fn netns(&self) -> Option<&Path> {
+        self.netns.as_deref()
+    }
+
+    /// What becomes of the content of maps that no metric names.
+    pub fn on_replace(&self) -> OnReplace {
+        self.on_replace
     }
 
     /// The representation for a client that asks for none.
@@ -137,6 +186,16 @@ impl DirectionConfig {
 
     pub fn verdict(&self) -> Verdict {
         self.verdict
+    }
+
+    /// Probes of one hook run in ascending order.
+    pub fn priority(&self) -> i16 {
+        self.priority
+    }
+
+    /// Means something for TC only.
+    pub fn position(&self) -> Position {
+        self.position
     }
 
     /// The eBPF C.
@@ -198,6 +257,10 @@ impl MetricConfig {
         self.extraction
     }
 
+    pub fn on_replace(&self) -> OnReplace {
+        self.on_replace
+    }
+
     /// The C name of the type that the events of a RINGBUF or PERF_EVENT_ARRAY are decoded by.
     pub fn event_type(&self) -> Option<&str> {
         self.event_type.as_deref()
@@ -252,6 +315,29 @@ impl Verdict {
         match self {
             Self::Observe => "observe",
             Self::Enforce => "enforce",
+        }
+    }
+}
+
+impl Position {
+    pub const ALL: [Self; 2] = [Self::First, Self::Last];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::First => "first",
+            Self::Last => "last",
+        }
+    }
+}
+
+impl OnReplace {
+    pub const ALL: [Self; 2] = [Self::Carry, Self::Reset];
+
+    /// The name used for `on_replace` in configurations.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Carry => "carry",
+            Self::Reset => "reset",
         }
     }
 }

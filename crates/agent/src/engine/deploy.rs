@@ -1,16 +1,18 @@
 //! From a valid configuration to programs in the kernel that are attached to nothing yet.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use twinprobe_exporter::MergeRules;
 
-use super::{Engine, EngineError};
+use super::interfaces::{Wanted, wanted};
+use super::{Engine, EngineError, Probe};
 use crate::compiler::CompiledObject;
 use crate::config::{
-    self, AfterRead, Direction, DirectionConfig, Extraction, ProbeConfig, Source, Visibility,
+    self, AfterRead, Direction, DirectionConfig, Extraction, OnReplace, ProbeConfig, Source, Visibility,
 };
-use crate::kernel::{Hook, Kernel, LoadedDirection, MetricRequest, interface};
+use crate::kernel::{Hook, Kernel, LoadedDirection, LoadedTwins, MetricRequest};
 use crate::report::{Finding, Rejection, Stage};
 
 /// The verifier needs a second for a million instructions. What takes much longer never ends: a verifier
@@ -20,15 +22,24 @@ const LOAD_LIMIT: Duration = Duration::from_secs(60);
 /// Compiled, verified and loaded.
 #[derive(Debug)]
 pub struct LoadedProbe {
-    pub interfaces: Vec<(String, u32)>,
+    pub wanted: Wanted,
     /// In the order of [`ProbeConfig::directions`].
     pub directions: Vec<LoadedDirection>,
+    /// What they were loaded from, by direction.
+    pub objects: BTreeMap<&'static str, Vec<u8>>,
     pub warnings: Vec<Finding>,
 }
 
 impl Engine {
-    pub(super) async fn load(&self, config: &ProbeConfig) -> Result<LoadedProbe, EngineError> {
-        let interfaces = resolve(config.interfaces())?;
+    /// `old` is what the probe will replace. Not `first`: it was deployed before, and may have to wait for its
+    /// interfaces.
+    pub(super) async fn load(
+        &self,
+        config: &ProbeConfig,
+        first: bool,
+        old: Option<Arc<Probe>>,
+    ) -> Result<LoadedProbe, EngineError> {
+        let wanted = wanted(config, first)?;
         let mut compiled = Vec::new();
         let mut refused = Vec::new();
         let [ingress, egress] = Direction::ALL.map(|direction| self.compile(config, direction));
@@ -43,7 +54,9 @@ impl Engine {
             return Err(merge(refused).into());
         }
         let kernel = Arc::clone(&self.kernel);
-        let loading = tokio::task::spawn_blocking(move || load_all(&kernel, interfaces, compiled));
+        let unnamed = config.on_replace() == OnReplace::Carry;
+        let loading =
+            tokio::task::spawn_blocking(move || load_all(&kernel, wanted, compiled, unnamed, old.as_deref()));
         match tokio::time::timeout(LOAD_LIMIT, loading).await {
             Ok(loaded) => loaded?,
             Err(_) => Err(EngineError::LoadStuck(LOAD_LIMIT)),
@@ -66,38 +79,20 @@ impl Engine {
 /// A direction, what is configured for it and what its source compiled to.
 type CompiledDirection = (Direction, DirectionConfig, CompiledObject);
 
-/// The index of each interface; all that do not exist are named.
-fn resolve(names: &[String]) -> Result<Vec<(String, u32)>, Rejection> {
-    let mut findings = Vec::new();
-    let mut found = Vec::new();
-    for name in names {
-        match interface::index(name) {
-            Ok(index) => found.push((name.clone(), index)),
-            Err(error) => {
-                let message = format!(
-                    "there is no interface {name} in the daemon's network namespace ({error}); see ip link"
-                );
-                findings.push(Finding::new(Stage::Attach, "interface", message));
-            }
-        }
-    }
-    if findings.is_empty() { Ok(found) } else { Err(Rejection { findings, log: None }) }
-}
-
 fn load_all(
     kernel: &Kernel,
-    interfaces: Vec<(String, u32)>,
+    wanted: Wanted,
     compiled: Vec<CompiledDirection>,
+    unnamed: bool,
+    old: Option<&Probe>,
 ) -> Result<LoadedProbe, EngineError> {
-    let mut probe = LoadedProbe { interfaces, directions: Vec::new(), warnings: Vec::new() };
+    let mut probe =
+        LoadedProbe { wanted, directions: Vec::new(), objects: BTreeMap::new(), warnings: Vec::new() };
     let mut refused = Vec::new();
     for (direction, config, object) in compiled {
-        let (hook, xdp_mode) = match config.hook() {
-            config::Hook::Xdp(mode) => (Hook::Xdp, mode),
-            config::Hook::TcIngress => (Hook::TcIngress, config::XdpMode::Auto),
-            config::Hook::TcEgress => (Hook::TcEgress, config::XdpMode::Auto),
-        };
-        match kernel.load(&object.elf, hook, direction.name(), &requests(direction, &config)) {
+        let (hook, _) = hook(&config);
+        let old = old.and_then(|old| old.predecessor(direction, unnamed));
+        match kernel.load(&object.elf, hook, direction.name(), &requests(direction, &config), old.as_ref()) {
             Err(rejection) => refused.push(rejection),
             Ok(twins) => {
                 let source = format!("{direction}.source");
@@ -105,15 +100,35 @@ fn load_all(
                 probe
                     .warnings
                     .extend(twins.warnings.iter().map(|warning| Finding::new(Stage::Load, &source, warning)));
-                let verdict = config.verdict();
-                probe.directions.push(LoadedDirection { twins, hook, verdict, xdp_mode });
+                probe.directions.push(loaded_direction(&config, twins));
+                probe.objects.insert(direction.name(), object.elf);
             }
         }
     }
     if refused.is_empty() { Ok(probe) } else { Err(merge(refused).into()) }
 }
 
-fn requests(direction: Direction, config: &DirectionConfig) -> Vec<MetricRequest> {
+pub(super) fn hook(config: &DirectionConfig) -> (Hook, config::XdpMode) {
+    match config.hook() {
+        config::Hook::Xdp(mode) => (Hook::Xdp, mode),
+        config::Hook::TcIngress => (Hook::TcIngress, config::XdpMode::Auto),
+        config::Hook::TcEgress => (Hook::TcEgress, config::XdpMode::Auto),
+    }
+}
+
+pub(super) fn loaded_direction(config: &DirectionConfig, twins: LoadedTwins) -> LoadedDirection {
+    let (hook, xdp_mode) = hook(config);
+    LoadedDirection {
+        twins,
+        hook,
+        verdict: config.verdict(),
+        xdp_mode,
+        priority: i32::from(config.priority()),
+        position: config.position(),
+    }
+}
+
+pub(super) fn requests(direction: Direction, config: &DirectionConfig) -> Vec<MetricRequest> {
     config
         .metrics()
         .iter()
@@ -128,6 +143,7 @@ fn requests(direction: Direction, config: &DirectionConfig) -> Vec<MetricRequest
             hidden: metric.visibility() == Visibility::Hidden,
             merged: metric.merge().is_some_and(|rules| *rules != MergeRules::default()),
             event_type: metric.event_type().map(str::to_owned),
+            carry: metric.on_replace() == OnReplace::Carry,
         })
         .collect()
 }

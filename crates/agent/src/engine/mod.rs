@@ -4,11 +4,15 @@ mod capabilities;
 mod delivery;
 mod deploy;
 mod events;
+mod interfaces;
 mod live;
+mod placement;
 mod probe;
 mod reading;
+mod restore;
 mod spool;
 mod status;
+mod turns;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -18,14 +22,17 @@ use tokio::sync::oneshot;
 pub use self::delivery::{Cursor, Delivery, MetricRows};
 use self::events::{EventLoop, NoStream, ProbeEvents};
 pub use self::events::{EventStream, Framing};
+use self::interfaces::Watches;
+use self::probe::History;
 pub use self::probe::{Probe, ReadError};
 pub use self::spool::Broken;
 pub use self::status::{ProbeStatus, ValidationReport};
+use self::turns::Turns;
 use crate::compiler::Compiler;
 use crate::config::{ConfigDocument, ProbeConfig};
 use crate::kernel::{AttachError, Kernel, KernelError};
 use crate::report::{Rejection, Stage};
-use crate::store::{Store, StoreError};
+use crate::store::{Revision, Store, StoreError, StoredProbe};
 
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
@@ -38,6 +45,8 @@ pub enum EngineError {
     Conflict(String),
     #[error("{0}")]
     NoEvents(String),
+    #[error("{0}")]
+    NoRevision(String),
     #[error("probe {name} is not running: {reason}")]
     NotRunning { name: String, reason: String },
     #[error(
@@ -65,6 +74,7 @@ impl From<AttachError> for EngineError {
         use crate::report::Finding;
         match error {
             AttachError::Occupied(message) => Self::Conflict(message),
+            AttachError::Kernel(error) => Self::Kernel(error),
             error @ (AttachError::Unsupported(_) | AttachError::Failed { .. }) => {
                 let message = crate::kernel::with_causes(&error);
                 Self::Rejected(Finding { field: None, ..Finding::new(Stage::Attach, "", message) }.into())
@@ -88,6 +98,9 @@ pub struct Engine {
     store: Store,
     events: EventLoop,
     probes: RwLock<BTreeMap<String, Arc<Probe>>>,
+    watches: Watches,
+    /// Who changes which probe: from its loading, which takes what the present one has, to its attachment.
+    turns: Turns,
     /// Held while attachments and the registry change. Tasks own the guard and outlive their request: a client that hangs up leaves no change half done.
     changes: Arc<tokio::sync::Mutex<()>>,
 }
@@ -100,26 +113,10 @@ impl Engine {
             store,
             events: EventLoop::default(),
             probes: RwLock::default(),
+            watches: Watches::default(),
+            turns: Turns::default(),
             changes: Arc::default(),
         })
-    }
-
-    /// Deploys what the state directory holds. What fails now stays listed, with the reason.
-    pub async fn restore(self: &Arc<Self>) -> Result<(), StoreError> {
-        for (name, document) in self.store.load()? {
-            let result = match document {
-                Ok(document) => self.put(&name, document.clone()).await.map(drop).map_err(|error| {
-                    let reason = describe(&error);
-                    (document, reason)
-                }),
-                Err(reason) => Err((ConfigDocument::default(), reason)),
-            };
-            if let Err((document, reason)) = result {
-                tracing::error!(probe = name, reason, "a stored probe could not be deployed");
-                self.insert(Arc::new(Probe::failed(&name, document, reason)));
-            }
-        }
-        Ok(())
     }
 
     /// Creates the probe or replaces it between two packets. After an error nothing has changed.
@@ -128,26 +125,73 @@ impl Engine {
         name: &str,
         document: ConfigDocument,
     ) -> Result<(Deployed, ProbeStatus), EngineError> {
+        self.deploy(name, document, None).await
+    }
+
+    /// As [`Self::put`]; what was `stored` about a probe that does not run goes on with the same revision.
+    async fn deploy(
+        self: &Arc<Self>,
+        name: &str,
+        document: ConfigDocument,
+        stored: Option<StoredProbe>,
+    ) -> Result<(Deployed, ProbeStatus), EngineError> {
         let config = ProbeConfig::validate(name, &document)?;
-        let loaded = self.load(&config).await?;
+        let turn = self.turns.take(name).await;
+        let loaded = self.load(&config, stored.is_none(), self.get(name).ok()).await?;
         let change = Arc::clone(&self.changes).lock_owned().await;
         let (engine, name) = (Arc::clone(self), name.to_owned());
         tokio::task::spawn_blocking(move || {
-            let _change = change;
-            let pending = engine.store.prepare(&name, &document)?;
+            let (_turn, _change) = (turn, change);
             let old = engine.get(&name).ok();
-            let probe =
-                Probe::attach(&engine.kernel, &engine.events, config, document, loaded, old.as_deref())?;
-            if let Err(error) = pending.commit() {
-                tracing::error!(probe = name, %error, "the probe runs but will not survive a restart");
-            }
+            let history = match (&stored, &old) {
+                (Some(stored), _) => {
+                    History { revision: stored.revision.max(1), created: stored.created.clone() }
+                }
+                (None, Some(old)) => old.history().next(),
+                (None, None) => History::new(),
+            };
+            let revision = history.revision;
+            let probe = Probe::deploy(&engine, config, document, loaded, old.as_deref(), history)?;
             let status = probe.status();
             engine.insert(Arc::new(probe));
+            engine.sweep();
+            engine.watch();
             let deployed = if old.is_some() { Deployed::Replaced } else { Deployed::Created };
-            tracing::info!(probe = name, ?deployed, "deployed");
+            tracing::info!(probe = name, revision, ?deployed, "deployed");
             Ok((deployed, status))
         })
         .await?
+    }
+
+    /// The configurations of a probe so far, oldest first.
+    pub async fn revisions(self: &Arc<Self>, name: &str) -> Result<Vec<Revision>, EngineError> {
+        let (engine, name) = (Arc::clone(self), name.to_owned());
+        let current = self.get(&name)?.stored().revision;
+        Ok(tokio::task::spawn_blocking(move || engine.store.revisions(&name, current)).await??)
+    }
+
+    /// Deploys an earlier configuration again, as a new revision: the one before the present one, or `to`.
+    pub async fn roll_back(
+        self: &Arc<Self>,
+        name: &str,
+        to: Option<u64>,
+    ) -> Result<(Deployed, ProbeStatus), EngineError> {
+        let revisions = self.revisions(name).await?;
+        let known: Vec<u64> = revisions.iter().map(|revision| revision.revision).collect();
+        let wanted = match to {
+            Some(to) => revisions.into_iter().find(|revision| revision.revision == to),
+            None => revisions.into_iter().rev().find(|revision| !revision.current),
+        };
+        match (wanted, to) {
+            (Some(revision), _) => self.put(name, revision.config).await,
+            (None, Some(to)) => Err(EngineError::NoRevision(format!(
+                "probe {name} has no revision {to}; it has {}",
+                known.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")
+            ))),
+            (None, None) => Err(EngineError::Conflict(format!(
+                "probe {name} has had one configuration only; there is none to go back to"
+            ))),
+        }
     }
 
     /// Compiles and verifies, attaches nothing.
@@ -157,19 +201,22 @@ impl Engine {
         document: &ConfigDocument,
     ) -> Result<ValidationReport, EngineError> {
         let config = ProbeConfig::validate(name, document)?;
-        let loaded = self.load(&config).await?;
+        let loaded = self.load(&config, true, None).await?;
         Ok(ValidationReport::new(&config, &loaded))
     }
 
     pub async fn delete(self: &Arc<Self>, name: &str) -> Result<(), EngineError> {
+        let turn = self.turns.take(name).await;
         let change = Arc::clone(&self.changes).lock_owned().await;
         let (engine, name) = (Arc::clone(self), name.to_owned());
         tokio::task::spawn_blocking(move || {
-            let _change = change;
+            let (_turn, _change) = (turn, change);
             let probe = engine.get(&name)?;
             engine.store.remove(&name)?;
             engine.probes.write().unwrap_or_else(PoisonError::into_inner).remove(&name);
             probe.detach();
+            engine.sweep();
+            engine.watch();
             tracing::info!(probe = name, "removed");
             Ok(())
         })
@@ -265,6 +312,14 @@ impl Engine {
             }
         })
         .await?)
+    }
+
+    /// Forgets what is on disk for probes that are no more. To be called while nothing else changes.
+    fn sweep(&self) {
+        let probes = self.list();
+        let stored = probes.iter().filter_map(|probe| probe.stored().running.as_ref());
+        let objects = stored.flat_map(|running| running.objects.values().cloned()).collect();
+        self.store.sweep(&objects, &probes.iter().map(|probe| probe.name().to_owned()).collect());
     }
 
     fn insert(&self, probe: Arc<Probe>) {

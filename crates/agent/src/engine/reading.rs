@@ -1,5 +1,6 @@
 //! Algorithm 2 of the paper: flip if a metric asks for it, extract, reset.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -10,11 +11,14 @@ use twinprobe_ebpf_common::{MapFamily, RawTable};
 use twinprobe_exporter::{Accumulator, Metric, Plans, Window};
 
 use super::delivery::{Delivery, Part, Reading, Rows, Undelivered};
-use super::deploy::LoadedProbe;
+use super::interfaces::{Wanted, refused, wanted};
 use super::live::LiveMap;
+use super::placement::Pending;
 use super::spool::Spool;
-use crate::config::{AfterRead, Direction, DirectionConfig, MetricConfig, ProbeConfig, Visibility};
-use crate::kernel::{Attached, KernelError, MetricMap, Taken, with_causes};
+use crate::config::{
+    AfterRead, Direction, DirectionConfig, InterfacePattern, MetricConfig, ProbeConfig, Visibility,
+};
+use crate::kernel::{Attached, KernelError, LoadedDirection, MetricMap, Taken, with_causes};
 use crate::report::{Finding, Rejection};
 
 /// A probe that is attached and read.
@@ -33,6 +37,7 @@ pub(super) struct Running {
     skipped: Arc<AtomicU64>,
     /// Closed with the probe.
     gone: watch::Sender<()>,
+    pending: Vec<Pending>,
 }
 
 /// One metric and where its content is.
@@ -70,6 +75,7 @@ struct Extract {
 
 impl Running {
     pub fn new(config: ProbeConfig, attached: Attached, readers: Vec<Reader>, opened: Timestamp) -> Self {
+        attached.set_opened(nanoseconds(opened));
         Self {
             config,
             attached,
@@ -80,7 +86,48 @@ impl Running {
             undelivered: Undelivered::default(),
             skipped: Arc::default(),
             gone: watch::Sender::default(),
+            pending: Vec::new(),
         }
+    }
+
+    /// What keeps it from being where it should be.
+    pub fn pending(&self) -> &[Pending] {
+        &self.pending
+    }
+
+    pub fn set_pending(&mut self, pending: Vec<Pending>) {
+        self.pending = pending;
+    }
+
+    /// Attaches it to the interfaces there are now, and detaches it from those that have gone.
+    pub fn follow(&mut self, gone: &BTreeSet<u32>) {
+        match wanted(&self.config, false) {
+            Ok(Wanted { interfaces, pending }) => {
+                self.pending = pending;
+                self.pending.extend(refused(self.attached.place(&interfaces, gone)));
+            }
+            Err(rejection) => tracing::error!(?rejection, "a probe can't follow its interfaces"),
+        }
+    }
+
+    /// Takes the place of `old`, which sees packets no more, with all that it has not handed on yet.
+    pub fn succeed(&mut self, old: Self) {
+        let Self { attached, undelivered, skipped, opened, closed, .. } = old;
+        (self.undelivered, self.skipped) = (undelivered, skipped);
+        (self.opened, self.closed) = (opened, closed);
+        self.attached.set_opened(nanoseconds(opened));
+        self.attached.retire(&attached);
+    }
+
+    /// So that nothing is left in maps that are about to be replaced.
+    pub fn finish_extraction(&mut self) -> Result<(), KernelError> {
+        let Some(mut extraction) = self.extraction.take() else { return Ok(()) };
+        extraction.spools().for_each(|spool| spool.reopen());
+        let taken = self.take(&mut extraction);
+        if taken.is_err() {
+            self.extraction = Some(extraction);
+        }
+        taken
     }
 
     pub const fn attached(&self) -> &Attached {
@@ -106,7 +153,7 @@ impl Running {
         let tables: Vec<Extract> = self.readers.iter().map(|reader| reader.extract(&self.attached)).collect();
         let reading = Arc::new(Reading {
             probe: name.to_owned(),
-            interfaces: self.config.interfaces().to_vec(),
+            interfaces: self.interfaces(),
             format: self.config.format(),
             parts: self.parts(&tables),
             skipped: Arc::clone(&self.skipped),
@@ -136,6 +183,18 @@ impl Running {
         }
     }
 
+    /// By name; those that patterns stand for now.
+    fn interfaces(&self) -> Vec<String> {
+        if !self.config.patterns().iter().any(InterfacePattern::is_pattern) {
+            return self.config.interfaces().to_vec();
+        }
+        let mut names: Vec<String> =
+            self.attached.places().iter().map(|at| at.place.interface.clone()).collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
     /// Flips and waits until the twin that was left is at rest.
     fn close_window(&mut self) -> Result<Option<Window>, KernelError> {
         if !self.config.has_snapshot() {
@@ -150,6 +209,7 @@ impl Running {
             quiesce_us: u64::try_from(quiesced.quiesced().as_micros()).unwrap_or(u64::MAX),
         };
         self.opened = end;
+        self.attached.set_opened(nanoseconds(end));
         self.closed = None;
         Ok(Some(window))
     }
@@ -245,17 +305,21 @@ impl Reader {
     }
 }
 
+fn nanoseconds(at: Timestamp) -> u64 {
+    u64::try_from(at.as_nanosecond()).unwrap_or_default()
+}
+
 /// RFC 3339 with nanoseconds, in UTC.
 pub(super) fn timestamp(at: Timestamp) -> String {
     format!("{at:.9}")
 }
 
 /// A reader for each metric. `merge` rules must name fields that the value has.
-pub(super) fn readers(config: &ProbeConfig, loaded: &LoadedProbe) -> Result<Vec<Reader>, Rejection> {
+pub(super) fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<Reader>, Rejection> {
     let mut readers = Vec::new();
     let mut findings = Vec::new();
     let directions: Vec<(Direction, &DirectionConfig)> = config.directions().collect();
-    for (at, ((direction, config), loaded)) in directions.iter().zip(&loaded.directions).enumerate() {
+    for (at, ((direction, config), loaded)) in directions.iter().zip(loaded).enumerate() {
         for (index, (metric, map)) in config.metrics().iter().zip(&loaded.twins.maps).enumerate() {
             let Some(layout) = map.layout() else { continue };
             // What is popped from a queue is events, which do not add up: each is shown once.

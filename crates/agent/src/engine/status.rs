@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
 use serde::Serialize;
 
 use super::deploy::LoadedProbe;
 use super::events::EventStatus;
-use super::reading::timestamp;
+use super::reading::Running;
 use crate::config::{ConfigDocument, ProbeConfig};
 use crate::kernel::{Attached, LoadedDirection};
 use crate::report::Finding;
+use crate::store::StoredProbe;
 
 /// `GET /v1/probes/{name}`.
 #[derive(Clone, Debug, Serialize)]
@@ -20,6 +20,9 @@ pub struct ProbeStatus {
     /// Why it is not running.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Counts the configurations that the probe has had.
+    pub revision: u64,
+    /// When it was first deployed.
     pub created: String,
     pub interfaces: Vec<AttachmentStatus>,
     pub programs: BTreeMap<&'static str, ProgramStatus>,
@@ -34,11 +37,20 @@ pub struct ProbeStatus {
 #[derive(Clone, Debug, Serialize)]
 pub struct AttachmentStatus {
     pub interface: String,
-    pub ifindex: u32,
-    pub direction: &'static str,
-    pub hook: &'static str,
+    /// `attached` or `pending`; the rest is there when it is attached.
+    pub state: &'static str,
+    /// Why it is pending.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ifindex: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub direction: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hook: Option<&'static str>,
     /// `native` or `generic` for XDP, `tcx` or `clsact` for TC.
-    pub mode: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<&'static str>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -69,34 +81,45 @@ pub struct MetricReport {
 impl ProbeStatus {
     pub(super) fn new(
         name: &str,
-        config: &ConfigDocument,
-        created: Timestamp,
+        stored: &StoredProbe,
         warnings: &[Finding],
-        attached: Option<&Attached>,
+        running: Option<&Running>,
         reason: Option<String>,
     ) -> Self {
+        let attached = running.map(Running::attached);
         let directions = attached.map(Attached::directions).unwrap_or_default();
         let places = attached.map(Attached::places).unwrap_or_default();
-        let interfaces = places
-            .iter()
-            .map(|at| AttachmentStatus {
-                interface: at.place.interface.clone(),
-                ifindex: at.place.ifindex,
-                direction: at.place.hook.direction(),
-                hook: at.place.hook.kind().section(),
-                mode: at.mode,
-            })
-            .collect();
+        let attachments = places.iter().map(|at| AttachmentStatus {
+            interface: at.place.interface.clone(),
+            state: "attached",
+            reason: None,
+            ifindex: Some(at.place.ifindex),
+            direction: Some(at.place.hook.direction()),
+            hook: Some(at.place.hook.kind().section()),
+            mode: Some(at.mode),
+        });
+        let pending =
+            running.map(Running::pending).unwrap_or_default().iter().map(|pending| AttachmentStatus {
+                interface: pending.interface.clone(),
+                state: "pending",
+                reason: Some(pending.reason.clone()),
+                ifindex: None,
+                direction: None,
+                hook: None,
+                mode: None,
+            });
+        let interfaces = attachments.chain(pending).collect();
         Self {
             name: name.to_owned(),
-            state: if attached.is_some() { "running" } else { "failed" },
+            state: if running.is_some() { "running" } else { "failed" },
             reason,
-            created: timestamp(created),
+            revision: stored.revision,
+            created: stored.created.clone(),
             interfaces,
             programs: programs(directions),
             events: Vec::new(),
             warnings: warnings.to_vec(),
-            config: config.clone(),
+            config: stored.config.clone(),
         }
     }
 }

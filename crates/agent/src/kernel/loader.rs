@@ -2,17 +2,19 @@
 //! of snapshot metrics are private to each, everything else is shared (Algorithm 1 of the paper, lines
 //! 12-21, without its second compilation).
 
-use std::collections::{BTreeMap, HashMap};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
 
 use aya_obj::Function;
 
 use super::capabilities::Capabilities;
+use super::carry::Predecessor;
 use super::hook::ProgramKind;
 use super::object::{ObjectError, ProbeObject};
 use super::request::{self, MetricRequest};
 use super::sys::{self, InfoRecords, KernelError, ProgLoad};
-use super::twin_maps::{TwinFds, TwinMap};
+use super::twin_maps::{ProbeMaps, TwinMap};
 use super::verifier;
 use crate::report::{Finding, Rejection, Stage};
 
@@ -24,8 +26,10 @@ const MAX_QUOTE: usize = 120;
 pub struct LoadedTwins {
     pub entry: String,
     pub programs: Programs,
-    /// In the order of the requests.
+    /// What the metrics read, in the order of the requests.
     pub maps: Vec<TwinMap>,
+    /// All maps of the program.
+    pub own: Arc<ProbeMaps>,
     pub warnings: Vec<String>,
 }
 
@@ -48,21 +52,28 @@ impl Programs {
     pub const fn are_twins(&self) -> bool {
         matches!(self, Self::Twins(_))
     }
+
+    /// The programs there are.
+    pub fn each(&self) -> &[OwnedFd] {
+        match self {
+            Self::Single(program) => std::slice::from_ref(program),
+            Self::Twins(programs) => programs,
+        }
+    }
 }
 
-/// Loads the twins of `elf` as `requests` want them. `field` is the configuration's path of the direction.
+/// Loads the twins of `elf` as `requests` want them, with what they take over from `old`. `field` is the
+/// configuration's path of the direction.
 pub fn load(
     elf: &[u8],
     kind: ProgramKind,
     field: &str,
     requests: &[MetricRequest],
     capabilities: &Capabilities,
+    old: Option<&Predecessor>,
 ) -> Result<LoadedTwins, Rejection> {
     let source = format!("{field}.source");
-    let no_features = aya_obj::btf::BtfFeatures::default();
-    let features = aya::features().btf().unwrap_or(&no_features);
-    let object = ProbeObject::parse(elf, kind, features)
-        .map_err(|error| Finding::new(Stage::Load, &source, with_causes(&error)))?;
+    let object = parse(elf, kind).map_err(|error| Finding::new(Stage::Load, &source, with_causes(&error)))?;
     let mut warnings = object.warnings().to_vec();
     let contents = request::check(&object, requests, capabilities.kernel.possible_cpus, &mut warnings)?;
 
@@ -70,18 +81,43 @@ pub fn load(
     let btf = sys::btf_load(object.btf_blob())
         .map_err(|error| warnings.push(format!("the kernel takes no type information: {error}")))
         .ok();
-    let twins = TwinFds::create(&object, btf.as_ref().map(AsFd::as_fd), requests).map_err(refuse)?;
-    let (shared, none) = (&twins.first, BTreeMap::new());
-    let programs = if twins.second.is_empty() {
-        Programs::Single(load_program(&object, kind, &btf, &source, shared, &none)?)
-    } else {
-        Programs::Twins([
-            load_program(&object, kind, &btf, &source, shared, &none)?,
-            load_program(&object, kind, &btf, &source, shared, &twins.second)?,
-        ])
+    let own = ProbeMaps::create(&object, btf.as_ref().map(AsFd::as_fd), requests, old).map_err(refuse)?;
+    let program = |twin| load_program(&object, kind, &btf, &source, &own.of_twin(twin));
+    let programs = match own.are_twins() {
+        false => Programs::Single(program(0)?),
+        true => Programs::Twins([program(0)?, program(1)?]),
     };
-    let maps = twins.into_maps(&object, requests, contents, capabilities).map_err(refuse)?;
-    Ok(LoadedTwins { entry: object.entry().to_owned(), programs, maps, warnings })
+    let maps = own.readers(requests, contents, capabilities).map_err(refuse)?;
+    Ok(LoadedTwins { entry: object.entry().to_owned(), programs, maps, own: Arc::new(own), warnings })
+}
+
+/// The twins that an earlier daemon has loaded from `elf`: `open` gives its maps by name and twin, and
+/// `programs` are its programs. The error says what does not fit.
+pub fn adopt(
+    elf: &[u8],
+    kind: ProgramKind,
+    requests: &[MetricRequest],
+    capabilities: &Capabilities,
+    mut programs: Vec<OwnedFd>,
+    open: impl FnMut(&str, usize) -> Result<OwnedFd, String>,
+) -> Result<LoadedTwins, String> {
+    let object = parse(elf, kind).map_err(|error| with_causes(&error))?;
+    let mut warnings = object.warnings().to_vec();
+    let contents = request::check(&object, requests, capabilities.kernel.possible_cpus, &mut warnings)
+        .map_err(|_| "the object does not have the maps that the metrics name".to_owned())?;
+    let own = ProbeMaps::adopt(&object, requests, open)?;
+    let programs = match (own.are_twins(), programs.pop(), programs.pop()) {
+        (false, Some(program), None) => Programs::Single(program),
+        (true, Some(second), Some(first)) => Programs::Twins([first, second]),
+        _ => return Err("the number of programs does not fit".into()),
+    };
+    let maps = own.readers(requests, contents, capabilities).map_err(|error| with_causes(&error))?;
+    Ok(LoadedTwins { entry: object.entry().to_owned(), programs, maps, own: Arc::new(own), warnings })
+}
+
+fn parse(elf: &[u8], kind: ProgramKind) -> Result<ProbeObject, ObjectError> {
+    let no_features = aya_obj::btf::BtfFeatures::default();
+    ProbeObject::parse(elf, kind, aya::features().btf().unwrap_or(&no_features))
 }
 
 /// An error and what caused it, in one line.
@@ -101,28 +137,28 @@ pub fn with_causes(error: &dyn std::error::Error) -> String {
 fn map_finding(source: &str, error: &KernelError) -> Finding {
     let hint = match error.errno() {
         libc::EINVAL => {
-            "; its type, sizes, flags or max_entries do not go together (LPM_TRIE needs the flag BPF_F_NO_PREALLOC)"
+            "; its type, sizes, flags or max_entries do not go together (LPM_TRIE needs the flag BPF_F_NO_PREALLOC), \
+             or this kernel has no maps of its type"
         }
         libc::E2BIG | libc::ENOMEM => "; it is larger than the kernel allows, lower max_entries or the sizes",
-        libc::EPERM => "; the daemon needs CAP_BPF",
+        libc::EPERM => {
+            "; the daemon needs CAP_BPF, and CAP_SYS_RESOURCE where maps count as locked memory (before Linux 5.11)"
+        }
         _ => "",
     };
     Finding::new(Stage::Load, source, format!("{}{hint}", with_causes(error)))
 }
 
-/// Binds `own` maps, else the `shared` ones, and loads.
+/// Binds the maps and loads.
 fn load_program(
     object: &ProbeObject,
     kind: ProgramKind,
     btf: &Option<OwnedFd>,
     source: &str,
-    shared: &BTreeMap<String, OwnedFd>,
-    own: &BTreeMap<String, OwnedFd>,
+    maps: &HashMap<&str, RawFd>,
 ) -> Result<OwnedFd, Rejection> {
-    let fds: HashMap<&str, _> =
-        shared.iter().chain(own).map(|(name, fd)| (name.as_str(), fd.as_raw_fd())).collect();
     let function = object
-        .bind(&fds)
+        .bind(maps)
         .map_err(|error: ObjectError| Finding::new(Stage::Load, source, with_causes(&error)))?;
     let (func_info, line_info) = (function.func_info.func_info_bytes(), function.line_info.line_info_bytes());
     let program = ProgLoad {

@@ -8,6 +8,7 @@
 mod asm;
 mod bpffs;
 mod capabilities;
+mod carry;
 pub mod clock;
 mod dispatcher;
 mod elf;
@@ -20,28 +21,35 @@ mod loader;
 mod map;
 mod mapping;
 pub mod memory;
+pub mod netns;
 mod object;
+mod pins;
 mod probe;
 mod quiesce;
 mod reclaim;
 mod request;
+mod rtnl;
 mod sys;
 mod twin_maps;
 mod variables;
 mod verifier;
+pub mod watch;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use self::capabilities::Capabilities;
-use self::dispatcher::{Dispatchers, Owner};
+pub use self::carry::Predecessor;
+use self::dispatcher::Dispatchers;
 use self::epoch::EpochPage;
 pub use self::events::{Event, EventMap, EventReader, Progress, Waiter};
 pub use self::hook::{AttachError, Hook, TcMethod};
 pub use self::loader::{LoadedTwins, with_causes};
 pub use self::map::{MetricMap, Taken};
-pub use self::probe::{Attached, LoadedDirection};
+pub use self::pins::Deployment;
+use self::pins::Pins;
+pub use self::probe::{Attached, Deployable, Interface, LoadedDirection, NotAttached};
 pub use self::quiesce::QuiesceMethod;
 use self::quiesce::Quiescer;
 pub use self::request::MetricRequest;
@@ -63,32 +71,37 @@ pub struct Kernel {
     quiescer: Arc<Quiescer>,
     dispatchers: Dispatchers,
     capabilities: Capabilities,
-    owners: AtomicU64,
+    boot_id: String,
+    /// One directory of pins for each deployment.
+    pins: PathBuf,
+    serials: AtomicU64,
 }
 
 impl Kernel {
-    /// Takes over the pins in `bpffs`: what an earlier daemon left there is detached and removed.
+    /// Takes over the pins in `bpffs`. What an earlier daemon left there goes on as it is until
+    /// [`Self::settle`]: until then its probes are to be [adopted](Attached::adopt).
     pub fn open(bpffs: &Path, options: Options) -> Result<Arc<Self>, KernelError> {
         let failed = |call| move |error| KernelError::new(call, bpffs.display().to_string(), error);
         raise_memlock_limit();
         bpffs::prepare(bpffs).map_err(failed("preparation"))?;
-        let hooks = bpffs.join("hooks");
-        dispatcher::remove_leftovers(&hooks).map_err(failed("clean-up"))?;
-        let epochs_pin = bpffs.join("epochs");
-        if epochs_pin.exists() {
-            std::fs::remove_file(&epochs_pin).map_err(failed("clean-up"))?;
-        }
-        std::fs::create_dir_all(&hooks).map_err(failed("creation"))?;
-        let epochs = EpochPage::create(&epochs_pin)?;
+        let pins = bpffs.join("probes");
+        std::fs::create_dir_all(&pins).map_err(failed("creation"))?;
+        let epochs = EpochPage::open(&bpffs.join("epochs"))?;
         let quiescer = Arc::new(Quiescer::start(options.quiesce).map_err(failed("set-up"))?);
+        let hooks = bpffs.join("hooks");
+        let dispatchers = Dispatchers::open(hooks, Arc::clone(&epochs), Arc::clone(&quiescer), options.tc)
+            .map_err(failed("adoption"))?;
         let possible_cpus = quiesce::possible_cpus().map_err(failed("set-up"))?;
         let capabilities = Capabilities::probe(quiescer.method(), possible_cpus);
+        let last = serials(&pins).map_err(failed("reading"))?.into_iter().max().unwrap_or(0);
         Ok(Arc::new(Self {
-            dispatchers: Dispatchers::new(hooks, Arc::clone(&epochs), Arc::clone(&quiescer), options.tc),
+            dispatchers,
             epochs,
             quiescer,
             capabilities,
-            owners: AtomicU64::new(0),
+            boot_id: pins::boot_id().map_err(failed("set-up"))?,
+            pins,
+            serials: AtomicU64::new(last + 1),
         }))
     }
 
@@ -99,8 +112,41 @@ impl Kernel {
         hook: Hook,
         field: &str,
         metrics: &[MetricRequest],
+        old: Option<&Predecessor>,
     ) -> Result<LoadedTwins, Rejection> {
-        loader::load(elf, hook.kind(), field, metrics, &self.capabilities)
+        loader::load(elf, hook.kind(), field, metrics, &self.capabilities, old)
+    }
+
+    /// The twins that an earlier daemon loaded from `elf`, if what is pinned is what the record says.
+    pub fn open_twins(
+        &self,
+        elf: &[u8],
+        hook: Hook,
+        metrics: &[MetricRequest],
+        deployment: &Deployment,
+    ) -> Result<LoadedTwins, String> {
+        if deployment.boot_id != self.boot_id {
+            return Err("the machine has been started anew".into());
+        }
+        let name = hook.direction();
+        let record = deployment.directions.iter().find(|record| record.direction == name);
+        let record = record.ok_or_else(|| format!("the record does not have the {name} direction"))?;
+        let pins = Pins::new(&self.pins, deployment.serial);
+        let open = |map: &str, twin: usize| pins.open_map(record, map, twin);
+        loader::adopt(elf, hook.kind(), metrics, &self.capabilities, pins.programs(record)?, open)
+    }
+
+    /// Once every probe that an earlier daemon ran has been adopted: removes what is left of others, which
+    /// were half made or half removed. `kept` are the serials of those adopted.
+    pub fn settle(&self, kept: &[u64]) {
+        self.dispatchers.settle();
+        for serial in serials(&self.pins).unwrap_or_default() {
+            if !kept.contains(&serial)
+                && let Err(error) = Pins::new(&self.pins, serial).remove()
+            {
+                tracing::warn!(serial, %error, "an earlier daemon's pins could not be removed");
+            }
+        }
     }
 
     pub fn quiesce_method(&self) -> QuiesceMethod {
@@ -111,9 +157,23 @@ impl Kernel {
         &self.capabilities
     }
 
-    fn new_owner(&self) -> Owner {
-        Owner(self.owners.fetch_add(1, Ordering::Relaxed))
+    fn new_serial(&self) -> u64 {
+        self.serials.fetch_add(1, Ordering::Relaxed)
     }
+
+    /// Serials up to this one have been used.
+    pub fn skip_serials(&self, used: u64) {
+        self.serials.fetch_max(used + 1, Ordering::Relaxed);
+    }
+}
+
+/// Those that have pins.
+fn serials(pins: &Path) -> std::io::Result<Vec<u64>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(pins)? {
+        found.extend(entry?.file_name().to_str().and_then(|name| name.parse::<u64>().ok()));
+    }
+    Ok(found)
 }
 
 /// Before Linux 5.11 maps count as locked memory.

@@ -1,19 +1,23 @@
 //! A probe in the kernel, from loaded to attached to read. Each step is a type that consumes the one before,
 //! and swapped maps can only be reached through [`Quiesced`], the guard of a finished flip.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Kernel;
-use super::dispatcher::{Addition, Owner, Place};
+use super::carry::Predecessor;
+use super::dispatcher::{Addition, Owner, Place, Rank};
 use super::epoch::EpochWord;
 use super::hook::{AttachError, Hook};
 use super::loader::LoadedTwins;
 use super::map::MetricMap;
+use super::netns::Netns;
+use super::pins::{Deployment, DirectionRecord, Pins};
 use super::reclaim::Reclaim;
 use super::sys::KernelError;
 use super::twin_maps::TwinMap;
-use crate::config::{Verdict, XdpMode};
+use crate::config::{Position, Verdict, XdpMode};
 
 /// One direction of a probe, loaded and ready to be attached.
 #[derive(Debug)]
@@ -22,6 +26,18 @@ pub struct LoadedDirection {
     pub hook: Hook,
     pub verdict: Verdict,
     pub xdp_mode: XdpMode,
+    pub priority: i32,
+    pub position: Position,
+}
+
+/// Where a probe can be attached.
+#[derive(Clone, Debug)]
+pub struct Interface {
+    pub netns: Netns,
+    pub name: String,
+    pub index: u32,
+    /// Whether a probe that can't be attached here is not to be attached at all.
+    pub required: bool,
 }
 
 /// Where and how one direction is attached.
@@ -33,74 +49,187 @@ pub struct AttachedAt {
     pub mode: &'static str,
 }
 
+/// A direction that could not be attached to an interface.
+#[derive(Debug)]
+pub struct NotAttached {
+    pub interface: String,
+    pub error: AttachError,
+}
+
 /// A probe whose twins see packets.
 #[derive(Debug)]
 pub struct Attached {
     kernel: Arc<Kernel>,
     owner: Owner,
-    epoch: EpochWord,
+    /// Shared with the deployment that replaces this one: both always use the same twin.
+    epoch: Arc<EpochWord>,
     directions: Vec<LoadedDirection>,
     places: Vec<AttachedAt>,
-    unread: Option<Unread>,
+    pins: Pins,
+    record: Deployment,
+    /// The epoch whose grace period has been waited for, and how long that took.
+    quiesced: Option<(u64, Duration)>,
 }
 
-/// An epoch that has ended and whose twin has not been read and reset to its end.
-#[derive(Clone, Copy, Debug)]
-struct Unread {
-    epoch: u64,
-    /// `None`: the grace period has not been waited for.
-    quiesced: Option<Duration>,
-}
+/// Loaded, pinned, and known by a record; attached nowhere yet.
+#[derive(Debug)]
+pub struct Deployable(Attached);
 
-impl Attached {
-    /// Attaches every direction at every interface; where `replaces` is attached, in its place and between
-    /// two packets. After an error everything is as it was.
-    pub fn attach(
+impl Deployable {
+    /// Pins what was loaded. `replaces` is what it will take the place of.
+    pub fn new(
         kernel: &Arc<Kernel>,
         directions: Vec<LoadedDirection>,
-        interfaces: &[(String, u32)],
-        replaces: Option<&Self>,
+        replaces: Option<&Attached>,
     ) -> Result<Self, AttachError> {
-        // A collector sees sequence numbers grow over a replacement, too.
-        let epoch = replaces.map_or(1, |old| old.epoch.current() + 1);
-        let epoch = kernel.epochs.allocate(epoch).ok_or_else(|| {
-            AttachError::Occupied("the daemon has as many probes as it can have; delete one first".into())
-        })?;
-        let mut attached = Self {
+        let serial = kernel.new_serial();
+        let epoch = match replaces {
+            Some(old) => Arc::clone(&old.epoch),
+            None => Arc::new(kernel.epochs.allocate(1).ok_or_else(|| {
+                AttachError::Occupied("the daemon has as many probes as it can have; delete one first".into())
+            })?),
+        };
+        let records =
+            directions.iter().map(|loaded| DirectionRecord::new(loaded.hook.direction(), &loaded.twins));
+        let record = Deployment {
+            boot_id: kernel.boot_id.clone(),
+            serial,
+            order: replaces.map_or(serial, |old| old.record.order),
+            epoch: epoch.place(),
+            directions: records.collect::<Result<_, _>>()?,
+        };
+        let pins = Pins::new(&kernel.pins, serial);
+        for (record, loaded) in record.directions.iter().zip(&directions) {
+            if let Err(error) = pins.pin(record, &loaded.twins) {
+                let _ = pins.remove();
+                return Err(KernelError::new("pinning", "the probe", error).into());
+            }
+        }
+        Ok(Self(Attached {
             kernel: Arc::clone(kernel),
-            owner: kernel.new_owner(),
+            owner: Owner(serial),
             epoch,
             directions,
             places: Vec::new(),
-            unread: None,
-        };
-        let wanted: Vec<(usize, Place)> = attached
-            .directions
-            .iter()
-            .enumerate()
-            .flat_map(|(direction, loaded)| {
-                interfaces.iter().map(move |(interface, ifindex)| {
-                    let place = Place { interface: interface.clone(), ifindex: *ifindex, hook: loaded.hook };
-                    (direction, place)
-                })
-            })
-            .collect();
-        for (direction, place) in wanted {
+            pins,
+            record,
+            quiesced: None,
+        }))
+    }
+
+    /// What is to be kept on disk.
+    pub const fn record(&self) -> &Deployment {
+        &self.0.record
+    }
+
+    /// Attaches every direction at every interface; where `replaces` is attached, in its place and between
+    /// two packets. After an error everything is as it was.
+    pub fn attach(
+        self,
+        interfaces: &[Interface],
+        replaces: Option<&Attached>,
+    ) -> Result<(Attached, Vec<NotAttached>), AttachError> {
+        let Self(mut attached) = self;
+        let mut failed = Vec::new();
+        for (direction, place) in attached.places_at(interfaces) {
             let old = replaces.filter(|old| old.is_at(&place)).map(|old| old.owner);
-            match attached.add(direction, &place, old) {
-                Ok(mode) => attached.places.push(AttachedAt { direction, place, mode }),
-                Err(error) => {
+            if let Err(error) = attached.add(direction, &place, old) {
+                if interfaces.iter().any(|interface| interface.required && interface.name == place.interface)
+                {
                     attached.undo(replaces);
                     return Err(error);
                 }
+                failed.push(NotAttached { interface: place.interface, error });
             }
         }
-        if let Some(old) = replaces {
-            for at in old.places.iter().filter(|at| !attached.is_at(&at.place)) {
+        Ok((attached, failed))
+    }
+
+    /// Leaves nothing.
+    pub fn discard(self) {
+        self.0.undo(None);
+    }
+}
+
+impl Attached {
+    /// What an earlier daemon has attached. `directions` are the ones that its pins hold.
+    pub fn adopt(
+        kernel: &Arc<Kernel>,
+        record: Deployment,
+        directions: Vec<LoadedDirection>,
+        interfaces: &[Interface],
+    ) -> Result<(Self, Vec<NotAttached>), String> {
+        if !kernel.epochs.is_adopted() {
+            return Err("the epoch map is gone".into());
+        }
+        let epoch = kernel.epochs.claim(record.epoch).ok_or("its place in the epoch map is taken")?;
+        let mut attached = Self {
+            kernel: Arc::clone(kernel),
+            owner: Owner(record.serial),
+            epoch: Arc::new(epoch),
+            directions,
+            places: Vec::new(),
+            pins: Pins::new(&kernel.pins, record.serial),
+            record,
+            quiesced: None,
+        };
+        let failed = attached.place(interfaces, &BTreeSet::new());
+        Ok((attached, failed))
+    }
+
+    /// Attaches where it is not attached yet, and detaches elsewhere. `gone` are indices of interfaces that were
+    /// not there all the time.
+    pub fn place(&mut self, interfaces: &[Interface], gone: &BTreeSet<u32>) -> Vec<NotAttached> {
+        let wanted = self.places_at(interfaces);
+        let dispatchers = &self.kernel.dispatchers;
+        let (keep, gone): (Vec<_>, Vec<_>) = std::mem::take(&mut self.places).into_iter().partition(|at| {
+            wanted.iter().any(|(_, place)| *place == at.place)
+                && dispatchers.is_alive(&at.place, gone.contains(&at.place.ifindex))
+        });
+        self.places = keep;
+        for at in gone {
+            self.remove(&at.place, &mut Reclaim::default());
+        }
+        let mut failed = Vec::new();
+        for (direction, place) in wanted {
+            // A name can change while the interface stays.
+            if let Some(at) = self.places.iter_mut().find(|at| at.place == place) {
+                at.place = place;
+            } else if let Err(error) = self.add(direction, &place, None) {
+                failed.push(NotAttached { interface: place.interface, error });
+            }
+        }
+        failed
+    }
+
+    /// To be called on the new deployment once it can't be undone any more.
+    pub fn retire(&self, old: &Self) {
+        for at in &old.places {
+            if self.is_at(&at.place) {
+                if let Err(error) = self.kernel.dispatchers.retire(&at.place, old.owner) {
+                    tracing::warn!(error = super::with_causes(&error), "a replaced probe was not cleared");
+                }
+            } else {
                 old.remove(&at.place, &mut Reclaim::default());
             }
         }
-        Ok(attached)
+        old.remove_pins();
+    }
+
+    /// Puts `replaced` back wherever `self` has taken its place and removes `self` everywhere.
+    pub fn undo(mut self, replaced: Option<&Self>) {
+        for at in std::mem::take(&mut self.places) {
+            let old = replaced.and_then(|old| {
+                old.places.iter().find(|old| old.place == at.place).map(|found| (old, found.direction))
+            });
+            if let Some((old, direction)) = old
+                && let Err(error) = old.call(direction, &at.place, Some(self.owner))
+            {
+                tracing::error!(%error, "a probe could not be put back after a failed replacement");
+            }
+            self.remove(&at.place, &mut Reclaim::default());
+        }
+        self.remove_pins();
     }
 
     /// Takes the probe out of all dispatchers and waits until the kernel has freed it.
@@ -114,25 +243,46 @@ impl Attached {
         for at in std::mem::take(&mut self.places) {
             self.remove(&at.place, &mut reclaim);
         }
+        self.remove_pins();
         drop(self);
         reclaim.wait();
     }
 
     /// Ends the epoch: from now on packets are counted by the other twin, and what the guard gives is
-    /// complete and at rest. An epoch whose guard was not [finished](Quiesced::finish) is given again
-    /// instead: no flip happens before the idle twin has been cleared.
+    /// complete and at rest. An epoch whose guard was not [finished](Quiesced::finish), by this daemon or an
+    /// earlier one, is given again instead: no flip happens before the idle twin has been cleared.
     pub fn flip(&mut self) -> Result<Quiesced<'_>, KernelError> {
-        let unread = *self.unread.get_or_insert_with(|| Unread { epoch: self.epoch.flip(), quiesced: None });
-        let quiesced = match unread.quiesced {
-            Some(duration) => duration,
-            None => self
+        let epoch = self.epoch.unread().unwrap_or_else(|| self.epoch.flip());
+        let quiesced = match self.quiesced {
+            Some((of, duration)) if of == epoch => duration,
+            _ => self
                 .kernel
                 .quiescer
                 .quiesce()
                 .map_err(|error| KernelError::new("grace period", "the flip", error))?,
         };
-        self.unread = Some(Unread { quiesced: Some(quiesced), ..unread });
-        Ok(Quiesced { probe: self, epoch: unread.epoch, quiesced })
+        self.quiesced = Some((epoch, quiesced));
+        Ok(Quiesced { probe: self, epoch, quiesced })
+    }
+
+    /// What a replacement of the direction called `name` can take over.
+    pub fn predecessor(&self, name: &str, unnamed: bool) -> Option<Predecessor> {
+        let loaded = self.directions.iter().find(|loaded| loaded.hook.direction() == name)?;
+        Some(Predecessor { maps: Arc::clone(&loaded.twins.own), active: self.active(), unnamed })
+    }
+
+    /// When the open window began, in nanoseconds of the Unix epoch; kept with the epoch.
+    pub fn opened(&self) -> u64 {
+        self.epoch.opened()
+    }
+
+    pub fn set_opened(&self, at: u64) {
+        self.epoch.set_opened(at);
+    }
+
+    /// Which twin sees packets.
+    fn active(&self) -> usize {
+        (self.epoch.current() & 1) as usize
     }
 
     /// The map of a metric that is read live; `None` if it belongs to the snapshot.
@@ -155,11 +305,32 @@ impl Attached {
         &self.places
     }
 
+    fn places_at(&self, interfaces: &[Interface]) -> Vec<(usize, Place)> {
+        let of = |(direction, loaded): (usize, &LoadedDirection)| {
+            let (hook, position) = (loaded.hook, loaded.position);
+            interfaces
+                .iter()
+                .map(move |interface| {
+                    let Interface { netns, name, index, .. } = interface;
+                    let (netns, interface) = (netns.clone(), name.clone());
+                    (direction, Place { netns, interface, ifindex: *index, hook, position })
+                })
+                .collect::<Vec<_>>()
+        };
+        self.directions.iter().enumerate().flat_map(of).collect()
+    }
+
     fn is_at(&self, place: &Place) -> bool {
         self.places.iter().any(|at| at.place == *place)
     }
 
-    fn add(
+    fn add(&mut self, direction: usize, place: &Place, replaces: Option<Owner>) -> Result<(), AttachError> {
+        let mode = self.call(direction, place, replaces)?;
+        self.places.push(AttachedAt { direction, place: place.clone(), mode });
+        Ok(())
+    }
+
+    fn call(
         &self,
         direction: usize,
         place: &Place,
@@ -168,6 +339,7 @@ impl Attached {
         let loaded = &self.directions[direction];
         let addition = Addition {
             owner: self.owner,
+            rank: Rank { priority: loaded.priority, order: self.record.order },
             programs: &loaded.twins.programs,
             epoch: &self.epoch,
             verdict: loaded.verdict,
@@ -176,26 +348,15 @@ impl Attached {
         self.kernel.dispatchers.add(place, &addition, replaces)
     }
 
-    /// Puts `replaced` back wherever `self` has taken its place and removes `self` everywhere else.
-    fn undo(mut self, replaced: Option<&Self>) {
-        for at in std::mem::take(&mut self.places) {
-            let old = replaced.and_then(|old| {
-                old.places.iter().find(|old| old.place == at.place).map(|found| (old, found.direction))
-            });
-            match old {
-                None => self.remove(&at.place, &mut Reclaim::default()),
-                Some((old, direction)) => {
-                    if let Err(error) = old.add(direction, &at.place, Some(self.owner)) {
-                        tracing::error!(%error, "a probe could not be put back after a failed replacement");
-                    }
-                }
-            }
+    fn remove(&self, place: &Place, reclaim: &mut Reclaim) {
+        if let Err(error) = self.kernel.dispatchers.remove(place, self.owner, reclaim) {
+            tracing::warn!(error = super::with_causes(&error), "detaching was not clean");
         }
     }
 
-    fn remove(&self, place: &Place, reclaim: &mut Reclaim) {
-        if let Err(error) = self.kernel.dispatchers.remove(place, self.owner, reclaim) {
-            tracing::warn!(error = super::loader::with_causes(&error), "detaching was not clean");
+    fn remove_pins(&self) {
+        if let Err(error) = self.pins.remove() {
+            tracing::warn!(%error, "a probe's pins could not be removed");
         }
     }
 }
@@ -229,6 +390,7 @@ impl Quiesced<'_> {
 
     /// The twin has been read and reset: the next flip may make it active again.
     pub fn finish(self) {
-        self.probe.unread = None;
+        self.probe.epoch.set_cleared(self.epoch);
+        self.probe.quiesced = None;
     }
 }

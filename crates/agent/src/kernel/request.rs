@@ -29,6 +29,8 @@ pub struct MetricRequest {
     pub event_type: Option<String>,
     /// Entry by entry, whatever the kernel offers.
     pub iterative: bool,
+    /// A replacement takes over the map's content.
+    pub carry: bool,
 }
 
 /// What a metric is read from.

@@ -1,6 +1,7 @@
 //! `bpf(2)`: one function per command, kernel structures in, owned descriptors out.
 
 mod batch;
+mod limit;
 mod link;
 mod map;
 mod object;
@@ -12,13 +13,15 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use aya_obj::generated::bpf_cmd;
 
 pub use self::batch::{BatchCursor, map_delete_batch, map_lookup_batch, map_update_batch};
-pub use self::link::{link_create, link_detach, link_update, prog_query};
+pub use self::link::{link_create, link_detach, link_info, link_update, prog_query};
 pub use self::map::{
     MapCreate, map_create, map_delete, map_fd_by_id, map_freeze, map_id, map_info, map_lookup,
     map_lookup_and_delete, map_next_key, map_update,
 };
 pub use self::object::{ObjectKind, exists, obj_get, obj_pin};
-pub use self::prog::{InfoRecords, ProgLoad, btf_load, prog_ids, prog_load};
+pub use self::prog::{
+    InfoRecords, ProgIdentity, ProgLoad, btf_load, prog_fd_by_id, prog_identity, prog_ids, prog_load,
+};
 
 /// A system call that failed, and on what.
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +53,11 @@ fn bpf<T>(cmd: bpf_cmd, attr: &mut T) -> io::Result<u32> {
 }
 
 fn bpf_fd<T>(cmd: bpf_cmd, attr: &mut T) -> io::Result<OwnedFd> {
-    let fd = bpf(cmd, attr)?;
+    let fd = match bpf(cmd, attr) {
+        // What a limit on memory refuses is refused in the same words.
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) && limit::lift() => bpf(cmd, attr)?,
+        result => result?,
+    };
     // SAFETY: the command returned a new descriptor that nobody else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }

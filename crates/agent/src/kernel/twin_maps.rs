@@ -1,12 +1,13 @@
 //! The maps of a probe: made, filled with what the source says, and handed to those who read them.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::TableLayout;
 
 use super::capabilities::Capabilities;
+use super::carry::{MapShape, Predecessor};
 use super::events::{self, EventMap};
 use super::map::probe::BPF_F_MMAPABLE;
 use super::map::strategy::Access;
@@ -45,63 +46,128 @@ impl TwinMap {
     }
 }
 
-/// Descriptors by map name: all of the first twin, and those the second has of its own.
-pub struct TwinFds {
-    pub first: BTreeMap<String, OwnedFd>,
-    pub second: BTreeMap<String, OwnedFd>,
+/// A map of a loaded direction, whether a metric reads it or not.
+#[derive(Debug)]
+pub struct ProbeMap {
+    pub spec: MapSpec,
+    pub shape: MapShape,
+    pub fds: TwinFds,
+}
+
+/// One map for both twins, or one each.
+#[derive(Debug)]
+pub enum TwinFds {
+    Shared(OwnedFd),
+    Private([OwnedFd; 2]),
 }
 
 impl TwinFds {
+    pub fn of_twin(&self, twin: usize) -> BorrowedFd<'_> {
+        match self {
+            Self::Shared(fd) => fd.as_fd(),
+            Self::Private(fds) => fds[twin & 1].as_fd(),
+        }
+    }
+
+    /// The descriptors there are, each with the first twin it belongs to.
+    pub fn each(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
+        let (first, second) = match self {
+            Self::Shared(fd) => (fd, None),
+            Self::Private([first, second]) => (first, Some(second)),
+        };
+        std::iter::once(first).chain(second).map(AsFd::as_fd).enumerate()
+    }
+}
+
+/// All maps of a loaded direction by name.
+#[derive(Debug, Default)]
+pub struct ProbeMaps(BTreeMap<String, ProbeMap>);
+
+impl ProbeMaps {
+    pub const fn by_name(&self) -> &BTreeMap<String, ProbeMap> {
+        &self.0
+    }
+
+    /// Makes the maps; those that are the same in `old` are taken over with their content.
     pub fn create(
         object: &ProbeObject,
         btf: Option<BorrowedFd<'_>>,
         requests: &[MetricRequest],
+        old: Option<&Predecessor>,
     ) -> Result<Self, KernelError> {
-        let private = private_maps(object, requests);
-        let mapped: BTreeSet<&str> =
-            requests.iter().filter(|r| r.map.contains(':')).map(MetricRequest::map_name).collect();
-        let create = |wanted: &dyn Fn(&str) -> bool| -> Result<BTreeMap<String, OwnedFd>, KernelError> {
-            let specs = object.maps().iter().filter(|(name, _)| wanted(name));
-            specs
-                .map(|(name, spec)| {
-                    let flags = if mapped.contains(name.as_str()) { BPF_F_MMAPABLE } else { 0 };
-                    Ok((name.clone(), create_map(name, spec, flags, btf)?))
-                })
-                .collect()
+        let kept = |name: &str| {
+            let mut of_map = requests.iter().filter(|request| request.map_name() == name).peekable();
+            match of_map.peek() {
+                Some(_) => of_map.all(|request| request.carry),
+                None => old.is_some_and(|old| old.unnamed),
+            }
         };
-        let twins = Self { first: create(&|_| true)?, second: create(&|name| private.contains(name))? };
-        twins.fill(object)?;
-        Ok(twins)
+        let mut maps = BTreeMap::new();
+        for (name, spec, shape, private) in definitions(object, requests) {
+            let reused = old.filter(|_| kept(name)).map(|old| old.reuse(name, &spec, &shape, private));
+            let [first, second] = reused
+                .transpose()
+                .map_err(|source| KernelError::new("taking over", format!("map {name}"), source))?
+                .unwrap_or_default();
+            let own = |fd: Option<OwnedFd>| fd.map_or_else(|| create_map(name, &spec, btf), Ok);
+            let fds = match private {
+                true => TwinFds::Private([own(first)?, own(second)?]),
+                false => TwinFds::Shared(own(first)?),
+            };
+            maps.insert(name.clone(), ProbeMap { spec, shape, fds });
+        }
+        let maps = Self(maps);
+        maps.fill()?;
+        Ok(maps)
+    }
+
+    /// Maps that an earlier daemon has made; `open` gives the descriptor of a map's twin.
+    pub fn adopt(
+        object: &ProbeObject,
+        requests: &[MetricRequest],
+        mut open: impl FnMut(&str, usize) -> Result<OwnedFd, String>,
+    ) -> Result<Self, String> {
+        let mut maps = BTreeMap::new();
+        for (name, spec, shape, private) in definitions(object, requests) {
+            let fds = match private {
+                true => TwinFds::Private([open(name, 0)?, open(name, 1)?]),
+                false => TwinFds::Shared(open(name, 0)?),
+            };
+            maps.insert(name.clone(), ProbeMap { spec, shape, fds });
+        }
+        Ok(Self(maps))
+    }
+
+    /// What a twin's program is bound to.
+    pub fn of_twin(&self, twin: usize) -> HashMap<&str, RawFd> {
+        self.0.iter().map(|(name, map)| (name.as_str(), map.fds.of_twin(twin).as_raw_fd())).collect()
+    }
+
+    /// Whether the twins differ at all.
+    pub fn are_twins(&self) -> bool {
+        self.0.values().any(|map| matches!(map.fds, TwinFds::Private(_)))
     }
 
     /// Puts the inner maps into the outer ones, of each twin its own.
-    fn fill(&self, object: &ProbeObject) -> Result<(), KernelError> {
-        let no_own = BTreeMap::new();
-        for (outer, spec) in object.maps() {
-            for (maps, own) in [(&self.first, &no_own), (&self.second, &self.second)] {
-                let Some(outer_fd) = maps.get(outer) else { continue };
-                for (slot, inner) in &spec.slots {
-                    let error = |source| {
-                        KernelError::new(
-                            "initialisation",
-                            format!("map {outer}, slot {slot} ({inner})"),
-                            source,
-                        )
-                    };
-                    let inner_fd = own.get(inner).or_else(|| self.first.get(inner));
-                    let inner_fd = inner_fd.ok_or_else(|| error(std::io::ErrorKind::NotFound.into()))?;
-                    let value = inner_fd.as_raw_fd().to_ne_bytes();
-                    sys::map_update(outer_fd.as_fd(), &slot.to_ne_bytes(), &value).map_err(error)?;
+    fn fill(&self) -> Result<(), KernelError> {
+        for (outer, map) in &self.0 {
+            for (twin, outer_fd) in map.fds.each() {
+                for (slot, inner) in &map.spec.slots {
+                    let what = || format!("map {outer}, slot {slot} ({inner})");
+                    let error = |source| KernelError::new("initialisation", what(), source);
+                    let inner =
+                        self.0.get(inner).ok_or_else(|| error(std::io::ErrorKind::NotFound.into()))?;
+                    let value = inner.fds.of_twin(twin).as_raw_fd().to_ne_bytes();
+                    sys::map_update(outer_fd, &slot.to_ne_bytes(), &value).map_err(error)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// What the metrics read, in the order of the requests. Descriptors of other maps are closed.
-    pub fn into_maps(
-        mut self,
-        object: &ProbeObject,
+    /// What the metrics read, in the order of the requests.
+    pub fn readers(
+        &self,
         requests: &[MetricRequest],
         contents: Vec<Content>,
         capabilities: &Capabilities,
@@ -110,35 +176,56 @@ impl TwinFds {
         let mut maps = Vec::new();
         for (request, content) in requests.iter().zip(contents) {
             let name = request.map_name();
-            let spec = &object.maps()[name];
-            if let Content::Variable(variable) = content {
-                let mut of_twin = |twin: usize, fds: &BTreeMap<String, OwnedFd>| {
-                    let section = fds.get(name).map(|fd| sections[twin].open(name, spec, fd)).transpose()?;
-                    let (layout, initial) = (Arc::clone(&variable.layout), variable.initial.clone());
-                    let variable = |section| Variable::new(section, layout, variable.offset, initial);
-                    Ok(section.map(variable).map(MetricMap::Variable))
-                };
-                maps.extend(twin_map(of_twin(0, &self.first)?, of_twin(1, &self.second)?));
+            let ProbeMap { spec, fds, .. } = &self.0[name];
+            let clone = |fd: BorrowedFd<'_>| {
+                fd.try_clone_to_owned()
+                    .map_err(|source| KernelError::new("opening", format!("map {name}"), source))
+            };
+            let mut readers = Vec::new();
+            for (twin, fd) in fds.each() {
+                readers.push(match &content {
+                    Content::Variable(variable) => {
+                        let section = sections[twin].open(name, spec, fd)?;
+                        let (layout, initial) = (Arc::clone(&variable.layout), variable.initial.clone());
+                        MetricMap::Variable(Variable::new(section, layout, variable.offset, initial))
+                    }
+                    Content::Table(layout) => {
+                        let access = access(request, layout, capabilities);
+                        let entries = spec.max_entries;
+                        let table = Table::new(clone(fd)?, name, Arc::clone(layout), entries, access);
+                        MetricMap::Table(table)
+                    }
+                    Content::Events(..) => break,
+                });
+            }
+            if let Content::Events(kind, layout) = content {
+                let entries = events::max_entries(spec.map_type, spec.max_entries);
+                let map = EventMap::new(clone(fds.of_twin(0))?, name, kind, entries, layout);
+                maps.push(TwinMap::Events(Arc::new(map)));
                 continue;
             }
-            // A map is named by one metric only; the configuration was refused otherwise.
-            let (first, second) = (self.first.remove(name), self.second.remove(name));
-            let entries = events::max_entries(spec.map_type, spec.max_entries);
-            match content {
-                Content::Events(kind, layout) => maps.extend(
-                    first.map(|fd| TwinMap::Events(Arc::new(EventMap::new(fd, name, kind, entries, layout)))),
-                ),
-                Content::Table(layout) => {
-                    let access = access(request, &layout, capabilities);
-                    let table =
-                        |fd| MetricMap::Table(Table::new(fd, name, Arc::clone(&layout), entries, access));
-                    maps.extend(twin_map(first.map(table), second.map(table)));
-                }
-                Content::Variable(_) => {}
-            }
+            let mut readers = readers.into_iter();
+            maps.extend(twin_map(readers.next(), readers.next()));
         }
         Ok(maps)
     }
+}
+
+/// Each map of the source: its name, what it is, and whether each twin has its own.
+fn definitions<'a>(
+    object: &'a ProbeObject,
+    requests: &[MetricRequest],
+) -> impl Iterator<Item = (&'a String, MapSpec, MapShape, bool)> {
+    let private = private_maps(object, requests);
+    object.maps().iter().map(move |(name, spec)| {
+        let mut spec = spec.clone();
+        if name.starts_with('.') {
+            // Metrics read variables in mapped memory.
+            spec.flags |= BPF_F_MMAPABLE;
+        }
+        let shape = MapShape::new(object, name, &spec);
+        (name, spec, shape, private.contains(name))
+    })
 }
 
 fn twin_map(first: Option<MetricMap>, second: Option<MetricMap>) -> Option<TwinMap> {
@@ -162,33 +249,28 @@ fn access(request: &MetricRequest, layout: &TableLayout, capabilities: &Capabili
 struct Sections(BTreeMap<String, Arc<Section>>);
 
 impl Sections {
-    fn open(&mut self, name: &str, spec: &MapSpec, fd: &OwnedFd) -> Result<Arc<Section>, KernelError> {
+    fn open(&mut self, name: &str, spec: &MapSpec, fd: BorrowedFd<'_>) -> Result<Arc<Section>, KernelError> {
         if let Some(section) = self.0.get(name) {
             return Ok(Arc::clone(section));
         }
         let memory = if spec.frozen { mapping::Access::Read } else { mapping::Access::ReadWrite };
-        let section = Section::new(fd.as_fd(), spec.value_size as usize, memory)
+        let section = Section::new(fd, spec.value_size as usize, memory)
             .map_err(|source| KernelError::new("mapping", format!("section {name}"), source))?;
         self.0.insert(name.to_owned(), Arc::clone(&section));
         Ok(section)
     }
 }
 
-fn create_map(
-    name: &str,
-    spec: &MapSpec,
-    flags: u32,
-    btf: Option<BorrowedFd<'_>>,
-) -> Result<OwnedFd, KernelError> {
+fn create_map(name: &str, spec: &MapSpec, btf: Option<BorrowedFd<'_>>) -> Result<OwnedFd, KernelError> {
     let error = |call| move |source| KernelError::new(call, format!("map {name}"), source);
-    let inner = spec.inner.as_ref().map(|inner| create_map(name, inner, 0, btf)).transpose()?;
+    let inner = spec.inner.as_ref().map(|inner| create_map(name, inner, btf)).transpose()?;
     let untyped = MapCreate {
         name: name.trim_start_matches('.'),
         map_type: spec.map_type,
         key_size: spec.key_size,
         value_size: spec.value_size,
         max_entries: events::max_entries(spec.map_type, spec.max_entries),
-        flags: spec.flags | flags,
+        flags: spec.flags,
         extra: spec.extra,
         inner: inner.as_ref().map(AsFd::as_fd),
         btf: None,

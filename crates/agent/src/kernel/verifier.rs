@@ -74,16 +74,38 @@ fn explain(error: &io::Error, log: String) -> Refusal {
     // A verdict may take several lines, the general after the particular.
     let verdict = words[words.len().saturating_sub(VERDICT_LINES)..].join(": ");
     refusal.message = match Some(verdict).filter(|verdict| !verdict.is_empty()) {
-        Some(verdict) => format!("the kernel's verifier refuses the program: {verdict}"),
+        Some(verdict) => {
+            let missing = missing(&verdict).map_or_else(String::new, |what| format!("; {what}"));
+            format!("the kernel's verifier refuses the program: {verdict}{missing}")
+        }
         None => match error.raw_os_error() {
             Some(libc::EPERM) => {
-                "the kernel does not let this daemon load programs; it needs CAP_BPF and CAP_NET_ADMIN".into()
+                "the kernel does not let this daemon load programs; it needs CAP_BPF and CAP_NET_ADMIN, and \
+                 CAP_SYS_RESOURCE where programs count as locked memory (before Linux 5.11)"
+                    .into()
             }
             Some(libc::E2BIG) => "the program is too large or too complex for the kernel".into(),
             _ => format!("the kernel refuses the program: {error}"),
         },
     };
     refusal
+}
+
+/// What the kernel lacks, where its verdict does not say so in the program's own words.
+fn missing(verdict: &str) -> Option<&'static str> {
+    const MISSING: [(&str, &str); 4] = [
+        ("invalid func unknown#", "this kernel does not have the helper function of this number"),
+        (
+            "BPF_STX uses reserved fields",
+            "this kernel has no atomic operations that give back a value (Linux 5.12)",
+        ),
+        ("unknown opcode", "this kernel does not have this instruction"),
+        (
+            "tail_calls are not allowed in",
+            "this kernel has no tail calls from subprograms (x86-64: Linux 5.10, with net.core.bpf_jit_enable=1)",
+        ),
+    ];
+    MISSING.iter().find(|(words, _)| verdict.contains(words)).map(|(_, what)| *what)
 }
 
 /// `12: (07) r1 += 8 ...` or `12: R1=...`: where the verifier stands.
@@ -130,6 +152,14 @@ mod tests {
         );
         assert_eq!(refusal.instruction, Some(6));
         assert_eq!(refusal.quoted.as_deref(), Some("return *p;"));
+    }
+
+    #[test]
+    fn what_the_kernel_lacks_is_named() {
+        let log = "BPF_STX uses reserved fields\nprocessed 0 insns (limit 1000000) max_states_per_insn 0\n";
+        let refusal = explain(&io::Error::from_raw_os_error(libc::EINVAL), log.into());
+        assert!(refusal.message.contains("fields; this kernel has no atomic"), "{}", refusal.message);
+        assert_eq!(missing("R0 invalid mem access 'map_value_or_null'"), None);
     }
 
     #[test]

@@ -19,11 +19,13 @@ fn invalid(text: &str) -> (String, String) {
 }
 
 const FULL: &str = r#"{
-  "name": "flows", "interface": "eth0", "interfaces": ["a"], "format": "json",
-  "ingress": { "hook": "xdp", "mode": "auto", "verdict": "observe", "source": "int x;",
+  "name": "flows", "interface": "eth0", "interfaces": ["a"],
+  "wait_for_interface": true, "netns": "/run/netns/x", "priority": -1, "position": "first",
+  "on_replace": "carry", "format": "json",
+  "ingress": { "hook": "xdp", "mode": "auto", "verdict": "observe", "priority": 2, "position": "last", "source": "int x;",
     "defines": { "N": "1024" },
     "metrics": [ { "name": "n", "map": "m", "help": "h", "snapshot": true, "init": false, "export": true,
-                   "agg": "sum", "merge": { "bytes": "max" } }, { "merge": "last" } ] },
+                   "agg": "sum", "merge": { "bytes": "max" } }, { "merge": "last", "on_replace": "reset" } ] },
   "egress": {}, "window": { "interval": "10s", "retain": 32 } }"#;
 
 #[test]
@@ -64,6 +66,10 @@ fn wrong_types_are_named() {
         ("ingress.metrics[0].agg", "invalid type: integer `5`, expected a string")
     );
     assert_eq!(invalid(r#"{"interface": null}"#).0, "interface");
+    for priority in ["1.5", "\"1\"", "9223372036854775808"] {
+        assert_eq!(invalid(&format!(r#"{{"priority": {priority}}}"#)).0, "priority");
+    }
+    assert_eq!(invalid(r#"{"wait_for_interface": "yes"}"#).0, "wait_for_interface");
     assert_eq!(invalid(r#"{"ingress": {"defines": {"N": 5}}}"#).0, "ingress.defines.N");
     assert_eq!(invalid(r#"{"ingress": {"metrics": [{"merge": 5}]}}"#).0, "ingress.metrics[0].merge");
     assert_eq!(invalid("[]"), (String::new(), "invalid type: sequence, expected an object".to_owned()));

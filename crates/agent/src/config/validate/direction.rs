@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::super::{Direction, DirectionConfig, DirectionDocument, Hook, Verdict, XdpMode};
-use super::{Findings, metric, names};
+use super::super::{Direction, DirectionConfig, DirectionDocument, Hook, Position, Verdict, XdpMode};
+use super::{Defaults, Findings, metric, names};
 
 const SOURCE_LIMIT: usize = 1 << 20;
 const DEFINES_LIMIT: usize = 256;
@@ -13,6 +13,7 @@ const DEFINE_VALUE_LIMIT: usize = 4 << 10;
 pub(super) fn check(
     direction: Direction,
     document: &DirectionDocument,
+    defaults: &Defaults,
     findings: &mut Findings,
 ) -> DirectionConfig {
     let at = direction.name();
@@ -24,14 +25,16 @@ pub(super) fn check(
         findings.add(format!("{at}.verdict"), message);
         Verdict::Observe
     });
+    let priority = super::priority(&format!("{at}.priority"), document.priority, defaults, findings);
+    let position = position(at, hook, document, defaults, findings);
     let source = document.source.as_deref().unwrap_or_default();
     if let Err(message) = check_source(document.source.as_deref()) {
         findings.add(format!("{at}.source"), message);
     }
     let defines = document.defines.clone().unwrap_or_default();
     check_defines(&format!("{at}.defines"), &defines, findings);
-    let metrics = metric::check_all(at, document.metrics.as_deref().unwrap_or_default(), findings);
-    DirectionConfig { hook, verdict, source: source.to_owned(), defines, metrics }
+    let metrics = metric::check_all(at, document.metrics.as_deref().unwrap_or_default(), defaults, findings);
+    DirectionConfig { hook, verdict, priority, position, source: source.to_owned(), defines, metrics }
 }
 
 fn hook(direction: Direction, document: &DirectionDocument, findings: &mut Findings) -> Hook {
@@ -61,6 +64,25 @@ fn hook(direction: Direction, document: &DirectionDocument, findings: &mut Findi
         findings.add(format!("{at}.mode"), "mode belongs to the hook xdp; leave it out with tc");
     }
     hook
+}
+
+fn position(
+    at: &str,
+    hook: Hook,
+    document: &DirectionDocument,
+    defaults: &Defaults,
+    findings: &mut Findings,
+) -> Position {
+    let field = format!("{at}.position");
+    // Of an unknown hook it is not known either whether it has positions.
+    let is_xdp = matches!(document.hook.as_deref(), None | Some("xdp")) && matches!(hook, Hook::Xdp(_));
+    if document.position.is_some() && is_xdp {
+        let message =
+            "position orders programs at the hook tc; xdp takes a single one: leave it out, or use tc";
+        findings.add(field, message);
+        return defaults.position;
+    }
+    super::position(&field, document.position.as_deref(), defaults, findings)
 }
 
 fn check_source(source: Option<&str>) -> Result<(), String> {

@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use twinprobe_exporter::{Aggregation, MergeRule, MergeRules};
 
 use super::super::{AfterRead, Extraction, MergeDocument, MetricConfig, MetricDocument, Source, Visibility};
-use super::{Findings, names};
+use super::{Defaults, Findings, names};
 
 pub(super) fn check_all(
     at: &str,
     documents: &[MetricDocument],
+    defaults: &Defaults,
     findings: &mut Findings,
 ) -> Vec<MetricConfig> {
     let mut by_name = HashMap::new();
@@ -17,7 +18,7 @@ pub(super) fn check_all(
     let mut metrics = Vec::with_capacity(documents.len());
     for (i, document) in documents.iter().enumerate() {
         let at = format!("{at}.metrics[{i}]");
-        let metric = check(&at, document, findings);
+        let metric = check(&at, document, defaults, findings);
         if !metric.name.is_empty() && by_name.insert(metric.name.clone(), i).is_some() {
             let name = names::quote(&metric.name);
             findings.add(
@@ -40,7 +41,7 @@ pub(super) fn check_all(
     metrics
 }
 
-fn check(at: &str, document: &MetricDocument, findings: &mut Findings) -> MetricConfig {
+fn check(at: &str, document: &MetricDocument, defaults: &Defaults, findings: &mut Findings) -> MetricConfig {
     let name = document.name.clone().unwrap_or_default();
     if document.name.is_none() {
         findings.add(format!("{at}.name"), "the metric has no name");
@@ -78,6 +79,8 @@ fn check(at: &str, document: &MetricDocument, findings: &mut Findings) -> Metric
         findings.add(format!("{at}.strategy"), message);
         Extraction::Auto
     });
+    let on_replace = document.on_replace.as_deref();
+    let on_replace = super::on_replace(&format!("{at}.on_replace"), on_replace, defaults, findings);
     if let Some(event_type) = document.event_type.as_deref().filter(|name| !names::is_type_name(name)) {
         let message = format!("{} is no name of a C type, as in struct event", names::quote(event_type));
         findings.add(format!("{at}.type"), message);
@@ -92,6 +95,7 @@ fn check(at: &str, document: &MetricDocument, findings: &mut Findings) -> Metric
         aggregation,
         merge,
         extraction,
+        on_replace,
         event_type: document.event_type.clone(),
     }
 }

@@ -5,10 +5,11 @@ mod metric;
 mod names;
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use twinprobe_exporter::Format;
 
-use super::{ConfigDocument, Direction, ProbeConfig};
+use super::{ConfigDocument, Direction, InterfacePattern, OnReplace, Position, ProbeConfig};
 use crate::report::{Finding, Rejection};
 
 /// The mistakes found so far.
@@ -43,15 +44,16 @@ impl ProbeConfig {
         if let Err(rejection) = check_name(name, document) {
             findings.0.extend(rejection.findings);
         }
-        let interfaces = interfaces(document, &mut findings);
+        let patterns = interfaces(document, &mut findings);
+        let netns = netns(document.netns.as_deref(), &mut findings);
+        let defaults = Defaults::check(document, &mut findings);
         let format = format(document.format.as_deref(), &mut findings);
         if document.ingress.is_none() && document.egress.is_none() {
             findings.add("ingress", "at least one of ingress and egress is needed");
         }
-        let ingress =
-            document.ingress.as_ref().map(|doc| direction::check(Direction::Ingress, doc, &mut findings));
-        let egress =
-            document.egress.as_ref().map(|doc| direction::check(Direction::Egress, doc, &mut findings));
+        let mut check = |direction, document| direction::check(direction, document, &defaults, &mut findings);
+        let ingress = document.ingress.as_ref().map(|document| check(Direction::Ingress, document));
+        let egress = document.egress.as_ref().map(|document| check(Direction::Egress, document));
         if document.window.is_some() {
             findings.add(
                 "window",
@@ -61,11 +63,74 @@ impl ProbeConfig {
         if !findings.0.is_empty() {
             return Err(findings.0.into());
         }
-        Ok(Self { name: name.to_owned(), interfaces, format, ingress, egress })
+        Ok(Self {
+            name: name.to_owned(),
+            interfaces: patterns.iter().map(|pattern| pattern.as_str().to_owned()).collect(),
+            patterns,
+            wait_for_interface: document.wait_for_interface == Some(true),
+            netns,
+            format,
+            on_replace: defaults.on_replace,
+            ingress,
+            egress,
+        })
     }
 }
 
-fn interfaces(document: &ConfigDocument, findings: &mut Findings) -> Vec<String> {
+/// What holds where a direction or a metric says nothing else.
+struct Defaults {
+    priority: i16,
+    position: Position,
+    on_replace: OnReplace,
+}
+
+impl Defaults {
+    fn check(document: &ConfigDocument, findings: &mut Findings) -> Self {
+        let none = Self { priority: 0, position: Position::default(), on_replace: OnReplace::default() };
+        Self {
+            priority: priority("priority", document.priority, &none, findings),
+            position: position("position", document.position.as_deref(), &none, findings),
+            on_replace: on_replace("on_replace", document.on_replace.as_deref(), &none, findings),
+        }
+    }
+}
+
+fn priority(field: &str, value: Option<i64>, defaults: &Defaults, findings: &mut Findings) -> i16 {
+    let Some(value) = value else { return defaults.priority };
+    i16::try_from(value).unwrap_or_else(|_| {
+        let message = format!("{value} is no priority; -32768 to 32767 are possible, lower ones run first");
+        findings.add(field, message);
+        defaults.priority
+    })
+}
+
+fn position(field: &str, name: Option<&str>, defaults: &Defaults, findings: &mut Findings) -> Position {
+    let Some(name) = name else { return defaults.position };
+    let known = Position::ALL.map(|position| (position.name(), position));
+    names::choose("position", name, &known).unwrap_or_else(|message| {
+        findings.add(field, message);
+        defaults.position
+    })
+}
+
+fn on_replace(field: &str, name: Option<&str>, defaults: &Defaults, findings: &mut Findings) -> OnReplace {
+    let Some(name) = name else { return defaults.on_replace };
+    let known = OnReplace::ALL.map(|on_replace| (on_replace.name(), on_replace));
+    names::choose("way to replace", name, &known).unwrap_or_else(|message| {
+        findings.add(field, message);
+        defaults.on_replace
+    })
+}
+
+fn netns(path: Option<&str>, findings: &mut Findings) -> Option<PathBuf> {
+    let path = path?;
+    if let Err(message) = names::netns(path) {
+        findings.add("netns", message);
+    }
+    Some(path.into())
+}
+
+fn interfaces(document: &ConfigDocument, findings: &mut Findings) -> Vec<InterfacePattern> {
     match (&document.interface, &document.interfaces) {
         (Some(_), Some(_)) => {
             findings.add("interfaces", "interface and interfaces exclude each other; give one of them");
@@ -75,25 +140,26 @@ fn interfaces(document: &ConfigDocument, findings: &mut Findings) -> Vec<String>
             findings.add("interface", "an interface is needed: interface (one name) or interfaces (a list)");
             Vec::new()
         }
-        (Some(name), None) => {
-            if let Err(message) = names::interface(name) {
-                findings.add("interface", message);
-            }
-            vec![name.clone()]
+        (Some(text), None) => {
+            let pattern = names::interface(text).map_err(|message| findings.add("interface", message));
+            pattern.into_iter().collect()
         }
         (None, Some(list)) => {
             if list.is_empty() {
                 findings.add("interfaces", "the list is empty; at least one interface is needed");
             }
             let mut seen = BTreeSet::new();
-            for (i, name) in list.iter().enumerate() {
-                if let Err(message) = names::interface(name) {
-                    findings.add(format!("interfaces[{i}]"), message);
-                } else if !seen.insert(name) {
-                    findings.add(format!("interfaces[{i}]"), format!("{name:?} is listed twice"));
+            let mut patterns = Vec::with_capacity(list.len());
+            for (i, text) in list.iter().enumerate() {
+                match names::interface(text) {
+                    Err(message) => findings.add(format!("interfaces[{i}]"), message),
+                    Ok(_) if !seen.insert(text) => {
+                        findings.add(format!("interfaces[{i}]"), format!("{text:?} is listed twice"));
+                    }
+                    Ok(pattern) => patterns.push(pattern),
                 }
             }
-            list.clone()
+            patterns
         }
     }
 }

@@ -1,5 +1,12 @@
 //! What may be called what.
 
+use super::super::InterfacePattern;
+use super::super::interface::is_pattern;
+
+const PATTERN_LIMIT: usize = 64;
+/// `PATH_MAX` counts the NUL.
+const PATH_LIMIT: usize = 4095;
+
 /// `[a-zA-Z0-9][a-zA-Z0-9_.-]{0,63}`: safe as a path segment, a file name and a pin's directory.
 pub(super) fn is_probe_name(name: &str) -> bool {
     let mut bytes = name.bytes();
@@ -36,13 +43,17 @@ fn is_word(name: &str, also: impl Fn(u8) -> bool) -> bool {
         && bytes.all(|byte| byte.is_ascii_alphanumeric() || also(byte))
 }
 
-/// The kernel's own rule (`dev_valid_name`), so that a wrong name is not first found when attaching.
-pub(super) fn interface(name: &str) -> Result<(), String> {
+/// The kernel's own rule (`dev_valid_name`), so that a wrong name is not first found when attaching. What a
+/// pattern can't match is not allowed in it.
+pub(super) fn interface(name: &str) -> Result<InterfacePattern, String> {
     let quoted = quote(name);
     if name.is_empty() {
         return Err("an interface name is empty".to_owned());
     }
-    if name.len() > 15 {
+    if is_pattern(name) && name.len() > PATTERN_LIMIT {
+        return Err(format!("{quoted} is too long for a pattern; {PATTERN_LIMIT} bytes are the limit"));
+    }
+    if !is_pattern(name) && name.len() > 15 {
         return Err(format!("{quoted} is too long for an interface name; 15 bytes are the limit"));
     }
     let forbidden = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
@@ -50,6 +61,23 @@ pub(super) fn interface(name: &str) -> Result<(), String> {
         return Err(format!(
             "{quoted} is no interface name; '/', ':', white space, \".\" and \"..\" are not allowed"
         ));
+    }
+    // To the library they are directories.
+    if name.contains("**") {
+        return Err(format!("{quoted} has two '*' in a row; one matches any number of characters"));
+    }
+    InterfacePattern::new(name).map_err(|_| {
+        format!("{quoted} is no pattern: a '[' has no ']', as in eth[0-3]; a '[' itself is written [[]")
+    })
+}
+
+pub(super) fn netns(path: &str) -> Result<(), String> {
+    let quoted = quote(path);
+    if !path.starts_with('/') {
+        return Err(format!("{quoted} is no absolute path; give one such as /run/netns/NAME"));
+    }
+    if path.len() > PATH_LIMIT || path.contains('\0') {
+        return Err(format!("{quoted} is no path; {PATH_LIMIT} bytes without NUL are the limit"));
     }
     Ok(())
 }

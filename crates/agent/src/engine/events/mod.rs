@@ -17,9 +17,8 @@ use tokio::runtime::Handle;
 use self::client::Client;
 pub use self::client::{EventStream, Framing};
 use self::source::Source;
-use super::deploy::LoadedProbe;
 use crate::config::ProbeConfig;
-use crate::kernel::{KernelError, TwinMap};
+use crate::kernel::{KernelError, LoadedDirection, TwinMap};
 
 /// One event metric in a probe's status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -75,9 +74,13 @@ pub enum NoStream {
 
 impl ProbeEvents {
     /// Makes the maps ready, before the first packet comes.
-    pub fn open(config: &ProbeConfig, loaded: &LoadedProbe, on: &EventLoop) -> Result<Self, KernelError> {
+    pub fn open(
+        config: &ProbeConfig,
+        loaded: &[LoadedDirection],
+        on: &EventLoop,
+    ) -> Result<Self, KernelError> {
         let mut sources = Vec::new();
-        for ((direction, config), loaded) in config.directions().zip(&loaded.directions) {
+        for ((direction, config), loaded) in config.directions().zip(loaded) {
             for (metric, map) in config.metrics().iter().zip(&loaded.twins.maps) {
                 if let TwinMap::Events(map) = map {
                     sources.push(Source::open(direction, metric.name(), map)?);

@@ -1,68 +1,48 @@
 //! One dispatcher program for each interface and hook that has probes. Adding, removing and replacing a
 //! probe loads a new revision and puts it behind the same link: every packet sees one revision or the other.
+//!
+//! Dispatchers outlive the daemon. A later one [opens](Dispatchers::open) them, each probe adds itself again
+//! to those it is in, and [`Dispatchers::settle`] makes what runs what it should be, whatever was half done.
 
+mod chain;
 mod debug_info;
+mod place;
 mod program;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use self::chain::{Dispatcher, Entry, MAX_CHAIN};
+pub use self::chain::{Owner, Rank};
 use self::debug_info::DebugInfo;
+pub use self::place::Place;
+use self::place::{Key, parse_pin_name};
 use self::program::Call;
 use super::epoch::{EpochPage, EpochWord};
-use super::hook::{self, AttachError, Attachment, Hook, Target, TcMethod};
+use super::hook::{AttachError, Attachment, Target, TcMethod};
 use super::interface;
-use super::loader::{Programs, with_causes};
+use super::loader::Programs;
+use super::netns::Netns;
+use super::pins;
 use super::quiesce::Quiescer;
 use super::reclaim::Reclaim;
-use super::sys::{self, InfoRecords, MapCreate, ProgLoad};
+use super::sys::{self, InfoRecords, ProgLoad};
 use super::verifier;
 use crate::config::{Verdict, XdpMode};
-
-/// Probes on one interface and hook. The kernel allows 33 tail calls per packet; the rest is the probes'.
-pub const MAX_CHAIN: usize = 16;
-/// One pair more, so that the last probe can be replaced while it runs.
-const PAIRS: usize = MAX_CHAIN + 1;
-const BPF_MAP_TYPE_PROG_ARRAY: u32 = 3;
-
-/// Identifies one deployment of a probe in all dispatchers it is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner(pub u64);
-
-/// A place on an interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    pub interface: String,
-    pub ifindex: u32,
-    pub hook: Hook,
-}
 
 /// What a probe brings to a dispatcher.
 #[derive(Clone, Copy, Debug)]
 pub struct Addition<'a> {
     pub owner: Owner,
+    pub rank: Rank,
     pub programs: &'a Programs,
     pub epoch: &'a EpochWord,
     pub verdict: Verdict,
     pub xdp_mode: XdpMode,
-}
-
-#[derive(Debug)]
-struct Entry {
-    owner: Owner,
-    call: Call,
-}
-
-#[derive(Debug)]
-struct Dispatcher {
-    pins: PathBuf,
-    slots: OwnedFd,
-    /// `None` while the first probe is being added.
-    attachment: Option<Attachment>,
-    entries: Vec<Entry>,
 }
 
 /// All dispatchers of this daemon.
@@ -73,17 +53,32 @@ pub struct Dispatchers {
     /// One directory of pins for each dispatcher.
     root: PathBuf,
     tc_method: TcMethod,
-    by_place: Mutex<BTreeMap<(u32, Hook), Dispatcher>>,
+    by_place: Mutex<BTreeMap<Key, (Place, Dispatcher)>>,
+    /// Whether what earlier daemons left has been dealt with.
+    settled: AtomicBool,
 }
 
 impl Dispatchers {
-    /// Dispatchers with their pins under `root`, which holds none yet.
-    pub fn new(root: PathBuf, epochs: Arc<EpochPage>, quiescer: Arc<Quiescer>, tc_method: TcMethod) -> Self {
-        Self { epochs, quiescer, root, tc_method, by_place: Mutex::default() }
+    /// Dispatchers with their pins under `root`, where an earlier daemon may have left some.
+    pub fn open(
+        root: PathBuf,
+        epochs: Arc<EpochPage>,
+        quiescer: Arc<Quiescer>,
+        tc_method: TcMethod,
+    ) -> io::Result<Self> {
+        std::fs::create_dir_all(&root)?;
+        Ok(Self {
+            epochs,
+            quiescer,
+            root,
+            tc_method,
+            by_place: Mutex::default(),
+            settled: AtomicBool::new(false),
+        })
     }
 
-    /// Adds a probe at `place`, in the position of the deployment it replaces, if any. Returns how the
-    /// dispatcher is attached. Nothing has changed after an error.
+    /// Calls a probe at `place`, instead of the deployment it replaces, if any; that one stays ready until it
+    /// is [retired](Self::retire). Returns how the dispatcher is attached. Nothing has changed after an error.
     pub fn add(
         &self,
         place: &Place,
@@ -91,69 +86,155 @@ impl Dispatchers {
         replaces: Option<Owner>,
     ) -> Result<&'static str, AttachError> {
         let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (place.ifindex, place.hook);
-        let existing = by_place.remove(&key);
+        let mut existing = by_place.remove(&place.key()).map(|(_, dispatcher)| dispatcher);
+        if let Some(dead) = existing.take_if(|dispatcher| !dispatcher.is_alive(place)) {
+            dead.detach(place);
+        }
         let is_new = existing.is_none();
         let mut dispatcher = match existing {
             Some(dispatcher) => dispatcher,
-            None => self.create(place)?,
+            None => self.adopt_or_create(place).map_err(|error| failed(place, error))?,
         };
         let result = self.add_to(&mut dispatcher, place, addition, replaces);
-        if result.is_err() && is_new {
+        if result.is_err() && is_new && !dispatcher.adopted {
             // Nothing was attached: the pins are all there is.
-            if let Err(error) = remove_pins(&dispatcher.pins) {
+            if let Err(error) = pins::remove_directory(&dispatcher.pins) {
                 tracing::warn!(pins = %dispatcher.pins.display(), %error, "pins could not be removed");
             }
         } else {
-            by_place.insert(key, dispatcher);
+            by_place.insert(place.key(), (place.clone(), dispatcher));
         }
         result
     }
 
-    /// Takes a deployment out of the dispatcher at `place`; the last one takes the dispatcher with it.
-    pub fn remove(&self, place: &Place, owner: Owner, reclaim: &mut Reclaim) -> Result<(), AttachError> {
+    /// Gives up a deployment that has been replaced at `place`.
+    pub fn retire(&self, place: &Place, owner: Owner) -> Result<(), AttachError> {
         let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (place.ifindex, place.hook);
-        let Some(dispatcher) = by_place.get_mut(&key) else { return Ok(()) };
-        let failed = |source| failed(place, source);
-        let Some(position) = dispatcher.entries.iter().position(|entry| entry.owner == owner) else {
+        let Some((_, dispatcher)) = by_place.get_mut(&place.key()) else { return Ok(()) };
+        let Some(index) = dispatcher.retired.iter().position(|entry| entry.owner == owner) else {
             return Ok(());
         };
-        if dispatcher.entries.len() > 1 {
-            let calls = dispatcher.calls(|entry| (entry.owner != owner).then_some(entry.call));
-            self.switch(dispatcher, place, &calls)?;
-            let entry = dispatcher.entries.remove(position);
-            self.quiescer.quiesce().map_err(failed)?;
-            return dispatcher.clear(entry.call.pair).map_err(failed);
+        let pair = dispatcher.retired.remove(index).call.pair;
+        // Slots are emptied once no CPU runs the revision that called them.
+        self.quiescer.quiesce().and_then(|_| dispatcher.clear(pair)).map_err(|error| failed(place, error))
+    }
+
+    /// Takes a deployment out of the dispatcher at `place`; the last one takes the dispatcher with it.
+    pub fn remove(&self, place: &Place, owner: Owner, reclaim: &mut Reclaim) -> Result<(), AttachError> {
+        self.retire(place, owner)?;
+        let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((_, dispatcher)) = by_place.get_mut(&place.key()) else { return Ok(()) };
+        let Some(index) = dispatcher.entries.iter().position(|entry| entry.owner == owner) else {
+            return Ok(());
+        };
+        if dispatcher.entries.len() == 1 || !dispatcher.is_alive(place) {
+            dispatcher.entries.remove(index);
+            if dispatcher.entries.is_empty()
+                && let Some((_, dispatcher)) = by_place.remove(&place.key())
+            {
+                reclaim.add_map(dispatcher.slots.as_fd());
+                dispatcher.detach(place);
+            }
+            return Ok(());
         }
-        if let Some(dispatcher) = by_place.remove(&key) {
-            reclaim.add_map(dispatcher.slots.as_fd());
-            dispatcher.detach(place);
+        let mut entries = dispatcher.entries.clone();
+        let removed = entries.remove(index);
+        self.switch(dispatcher, place, entries)?;
+        dispatcher.retired.push(removed);
+        drop(by_place);
+        self.retire(place, owner)
+    }
+
+    /// Whether packets at `place` still come to its dispatcher, where the interface `was_gone` or not.
+    pub fn is_alive(&self, place: &Place, was_gone: bool) -> bool {
+        let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((_, dispatcher)) = by_place.get_mut(&place.key()) else { return false };
+        if was_gone && let Some(Attachment::Clsact(_)) = dispatcher.attachment {
+            // Links tell; filters are gone with their interface's qdisc.
+            dispatcher.dead = true;
+        }
+        dispatcher.is_alive(place)
+    }
+
+    /// Once every probe that an earlier daemon ran has been added: brings the dispatchers to call just these.
+    pub fn settle(&self) {
+        let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
+        for (key, (place, mut dispatcher)) in std::mem::take(&mut *by_place) {
+            if dispatcher.adopted {
+                dispatcher.adopted = false;
+                if let Err(error) = self.settle_one(&mut dispatcher, &place) {
+                    let error = super::with_causes(&error);
+                    tracing::error!(
+                        interface = place.interface,
+                        error,
+                        "a dispatcher could not be brought up to date"
+                    );
+                }
+            }
+            by_place.insert(key, (place, dispatcher));
+        }
+        self.settled.store(true, Ordering::Relaxed);
+        if let Err(error) = self.remove_unclaimed(&by_place) {
+            tracing::warn!(%error, "what an earlier daemon left attached could not be removed");
+        }
+    }
+
+    /// Detaches what no probe has claimed.
+    fn remove_unclaimed(&self, claimed: &BTreeMap<Key, (Place, Dispatcher)>) -> io::Result<()> {
+        let own = Netns::own()?;
+        for entry in std::fs::read_dir(&self.root)? {
+            let pins = entry?.path();
+            let key = pins.file_name().and_then(|name| name.to_str()).and_then(parse_pin_name);
+            if key.is_some_and(|key| claimed.contains_key(&key)) {
+                continue;
+            }
+            tracing::info!(pins = %pins.display(), "an attachment without probes is removed");
+            if let Some((netns, ifindex, hook, _)) = key {
+                // Links can be detached from everywhere; a filter in another namespace goes with it.
+                let interface = (netns == own.id()).then(|| interface::name(ifindex)).flatten();
+                let left = Attachment::adopt(&interface.unwrap_or_default(), hook, &pins);
+                if let Err(error) = left.and_then(|left| left.map_or(Ok(()), Attachment::detach)) {
+                    tracing::debug!(%error, "it was attached nowhere");
+                }
+            }
+            pins::remove_directory(&pins)?;
         }
         Ok(())
     }
 
-    fn create(&self, place: &Place) -> Result<Dispatcher, AttachError> {
-        let failed = |source| failed(place, source);
-        let slots = sys::map_create(&MapCreate {
-            name: "tp_slots",
-            map_type: BPF_MAP_TYPE_PROG_ARRAY,
-            key_size: 4,
-            value_size: 4,
-            max_entries: 2 * PAIRS as u32,
-            ..MapCreate::default()
-        })
-        .map_err(failed)?;
-        let pins = self.root.join(pin_directory(place));
-        // Left by a daemon that died between detaching and cleaning up.
-        let _ = remove_pins(&pins);
-        std::fs::create_dir_all(&pins).map_err(failed)?;
-        // Without a pin the kernel empties a prog-array when its last descriptor is closed.
-        if let Err(error) = sys::obj_pin(slots.as_fd(), &pins.join("slots")) {
-            let _ = remove_pins(&pins);
-            return Err(failed(error));
+    fn adopt_or_create(&self, place: &Place) -> io::Result<Dispatcher> {
+        let pins = self.root.join(place.pin_name());
+        if !self.settled.load(Ordering::Relaxed) {
+            match Dispatcher::adopt(pins.clone(), place) {
+                Ok(Some(dispatcher)) if dispatcher.is_alive(place) => return Ok(dispatcher),
+                Ok(_) => {}
+                Err(error) => tracing::warn!(pins = %pins.display(), %error, "pins can't be used"),
+            }
         }
-        Ok(Dispatcher { pins, slots, attachment: None, entries: Vec::new() })
+        Dispatcher::create(pins)
+    }
+
+    fn settle_one(&self, dispatcher: &mut Dispatcher, place: &Place) -> Result<(), AttachError> {
+        let program = self.load(dispatcher, place, &dispatcher.entries)?;
+        let wanted = sys::prog_identity(program.as_fd()).map_err(|error| failed(place, error))?;
+        let attachment = dispatcher.attachment.as_mut();
+        // A tag covers the instructions, and so which slots are called by which words of the same epoch map.
+        let current = self.epochs.is_adopted()
+            && attachment.as_ref().and_then(|a| a.program_tag()).is_some_and(|tag| tag == wanted.tag);
+        if let Some(attachment) = attachment.filter(|_| !current) {
+            tracing::info!(
+                interface = place.interface,
+                hook = place.hook.name(),
+                "a dispatcher is brought up to date"
+            );
+            let pins = &dispatcher.pins;
+            let replaced = place.netns.run(|| attachment.replace(program.as_fd(), pins));
+            replaced.and_then(|result| result).map_err(|error| failed(place, error))?;
+        }
+        self.quiescer
+            .quiesce()
+            .and_then(|_| dispatcher.clear_unclaimed())
+            .map_err(|error| failed(place, error))
     }
 
     fn add_to(
@@ -164,14 +245,6 @@ impl Dispatchers {
         replaces: Option<Owner>,
     ) -> Result<&'static str, AttachError> {
         let failed = |source| failed(place, source);
-        let old = dispatcher.entries.iter().position(|entry| Some(entry.owner) == replaces);
-        if old.is_none() && dispatcher.entries.len() == MAX_CHAIN {
-            return Err(AttachError::Occupied(format!(
-                "{MAX_CHAIN} probes are attached at {} of {}; delete one first",
-                place.hook.name(),
-                place.interface
-            )));
-        }
         let attached_as = dispatcher.attachment.as_ref().map(Attachment::mode);
         if let (Some("generic"), XdpMode::Native) | (Some("native"), XdpMode::Generic) =
             (attached_as, addition.xdp_mode)
@@ -182,39 +255,44 @@ impl Dispatchers {
                 attached_as.unwrap_or_default()
             )));
         }
-        let pair = (0..PAIRS)
-            .find(|pair| dispatcher.entries.iter().all(|entry| entry.call.pair != *pair))
-            .ok_or_else(|| failed(io::Error::other("no slot is free")))?;
-        let call = Call { pair, epoch_offset: addition.epoch.offset(), verdict: addition.verdict };
-        dispatcher.fill(pair, addition.programs).map_err(failed)?;
-        let mut calls = dispatcher.calls(|entry| Some(entry.call));
-        match old {
-            Some(position) => calls[position] = call,
-            None => calls.push(call),
+        let mut entries = dispatcher.entries.clone();
+        let old = entries.iter().position(|entry| Some(entry.owner) == replaces).map(|at| entries.remove(at));
+        if entries.len() == MAX_CHAIN {
+            return Err(AttachError::Occupied(format!(
+                "{MAX_CHAIN} probes are attached at {} of {}; delete one first",
+                place.hook.name(),
+                place.interface
+            )));
         }
+        let ready = dispatcher.retired.iter().position(|entry| entry.owner == addition.owner);
+        let pair = match ready {
+            Some(index) => dispatcher.retired[index].call.pair,
+            None => dispatcher.place_programs(addition.programs).map_err(failed)?,
+        };
+        let call = Call { pair, epoch_offset: addition.epoch.offset(), verdict: addition.verdict };
+        let entry = Entry { owner: addition.owner, rank: addition.rank, call };
+        let at = entries.partition_point(|other| other.rank <= entry.rank);
+        entries.insert(at, entry);
         let result = match dispatcher.attachment {
-            Some(_) => self.switch(dispatcher, place, &calls),
-            None => self.attach(dispatcher, place, addition.xdp_mode, &calls),
+            // An earlier daemon's: what it calls is settled when all its probes are known.
+            Some(_) if dispatcher.adopted => {
+                dispatcher.entries = entries;
+                Ok(())
+            }
+            Some(_) => self.switch(dispatcher, place, entries),
+            None => self.attach(dispatcher, place, addition.xdp_mode, entries),
         };
         if let Err(error) = result {
-            if let Err(error) = dispatcher.clear(pair) {
+            if ready.is_none()
+                && let Err(error) = dispatcher.clear(pair)
+            {
                 tracing::warn!(%error, "a slot could not be cleared");
             }
             return Err(error);
         }
-        let entry = Entry { owner: addition.owner, call };
-        match old {
-            Some(position) => {
-                let old = std::mem::replace(&mut dispatcher.entries[position], entry);
-                // The new revision is in place: what is left of the old deployment harms nobody.
-                let cleared = self.quiescer.quiesce().and_then(|_| dispatcher.clear(old.call.pair));
-                if let Err(error) = cleared {
-                    tracing::warn!(%error, "the replaced probe's slots could not be cleared");
-                }
-            }
-            None => dispatcher.entries.push(entry),
-        }
-        Ok(dispatcher.attachment.as_ref().map_or("", Attachment::mode))
+        dispatcher.retired.retain(|entry| entry.owner != addition.owner);
+        dispatcher.retired.extend(old);
+        Ok(dispatcher.mode())
     }
 
     fn attach(
@@ -222,34 +300,54 @@ impl Dispatchers {
         dispatcher: &mut Dispatcher,
         place: &Place,
         xdp_mode: XdpMode,
-        calls: &[Call],
+        entries: Vec<Entry>,
     ) -> Result<(), AttachError> {
-        let program = self.load(dispatcher, place, calls)?;
+        let program = self.load(dispatcher, place, &entries)?;
         let target = Target {
             interface: &place.interface,
             ifindex: place.ifindex,
             hook: place.hook,
+            position: place.position,
             xdp_mode,
             tc_method: self.tc_method,
         };
-        let attachment = Attachment::attach(&target, program.as_fd(), &dispatcher.pins)?;
+        let pins = &dispatcher.pins;
+        let attached = place.netns.run(|| Attachment::attach(&target, program.as_fd(), pins));
+        let attachment = attached.map_err(|error| failed(place, error))??;
         if let Err(error) = attachment.pin(&dispatcher.pins) {
-            let _ = attachment.detach();
+            let _ = place.netns.run(|| attachment.detach());
             return Err(failed(place, error));
         }
         dispatcher.attachment = Some(attachment);
+        dispatcher.entries = entries;
         Ok(())
     }
 
-    fn switch(&self, dispatcher: &mut Dispatcher, place: &Place, calls: &[Call]) -> Result<(), AttachError> {
-        let program = self.load(dispatcher, place, calls)?;
-        let Some(attachment) = &mut dispatcher.attachment else { return Ok(()) };
-        attachment.replace(program.as_fd(), &dispatcher.pins).map_err(|error| failed(place, error))
+    fn switch(
+        &self,
+        dispatcher: &mut Dispatcher,
+        place: &Place,
+        entries: Vec<Entry>,
+    ) -> Result<(), AttachError> {
+        let program = self.load(dispatcher, place, &entries)?;
+        if let Some(attachment) = &mut dispatcher.attachment {
+            let pins = &dispatcher.pins;
+            let replaced = place.netns.run(|| attachment.replace(program.as_fd(), pins));
+            replaced.and_then(|result| result).map_err(|error| failed(place, error))?;
+        }
+        dispatcher.entries = entries;
+        Ok(())
     }
 
-    fn load(&self, dispatcher: &Dispatcher, place: &Place, calls: &[Call]) -> Result<OwnedFd, AttachError> {
+    fn load(
+        &self,
+        dispatcher: &Dispatcher,
+        place: &Place,
+        entries: &[Entry],
+    ) -> Result<OwnedFd, AttachError> {
         let kind = place.hook.kind();
-        let program = program::build(place.hook, dispatcher.slots.as_fd(), self.epochs.map(), calls);
+        let calls: Vec<Call> = entries.iter().map(|entry| entry.call).collect();
+        let program = program::build(place.hook, dispatcher.slots.as_fd(), self.epochs.map(), &calls);
         let debug_info = DebugInfo::new(&program.functions);
         let btf = sys::btf_load(&debug_info.btf).map_err(|error| failed(place, error))?;
         verifier::load(&ProgLoad {
@@ -270,79 +368,6 @@ impl Dispatchers {
     }
 }
 
-impl Dispatcher {
-    fn calls(&self, map: impl Fn(&Entry) -> Option<Call>) -> Vec<Call> {
-        self.entries.iter().filter_map(map).collect()
-    }
-
-    fn fill(&self, pair: usize, programs: &Programs) -> io::Result<()> {
-        use std::os::fd::AsRawFd;
-        for parity in 0..2 {
-            let program = programs.of_parity(parity).as_raw_fd();
-            sys::map_update(self.slots.as_fd(), &slot(pair, parity), &program.to_ne_bytes())?;
-        }
-        Ok(())
-    }
-
-    fn clear(&self, pair: usize) -> io::Result<()> {
-        for parity in 0..2 {
-            sys::map_delete(self.slots.as_fd(), &slot(pair, parity))?;
-        }
-        Ok(())
-    }
-
-    /// Detaches and removes the pins. What fails is logged: there is nobody to give it back to.
-    fn detach(self, place: &Place) {
-        let detached = self.attachment.map_or(Ok(()), Attachment::detach);
-        for error in [detached, remove_pins(&self.pins)].into_iter().filter_map(Result::err) {
-            tracing::warn!(
-                interface = place.interface,
-                hook = place.hook.name(),
-                error = with_causes(&error),
-                "detaching was not clean"
-            );
-        }
-    }
-}
-
-fn slot(pair: usize, parity: usize) -> [u8; 4] {
-    ((2 * pair + parity) as u32).to_ne_bytes()
-}
-
 fn failed(place: &Place, source: io::Error) -> AttachError {
     AttachError::Failed { hook: place.hook.name(), interface: place.interface.clone(), source }
-}
-
-fn pin_directory(place: &Place) -> String {
-    format!("{}_{}", place.ifindex, place.hook.name())
-}
-
-fn remove_pins(pins: &Path) -> io::Result<()> {
-    match std::fs::remove_dir_all(pins) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result,
-    }
-}
-
-/// Detaches whatever the pins under `root` hold attached and removes them.
-pub fn remove_leftovers(root: &Path) -> io::Result<()> {
-    let entries = match std::fs::read_dir(root) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entries => entries?,
-    };
-    for entry in entries {
-        let pins = entry?.path();
-        let name = pins.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let place = name
-            .split_once('_')
-            .and_then(|(ifindex, hook)| Some((ifindex.parse::<u32>().ok()?, Hook::from_name(hook)?)));
-        if let Some((ifindex, hook)) = place {
-            let interface = interface::name(ifindex).unwrap_or_default();
-            if let Err(error) = hook::detach_leftover(&interface, hook, &pins) {
-                tracing::warn!(pins = %pins.display(), %error, "an earlier attachment is left as it is");
-            }
-        }
-        remove_pins(&pins)?;
-    }
-    Ok(())
 }

@@ -10,7 +10,12 @@ use aya::programs::tc::{self, NlOptions, SchedClassifier, SchedClassifierLink, T
 use aya::programs::{ProgramError, TcAttachType};
 
 use super::{AttachError, Hook, Target};
+use crate::config::Position;
 use crate::kernel::sys;
+
+/// Priorities of filters; those who ask for none are put before 49152.
+const FIRST: u16 = 1;
+const LAST: u16 = 65000;
 
 #[derive(Debug)]
 pub struct ClsactFilter {
@@ -35,7 +40,11 @@ impl ClsactFilter {
             return Err(failed(io::Error::other(crate::kernel::loader::with_causes(&error))));
         }
         let (new, mut classifier) = open(program, pins).map_err(failed)?;
-        let options = TcAttachOptions::Netlink(NlOptions::default());
+        let priority = match target.position {
+            Position::First => FIRST,
+            Position::Last => LAST,
+        };
+        let options = TcAttachOptions::Netlink(NlOptions { priority, ..NlOptions::default() });
         let link = classifier
             .attach_with_options(target.interface, attach_type(target.hook), options)
             .and_then(|id| classifier.take_link(id))
@@ -46,6 +55,18 @@ impl ClsactFilter {
         let pin = pins.join(pin_name(priority, handle));
         std::fs::rename(new, &pin).map_err(failed)?;
         Ok(Self { interface: target.interface.to_owned(), hook: target.hook, priority, handle, pin })
+    }
+
+    /// The filter whose pin an earlier daemon has left in `pins`, if there is one.
+    pub(super) fn adopt(interface: &str, hook: Hook, pins: &Path) -> io::Result<Option<Self>> {
+        for entry in std::fs::read_dir(pins)? {
+            let pin = entry?.path();
+            let name = pin.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if let Some((priority, handle)) = parse_pin_name(name) {
+                return Ok(Some(Self { interface: interface.to_owned(), hook, priority, handle, pin }));
+            }
+        }
+        Ok(None)
     }
 
     pub(super) fn replace(&self, program: BorrowedFd<'_>, pins: &Path) -> io::Result<()> {
@@ -72,18 +93,6 @@ impl ClsactFilter {
             None,
         )
     }
-}
-
-/// Detaches the filter whose pin an earlier daemon left in `pins`, if there is one.
-pub(super) fn detach_remembered(interface: &str, hook: Hook, pins: &Path) -> io::Result<()> {
-    for entry in std::fs::read_dir(pins)? {
-        let pin = entry?.path();
-        let name = pin.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if let Some((priority, handle)) = parse_pin_name(name) {
-            ClsactFilter { interface: interface.to_owned(), hook, priority, handle, pin }.detach()?;
-        }
-    }
-    Ok(())
 }
 
 /// aya takes a program from a pin only.

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use super::sys;
-use crate::config::XdpMode;
+use crate::config::{Position, XdpMode};
 
 /// The kernel's program type of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,6 +144,8 @@ pub enum AttachError {
     Occupied(String),
     #[error("{0}")]
     Unsupported(String),
+    #[error(transparent)]
+    Kernel(#[from] sys::KernelError),
     #[error("attaching at {hook} of {interface} failed")]
     Failed {
         hook: &'static str,
@@ -159,6 +161,8 @@ pub struct Target<'a> {
     pub interface: &'a str,
     pub ifindex: u32,
     pub hook: Hook,
+    /// Among other owners' programs; XDP has room for one only.
+    pub position: Position,
     pub xdp_mode: XdpMode,
     pub tc_method: TcMethod,
 }
@@ -195,20 +199,55 @@ impl Attachment {
         }
     }
 
+    /// What an earlier daemon has left attached, as the pins in `pins` say.
+    pub fn adopt(interface: &str, hook: Hook, pins: &Path) -> io::Result<Option<Self>> {
+        for mode in LINK_PINS {
+            match sys::obj_get(&pins.join(link_pin(mode))) {
+                Ok(link) if mode == tcx::MODE => return Ok(Some(Self::Tcx(tcx::TcxLink::adopt(link)))),
+                Ok(link) => return Ok(Some(Self::Xdp(xdp::XdpLink::adopt(link, mode)))),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(clsact::ClsactFilter::adopt(interface, hook, pins)?.map(Self::Clsact))
+    }
+
     /// Keeps the attachment when the daemon ends. A clsact filter stays by itself, with a pin of its own.
     pub fn pin(&self, pins: &Path) -> io::Result<()> {
         match self {
-            Self::Xdp(link) => link.pin(&pins.join("link")),
-            Self::Tcx(link) => link.pin(&pins.join("link")),
+            Self::Xdp(link) => sys::obj_pin(link.fd(), &pins.join(link_pin(link.mode()))),
+            Self::Tcx(link) => sys::obj_pin(link.fd(), &pins.join(link_pin(tcx::MODE))),
             Self::Clsact(_) => Ok(()),
         }
+    }
+
+    /// Whether packets of the interface still come here.
+    pub fn is_alive(&self, ifindex: u32) -> bool {
+        let reaches = |link| sys::link_info(link).is_ok_and(|info| info.ifindex == ifindex);
+        match self {
+            Self::Xdp(link) => reaches(link.fd()),
+            Self::Tcx(link) => reaches(link.fd()),
+            // Filters have no handle that would know; what is missing shows when the filter is replaced.
+            Self::Clsact(_) => true,
+        }
+    }
+
+    /// Of the program that packets meet; `None` if it can't be told.
+    pub fn program_tag(&self) -> Option<[u8; 8]> {
+        let link = match self {
+            Self::Xdp(link) => link.fd(),
+            Self::Tcx(link) => link.fd(),
+            Self::Clsact(_) => return None,
+        };
+        let program = sys::prog_fd_by_id(sys::link_info(link).ok()?.prog_id).ok()??;
+        Some(sys::prog_identity(program.as_fd()).ok()?.tag)
     }
 
     /// What the status says: the mode for XDP, the method for TC.
     pub const fn mode(&self) -> &'static str {
         match self {
             Self::Xdp(link) => link.mode(),
-            Self::Tcx(_) => "tcx",
+            Self::Tcx(_) => tcx::MODE,
             Self::Clsact(_) => "clsact",
         }
     }
@@ -223,12 +262,10 @@ impl Attachment {
     }
 }
 
-/// Detaches what an earlier daemon left attached, as the pins in `pins` say.
-pub fn detach_leftover(interface: &str, hook: Hook, pins: &Path) -> io::Result<()> {
-    match sys::obj_get(&pins.join("link")) {
-        Ok(link) => sys::link_detach(link.as_fd())?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
-    }
-    clsact::detach_remembered(interface, hook, pins)
+/// The modes that have a link.
+const LINK_PINS: [&str; 3] = [xdp::NATIVE, xdp::GENERIC, tcx::MODE];
+
+/// The kernel does not tell how a link was made: its pin does.
+fn link_pin(mode: &str) -> String {
+    format!("link_{mode}")
 }

@@ -2,14 +2,19 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
 
 use super::{AttachError, Hook, Target};
+use crate::config::Position;
 use crate::kernel::sys;
 
 /// `enum bpf_attach_type`.
 const BPF_TCX_INGRESS: u32 = 46;
 const BPF_TCX_EGRESS: u32 = 47;
+
+const BPF_F_BEFORE: u32 = 1 << 3;
+const BPF_F_AFTER: u32 = 1 << 4;
+
+pub(super) const MODE: &str = "tcx";
 
 #[derive(Debug)]
 pub struct TcxLink {
@@ -24,7 +29,12 @@ pub(super) fn is_known() -> bool {
 impl TcxLink {
     pub(super) fn attach(target: &Target<'_>, program: BorrowedFd<'_>) -> Result<Self, AttachError> {
         let attach_type = if target.hook == Hook::TcIngress { BPF_TCX_INGRESS } else { BPF_TCX_EGRESS };
-        match sys::link_create(program, target.ifindex, attach_type, 0) {
+        // Relative to no other program: before or after all there are.
+        let flags = match target.position {
+            Position::First => BPF_F_BEFORE,
+            Position::Last => BPF_F_AFTER,
+        };
+        match sys::link_create(program, target.ifindex, attach_type, flags) {
             Ok(link) => Ok(Self { link }),
             Err(error) if sys::is_unsupported(&error) => {
                 Err(AttachError::Unsupported("this kernel has no TCX (it came with Linux 6.6)".into()))
@@ -41,7 +51,11 @@ impl TcxLink {
         sys::link_detach(self.link.as_fd())
     }
 
-    pub(super) fn pin(&self, path: &Path) -> io::Result<()> {
-        sys::obj_pin(self.link.as_fd(), path)
+    pub(super) const fn adopt(link: OwnedFd) -> Self {
+        Self { link }
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.link.as_fd()
     }
 }

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
 use std::sync::OnceLock;
 
 use super::{AttachError, Target};
@@ -17,6 +16,9 @@ const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
 
+pub(super) const NATIVE: &str = "native";
+pub(super) const GENERIC: &str = "generic";
+
 #[derive(Debug)]
 pub struct XdpLink {
     link: OwnedFd,
@@ -28,8 +30,8 @@ impl XdpLink {
         let with = |flags, mode| {
             sys::link_create(program, target.ifindex, BPF_XDP, flags).map(|link| Self { link, mode })
         };
-        let native = || with(XDP_FLAGS_DRV_MODE, "native");
-        let generic = || with(XDP_FLAGS_SKB_MODE, "generic");
+        let native = || with(XDP_FLAGS_DRV_MODE, NATIVE);
+        let generic = || with(XDP_FLAGS_SKB_MODE, GENERIC);
         let result = match target.xdp_mode {
             XdpMode::Native => native(),
             XdpMode::Generic => generic(),
@@ -63,8 +65,12 @@ impl XdpLink {
         sys::link_detach(self.link.as_fd())
     }
 
-    pub(super) fn pin(&self, path: &Path) -> io::Result<()> {
-        sys::obj_pin(self.link.as_fd(), path)
+    pub(super) const fn adopt(link: OwnedFd, mode: &'static str) -> Self {
+        Self { link, mode }
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.link.as_fd()
     }
 
     pub(super) const fn mode(&self) -> &'static str {

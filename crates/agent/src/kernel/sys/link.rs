@@ -5,7 +5,34 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use aya_obj::generated::bpf_cmd;
 
+use super::object::fill_info;
 use super::{bpf, bpf_fd};
+
+/// What the kernel says of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkInfo {
+    /// The attached program's.
+    pub prog_id: u32,
+    /// Of the interface, for XDP and TCX; 0 once that has gone.
+    pub ifindex: u32,
+}
+
+pub fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
+    /// `struct bpf_link_info`; the type's own part begins with the interface for XDP and TCX.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Info {
+        kind: u32,
+        id: u32,
+        prog_id: u32,
+        pad: u32,
+        ifindex: u32,
+        rest: [u32; 11],
+    }
+    let mut info = Info::default();
+    fill_info(link, &mut info)?;
+    Ok(LinkInfo { prog_id: info.prog_id, ifindex: info.ifindex })
+}
 
 /// Attaches `prog` by a BPF link; `flags` are XDP's or TCX's.
 pub fn link_create(prog: BorrowedFd<'_>, ifindex: u32, attach_type: u32, flags: u32) -> io::Result<OwnedFd> {

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use aya_obj::generated::{bpf_cmd, bpf_insn, bpf_prog_info};
+use serde::{Deserialize, Serialize};
 
 use super::object::fill_info;
 use super::{address, address_mut, bpf_fd, object_name};
@@ -99,6 +100,20 @@ pub fn prog_load(program: &ProgLoad<'_>, log: Option<&mut [u8]>) -> io::Result<O
     bpf_fd(bpf_cmd::BPF_PROG_LOAD, &mut attr)
 }
 
+/// Which program it is: no other has this id while it lives, and no other instructions have this tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgIdentity {
+    pub id: u32,
+    pub tag: [u8; 8],
+}
+
+pub fn prog_identity(prog: BorrowedFd<'_>) -> io::Result<ProgIdentity> {
+    // SAFETY: a structure of integers, for which zero is a value.
+    let mut info: bpf_prog_info = unsafe { std::mem::zeroed() };
+    fill_info(prog, &mut info)?;
+    Ok(ProgIdentity { id: info.id, tag: info.tag })
+}
+
 /// A program's id and those of the maps it uses.
 pub fn prog_ids(prog: BorrowedFd<'_>) -> io::Result<(u32, Vec<u32>)> {
     // SAFETY: a structure of integers, for which zero is a value.
@@ -111,4 +126,18 @@ pub fn prog_ids(prog: BorrowedFd<'_>) -> io::Result<(u32, Vec<u32>)> {
     with_maps.map_ids = address_mut(&mut maps);
     fill_info(prog, &mut with_maps)?;
     Ok((info.id, maps))
+}
+
+/// A descriptor of the program with this id. `None`: it is gone.
+pub fn prog_fd_by_id(id: u32) -> io::Result<Option<OwnedFd>> {
+    #[repr(C)]
+    struct Attr {
+        id: u32,
+        next_id: u32,
+        open_flags: u32,
+    }
+    match bpf_fd(bpf_cmd::BPF_PROG_GET_FD_BY_ID, &mut Attr { id, next_id: 0, open_flags: 0 }) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+        result => result.map(Some),
+    }
 }

@@ -97,7 +97,12 @@ fn deletion_under_the_walk() {
 fn a_trie_whose_cursor_is_deleted_starts_again() {
     use crate::kernel::map::batch::Batches;
     let kind = MapKind::LpmTrie;
-    let table = table(kind, (8, 8), ENTRIES, accesses(kind)[0], 20 * 16);
+    let access = accesses(kind)[0];
+    if access.strategy == Strategy::Iterative {
+        // This kernel walks no trie in batches.
+        return;
+    }
+    let table = table(kind, (8, 8), ENTRIES, access, 20 * 16);
     fill(&table, ENTRIES);
     let mut batches = Batches::new(&table);
     let (mut first, mut second) = (RawTable::default(), RawTable::default());

@@ -1,0 +1,42 @@
+//! A probe's earlier configurations.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::error::Problem;
+use super::{Api, body};
+
+pub(super) async fn list(State(api): State<Api>, Path(name): Path<String>) -> Result<Response, Problem> {
+    Ok(Json(json!({ "revisions": api.engine.revisions(&name).await? })).into_response())
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rollback {
+    revision: Option<u64>,
+}
+
+/// Without a body, or with an empty one: to the configuration before the present one.
+pub(super) async fn roll_back(
+    State(api): State<Api>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    request: Body,
+) -> Result<Response, Problem> {
+    let bytes = body::read(&headers, request).await?;
+    let wanted = if bytes.iter().all(u8::is_ascii_whitespace) {
+        Rollback::default()
+    } else {
+        serde_json::from_slice(&bytes).map_err(|error| {
+            let detail = format!("the body is not {{\"revision\": NUMBER}}: {error}");
+            Problem::new(StatusCode::BAD_REQUEST, detail)
+        })?
+    };
+    let (_, status) = api.engine.roll_back(&name, wanted.revision).await?;
+    Ok(Json(status).into_response())
+}

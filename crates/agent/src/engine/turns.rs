@@ -1,0 +1,42 @@
+//! One change of a probe after the other, while other probes are changed at the same time.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
+
+#[derive(Debug, Default)]
+pub(super) struct Turns(Mutex<HashMap<String, Weak<Turn<()>>>>);
+
+impl Turns {
+    /// Waits until nobody else changes the probe called `name`.
+    pub async fn take(&self, name: &str) -> OwnedMutexGuard<()> {
+        let turn = {
+            let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            turns.retain(|_, turn| turn.strong_count() > 0);
+            let known = turns.get(name).and_then(Weak::upgrade);
+            known.unwrap_or_else(|| {
+                let turn = Arc::new(Turn::new(()));
+                turns.insert(name.to_owned(), Arc::downgrade(&turn));
+                turn
+            })
+        };
+        turn.lock_owned().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn changes_of_one_probe_wait_and_others_do_not() {
+        let turns = Turns::default();
+        let first = turns.take("a").await;
+        let _other = turns.take("b").await;
+        let waits = tokio::time::timeout(std::time::Duration::from_millis(20), turns.take("a"));
+        assert!(waits.await.is_err());
+        drop(first);
+        turns.take("a").await;
+    }
+}

@@ -1,0 +1,115 @@
+//! What a replacement takes over from the deployment before it. A map that the new source defines just as the
+//! old one did is the same map for both: its content needs no copying, and what the two count at the same
+//! time, while interfaces are switched one after the other, adds up.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use twinprobe_ebpf_common::{EventKind, Layout};
+
+use super::object::{MapSpec, ProbeObject};
+use super::twin_maps::{ProbeMap, ProbeMaps, TwinFds};
+
+const BPF_MAP_TYPE_PROG_ARRAY: u32 = 3;
+
+/// What the content of a map means.
+#[derive(Clone, Debug, PartialEq)]
+pub enum MapShape {
+    Table {
+        key: Layout,
+        value: Layout,
+    },
+    /// A data section.
+    Variables(Vec<VariableShape>),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct VariableShape {
+    pub name: String,
+    pub offset: usize,
+    pub layout: Layout,
+}
+
+impl MapShape {
+    pub fn new(object: &ProbeObject, name: &str, spec: &MapSpec) -> Self {
+        let layout = |id: Option<u32>, size: usize| {
+            let layout = id.and_then(|id| object.btf().layout(id).ok());
+            layout.filter(|layout| layout.size == size).unwrap_or_else(|| Layout::opaque(size))
+        };
+        if name.starts_with('.') {
+            let variables = object.btf().section_variables(name);
+            let shape = |variable: twinprobe_ebpf_common::btf::SectionVariable| VariableShape {
+                layout: layout(Some(variable.type_id), variable.size),
+                name: variable.name,
+                offset: variable.offset,
+            };
+            return Self::Variables(variables.into_iter().map(shape).collect());
+        }
+        let types = object.btf().map_definition(name).unwrap_or_default();
+        Self::Table {
+            key: layout(types.key, spec.key_size as usize),
+            value: layout(types.value, spec.value_size as usize),
+        }
+    }
+}
+
+/// The deployment that is being replaced, as one direction sees it.
+#[derive(Clone, Debug)]
+pub struct Predecessor {
+    pub maps: Arc<ProbeMaps>,
+    /// Which of its twins sees packets, where it has twins.
+    pub active: usize,
+    /// Whether maps that no metric names are taken over, too.
+    pub unnamed: bool,
+}
+
+impl Predecessor {
+    /// Descriptors of the old map `name` for both twins, or for both at once, if the new one is the same.
+    /// `None` in a place: that twin needs a map of its own.
+    pub fn reuse(
+        &self,
+        name: &str,
+        spec: &MapSpec,
+        shape: &MapShape,
+        private: bool,
+    ) -> io::Result<[Option<OwnedFd>; 2]> {
+        let Some(old) = self.maps.by_name().get(name).filter(|old| is_same(old, spec, shape)) else {
+            return Ok([None, None]);
+        };
+        Ok(match (&old.fds, private) {
+            (TwinFds::Shared(fd), false) => [Some(fd.try_clone()?), None],
+            (TwinFds::Private(fds), true) => [Some(fds[0].try_clone()?), Some(fds[1].try_clone()?)],
+            // What was live becomes the open window, and the other way round.
+            (TwinFds::Shared(fd), true) => {
+                let mut fds = [None, None];
+                fds[self.active & 1] = Some(fd.try_clone()?);
+                fds
+            }
+            (TwinFds::Private(fds), false) => [Some(fds[self.active & 1].try_clone()?), None],
+        })
+    }
+}
+
+fn is_same(old: &ProbeMap, spec: &MapSpec, shape: &MapShape) -> bool {
+    let MapSpec { map_type, key_size, value_size, max_entries, flags, extra, frozen, .. } = *spec;
+    let streams = EventKind::from_bpf_type(map_type).is_some() || map_type == BPF_MAP_TYPE_PROG_ARRAY;
+    let inner = |spec: &MapSpec| {
+        spec.inner.as_ref().map(|inner| (inner.map_type, inner.key_size, inner.value_size, inner.max_entries))
+    };
+    !streams
+        && !frozen
+        && (map_type, key_size, value_size, max_entries, flags, extra)
+            == (
+                old.spec.map_type,
+                old.spec.key_size,
+                old.spec.value_size,
+                old.spec.max_entries,
+                old.spec.flags,
+                old.spec.extra,
+            )
+        // A new initial value is meant to be seen.
+        && spec.initial == old.spec.initial
+        && (inner(spec), &spec.slots) == (inner(&old.spec), &old.spec.slots)
+        && *shape == old.shape
+}

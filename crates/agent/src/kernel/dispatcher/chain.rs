@@ -1,0 +1,198 @@
+//! One dispatcher in the kernel: its prog-array, what it calls, and how it is attached.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::PathBuf;
+
+use super::place::Place;
+use super::program::Call;
+use crate::kernel::hook::Attachment;
+use crate::kernel::loader::{Programs, with_causes};
+use crate::kernel::pins;
+use crate::kernel::sys::{self, MapCreate};
+
+/// Probes on one interface and hook. The kernel allows 33 tail calls per packet; the rest is the probes'.
+pub const MAX_CHAIN: usize = 16;
+/// As many more, so that all probes can be replaced while they run.
+const PAIRS: usize = 2 * MAX_CHAIN;
+const BPF_MAP_TYPE_PROG_ARRAY: u32 = 3;
+
+/// Identifies one deployment of a probe in all dispatchers it is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner(pub u64);
+
+/// The order of probes: by priority, then by age.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank {
+    pub priority: i32,
+    pub order: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    pub owner: Owner,
+    pub rank: Rank,
+    pub call: Call,
+}
+
+#[derive(Debug)]
+pub struct Dispatcher {
+    pub pins: PathBuf,
+    pub slots: OwnedFd,
+    /// `None` while the first probe is being added.
+    pub attachment: Option<Attachment>,
+    /// In the order they are called.
+    pub entries: Vec<Entry>,
+    /// Not called any more; their slots are still filled, so that they can be called again.
+    pub retired: Vec<Entry>,
+    /// An earlier daemon's, whose entries are being claimed.
+    pub adopted: bool,
+    /// Known to be attached nowhere any more.
+    pub dead: bool,
+}
+
+impl Dispatcher {
+    pub fn create(pins: PathBuf) -> io::Result<Self> {
+        let slots = sys::map_create(&MapCreate {
+            name: "tp_slots",
+            map_type: BPF_MAP_TYPE_PROG_ARRAY,
+            key_size: 4,
+            value_size: 4,
+            max_entries: 2 * PAIRS as u32,
+            ..MapCreate::default()
+        })?;
+        // Left by a daemon that died between detaching and cleaning up.
+        pins::remove_directory(&pins)?;
+        std::fs::create_dir_all(&pins)?;
+        // Without a pin the kernel empties a prog-array when its last descriptor is closed.
+        if let Err(error) = sys::obj_pin(slots.as_fd(), &pins.join("slots")) {
+            let _ = pins::remove_directory(&pins);
+            return Err(error);
+        }
+        Ok(Self {
+            pins,
+            slots,
+            attachment: None,
+            entries: Vec::new(),
+            retired: Vec::new(),
+            adopted: false,
+            dead: false,
+        })
+    }
+
+    /// What an earlier daemon has left at `place`; `None` if it is not complete or attached nowhere any more.
+    pub fn adopt(pins: PathBuf, place: &Place) -> io::Result<Option<Self>> {
+        let slots = match sys::obj_get(&pins.join("slots")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            slots => slots?,
+        };
+        let info = sys::map_info(slots.as_fd())?;
+        if (info.type_, info.max_entries) != (BPF_MAP_TYPE_PROG_ARRAY, 2 * PAIRS as u32) {
+            return Ok(None);
+        }
+        let Some(attachment) = Attachment::adopt(&place.interface, place.hook, &pins)? else {
+            return Ok(None);
+        };
+        let attachment = Some(attachment);
+        Ok(Some(Self {
+            pins,
+            slots,
+            attachment,
+            entries: Vec::new(),
+            retired: Vec::new(),
+            adopted: true,
+            dead: false,
+        }))
+    }
+
+    /// Whether packets still come here: an interface that goes takes the attachment with it, whatever its
+    /// successor is called.
+    pub fn is_alive(&self, place: &Place) -> bool {
+        !self.dead && self.attachment.as_ref().is_none_or(|attachment| attachment.is_alive(place.ifindex))
+    }
+
+    /// How it is attached.
+    pub fn mode(&self) -> &'static str {
+        self.attachment.as_ref().map_or("", Attachment::mode)
+    }
+
+    /// Where `programs` are in the prog-array already, or a free pair that is filled with them.
+    pub fn place_programs(&self, programs: &Programs) -> io::Result<usize> {
+        let taken =
+            |pair: usize| self.entries.iter().chain(&self.retired).any(|entry| entry.call.pair == pair);
+        let mut free = None;
+        let wanted =
+            [0, 1].map(|parity| sys::prog_identity(programs.of_parity(parity)).map(|found| found.id));
+        let [Ok(even), Ok(odd)] = wanted else {
+            return Err(io::Error::other("the programs can't be identified"));
+        };
+        for pair in (0..PAIRS).filter(|pair| !taken(*pair)) {
+            // Only what an earlier daemon left can hold anything here.
+            let held = if self.adopted { self.held(pair)? } else { [None, None] };
+            if held == [Some(even), Some(odd)] {
+                return Ok(pair);
+            }
+            if held == [None, None] {
+                free.get_or_insert(pair);
+                if !self.adopted {
+                    break;
+                }
+            }
+        }
+        let pair = free.ok_or_else(|| io::Error::other("no slot is free"))?;
+        for parity in 0..2 {
+            let program = programs.of_parity(parity).as_raw_fd();
+            sys::map_update(self.slots.as_fd(), &slot(pair, parity), &program.to_ne_bytes())?;
+        }
+        Ok(pair)
+    }
+
+    /// The ids of the programs in a pair.
+    fn held(&self, pair: usize) -> io::Result<[Option<u32>; 2]> {
+        let lookup = |parity: usize| {
+            let mut id = [0; 4];
+            let found = sys::map_lookup(self.slots.as_fd(), &slot(pair, parity), &mut id)?;
+            Ok::<_, io::Error>(found.then(|| u32::from_ne_bytes(id)))
+        };
+        Ok([lookup(0)?, lookup(1)?])
+    }
+
+    pub fn clear(&self, pair: usize) -> io::Result<()> {
+        for parity in 0..2 {
+            sys::map_delete(self.slots.as_fd(), &slot(pair, parity))?;
+        }
+        Ok(())
+    }
+
+    /// Empties every pair that belongs to nobody.
+    pub fn clear_unclaimed(&self) -> io::Result<()> {
+        for pair in 0..PAIRS {
+            let claimed = self.entries.iter().chain(&self.retired).any(|entry| entry.call.pair == pair);
+            if !claimed && self.held(pair)? != [None, None] {
+                self.clear(pair)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Detaches and removes the pins. What fails is logged: there is nobody to give it back to.
+    pub fn detach(self, place: &Place) {
+        let alive = self.is_alive(place);
+        let detached = match self.attachment {
+            Some(attachment) if alive => place.netns.run(|| attachment.detach()).and_then(|result| result),
+            _ => Ok(()),
+        };
+        for error in [detached, pins::remove_directory(&self.pins)].into_iter().filter_map(Result::err) {
+            tracing::warn!(
+                interface = place.interface,
+                hook = place.hook.name(),
+                error = with_causes(&error),
+                "detaching was not clean"
+            );
+        }
+    }
+}
+
+fn slot(pair: usize, parity: usize) -> [u8; 4] {
+    ((2 * pair + parity) as u32).to_ne_bytes()
+}

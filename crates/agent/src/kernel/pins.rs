@@ -1,0 +1,135 @@
+//! The pins of one deployment of a probe, and the record by which a later daemon recognises what they hold.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::loader::LoadedTwins;
+use super::sys::{self, KernelError, ProgIdentity};
+
+/// What a deployment consists of in the kernel. Kept on disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deployment {
+    /// Of the kernel that it runs in: ids mean nothing in another one.
+    pub boot_id: String,
+    /// The deployment's own number and directory of pins.
+    pub serial: u64,
+    /// Of the first deployment of the probe: where it is among those of the same priority.
+    pub order: u64,
+    /// The place of the probe's words in the epoch map.
+    pub epoch: usize,
+    pub directions: Vec<DirectionRecord>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectionRecord {
+    pub direction: String,
+    pub programs: Vec<ProgIdentity>,
+    pub maps: Vec<MapRecord>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MapRecord {
+    pub name: String,
+    /// One for each twin that has its own.
+    pub ids: Vec<u32>,
+}
+
+impl DirectionRecord {
+    pub fn new(direction: &str, twins: &LoadedTwins) -> Result<Self, KernelError> {
+        let failed = |source| KernelError::new("identification", format!("the {direction} programs"), source);
+        let programs = twins.programs.each().iter().map(|program| sys::prog_identity(program.as_fd()));
+        let maps = twins.own.by_name().iter().map(|(name, map)| {
+            let ids: io::Result<Vec<u32>> = map.fds.each().map(|(_, fd)| sys::map_id(fd)).collect();
+            Ok(MapRecord { name: name.clone(), ids: ids? })
+        });
+        Ok(Self {
+            direction: direction.to_owned(),
+            programs: programs.collect::<io::Result<_>>().map_err(failed)?,
+            maps: maps.collect::<io::Result<_>>().map_err(failed)?,
+        })
+    }
+}
+
+/// The directory of pins of one deployment. Names in bpffs must not have dots, so that maps are numbered.
+#[derive(Debug)]
+pub struct Pins(PathBuf);
+
+impl Pins {
+    pub fn new(root: &Path, serial: u64) -> Self {
+        Self(root.join(serial.to_string()))
+    }
+
+    /// Pins every program and map; nothing is left after an error.
+    pub fn pin(&self, record: &DirectionRecord, twins: &LoadedTwins) -> io::Result<()> {
+        std::fs::create_dir_all(&self.0)?;
+        for (twin, program) in twins.programs.each().iter().enumerate() {
+            sys::obj_pin(program.as_fd(), &self.program(&record.direction, twin))?;
+        }
+        for (index, map) in twins.own.by_name().values().enumerate() {
+            for (twin, fd) in map.fds.each() {
+                sys::obj_pin(fd, &self.map(&record.direction, index, twin))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The pinned programs, if they are those of the record.
+    pub fn programs(&self, record: &DirectionRecord) -> Result<Vec<OwnedFd>, String> {
+        let open = |(twin, identity): (usize, &ProgIdentity)| {
+            let path = self.program(&record.direction, twin);
+            check(&path, identity, sys::prog_identity)
+        };
+        record.programs.iter().enumerate().map(open).collect()
+    }
+
+    /// The pinned map, if it is that of the record.
+    pub fn open_map(&self, record: &DirectionRecord, name: &str, twin: usize) -> Result<OwnedFd, String> {
+        let found = record.maps.iter().enumerate().find(|(_, map)| map.name == name);
+        let id = found.and_then(|(index, map)| Some((index, *map.ids.get(twin)?)));
+        let (index, id) = id.ok_or_else(|| format!("map {name} is not in the record"))?;
+        check(&self.map(&record.direction, index, twin), &id, sys::map_id)
+    }
+
+    pub fn remove(&self) -> io::Result<()> {
+        remove_directory(&self.0)
+    }
+
+    fn program(&self, direction: &str, twin: usize) -> PathBuf {
+        self.0.join(format!("{direction}_program_{twin}"))
+    }
+
+    fn map(&self, direction: &str, index: usize, twin: usize) -> PathBuf {
+        self.0.join(format!("{direction}_map_{index}_{twin}"))
+    }
+}
+
+/// The object at `path`, if it is what it is expected to be.
+fn check<T: PartialEq + std::fmt::Debug>(
+    path: &Path,
+    expected: &T,
+    identify: impl Fn(BorrowedFd<'_>) -> io::Result<T>,
+) -> Result<OwnedFd, String> {
+    let object =
+        sys::obj_get(path).map_err(|error| format!("{} can't be opened: {error}", path.display()))?;
+    match identify(object.as_fd()) {
+        Ok(found) if found == *expected => Ok(object),
+        Ok(found) => Err(format!("{} is {found:?}, not {expected:?}", path.display())),
+        Err(error) => Err(format!("{}: {error}", path.display())),
+    }
+}
+
+/// With what is pinned in it; it need not be there.
+pub fn remove_directory(path: &Path) -> io::Result<()> {
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}
+
+/// Of the running kernel.
+pub fn boot_id() -> io::Result<String> {
+    Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+}

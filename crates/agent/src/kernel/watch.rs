@@ -1,0 +1,351 @@
+//! Notices interfaces that come, go and are renamed, in namespaces that come and go themselves.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::netns::Netns;
+use super::rtnl::{self, Link, Message, Socket};
+
+/// How often it is looked whether a path still leads to the same namespace: nothing tells it.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// What has happened since the last time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Indices of interfaces that were deleted or moved away, even if one of that name and index is there again
+    /// by now. Links at a deleted one are dead (`ENOLINK`), those at one that moved go on there until they are
+    /// detached; clsact filters are gone either way.
+    pub gone: BTreeSet<u32>,
+    /// There was more than could be told: any interface may have gone.
+    pub missed: bool,
+}
+
+/// The links of one namespace.
+#[derive(Debug)]
+pub struct Watch {
+    netns: Netns,
+    socket: AsyncFd<Socket>,
+    known: BTreeMap<u32, Link>,
+}
+
+impl Watch {
+    /// From now on; to be called in a runtime. Who wants to know what there is lists it after this.
+    pub fn new(netns: &Netns) -> io::Result<Self> {
+        let socket = Socket::open(netns, libc::RTMGRP_LINK as u32, libc::SOCK_NONBLOCK)?;
+        // SAFETY: the socket owns its descriptor, which stays open and the same as long as it is registered.
+        let socket = unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }
+            .map_err(io::Error::from)?;
+        Ok(Self { netns: netns.clone(), socket, known: rtnl::list(netns)? })
+    }
+
+    #[cfg(test)]
+    pub fn netns(&self) -> &Netns {
+        &self.netns
+    }
+
+    /// Until an interface is new, gone or has another name, and everything that was told until then has been
+    /// heard. What else changes of an interface (up, down, addresses) does not matter. Nothing is lost when the
+    /// future is dropped.
+    pub async fn changed(&mut self) -> io::Result<Changes> {
+        loop {
+            let mut ready = self.socket.readable_mut().await?;
+            let mut changes = None;
+            // Until it would block: what comes later makes the socket readable again.
+            while let Ok(received) = ready.try_io(|socket| socket.get_mut().receive()) {
+                match received {
+                    Ok(messages) => {
+                        for message in messages {
+                            hear(message, &mut self.known, &mut changes);
+                        }
+                    }
+                    Err(error) if is_overflow(&error) => {
+                        changes.get_or_insert_with(Changes::default).missed = true;
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            let Some(changes) = changes else { continue };
+            if changes.missed {
+                self.known = rtnl::list(&self.netns)?;
+            }
+            return Ok(changes);
+        }
+    }
+}
+
+fn hear(message: Message, known: &mut BTreeMap<u32, Link>, changes: &mut Option<Changes>) {
+    match message {
+        Message::Here(link) => {
+            if known.get(&link.index) != Some(&link) {
+                changes.get_or_insert_with(Changes::default);
+                known.insert(link.index, link);
+            }
+        }
+        Message::Gone(index) => {
+            changes.get_or_insert_with(Changes::default).gone.insert(index);
+            known.remove(&index);
+        }
+        Message::Error(_) | Message::Done | Message::Torn | Message::Other => {}
+    }
+}
+
+fn is_overflow(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ENOBUFS) || error.kind() == io::ErrorKind::InvalidData
+}
+
+/// What [`PlaceWatch`] has noticed.
+#[derive(Debug)]
+pub enum Event {
+    /// In the namespace that was there before, too.
+    Links(Changes),
+    /// There is something else than before: a namespace, another one, or none. Nothing is known of what was
+    /// attached before.
+    Namespace,
+}
+
+/// The links of whichever namespace is at a path, or of the daemon's own.
+#[derive(Debug)]
+pub struct PlaceWatch {
+    path: Option<PathBuf>,
+    state: Result<Watch, io::Error>,
+}
+
+impl PlaceWatch {
+    /// `None`: the daemon's own. To be called in a runtime.
+    pub fn new(path: Option<&Path>) -> Self {
+        Self { path: path.map(Path::to_owned), state: open(path) }
+    }
+
+    /// What is there, as far as it has been noticed, or why there is nothing.
+    #[cfg(test)]
+    pub fn netns(&self) -> Result<&Netns, &io::Error> {
+        self.state.as_ref().map(Watch::netns)
+    }
+
+    /// Until something has changed. Nothing is lost when the future is dropped.
+    pub async fn changed(&mut self) -> Event {
+        let mut looks = interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            // The own namespace can't go away.
+            let may_differ = self.path.is_some() || self.state.is_err();
+            let links = async {
+                match &mut self.state {
+                    Ok(watch) => watch.changed().await,
+                    Err(_) => std::future::pending().await,
+                }
+            };
+            let told = tokio::select! {
+                told = links => Some(told),
+                _ = looks.tick(), if may_differ => None,
+            };
+            match told {
+                Some(Ok(changes)) => return Event::Links(changes),
+                Some(Err(error)) => {
+                    self.state = Err(error);
+                    return Event::Namespace;
+                }
+                None if self.look() => return Event::Namespace,
+                None => {}
+            }
+        }
+    }
+
+    /// Whether anything else is there than before.
+    fn look(&mut self) -> bool {
+        let path = self.path.as_deref();
+        match &self.state {
+            Ok(watch) if path.is_none_or(|path| watch.netns.is_at(path)) => false,
+            Ok(_) => {
+                self.state = open(path);
+                true
+            }
+            Err(before) => {
+                let before = before.to_string();
+                self.state = open(path);
+                self.state.as_ref().map_or_else(|now| now.to_string() != before, |_| true)
+            }
+        }
+    }
+}
+
+fn open(path: Option<&Path>) -> io::Result<Watch> {
+    Watch::new(&path.map_or_else(Netns::own, Netns::open)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use tokio::time::timeout;
+
+    use super::super::interface::list;
+    use super::super::netns::testing::Named;
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(1);
+    const QUIET: Duration = Duration::from_millis(300);
+
+    async fn changes(watch: &mut Watch) -> Changes {
+        timeout(SOON, watch.changed()).await.expect("a change is noticed").unwrap()
+    }
+
+    /// Changes are told in several steps; until there are none.
+    async fn quiet(watch: &mut Watch) {
+        while let Ok(changes) = timeout(QUIET, watch.changed()).await {
+            changes.unwrap();
+        }
+    }
+
+    async fn stays_quiet(watch: &mut Watch) {
+        assert!(timeout(QUIET, watch.changed()).await.is_err(), "nothing that matters has changed");
+    }
+
+    fn index(netns: &Netns, name: &str) -> u32 {
+        list(netns).unwrap().by_name()[name]
+    }
+
+    #[tokio::test]
+    async fn links_that_come_go_move_and_are_renamed_are_noticed() {
+        let (here, there) = (Named::new(), Named::new());
+        let netns = Netns::open(&here.path()).unwrap();
+        let mut watch = Watch::new(&netns).unwrap();
+        stays_quiet(&mut watch).await;
+
+        here.ip("link add tpa type veth peer name tpb");
+        assert_eq!(changes(&mut watch).await, Changes::default());
+        quiet(&mut watch).await;
+
+        here.ip("link set tpa name tpc");
+        assert_eq!(changes(&mut watch).await, Changes::default());
+        stays_quiet(&mut watch).await;
+
+        here.ip("link set tpc up");
+        // Of those that are not up the kernel does not tell it.
+        here.ip("link property add dev tpc altname tp-other");
+        assert_eq!(changes(&mut watch).await, Changes::default());
+
+        let moved = index(&netns, "tpc");
+        here.ip(&format!("link set tpc netns {}", there.0));
+        assert_eq!(changes(&mut watch).await.gone, [moved].into());
+        quiet(&mut watch).await;
+        there.ip(&format!("link set tpc netns {}", here.0));
+        assert_eq!(changes(&mut watch).await, Changes::default());
+        quiet(&mut watch).await;
+
+        let deleted = [index(&netns, "tpc"), index(&netns, "tpb")].into();
+        here.ip("link del tpc");
+        let mut gone = changes(&mut watch).await.gone;
+        while gone != deleted {
+            gone.extend(changes(&mut watch).await.gone);
+        }
+        stays_quiet(&mut watch).await;
+    }
+
+    #[tokio::test]
+    async fn what_is_told_of_a_link_that_stays_does_not_matter() {
+        let named = Named::new();
+        named.ip("link add tpa type veth peer name tpb");
+        named.ip("link add tpbr type bridge");
+        let mut watch = Watch::new(&Netns::open(&named.path()).unwrap()).unwrap();
+        for change in [
+            "link set tpa up",
+            "link set tpa mtu 1400",
+            "link set tpa alias word",
+            "addr add 10.9.8.7/24 dev tpa",
+            "link set tpa master tpbr",
+            "link set tpa nomaster",
+            "link set tpa down",
+        ] {
+            named.ip(change);
+        }
+        stays_quiet(&mut watch).await;
+    }
+
+    /// Made anew with the same name and index: no list shows it.
+    #[tokio::test]
+    async fn a_link_that_was_made_anew_has_gone() {
+        let named = Named::new();
+        named.ip("link add tpa index 77 type veth peer name tpb index 78");
+        let mut watch = Watch::new(&Netns::open(&named.path()).unwrap()).unwrap();
+        named.ip("link del tpa");
+        named.ip("link add tpa index 77 type veth peer name tpb index 78");
+        assert_eq!(changes(&mut watch).await.gone, [77, 78].into());
+    }
+
+    #[tokio::test]
+    async fn more_than_the_socket_holds_counts_as_a_change() {
+        let named = Named::new();
+        let mut watch = Watch::new(&Netns::open(&named.path()).unwrap()).unwrap();
+        let size: libc::c_int = 1;
+        // SAFETY: an integer that lives through the call, with its size.
+        let result = unsafe {
+            libc::setsockopt(
+                std::os::fd::AsRawFd::as_raw_fd(watch.socket.get_ref()),
+                libc::SOL_SOCKET,
+                libc::SO_RCVBUF,
+                (&raw const size).cast(),
+                size_of::<libc::c_int>() as libc::socklen_t,
+            )
+        };
+        assert_eq!(result, 0);
+        for i in 0..10 {
+            named.ip(&format!("link add tpa{i} type veth peer name tpb{i}"));
+        }
+        assert!(changes(&mut watch).await.missed);
+        assert_eq!(watch.known.len(), 21);
+        quiet(&mut watch).await;
+        named.ip("link del tpa3");
+        changes(&mut watch).await;
+    }
+
+    #[tokio::test]
+    async fn namespaces_at_a_path_come_and_go() {
+        let named = Named::new();
+        let mut watch = PlaceWatch::new(Some(&named.path()));
+        let id = watch.netns().unwrap().id();
+        named.ip("link add tpa type veth peer name tpb");
+        assert!(matches!(noticed(&mut watch).await, Event::Links(_)));
+
+        named.delete();
+        while !matches!(noticed(&mut watch).await, Event::Namespace) {}
+        assert_eq!(watch.netns().unwrap_err().kind(), io::ErrorKind::NotFound);
+
+        named.create();
+        while watch.netns().is_err() {
+            assert!(matches!(noticed(&mut watch).await, Event::Namespace));
+        }
+        named.ip("link add tpc type veth peer name tpd");
+        assert!(matches!(noticed(&mut watch).await, Event::Links(_)));
+
+        // Between two looks: the number of the one that is still held is not given again.
+        let id_before = watch.netns().unwrap().id();
+        named.delete();
+        named.create();
+        while !matches!(noticed(&mut watch).await, Event::Namespace) {}
+        while watch.netns().is_err() {
+            noticed(&mut watch).await;
+        }
+        assert_ne!(watch.netns().unwrap().id(), id_before, "first {id}");
+    }
+
+    #[tokio::test]
+    async fn the_own_namespace_stays() {
+        let watch = PlaceWatch::new(None);
+        assert!(watch.netns().unwrap().is_own());
+    }
+
+    async fn noticed(watch: &mut PlaceWatch) -> Event {
+        let start = Instant::now();
+        let event = timeout(SOON, watch.changed()).await.expect("a change is noticed");
+        assert!(start.elapsed() < SOON);
+        event
+    }
+}

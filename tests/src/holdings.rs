@@ -1,0 +1,228 @@
+//! Which kernel objects a daemon holds, and whether there are any that nobody does.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use aya_obj::generated::{bpf_cmd, bpf_prog_info};
+
+use crate::leaks::KernelObjects;
+use crate::programs::{bpf, opened, pinned};
+use crate::wait::wait_for;
+
+const BPFFS: &str = "/sys/fs/bpf";
+const PROG_ARRAY: u32 = 3;
+/// No program uses more.
+const MAX_MAPS: u32 = 64;
+
+impl KernelObjects {
+    /// What is pinned below `directory`, and what that needs: a link its program, a program its maps, a prog-array the
+    /// programs in it.
+    pub fn pinned(directory: &Path) -> Result<Self> {
+        let mut walk = Walk::default();
+        walk.pins(directory, None)?;
+        Ok(Self(walk.found))
+    }
+
+    /// What a process has open, and what that needs.
+    pub fn of_process(pid: u32) -> Result<Self> {
+        let mut walk = Walk::default();
+        walk.process(pid)?;
+        Ok(Self(walk.found))
+    }
+
+    /// What is in one of the two and not in the other.
+    pub fn differences(&self, other: &Self) -> Vec<(&'static str, u32)> {
+        self.0.symmetric_difference(&other.0).copied().collect()
+    }
+
+    /// How many programs, maps and links.
+    pub fn counts(&self) -> [(&'static str, usize); 3] {
+        ["program", "map", "link"].map(|kind| (kind, self.0.iter().filter(|(k, _)| *k == kind).count()))
+    }
+
+    /// Waits until everything that came since `self` is held by the pins in `directory`, by the process `pid`, or by
+    /// somebody else. What nobody holds, such as the program of a filter that was forgotten, is a leak.
+    pub fn wait_for_only(&self, directory: &Path, pid: u32) -> Result<()> {
+        wait_for("nothing left behind", Duration::from_secs(10), || {
+            let mut theirs = Walk { careful: true, ..Walk::default() };
+            theirs.others(directory, pid)?;
+            let (pins, open) = (Self::pinned(directory)?, Self::of_process(pid)?);
+            let new = self.new_since()?;
+            let left: Vec<_> = new
+                .iter()
+                .filter(|object| ![&pins.0, &open.0, &theirs.found].iter().any(|held| held.contains(object)))
+                .collect();
+            ensure!(left.is_empty(), "left behind: {left:?}");
+            Ok(())
+        })
+    }
+}
+
+#[derive(Default)]
+struct Walk {
+    found: BTreeSet<(&'static str, u32)>,
+    /// Open no map by its id: it may be on its way out, and a prog-array that is opened then stays for good.
+    careful: bool,
+}
+
+/// What `/proc/PID/fdinfo` says of a descriptor.
+struct FdInfo {
+    link: Option<u32>,
+    program: Option<u32>,
+    map: Option<u32>,
+    map_type: u32,
+    entries: u32,
+}
+
+impl FdInfo {
+    fn parse(text: &str) -> Self {
+        let field = |name: &str| {
+            text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t")?.parse::<u32>().ok())
+        };
+        Self {
+            link: field("link_id"),
+            program: field("prog_id"),
+            map: field("map_id"),
+            map_type: field("map_type").unwrap_or_default(),
+            entries: field("max_entries").unwrap_or_default(),
+        }
+    }
+
+    fn of(fd: BorrowedFd<'_>) -> Result<Self> {
+        Ok(Self::parse(&fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()))?))
+    }
+}
+
+impl Walk {
+    fn pins(&mut self, directory: &Path, except: Option<&Path>) -> Result<()> {
+        if Some(directory) == except || !directory.exists() {
+            return Ok(());
+        }
+        for entry in fs::read_dir(directory)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                self.pins(&path, except)?;
+            // It may be gone, or be something that can't be opened.
+            } else if let Ok(fd) = pinned(&path) {
+                self.descriptor(
+                    &FdInfo::of(std::os::fd::AsFd::as_fd(&fd))?,
+                    Some(std::os::fd::AsFd::as_fd(&fd)),
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    fn process(&mut self, pid: u32) -> Result<()> {
+        for entry in fs::read_dir(format!("/proc/{pid}/fdinfo")).context("the process runs")? {
+            // It may have been closed since.
+            if let Ok(text) = fs::read_to_string(entry?.path()) {
+                self.descriptor(&FdInfo::parse(&text), None)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn others(&mut self, directory: &Path, pid: u32) -> Result<()> {
+        self.pins(Path::new(BPFFS), Some(directory))?;
+        for entry in fs::read_dir("/proc")? {
+            let name = entry?.file_name();
+            if let Some(other) = name.to_str().and_then(|name| name.parse::<u32>().ok())
+                && other != pid
+            {
+                // It may have ended.
+                let _ = self.process(other);
+            }
+        }
+        Ok(())
+    }
+
+    fn descriptor(&mut self, info: &FdInfo, fd: Option<BorrowedFd<'_>>) -> Result<()> {
+        if let Some(link) = info.link {
+            self.found.insert(("link", link));
+        }
+        if let Some(id) = info.map {
+            self.map(id, fd.map(|fd| (fd, info)))?;
+        } else if let Some(id) = info.program {
+            self.program(id)?;
+        }
+        Ok(())
+    }
+
+    fn program(&mut self, id: u32) -> Result<()> {
+        if !self.found.insert(("program", id)) {
+            return Ok(());
+        }
+        // Gone in the meantime: then it holds nothing.
+        let Ok(fd) = opened(bpf_cmd::BPF_PROG_GET_FD_BY_ID, id) else { return Ok(()) };
+        let mut ids = [0_u32; MAX_MAPS as usize];
+        // SAFETY: all fields are integers or byte arrays; zero is a value of each.
+        let mut info: bpf_prog_info = unsafe { std::mem::zeroed() };
+        (info.nr_map_ids, info.map_ids) = (MAX_MAPS, ids.as_mut_ptr() as u64);
+        #[repr(C)]
+        struct Attr {
+            bpf_fd: u32,
+            info_len: u32,
+            info: u64,
+        }
+        let mut attr = Attr {
+            bpf_fd: fd.as_raw_fd() as u32,
+            info_len: size_of::<bpf_prog_info>() as u32,
+            info: (&raw mut info) as u64,
+        };
+        bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr).context("ask for a program's maps")?;
+        for id in &ids[..info.nr_map_ids.min(MAX_MAPS) as usize] {
+            self.map(*id, None)?;
+        }
+        Ok(())
+    }
+
+    fn map(&mut self, id: u32, open: Option<(BorrowedFd<'_>, &FdInfo)>) -> Result<()> {
+        if !self.found.insert(("map", id)) {
+            return Ok(());
+        }
+        match open {
+            Some((fd, info)) => self.slots(fd, info),
+            None if self.careful => Ok(()),
+            None => {
+                let Ok(fd) = opened(bpf_cmd::BPF_MAP_GET_FD_BY_ID, id) else { return Ok(()) };
+                let fd = std::os::fd::AsFd::as_fd(&fd);
+                self.slots(fd, &FdInfo::of(fd)?)
+            }
+        }
+    }
+
+    /// The programs in a prog-array.
+    fn slots(&mut self, fd: BorrowedFd<'_>, info: &FdInfo) -> Result<()> {
+        if info.map_type != PROG_ARRAY {
+            return Ok(());
+        }
+        #[repr(C)]
+        struct Attr {
+            map_fd: u32,
+            padding: u32,
+            key: u64,
+            value: u64,
+            flags: u64,
+        }
+        for slot in 0..info.entries {
+            let mut program = 0_u32;
+            let mut attr = Attr {
+                map_fd: fd.as_raw_fd() as u32,
+                padding: 0,
+                key: (&raw const slot) as u64,
+                value: (&raw mut program) as u64,
+                flags: 0,
+            };
+            // An empty slot is an error.
+            if bpf(bpf_cmd::BPF_MAP_LOOKUP_ELEM, &mut attr).is_ok() {
+                self.program(program)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,101 @@
+//! A probe whose programs, values and metrics change from one replacement to the next.
+
+use serde_json::{Value, json};
+
+/// Values of four layouts in four kinds of maps.
+pub const LAYOUTS: &str = include_str!("../bpf/layouts.bpf.c");
+
+/// The maps of [`LAYOUTS`].
+pub const LAYOUT_MAPS: [&str; 4] = ["in_array", "in_hash", "in_percpu_array", "in_percpu_hash"];
+
+/// How the maps are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// Neither `snapshot` nor `init`: what has been counted so far.
+    Live,
+    /// `snapshot` and `init`: what has been counted since the last reading.
+    Window,
+    /// `snapshot` without `init`: what has been counted so far.
+    Cumulative,
+}
+
+impl Reading {
+    pub const ALL: [Self; 3] = [Self::Live, Self::Window, Self::Cumulative];
+}
+
+/// One of [`LAYOUTS`]' programs, as a direction of a configuration.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    pub reading: Reading,
+    /// `xdp` or `tc`.
+    pub hook: &'static str,
+    /// 0: packets, bytes, ports; 1: with more fields; 2: in another order; 3: packets only.
+    pub layout: u32,
+    /// Another program with the same maps.
+    pub variant: u32,
+}
+
+impl Layout {
+    pub const fn new(reading: Reading) -> Self {
+        Self { reading, hook: "xdp", layout: 0, variant: 0 }
+    }
+
+    /// Drops what it has counted, at ingress.
+    pub fn direction(self) -> Value {
+        let (context, verdict) = match self.hook {
+            "xdp" => ("xdp_md", "XDP_DROP"),
+            _ => ("__sk_buff", "2 /* TC_ACT_SHOT */"),
+        };
+        let metrics: Vec<Value> = LAYOUT_MAPS.iter().map(|map| self.metric(map)).collect();
+        json!({
+            "hook": self.hook,
+            "verdict": "enforce",
+            "source": LAYOUTS,
+            "defines": {
+                "SECTION": format!("\"{}\"", self.hook), "CONTEXT": context, "VERDICT": verdict,
+                "LAYOUT": self.layout.to_string(), "VARIANT": self.variant.to_string()
+            },
+            "metrics": metrics
+        })
+    }
+
+    /// At mon0.
+    pub fn config(self) -> Value {
+        json!({ "interface": "mon0", "ingress": self.direction() })
+    }
+
+    fn metric(self, map: &str) -> Value {
+        let mut metric = json!({ "name": map, "map": map });
+        if self.reading != Reading::Live {
+            metric["snapshot"] = json!(true);
+        }
+        if self.reading == Reading::Window {
+            metric["init"] = json!(true);
+        }
+        if map.contains("percpu") {
+            metric["agg"] = json!("sum");
+        }
+        metric
+    }
+}
+
+/// The sum of one field of all entries of a metric; 0 if the metric has no entries.
+///
+/// # Panics
+/// If the metric is not in the document, or has entries without such a field.
+pub fn field(document: &Value, metric: &str, path: &str) -> u64 {
+    let entries = document["ingress"][metric]["entries"].as_array();
+    let entries = entries.unwrap_or_else(|| panic!("no {metric} in {document}"));
+    let number = |entry: &Value| entry["value"].pointer(path).and_then(Value::as_u64);
+    entries.iter().map(|entry| number(entry).unwrap_or_else(|| panic!("no {path} in {entry}"))).sum()
+}
+
+/// What all maps have counted as packets.
+///
+/// # Panics
+/// If they disagree.
+pub fn packets(document: &Value) -> u64 {
+    let counts = LAYOUT_MAPS.map(|map| field(document, map, "/packets"));
+    assert_eq!(counts, [counts[0]; LAYOUT_MAPS.len()], "{LAYOUT_MAPS:?} disagree");
+    counts[0]
+}

@@ -1,0 +1,51 @@
+//! Waiting for what a daemon or the kernel does in its own time.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::Daemon;
+
+/// How often to look again.
+const STEP: Duration = Duration::from_millis(5);
+
+/// Looks until there is something; the last reason why not is in the error.
+pub fn wait_for<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Result<T>) -> Result<T> {
+    let deadline = Instant::now() + limit;
+    loop {
+        match look() {
+            Ok(found) => return Ok(found),
+            Err(error) if Instant::now() >= deadline => {
+                return Err(error).with_context(|| format!("{what}: not within {limit:?}"));
+            }
+            Err(_) => thread::sleep(STEP),
+        }
+    }
+}
+
+/// Waits until the probe's attachments to `interface` are `state` (`attached`, `pending`), and there is one; returns
+/// the probe's status. One attachment per direction.
+pub fn wait_for_attachment(
+    daemon: &Daemon,
+    probe: &str,
+    interface: &str,
+    state: &str,
+    limit: Duration,
+) -> Result<Value> {
+    wait_for(&format!("{probe} {state} at {interface}"), limit, || {
+        let status = daemon.json(&format!("/v1/probes/{probe}"));
+        let found: Vec<&Value> = attachments(&status, interface);
+        if found.is_empty() || found.iter().any(|attachment| attachment["state"] != state) {
+            bail!("{}", status["interfaces"]);
+        }
+        Ok(status)
+    })
+}
+
+/// The attachments to one interface in a probe's status.
+pub fn attachments<'a>(status: &'a Value, interface: &str) -> Vec<&'a Value> {
+    let all = status["interfaces"].as_array().map(Vec::as_slice).unwrap_or_default();
+    all.iter().filter(|attachment| attachment["interface"] == interface).collect()
+}

@@ -1,0 +1,109 @@
+//! Counted packets on any kernel: sent by an ordinary socket, as live frames came with Linux 5.18, and no faster than
+//! they are counted, so that no queue between overflows.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use twinprobe_tests::Namespace;
+use twinprobe_tests::traffic::Frame;
+
+/// Source addresses come in turn, beginning with 198.18.0.0,
+pub const ADDRESSES: u64 = 50;
+/// and so do source ports.
+const PORTS: u64 = 97;
+/// Sent and not yet counted: less than the 256 that a veth's ring has room for.
+const IN_FLIGHT: u64 = 128;
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Where the source address and port stand in the default frame.
+const ADDRESS: usize = 26;
+const PORT: usize = 34;
+
+/// Sends `packets` from `interface` while `read` is called again and again, which says how many packets it has found
+/// since the call before. Returns once all are found, with the number of calls.
+pub fn send_and_count(
+    namespace: &Namespace,
+    interface: &str,
+    packets: u64,
+    mut read: impl FnMut() -> u64,
+) -> Result<u64> {
+    let socket = namespace.enter(|| packet_socket(interface))??;
+    let flow = Flow::default();
+    thread::scope(|scope| {
+        let sender = scope.spawn(|| send(&socket, packets, &flow));
+        let deadline = Instant::now() + LIMIT;
+        let (mut counted, mut readings) = (0, 0);
+        while counted < packets && Instant::now() < deadline && !(sender.is_finished() && readings > packets)
+        {
+            counted += read();
+            readings += 1;
+            flow.set(counted);
+        }
+        // The sender must not wait for what is lost.
+        flow.set(u64::MAX);
+        sender.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        ensure!(counted == packets, "{counted} of {packets} packets counted in {readings} readings");
+        Ok(readings)
+    })
+}
+
+fn send(socket: &OwnedFd, packets: u64, flow: &Flow) -> Result<()> {
+    let mut frame = Frame::default().bytes().to_vec();
+    for number in 0..packets {
+        flow.wait_for((number + 1).saturating_sub(IN_FLIGHT));
+        let address = u32::from_be_bytes([198, 18, 0, 0]) + (number % ADDRESSES) as u32;
+        frame[ADDRESS..ADDRESS + 4].copy_from_slice(&address.to_be_bytes());
+        frame[PORT..PORT + 2].copy_from_slice(&((1024 + number % PORTS) as u16).to_be_bytes());
+        // SAFETY: the buffer is live and of the length that is passed.
+        let sent = unsafe { libc::send(socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
+        ensure!(sent == frame.len() as isize, "send: {}", io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// How many packets have been counted.
+#[derive(Default)]
+struct Flow {
+    counted: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl Flow {
+    fn set(&self, counted: u64) {
+        *self.counted.lock().unwrap_or_else(PoisonError::into_inner) = counted;
+        self.changed.notify_all();
+    }
+
+    fn wait_for(&self, counted: u64) {
+        let guard = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.changed.wait_while(guard, |now| *now < counted));
+    }
+}
+
+/// A socket that sends whole frames from `interface` of this thread's namespace.
+fn packet_socket(interface: &str) -> Result<OwnedFd> {
+    // Protocol 0: nothing is received.
+    // SAFETY: no pointers.
+    let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+    ensure!(fd >= 0, "packet socket: {}", io::Error::last_os_error());
+    // SAFETY: the kernel has just given us this descriptor.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    let name = std::ffi::CString::new(interface)?;
+    // SAFETY: the name is NUL-terminated and outlives the call.
+    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
+    ensure!(index != 0, "interface {interface}: {}", io::Error::last_os_error());
+    // SAFETY: a structure of integers, for which zero is a value.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_ifindex = i32::try_from(index).context("an interface index")?;
+    // SAFETY: a live address of the length that is passed.
+    let bound = unsafe {
+        libc::bind(fd, (&raw const address).cast(), size_of::<libc::sockaddr_ll>() as libc::socklen_t)
+    };
+    ensure!(bound == 0, "bind to {interface}: {}", io::Error::last_os_error());
+    Ok(socket)
+}

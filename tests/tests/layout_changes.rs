@@ -1,0 +1,155 @@
+//! A replacement whose maps look different: what still has a name stays, what is new begins at zero.
+
+use anyhow::Result;
+use serde_json::{Value, json};
+use twinprobe_tests::layouts::{LAYOUT_MAPS, Layout, Reading, field, packets};
+use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
+use twinprobe_tests::{Daemon, Topology, scaled};
+
+const PROBE: &str = "/v1/probes/p";
+const METRICS: &str = "/v1/probes/p/metrics";
+/// Of the generator's frames.
+const BYTES: u64 = 60;
+
+fn generator(topology: &Topology) -> Result<Generator> {
+    Generator::new(topology.generator(), "gen0", GeneratorOptions::default())
+}
+
+/// Every field of every map against what was sent since it is there.
+fn check(document: &Value, layout: u32, since: &Since, what: &str) {
+    assert_eq!(packets(document), since.packets, "{what}");
+    for map in LAYOUT_MAPS {
+        let sum = |path: &str| field(document, map, path);
+        let what = format!("{map}, {what}");
+        if layout < 3 {
+            assert_eq!(sum("/bytes"), since.others * BYTES, "{what}");
+            assert_eq!(sum("/ports/even") + sum("/ports/odd"), since.others, "{what}");
+            // Ports are in turn, so that neither may have got the other's place.
+            assert_eq!(sum("/ports/even"), since.even, "{what}");
+        }
+        if layout == 1 {
+            assert_eq!(sum("/added"), since.added, "{what}");
+        }
+        let entry = &document["ingress"][map]["entries"][0]["value"];
+        let fields: Vec<&str> = entry.as_object().expect("a struct").keys().map(String::as_str).collect();
+        let expected: &[&str] = match layout {
+            0 => &["packets", "bytes", "ports"],
+            1 => &["first", "packets", "bytes", "added", "ports"],
+            2 => &["ports", "bytes", "packets"],
+            _ => &["packets"],
+        };
+        assert_eq!(fields, expected, "{what}");
+    }
+}
+
+/// Packets that a field has seen.
+#[derive(Clone, Debug, Default)]
+struct Since {
+    packets: u64,
+    /// Bytes and ports, and those with an even port.
+    others: u64,
+    even: u64,
+    added: u64,
+}
+
+impl Since {
+    /// Another `sent` packets of flows in turn, the first of them the `before`-th, counted by `layout`.
+    fn add(&mut self, layout: u32, before: u64, sent: u64) {
+        // Packet n has port 1024 + n / 256 % 97.
+        let even = (before..before + sent).filter(|n| (n / 256 % 97) % 2 == 0).count() as u64;
+        self.packets += sent;
+        if layout < 3 {
+            self.others += sent;
+            self.even += even;
+        } else {
+            (self.others, self.even) = (0, 0);
+        }
+        self.added = if layout == 1 { self.added + sent } else { 0 };
+    }
+}
+
+/// Fields are gained, moved, lost and gained again; in between nothing is read, then everything.
+#[test]
+fn fields_are_carried_by_their_names() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    for reading in Reading::ALL {
+        for read_before in [false, true] {
+            let mut generator = generator(&topology)?;
+            let (mut since, mut sent) = (Since::default(), 0);
+            for (step, layout) in [0, 1, 2, 3, 0, 2, 1].into_iter().enumerate() {
+                let what = format!("{reading:?}, step {step}, layout {layout}, read before: {read_before}");
+                let config = Layout { layout, ..Layout::new(reading) }.config();
+                daemon.put(PROBE, &config).expect(if step == 0 { 201 } else { 200 });
+                let next = 1000 + 10 * step as u64;
+                generator.send(next)?;
+                since.add(layout, sent, next);
+                sent += next;
+                if read_before || step == 6 {
+                    check(&daemon.json(METRICS), layout, &since, &what);
+                    if reading == Reading::Window {
+                        since = Since::default();
+                    }
+                }
+            }
+            daemon.delete(PROBE).expect(204);
+        }
+    }
+    Ok(())
+}
+
+/// Windows and their sums are handed over by the daemon, so that even a new layout costs no packet.
+#[test]
+fn windows_lose_no_packet_to_a_new_layout() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    for reading in [Reading::Window, Reading::Cumulative] {
+        daemon.put(PROBE, &Layout::new(reading).config()).expect(201);
+        let load = generator(&topology)?.spawn(Load::default());
+        let rounds = scaled(10, 200);
+        let mut sum = 0;
+        let mut read = |arrived: u64| {
+            let now = if reading == Reading::Window { sum } else { 0 } + packets(&daemon.json(METRICS));
+            assert!(now >= sum && now >= arrived, "{reading:?}: {now} after {sum}, {arrived} had arrived");
+            sum = now;
+            now
+        };
+        for round in 1..=rounds {
+            let layout = (round % 4) as u32;
+            daemon.put(PROBE, &Layout { layout, ..Layout::new(reading) }.config()).expect(200);
+            if round % 3 != 0 {
+                read(load.arrived());
+            }
+        }
+        let sent = load.stop()?;
+        assert_eq!(read(sent), sent, "{reading:?} after {rounds} new layouts");
+        daemon.delete(PROBE).expect(204);
+    }
+    Ok(())
+}
+
+/// Another type of map or another key is another map; the others stay.
+#[test]
+fn a_map_of_another_type_or_key_starts_empty() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let mut generator = generator(&topology)?;
+    for reading in Reading::ALL {
+        for (define, value) in [("HASH_TYPE", "BPF_MAP_TYPE_LRU_HASH"), ("KEY", "__u64")] {
+            let mut config = Layout::new(reading).config();
+            daemon.put(PROBE, &config).expect(201);
+            generator.send(1000)?;
+            config["ingress"]["defines"][define] = json!(value);
+            daemon.put(PROBE, &config).expect(200);
+            generator.send(10)?;
+            let document = daemon.json(METRICS);
+            for map in LAYOUT_MAPS {
+                let expected = if map == "in_hash" { 10 } else { 1010 };
+                let found = field(&document, map, "/packets");
+                assert_eq!(found, expected, "{map}, {reading:?}, {define} {value}");
+            }
+            daemon.delete(PROBE).expect(204);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,264 @@
+//! What a daemon finds may be damaged, half done, somebody else's or gone. It repairs what is its own, and starts.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use twinprobe_tests::counter::{Counter, Place};
+use twinprobe_tests::sample::{counter_config, total, xdp_counter};
+use twinprobe_tests::traffic::{Generator, GeneratorOptions};
+use twinprobe_tests::{Daemon, DaemonOptions, Directories, KernelObjects, Topology};
+
+fn generator(topology: &Topology) -> Result<Generator> {
+    Generator::new(topology.generator(), "gen0", GeneratorOptions::default())
+}
+
+/// Live, so that it tells what it has counted in all.
+fn live(interface: &str) -> Value {
+    let mut config = counter_config(interface, "XDP_PASS");
+    config["ingress"]["metrics"] = json!([{ "name": "packets", "map": "packets" }]);
+    config
+}
+
+fn count(daemon: &Daemon, probe: &str) -> u64 {
+    let document = daemon.json(&format!("/v1/probes/{probe}/metrics"));
+    total(&document, "ingress", "packets")
+}
+
+/// Every file below `directory`, in a stable order.
+fn files(directory: &Path) -> Result<Vec<PathBuf>> {
+    let mut out = Vec::new();
+    for entry in fs::read_dir(directory).with_context(|| format!("read {}", directory.display()))? {
+        let path = entry?.path();
+        if path.is_dir() { out.extend(files(&path)?) } else { out.push(path) }
+    }
+    out.sort();
+    Ok(out)
+}
+
+/// The files below the state directory that are about one probe: they, or their directory, have its name.
+fn state_of(directories: &Directories, probe: &str) -> Result<Vec<PathBuf>> {
+    let state = directories.state();
+    let about = |path: &PathBuf| {
+        let inside = path.strip_prefix(&state).unwrap_or(path);
+        inside.iter().any(|part| part.to_string_lossy().split('.').next() == Some(probe))
+    };
+    let found: Vec<PathBuf> = files(&state)?.into_iter().filter(about).collect();
+    ensure!(!found.is_empty(), "no state of {probe} in {:?}", files(&state)?);
+    Ok(found)
+}
+
+/// After a reboot there are configurations but no pins: they are deployed again.
+#[test]
+fn probes_are_deployed_again_when_their_pins_are_gone() -> Result<()> {
+    let topology = Topology::new()?;
+    let baseline = KernelObjects::now()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    daemon.put("/v1/probes/live", &live("mon0")).expect(201);
+    let mut window = counter_config("mon0", "XDP_PASS");
+    window["priority"] = json!(7);
+    daemon.put("/v1/probes/window", &window).expect(201);
+    let config = daemon.json("/v1/probes/window")["config"].clone();
+    let mut generator = generator(&topology)?;
+    generator.send(1000)?;
+    let directories = daemon.kill()?;
+    let before = KernelObjects::pinned(directories.bpffs())?;
+    fs::remove_dir_all(directories.bpffs())?;
+    generator.send(100)?;
+    let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
+    daemon.get("/readyz").expect(200);
+    generator.send(10)?;
+    assert_eq!(daemon.json("/v1/probes/window")["state"], "running");
+    assert_eq!(daemon.json("/v1/probes/window")["config"], config);
+    assert_eq!((count(&daemon, "live"), count(&daemon, "window")), (10, 10));
+    let after = KernelObjects::pinned(daemon.directories().bpffs())?;
+    assert_eq!(after.counts(), before.counts(), "as much as there was");
+    baseline.wait_for_only(daemon.directories().bpffs(), daemon.pid())
+}
+
+/// Filters need no pin to stay: those whose pins are gone are found by what is on disk, and are no more.
+#[test]
+fn filters_without_pins_are_replaced() -> Result<()> {
+    let topology = Topology::new()?;
+    let options = DaemonOptions::default().argument("--tc-attach").argument("clsact");
+    let mut daemon = Daemon::start_with(topology.monitor(), &options)?;
+    let mut config = live("mon0");
+    config["ingress"]["hook"] = json!("tc");
+    let source = xdp_counter("0").replace("xdp_md", "__sk_buff").replace("SEC(\"xdp\")", "SEC(\"tc\")");
+    config["ingress"]["source"] = json!(source);
+    daemon.put("/v1/probes/p", &config).expect(201);
+    let filters = || -> Result<usize> {
+        let shown = topology.monitor().output("tc", &["filter", "show", "dev", "mon0", "ingress"])?;
+        Ok(shown.matches("direct-action").count())
+    };
+    assert_eq!(filters()?, 1);
+    for _ in 0..2 {
+        let directories = daemon.kill()?;
+        fs::remove_dir_all(directories.bpffs())?;
+        daemon = Daemon::start_in(topology.monitor(), &options, directories)?;
+        generator(&topology)?.send(10)?;
+        assert_eq!(count(&daemon, "p"), 10);
+        assert_eq!(filters()?, 1);
+    }
+    daemon.delete("/v1/probes/p").expect(204);
+    assert_eq!(filters()?, 0);
+    Ok(())
+}
+
+/// A probe whose configuration can't be read is listed as failed and runs no more; the other one does not notice.
+#[test]
+fn damaged_state_costs_only_its_own_probe() -> Result<()> {
+    let topology = Topology::new()?;
+    let baseline = KernelObjects::now()?;
+    let mut daemon = Daemon::start(topology.monitor())?;
+    daemon.put("/v1/probes/good", &live("mon0")).expect(201);
+    daemon.delete("/v1/probes/none");
+    let alone = KernelObjects::pinned(daemon.directories().bpffs())?;
+    let mut generator = generator(&topology)?;
+    let mut sent = 0;
+    for damage in ["garbage", "", "{\"interface\": \"mon0\"", "{}"] {
+        daemon.put("/v1/probes/bad", &live("mon0")).expect(201);
+        generator.send(100)?;
+        sent += 100;
+        let directories = daemon.kill()?;
+        for file in state_of(&directories, "bad")? {
+            fs::write(&file, damage)?;
+        }
+        generator.send(100)?;
+        daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
+        generator.send(100)?;
+        sent += 200;
+        let status = daemon.json("/v1/probes/bad");
+        assert_eq!(status["state"], "failed", "{damage:?}: {status}");
+        assert!(status["reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{status}");
+        assert_eq!(daemon.json("/v1/probes")["probes"].as_array().map(Vec::len), Some(2));
+        assert_eq!(count(&daemon, "good"), sent, "{damage:?}");
+        daemon.get("/v1/probes/bad/metrics").expect(409);
+        let directory = daemon.directories();
+        // What was the damaged one's is gone.
+        let pinned = KernelObjects::pinned(directory.bpffs())?.counts();
+        assert_eq!(pinned, alone.counts(), "{damage:?}");
+        baseline.wait_for_only(directory.bpffs(), daemon.pid())?;
+        // It can be deployed again, and deleted.
+        daemon.put("/v1/probes/bad", &live("mon0")).expect(200);
+        generator.send(100)?;
+        sent += 100;
+        assert_eq!(count(&daemon, "bad"), 100);
+        daemon.delete("/v1/probes/bad").expect(204);
+    }
+    Ok(())
+}
+
+/// What is in the kernel but not in the state is an orphan.
+#[test]
+fn what_has_no_state_is_removed() -> Result<()> {
+    let topology = Topology::new()?;
+    let baseline = KernelObjects::now()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    daemon.put("/v1/probes/stays", &live("mon0")).expect(201);
+    let alone = KernelObjects::pinned(daemon.directories().bpffs())?;
+    daemon.put("/v1/probes/gone", &live("mon0")).expect(201);
+    // At another interface, where nothing is left of ours.
+    daemon.put("/v1/probes/gone2", &live("mon1")).expect(201);
+    let directories = daemon.kill()?;
+    for probe in ["gone", "gone2"] {
+        for file in state_of(&directories, probe)? {
+            fs::remove_file(file)?;
+        }
+    }
+    let mut generator = generator(&topology)?;
+    generator.send(100)?;
+    let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
+    generator.send(10)?;
+    assert_eq!(daemon.json("/v1/probes")["probes"].as_array().map(Vec::len), Some(1));
+    assert_eq!(count(&daemon, "stays"), 110);
+    let directory = daemon.directories();
+    assert_eq!(KernelObjects::pinned(directory.bpffs())?.counts(), alone.counts());
+    let link = topology.monitor().output("ip", &["-d", "link", "show", "dev", "mon1"])?;
+    assert!(!link.contains("prog/xdp"), "{link}");
+    baseline.wait_for_only(directory.bpffs(), daemon.pid())
+}
+
+/// Whichever pin is missing or is another object than it was: the probes run, count right and nothing is left over.
+#[test]
+fn missing_and_exchanged_pins_are_repaired() -> Result<()> {
+    let topology = Topology::new()?;
+    let baseline = KernelObjects::now()?;
+    let mut daemon = Daemon::start(topology.monitor())?;
+    daemon.put("/v1/probes/a", &live("mon0")).expect(201);
+    let mut other = counter_config("mon0", "XDP_PASS");
+    // Another program, with a map of the same kind.
+    let source = other["ingress"]["source"].as_str().context("a source")?;
+    other["ingress"]["source"] =
+        json!(source.replace("fetch_and_add(value, 1)", "fetch_and_add(value, 1000)"));
+    daemon.put("/v1/probes/b", &other).expect(201);
+    let directory = daemon.directories().bpffs().to_owned();
+    let counts = KernelObjects::pinned(&directory)?.counts();
+    let pins = files(&directory)?.len();
+    let mut generator = generator(&topology)?;
+    for pin in 0..pins {
+        for exchange in [false, true] {
+            let directories = daemon.kill()?;
+            let found = files(&directory)?;
+            ensure!(found.len() == pins, "{} pins, not {pins}: {found:?}", found.len());
+            let what = if exchange {
+                let (a, b) = (&found[pin], &found[(pin + 1) % pins]);
+                let aside = directory.join("aside");
+                fs::rename(a, &aside)?;
+                fs::rename(b, a)?;
+                fs::rename(&aside, b)?;
+                format!("{} and {} were exchanged", a.display(), b.display())
+            } else {
+                fs::remove_file(&found[pin])?;
+                format!("{} was removed", found[pin].display())
+            };
+            daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)
+                .with_context(|| what.clone())?;
+            let before = count(&daemon, "a");
+            count(&daemon, "b");
+            generator.send(10)?;
+            assert_eq!((count(&daemon, "a") - before, count(&daemon, "b")), (10, 10_000), "{what}");
+            assert_eq!(KernelObjects::pinned(&directory)?.counts(), counts, "{what}");
+            baseline.wait_for_only(&directory, daemon.pid()).context(what)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whatever else is in the directory keeps nobody from starting, and is not used.
+#[test]
+fn stale_pins_are_no_obstacle() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    daemon.put("/v1/probes/p", &live("mon0")).expect(201);
+    let mut generator = generator(&topology)?;
+    let directories = daemon.kill()?;
+    let root = directories.bpffs();
+    let mut places = vec![root.to_owned()];
+    places.extend(fs::read_dir(root)?.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()));
+    let mut strangers = Vec::new();
+    for (n, place) in places.iter().enumerate() {
+        fs::create_dir_all(place.join("empty"))?;
+        fs::create_dir_all(place.join("4711"))?;
+        for pin in ["stranger", "4711/xdp_1", "0_ingress"] {
+            if let Some(parent) = place.join(pin).parent() {
+                fs::create_dir_all(parent)?;
+            }
+            let kind = if n % 2 == 0 { Place::XdpPass } else { Place::TcIngress };
+            strangers.push(Counter::pinned(topology.monitor(), kind, &place.join(pin))?);
+        }
+    }
+    generator.send(100)?;
+    let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
+    generator.send(10)?;
+    assert_eq!(count(&daemon, "p"), 110);
+    for stranger in &strangers {
+        assert_eq!(stranger.packets()?, 0, "a stranger was attached");
+    }
+    daemon.put("/v1/probes/q", &live("mon0")).expect(201);
+    for probe in ["p", "q"] {
+        daemon.delete(&format!("/v1/probes/{probe}")).expect(204);
+    }
+    Ok(())
+}
