@@ -9,7 +9,7 @@ suite=$1
 directory=$2
 # Those that the guest needs to reach its file system, and the tests to have interfaces and filters. What a kernel has
 # built in is not found, and not missed.
-modules="virtio_pci 9pnet_virtio 9p overlay veth sch_ingress cls_bpf act_bpf"
+modules="virtio_pci 9pnet_virtio 9p overlay veth bridge dummy sch_ingress cls_bpf act_bpf"
 
 release=$(. /etc/os-release && echo "$VERSION_CODENAME")
 rm -rf "$directory"

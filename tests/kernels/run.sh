@@ -19,7 +19,7 @@ executable() {
 }
 # As `make test` calls it, so that nothing is built twice.
 unit=$(executable twinprobe bin --workspace --exclude twinprobe-tests)
-core=$(executable core test -p twinprobe-tests)
+core=$(executable core test -p twinprobe-tests --test core)
 release=$(dirname "$(dirname "$core")")
 binary=${TWINPROBE_BIN:-$release/twinprobe}
 kernels=$(dirname "$release")/kernels
@@ -33,7 +33,7 @@ filter="kernel:: --skip speed --skip million --skip maps_that_change"
 # one SUITE VERSION FEATURES
 one() {
     directory=$kernels/$1
-    [ -e "$directory/version" ] || sh $here/fetch.sh "$1" "$directory" || return 1
+    [ "$directory/version" -nt $here/fetch.sh ] || sh $here/fetch.sh "$1" "$directory" || return 1
     case $(cat "$directory/version") in
     "$2".*) ;;
     *) echo "$1 has Linux $(cat "$directory/version"), not $2: remove $directory" >&2 && return 1 ;;

@@ -84,7 +84,10 @@ fn live_among(
     daemon.put(PROBE, config).expect(201);
     let directories = daemon.kill()?;
     let detaching = options.clone().argument("--detach-on-exit");
-    Daemon::start_in(topology.monitor(), &detaching, directories)?.terminate()?;
+    let detaching = Daemon::start_in(topology.monitor(), &detaching, directories)?;
+    detaching.get("/readyz").expect(200);
+    let (exit, _) = detaching.terminate()?;
+    ensure!(exit.success(), "{exit}");
     check("detached", None)
 }
 

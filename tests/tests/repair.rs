@@ -81,6 +81,7 @@ fn probes_are_deployed_again_when_their_pins_are_gone() -> Result<()> {
 #[test]
 fn filters_without_pins_are_replaced() -> Result<()> {
     let topology = Topology::new()?;
+    let baseline = KernelObjects::now()?;
     let options = DaemonOptions::default().argument("--tc-attach").argument("clsact");
     let mut daemon = Daemon::start_with(topology.monitor(), &options)?;
     let mut config = live("mon0");
@@ -99,6 +100,7 @@ fn filters_without_pins_are_replaced() -> Result<()> {
         daemon = Daemon::start_in(topology.monitor(), &options, directories)?;
         generator(&topology)?.send(10)?;
         assert_eq!(count(&daemon, "p"), 10);
+        baseline.wait_for_only(daemon.directories().bpffs(), daemon.pid())?;
         assert_eq!(filters()?, 1);
     }
     daemon.delete("/v1/probes/p").expect(204);

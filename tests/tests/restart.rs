@@ -192,3 +192,22 @@ fn detach_on_exit_removes_what_was_adopted() -> Result<()> {
     }
     Ok(())
 }
+
+/// Once it says that it listens, a daemon ends in order: `--detach-on-exit` holds from then on.
+#[test]
+fn a_daemon_that_has_just_started_ends_in_order() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    daemon.put("/v1/probes/p", &counter_config("mon0", "XDP_PASS")).expect(201);
+    let mut directories = daemon.kill()?;
+    let detaching = DaemonOptions::default().argument("--detach-on-exit");
+    for round in 0..scaled(10, 100) {
+        let daemon = Daemon::start_in(topology.monitor(), &detaching, directories)?;
+        let (exit, left) = daemon.terminate()?;
+        ensure!(exit.success(), "round {round}: {exit}");
+        let link = topology.monitor().output("ip", &["-d", "link", "show", "dev", "mon0"])?;
+        ensure!(!link.contains("prog/xdp"), "round {round}: {link}");
+        directories = left;
+    }
+    Ok(())
+}

@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use axum::Router;
 use tokio::net::{TcpListener, UnixListener};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -75,6 +75,8 @@ impl FromStr for Address {
 }
 
 pub async fn serve(options: Serve) -> anyhow::Result<()> {
+    // First of all: who is told to stop while probes are being taken over stops in order, too.
+    let mut told = Told::new()?;
     check_addresses(&options.listen, options.insecure)?;
     let store = Store::open(&options.state_dir).context("the state directory can't be used")?;
     // Before the kernel is touched: an address that can't be had is no reason to redeploy probes.
@@ -100,7 +102,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         // Scripts wait for this line; a log line could be filtered.
         eprintln!("listening on {name}");
     }
-    until_told_to_stop(&mut servers).await?;
+    told.wait(&mut servers).await?;
     tracing::info!("draining");
     ready.store(false, Ordering::Release);
     let _ = stop.send(true);
@@ -209,18 +211,28 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Until SIGTERM, SIGINT, or the end of a server.
-async fn until_told_to_stop(servers: &mut JoinSet<io::Result<()>>) -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-        Some(ended) = servers.join_next() => {
-            ended?.context("a server ended")?;
-        }
+/// The signals that mean that the daemon is to stop.
+struct Told {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Told {
+    fn new() -> io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
-    Ok(())
+
+    /// Until SIGTERM, SIGINT, or the end of a server.
+    async fn wait(&mut self, servers: &mut JoinSet<io::Result<()>>) -> anyhow::Result<()> {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+            Some(ended) = servers.join_next() => {
+                ended?.context("a server ended")?;
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod btf;
+pub mod convert;
 mod event_kind;
 mod layout;
 mod map_kind;

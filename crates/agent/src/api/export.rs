@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::{Stream, stream};
 use hyper::body::Bytes;
 use twinprobe_ebpf_common::{RawTable, TableLayout};
-use twinprobe_exporter::{Context, DocumentEncoder, Encoded, Format, Progress};
+use twinprobe_exporter::{Context, DocumentEncoder, Format, Progress};
 
 use crate::engine::{Broken, Cursor, Delivery, MetricRows};
 
@@ -26,7 +26,8 @@ pub(super) struct Export {
     metric: Option<Current>,
     /// What the encoder has written and nobody has taken.
     out: Vec<u8>,
-    encoded: Option<Encoded>,
+    /// Whether nothing comes after `out`.
+    complete: bool,
 }
 
 struct Current {
@@ -43,7 +44,7 @@ impl Export {
         let mut out = Vec::new();
         let mut encoder = DocumentEncoder::new(format, &delivery.head(), Arc::new(context), &mut out);
         encoder.skipped_before(delivery.skipped_before());
-        let mut export = Self { encoder, delivery, next_metric: 0, metric: None, out, encoded: None };
+        let mut export = Self { encoder, delivery, next_metric: 0, metric: None, out, complete: false };
         export.advance().await?;
         Ok(export)
     }
@@ -60,14 +61,15 @@ impl Export {
 
     /// The next piece; `None` at the end.
     async fn piece(&mut self) -> Result<Option<Vec<u8>>, Broken> {
-        if let Some(encoded) = self.encoded {
-            self.delivery.complete(encoded.skipped);
+        if self.complete {
+            self.delivery.complete();
             return Ok(None);
         }
         while self.out.len() < CHUNK {
             if !self.write_rows() && !self.advance().await? {
                 if let Progress::Done(encoded) = self.encoder.finish(&mut self.out) {
-                    self.encoded = Some(encoded);
+                    self.delivery.skipped(encoded.skipped);
+                    self.complete = true;
                 }
                 break;
             }

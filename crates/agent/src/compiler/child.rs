@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 
@@ -9,6 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
 use super::Limits;
+use crate::kernel::confine::Confinement;
 
 /// How a run ended.
 pub(super) enum Outcome {
@@ -17,22 +19,19 @@ pub(super) enum Outcome {
     ObjectTooLarge,
 }
 
-/// Runs `clang` on `input`. Whatever happens the child is gone afterwards: killed and reaped where a limit
+/// Runs `clang` on `input`, which somebody else wrote, confined. Whatever happens the child is gone afterwards: killed and reaped where a limit
 /// was hit, killed when this future is dropped.
 pub(super) async fn run(
     clang: &Path,
     arguments: &[OsString],
     input: &[u8],
     limits: Limits,
+    confinement: &Confinement,
 ) -> io::Result<Outcome> {
-    let mut child = Command::new(clang)
+    let mut command = command(clang);
+    confinement.apply(&mut command);
+    let mut child = Command::from(command)
         .args(arguments)
-        .env_clear()
-        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-        .env("LC_ALL", "C")
-        .current_dir("/")
-        // Ctrl-C in the daemon's terminal is the daemon's to handle.
-        .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -55,6 +54,19 @@ pub(super) async fn run(
         }
         Err(_) => end(child, Outcome::TimedOut).await,
     }
+}
+
+/// `clang`, the same wherever the daemon was started.
+pub(super) fn command(clang: &Path) -> std::process::Command {
+    let mut command = std::process::Command::new(clang);
+    command
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("LC_ALL", "C")
+        .current_dir("/")
+        // Ctrl-C in the daemon's terminal is the daemon's to handle.
+        .process_group(0);
+    command
 }
 
 async fn end(mut child: Child, outcome: Outcome) -> io::Result<Outcome> {

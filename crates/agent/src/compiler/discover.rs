@@ -9,7 +9,7 @@ use std::thread::available_parallelism;
 
 use tokio::sync::Semaphore;
 
-use super::{Compiler, Limits};
+use super::{Compiler, Limits, sandbox};
 
 /// Names a clang instead of the ones on PATH.
 const VARIABLE: &str = "TWINPROBE_CLANG";
@@ -41,11 +41,14 @@ impl Compiler {
     /// Uses this clang.
     fn at(clang: PathBuf) -> Result<Self, DiscoverError> {
         let version = version(&clang)?;
-        let include = multiarch_include()
+        let multiarch = multiarch_include();
+        let limits = Limits::default();
+        let confinement = sandbox::choose(&clang, multiarch.as_deref(), limits);
+        let include = multiarch
             .map(|directory| vec![OsString::from("-idirafter"), directory.into_os_string()])
             .unwrap_or_default();
         let slots = Arc::new(Semaphore::new(available_parallelism().map_or(1, usize::from)));
-        Ok(Self { clang, version, include, limits: Limits::default(), slots })
+        Ok(Self { clang, version, include, limits, confinement, slots })
     }
 }
 

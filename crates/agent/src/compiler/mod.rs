@@ -4,6 +4,7 @@
 mod child;
 mod diagnostics;
 mod discover;
+mod sandbox;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
+use crate::kernel::confine::Confinement;
 use crate::report::{Finding, Rejection, Stage};
 use child::Outcome;
 
@@ -38,6 +40,7 @@ pub struct Compiler {
     version: String,
     include: Vec<OsString>,
     limits: Limits,
+    confinement: Confinement,
     slots: Arc<Semaphore>,
 }
 
@@ -47,11 +50,13 @@ struct Limits {
     time: Duration,
     object: usize,
     log: usize,
+    /// Bytes of address space; the largest probes take a quarter of it, most of that for libraries.
+    memory: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { time: Duration::from_secs(20), object: 16 << 20, log: 256 << 10 }
+        Self { time: Duration::from_secs(20), object: 16 << 20, log: 256 << 10, memory: 2 << 30 }
     }
 }
 
@@ -59,6 +64,11 @@ impl Compiler {
     /// The first line of `clang --version`.
     pub fn version(&self) -> &str {
         &self.version
+    }
+
+    /// Whether clang reads nothing but headers and reaches no network while it compiles.
+    pub fn is_confined(&self) -> bool {
+        self.confinement.is_tight()
     }
 
     /// Compiles `source`. `field` is where the source stands in the configuration (`ingress.source`).
@@ -71,9 +81,10 @@ impl Compiler {
         // The semaphore is never closed; waiting for a slot does not count against the time limit.
         let _slot = self.slots.acquire().await;
         let refuse = |message: String| Rejection::from(Finding::new(Stage::Compile, field, message));
-        let outcome = child::run(&self.clang, &self.arguments(defines), source.as_bytes(), self.limits)
-            .await
-            .map_err(|error| refuse(format!("could not run {}: {error}", self.clang.display())))?;
+        let arguments = self.arguments(defines);
+        let run = child::run(&self.clang, &arguments, source.as_bytes(), self.limits, &self.confinement);
+        let outcome =
+            run.await.map_err(|error| refuse(format!("could not run {}: {error}", self.clang.display())))?;
         match outcome {
             Outcome::TimedOut => {
                 let limit = self.limits.time.as_secs();
@@ -91,6 +102,11 @@ impl Compiler {
                 }
                 let log = diagnostics::without_crash_report(&log);
                 let mut errors = parsed.errors;
+                if log.contains(OUT_OF_MEMORY) {
+                    // What else it says follows from this.
+                    let limit = self.limits.memory >> 20;
+                    return Err(refuse(format!("the compiler needed more than {limit} MiB")).with_log(log));
+                }
                 if errors.is_empty() {
                     errors.push(Finding::new(Stage::Compile, field, unexplained(status, log)));
                 }
@@ -110,6 +126,9 @@ impl Compiler {
         arguments
     }
 }
+
+/// LLVM's words before it gives up.
+const OUT_OF_MEMORY: &str = "LLVM ERROR: out of memory";
 
 /// What to say when clang failed without a diagnostic.
 fn unexplained(status: ExitStatus, log: &str) -> String {

@@ -96,7 +96,11 @@ async fn errors_inside_headers_point_to_the_include() {
     let header = directory.path().join("broken.h");
     std::fs::write(&header, "\nint broken = ;\n").unwrap();
     let header = header.display();
-    let finding = refused(&format!("int x;\n#include \"{header}\"\n")).await.findings.remove(0);
+    // A header that the confined compiler could not read.
+    let compiler = Compiler { confinement: Confinement::default(), ..compiler() };
+    let source = format!("int x;\n#include \"{header}\"\n");
+    let refused = compiler.compile("ingress.source", &source, &BTreeMap::new()).await.unwrap_err();
+    let finding = &refused.findings[0];
     assert_eq!(finding.line, Some(2));
     assert_eq!(finding.message, format!("in {header}:2: expected expression"));
 }
@@ -189,7 +193,7 @@ async fn many_compile_at_once() {
 
 #[tokio::test]
 async fn a_compiler_that_reads_nothing_does_not_block() {
-    let mut compiler = compiler();
+    let mut compiler = Compiler { confinement: Confinement::default(), ..compiler() };
     compiler.clang = "/bin/false".into();
     let source = "// x\n".repeat(100_000);
     let rejection = compiler.compile("ingress.source", &source, &BTreeMap::new()).await.unwrap_err();
@@ -219,7 +223,10 @@ async fn pid(directory: &Path) -> String {
 async fn a_child_over_its_time_is_killed_and_reaped() {
     let directory = tempfile::tempdir().unwrap();
     let limits = Limits { time: Duration::from_secs(1), ..Limits::default() };
-    let outcome = child::run("/bin/sh".as_ref(), &sleeper(directory.path()), b"", limits).await.unwrap();
+    let outcome =
+        child::run("/bin/sh".as_ref(), &sleeper(directory.path()), b"", limits, &Confinement::default())
+            .await
+            .unwrap();
     assert!(matches!(outcome, Outcome::TimedOut));
     let pid = pid(directory.path()).await;
     assert!(!Path::new("/proc").join(pid).exists());
@@ -230,7 +237,8 @@ async fn nobody_waiting_means_no_child() {
     let directory = tempfile::tempdir().unwrap();
     let arguments = sleeper(directory.path());
     let run = tokio::spawn(async move {
-        let _ = child::run("/bin/sh".as_ref(), &arguments, b"", Limits::default()).await;
+        let _ =
+            child::run("/bin/sh".as_ref(), &arguments, b"", Limits::default(), &Confinement::default()).await;
     });
     let child = Path::new("/proc").join(pid(directory.path()).await);
     assert!(child.exists());

@@ -16,11 +16,13 @@ pub struct CapabilityReport<'a> {
 #[derive(Clone, Copy, Debug, Serialize)]
 struct CompilerReport<'a> {
     version: &'a str,
+    confined: bool,
 }
 
 impl Engine {
     pub fn capabilities(&self) -> CapabilityReport<'_> {
-        let compiler = CompilerReport { version: self.compiler.version() };
+        let (version, confined) = (self.compiler.version(), self.compiler.is_confined());
+        let compiler = CompilerReport { version, confined };
         CapabilityReport { found: self.kernel.capabilities(), compiler }
     }
 }

@@ -113,9 +113,13 @@ impl Delivery {
         self.reading.skipped.load(Ordering::Relaxed)
     }
 
-    /// The client has taken everything but `skipped` samples.
-    pub fn complete(&self, skipped: u64) {
-        self.reading.skipped.fetch_add(skipped, Ordering::Relaxed);
+    /// The answer leaves out this many samples.
+    pub fn skipped(&self, samples: u64) {
+        self.reading.skipped.fetch_add(samples, Ordering::Relaxed);
+    }
+
+    /// The client has taken everything.
+    pub fn complete(&self) {
         let mut readings = self.undelivered.0.lock().unwrap_or_else(PoisonError::into_inner);
         readings.retain(|reading| !Arc::ptr_eq(reading, &self.reading));
     }
@@ -157,11 +161,11 @@ mod tests {
         let second = undelivered.deliver(reading("2"), true);
         drop(undelivered.deliver(reading("live"), false));
         assert!(undelivered.abandoned().is_none(), "both are on their way");
-        second.complete(0);
+        second.complete();
         drop((first, second));
         let again = undelivered.abandoned().expect("the first was given up");
         assert_eq!(again.head().probe, "1");
-        again.complete(0);
+        again.complete();
         drop(again);
         assert!(undelivered.abandoned().is_none());
     }

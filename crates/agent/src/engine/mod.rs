@@ -310,6 +310,7 @@ impl Engine {
             for probe in probes.values() {
                 probe.detach();
             }
+            engine.kernel.unpin();
         })
         .await?)
     }

@@ -7,8 +7,9 @@ use std::sync::atomic::AtomicU64;
 
 use jiff::Timestamp;
 use tokio::sync::watch;
-use twinprobe_ebpf_common::{MapFamily, RawTable};
-use twinprobe_exporter::{Accumulator, Metric, Plans, Window};
+use twinprobe_ebpf_common::convert::convert;
+use twinprobe_ebpf_common::{MapFamily, RawTable, Shape, TableLayout};
+use twinprobe_exporter::{Accumulator, MergeRules, Metric, Plans, Window};
 
 use super::delivery::{Delivery, Part, Reading, Rows, Undelivered};
 use super::interfaces::{Wanted, refused, wanted};
@@ -16,9 +17,10 @@ use super::live::LiveMap;
 use super::placement::Pending;
 use super::spool::Spool;
 use crate::config::{
-    AfterRead, Direction, DirectionConfig, InterfacePattern, MetricConfig, ProbeConfig, Visibility,
+    AfterRead, Direction, DirectionConfig, InterfacePattern, MetricConfig, OnReplace, ProbeConfig, Source,
+    Visibility,
 };
-use crate::kernel::{Attached, KernelError, LoadedDirection, MetricMap, Taken, with_causes};
+use crate::kernel::{Attached, KernelError, LoadedDirection, MetricMap, Remains, Taken, with_causes};
 use crate::report::{Finding, Rejection};
 
 /// A probe that is attached and read.
@@ -50,6 +52,8 @@ pub(super) struct Reader {
     metric: Arc<Metric>,
     /// The sum of all windows so far, for a snapshot that is not reset.
     total: Option<Accumulator>,
+    /// What the deployment before has counted of the open window.
+    carried: Option<Accumulator>,
 }
 
 /// A reading whose maps have not been read to their end.
@@ -112,11 +116,23 @@ impl Running {
 
     /// Takes the place of `old`, which sees packets no more, with all that it has not handed on yet.
     pub fn succeed(&mut self, old: Self) {
-        let Self { attached, undelivered, skipped, opened, closed, .. } = old;
+        let Self { attached, readers, undelivered, skipped, opened, closed, .. } = old;
         (self.undelivered, self.skipped) = (undelivered, skipped);
         (self.opened, self.closed) = (opened, closed);
         self.attached.set_opened(nanoseconds(opened));
-        self.attached.retire(&attached);
+        let remains = self.attached.retire(&attached);
+        for reader in self.readers.iter_mut().filter(|reader| reader.config.on_replace() == OnReplace::Carry)
+        {
+            let map = reader.config.map();
+            let same = |old: &&Reader| old.direction == reader.direction && old.config.map() == map;
+            if let Some(old) = readers.iter().find(same) {
+                reader.succeed(old);
+            }
+            let direction = reader.direction.name();
+            for remains in remains.iter().filter(|remains| remains.direction == direction) {
+                reader.add_remains(remains);
+            }
+        }
     }
 
     /// So that nothing is left in maps that are about to be replaced.
@@ -279,6 +295,37 @@ impl Reader {
         self.config.visibility() == Visibility::Export
     }
 
+    /// Goes on with what `old` knows beside its map: the sum of the windows it has read, and what it was
+    /// given of the open one.
+    fn succeed(&mut self, old: &Self) {
+        let converted = |known: &Accumulator| convert(known.table(), &old.metric.layout, &self.metric.layout);
+        let sum = old.total.as_ref().and_then(converted);
+        let open = old.carried.as_ref().and_then(converted);
+        if let (Some(total), Some(rows)) = (&mut self.total, sum) {
+            total.add(&rows);
+        }
+        open.iter().for_each(|rows| self.add(rows));
+    }
+
+    /// Goes on with what the maps before have counted and nobody has read.
+    fn add_remains(&mut self, remains: &Remains) {
+        let rows = remains_for(self.config.map(), remains, &self.metric.layout);
+        rows.iter().for_each(|rows| self.add(rows));
+    }
+
+    /// What belongs to the open window and is in no map.
+    fn add(&mut self, rows: &RawTable) {
+        if let Some(total) = &mut self.total {
+            total.add(rows);
+        } else if self.config.source() == Source::Snapshot {
+            let none = || Accumulator::new(Arc::clone(&self.metric.layout), &MergeRules::default());
+            if let Some(mut window) = self.carried.take().or_else(|| none().ok()) {
+                window.add(rows);
+                self.carried = Some(window);
+            }
+        }
+    }
+
     /// Takes everything out of the map. A cumulative snapshot is reset, too: its windows are added up here.
     fn take(&mut self, map: &MetricMap, table: &mut Extract) -> Result<(), KernelError> {
         if table.done {
@@ -290,6 +337,13 @@ impl Reader {
                 map.read(AfterRead::Reset, taken, partial)?;
                 total.add(&std::mem::take(partial));
                 spool.iter().for_each(|spool| spool.push(total.table()));
+            }
+            None if self.carried.is_some() => {
+                map.read(AfterRead::Reset, taken, partial)?;
+                if let Some(mut window) = self.carried.take() {
+                    window.add(&std::mem::take(partial));
+                    spool.iter().for_each(|spool| spool.push(window.table()));
+                }
             }
             None => {
                 let mut keep = |chunk: &RawTable| {
@@ -303,6 +357,19 @@ impl Reader {
         table.done = true;
         Ok(())
     }
+}
+
+/// The rows that are about `map`, which may be a variable of a section.
+fn remains_for(map: &str, remains: &Remains, layout: &TableLayout) -> Option<RawTable> {
+    if map == remains.map {
+        return Some(remains.rows.clone());
+    }
+    let (section, name) = map.split_once(':')?;
+    let Shape::Struct(variables) = &remains.layout.value.shape else { return None };
+    let variable = variables.iter().find(|variable| section == remains.map && variable.name == name)?;
+    let start = variable.bit_offset / 8;
+    let values = remains.rows.values.get(start..start + layout.value.size)?.to_vec();
+    Some(RawTable { values, ..RawTable::default() })
 }
 
 fn nanoseconds(at: Timestamp) -> u64 {
@@ -344,6 +411,7 @@ pub(super) fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Resul
                     plans: Plans::default(),
                 }),
                 total,
+                carried: None,
             });
         }
     }

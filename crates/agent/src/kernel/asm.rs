@@ -10,6 +10,7 @@ pub type Reg = u8;
 const BPF_PSEUDO_MAP_FD: Reg = 1;
 const BPF_PSEUDO_MAP_VALUE: Reg = 2;
 const BPF_PSEUDO_CALL: Reg = 1;
+pub const HELPER_MAP_LOOKUP: i32 = 1;
 pub const HELPER_TAIL_CALL: i32 = 12;
 
 /// Jumps count instructions from the one after them.
@@ -47,6 +48,31 @@ pub fn jump_gt32(dst: Reg, value: i32, off: Offset) -> bpf_insn {
 /// `dst = *(u32 *)(src + off)`
 pub fn load_u32(dst: Reg, src: Reg, off: Offset) -> bpf_insn {
     insn(0x61, dst, src, off, 0)
+}
+
+/// `dst = *(u64 *)(src + off)`
+pub fn load_u64(dst: Reg, src: Reg, off: Offset) -> bpf_insn {
+    insn(0x79, dst, src, off, 0)
+}
+
+/// `lock *(u64 *)(dst + off) += src`
+pub fn atomic_add_u64(dst: Reg, off: Offset, src: Reg) -> bpf_insn {
+    insn(0xdb, dst, src, off, 0)
+}
+
+/// `lock *(u32 *)(dst + off) += src`
+pub fn atomic_add_u32(dst: Reg, off: Offset, src: Reg) -> bpf_insn {
+    insn(0xc3, dst, src, off, 0)
+}
+
+/// `dst += value`
+pub fn add_imm(dst: Reg, value: i32) -> bpf_insn {
+    insn(0x07, dst, 0, 0, value)
+}
+
+/// `if dst > src goto +off`, unsigned
+pub fn jump_gt(dst: Reg, src: Reg, off: Offset) -> bpf_insn {
+    insn(0x2d, dst, src, off, 0)
 }
 
 /// `if dst == value goto +off`, comparing 32 bits

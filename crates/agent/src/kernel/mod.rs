@@ -10,6 +10,7 @@ mod bpffs;
 mod capabilities;
 mod carry;
 pub mod clock;
+pub mod confine;
 mod dispatcher;
 mod elf;
 mod epoch;
@@ -40,7 +41,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use self::capabilities::Capabilities;
-pub use self::carry::Predecessor;
+pub use self::carry::{Predecessor, Remains};
 use self::dispatcher::Dispatchers;
 use self::epoch::EpochPage;
 pub use self::events::{Event, EventMap, EventReader, Progress, Waiter};
@@ -146,6 +147,17 @@ impl Kernel {
             {
                 tracing::warn!(serial, %error, "an earlier daemon's pins could not be removed");
             }
+        }
+    }
+
+    /// Once all probes are detached: leaves no pin.
+    pub fn unpin(&self) {
+        let root = self.pins.parent().unwrap_or(&self.pins);
+        let removed = std::fs::remove_file(root.join("epochs"))
+            .and_then(|()| std::fs::remove_dir(root.join("hooks")))
+            .and_then(|()| std::fs::remove_dir(&self.pins));
+        if let Err(error) = removed {
+            tracing::warn!(directory = %root.display(), %error, "not all pins could be removed");
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Kernel;
-use super::carry::Predecessor;
+use super::carry::{Predecessor, Remains, Transfers};
 use super::dispatcher::{Addition, Owner, Place, Rank};
 use super::epoch::EpochWord;
 use super::hook::{AttachError, Hook};
@@ -69,6 +69,8 @@ pub struct Attached {
     record: Deployment,
     /// The epoch whose grace period has been waited for, and how long that took.
     quiesced: Option<(u64, Duration)>,
+    /// What it is still to get from the deployment it replaces.
+    transfers: Transfers,
 }
 
 /// Loaded, pinned, and known by a record; attached nowhere yet.
@@ -105,6 +107,14 @@ impl Deployable {
                 return Err(KernelError::new("pinning", "the probe", error).into());
             }
         }
+        let mut transfers = Transfers::default();
+        for loaded in &directions {
+            let name = loaded.hook.direction();
+            if let Some(old) = replaces.and_then(|old| old.direction(name)) {
+                let (old, new, active) = (&old.twins.own, &loaded.twins.own, (epoch.current() & 1) as usize);
+                transfers.extend(Transfers::begin(name, old, active, new, &kernel.capabilities));
+            }
+        }
         Ok(Self(Attached {
             kernel: Arc::clone(kernel),
             owner: Owner(serial),
@@ -114,6 +124,7 @@ impl Deployable {
             pins,
             record,
             quiesced: None,
+            transfers,
         }))
     }
 
@@ -172,6 +183,7 @@ impl Attached {
             pins: Pins::new(&kernel.pins, record.serial),
             record,
             quiesced: None,
+            transfers: Transfers::default(),
         };
         let failed = attached.place(interfaces, &BTreeSet::new());
         Ok((attached, failed))
@@ -202,8 +214,18 @@ impl Attached {
         failed
     }
 
-    /// To be called on the new deployment once it can't be undone any more.
-    pub fn retire(&self, old: &Self) {
+    /// To be called on the new deployment once it can't be undone any more. Gives what is left in `old` for the
+    /// next window.
+    pub fn retire(&mut self, old: &Self) -> Vec<Remains> {
+        let transfers = std::mem::take(&mut self.transfers);
+        let remains = if transfers.is_empty() {
+            Vec::new()
+        } else {
+            if let Err(error) = self.kernel.quiescer.quiesce() {
+                tracing::error!(%error, "the last packets of a replaced probe may be lost");
+            }
+            transfers.finish()
+        };
         for at in &old.places {
             if self.is_at(&at.place) {
                 if let Err(error) = self.kernel.dispatchers.retire(&at.place, old.owner) {
@@ -214,6 +236,7 @@ impl Attached {
             }
         }
         old.remove_pins();
+        remains
     }
 
     /// Puts `replaced` back wherever `self` has taken its place and removes `self` everywhere.
@@ -267,7 +290,7 @@ impl Attached {
 
     /// What a replacement of the direction called `name` can take over.
     pub fn predecessor(&self, name: &str, unnamed: bool) -> Option<Predecessor> {
-        let loaded = self.directions.iter().find(|loaded| loaded.hook.direction() == name)?;
+        let loaded = self.direction(name)?;
         Some(Predecessor { maps: Arc::clone(&loaded.twins.own), active: self.active(), unnamed })
     }
 
@@ -303,6 +326,10 @@ impl Attached {
 
     pub fn places(&self) -> &[AttachedAt] {
         &self.places
+    }
+
+    fn direction(&self, name: &str) -> Option<&LoadedDirection> {
+        self.directions.iter().find(|loaded| loaded.hook.direction() == name)
     }
 
     fn places_at(&self, interfaces: &[Interface]) -> Vec<(usize, Place)> {

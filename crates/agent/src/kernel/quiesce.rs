@@ -95,22 +95,36 @@ fn wait(method: QuiesceMethod) -> io::Result<()> {
 /// Runs this thread on every online CPU once. Fails where a cpuset keeps it from one of them.
 fn sweep() -> io::Result<()> {
     for cpu in online_cpus()? {
-        // SAFETY: an all-zero cpu_set_t is the empty set.
-        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-        // SAFETY: `set` is valid; CPU_SET ignores numbers beyond its size.
-        unsafe { libc::CPU_SET(cpu, &mut set) };
-        // SAFETY: `set` is initialised and lives through the call; pid 0 is this thread. The call returns
-        // on the CPU asked for, after a context switch there.
-        let result = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
-        if result < 0 {
-            let error = io::Error::last_os_error();
+        if let Err(error) = move_to(cpu)
             // A CPU that has just gone offline runs nothing any more.
-            if online_cpus()?.contains(&cpu) {
-                return Err(error);
-            }
+            && online_cpus()?.contains(&cpu)
+        {
+            return Err(error);
         }
     }
     Ok(())
+}
+
+/// From now on this thread runs on `cpu`. Returns there, after a context switch.
+fn move_to(cpu: usize) -> io::Result<()> {
+    // SAFETY: an all-zero cpu_set_t is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` is valid; CPU_SET ignores numbers beyond its size.
+    unsafe { libc::CPU_SET(cpu, &mut set) };
+    // SAFETY: `set` is initialised and lives through the call; pid 0 is this thread.
+    let result = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Does `work` on `cpu`, or nothing if that is not online.
+pub fn run_on(cpu: usize, work: impl FnOnce() -> io::Result<()> + Send) -> io::Result<()> {
+    if !online_cpus()?.contains(&cpu) {
+        return Ok(());
+    }
+    std::thread::scope(|scope| {
+        let there = scope.spawn(|| move_to(cpu).and_then(|()| work()));
+        there.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 fn membarrier_global() -> io::Result<()> {

@@ -15,12 +15,13 @@ use aya_obj::generated::bpf_cmd;
 pub use self::batch::{BatchCursor, map_delete_batch, map_lookup_batch, map_update_batch};
 pub use self::link::{link_create, link_detach, link_info, link_update, prog_query};
 pub use self::map::{
-    MapCreate, map_create, map_delete, map_fd_by_id, map_freeze, map_id, map_info, map_lookup,
+    MapCreate, map_create, map_delete, map_fd_by_id, map_freeze, map_id, map_info, map_insert, map_lookup,
     map_lookup_and_delete, map_next_key, map_update,
 };
 pub use self::object::{ObjectKind, exists, obj_get, obj_pin};
 pub use self::prog::{
     InfoRecords, ProgIdentity, ProgLoad, btf_load, prog_fd_by_id, prog_identity, prog_ids, prog_load,
+    prog_test_run,
 };
 
 /// A system call that failed, and on what.

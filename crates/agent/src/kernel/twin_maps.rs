@@ -52,6 +52,18 @@ pub struct ProbeMap {
     pub spec: MapSpec,
     pub shape: MapShape,
     pub fds: TwinFds,
+    pub origin: Origin,
+}
+
+/// Where a map's content comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// It is new, and what a map of that name held before is not wanted.
+    New,
+    /// It is new, and is to get what the replaced deployment's map of that name holds.
+    Successor,
+    /// It is the replaced deployment's own.
+    TakenOver,
 }
 
 /// One map for both twins, or one each.
@@ -104,17 +116,23 @@ impl ProbeMaps {
         };
         let mut maps = BTreeMap::new();
         for (name, spec, shape, private) in definitions(object, requests) {
-            let reused = old.filter(|_| kept(name)).map(|old| old.reuse(name, &spec, &shape, private));
-            let [first, second] = reused
-                .transpose()
+            let old = old.filter(|old| kept(name) && old.maps.by_name().contains_key(name));
+            let reused = old.map(|old| old.reuse(name, &spec, &shape, private)).transpose();
+            let reused = reused
                 .map_err(|source| KernelError::new("taking over", format!("map {name}"), source))?
-                .unwrap_or_default();
+                .flatten();
+            let origin = match (old, &reused) {
+                (None, _) => Origin::New,
+                (Some(_), None) => Origin::Successor,
+                (Some(_), Some(_)) => Origin::TakenOver,
+            };
+            let [first, second] = reused.unwrap_or_default();
             let own = |fd: Option<OwnedFd>| fd.map_or_else(|| create_map(name, &spec, btf), Ok);
             let fds = match private {
                 true => TwinFds::Private([own(first)?, own(second)?]),
                 false => TwinFds::Shared(own(first)?),
             };
-            maps.insert(name.clone(), ProbeMap { spec, shape, fds });
+            maps.insert(name.clone(), ProbeMap { spec, shape, fds, origin });
         }
         let maps = Self(maps);
         maps.fill()?;
@@ -133,7 +151,7 @@ impl ProbeMaps {
                 true => TwinFds::Private([open(name, 0)?, open(name, 1)?]),
                 false => TwinFds::Shared(open(name, 0)?),
             };
-            maps.insert(name.clone(), ProbeMap { spec, shape, fds });
+            maps.insert(name.clone(), ProbeMap { spec, shape, fds, origin: Origin::TakenOver });
         }
         Ok(Self(maps))
     }

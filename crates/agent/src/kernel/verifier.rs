@@ -122,6 +122,10 @@ fn is_statistics(line: &str) -> bool {
         "stack depth ",
         "max_states",
         "mark_precise:",
+        // As older kernels write the same.
+        "last_idx ",
+        "regs=",
+        "parent ",
         "arg#",
         "caller:",
         "callee:",

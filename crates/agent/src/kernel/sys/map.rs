@@ -90,6 +90,17 @@ pub fn map_update(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<(
     element(bpf_cmd::BPF_MAP_UPDATE_ELEM, map, address(key), address(value))
 }
 
+/// `Ok(false)`: there is such a key already.
+pub fn map_insert(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<bool> {
+    const BPF_NOEXIST: u64 = 1;
+    let (map_fd, key, value) = (map.as_raw_fd() as u32, address(key), address(value));
+    let mut attr = ElementAttr { map_fd, padding: 0, key, value, flags: BPF_NOEXIST };
+    match bpf(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attr) {
+        Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(false),
+        result => result.map(|_| true),
+    }
+}
+
 pub fn map_delete(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<bool> {
     found(element(bpf_cmd::BPF_MAP_DELETE_ELEM, map, address(key), 0))
 }

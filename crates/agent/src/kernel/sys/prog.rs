@@ -141,3 +141,30 @@ pub fn prog_fd_by_id(id: u32) -> io::Result<Option<OwnedFd>> {
         result => result.map(Some),
     }
 }
+
+/// Runs a program once on `data`, here and now; what it returned.
+pub fn prog_test_run(prog: BorrowedFd<'_>, data: &[u8]) -> io::Result<u32> {
+    #[repr(C)]
+    #[derive(Default)]
+    struct Attr {
+        prog_fd: u32,
+        retval: u32,
+        data_size_in: u32,
+        data_size_out: u32,
+        data_in: u64,
+        data_out: u64,
+        repeat: u32,
+        duration: u32,
+        /// Context, flags, CPU: none.
+        rest: [u64; 4],
+    }
+    let mut attr = Attr {
+        prog_fd: prog.as_raw_fd() as u32,
+        data_size_in: data.len() as u32,
+        data_in: address(data),
+        repeat: 1,
+        ..Attr::default()
+    };
+    super::bpf(bpf_cmd::BPF_PROG_TEST_RUN, &mut attr)?;
+    Ok(attr.retval)
+}

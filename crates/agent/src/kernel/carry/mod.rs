@@ -1,34 +1,28 @@
 //! What a replacement takes over from the deployment before it. A map that the new source defines just as the
 //! old one did is the same map for both: its content needs no copying, and what the two count at the same
-//! time, while interfaces are switched one after the other, adds up.
+//! time, while interfaces are switched one after the other, adds up. Of a map whose values look different now,
+//! the content is [transferred](Transfers) by the names of its fields.
+
+mod adder;
+mod transfer;
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::{EventKind, Layout};
+use twinprobe_ebpf_common::{EventKind, Layout, MapFamily, MapKind, Member, Shape, TableLayout};
 
+pub use self::transfer::{Remains, Transfers};
 use super::object::{MapSpec, ProbeObject};
 use super::twin_maps::{ProbeMap, ProbeMaps, TwinFds};
 
 const BPF_MAP_TYPE_PROG_ARRAY: u32 = 3;
 
-/// What the content of a map means.
+/// What the content of a map means. A data section is an array of one struct, whose fields are its variables.
 #[derive(Clone, Debug, PartialEq)]
-pub enum MapShape {
-    Table {
-        key: Layout,
-        value: Layout,
-    },
-    /// A data section.
-    Variables(Vec<VariableShape>),
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct VariableShape {
-    pub name: String,
-    pub offset: usize,
-    pub layout: Layout,
+pub struct MapShape {
+    pub key: Layout,
+    pub value: Layout,
 }
 
 impl MapShape {
@@ -37,20 +31,30 @@ impl MapShape {
             let layout = id.and_then(|id| object.btf().layout(id).ok());
             layout.filter(|layout| layout.size == size).unwrap_or_else(|| Layout::opaque(size))
         };
+        let (key, value) = (spec.key_size as usize, spec.value_size as usize);
         if name.starts_with('.') {
-            let variables = object.btf().section_variables(name);
-            let shape = |variable: twinprobe_ebpf_common::btf::SectionVariable| VariableShape {
+            let variables = object.btf().section_variables(name).into_iter();
+            let members = variables.filter(|variable| variable.offset + variable.size <= value);
+            let members = members.map(|variable| Member {
+                bit_offset: 8 * variable.offset,
+                bitfield: None,
                 layout: layout(Some(variable.type_id), variable.size),
                 name: variable.name,
-                offset: variable.offset,
-            };
-            return Self::Variables(variables.into_iter().map(shape).collect());
+            });
+            let shape = Shape::Struct(members.collect());
+            return Self { key: Layout::unsigned(key), value: Layout { size: value, shape, render: None } };
         }
         let types = object.btf().map_definition(name).unwrap_or_default();
-        Self::Table {
-            key: layout(types.key, spec.key_size as usize),
-            value: layout(types.value, spec.value_size as usize),
-        }
+        Self { key: layout(types.key, key), value: layout(types.value, value) }
+    }
+
+    /// How the map is read as a table; `None` if it has no rows of values.
+    pub fn table(&self, spec: &MapSpec, possible_cpus: usize) -> Option<TableLayout> {
+        let kind = MapKind::from_bpf_type(spec.map_type)
+            .filter(|kind| !kind.is_nested() && kind.family() != MapFamily::Global)?;
+        let slots = if kind.is_percpu() { possible_cpus } else { 1 };
+        let key = if kind.has_keys() { self.key.clone() } else { Layout::opaque(0) };
+        Some(TableLayout { kind, key, value: self.value.clone(), slots, inner: None })
     }
 }
 
@@ -73,11 +77,11 @@ impl Predecessor {
         spec: &MapSpec,
         shape: &MapShape,
         private: bool,
-    ) -> io::Result<[Option<OwnedFd>; 2]> {
+    ) -> io::Result<Option<[Option<OwnedFd>; 2]>> {
         let Some(old) = self.maps.by_name().get(name).filter(|old| is_same(old, spec, shape)) else {
-            return Ok([None, None]);
+            return Ok(None);
         };
-        Ok(match (&old.fds, private) {
+        Ok(Some(match (&old.fds, private) {
             (TwinFds::Shared(fd), false) => [Some(fd.try_clone()?), None],
             (TwinFds::Private(fds), true) => [Some(fds[0].try_clone()?), Some(fds[1].try_clone()?)],
             // What was live becomes the open window, and the other way round.
@@ -87,7 +91,7 @@ impl Predecessor {
                 fds
             }
             (TwinFds::Private(fds), false) => [Some(fds[self.active & 1].try_clone()?), None],
-        })
+        }))
     }
 }
 

@@ -1,0 +1,55 @@
+//! Runs as root.
+
+use std::process::Stdio;
+
+use super::*;
+
+fn allowed() -> Allowed {
+    let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect();
+    Allowed {
+        read: paths(&["/etc/ld.so.cache", "/etc/hostname"]),
+        run: paths(&["/lib", "/lib64", "/usr/lib", "/bin", "/usr/bin"]),
+        memory: 1 << 30,
+        cpu_time: Duration::from_secs(1),
+        open_files: 16,
+    }
+}
+
+/// What a shell says and whether it succeeds.
+fn shell(confinement: &Confinement, script: &str) -> (bool, String) {
+    let mut command = Command::new("/bin/bash");
+    command.args(["-c", script]).current_dir("/").stdin(Stdio::null());
+    confinement.apply(&mut command);
+    let output = command.output().expect("a shell starts");
+    (output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}
+
+#[test]
+fn a_child_has_what_it_is_allowed_to_have_and_no_more() {
+    let confinement = Confinement::new(&allowed(), User::Nobody);
+    assert!(confinement.is_tight(), "this kernel has no Landlock or no seccomp");
+    let (works, text) = shell(&confinement, "read -r name < /etc/hostname; echo $UID $name; ulimit -n");
+    assert!(works && text.starts_with("65534 ") && text.ends_with("\n16\n"), "{text}");
+    for (script, word) in [
+        ("read -r x < /etc/passwd", "Permission denied"),
+        ("read -r x < /proc/self/environ", "Permission denied"),
+        ("echo x > /tmp/confined", "Permission denied"),
+        ("echo x > /dev/null", "Permission denied"),
+        ("exec 3<>/dev/tcp/127.0.0.1/9", "Operation not permitted"),
+        // A second process.
+        ("(exit 0)", "Operation not permitted"),
+        ("ulimit -c 1", "ulimit"),
+    ] {
+        let (works, text) = shell(&confinement, script);
+        assert!(!works && text.contains(word), "{script}: {text}");
+    }
+}
+
+#[test]
+fn a_child_that_needs_more_than_it_may_have_ends() {
+    let confinement = Confinement::limits_only(&allowed());
+    assert!(!confinement.is_tight());
+    assert!(!shell(&confinement, "while :; do :; done").0);
+    assert!(!shell(&confinement, "x=y; while :; do x=$x$x; done").0);
+    assert!(shell(&confinement, "(exit 0)").0);
+}

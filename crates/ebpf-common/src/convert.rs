@@ -1,0 +1,309 @@
+//! Values of one layout as values of another, by the names of their fields: what a new version of a source
+//! still calls the same keeps its content, whatever has become of its place and width.
+
+use crate::{Layout, Member, RawTable, Render, Shape, TableLayout};
+
+/// From values of one layout to values of another.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Conversion {
+    moves: Vec<Move>,
+    size: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Move {
+    Bytes { from: usize, to: usize, len: usize },
+    Number { from: Bits, signed: bool, to: Bits },
+}
+
+/// Bits of a value, from its start, least significant first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Bits {
+    start: usize,
+    width: usize,
+}
+
+impl Conversion {
+    pub fn new(from: &Layout, to: &Layout) -> Self {
+        let mut moves = Vec::new();
+        relate(from, 0, to, 0, &mut moves);
+        Self { moves, size: to.size }
+    }
+
+    /// What has no counterpart in `from` is zero.
+    pub fn value(&self, from: &[u8], to: &mut [u8]) {
+        to.fill(0);
+        for &step in &self.moves {
+            match step {
+                Move::Bytes { from: start, to: end, len } => {
+                    to[end..end + len].copy_from_slice(&from[start..start + len]);
+                }
+                Move::Number { from: bits, signed, to: target } => {
+                    target.store(to, bits.load(from, signed));
+                }
+            }
+        }
+    }
+}
+
+/// A table's rows in another layout; `None` if the two are different kinds of tables or have different keys.
+pub fn convert(table: &RawTable, from: &TableLayout, to: &TableLayout) -> Option<RawTable> {
+    if from.kind != to.kind || from.slots != to.slots || from.kind.is_nested() || !is_same(&from.key, &to.key)
+    {
+        return None;
+    }
+    let conversion = Conversion::new(&from.value, &to.value);
+    let mut out = RawTable { keys: table.keys.clone(), ..RawTable::default() };
+    let mut value = vec![0; to.slot_stride()];
+    for (_, slots) in table.entries(from) {
+        for slot in slots.chunks_exact(from.slot_stride().max(1)) {
+            conversion.value(slot, &mut value[..conversion.size]);
+            out.values.extend_from_slice(&value);
+        }
+    }
+    Some(out)
+}
+
+/// Offset and size of every number that can be added to, one by one: 4 or 8 bytes, in the machine's own order.
+pub fn counters(layout: &Layout) -> Vec<(usize, usize)> {
+    let mut found = Vec::new();
+    collect_counters(layout, 0, &mut found);
+    found
+}
+
+fn collect_counters(layout: &Layout, offset: usize, found: &mut Vec<(usize, usize)>) {
+    match &layout.shape {
+        Shape::Int { .. }
+            if matches!(layout.size, 4 | 8)
+                && layout.render.is_none()
+                && offset.is_multiple_of(layout.size) =>
+        {
+            found.push((offset, layout.size));
+        }
+        Shape::Struct(members) => {
+            for member in members.iter().filter(|member| member.bitfield.is_none()) {
+                collect_counters(&member.layout, offset + member.bit_offset / 8, found);
+            }
+        }
+        Shape::Array { element, len } => {
+            for index in 0..*len {
+                collect_counters(element, offset + index * element.size, found);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn relate(from: &Layout, at: usize, to: &Layout, place: usize, moves: &mut Vec<Move>) {
+    if is_same(from, to) {
+        moves.push(Move::Bytes { from: at, to: place, len: to.size });
+        return;
+    }
+    match (&from.shape, &to.shape) {
+        (Shape::Struct(old), Shape::Struct(new)) => {
+            for new in new {
+                if let Some(old) = old.iter().find(|old| old.name == new.name) {
+                    relate_members(old, at, new, place, moves);
+                }
+            }
+        }
+        (Shape::Array { element: old, len: had }, Shape::Array { element: new, len }) => {
+            let len = *len.min(had);
+            if is_same(old, new) {
+                moves.push(Move::Bytes { from: at, to: place, len: len * new.size });
+            } else {
+                for index in 0..len {
+                    relate(old, at + index * old.size, new, place + index * new.size, moves);
+                }
+            }
+        }
+        (old, new) if is_number(old) && is_number(new) && !swapped(from) && !swapped(to) => {
+            moves.push(Move::Number {
+                from: Bits { start: 8 * at, width: 8 * from.size },
+                signed: is_signed(old),
+                to: Bits { start: 8 * place, width: 8 * to.size },
+            });
+        }
+        _ => {}
+    }
+}
+
+fn relate_members(old: &Member, at: usize, new: &Member, place: usize, moves: &mut Vec<Move>) {
+    if old.bitfield.is_none() && new.bitfield.is_none() {
+        relate(&old.layout, at + old.bit_offset / 8, &new.layout, place + new.bit_offset / 8, moves);
+    } else if is_number(&old.layout.shape) && is_number(&new.layout.shape) {
+        let bits = |member: &Member, base: usize| Bits {
+            start: 8 * base + member.bit_offset,
+            width: member.bitfield.map_or(8 * member.layout.size, usize::from),
+        };
+        let signed = is_signed(&old.layout.shape);
+        moves.push(Move::Number { from: bits(old, at), signed, to: bits(new, place) });
+    }
+}
+
+/// Whether the bytes of one mean the same as those of the other, however they are shown.
+fn is_same(a: &Layout, b: &Layout) -> bool {
+    let members = |a: &[Member], b: &[Member]| {
+        a.len() == b.len()
+            && a.iter().zip(b).all(|(a, b)| {
+                (&a.name, a.bit_offset, a.bitfield) == (&b.name, b.bit_offset, b.bitfield)
+                    && is_same(&a.layout, &b.layout)
+            })
+    };
+    a.size == b.size
+        && match (&a.shape, &b.shape) {
+            (Shape::Struct(a), Shape::Struct(b)) | (Shape::Union(a), Shape::Union(b)) => members(a, b),
+            (Shape::Array { element: a, len }, Shape::Array { element: b, len: other }) => {
+                len == other && is_same(a, b)
+            }
+            (Shape::Int { .. } | Shape::Enum { .. }, Shape::Int { .. } | Shape::Enum { .. }) => {
+                swapped_by(a.render) == swapped_by(b.render)
+            }
+            (a, b) => a == b,
+        }
+}
+
+const fn is_number(shape: &Shape) -> bool {
+    matches!(shape, Shape::Int { .. } | Shape::Enum { .. } | Shape::Bool)
+}
+
+const fn is_signed(shape: &Shape) -> bool {
+    matches!(shape, Shape::Int { signed: true } | Shape::Enum { signed: true, .. })
+}
+
+const fn swapped(layout: &Layout) -> bool {
+    swapped_by(layout.render)
+}
+
+/// In network order: another width needs more than bits to be moved.
+const fn swapped_by(render: Option<Render>) -> bool {
+    matches!(render, Some(Render::Be16 | Render::Be32 | Render::Be64 | Render::Ipv4))
+}
+
+impl Bits {
+    fn load(self, bytes: &[u8], signed: bool) -> u128 {
+        let bit = |index: usize| u128::from(bytes[index / 8] >> (index % 8) & 1);
+        let raw = (0..self.width.min(128)).fold(0, |raw, index| raw | bit(self.start + index) << index);
+        let negative = signed && (1..128).contains(&self.width) && raw >> (self.width - 1) & 1 == 1;
+        if negative { raw | u128::MAX << self.width } else { raw }
+    }
+
+    fn store(self, bytes: &mut [u8], number: u128) {
+        for index in 0..self.width {
+            let bit = if index < 128 { (number >> index & 1) as u8 } else { 0 };
+            let at = self.start + index;
+            bytes[at / 8] = bytes[at / 8] & !(1 << (at % 8)) | bit << (at % 8);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MapKind;
+
+    fn int(size: usize, signed: bool) -> Layout {
+        Layout { size, shape: Shape::Int { signed }, render: None }
+    }
+
+    fn member(name: &str, bit_offset: usize, bitfield: Option<u8>, layout: Layout) -> Member {
+        Member { name: name.into(), bit_offset, bitfield, layout }
+    }
+
+    fn structure(size: usize, members: Vec<Member>) -> Layout {
+        Layout { size, shape: Shape::Struct(members), render: None }
+    }
+
+    fn converted(from: &Layout, to: &Layout, value: &[u8]) -> Vec<u8> {
+        let mut out = vec![0xff; to.size];
+        Conversion::new(from, to).value(value, &mut out);
+        out
+    }
+
+    #[test]
+    fn fields_are_found_by_name_wherever_they_are() {
+        let inner = |swap: bool| {
+            let (a, b) = if swap { (32, 0) } else { (0, 32) };
+            structure(8, vec![member("a", a, None, int(4, false)), member("b", b, None, int(4, false))])
+        };
+        let from = structure(
+            24,
+            vec![
+                member("gone", 0, None, int(8, false)),
+                member("kept", 64, None, int(8, false)),
+                member("in", 128, None, inner(false)),
+            ],
+        );
+        let to = structure(
+            24,
+            vec![
+                member("in", 0, None, inner(true)),
+                member("new", 64, None, int(8, false)),
+                member("kept", 128, None, int(8, false)),
+            ],
+        );
+        let value: Vec<u8> = [1_u64, 2, 3 | 4 << 32].iter().flat_map(|n| n.to_le_bytes()).collect();
+        let expected: Vec<u8> = [4_u64 | 3 << 32, 0, 2].iter().flat_map(|n| n.to_le_bytes()).collect();
+        assert_eq!(converted(&from, &to, &value), expected);
+    }
+
+    #[test]
+    fn numbers_keep_their_value_in_another_width() {
+        assert_eq!(converted(&int(2, true), &int(8, true), &(-5_i16).to_le_bytes()), (-5_i64).to_le_bytes());
+        assert_eq!(converted(&int(2, false), &int(4, false), &[0xff, 0xff]), [0xff, 0xff, 0, 0]);
+        assert_eq!(converted(&int(8, false), &int(4, false), &7_u64.to_le_bytes()), 7_u32.to_le_bytes());
+        let bits = |name: &str, offset, width| member(name, offset, Some(width), int(4, true));
+        let from = structure(4, vec![bits("a", 0, 5), bits("b", 5, 11)]);
+        let to = structure(8, vec![member("b", 0, None, int(4, true)), bits("a", 37, 3)]);
+        let word = 0b00110_u32 | (0b111_1111_1101 << 5);
+        let out = converted(&from, &to, &word.to_le_bytes());
+        assert_eq!(out[..4], (-3_i32).to_le_bytes());
+        assert_eq!(u32::from_le_bytes(out[4..].try_into().unwrap()), 0b110 << 5);
+    }
+
+    #[test]
+    fn arrays_keep_what_fits() {
+        let array = |element: Layout, len: usize| Layout {
+            size: len * element.size,
+            shape: Shape::Array { element: Box::new(element), len },
+            render: None,
+        };
+        assert_eq!(converted(&array(int(1, false), 3), &array(int(1, false), 2), &[1, 2, 3]), [1, 2]);
+        assert_eq!(
+            converted(&array(int(1, false), 2), &array(int(2, false), 3), &[1, 2]),
+            [1, 0, 2, 0, 0, 0]
+        );
+    }
+
+    #[test]
+    fn other_keys_are_another_table() {
+        let layout = |key: usize, value: usize| TableLayout {
+            kind: MapKind::PercpuHash,
+            key: int(key, false),
+            value: int(value, false),
+            slots: 2,
+            inner: None,
+        };
+        let values = [1_u64, 2].iter().flat_map(|n| n.to_le_bytes()).collect();
+        let table = RawTable { keys: vec![9, 0, 0, 0], values, inner: Vec::new() };
+        // Slots of 4 bytes lie 8 bytes apart.
+        assert_eq!(convert(&table, &layout(4, 4), &layout(4, 8)), Some(table.clone()));
+        assert_eq!(convert(&table, &layout(4, 4), &layout(8, 4)), None);
+    }
+
+    #[test]
+    fn counters_are_numbers_alone() {
+        let address = Layout { render: Some(Render::Ipv4), ..int(4, false) };
+        let layout = structure(
+            24,
+            vec![
+                member("address", 0, None, address),
+                member("small", 32, None, int(2, false)),
+                member("count", 64, None, int(8, false)),
+                member("bits", 128, Some(3), int(4, false)),
+                member("errors", 160, None, int(4, false)),
+            ],
+        );
+        assert_eq!(counters(&layout), [(8, 8), (20, 4)]);
+    }
+}
