@@ -5,6 +5,7 @@
 //! | `probes/NAME.json` | a probe's configuration and the deployment that runs it |
 //! | `revisions/NAME/N.json` | its configurations so far |
 //! | `objects/DIGEST.o` | compiled sources, by their SHA-256 |
+//! | `totals/NAME/METRIC` | the sums of the windows of cumulative metrics |
 //! | `lock` | keeps a second daemon out |
 //!
 //! Files are replaced whole, so a crash leaves the old or the new one. What `probes/` says is what shall run.
@@ -43,6 +44,7 @@ pub struct Store {
     probes: PathBuf,
     revisions: PathBuf,
     objects: PathBuf,
+    totals: PathBuf,
     /// Locked while the daemon lives.
     _lock: File,
 }
@@ -94,15 +96,15 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreE
 
 impl Store {
     pub fn open(state_dir: &Path) -> Result<Self, StoreError> {
-        let [probes, revisions, objects] =
-            ["probes", "revisions", "objects"].map(|directory| state_dir.join(directory));
-        for directory in [&probes, &revisions, &objects] {
+        let [probes, revisions, objects, totals] =
+            ["probes", "revisions", "objects", "totals"].map(|directory| state_dir.join(directory));
+        for directory in [&probes, &revisions, &objects, &totals] {
             fs::create_dir_all(directory).map_err(failed("creating", directory))?;
         }
         let lock_path = state_dir.join("lock");
         let lock = File::create(&lock_path).map_err(failed("creating", &lock_path))?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { probes, revisions, objects, _lock: lock }),
+            Ok(()) => Ok(Self { probes, revisions, objects, totals, _lock: lock }),
             Err(fs::TryLockError::WouldBlock) => Err(StoreError::InUse(state_dir.to_owned())),
             Err(fs::TryLockError::Error(error)) => Err(failed("locking", &lock_path)(error)),
         }
@@ -154,14 +156,20 @@ impl Store {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             result => result.and_then(|()| sync(&self.probes)).map_err(failed("removing", &path)),
         }?;
-        let history = self.revisions.join(name);
-        match fs::remove_dir_all(&history) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(path = %history.display(), %error, "a probe's history could not be removed");
+        for path in [self.revisions.join(name), self.totals.join(name)] {
+            match fs::remove_dir_all(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::warn!(path = %path.display(), %error, "what a probe has left could not be removed");
+                }
+                _ => {}
             }
-            _ => {}
         }
         Ok(())
+    }
+
+    /// Where the sums of a probe's windows are.
+    pub fn totals(&self, name: &str) -> PathBuf {
+        self.totals.join(name)
     }
 
     /// The configurations of a probe whose present one is `current`, oldest first.
@@ -219,7 +227,8 @@ impl Store {
         };
         let is_object = |name: &str| name.strip_suffix(".o").is_some_and(|name| objects.contains(name));
         let swept = remove(&self.objects, &is_object)
-            .and_then(|()| remove(&self.revisions, &|name| probes.contains(name)));
+            .and_then(|()| remove(&self.revisions, &|name| probes.contains(name)))
+            .and_then(|()| remove(&self.totals, &|name| probes.contains(name)));
         if let Err(error) = swept {
             tracing::warn!(%error, "files that nobody needs could not be removed");
         }

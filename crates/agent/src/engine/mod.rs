@@ -8,10 +8,12 @@ mod interfaces;
 mod live;
 mod placement;
 mod probe;
+mod reader;
 mod reading;
 mod restore;
 mod spool;
 mod status;
+mod totals;
 mod turns;
 
 use std::collections::BTreeMap;

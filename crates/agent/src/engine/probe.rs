@@ -10,9 +10,11 @@ use super::delivery::Delivery;
 use super::deploy::LoadedProbe;
 use super::events::{EventLoop, ProbeEvents};
 use super::interfaces::{Wanted, refused};
-use super::reading::{Running, readers, timestamp};
+use super::reader::readers;
+use super::reading::{Running, timestamp};
 use super::restore::Adopted;
 use super::status::ProbeStatus;
+use super::totals::Totals;
 use super::{Engine, EngineError};
 use crate::config::{ConfigDocument, Direction, ProbeConfig};
 use crate::kernel::{Deployable, KernelError, Predecessor};
@@ -111,13 +113,13 @@ impl Probe {
             attached.undo(replaces);
             return Err(error.into());
         }
-        let mut running = Running::new(config, attached, readers, Timestamp::now());
+        let totals = Totals::new(engine.store.totals(&name));
+        let mut running = Running::new(config, attached, readers, Timestamp::now(), totals);
+        match old_state.as_deref_mut().map(|state| std::mem::replace(state, State::Gone)) {
+            Some(State::Running(old)) => running.succeed(*old),
+            _ => running.forget_totals(),
+        }
         if let Some(old) = old {
-            if let Some(State::Running(old)) =
-                old_state.as_deref_mut().map(|state| std::mem::replace(state, State::Gone))
-            {
-                running.succeed(*old);
-            }
             old.close_events();
         }
         running.set_pending(pending);
@@ -131,6 +133,7 @@ impl Probe {
         stored: StoredProbe,
         config: ProbeConfig,
         adopted: Adopted,
+        totals: Totals,
         events: &EventLoop,
     ) -> Result<Self, EngineError> {
         let readers = readers(&config, adopted.attached.directions())?;
@@ -138,7 +141,8 @@ impl Probe {
         let opened = i128::from(adopted.attached.opened());
         let opened = Timestamp::from_nanosecond(opened).unwrap_or_else(|_| Timestamp::now());
         let namespace = Some(config.netns().map(Path::to_owned));
-        let mut running = Running::new(config, adopted.attached, readers, opened);
+        let mut running = Running::new(config, adopted.attached, readers, opened, totals);
+        running.resume_totals();
         running.set_pending(adopted.pending);
         Ok(Self {
             name: name.to_owned(),

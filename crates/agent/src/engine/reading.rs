@@ -1,27 +1,22 @@
 //! Algorithm 2 of the paper: flip if a metric asks for it, extract, reset.
 
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use jiff::Timestamp;
 use tokio::sync::watch;
-use twinprobe_ebpf_common::convert::convert;
-use twinprobe_ebpf_common::{MapFamily, RawTable, Shape, TableLayout};
-use twinprobe_exporter::{Accumulator, MergeRules, Metric, Plans, Window};
+use twinprobe_exporter::Window;
 
 use super::delivery::{Delivery, Part, Reading, Rows, Undelivered};
 use super::interfaces::{Wanted, refused, wanted};
 use super::live::LiveMap;
 use super::placement::Pending;
+use super::reader::{Extract, Reader};
 use super::spool::Spool;
-use crate::config::{
-    AfterRead, Direction, DirectionConfig, InterfacePattern, MetricConfig, OnReplace, ProbeConfig, Source,
-    Visibility,
-};
-use crate::kernel::{Attached, KernelError, LoadedDirection, MetricMap, Remains, Taken, with_causes};
-use crate::report::{Finding, Rejection};
+use super::totals::{Saved, Totals};
+use crate::config::{Direction, InterfacePattern, OnReplace, ProbeConfig};
+use crate::kernel::{Attached, KernelError, with_causes};
 
 /// A probe that is attached and read.
 #[derive(Debug)]
@@ -40,20 +35,7 @@ pub(super) struct Running {
     /// Closed with the probe.
     gone: watch::Sender<()>,
     pending: Vec<Pending>,
-}
-
-/// One metric and where its content is.
-#[derive(Debug)]
-pub(super) struct Reader {
-    direction: Direction,
-    /// Index of the direction among the attached ones, and of the metric in it.
-    position: (usize, usize),
-    config: MetricConfig,
-    metric: Arc<Metric>,
-    /// The sum of all windows so far, for a snapshot that is not reset.
-    total: Option<Accumulator>,
-    /// What the deployment before has counted of the open window.
-    carried: Option<Accumulator>,
+    totals: Totals,
 }
 
 /// A reading whose maps have not been read to their end.
@@ -66,19 +48,14 @@ struct Extraction {
     tables: Vec<Extract>,
 }
 
-/// How far one map is.
-#[derive(Debug, Default)]
-struct Extract {
-    taken: Taken,
-    done: bool,
-    /// Where it goes; `None`: nobody sees it.
-    spool: Option<Arc<Spool>>,
-    /// Of a window that is added to a total.
-    partial: RawTable,
-}
-
 impl Running {
-    pub fn new(config: ProbeConfig, attached: Attached, readers: Vec<Reader>, opened: Timestamp) -> Self {
+    pub fn new(
+        config: ProbeConfig,
+        attached: Attached,
+        readers: Vec<Reader>,
+        opened: Timestamp,
+        totals: Totals,
+    ) -> Self {
         attached.set_opened(nanoseconds(opened));
         Self {
             config,
@@ -91,6 +68,33 @@ impl Running {
             skipped: Arc::default(),
             gone: watch::Sender::default(),
             pending: Vec::new(),
+            totals,
+        }
+    }
+
+    /// Goes on with the sums that an earlier daemon has saved.
+    pub fn resume_totals(&mut self) {
+        for reader in &mut self.readers {
+            let file = reader.file();
+            let Some(total) = &mut reader.total else { continue };
+            match self.totals.load(&file, &reader.metric.layout) {
+                Ok(None) => {}
+                Ok(Some(Saved { epoch, table })) => {
+                    total.add(&table);
+                    reader.summed = epoch;
+                }
+                Err(error) => {
+                    let (probe, metric) = (self.config.name(), reader.config.name());
+                    tracing::error!(probe, metric, %error, "the sum of the windows so far can't be read");
+                }
+            }
+        }
+    }
+
+    /// Nothing has been summed up yet.
+    pub fn forget_totals(&self) {
+        if let Err(error) = self.totals.clear() {
+            tracing::warn!(probe = self.config.name(), %error, "old sums could not be removed");
         }
     }
 
@@ -132,6 +136,14 @@ impl Running {
             for remains in remains.iter().filter(|remains| remains.direction == direction) {
                 reader.add_remains(remains);
             }
+        }
+        // Of the window that is open, only what is in no map any more is part of the sums.
+        let epoch = self.attached.epoch().wrapping_sub(1);
+        if let Err(error) = self.totals.clear() {
+            tracing::warn!(probe = self.config.name(), %error, "old sums could not be removed");
+        }
+        for reader in &mut self.readers {
+            reader.save(&self.totals, epoch);
         }
     }
 
@@ -256,7 +268,7 @@ impl Running {
             for (reader, table) in self.readers.iter_mut().zip(&mut extraction.tables) {
                 let (direction, metric) = reader.position;
                 if let Some(map) = quiesced.map(direction, metric) {
-                    reader.take(map, table)?;
+                    reader.take(map, table, Some((quiesced.epoch(), &self.totals)))?;
                 }
             }
             quiesced.finish();
@@ -265,7 +277,7 @@ impl Running {
         for (reader, table) in self.readers.iter_mut().zip(&mut extraction.tables) {
             let (direction, metric) = reader.position;
             if let Some(map) = self.attached.live_map(direction, metric) {
-                reader.take(map, table)?;
+                reader.take(map, table, None)?;
             }
         }
         Ok(())
@@ -278,100 +290,6 @@ impl Extraction {
     }
 }
 
-impl Reader {
-    /// What has to be done for a new reading. A live map that is not reset is read by the one who renders it.
-    fn extract(&self, attached: &Attached) -> Extract {
-        let (direction, metric) = self.position;
-        let live = attached.live_map(direction, metric).is_some();
-        let done = live && self.config.after_read() == AfterRead::Keep;
-        Extract { done, spool: (!done && self.is_shown()).then(Arc::default), ..Extract::default() }
-    }
-
-    fn live<'a>(&self, attached: &'a Attached) -> Option<&'a Arc<MetricMap>> {
-        attached.live_map(self.position.0, self.position.1)
-    }
-
-    fn is_shown(&self) -> bool {
-        self.config.visibility() == Visibility::Export
-    }
-
-    /// Goes on with what `old` knows beside its map: the sum of the windows it has read, and what it was
-    /// given of the open one.
-    fn succeed(&mut self, old: &Self) {
-        let converted = |known: &Accumulator| convert(known.table(), &old.metric.layout, &self.metric.layout);
-        let sum = old.total.as_ref().and_then(converted);
-        let open = old.carried.as_ref().and_then(converted);
-        if let (Some(total), Some(rows)) = (&mut self.total, sum) {
-            total.add(&rows);
-        }
-        open.iter().for_each(|rows| self.add(rows));
-    }
-
-    /// Goes on with what the maps before have counted and nobody has read.
-    fn add_remains(&mut self, remains: &Remains) {
-        let rows = remains_for(self.config.map(), remains, &self.metric.layout);
-        rows.iter().for_each(|rows| self.add(rows));
-    }
-
-    /// What belongs to the open window and is in no map.
-    fn add(&mut self, rows: &RawTable) {
-        if let Some(total) = &mut self.total {
-            total.add(rows);
-        } else if self.config.source() == Source::Snapshot {
-            let none = || Accumulator::new(Arc::clone(&self.metric.layout), &MergeRules::default());
-            if let Some(mut window) = self.carried.take().or_else(|| none().ok()) {
-                window.add(rows);
-                self.carried = Some(window);
-            }
-        }
-    }
-
-    /// Takes everything out of the map. A cumulative snapshot is reset, too: its windows are added up here.
-    fn take(&mut self, map: &MetricMap, table: &mut Extract) -> Result<(), KernelError> {
-        if table.done {
-            return Ok(());
-        }
-        let Extract { taken, spool, partial, .. } = table;
-        match &mut self.total {
-            Some(total) => {
-                map.read(AfterRead::Reset, taken, partial)?;
-                total.add(&std::mem::take(partial));
-                spool.iter().for_each(|spool| spool.push(total.table()));
-            }
-            None if self.carried.is_some() => {
-                map.read(AfterRead::Reset, taken, partial)?;
-                if let Some(mut window) = self.carried.take() {
-                    window.add(&std::mem::take(partial));
-                    spool.iter().for_each(|spool| spool.push(window.table()));
-                }
-            }
-            None => {
-                let mut keep = |chunk: &RawTable| {
-                    spool.iter().for_each(|spool| spool.push(chunk));
-                    ControlFlow::Continue(())
-                };
-                let _ = map.read_chunks(AfterRead::Reset, taken, &mut keep)?;
-            }
-        }
-        spool.iter().for_each(|spool| spool.complete());
-        table.done = true;
-        Ok(())
-    }
-}
-
-/// The rows that are about `map`, which may be a variable of a section.
-fn remains_for(map: &str, remains: &Remains, layout: &TableLayout) -> Option<RawTable> {
-    if map == remains.map {
-        return Some(remains.rows.clone());
-    }
-    let (section, name) = map.split_once(':')?;
-    let Shape::Struct(variables) = &remains.layout.value.shape else { return None };
-    let variable = variables.iter().find(|variable| section == remains.map && variable.name == name)?;
-    let start = variable.bit_offset / 8;
-    let values = remains.rows.values.get(start..start + layout.value.size)?.to_vec();
-    Some(RawTable { values, ..RawTable::default() })
-}
-
 fn nanoseconds(at: Timestamp) -> u64 {
     u64::try_from(at.as_nanosecond()).unwrap_or_default()
 }
@@ -379,50 +297,4 @@ fn nanoseconds(at: Timestamp) -> u64 {
 /// RFC 3339 with nanoseconds, in UTC.
 pub(super) fn timestamp(at: Timestamp) -> String {
     format!("{at:.9}")
-}
-
-/// A reader for each metric. `merge` rules must name fields that the value has.
-pub(super) fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<Reader>, Rejection> {
-    let mut readers = Vec::new();
-    let mut findings = Vec::new();
-    let directions: Vec<(Direction, &DirectionConfig)> = config.directions().collect();
-    for (at, ((direction, config), loaded)) in directions.iter().zip(loaded).enumerate() {
-        for (index, (metric, map)) in config.metrics().iter().zip(&loaded.twins.maps).enumerate() {
-            let Some(layout) = map.layout() else { continue };
-            // What is popped from a queue is events, which do not add up: each is shown once.
-            let rules = metric.merge().filter(|_| layout.kind.family() != MapFamily::Fifo);
-            let total = rules.map(|rules| Accumulator::new(Arc::clone(layout), rules)).transpose();
-            let total = total.unwrap_or_else(|error| {
-                let field = format!("{direction}.metrics[{index}].merge");
-                findings.push(Finding::config(field, error.to_string()));
-                None
-            });
-            readers.push(Reader {
-                direction: *direction,
-                position: (at, index),
-                config: metric.clone(),
-                metric: Arc::new(Metric {
-                    name: metric.name().to_owned(),
-                    map: metric.map().to_owned(),
-                    help: metric.help().unwrap_or_default().to_owned(),
-                    agg: metric.aggregation(),
-                    layout: Arc::clone(layout),
-                    reading: counted_from(metric),
-                    plans: Plans::default(),
-                }),
-                total,
-                carried: None,
-            });
-        }
-    }
-    if findings.is_empty() { Ok(readers) } else { Err(Rejection { findings, log: None }) }
-}
-
-fn counted_from(metric: &MetricConfig) -> twinprobe_exporter::Reading {
-    use twinprobe_exporter::Reading;
-    match (metric.merge(), metric.after_read()) {
-        (Some(_), _) => Reading::Cumulative,
-        (None, AfterRead::Reset) => Reading::Window,
-        (None, AfterRead::Keep) => Reading::Live,
-    }
 }

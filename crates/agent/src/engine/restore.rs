@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::deploy::{hook, loaded_direction, requests};
 use super::interfaces::{Wanted, refused, wanted};
 use super::placement::Pending;
+use super::totals::Totals;
 use super::{Engine, EngineError, Probe, describe};
 use crate::config::{ConfigDocument, ProbeConfig};
 use crate::kernel::Attached;
@@ -88,8 +89,16 @@ impl Engine {
         let (attached, failed) =
             Attached::adopt(&self.kernel, running.deployment.clone(), directions, &interfaces)?;
         pending.extend(refused(failed));
-        Probe::adopt(name, stored.clone(), config, Adopted { attached, pending, warnings }, &self.events)
-            .map_err(|error: EngineError| describe(&error))
+        let totals = Totals::new(self.store.totals(name));
+        Probe::adopt(
+            name,
+            stored.clone(),
+            config,
+            Adopted { attached, pending, warnings },
+            totals,
+            &self.events,
+        )
+        .map_err(|error: EngineError| describe(&error))
     }
 }
 

@@ -1,0 +1,100 @@
+//! From loaded to attached: pinned first, so that whatever is attached can be found again.
+
+use std::sync::Arc;
+
+use super::{Attached, Interface, LoadedDirection, NotAttached};
+use crate::kernel::Kernel;
+use crate::kernel::carry::Transfers;
+use crate::kernel::dispatcher::Owner;
+use crate::kernel::hook::AttachError;
+use crate::kernel::pins::{Deployment, DirectionRecord, Pins};
+use crate::kernel::sys::KernelError;
+
+/// Loaded, pinned, and known by a record; attached nowhere yet.
+#[derive(Debug)]
+pub struct Deployable(Attached);
+
+impl Deployable {
+    /// Pins what was loaded. `replaces` is what it will take the place of.
+    pub fn new(
+        kernel: &Arc<Kernel>,
+        directions: Vec<LoadedDirection>,
+        replaces: Option<&Attached>,
+    ) -> Result<Self, AttachError> {
+        let serial = kernel.new_serial();
+        let epoch = match replaces {
+            Some(old) => Arc::clone(&old.epoch),
+            None => Arc::new(kernel.epochs.allocate(1).ok_or_else(|| {
+                AttachError::Occupied("the daemon has as many probes as it can have; delete one first".into())
+            })?),
+        };
+        let records =
+            directions.iter().map(|loaded| DirectionRecord::new(loaded.hook.direction(), &loaded.twins));
+        let record = Deployment {
+            boot_id: kernel.boot_id.clone(),
+            serial,
+            order: replaces.map_or(serial, |old| old.record.order),
+            epoch: epoch.place(),
+            directions: records.collect::<Result<_, _>>()?,
+        };
+        let pins = Pins::new(&kernel.pins, serial);
+        for (record, loaded) in record.directions.iter().zip(&directions) {
+            if let Err(error) = pins.pin(record, &loaded.twins) {
+                let _ = pins.remove();
+                return Err(KernelError::new("pinning", "the probe", error).into());
+            }
+        }
+        let mut transfers = Transfers::default();
+        for loaded in &directions {
+            let name = loaded.hook.direction();
+            if let Some(old) = replaces.and_then(|old| old.direction(name)) {
+                let (old, new, active) = (&old.twins.own, &loaded.twins.own, (epoch.current() & 1) as usize);
+                transfers.extend(Transfers::begin(name, old, active, new, &kernel.capabilities));
+            }
+        }
+        Ok(Self(Attached {
+            kernel: Arc::clone(kernel),
+            owner: Owner(serial),
+            epoch,
+            directions,
+            places: Vec::new(),
+            pins,
+            record,
+            quiesced: None,
+            transfers,
+        }))
+    }
+
+    /// What is to be kept on disk.
+    pub const fn record(&self) -> &Deployment {
+        &self.0.record
+    }
+
+    /// Attaches every direction at every interface; where `replaces` is attached, in its place and between
+    /// two packets. After an error everything is as it was.
+    pub fn attach(
+        self,
+        interfaces: &[Interface],
+        replaces: Option<&Attached>,
+    ) -> Result<(Attached, Vec<NotAttached>), AttachError> {
+        let Self(mut attached) = self;
+        let mut failed = Vec::new();
+        for (direction, place) in attached.places_at(interfaces) {
+            let old = replaces.filter(|old| old.is_at(&place)).map(|old| old.owner);
+            if let Err(error) = attached.add(direction, &place, old) {
+                if interfaces.iter().any(|interface| interface.required && interface.name == place.interface)
+                {
+                    attached.undo(replaces);
+                    return Err(error);
+                }
+                failed.push(NotAttached { interface: place.interface, error });
+            }
+        }
+        Ok((attached, failed))
+    }
+
+    /// Leaves nothing.
+    pub fn discard(self) {
+        self.0.undo(None);
+    }
+}
