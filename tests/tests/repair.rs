@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::counter::{Counter, Place};
-use twinprobe_tests::sample::{counter_config, total, xdp_counter};
+use twinprobe_tests::sample::{counter_config, total};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::{Daemon, DaemonOptions, Directories, KernelObjects, Topology};
 
@@ -75,37 +75,6 @@ fn probes_are_deployed_again_when_their_pins_are_gone() -> Result<()> {
     let after = KernelObjects::pinned(daemon.directories().bpffs())?;
     assert_eq!(after.counts(), before.counts(), "as much as there was");
     baseline.wait_for_only(daemon.directories().bpffs(), daemon.pid())
-}
-
-/// Filters need no pin to stay: those whose pins are gone are found by what is on disk, and are no more.
-#[test]
-fn filters_without_pins_are_replaced() -> Result<()> {
-    let topology = Topology::new()?;
-    let baseline = KernelObjects::now()?;
-    let options = DaemonOptions::default().argument("--tc-attach").argument("clsact");
-    let mut daemon = Daemon::start_with(topology.monitor(), &options)?;
-    let mut config = live("mon0");
-    config["ingress"]["hook"] = json!("tc");
-    let source = xdp_counter("0").replace("xdp_md", "__sk_buff").replace("SEC(\"xdp\")", "SEC(\"tc\")");
-    config["ingress"]["source"] = json!(source);
-    daemon.put("/v1/probes/p", &config).expect(201);
-    let filters = || -> Result<usize> {
-        let shown = topology.monitor().output("tc", &["filter", "show", "dev", "mon0", "ingress"])?;
-        Ok(shown.matches("direct-action").count())
-    };
-    assert_eq!(filters()?, 1);
-    for _ in 0..2 {
-        let directories = daemon.kill()?;
-        fs::remove_dir_all(directories.bpffs())?;
-        daemon = Daemon::start_in(topology.monitor(), &options, directories)?;
-        generator(&topology)?.send(10)?;
-        assert_eq!(count(&daemon, "p"), 10);
-        baseline.wait_for_only(daemon.directories().bpffs(), daemon.pid())?;
-        assert_eq!(filters()?, 1);
-    }
-    daemon.delete("/v1/probes/p").expect(204);
-    assert_eq!(filters()?, 0);
-    Ok(())
 }
 
 /// A probe whose configuration can't be read is listed as failed and runs no more; the other one does not notice.

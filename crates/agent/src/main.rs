@@ -5,6 +5,7 @@ mod cli;
 mod client;
 mod compiler;
 mod config;
+mod crash;
 mod engine;
 mod kernel;
 mod report;

@@ -139,6 +139,7 @@ impl Store {
         let revision = serde_json::json!({ "created": created, "config": config });
         let kept = write(&history, &revision).and_then(|file| Ok(file.persist(&path)?));
         kept.map_err(failed("writing", &path))?;
+        let _ = fs::remove_file(history.join(format!("{}.json", probe.revision.saturating_sub(REVISIONS))));
         let path = self.path(name);
         let state = serde_json::json!({
             "revision": probe.revision,

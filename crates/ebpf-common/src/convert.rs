@@ -30,9 +30,8 @@ impl Conversion {
         Self { moves, size: to.size }
     }
 
-    /// What has no counterpart in `from` is zero.
+    /// What has no counterpart in `from` stays as it is in `to`.
     pub fn value(&self, from: &[u8], to: &mut [u8]) {
-        to.fill(0);
         for &step in &self.moves {
             match step {
                 Move::Bytes { from: start, to: end, len } => {
@@ -46,8 +45,19 @@ impl Conversion {
     }
 }
 
-/// A table's rows in another layout; `None` if the two are different kinds of tables or have different keys.
+/// A table's rows in another layout; `None` if the two are different kinds of tables or have different keys. New
+/// fields are zero.
 pub fn convert(table: &RawTable, from: &TableLayout, to: &TableLayout) -> Option<RawTable> {
+    convert_onto(&vec![0; to.value.size], table, from, to)
+}
+
+/// As [`convert`], where new fields are as in the value `blank`.
+pub fn convert_onto(
+    blank: &[u8],
+    table: &RawTable,
+    from: &TableLayout,
+    to: &TableLayout,
+) -> Option<RawTable> {
     if from.kind != to.kind || from.slots != to.slots || from.kind.is_nested() || !is_same(&from.key, &to.key)
     {
         return None;
@@ -57,6 +67,7 @@ pub fn convert(table: &RawTable, from: &TableLayout, to: &TableLayout) -> Option
     let mut value = vec![0; to.slot_stride()];
     for (_, slots) in table.entries(from) {
         for slot in slots.chunks_exact(from.slot_stride().max(1)) {
+            value[..conversion.size].copy_from_slice(blank);
             conversion.value(slot, &mut value[..conversion.size]);
             out.values.extend_from_slice(&value);
         }
@@ -215,7 +226,7 @@ mod tests {
     }
 
     fn converted(from: &Layout, to: &Layout, value: &[u8]) -> Vec<u8> {
-        let mut out = vec![0xff; to.size];
+        let mut out = vec![0; to.size];
         Conversion::new(from, to).value(value, &mut out);
         out
     }

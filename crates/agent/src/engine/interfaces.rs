@@ -1,7 +1,7 @@
 //! Probes follow their interfaces: where one comes, the probes that want it are attached; where one goes, they
 //! wait for it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::{Engine, Probe};
 use crate::config::ProbeConfig;
 use crate::kernel::interface::{self, Interfaces};
 use crate::kernel::netns::Netns;
-use crate::kernel::watch::{Event, PlaceWatch};
+use crate::kernel::watch::{Changes, Event, PlaceWatch};
 use crate::kernel::{Interface, NotAttached, with_causes};
 use crate::report::Rejection;
 
@@ -102,12 +102,13 @@ impl Engine {
                     let mut event = Some(Event::Namespace);
                     loop {
                         let Some(engine) = engine.upgrade() else { return };
-                        if event.is_some() || engine.is_waiting(&namespace) {
-                            let gone = match event {
-                                Some(Event::Links(changes)) => changes.gone,
-                                _ => BTreeSet::new(),
+                        if event.is_some() || engine.is_waiting(namespace.clone()).await {
+                            let changes = match event {
+                                Some(Event::Links(changes)) => changes,
+                                Some(Event::Namespace) => Changes::unknown(),
+                                None => Changes::default(),
                             };
-                            Arc::clone(&engine).follow(namespace.clone(), gone).await;
+                            Arc::clone(&engine).follow(namespace.clone(), changes).await;
                         }
                         drop(engine);
                         event = tokio::time::timeout(AGAIN, watch.changed()).await.ok();
@@ -120,19 +121,23 @@ impl Engine {
     }
 
     /// Whether a probe could not be attached to an interface of the namespace.
-    fn is_waiting(&self, namespace: &Namespace) -> bool {
-        self.list().iter().any(|probe| probe.namespace().as_ref() == Some(namespace) && probe.is_waiting())
+    async fn is_waiting(self: &Arc<Self>, namespace: Namespace) -> bool {
+        let probes = self.list();
+        let mut probes =
+            probes.into_iter().filter(move |probe| probe.namespace().as_ref() == Some(&namespace));
+        // A probe that is being read keeps its lock.
+        tokio::task::spawn_blocking(move || probes.any(|probe| probe.is_waiting())).await.unwrap_or(false)
     }
 
     /// Attaches and detaches the probes of a namespace as its interfaces are now.
-    async fn follow(self: Arc<Self>, namespace: Namespace, gone: BTreeSet<u32>) {
+    async fn follow(self: Arc<Self>, namespace: Namespace, changes: Changes) {
         let change = Arc::clone(&self.changes).lock_owned().await;
         let followed = tokio::task::spawn_blocking(move || {
             let _change = change;
             let probes = self.list().into_iter();
             probes
                 .filter(|probe| probe.namespace().as_ref() == Some(&namespace))
-                .for_each(|probe| probe.follow(&gone));
+                .for_each(|probe| probe.follow(&changes));
         });
         if let Err(error) = followed.await {
             tracing::error!(%error, "probes could not follow their interfaces");

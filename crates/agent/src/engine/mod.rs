@@ -32,6 +32,7 @@ pub use self::status::{ProbeStatus, ValidationReport};
 use self::turns::Turns;
 use crate::compiler::Compiler;
 use crate::config::{ConfigDocument, ProbeConfig};
+use crate::crash;
 use crate::kernel::{AttachError, Kernel, KernelError};
 use crate::report::{Rejection, Stage};
 use crate::store::{Revision, Store, StoreError, StoredProbe};
@@ -215,6 +216,7 @@ impl Engine {
             let (_turn, _change) = (turn, change);
             let probe = engine.get(&name)?;
             engine.store.remove(&name)?;
+            crash::point("forgotten");
             engine.probes.write().unwrap_or_else(PoisonError::into_inner).remove(&name);
             probe.detach();
             engine.sweep();

@@ -1,6 +1,6 @@
 //! One probe: its configuration, its twins, and the reading of its windows.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -11,12 +11,14 @@ use super::deploy::LoadedProbe;
 use super::events::{EventLoop, ProbeEvents};
 use super::interfaces::{Wanted, refused};
 use super::reader::readers;
-use super::reading::{Running, timestamp};
+use super::reading::{Running, timestamp, timestamp_of};
 use super::restore::Adopted;
 use super::status::ProbeStatus;
 use super::totals::Totals;
 use super::{Engine, EngineError};
 use crate::config::{ConfigDocument, Direction, ProbeConfig};
+use crate::crash;
+use crate::kernel::watch::Changes;
 use crate::kernel::{Deployable, KernelError, Predecessor};
 use crate::report::Finding;
 use crate::store::{Pending, Store, StoreError, StoredDeployment, StoredProbe};
@@ -105,19 +107,22 @@ impl Probe {
                 return Err(error.into());
             }
         };
+        crash::point("prepared");
         let Wanted { interfaces, mut pending } = loaded.wanted;
         let (attached, failed) = deployable.attach(&interfaces, replaces)?;
         pending.extend(refused(failed));
         // What is on disk decides what runs after a crash: up to here the old deployment, from here the new one.
+        crash::point("switched");
         if let Err(error) = commit.commit() {
             attached.undo(replaces);
             return Err(error.into());
         }
+        crash::point("committed");
         let totals = Totals::new(engine.store.totals(&name));
         let mut running = Running::new(config, attached, readers, Timestamp::now(), totals);
         match old_state.as_deref_mut().map(|state| std::mem::replace(state, State::Gone)) {
             Some(State::Running(old)) => running.succeed(*old),
-            _ => running.forget_totals(),
+            _ => running.forget_totals(&[]),
         }
         if let Some(old) = old {
             old.close_events();
@@ -138,11 +143,10 @@ impl Probe {
     ) -> Result<Self, EngineError> {
         let readers = readers(&config, adopted.attached.directions())?;
         let events = ProbeEvents::open(&config, adopted.attached.directions(), events)?;
-        let opened = i128::from(adopted.attached.opened());
-        let opened = Timestamp::from_nanosecond(opened).unwrap_or_else(|_| Timestamp::now());
+        let opened = timestamp_of(adopted.attached.opened());
         let namespace = Some(config.netns().map(Path::to_owned));
         let mut running = Running::new(config, adopted.attached, readers, opened, totals);
-        running.resume_totals();
+        running.resume();
         running.set_pending(adopted.pending);
         Ok(Self {
             name: name.to_owned(),
@@ -179,9 +183,9 @@ impl Probe {
     }
 
     /// Attaches it to the interfaces there are now, and detaches it from those that have gone.
-    pub(super) fn follow(&self, gone: &BTreeSet<u32>) {
+    pub(super) fn follow(&self, changes: &Changes) {
         if let State::Running(running) = &mut *self.lock() {
-            running.follow(gone);
+            running.follow(changes);
         }
     }
 

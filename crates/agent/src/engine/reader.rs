@@ -10,6 +10,7 @@ use twinprobe_exporter::{Accumulator, MergeRules, Metric, Plans};
 use super::spool::Spool;
 use super::totals::Totals;
 use crate::config::{AfterRead, Direction, DirectionConfig, MetricConfig, ProbeConfig, Source, Visibility};
+use crate::crash;
 use crate::kernel::{Attached, KernelError, LoadedDirection, MetricMap, Remains, Taken};
 use crate::report::{Finding, Rejection};
 
@@ -120,6 +121,7 @@ impl Reader {
             map.read(AfterRead::Keep, &mut Taken::default(), &mut table.partial)?;
             total.add(&std::mem::take(&mut table.partial));
             self.save(totals, epoch);
+            crash::point("summed");
         }
         let Extract { taken, spool, partial, .. } = table;
         match &self.total {
@@ -143,7 +145,6 @@ impl Reader {
                 let _ = map.read_chunks(AfterRead::Reset, taken, &mut keep)?;
             }
         }
-        spool.iter().for_each(|spool| spool.complete());
         table.done = true;
         Ok(())
     }

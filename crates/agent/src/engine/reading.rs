@@ -1,6 +1,5 @@
 //! Algorithm 2 of the paper: flip if a metric asks for it, extract, reset.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -16,6 +15,7 @@ use super::reader::{Extract, Reader};
 use super::spool::Spool;
 use super::totals::{Saved, Totals};
 use crate::config::{Direction, InterfacePattern, OnReplace, ProbeConfig};
+use crate::kernel::watch::Changes;
 use crate::kernel::{Attached, KernelError, with_causes};
 
 /// A probe that is attached and read.
@@ -72,8 +72,9 @@ impl Running {
         }
     }
 
-    /// Goes on with the sums that an earlier daemon has saved.
-    pub fn resume_totals(&mut self) {
+    /// Goes on with what an earlier daemon has left half done and with the sums that it has saved.
+    pub fn resume(&mut self) {
+        self.closed = self.attached.closed().map(timestamp_of);
         for reader in &mut self.readers {
             let file = reader.file();
             let Some(total) = &mut reader.total else { continue };
@@ -91,9 +92,9 @@ impl Running {
         }
     }
 
-    /// Nothing has been summed up yet.
-    pub fn forget_totals(&self) {
-        if let Err(error) = self.totals.clear() {
+    /// Removes what was saved, but for `kept`.
+    pub fn forget_totals(&self, kept: &[String]) {
+        if let Err(error) = self.totals.retain(kept) {
             tracing::warn!(probe = self.config.name(), %error, "old sums could not be removed");
         }
     }
@@ -108,11 +109,11 @@ impl Running {
     }
 
     /// Attaches it to the interfaces there are now, and detaches it from those that have gone.
-    pub fn follow(&mut self, gone: &BTreeSet<u32>) {
+    pub fn follow(&mut self, changes: &Changes) {
         match wanted(&self.config, false) {
             Ok(Wanted { interfaces, pending }) => {
                 self.pending = pending;
-                self.pending.extend(refused(self.attached.place(&interfaces, gone)));
+                self.pending.extend(refused(self.attached.place(&interfaces, changes)));
             }
             Err(rejection) => tracing::error!(?rejection, "a probe can't follow its interfaces"),
         }
@@ -139,12 +140,12 @@ impl Running {
         }
         // Of the window that is open, only what is in no map any more is part of the sums.
         let epoch = self.attached.epoch().wrapping_sub(1);
-        if let Err(error) = self.totals.clear() {
-            tracing::warn!(probe = self.config.name(), %error, "old sums could not be removed");
-        }
         for reader in &mut self.readers {
             reader.save(&self.totals, epoch);
         }
+        let kept: Vec<String> =
+            self.readers.iter().filter(|reader| reader.total.is_some()).map(Reader::file).collect();
+        self.forget_totals(&kept);
     }
 
     /// So that nothing is left in maps that are about to be replaced.
@@ -229,6 +230,7 @@ impl Running {
             return Ok(None);
         }
         let end = *self.closed.get_or_insert_with(Timestamp::now);
+        self.attached.set_closed(nanoseconds(end));
         let quiesced = self.attached.flip()?;
         let window = Window {
             seq: quiesced.epoch(),
@@ -237,7 +239,6 @@ impl Running {
             quiesce_us: u64::try_from(quiesced.quiesced().as_micros()).unwrap_or(u64::MAX),
         };
         self.opened = end;
-        self.attached.set_opened(nanoseconds(end));
         self.closed = None;
         Ok(Some(window))
     }
@@ -272,7 +273,10 @@ impl Running {
                 }
             }
             quiesced.finish();
+            self.attached.set_opened(nanoseconds(self.opened));
             extraction.window = false;
+            // Not before: a client that has the window must not get it again after a crash.
+            extraction.complete();
         }
         for (reader, table) in self.readers.iter_mut().zip(&mut extraction.tables) {
             let (direction, metric) = reader.position;
@@ -280,14 +284,25 @@ impl Running {
                 reader.take(map, table, None)?;
             }
         }
+        extraction.complete();
         Ok(())
     }
 }
 
 impl Extraction {
+    /// Tells those who follow what is there to the end.
+    fn complete(&self) {
+        let done = self.tables.iter().filter(|table| table.done);
+        done.filter_map(|table| table.spool.as_ref()).for_each(|spool| spool.complete());
+    }
+
     fn spools(&self) -> impl Iterator<Item = &Arc<Spool>> {
         self.tables.iter().filter_map(|table| table.spool.as_ref())
     }
+}
+
+pub(super) fn timestamp_of(nanoseconds: u64) -> Timestamp {
+    Timestamp::from_nanosecond(nanoseconds.into()).unwrap_or_else(|_| Timestamp::now())
 }
 
 fn nanoseconds(at: Timestamp) -> u64 {

@@ -46,11 +46,19 @@ impl Totals {
         file.persist(self.0.join(name)).map(drop).map_err(|error| error.error)
     }
 
-    pub fn clear(&self) -> io::Result<()> {
-        match fs::remove_dir_all(&self.0) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            result => result,
+    /// Removes all but those that are called `names`.
+    pub fn retain(&self, names: &[String]) -> io::Result<()> {
+        let entries = match fs::read_dir(&self.0) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
+            let entry = entry?;
+            if !names.iter().any(|name| entry.file_name() == name.as_str()) {
+                fs::remove_file(entry.path())?;
+            }
         }
+        Ok(())
     }
 
     /// `None` if nothing was saved. Values of another layout are an error.

@@ -16,11 +16,13 @@ use super::hook::Hook;
 use super::mapping::{Access, Mapping};
 use super::sys::{self, KernelError, MapCreate};
 
-/// A probe's words: its epoch, the last epoch whose twin has been reset, the start of the open window.
+/// A probe's words: its epoch, the last epoch whose twin has been reset, when the open window began, and when the
+/// last one was closed.
 const WORDS: usize = 4;
 const EPOCH: usize = 0;
 const CLEARED: usize = 1;
 const OPENED: usize = 2;
+const CLOSED: usize = 3;
 const WORD_BYTES: usize = size_of::<u64>();
 /// Probes; the first places hold constants that dispatchers read. Offsets must fit an instruction's 16 bits.
 const PLACES: usize = 512;
@@ -176,6 +178,15 @@ impl EpochWord {
 
     pub fn set_opened(&self, at: u64) {
         self.word(OPENED).store(at, Ordering::SeqCst);
+    }
+
+    /// When the last flip was, as [`Self::opened`]; told before it.
+    pub fn closed(&self) -> u64 {
+        self.word(CLOSED).load(Ordering::SeqCst)
+    }
+
+    pub fn set_closed(&self, at: u64) {
+        self.word(CLOSED).store(at, Ordering::SeqCst);
     }
 
     /// To be remembered, for [`EpochPage::claim`].

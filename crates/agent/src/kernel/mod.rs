@@ -83,7 +83,7 @@ impl Kernel {
     /// [`Self::settle`]: until then its probes are to be [adopted](Attached::adopt).
     pub fn open(bpffs: &Path, options: Options) -> Result<Arc<Self>, KernelError> {
         let failed = |call| move |error| KernelError::new(call, bpffs.display().to_string(), error);
-        raise_memlock_limit();
+        raise_file_limit();
         bpffs::prepare(bpffs).map_err(failed("preparation"))?;
         let pins = bpffs.join("probes");
         std::fs::create_dir_all(&pins).map_err(failed("creation"))?;
@@ -188,11 +188,17 @@ fn serials(pins: &Path) -> std::io::Result<Vec<u64>> {
     Ok(found)
 }
 
-/// Before Linux 5.11 maps count as locked memory.
-fn raise_memlock_limit() {
-    let limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: a structure that lives through the call.
-    if unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) } < 0 {
-        tracing::debug!("the limit of locked memory stays as it is; kernels before 5.11 need it raised");
+/// Every map and program of every probe is open: as many files as may be.
+fn raise_file_limit() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a structure that lives through the calls.
+    let raised = unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 && {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) == 0
+        }
+    };
+    if !raised {
+        tracing::warn!("the limit of open files stays as it is");
     }
 }

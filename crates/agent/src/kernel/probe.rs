@@ -3,7 +3,6 @@
 
 mod deployable;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +19,9 @@ use super::pins::{Deployment, Pins};
 use super::reclaim::Reclaim;
 use super::sys::KernelError;
 use super::twin_maps::TwinMap;
+use super::watch::Changes;
 use crate::config::{Position, Verdict, XdpMode};
+use crate::crash;
 
 /// One direction of a probe, loaded and ready to be attached.
 #[derive(Debug)]
@@ -99,18 +100,18 @@ impl Attached {
             quiesced: None,
             transfers: Transfers::default(),
         };
-        let failed = attached.place(interfaces, &BTreeSet::new());
+        let failed = attached.place(interfaces, &Changes::default());
         Ok((attached, failed))
     }
 
-    /// Attaches where it is not attached yet, and detaches elsewhere. `gone` are indices of interfaces that were
-    /// not there all the time.
-    pub fn place(&mut self, interfaces: &[Interface], gone: &BTreeSet<u32>) -> Vec<NotAttached> {
+    /// Attaches where it is not attached yet, and detaches elsewhere. `changes` tell which
+    /// interfaces were not there all the time.
+    pub fn place(&mut self, interfaces: &[Interface], changes: &Changes) -> Vec<NotAttached> {
         let wanted = self.places_at(interfaces);
         let dispatchers = &self.kernel.dispatchers;
         let (keep, gone): (Vec<_>, Vec<_>) = std::mem::take(&mut self.places).into_iter().partition(|at| {
             wanted.iter().any(|(_, place)| *place == at.place)
-                && dispatchers.is_alive(&at.place, gone.contains(&at.place.ifindex))
+                && dispatchers.is_alive(&at.place, changes.may_be_gone(at.place.ifindex))
         });
         self.places = keep;
         for at in gone {
@@ -140,7 +141,9 @@ impl Attached {
             }
             transfers.finish()
         };
+        crash::point("transferred");
         for at in &old.places {
+            crash::point("retiring");
             if self.is_at(&at.place) {
                 if let Err(error) = self.kernel.dispatchers.retire(&at.place, old.owner) {
                     tracing::warn!(error = super::with_causes(&error), "a replaced probe was not cleared");
@@ -149,6 +152,7 @@ impl Attached {
                 old.remove(&at.place, &mut Reclaim::default());
             }
         }
+        crash::point("retired");
         old.remove_pins();
         remains
     }
@@ -178,8 +182,10 @@ impl Attached {
             }
         }
         for at in std::mem::take(&mut self.places) {
+            crash::point("detaching");
             self.remove(&at.place, &mut reclaim);
         }
+        crash::point("detached");
         self.remove_pins();
         drop(self);
         reclaim.wait();
@@ -190,6 +196,7 @@ impl Attached {
     /// earlier one, is given again instead: no flip happens before the idle twin has been cleared.
     pub fn flip(&mut self) -> Result<Quiesced<'_>, KernelError> {
         let epoch = self.epoch.unread().unwrap_or_else(|| self.epoch.flip());
+        crash::point("flipped");
         let quiesced = match self.quiesced {
             Some((of, duration)) if of == epoch => duration,
             _ => self
@@ -215,6 +222,16 @@ impl Attached {
 
     pub fn set_opened(&self, at: u64) {
         self.epoch.set_opened(at);
+    }
+
+    /// When the window that was closed and not read yet ended, as [`Self::opened`].
+    pub fn closed(&self) -> Option<u64> {
+        self.epoch.unread().map(|_| self.epoch.closed())
+    }
+
+    /// To be told before the flip.
+    pub fn set_closed(&self, at: u64) {
+        self.epoch.set_closed(at);
     }
 
     /// The number of the open window.
@@ -336,6 +353,7 @@ impl Quiesced<'_> {
 
     /// The twin has been read and reset: the next flip may make it active again.
     pub fn finish(self) {
+        crash::point("cleared");
         self.probe.epoch.set_cleared(self.epoch);
         self.probe.quiesced = None;
     }

@@ -1,5 +1,8 @@
 //! Links by netlink: what is there, and what is told of them.
 
+pub mod filter;
+pub mod xdp;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::mem;
@@ -44,24 +47,58 @@ pub enum Message {
 pub struct Socket {
     fd: OwnedFd,
     buffer: Vec<u8>,
+    /// Of the last request.
+    sequence: u32,
 }
 
 impl Socket {
     /// `groups`: what it is told without asking.
     pub fn open(netns: &Netns, groups: u32, flags: libc::c_int) -> io::Result<Self> {
         let fd = netns.run(|| bound(groups, flags))??;
-        Ok(Self { fd, buffer: vec![0; BUFFER] })
+        Ok(Self::of(fd))
+    }
+
+    /// In the namespace of the calling thread.
+    pub fn here() -> io::Result<Self> {
+        bound(0, 0).map(Self::of)
+    }
+
+    fn of(fd: OwnedFd) -> Self {
+        Self { fd, buffer: vec![0; BUFFER], sequence: 0 }
     }
 
     /// One datagram's messages. [`io::ErrorKind::InvalidData`]: it was larger than anything that is expected;
     /// `ENOBUFS`: messages are missing.
     pub fn receive(&mut self) -> io::Result<Vec<Message>> {
+        self.datagram().map(messages)
+    }
+
+    fn datagram(&mut self) -> io::Result<&[u8]> {
         let (buffer, length) = (self.buffer.as_mut_ptr().cast(), self.buffer.len());
         // SAFETY: the buffer is writable for the length that is given.
         let received = unsafe { libc::recv(self.fd.as_raw_fd(), buffer, length, libc::MSG_TRUNC) };
         let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
-        let bytes = self.buffer.get(..received).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(messages(bytes))
+        self.buffer.get(..received).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Sends a request and gives the payloads of what answers it to `answer`, up to the end.
+    fn ask(&mut self, request: Request, mut answer: impl FnMut(&[u8])) -> io::Result<()> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let sequence = self.sequence;
+        self.send(&request.finish(sequence))?;
+        loop {
+            for (header, payload) in parts(self.datagram()?).filter(|(header, _)| header.sequence == sequence)
+            {
+                match (i32::from(header.kind), u32_at(payload, 0)) {
+                    (libc::NLMSG_DONE, _) | (libc::NLMSG_ERROR, Some(0)) => return Ok(()),
+                    (libc::NLMSG_ERROR, code) => {
+                        let code = code.map_or(libc::EIO, |code| (code as i32).wrapping_neg());
+                        return Err(io::Error::from_raw_os_error(code));
+                    }
+                    _ => answer(payload),
+                }
+            }
+        }
     }
 
     fn send(&self, bytes: &[u8]) -> io::Result<()> {
@@ -92,7 +129,7 @@ pub fn list(netns: &Netns) -> io::Result<BTreeMap<u32, Link>> {
 /// [`io::ErrorKind::Interrupted`] if links changed meanwhile.
 fn list_once(netns: &Netns) -> io::Result<BTreeMap<u32, Link>> {
     let mut socket = Socket::open(netns, 0, 0)?;
-    socket.send(&dump_request())?;
+    socket.send(&Request::new(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; LINK_INFO]).finish(0))?;
     let mut links = BTreeMap::new();
     loop {
         for message in socket.receive()? {
@@ -129,29 +166,70 @@ fn bound(groups: u32, flags: libc::c_int) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// `RTM_GETLINK` of all links: a `nlmsghdr` and an `ifinfomsg` of zeros.
-fn dump_request() -> [u8; HEADER + LINK_INFO] {
-    let mut request = [0; HEADER + LINK_INFO];
-    let length = request.len() as u32;
-    request[..4].copy_from_slice(&length.to_ne_bytes());
-    request[4..6].copy_from_slice(&libc::RTM_GETLINK.to_ne_bytes());
-    let flags = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
-    request[6..8].copy_from_slice(&flags.to_ne_bytes());
-    request
+/// A message to the kernel, which is answered by one that ends the answers.
+#[derive(Debug)]
+struct Request(Vec<u8>);
+
+impl Request {
+    /// `body` is the structure that follows the header.
+    fn new(kind: u16, flags: libc::c_int, body: &[u8]) -> Self {
+        let dump = flags & libc::NLM_F_DUMP == libc::NLM_F_DUMP;
+        let flags = libc::NLM_F_REQUEST | flags | if dump { 0 } else { libc::NLM_F_ACK };
+        let mut bytes = vec![0; 4];
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend((flags as u16).to_ne_bytes());
+        bytes.resize(HEADER, 0);
+        bytes.extend(body);
+        Self(bytes)
+    }
+
+    fn attribute(mut self, kind: u16, value: &[u8]) -> Self {
+        self.0.extend(attribute(kind, value));
+        self
+    }
+
+    fn finish(mut self, sequence: u32) -> Vec<u8> {
+        let length = self.0.len() as u32;
+        self.0[..4].copy_from_slice(&length.to_ne_bytes());
+        self.0[8..12].copy_from_slice(&sequence.to_ne_bytes());
+        self.0
+    }
 }
 
-/// What is cut short ends the list.
-fn messages(mut bytes: &[u8]) -> Vec<Message> {
+fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let mut out = ((ATTRIBUTE + value.len()) as u16).to_ne_bytes().to_vec();
+    out.extend(kind.to_ne_bytes());
+    out.extend(value);
+    out.resize(aligned(out.len()), 0);
+    out
+}
+
+/// What is used of a `nlmsghdr`.
+#[derive(Clone, Copy, Debug)]
+struct Header {
+    kind: u16,
+    flags: u16,
+    sequence: u32,
+}
+
+/// The messages of a datagram, with their payloads. What is cut short ends the list.
+fn parts(mut bytes: &[u8]) -> impl Iterator<Item = (Header, &[u8])> {
+    std::iter::from_fn(move || {
+        let length = u32_at(bytes, 0)? as usize;
+        let (kind, flags, sequence) = (u16_at(bytes, 4)?, u16_at(bytes, 6)?, u32_at(bytes, 8)?);
+        let payload = bytes.get(HEADER..length)?;
+        bytes = bytes.get(aligned(length)..).unwrap_or_default();
+        Some((Header { kind, flags, sequence }, payload))
+    })
+}
+
+fn messages(bytes: &[u8]) -> Vec<Message> {
     let mut out = Vec::new();
-    while let (Some(length), Some(kind), Some(flags)) = (u32_at(bytes, 0), u16_at(bytes, 4), u16_at(bytes, 6))
-    {
-        let length = length as usize;
-        let Some(payload) = bytes.get(HEADER..length) else { break };
-        if i32::from(flags) & libc::NLM_F_DUMP_INTR != 0 {
+    for (header, payload) in parts(bytes) {
+        if i32::from(header.flags) & libc::NLM_F_DUMP_INTR != 0 {
             out.push(Message::Torn);
         }
-        out.push(message(kind, payload));
-        bytes = bytes.get(aligned(length)..).unwrap_or_default();
+        out.push(message(header.kind, payload));
     }
     out
 }
@@ -226,14 +304,6 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-        let mut out = ((ATTRIBUTE + value.len()) as u16).to_ne_bytes().to_vec();
-        out.extend(kind.to_ne_bytes());
-        out.extend(value);
-        out.resize(aligned(out.len()), 0);
-        out
-    }
 
     fn of_link(kind: u16, family: u8, index: u32, attributes: &[u8]) -> Vec<u8> {
         let mut out = ((HEADER + LINK_INFO + attributes.len()) as u32).to_ne_bytes().to_vec();

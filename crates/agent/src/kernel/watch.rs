@@ -26,6 +26,18 @@ pub struct Changes {
     pub missed: bool,
 }
 
+impl Changes {
+    /// Nothing is known: all may be different.
+    pub fn unknown() -> Self {
+        Self { missed: true, ..Self::default() }
+    }
+
+    /// Whether the interface of this index may not have been there all the time.
+    pub fn may_be_gone(&self, index: u32) -> bool {
+        self.missed || self.gone.contains(&index)
+    }
+}
+
 /// The links of one namespace.
 #[derive(Debug)]
 pub struct Watch {

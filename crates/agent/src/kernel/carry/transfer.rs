@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::convert::{convert, counters};
+use twinprobe_ebpf_common::convert::{convert, convert_onto, counters};
 use twinprobe_ebpf_common::{MapFamily, RawTable, Shape, TableLayout};
 
 use super::adder::Adder;
@@ -39,6 +39,8 @@ struct Transfer {
     old: MetricMap,
     from: TableLayout,
     to: TableLayout,
+    /// A new value before anything is brought.
+    blank: Vec<u8>,
     target: Target,
 }
 
@@ -124,7 +126,12 @@ impl Transfer {
             TwinFds::Private(_) => Target::Window,
             TwinFds::Shared(fd) => Target::Live(fd.try_clone().map_err(failed)?, HashMap::new()),
         };
-        let mut transfer = Self { direction, name: name.to_owned(), old, from, to, target };
+        let blank = match (&new.spec.initial[..], &target) {
+            // What goes with a reading is added to what is in the map.
+            ([], _) | (_, Target::Window) => vec![0; to.value.size],
+            (initial, Target::Live(..)) => initial.to_vec(),
+        };
+        let mut transfer = Self { direction, name: name.to_owned(), old, from, to, blank, target };
         // What is popped is gone from where packets still come to.
         if transfer.to.kind.family() != MapFamily::Fifo && matches!(transfer.target, Target::Live(..)) {
             let rows = transfer.rows(AfterRead::Keep)?;
@@ -137,7 +144,7 @@ impl Transfer {
     fn rows(&self, after: AfterRead) -> Result<RawTable, KernelError> {
         let mut rows = RawTable::default();
         self.old.read(after, &mut Taken::default(), &mut rows)?;
-        Ok(convert(&rows, &self.from, &self.to).unwrap_or_default())
+        Ok(convert_onto(&self.blank, &rows, &self.from, &self.to).unwrap_or_default())
     }
 
     /// Into a map that no program uses yet. What does not fit stays behind.

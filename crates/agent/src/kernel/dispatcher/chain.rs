@@ -39,7 +39,7 @@ pub struct Entry {
 pub struct Dispatcher {
     pub pins: PathBuf,
     pub slots: OwnedFd,
-    /// `None` while the first probe is being added.
+    /// `None` while the first probe is being added, and if it could not be attached anew.
     pub attachment: Option<Attachment>,
     /// In the order they are called.
     pub entries: Vec<Entry>,
@@ -90,10 +90,10 @@ impl Dispatcher {
         if (info.type_, info.max_entries) != (BPF_MAP_TYPE_PROG_ARRAY, 2 * PAIRS as u32) {
             return Ok(None);
         }
-        let Some(attachment) = Attachment::adopt(&place.interface, place.hook, &pins)? else {
+        let attachment = place.netns.run(|| Attachment::adopt(&place.interface, place.hook, &pins))??;
+        if attachment.is_none() {
             return Ok(None);
-        };
-        let attachment = Some(attachment);
+        }
         Ok(Some(Self {
             pins,
             slots,
@@ -108,7 +108,22 @@ impl Dispatcher {
     /// Whether packets still come here: an interface that goes takes the attachment with it, whatever its
     /// successor is called.
     pub fn is_alive(&self, place: &Place) -> bool {
-        !self.dead && self.attachment.as_ref().is_none_or(|attachment| attachment.is_alive(place.ifindex))
+        !self.dead && self.attachment.as_ref().is_some_and(|attachment| attachment.is_alive(place.ifindex))
+    }
+
+    /// As [`Self::is_alive`], if the index may have been given to another interface meanwhile.
+    pub fn is_found(&self, place: &Place) -> bool {
+        let found =
+            |attachment: &Attachment| attachment.is_found(&place.interface, place.ifindex, place.hook);
+        let attachment = self.attachment.as_ref().filter(|_| !self.dead);
+        attachment.is_some_and(|attachment| place.netns.run(|| found(attachment)).unwrap_or(false))
+    }
+
+    /// Where it was attached is gone: to be attached anew, for all that it calls.
+    pub fn let_go(&mut self) -> io::Result<()> {
+        self.attachment = None;
+        self.dead = false;
+        Attachment::unpin(&self.pins)
     }
 
     /// How it is attached.

@@ -33,6 +33,7 @@ use super::reclaim::Reclaim;
 use super::sys::{self, InfoRecords, ProgLoad};
 use super::verifier;
 use crate::config::{Verdict, XdpMode};
+use crate::crash;
 
 /// What a probe brings to a dispatcher.
 #[derive(Clone, Copy, Debug)]
@@ -87,8 +88,11 @@ impl Dispatchers {
     ) -> Result<&'static str, AttachError> {
         let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
         let mut existing = by_place.remove(&place.key()).map(|(_, dispatcher)| dispatcher);
-        if let Some(dead) = existing.take_if(|dispatcher| !dispatcher.is_alive(place)) {
-            dead.detach(place);
+        // What goes, goes for all whom it calls, and so it comes back.
+        if let Some(dead) = existing.as_mut().filter(|dispatcher| !dispatcher.is_alive(place))
+            && let Err(error) = dead.let_go()
+        {
+            tracing::warn!(pins = %dead.pins.display(), %error, "pins could not be removed");
         }
         let is_new = existing.is_none();
         let mut dispatcher = match existing {
@@ -149,8 +153,7 @@ impl Dispatchers {
     pub fn is_alive(&self, place: &Place, was_gone: bool) -> bool {
         let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((_, dispatcher)) = by_place.get_mut(&place.key()) else { return false };
-        if was_gone && let Some(Attachment::Clsact(_)) = dispatcher.attachment {
-            // Links tell; filters are gone with their interface's qdisc.
+        if was_gone && !dispatcher.is_found(place) {
             dispatcher.dead = true;
         }
         dispatcher.is_alive(place)
@@ -269,6 +272,9 @@ impl Dispatchers {
             Some(index) => dispatcher.retired[index].call.pair,
             None => dispatcher.place_programs(addition.programs).map_err(failed)?,
         };
+        if !dispatcher.adopted {
+            crash::point("filled");
+        }
         let call = Call { pair, epoch_offset: addition.epoch.offset(), verdict: addition.verdict };
         let entry = Entry { owner: addition.owner, rank: addition.rank, call };
         let at = entries.partition_point(|other| other.rank <= entry.rank);
@@ -314,6 +320,7 @@ impl Dispatchers {
         let pins = &dispatcher.pins;
         let attached = place.netns.run(|| Attachment::attach(&target, program.as_fd(), pins));
         let attachment = attached.map_err(|error| failed(place, error))??;
+        crash::point("linked");
         if let Err(error) = attachment.pin(&dispatcher.pins) {
             let _ = place.netns.run(|| attachment.detach());
             return Err(failed(place, error));

@@ -1,6 +1,7 @@
 //! Where programs run: one file for each way to attach one.
 
 mod clsact;
+mod foreign;
 mod tcx;
 mod xdp;
 
@@ -199,7 +200,8 @@ impl Attachment {
         }
     }
 
-    /// What an earlier daemon has left attached, as the pins in `pins` say.
+    /// What an earlier daemon has left attached, as the pins in `pins` say. To be called in the interface's
+    /// namespace.
     pub fn adopt(interface: &str, hook: Hook, pins: &Path) -> io::Result<Option<Self>> {
         for mode in LINK_PINS {
             match sys::obj_get(&pins.join(link_pin(mode))) {
@@ -227,9 +229,33 @@ impl Attachment {
         match self {
             Self::Xdp(link) => reaches(link.fd()),
             Self::Tcx(link) => reaches(link.fd()),
-            // Filters have no handle that would know; what is missing shows when the filter is replaced.
-            Self::Clsact(_) => true,
+            Self::Clsact(filter) => filter.is_at(ifindex),
         }
+    }
+
+    /// As [`Self::is_alive`], but told by the interface: a link that went elsewhere with its interface looks alive
+    /// here when another interface has got the index. To be called in the interface's namespace.
+    pub fn is_found(&self, interface: &str, ifindex: u32, hook: Hook) -> bool {
+        let program = |link| {
+            let info = sys::link_info(link).ok().filter(|info| info.ifindex == ifindex);
+            info.map(|info| info.prog_id)
+        };
+        match self {
+            Self::Xdp(link) => program(link.fd()).is_some_and(|id| xdp::runs(ifindex, id)),
+            Self::Tcx(link) => program(link.fd()).is_some_and(|id| tcx::runs(interface, hook, id)),
+            Self::Clsact(filter) => filter.is_at(ifindex),
+        }
+    }
+
+    /// Removes the pins of what is attached no more.
+    pub fn unpin(pins: &Path) -> io::Result<()> {
+        for name in LINK_PINS.map(link_pin).iter().map(String::as_str).chain(clsact::PINS) {
+            match std::fs::remove_file(pins.join(name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Of the program that packets meet; `None` if it can't be told.
@@ -237,7 +263,7 @@ impl Attachment {
         let link = match self {
             Self::Xdp(link) => link.fd(),
             Self::Tcx(link) => link.fd(),
-            Self::Clsact(_) => return None,
+            Self::Clsact(filter) => return filter.program_tag(),
         };
         let program = sys::prog_fd_by_id(sys::link_info(link).ok()?.prog_id).ok()??;
         Some(sys::prog_identity(program.as_fd()).ok()?.tag)

@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use aya::programs::{SchedClassifier, TcAttachType};
+
 use super::{AttachError, Hook, Target};
 use crate::config::Position;
 use crate::kernel::sys;
@@ -26,6 +28,13 @@ pub(super) fn is_known() -> bool {
     !matches!(sys::prog_query(1, BPF_TCX_INGRESS), Err(error) if sys::is_unsupported(&error))
 }
 
+/// Whether the interface says that it runs the program. To be called in its namespace.
+pub(super) fn runs(interface: &str, hook: Hook, program: u32) -> bool {
+    let direction = if hook == Hook::TcIngress { TcAttachType::Ingress } else { TcAttachType::Egress };
+    SchedClassifier::query_tcx(interface, direction)
+        .is_ok_and(|(_, programs)| programs.iter().any(|info| info.id() == program))
+}
+
 impl TcxLink {
     pub(super) fn attach(target: &Target<'_>, program: BorrowedFd<'_>) -> Result<Self, AttachError> {
         let attach_type = if target.hook == Hook::TcIngress { BPF_TCX_INGRESS } else { BPF_TCX_EGRESS };
@@ -39,6 +48,12 @@ impl TcxLink {
             Err(error) if sys::is_unsupported(&error) => {
                 Err(AttachError::Unsupported("this kernel has no TCX (it came with Linux 6.6)".into()))
             }
+            // `BPF_MPROG_MAX` is 64.
+            Err(error) if error.raw_os_error() == Some(libc::ERANGE) => Err(AttachError::Occupied(format!(
+                "as many TCX programs as there can be are attached at {} of {}; detach one first",
+                target.hook.direction(),
+                target.interface
+            ))),
             Err(error) => Err(target.failed(error)),
         }
     }

@@ -4,8 +4,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
-use super::{AttachError, Target};
+use super::{AttachError, Target, foreign};
 use crate::config::XdpMode;
+use crate::kernel::rtnl::Socket;
 use crate::kernel::sys::{self, InfoRecords, ProgLoad};
 
 /// `BPF_XDP` of `enum bpf_attach_type`.
@@ -26,6 +27,7 @@ pub struct XdpLink {
 }
 
 impl XdpLink {
+    /// To be called in the interface's namespace.
     pub(super) fn attach(target: &Target<'_>, program: BorrowedFd<'_>) -> Result<Self, AttachError> {
         let with = |flags, mode| {
             sys::link_create(program, target.ifindex, BPF_XDP, flags).map(|link| Self { link, mode })
@@ -35,6 +37,7 @@ impl XdpLink {
         let result = match target.xdp_mode {
             XdpMode::Native => native(),
             XdpMode::Generic => generic(),
+            // Beside a program in the other mode the kernel allows none.
             XdpMode::Auto => match native() {
                 Err(error) if !is_occupied(&error) => generic(),
                 result => result,
@@ -43,10 +46,7 @@ impl XdpLink {
         result.map_err(|error| {
             let interface = target.interface;
             if is_occupied(&error) {
-                return AttachError::Occupied(format!(
-                    "another XDP program is attached to {interface}; detach it first (ip link set dev \
-                     {interface} xdp off), or use hook tc"
-                ));
+                return AttachError::Occupied(foreign::occupied(interface, target.ifindex));
             }
             if target.xdp_mode == XdpMode::Native && sys::is_unsupported(&error) {
                 return AttachError::Unsupported(format!(
@@ -76,6 +76,12 @@ impl XdpLink {
     pub(super) const fn mode(&self) -> &'static str {
         self.mode
     }
+}
+
+/// Whether the interface says that it runs the program. To be called in its namespace.
+pub(super) fn runs(ifindex: u32, program: u32) -> bool {
+    let device = Socket::here().and_then(|mut socket| socket.device(ifindex));
+    device.is_ok_and(|device| device.is_some_and(|d| d.programs.iter().any(|(_, id)| *id == program)))
 }
 
 fn is_occupied(error: &io::Error) -> bool {

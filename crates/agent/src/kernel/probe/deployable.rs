@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{Attached, Interface, LoadedDirection, NotAttached};
+use crate::crash;
 use crate::kernel::Kernel;
 use crate::kernel::carry::Transfers;
 use crate::kernel::dispatcher::Owner;
@@ -44,6 +45,7 @@ impl Deployable {
                 return Err(KernelError::new("pinning", "the probe", error).into());
             }
         }
+        crash::point("pinned");
         let mut transfers = Transfers::default();
         for loaded in &directions {
             let name = loaded.hook.direction();
@@ -89,6 +91,7 @@ impl Deployable {
                 }
                 failed.push(NotAttached { interface: place.interface, error });
             }
+            crash::point("attached");
         }
         Ok((attached, failed))
     }

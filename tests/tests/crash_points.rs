@@ -1,0 +1,193 @@
+//! A crash at every step of creating, replacing, reading and deleting a probe: the next daemon finds the probe
+//! as it was before or as it was to be, nothing beside it, and every packet counted.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use twinprobe_tests::http;
+use twinprobe_tests::layouts::{Layout, Reading, packets};
+use twinprobe_tests::traffic::{Generator, GeneratorOptions};
+use twinprobe_tests::{Daemon, DaemonOptions, Directories, KernelObjects, Topology};
+
+const PROBE: &str = "/v1/probes/p";
+const METRICS: &str = "/v1/probes/p/metrics";
+/// With two interfaces and two directions, every step of attaching comes four times.
+const PLACES: u32 = 4;
+
+/// What is done when the daemon dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    Create,
+    /// By another program with the same maps.
+    Replace,
+    /// By one whose values look different.
+    Reshape,
+    Read,
+    Delete,
+}
+
+/// Each step, how often it comes, and what it is part of.
+const STEPS: [(&str, u32, &[Change]); 17] = {
+    use Change::{Create, Delete, Read, Replace, Reshape};
+    const DEPLOY: &[Change] = &[Create, Replace, Reshape];
+    const SUCCEED: &[Change] = &[Replace, Reshape];
+    [
+        ("pinned", 1, DEPLOY),
+        ("prepared", 1, DEPLOY),
+        ("filled", PLACES, DEPLOY),
+        ("linked", PLACES, &[Create]),
+        ("attached", PLACES, DEPLOY),
+        ("switched", 1, DEPLOY),
+        ("committed", 1, DEPLOY),
+        ("transferred", 1, SUCCEED),
+        ("retiring", PLACES, SUCCEED),
+        ("retired", 1, SUCCEED),
+        ("flipped", 1, &[Read]),
+        ("summed", 1, &[Read]),
+        ("summed", 4, &[Read]),
+        ("cleared", 1, &[Read]),
+        ("forgotten", 1, &[Delete]),
+        ("detaching", PLACES, &[Delete]),
+        ("detached", 1, &[Delete]),
+    ]
+};
+
+fn config(reading: Reading, change: u32) -> Value {
+    let layout = Layout { layout: change / 2, variant: change % 2, ..Layout::new(reading) };
+    let mut ingress = layout.direction();
+    ingress["verdict"] = json!("observe");
+    let mut egress = Layout { hook: "tc", ..layout }.direction();
+    egress["verdict"] = json!("observe");
+    json!({ "interfaces": ["mon0", "mon1"], "ingress": ingress, "egress": egress })
+}
+
+struct Scene {
+    topology: Topology,
+    options: DaemonOptions,
+    generator: Generator,
+    baseline: KernelObjects,
+}
+
+impl Scene {
+    fn new(tc_attach: &str) -> Result<Self> {
+        let topology = Topology::new()?;
+        let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
+        let options = DaemonOptions::default().argument("--tc-attach").argument(tc_attach);
+        Ok(Self { topology, options, generator, baseline: KernelObjects::now()? })
+    }
+
+    /// Lets a daemon die in the middle of `change`, and looks at what the next one finds.
+    fn crash(&mut self, step: &str, time: u32, change: Change, reading: Reading) -> Result<()> {
+        let start = |directories: Option<_>, options: &DaemonOptions| match directories {
+            Some(directories) => Daemon::start_in(self.topology.monitor(), options, directories),
+            None => Daemon::start_with(self.topology.monitor(), options),
+        };
+        let daemon = start(None, &self.options)?;
+        let mut sent = 0;
+        let mut send = |count| {
+            sent += count;
+            self.generator.send(count)
+        };
+        if change != Change::Create {
+            daemon.put(PROBE, &config(reading, 0)).expect(201);
+            send(1000)?;
+        }
+        let dying = self.options.clone().environment("TWINPROBE_CRASH_AT", format!("{step}:{time}"));
+        let daemon = start(Some(daemon.kill()?), &dying)?;
+        let (method, path, body) = match change {
+            Change::Create => ("PUT", PROBE, config(reading, 0)),
+            Change::Replace => ("PUT", PROBE, config(reading, 1)),
+            Change::Reshape => ("PUT", PROBE, config(reading, 2)),
+            Change::Read => ("GET", METRICS, Value::Null),
+            Change::Delete => ("DELETE", PROBE, Value::Null),
+        };
+        let answer = http::request(&daemon.address(), method, path, &[], body.to_string().as_bytes());
+        // A reading's header may be on its way before its maps are read; it is never complete.
+        ensure!(answer.is_err() || change == Change::Read, "the step was not reached: {answer:?}");
+        let directories = daemon.kill()?;
+        if change != Change::Create && change != Change::Delete {
+            // Packets that come while there is no daemon are counted as well.
+            send(100)?;
+        }
+        let daemon = start(Some(directories), &self.options)?;
+        let status = daemon.get(PROBE);
+        let found = (status.status == 200).then(|| status.json());
+        let committed = matches!(step, "committed" | "transferred" | "retiring" | "retired");
+        let expected = match change {
+            Change::Delete => None,
+            Change::Create => committed.then_some(0),
+            Change::Read => Some(0),
+            Change::Replace => Some(u32::from(committed)),
+            Change::Reshape => Some(2 * u32::from(committed)),
+        };
+        let wanted = expected.map(|change| config(reading, change));
+        ensure!(found.as_ref().map(|status| &status["config"]) == wanted.as_ref(), "found {found:?}");
+        if expected.is_some() {
+            send(10)?;
+            let first = packets(&daemon.json(METRICS));
+            // The window that was being read is given again, and the rest is the next one.
+            let counted = match (change, reading) {
+                (Change::Read, Reading::Window) => first + packets(&daemon.json(METRICS)),
+                (Change::Read, _) => packets(&daemon.json(METRICS)),
+                _ => first,
+            };
+            // Of a map that looks different now, a crash costs what was not transferred yet.
+            let exact = change != Change::Reshape;
+            ensure!(!exact || counted == sent, "{counted} of {sent} packets");
+            ensure!(counted >= 10 && counted <= sent, "{counted} of {sent} packets");
+        }
+        self.baseline.wait_for_only(daemon.directories().bpffs(), daemon.pid())?;
+        if expected.is_some() {
+            daemon.delete(PROBE).expect(204);
+        }
+        self.check_end(daemon)
+    }
+
+    /// Nothing is left of a probe that was deleted.
+    fn check_end(&self, daemon: Daemon) -> Result<()> {
+        let left = KernelObjects::pinned(daemon.directories().bpffs())?.counts();
+        ensure!(left == [("program", 0), ("map", 1), ("link", 0)], "pinned are {left:?}");
+        let monitor = self.topology.monitor();
+        for interface in ["mon0", "mon1"] {
+            for direction in ["ingress", "egress"] {
+                let filters = monitor.output("tc", &["filter", "show", "dev", interface, direction])?;
+                ensure!(filters.is_empty(), "{interface}, {direction}: {filters}");
+            }
+        }
+        let (_, directories): (_, std::sync::Arc<Directories>) = daemon.terminate()?;
+        self.baseline.wait_for_only(directories.bpffs(), std::process::id())
+    }
+}
+
+fn crash_everywhere(tc_attach: &str, readings: &[Reading]) -> Result<()> {
+    let mut scene = Scene::new(tc_attach)?;
+    for (step, times, changes) in STEPS {
+        for &change in changes {
+            for &reading in readings {
+                // Windows are not on disk: what was taken out of the kernel and not delivered is lost.
+                let lost = reading == Reading::Window && change == Change::Read && step == "cleared";
+                // Only sums are saved, and only maps that are one by one for the twins have windows.
+                let reached = match step {
+                    "summed" => reading == Reading::Cumulative,
+                    "flipped" | "cleared" => reading != Reading::Live,
+                    _ => true,
+                };
+                if reached && !lost {
+                    scene
+                        .crash(step, times, change, reading)
+                        .with_context(|| format!("{step}, time {times}, {change:?}, {reading:?}"))?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn with_links() -> Result<()> {
+    crash_everywhere("auto", &[Reading::Live, Reading::Cumulative])
+}
+
+#[test]
+fn with_filters() -> Result<()> {
+    crash_everywhere("clsact", &[Reading::Window])
+}
