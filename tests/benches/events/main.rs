@@ -144,7 +144,8 @@ fn twinprobe(payload: u64, rate: u64, duration: Duration) -> Result<Run> {
     let drain = discard(stream.into_connection());
     let (seconds, cpu) = load(&topology, daemon.pid(), duration)?;
     let counts = daemon.json("/v1/probes/p/metrics");
-    let count = |index: usize| counts["ingress"]["counts"]["entries"][index]["value"].as_u64().context("a count");
+    let count =
+        |index: usize| counts["ingress"]["counts"]["entries"][index]["value"].as_u64().context("a count");
     let (written, lost) = (count(0)?, count(1)?);
     // On a busy machine some are still in the ring.
     let limit = Instant::now() + Duration::from_secs(10);
