@@ -28,7 +28,9 @@ impl Scene {
 
     pub fn put(&self, metrics: &Value) -> Response {
         let ingress = json!({ "source": MAPS, "metrics": metrics });
-        self.daemon.put("/v1/probes/maps", &json!({ "interface": "mon0", "ingress": ingress }))
+        // Each deployment counts from zero.
+        let config = json!({ "interface": "mon0", "on_replace": "reset", "ingress": ingress });
+        self.daemon.put("/v1/probes/maps", &config)
     }
 
     /// Puts the probe with these metrics; whether it was there before does not matter. Returns its status.
