@@ -299,7 +299,8 @@ fn what_is_there_and_what_is_missing() -> Result<()> {
     let expected = std::env::var("TWINPROBE_EXPECT").unwrap_or_default();
     for (name, value) in expected.split(',').filter_map(|feature| feature.split_once('=')) {
         let map = found["maps"].as_array().expect("a list").iter().find(|map| map["type"] == name);
-        let is = map.map_or(&found["kernel"][name], |map| &map["strategy"]);
+        let feature = || found["kernel"].get(name).unwrap_or(&found["compiler"][name]);
+        let is = map.map_or_else(feature, |map| &map["strategy"]);
         assert_eq!(is.as_str().map_or_else(|| is.to_string(), str::to_owned), value, "{name}");
     }
     drop(daemon);

@@ -27,7 +27,13 @@ fn shell(confinement: &Confinement, script: &str) -> (bool, String) {
 #[test]
 fn a_child_has_what_it_is_allowed_to_have_and_no_more() {
     let confinement = Confinement::new(&allowed(), User::Nobody);
-    assert!(confinement.is_tight(), "this kernel has no Landlock or no seccomp");
+    // Of another kernel `make test-kernels` says that it has no Landlock.
+    let expected = std::env::var("TWINPROBE_EXPECT").unwrap_or_default();
+    let lacks = expected.split(',').any(|feature| feature == "confined=false");
+    assert_eq!(confinement.is_tight(), !lacks, "whether this kernel has Landlock and seccomp");
+    if lacks {
+        return;
+    }
     let (works, text) = shell(&confinement, "read -r name < /etc/hostname; echo $UID $name; ulimit -n");
     assert!(works && text.starts_with("65534 ") && text.ends_with("\n16\n"), "{text}");
     for (script, word) in [
