@@ -191,3 +191,30 @@ fn with_links() -> Result<()> {
 fn with_filters() -> Result<()> {
     crash_everywhere("clsact", &[Reading::Window])
 }
+
+/// A window that was closed and not read when the daemon died is not lost to a replacement that comes first.
+#[test]
+fn a_window_that_nobody_read_survives_a_replacement() -> Result<()> {
+    for reading in [Reading::Window, Reading::Cumulative] {
+        for change in [1, 2] {
+            let topology = Topology::new()?;
+            let mut generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
+            let daemon = Daemon::start(topology.monitor())?;
+            daemon.put(PROBE, &config(reading, 0)).expect(201);
+            generator.send(1000)?;
+            let dying = DaemonOptions::default().environment("TWINPROBE_CRASH_AT", "flipped");
+            let daemon = Daemon::start_in(topology.monitor(), &dying, daemon.kill()?)?;
+            let answer = http::request(&daemon.address(), "GET", METRICS, &[], b"");
+            ensure!(answer.is_err(), "the step was not reached: {answer:?}");
+            let options = DaemonOptions::default();
+            let daemon = Daemon::start_in(topology.monitor(), &options, daemon.kill()?)?;
+            generator.send(100)?;
+            daemon.put(PROBE, &config(reading, change)).expect(200);
+            generator.send(10)?;
+            let (first, second) = (packets(&daemon.json(METRICS)), packets(&daemon.json(METRICS)));
+            let expected = if reading == Reading::Window { (1000, 110) } else { (1000, 1110) };
+            assert_eq!((first, second), expected, "{reading:?}, change {change}");
+        }
+    }
+    Ok(())
+}

@@ -93,7 +93,7 @@ impl Probe {
             _ => None,
         };
         if let Some(running) = &mut replaced {
-            running.finish_extraction()?;
+            running.finish_extraction(config.name())?;
         }
         let replaces = replaced.as_ref().map(|running| running.attached());
         let deployable = Deployable::new(&engine.kernel, loaded.directions, replaces)?;

@@ -148,8 +148,13 @@ impl Running {
         self.forget_totals(&kept);
     }
 
-    /// So that nothing is left in maps that are about to be replaced.
-    pub fn finish_extraction(&mut self) -> Result<(), KernelError> {
+    /// So that nothing is left in maps that are about to be replaced: what is taken out of them waits for the next
+    /// client.
+    pub fn finish_extraction(&mut self, name: &str) -> Result<(), KernelError> {
+        // An earlier daemon may have closed a window that nobody has read.
+        if self.extraction.is_none() && self.attached.closed().is_some() {
+            self.begin_new(name)?;
+        }
         let Some(mut extraction) = self.extraction.take() else { return Ok(()) };
         extraction.spools().for_each(|spool| spool.reopen());
         let taken = self.take(&mut extraction);
@@ -178,6 +183,10 @@ impl Running {
         if let Some(abandoned) = self.undelivered.abandoned() {
             return Ok(abandoned);
         }
+        self.begin_new(name)
+    }
+
+    fn begin_new(&mut self, name: &str) -> Result<Delivery, KernelError> {
         let window = self.close_window()?;
         let tables: Vec<Extract> = self.readers.iter().map(|reader| reader.extract(&self.attached)).collect();
         let reading = Arc::new(Reading {
