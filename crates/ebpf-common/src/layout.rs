@@ -1,7 +1,9 @@
 //! What the bytes of a key or a value mean.
 
+use serde::{Deserialize, Serialize};
+
 /// How `size` bytes are to be read. Made from BTF by [`crate::btf::Btf::layout`].
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Layout {
     /// Bytes; for a bitfield member, of its declared type.
     pub size: usize,
@@ -10,7 +12,8 @@ pub struct Layout {
     pub render: Option<Render>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Shape {
     /// Integers of 1, 2, 4, 8 or 16 bytes, pointers (unsigned).
     Int {
@@ -39,14 +42,14 @@ pub enum Shape {
     Opaque,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EnumVariant {
     pub name: String,
     /// The value's bits, sign- or zero-extended to 64.
     pub value: u64,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Member {
     pub name: String,
     /// From the start of the enclosing [`Layout`], in bits.
@@ -57,7 +60,8 @@ pub struct Member {
 }
 
 /// Renderings chosen by `__attribute__((btf_decl_tag("...")))` on a field, typedef or map variable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Render {
     Ipv4,
     Ipv6,

@@ -1,7 +1,10 @@
 //! What a metric can read as a table, and what each kind of it can do.
 
+use serde::{Deserialize, Serialize};
+
 /// A BPF map type that a metric can read (`BPF_MAP_TYPE_*` of `linux/bpf.h`), or a global variable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum MapKind {
     Hash,
     LruHash,
@@ -114,5 +117,19 @@ impl MapKind {
 
     pub const fn is_nested(self) -> bool {
         matches!(self.family(), MapFamily::Nested)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_is_stored_by_its_name() {
+        for kind in MapKind::ALL {
+            let stored = serde_json::to_value(kind).unwrap();
+            assert_eq!(stored, kind.name());
+            assert_eq!(serde_json::from_value::<MapKind>(stored).unwrap(), kind);
+        }
     }
 }

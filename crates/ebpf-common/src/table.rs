@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Layout, MapKind};
 
 /// What is constant about a map: its kind and what its keys and values mean.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TableLayout {
     pub kind: MapKind,
     /// Size 0 where the kind has no keys.

@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use serde::{Deserialize, Serialize};
 use twinprobe_ebpf_common::{RawTable, TableLayout};
 
 use crate::{Aggregation, Plans};
@@ -38,7 +39,8 @@ pub struct Head<'a> {
 }
 
 /// Which way the packets go that a metric is about; in the order of documents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Direction {
     Ingress,
     Egress,
@@ -56,17 +58,20 @@ impl Direction {
 }
 
 /// The time between two flips; `start` and `end` are RFC 3339.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
     pub seq: u64,
     pub start: String,
     pub end: String,
     /// From the flip until no program was left in the idle twin.
     pub quiesce_us: u64,
+    /// Windows that went without having been acknowledged, and that no window before has reported.
+    pub lost_windows: u64,
 }
 
 /// What the numbers of a metric count from. Only OpenMetrics says so.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Reading {
     /// From the last reset: each reading starts at zero again.
     #[default]
@@ -99,10 +104,39 @@ pub struct MetricTable {
 }
 
 /// What renderings need to know about the machine.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Context {
     /// Nanoseconds from the Unix epoch to the boot of the machine; what `ktime` counts from.
     pub boot_time_ns: i128,
     /// Names by index, for `ifindex`.
     pub interfaces: HashMap<u32, String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Format;
+
+    #[test]
+    fn what_is_stored_has_the_names_of_documents() {
+        for direction in Direction::ALL {
+            assert_eq!(serde_json::to_value(direction).unwrap(), direction.name());
+        }
+        for aggregation in Aggregation::ALL {
+            assert_eq!(serde_json::to_value(aggregation).unwrap(), aggregation.name());
+        }
+        for format in Format::ALL {
+            assert_eq!(serde_json::to_value(format).unwrap(), format.name());
+        }
+    }
+
+    #[test]
+    fn what_renderings_need_is_stored_to_the_last_bit() {
+        let interfaces = HashMap::from([(1, "lo".to_owned()), (u32::MAX, "\u{1f980}".to_owned())]);
+        for boot_time_ns in [0, 1_760_000_000_123_456_789, i128::from(u64::MAX) + 1, i128::MIN] {
+            let context = Context { boot_time_ns, interfaces: interfaces.clone() };
+            let stored = serde_json::to_vec(&context).unwrap();
+            assert_eq!(serde_json::from_slice::<Context>(&stored).unwrap(), context);
+        }
+    }
 }

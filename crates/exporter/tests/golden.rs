@@ -77,6 +77,7 @@ fn window() -> Window {
         start: "2026-11-21T10:00:00.000000000Z".into(),
         end: "2026-11-21T10:00:10.000000000Z".into(),
         quiesce_us: 71,
+        lost_windows: 0,
     }
 }
 

@@ -246,6 +246,7 @@ impl Running {
             start: timestamp(self.opened),
             end: timestamp(end),
             quiesce_us: u64::try_from(quiesced.quiesced().as_micros()).unwrap_or(u64::MAX),
+            lost_windows: 0,
         };
         self.opened = end;
         self.closed = None;

@@ -8,12 +8,14 @@ mod sum;
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use twinprobe_ebpf_common::TableLayout;
 
 use crate::leaf::{LeafKind, Leaves, Meaning};
 
 /// What a PERCPU metric's values are folded with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Aggregation {
     /// Wraps in the width of the field, as it does in the program.
     Sum,

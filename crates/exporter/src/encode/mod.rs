@@ -14,13 +14,15 @@ pub use event::EventEncoder;
 pub(crate) use json::Label as JsonLabel;
 pub(crate) use openmetrics::Samples;
 pub use openmetrics::encode_openmetrics_all;
+use serde::{Deserialize, Serialize};
 pub use stream::{DocumentEncoder, Progress};
 pub(crate) use xml::Label as XmlLabel;
 
 use crate::{Context, Document};
 
 /// A representation of a metrics document.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Format {
     Json,
     Xml,
