@@ -15,6 +15,8 @@ mod spool;
 mod status;
 mod totals;
 mod turns;
+#[allow(dead_code, unused_imports, reason = "readings do not use it yet")]
+mod windows;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};

@@ -1,0 +1,82 @@
+//! The files follow what was decided, in an order that a crash may end anywhere.
+
+use std::io;
+
+use super::directory::Form;
+use super::index::Change;
+use super::{Windows, lock, restore};
+
+impl Windows {
+    /// Sets a damaged file aside.
+    pub(super) fn set_aside(&self, seq: u64, reason: &str) {
+        let _turn = lock(&self.changes);
+        // Not there: it was acknowledged or given up while it was read.
+        let damaged = lock(&self.index).damage(seq);
+        let Some(form) = damaged else { return };
+        let path = self.directory.file(seq, form);
+        tracing::error!(path = %path.display(), reason, "the file of a window is damaged and set aside");
+        let saved = self.save();
+        self.directory.rename(seq, form, Form::Damaged);
+        if saved {
+            restore::forget_damaged(&self.directory);
+        }
+    }
+
+    /// Has the files follow. The caller holds `changes`.
+    pub(super) fn apply(&self, change: &Change) {
+        let directory = &self.directory;
+        let saved = self.save();
+        if !saved {
+            change.lost.iter().for_each(|&(seq, _)| directory.mark_lost(seq));
+            lock(&self.index).marked.extend(change.lost.iter().map(|&(seq, _)| seq));
+        }
+        let (others, last) = change.acknowledged.split_at(change.acknowledged.len().saturating_sub(1));
+        let mut last = last.first().copied();
+        // Its name says of all before it that they are acknowledged, if the state does not.
+        if let Some((seq, form)) = &mut last
+            && (change.newest_acknowledged || !saved)
+            && directory.rename(*seq, *form, Form::Acked)
+        {
+            *form = Form::Acked;
+        }
+        let gone = [others, &change.lost, &change.served].concat();
+        gone.iter().for_each(|&(seq, form)| directory.remove(seq, form));
+        if !saved && !gone.is_empty() {
+            // There may be room now.
+            self.save();
+        }
+        if let Some((seq, form)) = last.filter(|_| !change.newest_acknowledged) {
+            directory.remove(seq, form);
+        }
+    }
+
+    /// Whether what is known is on disk.
+    fn save(&self) -> bool {
+        let index = lock(&self.index);
+        if !index.unsaved {
+            return true;
+        }
+        let state = index.state.encode();
+        drop(index);
+        if let Err(error) =
+            state.map_err(io::Error::from).and_then(|bytes| self.directory.write_state(&bytes))
+        {
+            let path = self.directory.path().display();
+            tracing::error!(%path, %error, "what became of windows could not be written down");
+            return false;
+        }
+        let mut index = lock(&self.index);
+        index.unsaved = false;
+        let marked = std::mem::take(&mut index.marked);
+        drop(index);
+        marked.into_iter().for_each(|seq| self.directory.remove(seq, Form::Lost));
+        true
+    }
+
+    /// With its probe.
+    pub(super) fn remove(&self) -> io::Result<()> {
+        let _turn = lock(&self.changes);
+        lock(&self.index).removed = true;
+        self.directory.remove_all()
+    }
+}
