@@ -98,13 +98,20 @@ pub enum MergeDocument {
     Fields(BTreeMap<String, String>),
 }
 
+/// When windows are closed, and how long they are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WindowDocument {
     #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub interval: Option<String>,
     #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub align: Option<bool>,
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub retain: Option<u64>,
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub retain_bytes: Option<u64>,
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub collectors: Option<Vec<String>>,
 }
 
 /// An `Option` that is absent or there: a `null` is a wrong type, not another way to leave a field out.

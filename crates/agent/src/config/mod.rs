@@ -12,6 +12,6 @@ pub use interface::InterfacePattern;
 pub use parse::{ParseError, parse_document};
 pub use probe::{
     AfterRead, Direction, DirectionConfig, Extraction, Hook, MetricConfig, OnReplace, Position, ProbeConfig,
-    Source, Verdict, Visibility, XdpMode,
+    Schedule, Source, Verdict, Visibility, WindowConfig, XdpMode,
 };
 pub use validate::check_name;

@@ -3,13 +3,14 @@
 mod direction;
 mod metric;
 mod names;
+mod window;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use twinprobe_exporter::Format;
 
-use super::{ConfigDocument, Direction, InterfacePattern, OnReplace, Position, ProbeConfig};
+use super::{ConfigDocument, Direction, DirectionConfig, InterfacePattern, OnReplace, Position, ProbeConfig};
 use crate::report::{Finding, Rejection};
 
 /// The mistakes found so far.
@@ -54,12 +55,9 @@ impl ProbeConfig {
         let mut check = |direction, document| direction::check(direction, document, &defaults, &mut findings);
         let ingress = document.ingress.as_ref().map(|document| check(Direction::Ingress, document));
         let egress = document.egress.as_ref().map(|document| check(Direction::Egress, document));
-        if document.window.is_some() {
-            findings.add(
-                "window",
-                "scheduled windows are not available in this version; leave it out, every read closes a window",
-            );
-        }
+        let snapshot = [&ingress, &egress].into_iter().flatten().any(DirectionConfig::has_snapshot);
+        let window =
+            document.window.as_ref().map(|document| window::check(document, snapshot, &mut findings));
         if !findings.0.is_empty() {
             return Err(findings.0.into());
         }
@@ -73,6 +71,7 @@ impl ProbeConfig {
             on_replace: defaults.on_replace,
             ingress,
             egress,
+            window,
         })
     }
 }

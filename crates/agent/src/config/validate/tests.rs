@@ -1,9 +1,11 @@
 use std::path::Path;
+use std::time::Duration;
 
 use super::names::is_probe_name;
 use super::*;
 use crate::config::{
-    AfterRead, Hook, MetricConfig, OnReplace, Position, Source, Verdict, Visibility, XdpMode, parse_document,
+    AfterRead, Hook, MetricConfig, OnReplace, Position, Schedule, Source, Verdict, Visibility, WindowConfig,
+    XdpMode, parse_document,
 };
 use serde_json::{Value, json};
 use twinprobe_exporter::{Aggregation, MergeRule};
@@ -251,7 +253,45 @@ fn hooks_modes_and_formats() {
     refused(&json!({ "egress": { "hook": "xdp", "source": "x" } }), "egress.hook", "use tc");
     refused(&json!({ "egress": { "hook": "tcx", "source": "x" } }), "egress.hook", "use tc");
     refused(&json!({ "ingress": { "hook": "XDP" } }), "ingress.hook", "use xdp or tc");
-    refused(&json!({ "window": {} }), "window", "not available in this version");
+}
+
+/// A patch with a metric that windows can be closed of.
+fn windowed(window: &Value) -> Value {
+    json!({
+        "ingress": { "metrics": [{ "name": "n", "map": "m", "snapshot": true, "init": true }] },
+        "window": window,
+    })
+}
+
+#[test]
+fn windows_are_scheduled_and_retained() {
+    let window = |window: Value| validate(&patched(&windowed(&window))).unwrap().window().unwrap().clone();
+    assert_eq!(window(json!({})), WindowConfig::default());
+    let given = window(json!({
+        "interval": "250ms", "align": true, "retain": 3, "retain_bytes": 4096, "collectors": ["a", "b-1"],
+    }));
+    let schedule = Schedule { interval: Duration::from_millis(250), align: true };
+    assert_eq!(given.schedule, Some(schedule));
+    assert_eq!((given.retain(), given.retain_bytes()), (3, 4096));
+    assert_eq!(given.collectors(), ["a", "b-1"]);
+    for (text, seconds) in [("10s", 10), ("5m", 300), ("1h", 3600), ("24h", 86_400), ("1m 30s", 90)] {
+        let interval = window(json!({ "interval": text })).schedule.unwrap().interval;
+        assert_eq!(interval, Duration::from_secs(seconds), "{text}");
+    }
+}
+
+#[test]
+fn mistakes_about_windows_name_their_field() {
+    for text in ["", "10", "-5s", "ten seconds", "0s", "999us", "25h", "1d"] {
+        refused(&windowed(&json!({ "interval": text })), "window.interval", &format!("{text:?} is no"));
+    }
+    refused(&json!({ "window": { "interval": "1s" } }), "window.interval", "snapshot: true");
+    refused(&windowed(&json!({ "align": true })), "window.align", "no interval");
+    refused(&windowed(&json!({ "retain": 0 })), "window.retain", "1 to 100000");
+    refused(&windowed(&json!({ "retain": 100_001 })), "window.retain", "1 to 100000");
+    refused(&windowed(&json!({ "retain_bytes": 0 })), "window.retain_bytes", "at least 1 byte");
+    refused(&windowed(&json!({ "collectors": ["a", "a"] })), "window.collectors[1]", "listed twice");
+    refused(&windowed(&json!({ "collectors": ["/"] })), "window.collectors[0]", "no name of a collector");
 }
 
 #[test]
@@ -352,21 +392,23 @@ mod openapi {
         let metric = |field: &str| json!({ "ingress": { "metrics": [{ field: null }] } });
         let ingress = |field: &str| json!({ "ingress": { field: null } });
         let egress = |field: &str| json!({ "egress": { field: null } });
+        let window = |field: &str| json!({ "window": { field: null } });
         let top = |field: &str| json!({ field: null });
         for (schema, place) in [
             ("Config", &top as &dyn Fn(&str) -> Value),
             ("Ingress", &ingress),
             ("Egress", &egress),
             ("Metric", &metric),
+            ("WindowConfig", &window),
         ] {
             let described: Vec<_> = schemas[schema]["properties"].as_object().unwrap().keys().collect();
             let message = parse_document(place("bogus").to_string().as_bytes()).unwrap_err().to_string();
             let (_, known) = message.split_once("expected one of ").unwrap();
-            // Scheduled windows are read, and refused, but not yet offered; so are modes of egress.
+            // Modes of egress are read, and refused.
             let known: Vec<_> = known
                 .split(", ")
                 .map(|name| name.trim_matches('`'))
-                .filter(|name| *name != "window" && !(schema == "Egress" && *name == "mode"))
+                .filter(|name| !(schema == "Egress" && *name == "mode"))
                 .collect();
             assert_eq!(described, known, "{schema}");
         }
