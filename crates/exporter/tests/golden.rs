@@ -30,6 +30,12 @@ fn every_map_kind_and_aggregation() {
 }
 
 #[test]
+fn windows_that_were_lost() {
+    let window = Window { lost_windows: 2, ..window() };
+    check("lost", &document(Some(window), Vec::new(), Vec::new()));
+}
+
+#[test]
 fn nothing_to_show() {
     check("empty", &document(None, Vec::new(), Vec::new()));
 }

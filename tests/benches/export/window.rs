@@ -91,7 +91,7 @@ impl Reads {
                 continue;
             }
             let quiesce =
-                body.text().split_once("\"quiesce_us\":").and_then(|(_, rest)| rest.split('}').next());
+                body.text().split_once("\"quiesce_us\":").and_then(|(_, rest)| rest.split([',', '}']).next());
             self.quiesce_us.add(quiesce.context("a window has a grace period")?.parse()?);
             self.reads_ms.add(1e3 * time);
             self.bytes = bytes;

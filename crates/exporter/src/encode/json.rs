@@ -177,6 +177,10 @@ impl DocumentSink for Json {
             self.property("end", &window.end);
             self.push(",\"quiesce_us\":");
             self.unsigned(window.quiesce_us);
+            if window.lost_windows > 0 {
+                self.push(",\"lost_windows\":");
+                self.unsigned(window.lost_windows);
+            }
             self.out.push(b'}');
         }
     }

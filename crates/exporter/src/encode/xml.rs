@@ -164,9 +164,11 @@ impl DocumentSink for Xml {
         self.begin("metrics", [("probe", document.probe), ("interfaces", &interfaces)]);
         if let Some(window) = document.window {
             let (seq, quiesce) = (window.seq.to_string(), window.quiesce_us.to_string());
+            let lost = window.lost_windows.to_string();
             let attributes =
                 [("seq", &*seq), ("start", &window.start), ("end", &window.end), ("quiesce_us", &quiesce)];
-            self.event(Event::Empty(element("window", attributes)));
+            let lost = (window.lost_windows > 0).then_some(("lost_windows", &*lost));
+            self.event(Event::Empty(element("window", attributes.into_iter().chain(lost))));
         }
     }
 
