@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use crate::api;
 use crate::compiler::Compiler;
-use crate::engine::Engine;
+use crate::engine::{Engine, WindowStore};
 use crate::kernel::{Kernel, Options, QuiesceMethod, TcMethod};
 use crate::store::Store;
 
@@ -34,6 +34,9 @@ pub struct Serve {
     /// Where the probes' configurations are kept
     #[arg(long, value_name = "DIR", default_value = "/var/lib/twinprobe")]
     state_dir: PathBuf,
+    /// Room for the retained windows of all probes; beyond it the oldest go
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 30)]
+    retain_bytes: u64,
     /// Where kernel objects are pinned; bpffs is mounted if it is not
     #[arg(long, value_name = "DIR", default_value = "/sys/fs/bpf/twinprobe")]
     bpffs: PathBuf,
@@ -89,7 +92,8 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     let kernel =
         Kernel::open(&options.bpffs, kernel_options).context("the kernel can't be used; is this root?")?;
     tracing::info!(clang = compiler.version(), quiesce = ?kernel.quiesce_method(), "starting");
-    let engine = Engine::new(kernel, compiler, store);
+    let windows = WindowStore::new(options.state_dir.join("windows"), options.retain_bytes);
+    let engine = Engine::new(kernel, compiler, store, windows);
     engine.restore().await.context("the stored probes can't be read")?;
 
     let ready = Arc::new(AtomicBool::new(true));

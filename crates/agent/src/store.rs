@@ -6,6 +6,7 @@
 //! | `revisions/NAME/N.json` | its configurations so far |
 //! | `objects/DIGEST.o` | compiled sources, by their SHA-256 |
 //! | `totals/NAME/METRIC` | the sums of the windows of cumulative metrics |
+//! | `windows/NAME/SEQ.window` | retained windows; see `engine::windows` |
 //! | `lock` | keeps a second daemon out |
 //!
 //! Files are replaced whole, so a crash leaves the old or the new one. What `probes/` says is what shall run.
@@ -102,7 +103,9 @@ impl Store {
             fs::create_dir_all(directory).map_err(failed("creating", directory))?;
         }
         let lock_path = state_dir.join("lock");
-        let lock = File::create(&lock_path).map_err(failed("creating", &lock_path))?;
+        // One that is there may be on a file system that is read-only now: what runs can still be adopted.
+        let lock = File::open(&lock_path).or_else(|_| File::create(&lock_path));
+        let lock = lock.map_err(failed("creating", &lock_path))?;
         match lock.try_lock() {
             Ok(()) => Ok(Self { probes, revisions, objects, totals, _lock: lock }),
             Err(fs::TryLockError::WouldBlock) => Err(StoreError::InUse(state_dir.to_owned())),

@@ -103,6 +103,18 @@ impl Layout {
         Self { size, shape: Shape::Opaque, render: None }
     }
 
+    /// Whether it, or something in it, asks for this rendering.
+    pub fn renders(&self, render: Render) -> bool {
+        let inside = match &self.shape {
+            Shape::Array { element, .. } => element.renders(render),
+            Shape::Struct(members) | Shape::Union(members) => {
+                members.iter().any(|member| member.layout.renders(render))
+            }
+            _ => false,
+        };
+        self.render == Some(render) || inside
+    }
+
     pub const fn unsigned(size: usize) -> Self {
         Self { size, shape: Shape::Int { signed: false }, render: None }
     }

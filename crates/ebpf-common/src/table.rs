@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Layout, MapKind};
+use crate::{Layout, MapKind, Render};
 
 /// What is constant about a map: its kind and what its keys and values mean.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,6 +24,12 @@ impl TableLayout {
     /// Bytes from one CPU's value to the next: the kernel rounds PERCPU values up to 8.
     pub const fn slot_stride(&self) -> usize {
         if self.kind.is_percpu() { self.value.size.next_multiple_of(8) } else { self.value.size }
+    }
+
+    /// Whether a key or a value asks for this rendering.
+    pub fn renders(&self, render: Render) -> bool {
+        let here = self.key.renders(render) || self.value.renders(render);
+        here || self.inner.as_ref().is_some_and(|inner| inner.renders(render))
     }
 
     /// Bytes of one entry in [`RawTable::values`].

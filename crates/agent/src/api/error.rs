@@ -70,8 +70,19 @@ impl From<EngineError> for Problem {
             EngineError::NotFound(_) => {
                 Self::new(StatusCode::NOT_FOUND, format!("{error}; GET /v1/probes lists them"))
             }
-            EngineError::NoEvents(message) | EngineError::NoRevision(message) => {
-                Self::new(StatusCode::NOT_FOUND, message)
+            EngineError::NoEvents(message)
+            | EngineError::NoRevision(message)
+            | EngineError::NoWindow(message) => Self::new(StatusCode::NOT_FOUND, message),
+            EngineError::NoCollector(message) => Self::new(StatusCode::BAD_REQUEST, message),
+            EngineError::NoWindows(_) => Self::new(StatusCode::CONFLICT, error.to_string()),
+            EngineError::Close(ref failed) => {
+                let detail = with_causes(&error);
+                tracing::error!(error = detail, "a request failed");
+                let status = match failed.is_full() {
+                    true => StatusCode::INSUFFICIENT_STORAGE,
+                    false => StatusCode::INTERNAL_SERVER_ERROR,
+                };
+                Self::new(status, detail)
             }
             EngineError::Conflict(message) => {
                 let finding = Finding {

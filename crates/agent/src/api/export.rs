@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::{Stream, stream};
 use hyper::body::Bytes;
 use twinprobe_ebpf_common::{RawTable, TableLayout};
-use twinprobe_exporter::{Context, DocumentEncoder, Format, Progress};
+use twinprobe_exporter::{DocumentEncoder, Format, Progress};
 
 use crate::engine::{Broken, Cursor, Delivery, MetricRows};
 
@@ -40,9 +40,10 @@ struct Current {
 
 impl Export {
     /// Waits for the first rows: what can't be read at all is an error and not an answer that breaks off.
-    pub async fn begin(delivery: Delivery, context: Context, format: Format) -> Result<Self, Broken> {
+    pub async fn begin(delivery: Delivery, format: Format) -> Result<Self, Broken> {
         let mut out = Vec::new();
-        let mut encoder = DocumentEncoder::new(format, &delivery.head(), Arc::new(context), &mut out);
+        let context = Arc::clone(delivery.context());
+        let mut encoder = DocumentEncoder::new(format, &delivery.head(), context, &mut out);
         encoder.skipped_before(delivery.skipped_before());
         let mut export = Self { encoder, delivery, next_metric: 0, metric: None, out, complete: false };
         export.advance().await?;

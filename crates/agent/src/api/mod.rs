@@ -8,6 +8,7 @@ mod export;
 mod negotiate;
 mod probes;
 mod revisions;
+mod windows;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,6 +39,8 @@ pub fn router(api: Api) -> Router {
         .route("/v1/probes/{name}", get(probes::get).put(probes::put).delete(probes::delete))
         // A HEAD would close a window, or take events, that nobody gets to see.
         .route("/v1/probes/{name}/metrics", get(probes::metrics).head(method_not_allowed))
+        .route("/v1/probes/{name}/windows", get(windows::list).post(windows::close))
+        .route("/v1/probes/{name}/windows/{seq}", get(windows::get).delete(windows::acknowledge))
         .route("/v1/probes/{name}/events", get(events::events).head(method_not_allowed))
         .route("/v1/probes/{name}/revisions", get(revisions::list))
         .route("/v1/probes/{name}/rollback", post(revisions::roll_back))

@@ -5,16 +5,13 @@ use axum::body::Body;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
 use serde_json::json;
-use twinprobe_exporter::Context;
 
 use super::error::Problem;
-use super::export::Export;
+use super::windows::{FormatQuery, document};
 use super::{Api, body, negotiate};
 use crate::config::{check_name, parse_document};
 use crate::engine::{Deployed, EngineError, Probe};
-use crate::kernel::clock;
 use crate::report::Rejection;
 
 type Answer<T> = Result<T, Problem>;
@@ -58,26 +55,15 @@ pub(super) async fn validate(State(api): State<Api>, headers: HeaderMap, request
     Ok(Json(api.engine.validate(&name, &document).await?).into_response())
 }
 
-#[derive(Debug, Deserialize)]
-pub(super) struct MetricsQuery {
-    format: Option<String>,
-}
-
 pub(super) async fn metrics(
     State(api): State<Api>,
     Path(name): Path<String>,
-    Query(query): Query<MetricsQuery>,
+    Query(query): Query<FormatQuery>,
     headers: HeaderMap,
 ) -> Answer<Response> {
     // Before anything is read and reset.
     let requested = negotiate::requested(&headers, query.format.as_deref())?;
-    let delivery = api.engine.read(&name).await?;
-    let format = requested.unwrap_or(delivery.format());
-    let context =
-        Context { boot_time_ns: clock::monotonic_zero_ns(), interfaces: api.engine.interface_names(&name) };
-    let headers = [(header::CONTENT_TYPE, format.media_type())];
-    let export = Export::begin(delivery, context, format).await.map_err(EngineError::from)?;
-    Ok((headers, Body::from_stream(export.into_stream())).into_response())
+    document(api.engine.read(&name).await?, requested).await
 }
 
 /// A probe that is being read keeps its lock: waiting for it must not hold up other requests.

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::task::AbortHandle;
 
+use super::Engine;
 use super::placement::{Pending, Placement, place, place_first};
-use super::{Engine, Probe};
 use crate::config::ProbeConfig;
 use crate::kernel::interface::{self, Interfaces};
 use crate::kernel::netns::Netns;
@@ -142,10 +142,5 @@ impl Engine {
         if let Err(error) = followed.await {
             tracing::error!(%error, "probes could not follow their interfaces");
         }
-    }
-
-    /// Names of the interfaces that a probe's values may speak of, by index.
-    pub fn interface_names(&self, name: &str) -> std::collections::HashMap<u32, String> {
-        names(self.get(name).ok().and_then(|probe: Arc<Probe>| probe.namespace()).flatten().as_deref())
     }
 }

@@ -11,17 +11,18 @@ mod probe;
 mod reader;
 mod reading;
 mod restore;
+mod retained;
+mod schedule;
 mod spool;
 mod status;
 mod totals;
 mod turns;
-#[allow(dead_code, unused_imports, reason = "readings do not use it yet")]
 mod windows;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 pub use self::delivery::{Cursor, Delivery, MetricRows};
 use self::events::{EventLoop, NoStream, ProbeEvents};
@@ -29,9 +30,11 @@ pub use self::events::{EventStream, Framing};
 use self::interfaces::Watches;
 use self::probe::History;
 pub use self::probe::{Probe, ReadError};
+pub use self::reading::CloseError;
 pub use self::spool::Broken;
 pub use self::status::{ProbeStatus, ValidationReport};
 use self::turns::Turns;
+pub use self::windows::WindowStore;
 use crate::compiler::Compiler;
 use crate::config::{ConfigDocument, ProbeConfig};
 use crate::crash;
@@ -64,8 +67,25 @@ pub enum EngineError {
     Store(#[from] StoreError),
     #[error("the maps could not be read: {0}")]
     Broken(#[from] Broken),
+    #[error("probe {0} has no windows: none of its metrics has snapshot: true")]
+    NoWindows(String),
+    #[error("{0}")]
+    NoWindow(String),
+    #[error("{0}")]
+    NoCollector(String),
+    #[error(transparent)]
+    Close(CloseError),
     #[error("an internal task ended before its time")]
     Task(#[from] tokio::task::JoinError),
+}
+
+impl From<CloseError> for EngineError {
+    fn from(error: CloseError) -> Self {
+        match error {
+            CloseError::Kernel(error) => Self::Kernel(error),
+            error => Self::Close(error),
+        }
+    }
 }
 
 impl From<Rejection> for EngineError {
@@ -101,6 +121,7 @@ pub struct Engine {
     kernel: Arc<Kernel>,
     compiler: Compiler,
     store: Store,
+    windows: WindowStore,
     events: EventLoop,
     probes: RwLock<BTreeMap<String, Arc<Probe>>>,
     watches: Watches,
@@ -108,19 +129,23 @@ pub struct Engine {
     turns: Turns,
     /// Held while attachments and the registry change. Tasks own the guard and outlive their request: a client that hangs up leaves no change half done.
     changes: Arc<tokio::sync::Mutex<()>>,
+    /// Those who wait for a window wait no longer: a probe was deleted, or (true) the daemon stops.
+    disturbed: watch::Sender<bool>,
 }
 
 impl Engine {
-    pub fn new(kernel: Arc<Kernel>, compiler: Compiler, store: Store) -> Arc<Self> {
+    pub fn new(kernel: Arc<Kernel>, compiler: Compiler, store: Store, windows: WindowStore) -> Arc<Self> {
         Arc::new(Self {
             kernel,
             compiler,
             store,
+            windows,
             events: EventLoop::default(),
             probes: RwLock::default(),
             watches: Watches::default(),
             turns: Turns::default(),
             changes: Arc::default(),
+            disturbed: watch::Sender::default(),
         })
     }
 
@@ -221,6 +246,8 @@ impl Engine {
             crash::point("forgotten");
             engine.probes.write().unwrap_or_else(PoisonError::into_inner).remove(&name);
             probe.detach();
+            engine.windows.remove(&name);
+            engine.disturbed.send_modify(|_| {});
             engine.sweep();
             engine.watch();
             tracing::info!(probe = name, "removed");
@@ -232,32 +259,27 @@ impl Engine {
     /// Algorithm 2 of the paper: flips if a metric asks for it, extracts, resets. A reading whose client went
     /// away before its end is given again first. Its rows follow while the client takes it.
     pub async fn read(self: &Arc<Self>, name: &str) -> Result<Delivery, EngineError> {
-        let (engine, name) = (Arc::clone(self), name.to_owned());
-        let (sender, begun) = oneshot::channel();
-        let reading = tokio::task::spawn_blocking(move || {
-            let mut sender = Some(sender);
-            let mut deliver = |delivery| {
+        loop {
+            let probe = self.get(name)?;
+            let turn = probe.turn().await;
+            let (engine, name) = (Arc::clone(self), name.to_owned());
+            let (sender, begun) = oneshot::channel();
+            let reading = tokio::task::spawn_blocking(move || {
+                let _turn = turn;
                 // A client that did not wait for its answer leaves the reading to the next one.
-                let _ = sender.take().map(|sender| sender.send(delivery));
-            };
-            loop {
-                match engine.get(&name)?.read(&mut deliver) {
-                    Ok(()) => return Ok(()),
-                    // Replaced or deleted since it was looked up: look again.
-                    Err(ReadError::Gone) => {}
-                    Err(ReadError::NotRunning(reason)) => {
-                        return Err(EngineError::NotRunning { name, reason });
-                    }
-                    Err(ReadError::Kernel(error)) => return Err(error.into()),
-                }
+                let outcome = probe.read(|delivery| drop(sender.send(delivery)));
+                engine.windows.enforce();
+                outcome.map_err(|error| not_read(name, error))
+            });
+            if let Ok(delivery) = begun.await {
+                return Ok(delivery);
             }
-        });
-        match begun.await {
-            Ok(delivery) => Ok(delivery),
-            Err(_) => match reading.await? {
-                Err(error) => Err(error),
+            match reading.await? {
+                // Replaced or deleted since it was looked up: look again.
+                Err(None) => {}
+                Err(Some(error)) => return Err(error),
                 Ok(()) => unreachable!("a reading that was made was handed on"),
-            },
+            }
         }
     }
 
@@ -289,8 +311,9 @@ impl Engine {
         }
     }
 
-    /// Ends all streams of events; none begins any more.
+    /// Ends all streams of events and all waiting for windows; none begins any more.
     pub fn end_streams(&self) {
+        self.disturbed.send_replace(true);
         for probe in self.list() {
             probe.events().into_iter().for_each(ProbeEvents::end);
         }
@@ -314,6 +337,7 @@ impl Engine {
             let _change = change;
             let probes = std::mem::take(&mut *engine.probes.write().unwrap_or_else(PoisonError::into_inner));
             for probe in probes.values() {
+                probe.close_last();
                 probe.detach();
             }
             engine.kernel.unpin();
@@ -326,12 +350,25 @@ impl Engine {
         let probes = self.list();
         let stored = probes.iter().filter_map(|probe| probe.stored().running.as_ref());
         let objects = stored.flat_map(|running| running.objects.values().cloned()).collect();
-        self.store.sweep(&objects, &probes.iter().map(|probe| probe.name().to_owned()).collect());
+        let names = probes.iter().map(|probe| probe.name().to_owned()).collect();
+        self.store.sweep(&objects, &names);
+        self.windows.sweep(&names);
     }
 
-    fn insert(&self, probe: Arc<Probe>) {
+    fn insert(self: &Arc<Self>, probe: Arc<Probe>) {
         let name = probe.name().to_owned();
+        self.start_schedule(&probe);
         self.probes.write().unwrap_or_else(PoisonError::into_inner).insert(name, probe);
+    }
+}
+
+/// `None`: the probe has been replaced or deleted.
+fn not_read(name: String, error: ReadError) -> Option<EngineError> {
+    match error {
+        ReadError::Gone => None,
+        ReadError::NotRunning(reason) => Some(EngineError::NotRunning { name, reason }),
+        ReadError::NoWindows => Some(EngineError::NoWindows(name)),
+        ReadError::Close(error) => Some(error.into()),
     }
 }
 

@@ -2,24 +2,26 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
+use tokio::sync::{OwnedMutexGuard, watch};
 
 use super::delivery::Delivery;
 use super::deploy::LoadedProbe;
 use super::events::{EventLoop, ProbeEvents};
 use super::interfaces::{Wanted, refused};
 use super::reader::readers;
-use super::reading::{Running, timestamp, timestamp_of};
+use super::reading::{CloseError, Kept, Running, timestamp, timestamp_of};
 use super::restore::Adopted;
 use super::status::ProbeStatus;
 use super::totals::Totals;
+use super::windows::{ClosedBy, Limits, StoredWindow, WindowError, Windows};
 use super::{Engine, EngineError};
-use crate::config::{ConfigDocument, Direction, ProbeConfig};
+use crate::config::{ConfigDocument, Direction, ProbeConfig, Schedule};
 use crate::crash;
 use crate::kernel::watch::Changes;
-use crate::kernel::{Deployable, KernelError, Predecessor};
+use crate::kernel::{Deployable, Predecessor, with_causes};
 use crate::report::Finding;
 use crate::store::{Pending, Store, StoreError, StoredDeployment, StoredProbe};
 
@@ -28,12 +30,14 @@ pub enum ReadError {
     /// Replaced or deleted.
     Gone,
     NotRunning(String),
-    Kernel(KernelError),
+    /// No metric asks for snapshots.
+    NoWindows,
+    Close(CloseError),
 }
 
-impl From<KernelError> for ReadError {
-    fn from(error: KernelError) -> Self {
-        Self::Kernel(error)
+impl From<CloseError> for ReadError {
+    fn from(error: CloseError) -> Self {
+        Self::Close(error)
     }
 }
 
@@ -47,7 +51,9 @@ pub struct Probe {
     namespace: Option<Option<PathBuf>>,
     /// Apart from the state, which is locked while a window is read. `None`: it is not running.
     events: Option<ProbeEvents>,
-    /// Readers wait for each other: a window belongs to one of them.
+    windows: Arc<Windows>,
+    /// Who reads waits here, not on a thread: readers of a slow probe must not take the threads of the others.
+    turn: Arc<tokio::sync::Mutex<()>>,
     state: Mutex<State>,
 }
 
@@ -93,11 +99,13 @@ impl Probe {
             _ => None,
         };
         if let Some(running) = &mut replaced {
-            running.finish_extraction(config.name())?;
+            running.finish()?;
         }
         let replaces = replaced.as_ref().map(|running| running.attached());
-        let deployable = Deployable::new(&engine.kernel, loaded.directions, replaces)?;
         let name = config.name().to_owned();
+        let windows = engine.windows.of(&name);
+        let first_epoch = windows.last_seq() + 1;
+        let deployable = Deployable::new(&engine.kernel, loaded.directions, replaces, first_epoch)?;
         let namespace = Some(config.netns().map(Path::to_owned));
         let prepared = prepare(&engine.store, &name, history, document, &loaded.objects, &deployable);
         let (stored, commit) = match prepared {
@@ -118,18 +126,22 @@ impl Probe {
             return Err(error.into());
         }
         crash::point("committed");
-        let totals = Totals::new(engine.store.totals(&name));
-        let mut running = Running::new(config, attached, readers, Timestamp::now(), totals);
+        windows.set_limits(limits(&config));
+        let kept = Kept { totals: Totals::new(engine.store.totals(&name)), windows: Arc::clone(&windows) };
+        let mut running = Running::new(config, attached, readers, Timestamp::now(), kept);
         match old_state.as_deref_mut().map(|state| std::mem::replace(state, State::Gone)) {
             Some(State::Running(old)) => running.succeed(*old),
-            _ => running.forget_totals(&[]),
+            // A probe that was stored goes on with its sums, as after a reboot; of a new one there are none.
+            _ => running.resume(false),
         }
         if let Some(old) = old {
             old.close_events();
         }
         running.set_pending(pending);
         let (warnings, state) = (loaded.warnings, State::Running(Box::new(running)));
-        Ok(Self { name, stored, warnings, namespace, events: Some(events), state: Mutex::new(state) })
+        let events = Some(events);
+        let (turn, state) = (Arc::default(), Mutex::new(state));
+        Ok(Self { name, stored, warnings, namespace, events, windows, turn, state })
     }
 
     /// What an earlier daemon deployed and what still runs.
@@ -138,34 +150,48 @@ impl Probe {
         stored: StoredProbe,
         config: ProbeConfig,
         adopted: Adopted,
-        totals: Totals,
+        kept: Kept,
         events: &EventLoop,
     ) -> Result<Self, EngineError> {
         let readers = readers(&config, adopted.attached.directions())?;
         let events = ProbeEvents::open(&config, adopted.attached.directions(), events)?;
         let opened = timestamp_of(adopted.attached.opened());
         let namespace = Some(config.netns().map(Path::to_owned));
-        let mut running = Running::new(config, adopted.attached, readers, opened, totals);
-        running.resume();
+        let windows = Arc::clone(&kept.windows);
+        windows.set_limits(limits(&config));
+        let mut running = Running::new(config, adopted.attached, readers, opened, kept);
+        running.resume(true);
         running.set_pending(adopted.pending);
+        if let Err(error) = running.finish_window() {
+            let reason = with_causes(&error);
+            tracing::error!(
+                probe = name,
+                reason,
+                "a window can't be closed yet; the next reading tries again"
+            );
+        }
         Ok(Self {
             name: name.to_owned(),
             stored,
             warnings: adopted.warnings,
             namespace,
             events: Some(events),
+            windows,
+            turn: Arc::default(),
             state: Mutex::new(State::Running(Box::new(running))),
         })
     }
 
     /// A stored probe that could not be deployed.
-    pub(super) fn failed(name: &str, stored: StoredProbe, reason: String) -> Self {
+    pub(super) fn failed(name: &str, stored: StoredProbe, reason: String, windows: Arc<Windows>) -> Self {
         Self {
             name: name.to_owned(),
             stored,
             warnings: Vec::new(),
             namespace: None,
             events: None,
+            windows,
+            turn: Arc::default(),
             state: Mutex::new(State::Failed(reason)),
         }
     }
@@ -213,7 +239,8 @@ impl Probe {
             State::Failed(reason) => (None, Some(reason.clone())),
             State::Gone => (None, Some("replaced or deleted".to_owned())),
         };
-        let status = ProbeStatus::new(&self.name, &self.stored, &self.warnings, running, reason);
+        let windows = self.windows.statistics();
+        let status = ProbeStatus::new(&self.name, &self.stored, &self.warnings, running, windows, reason);
         ProbeStatus { events: self.events.as_ref().map(ProbeEvents::status).unwrap_or_default(), ..status }
     }
 
@@ -227,6 +254,17 @@ impl Probe {
         }
     }
 
+    /// Closes the open window for good: what it holds is not to go with the maps.
+    pub(super) fn close_last(&self) {
+        let closed = self.with_running(|running| match running.has_windows() {
+            true => Ok(drop(running.close(ClosedBy::Schedule)?)),
+            false => Ok(()),
+        });
+        if let Err(ReadError::Close(error)) = closed {
+            tracing::error!(probe = self.name, error = with_causes(&error), "the last window is lost");
+        }
+    }
+
     pub(super) fn detach(&self) {
         if let State::Running(running) = std::mem::replace(&mut *self.lock(), State::Gone) {
             // What is left in the rings goes to those who listen; then nothing of ours keeps the maps.
@@ -235,14 +273,52 @@ impl Probe {
         }
     }
 
-    /// Begins a reading, hands it to `deliver`, and then takes out of the maps what it consists of.
+    /// Its windows on disk.
+    pub fn windows(&self) -> &Arc<Windows> {
+        &self.windows
+    }
+
+    /// What may be waited for before anything that takes its time is done with it.
+    pub(super) async fn turn(&self) -> OwnedMutexGuard<()> {
+        Arc::clone(&self.turn).lock_owned().await
+    }
+
+    /// Algorithm 2 of the paper. What is given is handed to `deliver` before all of it is out of the maps.
     pub(super) fn read(&self, deliver: impl FnOnce(Delivery)) -> Result<(), ReadError> {
+        self.with_running(|running| Ok(running.read(deliver)?))
+    }
+
+    /// Closes the open window.
+    pub(super) fn close_window(&self, by: ClosedBy) -> Result<Arc<StoredWindow>, ReadError> {
+        self.with_running(|running| match running.has_windows() {
+            true => Ok(running.close(by)?),
+            false => Err(ReadError::NoWindows),
+        })
+    }
+
+    /// A retained window, to be handed out.
+    pub(super) fn deliver(&self, stored: &StoredWindow) -> Result<Delivery, WindowError> {
+        let skipped = match &*self.lock() {
+            State::Running(running) => running.skipped(),
+            State::Failed(_) | State::Gone => Arc::default(),
+        };
+        Delivery::of_window(&self.windows, stored, skipped, None)
+    }
+
+    /// When its windows are to be closed, since when the open one is, and what ends with the probe.
+    pub(super) fn schedule(&self) -> Option<(Schedule, Timestamp, watch::Receiver<()>)> {
+        match &*self.lock() {
+            State::Running(running) => Some((running.schedule()?, running.opened(), running.gone())),
+            State::Failed(_) | State::Gone => None,
+        }
+    }
+
+    fn with_running<T>(
+        &self,
+        action: impl FnOnce(&mut Running) -> Result<T, ReadError>,
+    ) -> Result<T, ReadError> {
         match &mut *self.lock() {
-            State::Running(running) => {
-                deliver(running.begin(&self.name)?);
-                running.extract();
-                Ok(())
-            }
+            State::Running(running) => action(running),
             State::Failed(reason) => Err(ReadError::NotRunning(reason.clone())),
             State::Gone => Err(ReadError::Gone),
         }
@@ -250,6 +326,18 @@ impl Probe {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the configuration says of retained windows. A probe of which it says nothing has no collectors: what a
+/// reader was given counts as acknowledged.
+fn limits(config: &ProbeConfig) -> Limits {
+    let window = config.window().cloned().unwrap_or_default();
+    Limits {
+        retain: window.retain(),
+        bytes: window.retain_bytes(),
+        collectors: window.collectors().to_vec(),
+        taken_counts: config.window().is_none(),
     }
 }
 

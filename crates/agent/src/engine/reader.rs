@@ -1,5 +1,6 @@
 //! One metric of a probe that runs: where its content is, and what is known of it beside the maps.
 
+use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -7,8 +8,9 @@ use twinprobe_ebpf_common::convert::convert;
 use twinprobe_ebpf_common::{MapFamily, RawTable, Shape, TableLayout};
 use twinprobe_exporter::{Accumulator, MergeRules, Metric, Plans};
 
+use super::reading::CloseError;
 use super::spool::Spool;
-use super::totals::Totals;
+use super::totals::{Saved, Totals};
 use crate::config::{AfterRead, Direction, DirectionConfig, MetricConfig, ProbeConfig, Source, Visibility};
 use crate::crash;
 use crate::kernel::{Attached, KernelError, LoadedDirection, MetricMap, Remains, Taken};
@@ -23,31 +25,58 @@ pub(super) struct Reader {
     pub config: MetricConfig,
     pub metric: Arc<Metric>,
     /// The sum of all windows so far, for a snapshot that is not reset.
-    pub total: Option<Accumulator>,
+    total: Option<Accumulator>,
     /// The last window in it.
-    pub summed: u64,
+    summed: u64,
+    /// Whether the sum on disk is an older one.
+    unsaved: bool,
     /// What the deployment before has counted of the open window.
     carried: Option<Accumulator>,
+    /// What was taken out of the map for a window that is not stored yet.
+    taken: Popped,
 }
 
-/// How far one map is.
+#[derive(Debug, Default)]
+struct Popped {
+    rows: RawTable,
+    progress: Taken,
+    /// Whether it is everything.
+    done: bool,
+}
+
+/// How far one map is that belongs to no window and is reset.
 #[derive(Debug, Default)]
 pub(super) struct Extract {
     taken: Taken,
     pub done: bool,
     /// Where it goes; `None`: nobody sees it.
     pub spool: Option<Arc<Spool>>,
-    /// Of a window that is added to a total.
-    partial: RawTable,
 }
 
+/// Where the rows of a window go.
+type Out<'a> = dyn FnMut(&RawTable) -> io::Result<()> + 'a;
+
 impl Reader {
-    /// What has to be done for a new reading. A live map that is not reset is read by the one who renders it.
+    /// What has to be done for a reading that closes no window. A map that is not reset is read by the one who
+    /// renders it.
     pub fn extract(&self, attached: &Attached) -> Extract {
-        let (direction, metric) = self.position;
-        let live = attached.live_map(direction, metric).is_some();
-        let done = live && self.config.after_read() == AfterRead::Keep;
-        Extract { done, spool: (!done && self.is_shown()).then(Arc::default), ..Extract::default() }
+        let resets = self.live(attached).is_some() && self.config.after_read() == AfterRead::Reset;
+        let spool = (resets && self.is_shown()).then(Arc::default);
+        Extract { done: !resets, spool, ..Extract::default() }
+    }
+
+    /// Takes everything out of a map that belongs to no window.
+    pub fn take(&self, map: &MetricMap, table: &mut Extract) -> Result<(), KernelError> {
+        if !table.done {
+            let Extract { taken, spool, .. } = &mut *table;
+            let mut keep = |chunk: &RawTable| {
+                spool.iter().for_each(|spool| spool.push(chunk));
+                ControlFlow::Continue(())
+            };
+            let _ = map.read_chunks(AfterRead::Reset, taken, &mut keep)?;
+            table.done = true;
+        }
+        Ok(())
     }
 
     pub fn live<'a>(&self, attached: &'a Attached) -> Option<&'a Arc<MetricMap>> {
@@ -63,14 +92,57 @@ impl Reader {
         format!("{}:{}", self.direction, self.config.map())
     }
 
-    /// Saves the sum, of which `epoch` is the last window.
-    pub fn save(&mut self, totals: &Totals, epoch: u64) {
-        let Some(total) = &self.total else { return };
-        self.summed = epoch;
-        if let Err(error) = totals.save(&self.file(), &self.metric.layout, epoch, total.table()) {
-            let metric = self.config.name();
-            tracing::error!(metric, %error, "a sum of windows can't be saved: it will not survive a crash");
+    /// Of [`Self::carried`].
+    fn carried_file(&self) -> String {
+        format!("open:{}", self.file())
+    }
+
+    /// Saves the sum if the one on disk is older.
+    pub fn save(&mut self, totals: &Totals) -> io::Result<()> {
+        if let (Some(total), true) = (&self.total, self.unsaved) {
+            totals.save(&self.file(), &self.metric.layout, self.summed, total.table())?;
+            self.unsaved = false;
         }
+        Ok(())
+    }
+
+    /// The sum is from now on one that has `epoch` as its last window.
+    pub fn set_summed(&mut self, epoch: u64) {
+        self.summed = epoch;
+        self.unsaved = true;
+    }
+
+    /// Goes on with the sum that was saved.
+    pub fn load(&mut self, totals: &Totals, adopted: bool) -> io::Result<()> {
+        let file = self.file();
+        let Some(total) = &mut self.total else { return Ok(()) };
+        if let Some(Saved { epoch, table }) = totals.load(&file, &self.metric.layout)? {
+            total.add(&table);
+            // Where windows are not numbered on, that number means another one.
+            self.summed = if adopted { epoch } else { 0 };
+        }
+        Ok(())
+    }
+
+    /// Saves what the deployment before has counted of the open window, which is that of `epoch`.
+    pub fn save_carried(&self, totals: &Totals, epoch: u64) -> io::Result<()> {
+        let Some(carried) = &self.carried else { return Ok(()) };
+        totals.save(&self.carried_file(), &self.metric.layout, epoch, carried.table())
+    }
+
+    /// Goes on with what was saved of the open window, if that is the one of `epoch`.
+    pub fn load_carried(&mut self, totals: &Totals, epoch: u64) -> io::Result<()> {
+        let saved = totals.load(&self.carried_file(), &self.metric.layout)?;
+        if let Some(Saved { table, .. }) = saved.filter(|saved| saved.epoch == epoch) {
+            self.add(&table);
+        }
+        Ok(())
+    }
+
+    /// What is kept of it beside the maps.
+    pub fn files(&self) -> impl Iterator<Item = String> {
+        let sum = self.total.as_ref().map(|_| self.file());
+        sum.into_iter().chain(self.carried.as_ref().map(|_| self.carried_file()))
     }
 
     /// Goes on with what `old` knows beside its map: the sum of the windows it has read, and what it was
@@ -104,50 +176,111 @@ impl Reader {
         }
     }
 
-    /// Takes everything out of the map. A cumulative snapshot is reset, too: its windows are added up here.
-    pub fn take(
+    /// Hands on what belongs to the window of `epoch`, whose maps keep it until [`Self::clear`]. What can only be
+    /// popped waits here: after an error, calling again gives all of it again.
+    pub fn window(
         &mut self,
         map: &MetricMap,
-        table: &mut Extract,
-        window: Option<(u64, &Totals)>,
-    ) -> Result<(), KernelError> {
-        if table.done {
-            return Ok(());
-        }
-        if let (Some((epoch, totals)), Some(total)) = (window, &mut self.total)
-            && self.summed != epoch
-        {
+        epoch: u64,
+        totals: &Totals,
+        out: &mut Out<'_>,
+    ) -> Result<(), CloseError> {
+        if let Some(total) = &mut self.total {
+            if self.summed != epoch {
+                let mut window = RawTable::default();
+                map.read(AfterRead::Keep, &mut Taken::default(), &mut window)?;
+                total.add(&window);
+                self.set_summed(epoch);
+            }
             // Before the map is cleared: after a crash in between, the window is in the sum once.
-            map.read(AfterRead::Keep, &mut Taken::default(), &mut table.partial)?;
-            total.add(&std::mem::take(&mut table.partial));
-            self.save(totals, epoch);
+            self.save(totals)?;
             crash::point("summed");
         }
-        let Extract { taken, spool, partial, .. } = table;
-        match &self.total {
-            Some(total) => {
-                let mut forget = |_: &RawTable| ControlFlow::Continue(());
-                let _ = map.read_chunks(AfterRead::Reset, taken, &mut forget)?;
-                spool.iter().for_each(|spool| spool.push(total.table()));
-            }
-            None if self.carried.is_some() => {
-                map.read(AfterRead::Reset, taken, partial)?;
-                if let Some(mut window) = self.carried.take() {
-                    window.add(&std::mem::take(partial));
-                    spool.iter().for_each(|spool| spool.push(window.table()));
-                }
-            }
-            None => {
-                let mut keep = |chunk: &RawTable| {
-                    spool.iter().for_each(|spool| spool.push(chunk));
-                    ControlFlow::Continue(())
-                };
-                let _ = map.read_chunks(AfterRead::Reset, taken, &mut keep)?;
-            }
+        if !self.is_shown() {
+            return Ok(());
         }
-        table.done = true;
+        if let Some(total) = &self.total {
+            pieces(total.table(), &self.metric.layout, out)?;
+        } else if self.is_popped() {
+            self.pop(map)?;
+            let layout = &self.metric.layout;
+            if let Some(carried) = &self.carried {
+                pieces(carried.table(), layout, out)?;
+            }
+            pieces(&self.taken.rows, layout, out)?;
+        } else if let Some(carried) = &self.carried {
+            let mut window = RawTable::default();
+            map.read(AfterRead::Keep, &mut Taken::default(), &mut window)?;
+            let mut all = carried.clone();
+            all.add(&window);
+            pieces(all.table(), &self.metric.layout, out)?;
+        } else {
+            stream(map, out)?;
+        }
         Ok(())
     }
+
+    /// Hands on a map that belongs to no window, as it is now.
+    pub fn live_rows(&mut self, map: &MetricMap, out: &mut Out<'_>) -> Result<(), CloseError> {
+        if self.config.after_read() == AfterRead::Keep {
+            return stream(map, out);
+        }
+        self.pop(map)?;
+        pieces(&self.taken.rows, &self.metric.layout, out)
+    }
+
+    /// Empties the map of a window that is stored.
+    pub fn clear(&self, map: &MetricMap) -> Result<(), KernelError> {
+        let mut forget = |_: &RawTable| ControlFlow::Continue(());
+        map.read_chunks(AfterRead::Reset, &mut Taken::default(), &mut forget).map(drop)
+    }
+
+    /// The window is stored: nothing of it has to be kept any more.
+    pub fn forget_window(&mut self, totals: &Totals) {
+        if self.carried.take().is_some() {
+            totals.remove(&self.carried_file());
+        }
+        self.taken = Popped::default();
+    }
+
+    /// Whether the map can't be read without taking out what is in it.
+    fn is_popped(&self) -> bool {
+        self.metric.layout.kind.family() == MapFamily::Fifo
+    }
+
+    fn pop(&mut self, map: &MetricMap) -> Result<(), KernelError> {
+        let Popped { rows, progress, done } = &mut self.taken;
+        if !*done {
+            map.read(AfterRead::Reset, progress, rows)?;
+            *done = true;
+        }
+        Ok(())
+    }
+}
+
+/// Rows that a window is stored in at once, in bytes about.
+const PIECE: usize = 256 << 10;
+
+fn pieces(table: &RawTable, layout: &TableLayout, out: &mut Out<'_>) -> Result<(), CloseError> {
+    let rows = (PIECE / (layout.key.size + layout.value_stride()).max(1)).max(1);
+    for from in (0..table.len(layout)).step_by(rows) {
+        out(&table.slice(from, from + rows, layout))?;
+    }
+    Ok(())
+}
+
+/// Hands on a map chunk by chunk; it keeps its content.
+fn stream(map: &MetricMap, out: &mut Out<'_>) -> Result<(), CloseError> {
+    let mut failed = None;
+    let mut sink = |chunk: &RawTable| match out(chunk) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => {
+            failed = Some(error);
+            ControlFlow::Break(())
+        }
+    };
+    let _ = map.read_chunks(AfterRead::Keep, &mut Taken::default(), &mut sink)?;
+    failed.map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// The rows that are about `map`, which may be a variable of a section.
@@ -194,7 +327,9 @@ pub(super) fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Resul
                 }),
                 total,
                 summed: 0,
+                unsaved: false,
                 carried: None,
+                taken: Popped::default(),
             });
         }
     }

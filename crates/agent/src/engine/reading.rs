@@ -1,22 +1,29 @@
-//! Algorithm 2 of the paper: flip if a metric asks for it, extract, reset.
+//! Algorithm 2 of the paper, made to survive what can happen in between: flip, store the window, and only then
+//! empty the idle twin.
 
+mod closing;
+mod composed;
+
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use jiff::Timestamp;
 use tokio::sync::watch;
-use twinprobe_exporter::Window;
+use twinprobe_ebpf_common::Render;
+use twinprobe_exporter::Context;
 
-use super::delivery::{Delivery, Part, Reading, Rows, Undelivered};
-use super::interfaces::{Wanted, refused, wanted};
-use super::live::LiveMap;
+pub use self::closing::CloseError;
+use self::composed::Extraction;
+use super::delivery::{Delivery, InFlight, Undelivered};
+use super::interfaces::{self, Wanted, refused, wanted};
 use super::placement::Pending;
-use super::reader::{Extract, Reader};
-use super::spool::Spool;
-use super::totals::{Saved, Totals};
-use crate::config::{Direction, InterfacePattern, OnReplace, ProbeConfig};
+use super::reader::Reader;
+use super::totals::Totals;
+use super::windows::{ClosedBy, Windows};
+use crate::config::{Direction, InterfacePattern, OnReplace, ProbeConfig, Schedule};
 use crate::kernel::watch::Changes;
-use crate::kernel::{Attached, KernelError, with_causes};
+use crate::kernel::{Attached, clock};
 
 /// A probe that is attached and read.
 #[derive(Debug)]
@@ -26,8 +33,10 @@ pub(super) struct Running {
     readers: Vec<Reader>,
     /// When the open window began.
     opened: Timestamp,
-    /// When the window was closed that could not be read yet.
-    closed: Option<Timestamp>,
+    windows: Arc<Windows>,
+    in_flight: InFlight,
+    /// Why the last window could not be closed.
+    trouble: Option<String>,
     /// What a failure kept from its end. The next reader goes on with it.
     extraction: Option<Extraction>,
     undelivered: Undelivered,
@@ -38,14 +47,11 @@ pub(super) struct Running {
     totals: Totals,
 }
 
-/// A reading whose maps have not been read to their end.
+/// What a deployment knows of earlier ones of the same probe.
 #[derive(Debug)]
-struct Extraction {
-    reading: Arc<Reading>,
-    /// Whether the idle twin has not been read and reset yet.
-    window: bool,
-    /// One for each reader.
-    tables: Vec<Extract>,
+pub(super) struct Kept {
+    pub totals: Totals,
+    pub windows: Arc<Windows>,
 }
 
 impl Running {
@@ -54,15 +60,18 @@ impl Running {
         attached: Attached,
         readers: Vec<Reader>,
         opened: Timestamp,
-        totals: Totals,
+        kept: Kept,
     ) -> Self {
         attached.set_opened(nanoseconds(opened));
+        let Kept { totals, windows } = kept;
         Self {
             config,
             attached,
             readers,
             opened,
-            closed: None,
+            windows,
+            in_flight: InFlight::default(),
+            trouble: None,
             extraction: None,
             undelivered: Undelivered::default(),
             skipped: Arc::default(),
@@ -72,29 +81,30 @@ impl Running {
         }
     }
 
-    /// Goes on with what an earlier daemon has left half done and with the sums that it has saved.
-    pub fn resume(&mut self) {
-        self.closed = self.attached.closed().map(timestamp_of);
+    /// Goes on with what an earlier daemon has saved. `adopted`: and with the very maps that it has left.
+    pub fn resume(&mut self, adopted: bool) {
+        // What the maps hold is of this window, unless that is stored already.
+        let ended = u64::from(self.attached.closed().is_some());
+        let epoch = self.attached.epoch() - ended;
+        let open =
+            (adopted && self.windows.newest().is_none_or(|stored| stored.seq() != epoch)).then_some(epoch);
         for reader in &mut self.readers {
-            let file = reader.file();
-            let Some(total) = &mut reader.total else { continue };
-            match self.totals.load(&file, &reader.metric.layout) {
-                Ok(None) => {}
-                Ok(Some(Saved { epoch, table })) => {
-                    total.add(&table);
-                    reader.summed = epoch;
-                }
-                Err(error) => {
-                    let (probe, metric) = (self.config.name(), reader.config.name());
-                    tracing::error!(probe, metric, %error, "the sum of the windows so far can't be read");
-                }
+            let resumed = reader.load(&self.totals, adopted).and_then(|()| match open {
+                Some(epoch) => reader.load_carried(&self.totals, epoch),
+                None => Ok(()),
+            });
+            if let Err(error) = resumed {
+                let (probe, metric) = (self.config.name(), reader.config.name());
+                tracing::error!(probe, metric, %error, "what was counted before can't be read");
             }
         }
+        self.forget_totals();
     }
 
-    /// Removes what was saved, but for `kept`.
-    pub fn forget_totals(&self, kept: &[String]) {
-        if let Err(error) = self.totals.retain(kept) {
+    /// Removes sums of metrics that there are no more.
+    fn forget_totals(&self) {
+        let used: Vec<String> = self.readers.iter().flat_map(Reader::files).collect();
+        if let Err(error) = self.totals.retain(&used) {
             tracing::warn!(probe = self.config.name(), %error, "old sums could not be removed");
         }
     }
@@ -106,6 +116,34 @@ impl Running {
 
     pub fn set_pending(&mut self, pending: Vec<Pending>) {
         self.pending = pending;
+    }
+
+    /// Why the last window could not be closed.
+    pub fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
+    pub fn schedule(&self) -> Option<Schedule> {
+        self.config.schedule()
+    }
+
+    /// When the open window began.
+    pub fn opened(&self) -> Timestamp {
+        self.opened
+    }
+
+    /// Closed with the probe.
+    pub fn gone(&self) -> watch::Receiver<()> {
+        self.gone.subscribe()
+    }
+
+    pub fn has_windows(&self) -> bool {
+        self.config.has_snapshot()
+    }
+
+    /// What OpenMetrics answers have left out.
+    pub fn skipped(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.skipped)
     }
 
     /// Attaches it to the interfaces there are now, and detaches it from those that have gone.
@@ -121,9 +159,9 @@ impl Running {
 
     /// Takes the place of `old`, which sees packets no more, with all that it has not handed on yet.
     pub fn succeed(&mut self, old: Self) {
-        let Self { attached, readers, undelivered, skipped, opened, closed, .. } = old;
-        (self.undelivered, self.skipped) = (undelivered, skipped);
-        (self.opened, self.closed) = (opened, closed);
+        let Self { attached, readers, undelivered, skipped, opened, in_flight, .. } = old;
+        (self.undelivered, self.skipped, self.in_flight) = (undelivered, skipped, in_flight);
+        self.opened = opened;
         self.attached.set_opened(nanoseconds(opened));
         let remains = self.attached.retire(&attached);
         for reader in self.readers.iter_mut().filter(|reader| reader.config.on_replace() == OnReplace::Carry)
@@ -141,27 +179,27 @@ impl Running {
         // Of the window that is open, only what is in no map any more is part of the sums.
         let epoch = self.attached.epoch().wrapping_sub(1);
         for reader in &mut self.readers {
-            reader.save(&self.totals, epoch);
+            reader.set_summed(epoch);
+            let saved = reader.save(&self.totals);
+            if let Err(error) = saved.and_then(|()| reader.save_carried(&self.totals, epoch.wrapping_add(1)))
+            {
+                let metric = reader.config.name();
+                tracing::error!(metric, %error, "what was counted before can't be saved before the next window");
+            }
         }
-        let kept: Vec<String> =
-            self.readers.iter().filter(|reader| reader.total.is_some()).map(Reader::file).collect();
-        self.forget_totals(&kept);
+        self.forget_totals();
     }
 
-    /// So that nothing is left in maps that are about to be replaced: what is taken out of them waits for the next
-    /// client.
-    pub fn finish_extraction(&mut self, name: &str) -> Result<(), KernelError> {
-        // An earlier daemon may have closed a window that nobody has read.
-        if self.extraction.is_none() && self.attached.closed().is_some() {
-            self.begin_new(name)?;
-        }
+    /// So that nothing is left in maps that are about to be replaced.
+    pub fn finish(&mut self) -> Result<(), CloseError> {
+        self.finish_window()?;
         let Some(mut extraction) = self.extraction.take() else { return Ok(()) };
         extraction.spools().for_each(|spool| spool.reopen());
         let taken = self.take(&mut extraction);
         if taken.is_err() {
             self.extraction = Some(extraction);
         }
-        taken
+        Ok(taken?)
     }
 
     pub const fn attached(&self) -> &Attached {
@@ -173,52 +211,39 @@ impl Running {
         self.attached.detach();
     }
 
-    /// A reading that an error or a client kept from its end, else a new one. Its header is known; its rows
-    /// are there once [`Self::extract`] has taken them.
-    pub fn begin(&mut self, name: &str) -> Result<Delivery, KernelError> {
+    /// Hands a reading to `deliver` and then takes out of the maps what it consists of: one that an error or a
+    /// client kept from its end, else a new one.
+    pub fn read(&mut self, deliver: impl FnOnce(Delivery)) -> Result<(), CloseError> {
         if let Some(extraction) = &self.extraction {
             extraction.spools().for_each(|spool| spool.reopen());
-            return Ok(self.undelivered.again(&extraction.reading));
+            deliver(self.undelivered.again(&extraction.reading));
+        } else if let Some(abandoned) = self.undelivered.abandoned() {
+            deliver(abandoned);
+        } else if self.has_windows() && self.schedule().is_none() {
+            self.finish_window()?;
+            let delivery = match self.untaken() {
+                Some(delivery) => delivery,
+                None => {
+                    let stored = self.close(ClosedBy::Read)?;
+                    let claim = self.in_flight.claim(stored.seq());
+                    Delivery::of_window(&self.windows, &stored, self.skipped(), claim)?
+                }
+            };
+            deliver(delivery);
+        } else {
+            deliver(self.compose()?);
         }
-        if let Some(abandoned) = self.undelivered.abandoned() {
-            return Ok(abandoned);
-        }
-        self.begin_new(name)
+        self.extract();
+        Ok(())
     }
 
-    fn begin_new(&mut self, name: &str) -> Result<Delivery, KernelError> {
-        let window = self.close_window()?;
-        let tables: Vec<Extract> = self.readers.iter().map(|reader| reader.extract(&self.attached)).collect();
-        let reading = Arc::new(Reading {
-            probe: name.to_owned(),
-            interfaces: self.interfaces(),
-            format: self.config.format(),
-            parts: self.parts(&tables),
-            skipped: Arc::clone(&self.skipped),
-            window,
-        });
-        let takes = tables.iter().any(|table| !table.done);
-        let delivery = self.undelivered.deliver(Arc::clone(&reading), takes);
-        if takes {
-            self.extraction = Some(Extraction { window: reading.window.is_some(), reading, tables });
-        }
-        Ok(delivery)
-    }
-
-    /// Takes out of the maps what the reading that was begun consists of. After an error nothing is lost:
-    /// the next reader goes on where this one ended.
-    pub fn extract(&mut self) {
-        let Some(mut extraction) = self.extraction.take() else { return };
-        if let Err(error) = self.take(&mut extraction) {
-            let reason = with_causes(&error);
-            tracing::error!(
-                probe = extraction.reading.probe,
-                reason,
-                "a reading failed; the next one goes on"
-            );
-            extraction.spools().for_each(|spool| spool.fail(&reason));
-            self.extraction = Some(extraction);
-        }
+    /// A window that was closed for a client which has not taken all of it.
+    fn untaken(&self) -> Option<Delivery> {
+        self.windows.untaken().into_iter().find_map(|stored| {
+            let claim = self.in_flight.claim(stored.seq())?;
+            // One that is damaged has been set aside and reported.
+            Delivery::of_window(&self.windows, &stored, self.skipped(), Some(claim)).ok()
+        })
     }
 
     /// By name; those that patterns stand for now.
@@ -233,81 +258,19 @@ impl Running {
         names
     }
 
-    /// Flips and waits until the twin that was left is at rest.
-    fn close_window(&mut self) -> Result<Option<Window>, KernelError> {
-        if !self.config.has_snapshot() {
-            return Ok(None);
-        }
-        let end = *self.closed.get_or_insert_with(Timestamp::now);
-        self.attached.set_closed(nanoseconds(end));
-        let quiesced = self.attached.flip()?;
-        let window = Window {
-            seq: quiesced.epoch(),
-            start: timestamp(self.opened),
-            end: timestamp(end),
-            quiesce_us: u64::try_from(quiesced.quiesced().as_micros()).unwrap_or(u64::MAX),
-            lost_windows: 0,
-        };
-        self.opened = end;
-        self.closed = None;
-        Ok(Some(window))
-    }
-
-    fn parts(&self, tables: &[Extract]) -> Vec<Part> {
-        let mut parts = Vec::new();
-        for (reader, table) in self.readers.iter().zip(tables) {
-            let rows = match (&table.spool, reader.live(&self.attached)) {
-                (Some(spool), _) => Rows::Kept(Arc::clone(spool)),
-                (None, Some(map)) if reader.is_shown() => {
-                    Rows::Live(LiveMap::new(Arc::clone(map), self.gone.subscribe()))
-                }
-                _ => continue,
-            };
-            let direction = match reader.direction {
-                Direction::Ingress => twinprobe_exporter::Direction::Ingress,
-                Direction::Egress => twinprobe_exporter::Direction::Egress,
-            };
-            parts.push(Part { direction, metric: Arc::clone(&reader.metric), rows });
-        }
-        parts
-    }
-
-    fn take(&mut self, extraction: &mut Extraction) -> Result<(), KernelError> {
-        if extraction.window {
-            // The flip has been made: this gives its guard again.
-            let quiesced = self.attached.flip()?;
-            for (reader, table) in self.readers.iter_mut().zip(&mut extraction.tables) {
-                let (direction, metric) = reader.position;
-                if let Some(map) = quiesced.map(direction, metric) {
-                    reader.take(map, table, Some((quiesced.epoch(), &self.totals)))?;
-                }
-            }
-            quiesced.finish();
-            self.attached.set_opened(nanoseconds(self.opened));
-            extraction.window = false;
-            // Not before: a client that has the window must not get it again after a crash.
-            extraction.complete();
-        }
-        for (reader, table) in self.readers.iter_mut().zip(&mut extraction.tables) {
-            let (direction, metric) = reader.position;
-            if let Some(map) = self.attached.live_map(direction, metric) {
-                reader.take(map, table, None)?;
-            }
-        }
-        extraction.complete();
-        Ok(())
+    /// Of this instant. Interfaces are listed for those only whose values speak of them.
+    fn context(&self) -> Context {
+        let speaks = |reader: &Reader| reader.metric.layout.renders(Render::Ifindex);
+        let speaks = self.readers.iter().any(speaks);
+        let interfaces = if speaks { interfaces::names(self.config.netns()) } else { HashMap::new() };
+        Context { boot_time_ns: clock::monotonic_zero_ns(), interfaces }
     }
 }
 
-impl Extraction {
-    /// Tells those who follow what is there to the end.
-    fn complete(&self) {
-        let done = self.tables.iter().filter(|table| table.done);
-        done.filter_map(|table| table.spool.as_ref()).for_each(|spool| spool.complete());
-    }
-
-    fn spools(&self) -> impl Iterator<Item = &Arc<Spool>> {
-        self.tables.iter().filter_map(|table| table.spool.as_ref())
+const fn exported(direction: Direction) -> twinprobe_exporter::Direction {
+    match direction {
+        Direction::Ingress => twinprobe_exporter::Direction::Ingress,
+        Direction::Egress => twinprobe_exporter::Direction::Egress,
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::deploy::{hook, loaded_direction, requests};
 use super::interfaces::{Wanted, refused, wanted};
 use super::placement::Pending;
+use super::reading::Kept;
 use super::totals::Totals;
 use super::{Engine, EngineError, Probe, describe};
 use crate::config::{ConfigDocument, ProbeConfig};
@@ -38,7 +39,7 @@ impl Engine {
                     tracing::error!(probe = name, reason, "a stored probe can't be read");
                     let config = ConfigDocument::default();
                     let nothing = StoredProbe { revision: 0, created: String::new(), config, running: None };
-                    self.insert(Arc::new(Probe::failed(&name, nothing, reason)));
+                    self.insert(Arc::new(Probe::failed(&name, nothing, reason, self.windows.of(&name))));
                     continue;
                 }
             };
@@ -59,7 +60,7 @@ impl Engine {
             if let Err(error) = self.deploy(&name, stored.config.clone(), Some(stored.clone())).await {
                 let reason = describe(&error);
                 tracing::error!(probe = name, reason, "a stored probe could not be deployed");
-                self.insert(Arc::new(Probe::failed(&name, stored, reason)));
+                self.insert(Arc::new(Probe::failed(&name, stored, reason, self.windows.of(&name))));
             }
         }
         self.sweep();
@@ -89,13 +90,13 @@ impl Engine {
         let (attached, failed) =
             Attached::adopt(&self.kernel, running.deployment.clone(), directions, &interfaces)?;
         pending.extend(refused(failed));
-        let totals = Totals::new(self.store.totals(name));
+        let kept = Kept { totals: Totals::new(self.store.totals(name)), windows: self.windows.of(name) };
         Probe::adopt(
             name,
             stored.clone(),
             config,
             Adopted { attached, pending, warnings },
-            totals,
+            kept,
             &self.events,
         )
         .map_err(|error: EngineError| describe(&error))

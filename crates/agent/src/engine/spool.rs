@@ -31,6 +31,13 @@ enum End {
 }
 
 impl Spool {
+    /// One that nothing comes into.
+    pub fn empty() -> Self {
+        let spool = Self::default();
+        spool.complete();
+        spool
+    }
+
     pub fn push(&self, chunk: &RawTable) {
         self.0.send_modify(|content| content.chunks.push(Arc::new(chunk.clone())));
     }

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::deploy::LoadedProbe;
 use super::events::EventStatus;
 use super::reading::Running;
+use super::windows::Statistics;
 use crate::config::{ConfigDocument, ProbeConfig};
 use crate::kernel::{Attached, LoadedDirection};
 use crate::report::Finding;
@@ -29,8 +30,20 @@ pub struct ProbeStatus {
     /// The event metrics.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<EventStatus>,
+    /// Its windows on disk.
+    pub windows: WindowStatus,
     pub warnings: Vec<Finding>,
     pub config: ConfigDocument,
+}
+
+/// Windows on disk.
+#[derive(Clone, Debug, Serialize)]
+pub struct WindowStatus {
+    #[serde(flatten)]
+    pub statistics: Statistics,
+    /// Why the last window could not be closed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// One interface and hook.
@@ -84,6 +97,7 @@ impl ProbeStatus {
         stored: &StoredProbe,
         warnings: &[Finding],
         running: Option<&Running>,
+        windows: Statistics,
         reason: Option<String>,
     ) -> Self {
         let attached = running.map(Running::attached);
@@ -118,6 +132,10 @@ impl ProbeStatus {
             interfaces,
             programs: programs(directions),
             events: Vec::new(),
+            windows: WindowStatus {
+                statistics: windows,
+                error: running.and_then(Running::trouble).map(str::to_owned),
+            },
             warnings: warnings.to_vec(),
             config: stored.config.clone(),
         }

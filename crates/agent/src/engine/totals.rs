@@ -46,6 +46,11 @@ impl Totals {
         file.persist(self.0.join(name)).map(drop).map_err(|error| error.error)
     }
 
+    /// Removes one. What is left by a failure says of which window it is.
+    pub fn remove(&self, name: &str) {
+        let _ = fs::remove_file(self.0.join(name));
+    }
+
     /// Removes all but those that are called `names`.
     pub fn retain(&self, names: &[String]) -> io::Result<()> {
         let entries = match fs::read_dir(&self.0) {

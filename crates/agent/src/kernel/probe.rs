@@ -351,6 +351,11 @@ impl Quiesced<'_> {
         }
     }
 
+    /// The map of a metric that belongs to no window.
+    pub fn live_map(&self, direction: usize, metric: usize) -> Option<&MetricMap> {
+        self.probe.live_map(direction, metric).map(|map| &**map)
+    }
+
     /// The twin has been read and reset: the next flip may make it active again.
     pub fn finish(self) {
         crash::point("cleared");

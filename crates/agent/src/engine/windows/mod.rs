@@ -31,6 +31,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use serde::Serialize;
 use tokio::sync::watch;
 
 use self::directory::{Directory, Form};
@@ -77,7 +78,7 @@ impl Default for Limits {
 }
 
 /// Retained windows after a certain one.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Listing {
     pub windows: Vec<Entry>,
     /// Those after it that went without having been acknowledged.
@@ -85,7 +86,7 @@ pub struct Listing {
 }
 
 /// A retained window.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
     pub seq: u64,
     pub start: String,
@@ -113,7 +114,7 @@ pub enum AckError {
 }
 
 /// Of the windows of one probe.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Statistics {
     pub retained: usize,
     /// Of their files.

@@ -16,16 +16,18 @@ use crate::kernel::sys::KernelError;
 pub struct Deployable(Attached);
 
 impl Deployable {
-    /// Pins what was loaded. `replaces` is what it will take the place of.
+    /// Pins what was loaded. `replaces` is what it will take the place of; where it takes nobody's, its windows are
+    /// numbered from `first_epoch`.
     pub fn new(
         kernel: &Arc<Kernel>,
         directions: Vec<LoadedDirection>,
         replaces: Option<&Attached>,
+        first_epoch: u64,
     ) -> Result<Self, AttachError> {
         let serial = kernel.new_serial();
         let epoch = match replaces {
             Some(old) => Arc::clone(&old.epoch),
-            None => Arc::new(kernel.epochs.allocate(1).ok_or_else(|| {
+            None => Arc::new(kernel.epochs.allocate(first_epoch).ok_or_else(|| {
                 AttachError::Occupied("the daemon has as many probes as it can have; delete one first".into())
             })?),
         };

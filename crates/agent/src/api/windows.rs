@@ -1,0 +1,95 @@
+//! Handlers below `/v1/probes/{name}/windows`.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use twinprobe_exporter::Format;
+
+use super::error::Problem;
+use super::export::Export;
+use super::{Api, negotiate};
+use crate::engine::{Delivery, EngineError};
+
+type Answer<T> = Result<T, Problem>;
+
+/// Longer than proxies keep a silent connection is of no use.
+const LONGEST_WAIT: f64 = 300.0;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct FormatQuery {
+    pub format: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListQuery {
+    after: Option<u64>,
+    wait: Option<f64>,
+    collector: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AckQuery {
+    collector: Option<String>,
+}
+
+pub(super) async fn close(
+    State(api): State<Api>,
+    Path(name): Path<String>,
+    Query(query): Query<FormatQuery>,
+    headers: HeaderMap,
+) -> Answer<Response> {
+    // Before anything is closed.
+    let requested = negotiate::requested(&headers, query.format.as_deref())?;
+    let delivery = api.engine.close(&name).await?;
+    let location = format!("/v1/probes/{name}/windows/{}", delivery.seq().unwrap_or_default());
+    let document = document(delivery, requested).await?;
+    Ok((StatusCode::CREATED, [(header::LOCATION, location)], document).into_response())
+}
+
+pub(super) async fn list(
+    State(api): State<Api>,
+    Path(name): Path<String>,
+    Query(ListQuery { after, wait, collector }): Query<ListQuery>,
+) -> Answer<Response> {
+    let wait = wait.unwrap_or(0.0);
+    if !(0.0..=LONGEST_WAIT).contains(&wait) {
+        let detail = format!("wait={wait} is not possible; 0 to {LONGEST_WAIT} seconds are");
+        return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+    }
+    let wait = Duration::from_secs_f64(wait);
+    Ok(Json(api.engine.windows(&name, after, collector.as_deref(), wait).await?).into_response())
+}
+
+pub(super) async fn get(
+    State(api): State<Api>,
+    Path((name, seq)): Path<(String, u64)>,
+    Query(query): Query<FormatQuery>,
+    headers: HeaderMap,
+) -> Answer<Response> {
+    let requested = negotiate::requested(&headers, query.format.as_deref())?;
+    document(api.engine.window(&name, seq).await?, requested).await
+}
+
+pub(super) async fn acknowledge(
+    State(api): State<Api>,
+    Path((name, seq)): Path<(String, u64)>,
+    Query(AckQuery { collector }): Query<AckQuery>,
+) -> Answer<StatusCode> {
+    api.engine.acknowledge(&name, seq, collector).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// An answer that goes on while its client takes it.
+pub(super) async fn document(delivery: Delivery, requested: Option<Format>) -> Answer<Response> {
+    let format = requested.unwrap_or(delivery.format());
+    let headers = [(header::CONTENT_TYPE, format.media_type())];
+    let export = Export::begin(delivery, format).await.map_err(EngineError::from)?;
+    Ok((headers, Body::from_stream(export.into_stream())).into_response())
+}

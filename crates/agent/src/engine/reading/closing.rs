@@ -1,0 +1,133 @@
+//! The closing of a window: flip, wait until the idle twin is at rest, store what it holds, and only then empty it.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use jiff::Timestamp;
+use twinprobe_exporter::Window;
+
+use super::{Running, exported, nanoseconds, timestamp, timestamp_of};
+use crate::config::AfterRead;
+use crate::crash;
+use crate::engine::reader::Reader;
+use crate::engine::windows::{ClosedBy, StoredMetric, StoredWindow, WindowError, WindowHead};
+use crate::kernel::{KernelError, with_causes};
+
+/// Why a window is not closed. What it consists of stays in the kernel, and the next attempt goes on with it.
+#[derive(Debug, thiserror::Error)]
+pub enum CloseError {
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    #[error("the window can't be stored and stays in the kernel, nothing of it is lost: {0}")]
+    Store(#[from] io::Error),
+    #[error(transparent)]
+    Window(#[from] WindowError),
+}
+
+impl CloseError {
+    /// Whether it is room on the disk that is wanting.
+    pub fn is_full(&self) -> bool {
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        matches!(self, Self::Store(error) if matches!(error.kind(), StorageFull | QuotaExceeded))
+    }
+}
+
+impl Running {
+    /// Closes the open window. One that was not closed to its end is closed first.
+    pub fn close(&mut self, by: ClosedBy) -> Result<Arc<StoredWindow>, CloseError> {
+        self.finish_window()?;
+        self.close_window(by)
+    }
+
+    /// Closes a window that an error or the end of an earlier daemon has left half closed.
+    pub fn finish_window(&mut self) -> Result<(), CloseError> {
+        if self.attached.closed().is_some() {
+            let by = if self.schedule().is_some() { ClosedBy::Schedule } else { ClosedBy::Read };
+            self.close_window(by)?;
+        }
+        Ok(())
+    }
+
+    fn close_window(&mut self, by: ClosedBy) -> Result<Arc<StoredWindow>, CloseError> {
+        let closed = self.try_close(by);
+        self.trouble = closed.as_ref().err().map(|error| with_causes(error));
+        closed
+    }
+
+    /// Flips, waits until the twin that was left is at rest, stores what it holds, and empties it. The window is
+    /// on disk before anything of it leaves the maps: whatever happens, it is in one of them, and whoever comes next
+    /// can tell which.
+    fn try_close(&mut self, by: ClosedBy) -> Result<Arc<StoredWindow>, CloseError> {
+        let end = self.attached.closed().map_or_else(Timestamp::now, timestamp_of).max(self.opened);
+        self.attached.set_closed(nanoseconds(end));
+        let context = self.context();
+        let interfaces = self.interfaces();
+        let lost_windows = self.windows.unreported_lost();
+        let quiesced = self.attached.flip()?;
+        let epoch = quiesced.epoch();
+        let stored = match self.windows.newest().filter(|stored| stored.seq() == epoch) {
+            Some(stored) => stored,
+            None => {
+                let in_window = |reader: &&mut Reader| {
+                    let (direction, metric) = reader.position;
+                    by != ClosedBy::Schedule || quiesced.map(direction, metric).is_some()
+                };
+                let mut readers: Vec<&mut Reader> = self.readers.iter_mut().filter(in_window).collect();
+                let head = WindowHead {
+                    probe: self.config.name().to_owned(),
+                    interfaces,
+                    window: Window {
+                        seq: epoch,
+                        start: timestamp(self.opened),
+                        end: timestamp(end),
+                        quiesce_us: u64::try_from(quiesced.quiesced().as_micros()).unwrap_or(u64::MAX),
+                        lost_windows,
+                    },
+                    format: self.config.format(),
+                    context,
+                    skipped_before: self.skipped.load(Ordering::Relaxed),
+                    closed_by: by,
+                    metrics: readers
+                        .iter()
+                        .filter(|reader| reader.is_shown())
+                        .map(|reader| StoredMetric::new(exported(reader.direction), &reader.metric))
+                        .collect(),
+                };
+                let mut file = self.windows.write(&head)?;
+                let mut place = 0;
+                for reader in &mut readers {
+                    let (direction, metric) = reader.position;
+                    let mut out = |rows: &_| file.rows(place, rows);
+                    match (quiesced.map(direction, metric), quiesced.live_map(direction, metric)) {
+                        (Some(map), _) => reader.window(map, epoch, &self.totals, &mut out)?,
+                        (None, Some(map)) if reader.is_shown() => reader.live_rows(map, &mut out)?,
+                        (None, _) => {}
+                    }
+                    place += usize::from(reader.is_shown());
+                }
+                crash::point("written");
+                let stored = file.commit()?;
+                readers.into_iter().for_each(|reader| reader.forget_window(&self.totals));
+                stored
+            }
+        };
+        crash::point("stored");
+        for reader in &self.readers {
+            let (direction, metric) = reader.position;
+            if let Some(map) = quiesced.map(direction, metric) {
+                reader.clear(map)?;
+            } else if by != ClosedBy::Schedule
+                && !reader.is_shown()
+                && reader.config.after_read() == AfterRead::Reset
+                && let Some(map) = quiesced.live_map(direction, metric)
+            {
+                reader.clear(map)?;
+            }
+        }
+        quiesced.finish();
+        self.opened = end;
+        self.attached.set_opened(nanoseconds(end));
+        Ok(stored)
+    }
+}

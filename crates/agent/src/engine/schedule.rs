@@ -1,0 +1,140 @@
+//! Windows that are closed by the clock.
+//!
+//! Each probe with an interval has a task. Its instants are multiples of the interval from one instant on, so that
+//! what closing takes does not add up; what comes too late for an instant waits for the next one.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+use tokio::time::{self, Instant, MissedTickBehavior};
+
+use super::Engine;
+use super::probe::{Probe, ReadError};
+use super::windows::ClosedBy;
+use crate::config::Schedule;
+use crate::kernel::with_causes;
+
+/// How long a task that follows the wall clock sleeps at most: the clock can be set meanwhile.
+const LOOK: Duration = Duration::from_secs(1);
+
+impl Engine {
+    /// Closes the probe's windows at their time, until it is replaced or deleted.
+    pub(super) fn start_schedule(self: &Arc<Self>, probe: &Arc<Probe>) {
+        let Some((schedule, opened, mut gone)) = probe.schedule() else { return };
+        let (engine, probe) = (Arc::downgrade(self), Arc::downgrade(probe));
+        tokio::spawn(async move {
+            let mut ticks = Ticks::new(schedule, opened);
+            while ticks.next(&mut gone).await && close(&engine, &probe).await {}
+        });
+    }
+}
+
+/// False: the probe is no more.
+async fn close(engine: &Weak<Engine>, probe: &Weak<Probe>) -> bool {
+    let (Some(engine), Some(probe)) = (engine.upgrade(), probe.upgrade()) else { return false };
+    let turn = probe.turn().await;
+    let name = probe.name().to_owned();
+    let closed = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        let closed = probe.close_window(ClosedBy::Schedule);
+        engine.windows.enforce();
+        closed
+    });
+    match closed.await {
+        Ok(Ok(_)) => true,
+        Ok(Err(ReadError::Close(error))) => {
+            let error = with_causes(&error);
+            tracing::error!(probe = name, error, "a window could not be closed; it is tried again in time");
+            true
+        }
+        Ok(Err(_)) => false,
+        Err(error) => {
+            tracing::error!(probe = name, %error, "windows are no longer closed by the clock");
+            false
+        }
+    }
+}
+
+/// When windows end.
+enum Ticks {
+    /// From a beginning on.
+    Counted(Box<time::Interval>),
+    /// By the wall clock.
+    Aligned(Duration),
+}
+
+impl Ticks {
+    /// `opened` is when the open window began, perhaps under an earlier daemon.
+    fn new(Schedule { interval, align }: Schedule, opened: Timestamp) -> Self {
+        if align {
+            return Self::Aligned(interval);
+        }
+        let open_for = Duration::try_from(Timestamp::now().duration_since(opened)).unwrap_or_default();
+        let mut ticks = time::interval_at(Instant::now() + interval.saturating_sub(open_for), interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        Self::Counted(Box::new(ticks))
+    }
+
+    /// Waits for the next one; false once the probe is `gone`.
+    async fn next(&mut self, gone: &mut watch::Receiver<()>) -> bool {
+        let tick = async {
+            match self {
+                Self::Counted(ticks) => drop(ticks.tick().await),
+                Self::Aligned(interval) => {
+                    let boundary = boundary_after(Timestamp::now().as_nanosecond(), *interval);
+                    loop {
+                        let left = boundary - Timestamp::now().as_nanosecond();
+                        // A clock that was set back would make this window longer than any other.
+                        if left <= 0 || left > interval.as_nanos() as i128 {
+                            return;
+                        }
+                        let left = Duration::from_nanos(left as u64);
+                        time::sleep(left.min(LOOK)).await;
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            () = tick => true,
+            Err(_) = gone.changed() => false,
+        }
+    }
+}
+
+/// In nanoseconds since the Unix epoch.
+fn boundary_after(now: i128, interval: Duration) -> i128 {
+    let interval = interval.as_nanos() as i128;
+    (now.div_euclid(interval) + 1) * interval
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn boundaries_are_multiples_of_the_interval() {
+        let second = Duration::from_secs(1);
+        assert_eq!(boundary_after(0, second), 1_000_000_000);
+        assert_eq!(boundary_after(999_999_999, second), 1_000_000_000);
+        assert_eq!(boundary_after(1_000_000_000, second), 2_000_000_000);
+        assert_eq!(boundary_after(1, Duration::from_millis(1)), 1_000_000);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_closing_takes_does_not_add_up() {
+        let (sender, mut gone) = watch::channel(());
+        let interval = Duration::from_millis(100);
+        let mut ticks = Ticks::new(Schedule { interval, align: false }, Timestamp::now());
+        let start = Instant::now();
+        for n in 1..=50 {
+            assert!(ticks.next(&mut gone).await);
+            let late = start.elapsed().saturating_sub(interval * n);
+            assert!(late < Duration::from_millis(5), "{n}: {late:?}");
+            time::advance(Duration::from_millis(n as u64 % 90)).await;
+        }
+        drop(sender);
+        assert!(!ticks.next(&mut gone).await);
+    }
+}
