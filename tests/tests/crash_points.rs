@@ -26,7 +26,7 @@ enum Change {
 }
 
 /// Each step, how often it comes, and what it is part of.
-const STEPS: [(&str, u32, &[Change]); 17] = {
+const STEPS: [(&str, u32, &[Change]); 19] = {
     use Change::{Create, Delete, Read, Replace, Reshape};
     const DEPLOY: &[Change] = &[Create, Replace, Reshape];
     const SUCCEED: &[Change] = &[Replace, Reshape];
@@ -44,6 +44,8 @@ const STEPS: [(&str, u32, &[Change]); 17] = {
         ("flipped", 1, &[Read]),
         ("summed", 1, &[Read]),
         ("summed", 4, &[Read]),
+        ("written", 1, &[Read]),
+        ("stored", 1, &[Read]),
         ("cleared", 1, &[Read]),
         ("forgotten", 1, &[Delete]),
         ("detaching", PLACES, &[Delete]),
@@ -163,15 +165,13 @@ fn crash_everywhere(tc_attach: &str, readings: &[Reading]) -> Result<()> {
     for (step, times, changes) in STEPS {
         for &change in changes {
             for &reading in readings {
-                // Windows are not on disk: what was taken out of the kernel and not delivered is lost.
-                let lost = reading == Reading::Window && change == Change::Read && step == "cleared";
                 // Only sums are saved, and only maps that are one by one for the twins have windows.
                 let reached = match step {
                     "summed" => reading == Reading::Cumulative,
-                    "flipped" | "cleared" => reading != Reading::Live,
+                    "flipped" | "written" | "stored" | "cleared" => reading != Reading::Live,
                     _ => true,
                 };
-                if reached && !lost {
+                if reached {
                     scene
                         .crash(step, times, change, reading)
                         .with_context(|| format!("{step}, time {times}, {change:?}, {reading:?}"))?;
