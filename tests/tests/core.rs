@@ -111,6 +111,26 @@ fn clsact_and_membarrier() -> Result<()> {
     windows_add_up(&daemon, &topology, "ingress")
 }
 
+/// Each way to wait for a grace period that there is: all of them, as no kernel here is PREEMPT_RT or nohz_full.
+#[test]
+fn every_way_to_quiesce() -> Result<()> {
+    let topology = Topology::new()?;
+    let found = Daemon::start(topology.monitor())?.json("/v1/capabilities");
+    let methods = found["kernel"]["quiesce_methods"].as_array().expect("a list");
+    let names: Vec<&str> = methods.iter().map(|method| method["name"].as_str().expect("a name")).collect();
+    assert_eq!(names, ["sweep", "membarrier", "map-in-map"]);
+    for method in methods {
+        assert_eq!(method["available"], true, "{method}");
+        let options = DaemonOptions::default();
+        let options = options.argument("--quiesce").argument(method["name"].as_str().expect("a name"));
+        let daemon = Daemon::start_with(topology.monitor(), &options)?;
+        assert_eq!(daemon.json("/v1/capabilities")["kernel"]["quiesce"], method["name"]);
+        daemon.put("/v1/probes/counters", &counters("mon0", "ingress", "xdp", None)).expect(201);
+        windows_add_up(&daemon, &topology, "ingress")?;
+    }
+    Ok(())
+}
+
 /// What a daemon leaves behind when it is killed, the next one goes on with.
 #[test]
 fn a_daemon_that_was_killed() -> Result<()> {

@@ -89,8 +89,11 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     }
     let compiler = Compiler::discover().context("no compiler")?;
     let kernel_options = Options { quiesce: options.quiesce, tc: options.tc_attach };
-    let kernel =
-        Kernel::open(&options.bpffs, kernel_options).context("the kernel can't be used; is this root?")?;
+    let kernel = Kernel::open(&options.bpffs, kernel_options).map_err(|error| {
+        let denied = error.source.kind() == io::ErrorKind::PermissionDenied;
+        let hint = if denied { "; is this root?" } else { "" };
+        anyhow::Error::new(error).context(format!("the kernel can't be used{hint}"))
+    })?;
     tracing::info!(clang = compiler.version(), quiesce = ?kernel.quiesce_method(), "starting");
     let windows = WindowStore::new(options.state_dir.join("windows"), options.retain_bytes);
     let engine = Engine::new(kernel, compiler, store, windows);

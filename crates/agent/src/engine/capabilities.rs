@@ -6,10 +6,10 @@ use super::Engine;
 use crate::kernel::Capabilities;
 
 /// What this daemon can do on this machine.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct CapabilityReport<'a> {
     #[serde(flatten)]
-    found: &'a Capabilities,
+    found: Capabilities,
     compiler: CompilerReport<'a>,
 }
 

@@ -3,14 +3,13 @@
 use std::os::fd::OwnedFd;
 use std::thread;
 
-use clap::ValueEnum as _;
 use serde::Serialize;
 use twinprobe_ebpf_common::{EventKind, MapKind};
 
 use super::hook;
 use super::map::probe;
 use super::map::strategy::{Access, Operations, Strategy};
-use super::quiesce::QuiesceMethod;
+use super::quiesce::{MethodReport, Quiescer};
 use super::sys::{self, MapCreate};
 
 #[derive(Clone, Debug, Serialize)]
@@ -29,6 +28,8 @@ pub struct KernelCapabilities {
     pub possible_cpus: usize,
     /// How a flip waits until no CPU runs the old twin.
     pub quiesce: String,
+    /// In the order of preference.
+    pub quiesce_methods: Vec<MethodReport>,
     /// Whether sources can use the kernel's own types (CO-RE).
     pub btf: bool,
     /// Whether XDP programs can take packets of several buffers, as large MTUs need.
@@ -64,13 +65,14 @@ fn name<S: serde::Serializer>(kind: &MapKind, serializer: S) -> Result<S::Ok, S:
 }
 
 impl Capabilities {
-    pub fn probe(quiesce: QuiesceMethod, possible_cpus: usize) -> Self {
+    pub fn probe(quiescer: &Quiescer, possible_cpus: usize) -> Self {
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         Self {
             kernel: KernelCapabilities {
                 release: release.trim().to_owned(),
                 possible_cpus,
-                quiesce: quiesce.to_possible_value().map(|v| v.get_name().to_owned()).unwrap_or_default(),
+                quiesce: quiescer.method().name(),
+                quiesce_methods: quiescer.methods(),
                 btf: std::path::Path::new("/sys/kernel/btf/vmlinux").exists(),
                 xdp_frags: hook::has_xdp_frags(),
                 tcx: hook::has_tcx(),
@@ -81,6 +83,14 @@ impl Capabilities {
             }),
             events: EventKind::ALL.iter().map(|kind| event(*kind)).collect(),
         }
+    }
+
+    /// The same with what may have changed since.
+    pub fn now(&self, quiescer: &Quiescer) -> Self {
+        let mut now = self.clone();
+        now.kernel.quiesce = quiescer.method().name();
+        now.kernel.quiesce_methods = quiescer.methods();
+        now
     }
 
     /// How maps of this kind are read and reset.

@@ -83,17 +83,20 @@ impl Kernel {
     /// [`Self::settle`]: until then its probes are to be [adopted](Attached::adopt).
     pub fn open(bpffs: &Path, options: Options) -> Result<Arc<Self>, KernelError> {
         let failed = |call| move |error| KernelError::new(call, bpffs.display().to_string(), error);
+        // First of all: a method that is not possible here is refused before anything is touched.
+        let quiescer = Quiescer::start(options.quiesce)
+            .map_err(|error| KernelError::new("set-up", "the grace period", error))?;
+        let quiescer = Arc::new(quiescer);
         raise_file_limit();
         bpffs::prepare(bpffs).map_err(failed("preparation"))?;
         let pins = bpffs.join("probes");
         std::fs::create_dir_all(&pins).map_err(failed("creation"))?;
         let epochs = EpochPage::open(&bpffs.join("epochs"))?;
-        let quiescer = Arc::new(Quiescer::start(options.quiesce).map_err(failed("set-up"))?);
         let hooks = bpffs.join("hooks");
         let dispatchers = Dispatchers::open(hooks, Arc::clone(&epochs), Arc::clone(&quiescer), options.tc)
             .map_err(failed("adoption"))?;
         let possible_cpus = quiesce::possible_cpus().map_err(failed("set-up"))?;
-        let capabilities = Capabilities::probe(quiescer.method(), possible_cpus);
+        let capabilities = Capabilities::probe(&quiescer, possible_cpus);
         let last = serials(&pins).map_err(failed("reading"))?.into_iter().max().unwrap_or(0);
         Ok(Arc::new(Self {
             dispatchers,
@@ -165,8 +168,8 @@ impl Kernel {
         self.quiescer.method()
     }
 
-    pub const fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
+    pub fn capabilities(&self) -> Capabilities {
+        self.capabilities.now(&self.quiescer)
     }
 
     fn new_serial(&self) -> u64 {

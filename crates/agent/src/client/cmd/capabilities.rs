@@ -35,11 +35,17 @@ fn render(answer: &Value, width: usize) -> String {
     let mut features = Table::default();
     let parts = ["kernel", "compiler"].map(|part| (part, answer[part].as_object()));
     for (part, values) in parts {
-        for (name, value) in values.into_iter().flatten() {
+        for (name, value) in values.into_iter().flatten().filter(|(_, value)| !value.is_array()) {
             let mut row = features.row();
             row.text("FEATURE", &format!("{part} {}", name.replace('_', " ")));
             row.text("", &word(value));
         }
+    }
+    for method in list(&answer["kernel"]["quiesce_methods"]) {
+        let mut row = features.row();
+        row.text("FEATURE", &format!("quiesce by {}", word(&method["name"])));
+        let reason = method["reason"].as_str().map(|reason| format!(": {reason}"));
+        row.text("", &format!("{}{}", word(&method["available"]), reason.unwrap_or_default()));
     }
     let mut maps = Table::default();
     for map in list(&answer["maps"]).chain(list(&answer["events"])) {
@@ -93,7 +99,9 @@ mod tests {
     #[test]
     fn features_and_maps_are_listed() {
         let answer = json!({
-            "kernel": { "release": "6.18.0", "possible_cpus": 2, "tcx": true },
+            "kernel": { "release": "6.18.0", "possible_cpus": 2, "quiesce": "membarrier", "quiesce_methods": [
+                { "name": "sweep", "available": false, "reason": "CPU 1 can't be visited" },
+                { "name": "membarrier", "available": true } ], "tcx": true },
             "compiler": { "version": "clang version 14.0.6" },
             "maps": [
                 { "type": "hash", "operations": { "iterate": true, "lookup_batch": true, "update_batch": false,
@@ -107,8 +115,11 @@ mod tests {
 FEATURE
 kernel release        6.18.0
 kernel possible cpus  2
+kernel quiesce        membarrier
 kernel tcx            yes
 compiler version      clang version 14.0.6
+quiesce by sweep      no: CPU 1 can't be visited
+quiesce by membarrier yes
 
 MAP TYPE  STRATEGY   ONE BY ONE  IN BATCHES             UNAVAILABLE
 hash      iterative  iterate     lookup, lookup+delete

@@ -1,0 +1,36 @@
+//! `membarrier(MEMBARRIER_CMD_GLOBAL)`, which is `synchronize_rcu`: milliseconds. Programs run inside RCU read sections.
+//!
+//! With a single CPU online it returns at once: whoever calls it runs there, and so no softirq does. Where softirqs
+//! are preemptible one may be under way all the same. `MEMBARRIER_CMD_GLOBAL_EXPEDITED` waits for no softirq at all.
+
+use std::io;
+
+use super::cpus::online_cpus;
+use super::sweep::softirqs_are_preemptible;
+
+const MEMBARRIER_CMD_QUERY: libc::c_int = 0;
+const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
+
+/// Whether the kernel has it, which it says, and whether it works.
+pub(super) fn prepare() -> io::Result<()> {
+    let commands = membarrier(MEMBARRIER_CMD_QUERY)?;
+    if commands & MEMBARRIER_CMD_GLOBAL == 0 {
+        return Err(io::Error::other("the kernel has no MEMBARRIER_CMD_GLOBAL (nohz_full)"));
+    }
+    wait()
+}
+
+pub(super) fn wait() -> io::Result<()> {
+    if online_cpus()?.len() < 2 && softirqs_are_preemptible() {
+        return Err(io::Error::other(
+            "on a single CPU it does not wait for preemptible softirqs (PREEMPT_RT)",
+        ));
+    }
+    membarrier(MEMBARRIER_CMD_GLOBAL).map(drop)
+}
+
+fn membarrier(command: libc::c_int) -> io::Result<libc::c_int> {
+    // SAFETY: a system call that takes three integers and no memory.
+    let result = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(libc::c_int::try_from(result).unwrap_or(0)) }
+}
