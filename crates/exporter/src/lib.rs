@@ -13,5 +13,5 @@ pub use accumulate::{Accumulator, MergeRule, MergeRules, UnknownField};
 pub use aggregate::Aggregation;
 pub use decode::{Bits, Decoder, Field, Plan, Scalar, ValueSink, rfc3339};
 pub use document::{Context, Direction, Document, Head, Metric, MetricTable, Reading, Window};
-pub use encode::{DocumentEncoder, Encoded, EventEncoder, Format, Progress, encode, encode_openmetrics_all};
+pub use encode::{DocumentEncoder, Encoded, EventEncoder, Format, PageEncoder, Progress, encode};
 pub use plans::Plans;

@@ -10,7 +10,7 @@ use serde_json::json;
 use support::{array, char_array, encoded, member, metric, packed, shaped, tagged, unsigned};
 use twinprobe_ebpf_common::{MapKind, Render, Shape};
 use twinprobe_exporter::{
-    Context, Document, DocumentEncoder, Format, MetricTable, Progress, Reading, encode_openmetrics_all,
+    Context, Document, DocumentEncoder, Format, MetricTable, PageEncoder, Progress, Reading,
 };
 
 fn document(probe: &str, ingress: Vec<MetricTable>) -> Document {
@@ -40,21 +40,43 @@ fn families(text: &str) -> (Vec<(String, String, serde_json::Value)>, u64) {
         .collect();
     let (name, kind, samples) = families.pop().expect("a family");
     assert_eq!((&*name, &*kind), ("twinprobe_export_skipped", "counter"));
-    let skipped = samples[0][2].as_str().expect("a number").parse().expect("a number");
-    (families, skipped)
+    let samples = samples.as_array().expect("samples").iter();
+    let skipped =
+        samples.map(|sample| sample[2].as_str().expect("a number").parse::<u64>().expect("a number"));
+    (families, skipped.sum())
 }
 
 fn openmetrics(document: &Document) -> (Vec<(String, String, serde_json::Value)>, u64) {
     families(&encoded(document, &Context::default(), Format::OpenMetrics))
 }
 
-fn all(documents: &[Document], own: &str) -> String {
-    let mut out = Vec::new();
-    let encoded = encode_openmetrics_all(documents, &Context::default(), own, 1, &mut out);
-    let skipped = encoded.expect("a Vec takes everything").skipped;
-    let text = String::from_utf8(out).expect("UTF-8");
-    assert!(text.ends_with(&format!("twinprobe_export_skipped_total {}\n# EOF\n", skipped + 1)));
-    text
+/// One page, and what it left out of each document.
+fn page(documents: &[Document], own: &str, mut out: impl FnMut(&mut Vec<u8>)) -> Vec<u64> {
+    let (mut page, mut tables, mut buffer) = (PageEncoder::new(), Vec::new(), Vec::new());
+    for document in documents {
+        page.add_probe(&document.probe, 1);
+        for (direction, table) in document.tables() {
+            assert_eq!(page.add_metric(direction, &table.metric, Arc::default()), tables.len());
+            tables.push(table);
+        }
+    }
+    page.begin(own, &mut buffer);
+    while let Some(table) = page.next_table(&mut buffer) {
+        let MetricTable { metric, table } = tables[table];
+        for first in (0..table.len(&metric.layout)).step_by(100) {
+            page.rows(&table.slice(first, first + 100, &metric.layout), &mut buffer);
+            out(&mut buffer);
+        }
+    }
+    let skipped = page.finish(&mut buffer);
+    out(&mut buffer);
+    skipped.into_iter().map(|encoded| encoded.skipped).collect()
+}
+
+fn all(documents: &[Document], own: &str) -> (String, Vec<u64>) {
+    let mut text = Vec::new();
+    let skipped = page(documents, own, |out| text.append(out));
+    (String::from_utf8(text).expect("UTF-8"), skipped)
 }
 
 fn kinds(families: &[(String, String, serde_json::Value)]) -> Vec<(&str, &str, usize)> {
@@ -158,13 +180,14 @@ fn probes_share_families() {
     let mut second =
         document("b", vec![word("packets", 2), reading(Reading::Cumulative, word("x_total", 2))]);
     second.egress = vec![word("packets", 3)];
-    let text = all(&[first, second], "# TYPE twinprobe_up gauge\ntwinprobe_up 1");
-    let (families, skipped) = families(&text);
+    let (text, skipped) = all(&[first, second], "# TYPE twinprobe_up gauge\ntwinprobe_up 1");
+    assert!(text.contains("\ntwinprobe_export_skipped_total{probe=\"b\"} 1\n# EOF\n"), "{text}");
+    let (families, total) = families(&text);
     assert_eq!(
         kinds(&families),
         [("twinprobe_up", "gauge", 1), ("packets", "gauge", 3), ("x", "counter", 2)]
     );
-    assert_eq!(skipped, 1, "what was left out before");
+    assert_eq!((skipped, total), (vec![0, 0], 2), "only what was left out before");
 }
 
 #[test]
@@ -188,9 +211,10 @@ fn names_that_clash_lose_their_type_or_are_left_out() {
         &[(&[0; 4], &[1, 2, 3])],
     );
     let second = document("b", vec![word("y_total", 1), word("twinprobe_export_skipped_total", 1)]);
-    let third = document("a", vec![fields]);
-    let (families, skipped) =
-        families(&all(&[first, second, third], "# TYPE twinprobe_up gauge\ntwinprobe_up 1\n"));
+    let mut first = first;
+    first.ingress.push(fields);
+    let (text, skipped) = all(&[first, second], "# TYPE twinprobe_up gauge\ntwinprobe_up 1\n");
+    let (families, _) = families(&text);
     assert_eq!(
         kinds(&families),
         [
@@ -202,7 +226,59 @@ fn names_that_clash_lose_their_type_or_are_left_out() {
             ("z__", "gauge", 1),
         ]
     );
-    assert_eq!(skipped, 1 + 4, "twinprobe_up, twinprobe_export_skipped_total, z_y and the second z__");
+    assert_eq!(skipped, [3, 1], "twinprobe_up, z_y and the second z__; twinprobe_export_skipped_total");
+}
+
+/// Also where they come in different pieces, and not only in the first family that a table is walked for.
+#[test]
+fn pages_remember_what_looks_alike() {
+    let key = shaped(2, Shape::Struct(vec![member("a", 0, unsigned(1))]));
+    let value = packed([("x", unsigned(1)), ("y", unsigned(1))]);
+    let rows: Vec<[u8; 2]> = (0..250).map(|row| [row % 125, row / 125]).collect();
+    let rows: Vec<(&[u8], &[u8])> = rows.iter().map(|key| (&key[..], &key[..])).collect();
+    let padded = metric("m", MapKind::Hash, None, [key, value.clone()], &rows);
+    let whole =
+        metric("w", MapKind::Hash, None, [packed([("a", unsigned(1)), ("b", unsigned(1))]), value], &rows);
+    for kind in [Reading::Window, Reading::Live] {
+        let metrics = [&padded, &whole].map(|table| reading(kind, table.clone()));
+        let (text, skipped) = all(&[document("p", metrics.into())], "");
+        let (families, _) = families(&text);
+        let expected =
+            [("m_x", "gauge", 125), ("m_y", "gauge", 125), ("w_x", "gauge", 250), ("w_y", "gauge", 250)];
+        assert_eq!(kinds(&families), expected);
+        assert_eq!(skipped, [2 * 125]);
+    }
+}
+
+#[test]
+fn a_table_that_breaks_off_is_not_asked_for_again() {
+    let value = || packed([("x", unsigned(1)), ("y", unsigned(1))]);
+    let table = |name, probe| {
+        let rows: [(&[u8], &[u8]); 2] = [(&[1], &[probe, 2]), (&[2], &[probe, 3])];
+        metric(name, MapKind::Hash, None, [unsigned(1), value()], &rows)
+    };
+    let tables = [table("m", 1), table("m", 2)];
+    let (mut page, mut out, mut asked) = (PageEncoder::new(), Vec::new(), Vec::new());
+    for (probe, table) in ["a", "b"].into_iter().zip(&tables) {
+        page.add_probe(probe, 7);
+        page.add_metric(twinprobe_exporter::Direction::Ingress, &table.metric, Arc::default());
+    }
+    page.begin("", &mut out);
+    while let Some(table) = page.next_table(&mut out) {
+        asked.push(table);
+        let MetricTable { metric, table: rows } = &tables[table];
+        page.rows(&rows.slice(0, 1, &metric.layout), &mut out);
+        if table == 0 {
+            page.abandon();
+        } else {
+            page.rows(&rows.slice(1, 2, &metric.layout), &mut out);
+        }
+    }
+    assert_eq!(page.finish(&mut out).len(), 2);
+    assert_eq!(asked, [0, 1, 1]);
+    let (families, skipped) = families(&String::from_utf8(out).expect("UTF-8"));
+    assert_eq!(kinds(&families), [("m_x", "gauge", 3), ("m_y", "gauge", 2)]);
+    assert_eq!(skipped, 14);
 }
 
 /// The text of an answer is no sample. Each answer goes on from where the one before ended.
@@ -263,4 +339,14 @@ fn documents_come_in_pieces() {
         assert!(String::from_utf8(streamed).expect("UTF-8") == whole, "{} differs", format.name());
         assert!(longest < 128 * 1024, "{longest} bytes at once");
     }
+
+    let (mut text, mut longest) = (Vec::new(), 0);
+    page(&[document.clone()], "", |out| {
+        longest = longest.max(out.len());
+        text.append(out);
+    });
+    let whole = encoded(&document, &Context::default(), Format::OpenMetrics);
+    let without_end = |text: &str| text.split("# TYPE twinprobe_export").next().map(str::to_owned);
+    assert!(without_end(&whole) == without_end(&String::from_utf8(text).expect("UTF-8")), "pages differ");
+    assert!(longest < 32 * 1024, "{longest} bytes at once");
 }

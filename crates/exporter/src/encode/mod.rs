@@ -12,8 +12,8 @@ use std::{io, sync::Arc};
 
 pub use event::EventEncoder;
 pub(crate) use json::Label as JsonLabel;
+pub use openmetrics::PageEncoder;
 pub(crate) use openmetrics::Samples;
-pub use openmetrics::encode_openmetrics_all;
 use serde::{Deserialize, Serialize};
 pub use stream::{DocumentEncoder, Progress};
 pub(crate) use xml::Label as XmlLabel;
@@ -79,13 +79,13 @@ pub fn encode(
     format: Format,
     out: &mut impl io::Write,
 ) -> io::Result<()> {
-    if format == Format::OpenMetrics {
-        return encode_openmetrics_all(std::slice::from_ref(document), context, "", 0, out).map(drop);
-    }
     let mut buffer = Vec::with_capacity(2 * CHUNK);
     let mut encoder = DocumentEncoder::new(format, &document.head(), Arc::new(context.clone()), &mut buffer);
     for (direction, table) in document.tables() {
         encoder.begin_metric(direction, &table.metric, &mut buffer);
+        if format == Format::OpenMetrics {
+            encoder.rows(&table.table, &mut buffer);
+        }
         let mut rows = table.table.rows(&table.metric.layout);
         while encoder.some_rows(&mut rows, &mut buffer) {
             out.write_all(&buffer)?;

@@ -23,7 +23,7 @@ pub struct DocumentEncoder(Inner);
 enum Inner {
     Json(Tree<Json>),
     Xml(Tree<Xml>),
-    OpenMetrics(Collector),
+    OpenMetrics(Box<Collector>),
 }
 
 /// Whether a document is complete.
@@ -51,7 +51,7 @@ impl DocumentEncoder {
         Self(match format {
             Format::Json => Inner::Json(Tree::new(Json::default(), head, context, out)),
             Format::Xml => Inner::Xml(Tree::new(Xml::default(), head, context, out)),
-            Format::OpenMetrics => Inner::OpenMetrics(Collector::new(head, context)),
+            Format::OpenMetrics => Inner::OpenMetrics(Box::new(Collector::new(head, context))),
         })
     }
 

@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::source::Source;
+use super::series::Series;
 use crate::Reading;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub struct Family {
     /// That of its samples, which for a counter ends in [`TOTAL`].
     pub name: String,
     pub kind: Kind,
-    /// Source and value; no two have the same probe and direction.
+    /// Series and value; no two have the same probe and direction.
     pub members: Vec<(usize, usize)>,
 }
 
@@ -76,9 +76,9 @@ fn claims(base: &str, kind: &str) -> impl Iterator<Item = String> {
 }
 
 /// What the name and the reading say about the samples of one value.
-fn kind(source: &Source<'_>, value: usize) -> Kind {
-    let value = &source.samples.values[value];
-    let (reading, samples) = (source.metric.reading, &source.samples);
+fn kind(series: &Series, value: usize) -> Kind {
+    let value = &series.samples.values[value];
+    let (reading, samples) = (series.metric.reading, &series.samples);
     let counter = value.counts && value.family.len() > TOTAL.len() && value.family.ends_with(TOTAL);
     match reading {
         Reading::Window if samples.is_histogram => Kind::GaugeHistogram,
@@ -90,20 +90,20 @@ fn kind(source: &Source<'_>, value: usize) -> Kind {
     }
 }
 
-/// The families of all sources, in the order in which their first samples come, without those that have a
-/// reserved name, and the number of samples that belong to none.
-pub fn families(sources: &[Source<'_>], reserved: &HashSet<String>) -> (Vec<Family>, u64) {
+/// The families of all series, in the order in which their first samples come, without those that have a
+/// reserved name, and the members that belong to none.
+pub fn families(all: &[&Series], reserved: &HashSet<String>) -> (Vec<Family>, Vec<(usize, usize)>) {
     let mut families: Vec<Family> = Vec::new();
     let mut by_name: HashMap<&str, usize> = HashMap::new();
     let mut members = HashSet::new();
-    let mut skipped = 0_u64;
-    for (at, source) in sources.iter().enumerate() {
-        for (index, value) in source.samples.values.iter().enumerate() {
-            let kind = kind(source, index);
+    let mut nameless = Vec::new();
+    for (at, series) in all.iter().enumerate() {
+        for (index, value) in series.samples.values.iter().enumerate() {
+            let kind = kind(series, index);
             let name = &*value.family;
             // Members whose names differ only in what is not legal, or a metric called like another's member.
-            if !members.insert((name, &*source.labels)) {
-                skipped = skipped.saturating_add(source.count(index));
+            if !members.insert((name, &*series.labels)) {
+                nameless.push((at, index));
                 continue;
             }
             if let Some(&family) = by_name.get(name) {
@@ -135,12 +135,11 @@ pub fn families(sources: &[Source<'_>], reserved: &HashSet<String>) -> (Vec<Fami
     families.retain(|family| {
         let keep = !reserved.contains(&family.name);
         if !keep {
-            let lost = family.members.iter().map(|&(source, value)| sources[source].count(value));
-            skipped = lost.fold(skipped, u64::saturating_add);
+            nameless.extend(&family.members);
         }
         keep
     });
-    (families, skipped)
+    (families, nameless)
 }
 
 /// All names that families already written have for themselves.

@@ -9,13 +9,19 @@ use crate::Metric;
 /// What the inner map's key is called beside the outer one's.
 const INNER: &str = "inner";
 
-/// A metric of any other map, and its table, as they are.
-pub fn flatten<'a>(metric: &Arc<Metric>, table: Cow<'a, RawTable>) -> (Arc<Metric>, Cow<'a, RawTable>) {
-    let Some(inner) = &metric.layout.inner else { return (Arc::clone(metric), table) };
+/// A metric of any other map as it is.
+pub fn flat(metric: &Arc<Metric>) -> Arc<Metric> {
+    let Some(inner) = &metric.layout.inner else { return Arc::clone(metric) };
     let flat = metric.plans.flat.get_or_init(|| {
         let layout = Arc::new(layout(&metric.layout, inner));
         Arc::new(Metric { layout, ..Metric::clone(metric) })
     });
+    Arc::clone(flat)
+}
+
+/// The rows of [`flat`].
+pub fn flatten<'a>(metric: &Metric, table: Cow<'a, RawTable>) -> Cow<'a, RawTable> {
+    let Some(inner) = &metric.layout.inner else { return table };
     let mut rows = RawTable::default();
     for outer in table.rows(&metric.layout) {
         for row in outer.inner.into_iter().flat_map(|table| table.rows(inner)) {
@@ -26,7 +32,7 @@ pub fn flatten<'a>(metric: &Arc<Metric>, table: Cow<'a, RawTable>) -> (Arc<Metri
             rows.values.extend_from_slice(row.value);
         }
     }
-    (Arc::clone(flat), Cow::Owned(rows))
+    Cow::Owned(rows)
 }
 
 fn layout(outer: &TableLayout, inner: &TableLayout) -> TableLayout {

@@ -1,7 +1,9 @@
 //! Arrays of counts by magnitude as buckets.
 
+use twinprobe_ebpf_common::RawTable;
+
 use super::{
-    source::Source,
+    series::Series,
     text::{bound, integer},
 };
 use crate::leaf::Leaf;
@@ -9,32 +11,45 @@ use crate::leaf::Leaf;
 /// What no value of 64 bits exceeds is the bound of the last slot but infinity.
 const SLOTS: usize = 64;
 
-/// All buckets of one array, or of one array per CPU.
-pub fn write(name: &str, source: &Source<'_>, leaf: &Leaf<()>, out: &mut Vec<u8>) {
-    let cpus = if source.is_percpu() { source.metric.layout.slots } else { 1 };
-    let mut slots = vec![[0_u128; SLOTS]; if source.len() == 0 { 0 } else { cpus }];
-    let mut last = 0;
-    for row in (0..source.len()).filter(|row| !source.is_duplicate(*row)) {
-        let index = source.key(row).iter().rev().fold(0, |index, &byte| index << 8 | usize::from(byte));
-        let index = index.min(SLOTS - 1);
-        last = last.max(index);
-        for (slots, value) in slots.iter_mut().zip(source.slots(row)) {
-            slots[index] = slots[index].saturating_add(leaf.load(value, 0));
+/// The counts of one array, or of one array per CPU.
+#[derive(Debug, Default)]
+pub struct Histogram {
+    cpus: Vec<[u128; SLOTS]>,
+    last: usize,
+}
+
+impl Histogram {
+    pub fn add(&mut self, series: &Series, leaf: &Leaf<()>, rows: &RawTable) {
+        let len = series.len(rows);
+        if len > 0 && self.cpus.is_empty() {
+            self.cpus = vec![[0; SLOTS]; series.cpus()];
+        }
+        for row in 0..len {
+            let key = series.key(rows, row);
+            let index = key.iter().rev().fold(0, |index, &byte| index << 8 | usize::from(byte));
+            let index = index.min(SLOTS - 1);
+            self.last = self.last.max(index);
+            for (slots, value) in self.cpus.iter_mut().zip(series.slots(rows, row)) {
+                slots[index] = slots[index].saturating_add(leaf.load(value, 0));
+            }
         }
     }
-    for (cpu, slots) in slots.iter().enumerate() {
-        let mut count = 0_u128;
-        for (index, slot) in slots.iter().enumerate().take(last + 1) {
-            count = count.saturating_add(*slot);
-            bucket(name, source, cpu, out, count, |out| bound(out, 2_f64.powi(index as i32 + 1) - 1.0));
+
+    pub fn write(&self, name: &str, series: &Series, out: &mut Vec<u8>) {
+        for (cpu, slots) in self.cpus.iter().enumerate() {
+            let mut count = 0_u128;
+            for (index, slot) in slots.iter().enumerate().take(self.last + 1) {
+                count = count.saturating_add(*slot);
+                bucket(name, series, cpu, out, count, |out| bound(out, 2_f64.powi(index as i32 + 1) - 1.0));
+            }
+            bucket(name, series, cpu, out, count, |out| out.extend_from_slice(b"+Inf"));
         }
-        bucket(name, source, cpu, out, count, |out| out.extend_from_slice(b"+Inf"));
     }
 }
 
 fn bucket(
     name: &str,
-    source: &Source<'_>,
+    series: &Series,
     cpu: usize,
     out: &mut Vec<u8>,
     count: u128,
@@ -42,8 +57,8 @@ fn bucket(
 ) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b"_bucket");
-    out.extend_from_slice(source.labels.as_bytes());
-    if source.is_percpu() {
+    out.extend_from_slice(series.labels.as_bytes());
+    if series.is_percpu() {
         out.extend_from_slice(b",cpu=\"");
         integer(out, cpu);
         out.push(b'"');

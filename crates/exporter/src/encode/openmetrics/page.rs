@@ -1,17 +1,18 @@
-//! The page itself: family after family, in pieces.
+//! The page itself: family after family, each of the tables that have a part in it.
+
+use std::borrow::Cow;
+
+use twinprobe_ebpf_common::RawTable;
 
 use super::{
+    distinct::{Seen, is_certain},
     family::{Family, families, reserved},
-    histogram,
+    histogram::Histogram,
     samples::{Dimension, Value},
-    source::Source,
+    series::{Count, Series},
     text::{escaped, integer, number},
 };
-use crate::{
-    Context,
-    decode::Decoder,
-    encode::{CHUNK, Encoded, Progress},
-};
+use crate::{Reading, decode::Decoder, encode::CHUNK};
 
 /// What ends every page.
 const SKIPPED: &str = "\
@@ -19,73 +20,189 @@ const SKIPPED: &str = "\
 # HELP twinprobe_export_skipped Numbers and texts of metrics that can't be samples.
 ";
 
-#[derive(Debug)]
-pub struct Page<'a> {
-    sources: Vec<Source<'a>>,
-    families: Vec<Family>,
-    skipped: u64,
-    skipped_before: u64,
-    /// The family, its member and the row to be written next.
-    position: (usize, usize, usize),
+/// The counter of what was left out: of one document, or of one probe of many.
+#[derive(Clone, Debug, Default)]
+pub struct Account {
+    /// Nothing, or `{probe="flows"}`
+    pub labels: String,
+    /// What earlier pages left out.
+    pub before: u64,
+    /// What this one leaves out.
+    pub skipped: u64,
 }
 
-impl<'a> Page<'a> {
-    /// `own` is what was written before: its names are taken.
-    pub fn new(sources: Vec<Source<'a>>, own: &str, skipped_before: u64) -> Self {
-        let mut taken = reserved(own);
-        taken.extend(reserved(SKIPPED));
-        let (families, nameless) = families(&sources, &taken);
-        let skipped = sources.iter().map(Source::unfit).fold(nameless, u64::saturating_add);
-        Self { sources, families, skipped, skipped_before, position: (0, 0, 0) }
+/// A table, and what is known about it so far.
+#[derive(Debug)]
+struct Table {
+    series: Series,
+    account: usize,
+    count: Option<Count>,
+    /// That no two rows are alike.
+    certain: bool,
+    /// The rest of it can't be had.
+    abandoned: bool,
+}
+
+impl Table {
+    /// Whether rows of the next walk may be alike.
+    fn may_repeat(&self) -> bool {
+        let same_again = self.series.metric.reading != Reading::Live;
+        let none_before = self.count.is_some_and(|count| count.duplicates == 0);
+        !(self.certain || same_again && none_before)
+    }
+}
+
+/// Where the page is.
+#[derive(Debug, Default)]
+struct Walk {
+    table: usize,
+    /// `None`: the rows are only counted.
+    member: Option<Member>,
+    count: Count,
+    /// `None`: no two rows are alike.
+    seen: Option<Seen>,
+}
+
+#[derive(Debug)]
+struct Member {
+    family: usize,
+    value: usize,
+    histogram: Option<Histogram>,
+}
+
+/// Asks for one table after the other, for each as often as it has families.
+#[derive(Debug, Default)]
+pub struct Page {
+    tables: Vec<Table>,
+    families: Vec<Family>,
+    accounts: Vec<Account>,
+    /// The family that comes next and its member, then the table that may have to be counted.
+    next: (usize, usize, usize),
+    walk: Option<Walk>,
+}
+
+impl Page {
+    pub fn add_account(&mut self, account: Account) {
+        self.accounts.push(account);
     }
 
-    /// Writes on until there is a chunk to be handed on, or all.
-    pub fn write(&mut self, context: &Context, out: &mut Vec<u8>) -> Progress {
-        let mut decoder = Decoder::new(context);
-        let mut labels = Vec::new();
-        let Self { sources, families, position: (at, member, row), .. } = self;
-        while let Some(family) = families.get(*at) {
-            if (*member, *row) == (0, 0) {
-                metadata(family, sources, out);
+    /// A table of the account added last; returns its place. `count` is known of tables that are distinct already.
+    pub fn add(&mut self, series: Series, count: Option<Count>) -> usize {
+        let account = self.accounts.len().saturating_sub(1);
+        let certain = is_certain(&series);
+        self.tables.push(Table { series, account, count, certain, abandoned: false });
+        self.tables.len() - 1
+    }
+
+    /// Once all tables have been added. `own` is what was written before: its names are taken.
+    pub fn begin(&mut self, own: &str) {
+        let mut taken = reserved(own);
+        taken.extend(reserved(SKIPPED));
+        let all: Vec<&Series> = self.tables.iter().map(|table| &table.series).collect();
+        let (families, nameless) = families(&all, &taken);
+        self.families = families;
+        for (table, value) in nameless {
+            let series = &mut self.tables[table].series;
+            series.nameless = series.nameless.saturating_add(series.samples.values[value].count());
+        }
+    }
+
+    /// Ends the table before; the table whose rows come next, from the first one. `None`: there is none left.
+    pub fn next(&mut self, out: &mut Vec<u8>) -> Option<usize> {
+        self.end_table(out);
+        let (at, member, uncounted) = &mut self.next;
+        while let Some(family) = self.families.get(*at) {
+            if *member == 0 {
+                metadata(family, &self.tables, out);
             }
-            while let Some(&(source, value)) = family.members.get(*member) {
-                let source = &sources[source];
-                let value = &source.samples.values[value];
-                if family.kind.is_histogram() {
-                    histogram::write(&family.name, source, &value.leaf, out);
-                    *row = source.len();
-                }
-                while *row < source.len() {
-                    if !source.is_duplicate(*row) {
-                        labels.clear();
-                        source.key_labels(*row, &mut decoder, &mut labels);
-                        samples(&family.name, source, value, *row, &mut labels, out);
-                    }
-                    *row += 1;
-                    if out.len() >= CHUNK {
-                        return Progress::More;
-                    }
-                }
-                (*member, *row) = (*member + 1, 0);
+            let Some(&(table, value)) = family.members.get(*member) else {
+                (*at, *member) = (*at + 1, 0);
+                continue;
+            };
+            *member += 1;
+            if self.tables[table].abandoned {
+                continue;
             }
-            (*at, *member) = (*at + 1, 0);
-            if out.len() >= CHUNK {
-                return Progress::More;
+            let histogram = family.kind.is_histogram().then(Histogram::default);
+            let seen = self.tables[table].may_repeat().then(Seen::default);
+            let member = Some(Member { family: *at, value, histogram });
+            self.walk = Some(Walk { table, member, seen, ..Walk::default() });
+            return Some(table);
+        }
+        while let Some(Table { count, abandoned, .. }) = self.tables.get(*uncounted) {
+            *uncounted += 1;
+            if count.is_none() && !abandoned {
+                self.walk = Some(Walk { table: *uncounted - 1, ..Walk::default() });
+                return Some(*uncounted - 1);
+            }
+        }
+        None
+    }
+
+    /// Rows as they were read, of the table that was asked for.
+    pub fn rows(&mut self, rows: &RawTable, out: &mut Vec<u8>) {
+        let Some(walk) = &mut self.walk else { return };
+        let series = &self.tables[walk.table].series;
+        let mut rows = series.prepare(Cow::Borrowed(rows));
+        walk.count.rows += series.len(&rows);
+        if let Some(seen) = &mut walk.seen {
+            let duplicates;
+            (rows, duplicates) = seen.distinct(series, rows);
+            walk.count.duplicates += duplicates;
+        }
+        let mut row = 0;
+        while row < series.len(&rows) {
+            row = write(&self.families, walk, series, &rows, row, out);
+        }
+    }
+
+    /// Rows that are prepared and distinct, from `row` until there is a chunk to be handed on; returns the next row.
+    pub fn ready_rows(&mut self, rows: &RawTable, row: usize, out: &mut Vec<u8>) -> usize {
+        let Some(walk) = &mut self.walk else { return usize::MAX };
+        write(&self.families, walk, &self.tables[walk.table].series, rows, row, out)
+    }
+
+    /// The table that was asked for can't be read to its end, and is not asked for again.
+    pub fn abandon(&mut self) {
+        if let Some(walk) = self.walk.take() {
+            self.tables[walk.table].abandoned = true;
+        }
+    }
+
+    fn end_table(&mut self, out: &mut Vec<u8>) {
+        let Some(Walk { table, member, count, .. }) = self.walk.take() else { return };
+        let table = &mut self.tables[table];
+        if let Some(Member { family, histogram: Some(histogram), .. }) = member {
+            histogram.write(&self.families[family].name, &table.series, out);
+        }
+        table.count.get_or_insert(count);
+    }
+
+    /// Writes the end; what was left out, by account.
+    pub fn finish(&mut self, out: &mut Vec<u8>) -> &[Account] {
+        for Table { series, account, count, .. } in &self.tables {
+            if let (Some(account), Some(count)) = (self.accounts.get_mut(*account), count) {
+                account.skipped = account.skipped.saturating_add(series.skipped(*count));
             }
         }
         out.extend_from_slice(SKIPPED.as_bytes());
-        out.extend_from_slice(b"twinprobe_export_skipped_total ");
-        integer(out, self.skipped_before.saturating_add(self.skipped));
-        out.extend_from_slice(b"\n# EOF\n");
-        Progress::Done(Encoded { skipped: self.skipped })
+        for Account { labels, before, skipped } in &self.accounts {
+            out.extend_from_slice(b"twinprobe_export_skipped_total");
+            out.extend_from_slice(labels.as_bytes());
+            out.push(b' ');
+            integer(out, before.saturating_add(*skipped));
+            out.push(b'\n');
+        }
+        out.extend_from_slice(b"# EOF\n");
+        &self.accounts
     }
 }
 
-fn metadata(family: &Family, sources: &[Source<'_>], out: &mut Vec<u8>) {
+fn metadata(family: &Family, tables: &[Table], out: &mut Vec<u8>) {
     for part in ["# TYPE ", family.base(), " ", family.kind.name(), "\n"] {
         out.extend_from_slice(part.as_bytes());
     }
-    let mut helps = family.members.iter().map(|(source, _)| &*sources[*source].metric.help);
+    let mut helps = family.members.iter().map(|(table, _)| &*tables[*table].series.metric.help);
     if let Some(help) = helps.find(|help| !help.is_empty()) {
         for part in ["# HELP ", family.base(), " "] {
             out.extend_from_slice(part.as_bytes());
@@ -95,25 +212,60 @@ fn metadata(family: &Family, sources: &[Source<'_>], out: &mut Vec<u8>) {
     }
 }
 
+/// The samples of prepared rows, from `row` until there is a chunk to be handed on; returns the next row.
+fn write(
+    families: &[Family],
+    walk: &mut Walk,
+    series: &Series,
+    rows: &RawTable,
+    mut row: usize,
+    out: &mut Vec<u8>,
+) -> usize {
+    let len = series.len(rows);
+    let Some(Member { family, value, histogram }) = &mut walk.member else { return len };
+    let value = &series.samples.values[*value];
+    if row >= len {
+        return row;
+    }
+    if let Some(histogram) = histogram {
+        histogram.add(series, &value.leaf, rows);
+        return len;
+    }
+    let name = &families[*family].name;
+    let mut decoder = Decoder::new(&series.context);
+    let mut labels = Vec::new();
+    while row < len {
+        labels.clear();
+        series.key_labels(series.key(rows, row), &mut decoder, &mut labels);
+        samples(name, series, value, rows, row, &mut labels, out);
+        row += 1;
+        if out.len() >= CHUNK {
+            break;
+        }
+    }
+    row
+}
+
 /// The samples of one member of one row; `labels` are those of its key.
 fn samples(
     name: &str,
-    source: &Source<'_>,
+    series: &Series,
     value: &Value,
+    rows: &RawTable,
     row: usize,
     labels: &mut Vec<u8>,
     out: &mut Vec<u8>,
 ) {
-    for (cpu, bytes) in source.slots(row).enumerate() {
+    for (cpu, bytes) in series.slots(rows, row).enumerate() {
         let key = labels.len();
-        if source.is_percpu() {
+        if series.is_percpu() {
             labels.extend_from_slice(b",cpu=\"");
             integer(labels, cpu);
             labels.push(b'"');
         }
         let mut sample = |labels: &[u8], base: usize| {
             out.extend_from_slice(name.as_bytes());
-            out.extend_from_slice(source.labels.as_bytes());
+            out.extend_from_slice(series.labels.as_bytes());
             out.extend_from_slice(labels);
             out.extend_from_slice(b"} ");
             number(out, value.leaf.kind, value.leaf.size, value.leaf.load(bytes, base));
