@@ -20,6 +20,10 @@ pub enum ClientError {
     /// Each has been printed already.
     #[error("{failed} of {total} probes were refused")]
     Several { failed: usize, total: usize },
+    #[error("probe {name} was deleted")]
+    Deleted { name: String },
+    #[error("could not prepare for being interrupted")]
+    Signal(#[source] io::Error),
     #[error("could not write the output")]
     Output(#[from] io::Error),
 }

@@ -8,6 +8,7 @@ use hyper::client::conn::http1;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HOST};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
@@ -25,6 +26,8 @@ pub enum HttpError {
     Request { path: String, source: hyper::http::Error },
     #[error("{method} {path} failed")]
     Exchange { method: Method, path: String, source: hyper::Error },
+    #[error("there was no answer to GET {path}")]
+    Late { path: String },
 }
 
 /// An answer with a status of success.
@@ -37,6 +40,10 @@ pub(super) struct Reply {
 
 impl Reply {
     pub fn json(&self) -> Result<Value, ClientError> {
+        self.parse()
+    }
+
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, ClientError> {
         serde_json::from_slice(&self.body)
             .map_err(|source| ClientError::NotJson { what: self.path.clone(), source })
     }
@@ -150,15 +157,20 @@ async fn exchange(
 
 /// The path of a probe's resource. Names are the user's: whatever they hold stays inside its segment.
 pub(super) fn probe_path(name: &str, rest: &str) -> String {
-    let mut path = "/v1/probes/".to_owned();
-    for byte in name.bytes() {
+    format!("/v1/probes/{}{rest}", encoded(name))
+}
+
+/// As a segment of a path or a value in a query.
+pub(super) fn encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
         match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'~' => path.push(char::from(byte)),
-            b'.' if name != "." && name != ".." => path.push('.'),
-            _ => path.push_str(&format!("%{byte:02X}")),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'~' => out.push(char::from(byte)),
+            b'.' if text != "." && text != ".." => out.push('.'),
+            _ => out.push_str(&format!("%{byte:02X}")),
         }
     }
-    path + rest
+    out
 }
 
 #[cfg(test)]

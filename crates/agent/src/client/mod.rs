@@ -28,6 +28,10 @@ pub enum ClientCommand {
     Delete(cmd::delete::Delete),
     /// Read a probe's metrics
     Metrics(cmd::metrics::Metrics),
+    /// List a probe's windows; show, acknowledge or close one
+    Windows(cmd::windows::Windows),
+    /// Follow a probe's windows as they are closed
+    Watch(cmd::watch::Watch),
     /// Follow a probe's events
     Events(cmd::events::Events),
     /// Show what the kernel can do, and how each map type is read
@@ -43,6 +47,8 @@ pub async fn run(command: ClientCommand, server: &Server) -> Result<(), ClientEr
         ClientCommand::Get(command) => command.run(server).await,
         ClientCommand::Delete(command) => command.run(server).await,
         ClientCommand::Metrics(command) => command.run(server).await,
+        ClientCommand::Windows(command) => command.run(server).await,
+        ClientCommand::Watch(command) => command.run(server).await,
         ClientCommand::Events(command) => command.run(server).await,
         ClientCommand::Capabilities(command) => command.run(server).await,
     }

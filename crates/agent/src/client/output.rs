@@ -8,15 +8,28 @@ use super::http::Reply;
 use super::problem;
 use crate::report::Finding;
 
+/// Whether somebody still reads what is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reader {
+    Present,
+    Gone,
+}
+
 /// Writes `text` and, where it is missing, the last line's end. A reader that has seen enough (`| head`) is
 /// no failure.
 pub(super) fn print(text: &[u8]) -> io::Result<()> {
+    write(text).map(drop)
+}
+
+/// As [`print`], and says whether it was read.
+pub(super) fn write(text: &[u8]) -> io::Result<Reader> {
     let mut out = io::stdout().lock();
     let end: &[u8] = if text.is_empty() || text.ends_with(b"\n") { b"" } else { b"\n" };
     let written = out.write_all(text).and_then(|()| out.write_all(end)).and_then(|()| out.flush());
     match written {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other,
+        Ok(()) => Ok(Reader::Present),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Reader::Gone),
+        Err(error) => Err(error),
     }
 }
 

@@ -11,6 +11,8 @@ use crate::report::Finding;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Problem {
+    #[serde(skip)]
+    status: StatusCode,
     title: String,
     detail: Option<String>,
     errors: Vec<Finding>,
@@ -27,7 +29,12 @@ impl Problem {
         if problem.title.is_empty() {
             problem.title = status.to_string();
         }
+        problem.status = status;
         problem
+    }
+
+    pub(super) fn status(&self) -> StatusCode {
+        self.status
     }
 }
 

@@ -84,6 +84,21 @@ async fn the_other_commands_ask_what_they_should() {
         (vec!["delete", "flows"], 204, "DELETE /v1/probes/flows "),
         (vec!["metrics", "flows"], 200, "GET /v1/probes/flows/metrics "),
         (vec!["metrics", "flows", "-o", "xml"], 200, "GET /v1/probes/flows/metrics "),
+        (vec!["windows", "flows", "-o", "json"], 200, "GET /v1/probes/flows/windows "),
+        (
+            vec!["windows", "flows", "-o", "json", "--after", "7"],
+            200,
+            "GET /v1/probes/flows/windows?after=7 ",
+        ),
+        (vec!["windows", "flows", "--get", "3"], 200, "GET /v1/probes/flows/windows/3 "),
+        (vec!["windows", "flows", "--get", "3", "-o", "xml"], 200, "GET /v1/probes/flows/windows/3 "),
+        (vec!["windows", "flows", "--ack", "3"], 204, "DELETE /v1/probes/flows/windows/3 "),
+        (
+            vec!["windows", "flows", "--ack", "3", "--collector", "a"],
+            204,
+            "DELETE /v1/probes/flows/windows/3?collector=a ",
+        ),
+        (vec!["windows", "flows", "--close", "-o", "xml"], 201, "POST /v1/probes/flows/windows "),
     ] {
         let socket = directory.path().join("s");
         let served = serve(&socket, &[(status, if status == 204 { "" } else { "{}" })]).await;
@@ -93,7 +108,7 @@ async fn the_other_commands_ask_what_they_should() {
         let accept =
             if arguments.contains(&"xml") { "accept: application/xml," } else { "accept: application/json," };
         assert!(asked.contains(accept), "{asked}");
-        if start.starts_with("POST") {
+        if start.starts_with("POST /v1/validate") {
             assert!(asked.ends_with("{\"name\":\"flows\"}"), "{asked}");
         }
         std::fs::remove_file(socket).unwrap();
@@ -127,9 +142,107 @@ async fn tcp_works_as_well() {
     assert!(served.await.unwrap().contains(&format!("host: {}\r\n", server.authority())));
 }
 
+const FOUND: (u16, &str) = (200, r#"{"name": "flows", "created": "2026-11-21T10:00:00Z"}"#);
+const NOT_FOUND: (u16, &str) = (404, r#"{"title": "Not Found"}"#);
+const NONE: (u16, &str) = (200, r#"{"windows": [], "lost_windows": 0}"#);
+const DOCUMENT: (u16, &str) = (200, r#"{"probe": "flows"}"#);
+
+/// The first line of each request, without its end.
+fn lines(asked: &[String]) -> Vec<&str> {
+    asked.iter().map(|request| request.split(" HTTP/1.1").next().unwrap_or_default()).collect()
+}
+
+#[tokio::test]
+async fn each_window_is_printed_and_acknowledged_once_until_the_probe_is_deleted() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("s");
+    let two = r#"{"windows": [{"seq": 4, "start": "", "end": "", "bytes": 1},
+        {"seq": 6, "start": "", "end": "", "bytes": 1}], "lost_windows": 1}"#;
+    let one = r#"{"windows": [{"seq": 7, "start": "", "end": "", "bytes": 1}], "lost_windows": 0}"#;
+    let gone = (404, r#"{"title": "Not Found", "detail": "window 7 was acknowledged"}"#);
+    let answers =
+        [FOUND, (200, two), DOCUMENT, (204, ""), DOCUMENT, (204, ""), NONE, (200, one), gone, NOT_FOUND];
+    let served = serve(&socket, &answers).await;
+    let watch = command(&["watch", "flows", "--ack", "--collector", "a", "-o", "xml"]);
+    let error = run(watch, &Server::Unix(socket)).await.unwrap_err();
+    assert_eq!(error.to_string(), "probe flows was deleted");
+    let asked = served.await.unwrap();
+    let expected = [
+        "GET /v1/probes/flows",
+        "GET /v1/probes/flows/windows?wait=60&collector=a",
+        "GET /v1/probes/flows/windows/4",
+        "DELETE /v1/probes/flows/windows/4?collector=a",
+        "GET /v1/probes/flows/windows/6",
+        "DELETE /v1/probes/flows/windows/6?collector=a",
+        "GET /v1/probes/flows/windows?after=6&wait=60&collector=a",
+        "GET /v1/probes/flows/windows?after=6&wait=60&collector=a",
+        "GET /v1/probes/flows/windows/7",
+        "GET /v1/probes/flows/windows?after=7&wait=60&collector=a",
+    ];
+    assert_eq!(lines(&asked), expected);
+    assert!(asked[2].contains("accept: application/xml,"), "{}", asked[2]);
+}
+
+#[tokio::test]
+async fn a_watch_goes_on_after_a_restart_and_ends_with_the_probe() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("s");
+    let one = r#"{"windows": [{"seq": 1, "start": "", "end": "", "bytes": 1}], "lost_windows": 0}"#;
+    // It prints the window, and nobody takes its acknowledgement.
+    let served = serve(&socket, &[FOUND, (200, one), DOCUMENT]).await;
+    let server = Server::Unix(socket.clone());
+    let restart = async {
+        assert_eq!(served.await.unwrap().len(), 3);
+        std::fs::remove_file(&socket).unwrap();
+        let unready = (503, r#"{"title": "Service Unavailable"}"#);
+        let other = (200, r#"{"created": "2026-11-22T10:00:00Z"}"#);
+        serve(&socket, &[unready, FOUND, (204, ""), NONE, unready, other]).await.await.unwrap()
+    };
+    let watch = run(command(&["watch", "flows", "--after", "0", "--ack"]), &server);
+    let (watched, asked) = tokio::join!(watch, restart);
+    assert_eq!(watched.unwrap_err().to_string(), "probe flows was deleted");
+    // The first is what was under way or asked when there was nobody: either fails.
+    let expected = [
+        "GET /v1/probes/flows",
+        "DELETE /v1/probes/flows/windows/1",
+        "GET /v1/probes/flows/windows?after=1&wait=0",
+        "GET /v1/probes/flows/windows?after=1&wait=60",
+        "GET /v1/probes/flows",
+    ];
+    assert_eq!(lines(&asked)[1..], expected);
+}
+
+#[tokio::test]
+async fn a_watch_needs_a_daemon_and_a_probe_to_begin_with() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("s");
+    let server = Server::Unix(socket.clone());
+    let watch = || run(command(&["watch", "x"]), &server);
+    let error = watch().await.unwrap_err();
+    assert!(error.to_string().contains("is `twinprobe serve` running?"), "{error}");
+    let served = serve(&socket, &[(404, r#"{"title": "Not Found", "detail": "there is no probe x"}"#)]).await;
+    assert_eq!(watch().await.unwrap_err().to_string(), "Not Found: there is no probe x");
+    served.await.unwrap();
+}
+
 #[test]
 fn wrong_usage_is_found_by_the_parser() {
-    for arguments in [&["apply"][..], &["get"], &["metrics", "x", "-o", "csv"], &["list", "x"]] {
+    for arguments in [
+        &["apply"][..],
+        &["get"],
+        &["metrics", "x", "-o", "csv"],
+        &["list", "x"],
+        &["windows"],
+        &["windows", "x", "-o", "xml"],
+        &["windows", "x", "--get", "1", "--ack", "1"],
+        &["windows", "x", "--get", "1", "--close"],
+        &["windows", "x", "--get", "1", "--collector", "a"],
+        &["windows", "x", "--ack", "1", "--after", "1"],
+        &["windows", "x", "--ack", "1", "-o", "json"],
+        &["windows", "x", "--get", "-1"],
+        &["watch"],
+        &["watch", "x", "--wait", "1"],
+    ] {
         assert!(Cli::try_parse_from([&["twinprobe"], arguments].concat()).is_err(), "{arguments:?}");
     }
 }

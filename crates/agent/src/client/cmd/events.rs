@@ -19,7 +19,8 @@ pub struct Events {
 
 impl Events {
     pub async fn run(self, server: &Server) -> Result<(), ClientError> {
-        let query = self.metric.map(|metric| format!("?metric={metric}")).unwrap_or_default();
+        let query =
+            self.metric.map(|metric| format!("?metric={}", http::encoded(&metric))).unwrap_or_default();
         let path = http::probe_path(&self.name, "/events") + &query;
         let mut out = io::stdout().lock();
         let followed = http::follow(server, &path, "application/x-ndjson", |bytes| {

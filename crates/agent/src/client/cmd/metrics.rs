@@ -2,12 +2,14 @@
 
 mod rows;
 
+use std::borrow::Cow;
+
 use clap::{Args, ValueEnum};
 use hyper::Method;
 use serde_json::Value;
 use twinprobe_exporter::Format;
 
-use crate::client::http;
+use crate::client::http::{self, Reply};
 use crate::client::{ClientError, Server, output};
 
 #[derive(Debug, Args)]
@@ -19,8 +21,9 @@ pub struct Metrics {
     output: Output,
 }
 
+/// How a document is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
+pub enum Output {
     Table,
     Json,
     Xml,
@@ -29,25 +32,30 @@ enum Output {
 }
 
 impl Output {
-    const fn format(self) -> Format {
+    /// What the daemon is asked for.
+    pub(super) const fn media_type(self) -> &'static str {
         match self {
             Self::Table | Self::Json => Format::Json,
             Self::Xml => Format::Xml,
             Self::OpenMetrics => Format::OpenMetrics,
         }
+        .media_type()
+    }
+
+    /// A document as it is printed.
+    pub(super) fn show(self, document: &Reply) -> Result<Cow<'_, [u8]>, ClientError> {
+        if self == Self::Table {
+            return Ok(Cow::Owned(render(&document.json()?, output::width()).into_bytes()));
+        }
+        Ok(Cow::Borrowed(&document.body))
     }
 }
 
 impl Metrics {
     pub async fn run(self, server: &Server) -> Result<(), ClientError> {
         let path = http::probe_path(&self.name, "/metrics");
-        let accept = self.output.format().media_type();
-        let reply = http::send(server, Method::GET, &path, accept, None).await?;
-        if self.output == Output::Table {
-            let text = render(&reply.json()?, output::width());
-            return Ok(output::print(text.as_bytes())?);
-        }
-        Ok(output::print(&reply.body)?)
+        let document = http::send(server, Method::GET, &path, self.output.media_type(), None).await?;
+        Ok(output::print(&self.output.show(&document)?)?)
     }
 }
 

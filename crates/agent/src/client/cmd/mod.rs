@@ -8,3 +8,5 @@ pub mod get;
 pub mod list;
 pub mod metrics;
 pub mod validate;
+pub mod watch;
+pub mod windows;
