@@ -6,7 +6,7 @@ use std::{
     fs,
     os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
     os::unix::process::CommandExt,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
     sync::Arc,
     thread::{self, JoinHandle},
@@ -15,17 +15,14 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
-use tempfile::TempDir;
 
 use crate::{
+    directories::Directories,
     http::{self, Address, Response},
     log::Log,
-    netns::{Namespace, is_stale, set_netns, unique_prefix},
+    netns::{Namespace, set_netns},
 };
 
-const BPFFS: &str = "/sys/fs/bpf";
-/// Each daemon pins in a directory of this name and what [`unique_prefix`] gives.
-const PINS: &str = "twinprobe-test-";
 const START_LIMIT: Duration = Duration::from_secs(15);
 const STOP_LIMIT: Duration = Duration::from_secs(8);
 
@@ -63,13 +60,6 @@ pub struct Daemon {
     pidfd: OwnedFd,
     log: Arc<Log>,
     reader: Option<JoinHandle<()>>,
-}
-
-/// What outlives one process of the daemon: socket, state, pins.
-#[derive(Debug)]
-pub struct Directories {
-    temporary: TempDir,
-    bpffs: PathBuf,
 }
 
 impl Daemon {
@@ -183,12 +173,17 @@ impl Daemon {
 
     /// Runs the same binary as a client of this daemon.
     pub fn client(&self, arguments: &[&str]) -> Result<std::process::Output> {
-        Command::new(binary()?)
+        self.client_command(arguments)?.output().context("start twinprobe as a client")
+    }
+
+    /// As [`Daemon::client`], to be started.
+    pub fn client_command(&self, arguments: &[&str]) -> Result<Command> {
+        let mut command = Command::new(binary()?);
+        command
             .args(arguments)
             .env("TWINPROBE_SERVER", format!("unix:{}", self.directories.socket().display()))
-            .stdin(Stdio::null())
-            .output()
-            .context("start twinprobe as a client")
+            .stdin(Stdio::null());
+        Ok(command)
     }
 
     pub fn address(&self) -> Address {
@@ -285,58 +280,6 @@ impl Drop for Daemon {
 }
 
 const JSON: &[(&str, &str)] = &[("content-type", "application/json")];
-
-impl Directories {
-    pub fn new() -> Result<Self> {
-        let temporary = tempfile::Builder::new().prefix("twinprobe-test-").tempdir()?;
-        remove_stale_pins();
-        let bpffs = Path::new(BPFFS).join(format!("{PINS}{}", unique_prefix()));
-        Ok(Self { temporary, bpffs })
-    }
-
-    pub fn socket(&self) -> PathBuf {
-        self.temporary.path().join("sock")
-    }
-
-    pub fn state(&self) -> PathBuf {
-        self.temporary.path().join("state")
-    }
-
-    /// Where the daemon pins. It exists only once the daemon has made it.
-    pub fn bpffs(&self) -> &Path {
-        &self.bpffs
-    }
-
-    /// A directory for whatever else a test writes.
-    pub fn temporary(&self) -> &Path {
-        self.temporary.path()
-    }
-}
-
-/// Removes what killed test processes left pinned.
-fn remove_stale_pins() {
-    for entry in fs::read_dir(BPFFS).into_iter().flatten().flatten() {
-        let stale = entry.file_name().to_str().and_then(|name| name.strip_prefix(PINS)).is_some_and(is_stale);
-        if stale {
-            // Another test process may be removing the same ones.
-            let _ = fs::remove_dir_all(entry.path());
-        }
-    }
-}
-
-impl Drop for Directories {
-    fn drop(&mut self) {
-        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-        if mounts.lines().any(|line| line.split(' ').nth(1).is_some_and(|at| Path::new(at) == self.bpffs)) {
-            let _ = Command::new("umount").arg(&self.bpffs).status();
-        }
-        if self.bpffs.exists()
-            && let Err(error) = fs::remove_dir_all(&self.bpffs)
-        {
-            eprintln!("remove {}: {error}", self.bpffs.display());
-        }
-    }
-}
 
 /// The binary under test: `TWINPROBE_BIN`, else the one built beside this test executable.
 pub fn binary() -> Result<PathBuf> {

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 /// No answer of the daemon takes longer, long polls included.
@@ -77,6 +77,18 @@ pub fn request(
             exchange(stream, method, path, headers, body)
         }
     }
+}
+
+/// Sends a request to a socket, takes this many bytes of the answer and hangs up; says whether there were that many.
+pub fn take(address: &Address, method: &str, path: &str, bytes: usize) -> Result<bool> {
+    let Address::Unix(socket) = address else { bail!("only sockets are hung up") };
+    let mut stream = connect_unix(socket)?;
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+    )?;
+    let taken = std::io::copy(&mut stream.take(bytes as u64), &mut std::io::sink())?;
+    Ok(taken == bytes as u64)
 }
 
 fn connect_unix(socket: &Path) -> Result<UnixStream> {

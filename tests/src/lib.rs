@@ -11,6 +11,7 @@
 pub mod bpf;
 pub mod counter;
 mod daemon;
+mod directories;
 mod egress;
 pub mod event_scene;
 mod holdings;
@@ -28,15 +29,19 @@ pub mod random;
 pub mod report;
 pub mod sample;
 pub mod stream;
+mod tmpfs;
 mod topology;
 pub mod traffic;
 pub mod wait;
+pub mod windows;
 
-pub use daemon::{Daemon, DaemonOptions, Directories, binary};
+pub use daemon::{Daemon, DaemonOptions, binary};
+pub use directories::Directories;
 pub use egress::EgressForward;
 pub use http::Response;
 pub use leaks::KernelObjects;
 pub use netns::Namespace;
+pub use tmpfs::Tmpfs;
 pub use topology::{InterfaceStats, Topology, veth_pair};
 
 /// How often to repeat: `usual` times `TWINPROBE_SCALE` (default 1), at least once; or, if that is `full`, `full`.

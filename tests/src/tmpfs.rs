@@ -1,0 +1,78 @@
+//! File systems in memory that fill up, become read-only and go again.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::netns::run;
+
+const FILLER: &str = "filler";
+
+/// A mounted tmpfs; unmounted on drop, whoever uses it.
+#[derive(Debug)]
+pub struct Tmpfs(PathBuf);
+
+impl Tmpfs {
+    /// Makes the directory and mounts `bytes` there.
+    pub fn mount(at: &Path, bytes: u64) -> Result<Self> {
+        fs::create_dir_all(at)?;
+        run("mount", &["-t", "tmpfs", "-o", &format!("size={bytes}"), "twinprobe-test", path(at)?])?;
+        Ok(Self(at.to_owned()))
+    }
+
+    /// Leaves no room.
+    pub fn fill(&self) -> Result<()> {
+        let mut file = File::options().create(true).append(true).open(self.0.join(FILLER))?;
+        let mut size = 1 << 20;
+        while size > 0 {
+            match file.write(&vec![0; size]) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => size /= 2,
+                Err(error) => return Err(error).context("fill a file system"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the room again that [`Tmpfs::fill`] took.
+    pub fn free(&self) -> Result<()> {
+        fs::remove_file(self.0.join(FILLER)).context("make room")
+    }
+
+    pub fn read_only(&self) -> Result<()> {
+        run("mount", &["-o", "remount,ro", path(&self.0)?])
+    }
+
+    pub fn read_write(&self) -> Result<()> {
+        run("mount", &["-o", "remount,rw", path(&self.0)?])
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        unmount(&self.0);
+    }
+}
+
+/// Also while it is used: then it goes with its last user.
+fn unmount(at: &Path) {
+    if let Err(error) = path(at).and_then(|at| run("umount", &["--lazy", at])) {
+        eprintln!("{error:#}");
+    }
+}
+
+/// Unmounts what killed test processes left below directories of `stale` names.
+pub(crate) fn unmount_stale(stale: impl Fn(&str) -> bool) {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    for at in mounts.lines().filter_map(|line| Some(Path::new(line.split(' ').nth(1)?))) {
+        if at.iter().any(|part| part.to_str().is_some_and(&stale)) {
+            unmount(at);
+        }
+    }
+}
+
+fn path(path: &Path) -> Result<&str> {
+    path.to_str().context("a path is text")
+}
