@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use hyper::body::{Bytes, Frame};
@@ -14,6 +14,7 @@ use serde::Deserialize;
 use tokio::time::{Instant, Sleep};
 
 use super::error::Problem;
+use super::extract::{Path, Query};
 use super::{Api, negotiate};
 use crate::engine::Framing;
 

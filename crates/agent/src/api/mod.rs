@@ -5,6 +5,7 @@ mod capabilities;
 mod error;
 mod events;
 mod export;
+mod extract;
 mod negotiate;
 mod probes;
 mod revisions;

@@ -2,12 +2,13 @@
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use super::error::Problem;
+use super::extract::{Path, Query};
 use super::windows::{FormatQuery, document};
 use super::{Api, body, negotiate};
 use crate::config::{check_name, parse_document};

@@ -2,13 +2,14 @@
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::error::Problem;
+use super::extract::Path;
 use super::{Api, body};
 
 pub(super) async fn list(State(api): State<Api>, Path(name): Path<String>) -> Result<Response, Problem> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
@@ -12,6 +12,7 @@ use twinprobe_exporter::Format;
 
 use super::error::Problem;
 use super::export::Export;
+use super::extract::{Path, Query};
 use super::{Api, negotiate};
 use crate::engine::{Delivery, EngineError};
 

@@ -1,0 +1,33 @@
+//! What requests say beside their body; what can't be read is a [`Problem`].
+
+use axum::extract::{self, FromRequestParts};
+use axum::http::request::Parts;
+use serde::de::DeserializeOwned;
+
+use super::error::Problem;
+
+/// The parts of the path.
+pub(super) struct Path<T>(pub T);
+
+/// What comes after the `?`.
+pub(super) struct Query<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let read = extract::Path::from_request_parts(parts, state).await;
+        read.map(|extract::Path(read)| Self(read))
+            .map_err(|error| Problem::new(error.status(), error.body_text()))
+    }
+}
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let read = extract::Query::from_request_parts(parts, state).await;
+        read.map(|extract::Query(read)| Self(read))
+            .map_err(|error| Problem::new(error.status(), error.body_text()))
+    }
+}
