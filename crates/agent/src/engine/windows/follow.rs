@@ -25,6 +25,8 @@ impl Windows {
     /// Has the files follow. The caller holds `changes`.
     pub(super) fn apply(&self, change: &Change) {
         let directory = &self.directory;
+        // Nothing has to be written down of them, and no newer one may be lost while they are there.
+        change.served.iter().for_each(|&(seq, form)| directory.remove(seq, form));
         let saved = self.save();
         if !saved {
             change.lost.iter().for_each(|&(seq, _)| directory.mark_lost(seq));
@@ -39,8 +41,9 @@ impl Windows {
         {
             *form = Form::Acked;
         }
-        let gone = [others, &change.lost, &change.served].concat();
+        let gone = [others, &change.lost].concat();
         gone.iter().for_each(|&(seq, form)| directory.remove(seq, form));
+        change.superseded.iter().for_each(|&seq| directory.remove(seq, Form::Acked));
         if !saved && !gone.is_empty() {
             // There may be room now.
             self.save();

@@ -41,8 +41,10 @@ pub(super) struct Change {
     /// The last one acknowledged is kept for being the newest.
     pub newest_acknowledged: bool,
     pub lost: Vec<(u64, Form)>,
-    /// Those whose clients have them, and the newest acknowledged one that is no longer the newest.
+    /// Those whose clients have them.
     pub served: Vec<(u64, Form)>,
+    /// An acknowledged one that is no longer the newest.
+    pub superseded: Option<u64>,
 }
 
 impl Index {
@@ -62,8 +64,8 @@ impl Index {
         state.last = seq;
         state.reported += reports;
         state.reported_through = seq;
-        let mut change = Change::default();
-        change.served.extend(self.acknowledged.take().map(|window| (window.seq(), Form::Acked)));
+        let superseded = self.acknowledged.take().map(|window| window.seq());
+        let mut change = Change { superseded, ..Change::default() };
         self.keep(window, Form::Window);
         self.retire(&mut change);
         change

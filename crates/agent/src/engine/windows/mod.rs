@@ -130,7 +130,10 @@ pub struct Statistics {
 impl Windows {
     /// Reads all there is. What can't be read is logged and set aside.
     pub fn open(path: PathBuf) -> Arc<Self> {
-        let directory = Directory::new(path);
+        Self::open_in(Directory::new(path))
+    }
+
+    fn open_in(directory: Directory) -> Arc<Self> {
         Arc::new_cyclic(|itself| {
             let index = restore::restore(&directory, itself);
             let newest = watch::Sender::new(index.state.last);

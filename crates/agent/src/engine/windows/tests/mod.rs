@@ -1,8 +1,12 @@
-//! Windows against real files; the format alone in `format`, everything against a model in `model`.
+//! Windows against real files; the format alone in `format`, everything in random order in `random`.
 
 pub(super) mod faults;
 mod format;
+mod model;
+mod random;
 mod retention;
+mod scene;
+mod threads;
 
 use std::path::Path;
 use std::sync::Arc;
