@@ -63,6 +63,15 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(offset), len) }
     }
 
+    /// As [`Self::bytes`], to be written.
+    ///
+    /// # Safety
+    /// Nobody else reads or writes them as long as the reference lives, through another mapping either.
+    pub unsafe fn bytes_mut(&mut self, offset: usize, len: usize) -> &mut [u8] {
+        // SAFETY: within the mapping, which lives as long as `self`; the caller vouches for the rest.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer(offset, len).as_ptr(), len) }
+    }
+
     /// Where `len` bytes at `offset` are.
     pub fn pointer(&self, offset: usize, len: usize) -> NonNull<u8> {
         assert!(offset <= self.len && len <= self.len - offset, "bytes lie in the mapping");

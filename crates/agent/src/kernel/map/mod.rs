@@ -11,6 +11,8 @@ mod array;
 mod batch;
 mod fifo;
 mod hash;
+#[allow(dead_code, reason = "windows are to be taken through it")]
+mod journal;
 mod keys;
 mod nested;
 pub mod probe;
@@ -27,6 +29,7 @@ use std::sync::Arc;
 
 use twinprobe_ebpf_common::{MapFamily, RawTable, TableLayout};
 
+pub use self::journal::Journal;
 use self::strategy::{Access, Strategy};
 pub use self::variable::{Section, Variable};
 use super::sys::KernelError;
@@ -84,6 +87,22 @@ impl MetricMap {
         match self {
             Self::Table(table) => table.read_chunks(after, taken, sink),
             Self::Variable(variable) => Ok(variable.read(after, sink)),
+        }
+    }
+
+    /// Pops all values of a QUEUE or STACK at rest into `journal`, from where no crash of this process takes them. After
+    /// an error calling again goes on: nothing is lost or doubled.
+    #[allow(dead_code, reason = "windows are to be taken through it")]
+    pub fn drain_into(&self, journal: &mut Journal) -> Result<(), KernelError> {
+        match self {
+            Self::Table(table) if table.layout.kind.family() == MapFamily::Fifo => {
+                journal::drain(table, journal)
+            }
+            Self::Table(table) => Err(table.error("drain", std::io::ErrorKind::Unsupported.into())),
+            Self::Variable(variable) => {
+                let object = variable.layout().kind.name();
+                Err(KernelError::new("drain", object, std::io::ErrorKind::Unsupported.into()))
+            }
         }
     }
 
