@@ -6,14 +6,14 @@ use std::sync::Arc;
 use futures_util::{Stream, stream};
 use hyper::body::Bytes;
 use twinprobe_ebpf_common::{RawTable, TableLayout};
-use twinprobe_exporter::{DocumentEncoder, Format, Progress};
+use twinprobe_exporter::{DocumentEncoder, Format, Metric, Progress};
 
 use crate::engine::{Broken, Cursor, Delivery, MetricRows};
 
 /// Bytes handed to the connection at once, about.
-const CHUNK: usize = 64 << 10;
+pub(super) const CHUNK: usize = 64 << 10;
 /// Room for one: enough that it need not grow, and less than what the allocator maps and unmaps every time.
-const PIECE: usize = CHUNK + 3 * CHUNK / 4;
+pub(super) const PIECE: usize = CHUNK + 3 * CHUNK / 4;
 /// Raw bytes rendered at once; they grow by some factor.
 const ROWS: usize = 8 << 10;
 
@@ -30,12 +30,38 @@ pub(super) struct Export {
     complete: bool,
 }
 
-struct Current {
+/// Where an answer is in a table.
+pub(super) struct Current {
     layout: Arc<TableLayout>,
     cursor: Cursor,
     chunk: Arc<RawTable>,
     /// Of the chunk; those before it are written.
     row: usize,
+}
+
+impl Current {
+    pub fn new(metric: &Metric, cursor: Cursor) -> Self {
+        Self { layout: Arc::clone(&metric.layout), cursor, chunk: Arc::default(), row: 0 }
+    }
+
+    /// Waits for the next rows; false if there are none left.
+    pub async fn advance(&mut self) -> Result<bool, Broken> {
+        let Some(chunk) = self.cursor.next().await? else { return Ok(false) };
+        (self.chunk, self.row) = (chunk, 0);
+        Ok(true)
+    }
+
+    /// Some of the rows that are there; `None` if there are none.
+    pub fn some_rows(&mut self) -> Option<RawTable> {
+        let Self { layout, chunk, row, .. } = self;
+        if *row >= chunk.len(layout) {
+            return None;
+        }
+        let entry = layout.key.size + layout.value_stride();
+        let first = *row;
+        *row += (ROWS / entry.max(1)).max(1);
+        Some(chunk.slice(first, *row, layout))
+    }
 }
 
 impl Export {
@@ -82,8 +108,7 @@ impl Export {
     async fn advance(&mut self) -> Result<bool, Broken> {
         loop {
             if let Some(metric) = &mut self.metric {
-                if let Some(chunk) = metric.cursor.next().await? {
-                    (metric.chunk, metric.row) = (chunk, 0);
+                if metric.advance().await? {
                     return Ok(true);
                 }
                 self.encoder.end_metric(&mut self.out);
@@ -93,21 +118,14 @@ impl Export {
             let MetricRows { direction, metric, cursor } = next;
             self.next_metric += 1;
             self.encoder.begin_metric(direction, &metric, &mut self.out);
-            let layout = Arc::clone(&metric.layout);
-            self.metric = Some(Current { layout, cursor, chunk: Arc::default(), row: 0 });
+            self.metric = Some(Current::new(&metric, cursor));
         }
     }
 
     /// Writes some of the rows that are there; false if there are none.
     fn write_rows(&mut self) -> bool {
-        let Some(Current { layout, chunk, row, .. }) = &mut self.metric else { return false };
-        if *row >= chunk.len(layout) {
-            return false;
-        }
-        let entry = layout.key.size + layout.value_stride();
-        let end = *row + (ROWS / entry.max(1)).max(1);
-        self.encoder.rows(&chunk.slice(*row, end, layout), &mut self.out);
-        *row = end;
+        let Some(rows) = self.metric.as_mut().and_then(Current::some_rows) else { return false };
+        self.encoder.rows(&rows, &mut self.out);
         true
     }
 }

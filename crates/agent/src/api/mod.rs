@@ -10,12 +10,13 @@ mod negotiate;
 mod probes;
 mod revisions;
 mod windows;
+mod scrape;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -47,12 +48,13 @@ pub fn router(api: Api) -> Router {
         .route("/v1/probes/{name}/rollback", post(revisions::roll_back))
         .route("/v1/capabilities", get(capabilities::get))
         .route("/v1/validate", post(probes::validate))
+        .route("/metrics", get(scrape::scrape).head(method_not_allowed))
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(readyz))
         .route("/openapi.yaml", get(openapi))
         .fallback(async || Problem::new(StatusCode::NOT_FOUND, "no such path; see /openapi.yaml"))
         .method_not_allowed_fallback(method_not_allowed)
-        .layer(middleware::from_fn(log_request))
+        .layer(middleware::from_fn_with_state(api.clone(), log_request))
         .with_state(api)
 }
 
@@ -72,15 +74,23 @@ async fn openapi() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/yaml")], OPENAPI)
 }
 
-async fn log_request(request: Request, next: Next) -> Response {
+async fn log_request(
+    State(api): State<Api>,
+    route: Option<MatchedPath>,
+    request: Request,
+    next: Next,
+) -> Response {
     let started = std::time::Instant::now();
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let response = next.run(request).await;
+    let (status, took) = (response.status(), started.elapsed());
+    let route = route.as_ref().map(MatchedPath::as_str);
+    api.engine.telemetry().http.answered(&method, route, status, took);
     tracing::info!(
         %method,
         path,
-        status = response.status().as_u16(),
-        elapsed_us = started.elapsed().as_micros() as u64,
+        status = status.as_u16(),
+        elapsed_us = took.as_micros() as u64,
         "request"
     );
     response

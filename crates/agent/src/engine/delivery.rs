@@ -188,6 +188,11 @@ impl Delivery {
         Ok(Some(MetricRows { direction: *direction, metric: Arc::clone(metric), cursor: Cursor(at) }))
     }
 
+    /// In the order of the document.
+    pub fn metrics(&self) -> impl Iterator<Item = (Direction, &Arc<Metric>)> {
+        self.reading.parts.iter().map(|part| (part.direction, &part.metric))
+    }
+
     /// What earlier answers have left out.
     pub fn skipped_before(&self) -> u64 {
         self.reading.skipped_before

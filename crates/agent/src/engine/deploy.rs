@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use twinprobe_exporter::MergeRules;
 
@@ -71,7 +71,9 @@ impl Engine {
     ) -> Option<Result<CompiledDirection, Rejection>> {
         let config = config.direction(direction)?;
         let field = format!("{direction}.source");
+        let started = Instant::now();
         let object = self.compiler.compile(&field, config.source(), config.defines()).await;
+        self.telemetry.compiled(started.elapsed(), object.is_ok());
         Some(object.map(|object| (direction, config.clone(), object)))
     }
 }

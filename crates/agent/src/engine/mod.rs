@@ -13,8 +13,10 @@ mod reading;
 mod restore;
 mod retained;
 mod schedule;
+mod scrape;
 mod spool;
 mod status;
+mod telemetry;
 mod totals;
 mod turns;
 mod windows;
@@ -31,8 +33,10 @@ use self::interfaces::Watches;
 use self::probe::History;
 pub use self::probe::{Probe, ReadError};
 pub use self::reading::CloseError;
+pub use self::scrape::Scraped;
 pub use self::spool::Broken;
 pub use self::status::{ProbeStatus, ValidationReport};
+pub use self::telemetry::Telemetry;
 use self::turns::Turns;
 pub use self::windows::WindowStore;
 use crate::compiler::Compiler;
@@ -123,6 +127,7 @@ pub struct Engine {
     store: Store,
     windows: WindowStore,
     events: EventLoop,
+    telemetry: Telemetry,
     probes: RwLock<BTreeMap<String, Arc<Probe>>>,
     watches: Watches,
     /// Who changes which probe: from its loading, which takes what the present one has, to its attachment.
@@ -141,6 +146,7 @@ impl Engine {
             store,
             windows,
             events: EventLoop::default(),
+            telemetry: Telemetry::default(),
             probes: RwLock::default(),
             watches: Watches::default(),
             turns: Turns::default(),
@@ -324,6 +330,11 @@ impl Engine {
         probes.get(name).cloned().ok_or_else(|| EngineError::NotFound(name.to_owned()))
     }
 
+    /// What is counted about the daemon.
+    pub const fn telemetry(&self) -> &Telemetry {
+        &self.telemetry
+    }
+
     /// By name.
     pub fn list(&self) -> Vec<Arc<Probe>> {
         self.probes.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
@@ -345,7 +356,7 @@ impl Engine {
         .await?)
     }
 
-    /// Forgets what is on disk for probes that are no more. To be called while nothing else changes.
+    /// Forgets what is on disk and what was counted for probes that are no more. To be called while nothing else changes.
     fn sweep(&self) {
         let probes = self.list();
         let stored = probes.iter().filter_map(|probe| probe.stored().running.as_ref());
@@ -353,11 +364,14 @@ impl Engine {
         let names = probes.iter().map(|probe| probe.name().to_owned()).collect();
         self.store.sweep(&objects, &names);
         self.windows.sweep(&names);
+        self.telemetry.retain(&names);
     }
 
     fn insert(self: &Arc<Self>, probe: Arc<Probe>) {
         let name = probe.name().to_owned();
         self.start_schedule(&probe);
+        // Shown from now on, if only as zeros.
+        self.telemetry.probe(&name);
         self.probes.write().unwrap_or_else(PoisonError::into_inner).insert(name, probe);
     }
 }

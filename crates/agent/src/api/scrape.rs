@@ -1,0 +1,129 @@
+//! `GET /metrics`: one page about the daemon and all probes. Of each table only what is being written is in memory:
+//! it is gone through again for each family that it has a part in.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse as _, Response};
+use futures_util::{Stream, stream};
+use hyper::body::Bytes;
+use twinprobe_exporter::{Format, PageEncoder};
+
+use super::Api;
+use super::error::Problem;
+use super::export::{CHUNK, Current, PIECE};
+use crate::engine::{Broken, Scraped};
+
+/// Whatever `Accept` says: who asks for it can read it, or would rather see it than an error.
+pub(super) async fn scrape(State(api): State<Api>) -> Result<Response, Problem> {
+    let probes = api.engine.read_all().await;
+    // After the readings, so that it tells of them.
+    let own = api.engine.own_metrics().await?;
+    let content_type = format!("{}; charset=utf-8", Format::OpenMetrics.media_type());
+    let body = Body::from_stream(Page::new(probes, &own).into_stream());
+    Ok(([(header::CONTENT_TYPE, content_type)], body).into_response())
+}
+
+/// Once its last piece has been taken the readings count as delivered; dropped before, they do not.
+struct Page {
+    encoder: PageEncoder,
+    probes: Vec<Part>,
+    /// By what the encoder calls them: the probe and the place in its document.
+    tables: Vec<(usize, usize)>,
+    /// The table that is being written.
+    current: Option<(usize, Current)>,
+    /// What nobody has taken.
+    out: Vec<u8>,
+    /// Whether nothing comes after `out`.
+    complete: bool,
+}
+
+struct Part {
+    scraped: Scraped,
+    /// Whether something of it could not be read.
+    broken: bool,
+}
+
+impl Page {
+    fn new(probes: Vec<Scraped>, own: &str) -> Self {
+        let (mut encoder, mut tables, mut out) = (PageEncoder::new(), Vec::new(), Vec::new());
+        for (probe, Scraped { delivery, context, .. }) in probes.iter().enumerate() {
+            encoder.add_probe(delivery.head().probe, delivery.skipped_before());
+            for (place, (direction, metric)) in delivery.metrics().enumerate() {
+                encoder.add_metric(direction, metric, Arc::clone(context));
+                tables.push((probe, place));
+            }
+        }
+        encoder.begin(own, &mut out);
+        let probes = probes.into_iter().map(|scraped| Part { scraped, broken: false }).collect();
+        Self { encoder, probes, tables, current: None, out, complete: false }
+    }
+
+    /// The pieces of the body. A probe that fails leaves a gap, and the others go on.
+    fn into_stream(self) -> impl Stream<Item = Result<Bytes, Infallible>> {
+        stream::unfold(self, |mut page| async {
+            let piece = page.piece().await?;
+            Some((Ok(Bytes::from(piece)), page))
+        })
+    }
+
+    /// The next piece; `None` at the end.
+    async fn piece(&mut self) -> Option<Vec<u8>> {
+        if self.complete {
+            for part in self.probes.iter().filter(|part| !part.broken) {
+                part.scraped.delivery.complete();
+            }
+            return None;
+        }
+        while self.out.len() < CHUNK && !self.complete {
+            self.write().await;
+        }
+        Some(std::mem::replace(&mut self.out, Vec::with_capacity(PIECE)))
+    }
+
+    /// Writes some rows, or what comes between two tables.
+    async fn write(&mut self) {
+        if let Some((table, current)) = &mut self.current {
+            if let Some(rows) = current.some_rows() {
+                return self.encoder.rows(&rows, &mut self.out);
+            }
+            match current.advance().await {
+                Ok(true) => return,
+                Ok(false) => self.current = None,
+                Err(error) => {
+                    let table = *table;
+                    return self.give_up(table, &error);
+                }
+            }
+        }
+        let Some(table) = self.encoder.next_table(&mut self.out) else { return self.finish() };
+        let (probe, place) = self.tables[table];
+        match self.probes[probe].scraped.delivery.metric(place) {
+            Ok(Some(next)) => self.current = Some((table, Current::new(&next.metric, next.cursor))),
+            Ok(None) => {}
+            Err(error) => self.give_up(table, &error),
+        }
+    }
+
+    /// What has been written of it stays; its reading is given to the next client.
+    fn give_up(&mut self, table: usize, error: &Broken) {
+        self.encoder.abandon();
+        self.current = None;
+        let part = &mut self.probes[self.tables[table].0];
+        tracing::warn!(probe = part.scraped.delivery.head().probe, %error, "in /metrics there is a part missing");
+        if !std::mem::replace(&mut part.broken, true) {
+            part.scraped.counters.read_failed();
+        }
+    }
+
+    fn finish(&mut self) {
+        let encoded = self.encoder.finish(&mut self.out);
+        for (part, encoded) in self.probes.iter().zip(encoded) {
+            part.scraped.delivery.skipped(encoded.skipped);
+        }
+        self.complete = true;
+    }
+}

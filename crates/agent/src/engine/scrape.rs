@@ -1,0 +1,99 @@
+//! All probes at once, for `GET /metrics`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use twinprobe_exporter::{Context, Reading};
+
+use super::telemetry::{Counters, ProbeFacts, WindowStatistics};
+use super::{Delivery, Engine, EngineError, Probe, ProbeEvents, describe};
+use crate::kernel::clock;
+
+/// What one probe may take until its reading has begun. Those who scrape wait 10 s, usually.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The reading of one probe.
+#[derive(Debug)]
+pub struct Scraped {
+    pub delivery: Delivery,
+    pub counters: Arc<Counters>,
+    pub context: Arc<Context>,
+}
+
+impl Engine {
+    /// Reads all probes at once, each as [`Self::read`] does. What can't be read is left out and counted.
+    pub async fn read_all(self: &Arc<Self>) -> Vec<Scraped> {
+        let readings = self.list().into_iter().map(|probe| {
+            let engine = Arc::clone(self);
+            let name = probe.name().to_owned();
+            let reading = tokio::spawn(async move {
+                tokio::time::timeout(PATIENCE, engine.read_for_page(probe.name())).await
+            });
+            (name, reading)
+        });
+        let mut scraped = Vec::new();
+        for (name, reading) in readings.collect::<Vec<_>>() {
+            let reason = match reading.await {
+                Ok(Ok(Ok(reading))) => {
+                    scraped.push(reading);
+                    continue;
+                }
+                // Deleted since.
+                Ok(Ok(Err(EngineError::NotFound(_)))) => continue,
+                Ok(Ok(Err(error))) => describe(&error),
+                Ok(Err(_)) => format!("it took longer than {} s", PATIENCE.as_secs()),
+                Err(error) => describe(&error.into()),
+            };
+            tracing::warn!(probe = name, reason, "left out of /metrics");
+            self.telemetry.probe(&name).read_failed();
+        }
+        scraped
+    }
+
+    /// A reading whose sums are not behind those that a page has shown.
+    async fn read_for_page(self: &Arc<Self>, name: &str) -> Result<Scraped, EngineError> {
+        let counters = self.telemetry.probe(name);
+        // Those are for others. Held until there is a newer one, lest they are given again.
+        let mut behind: Vec<Delivery> = Vec::new();
+        let delivery = loop {
+            let delivery = self.read(name).await?;
+            let window = window(&delivery);
+            let sums = delivery.metrics().any(|(_, metric)| metric.reading == Reading::Cumulative);
+            if window.is_none_or(|window| counters.show(window) || !sums)
+                || behind.iter().any(|behind| self::window(behind) == window)
+            {
+                break delivery;
+            }
+            behind.push(delivery);
+        };
+        let context =
+            Context { boot_time_ns: clock::monotonic_zero_ns(), interfaces: self.interface_names(name) };
+        Ok(Scraped { delivery, counters, context: Arc::new(context) })
+    }
+
+    /// What the daemon tells of itself, in OpenMetrics without its end.
+    pub async fn own_metrics(self: &Arc<Self>) -> Result<String, EngineError> {
+        let engine = Arc::clone(self);
+        // Event maps are asked for what they have lost.
+        Ok(tokio::task::spawn_blocking(move || {
+            let facts: Vec<ProbeFacts> = engine.list().iter().map(|probe| facts(probe)).collect();
+            engine.telemetry.render(&facts)
+        })
+        .await?)
+    }
+}
+
+fn window(delivery: &Delivery) -> Option<u64> {
+    delivery.head().window.map(|window| window.seq)
+}
+
+/// Without the lock that a reading holds.
+fn facts(probe: &Probe) -> ProbeFacts {
+    ProbeFacts {
+        name: probe.name().to_owned(),
+        running: probe.events().is_some(),
+        // What the store of windows says: probe.window_statistics().
+        windows: WindowStatistics::default(),
+        events: probe.events().map(ProbeEvents::status).unwrap_or_default(),
+    }
+}

@@ -1,0 +1,143 @@
+//! What is counted about each probe, by its name: a replacement goes on with it, DELETE ends it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+/// Why windows are closed.
+const CLOSED_BY: [&str; 3] = ["read", "request", "schedule"];
+/// From a grace period on an idle machine to one behind a CPU that is kept busy.
+const QUIESCE: [f64; 13] = [1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 1e-1];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct OfProbe {
+    pub probe: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ClosedBy {
+    probe: String,
+    by: &'static str,
+}
+
+/// The families that have a member for each probe.
+#[derive(Debug)]
+pub(super) struct ProbeFamilies {
+    read_failures: Family<OfProbe, Counter>,
+    closed: Family<ClosedBy, Counter>,
+    close_failures: Family<OfProbe, Counter>,
+    ticks_missed: Family<OfProbe, Counter>,
+    quiesce: Family<OfProbe, Histogram>,
+}
+
+/// The counters of one probe.
+#[derive(Debug)]
+#[allow(dead_code, reason = "who closes windows is about to count here")]
+pub struct Counters {
+    read_failures: Counter,
+    closed: [Counter; CLOSED_BY.len()],
+    close_failures: Counter,
+    ticks_missed: Counter,
+    quiesce: Histogram,
+    /// The newest window that `GET /metrics` has begun to show.
+    scraped: AtomicU64,
+}
+
+impl ProbeFamilies {
+    pub fn new(registry: &mut Registry) -> Self {
+        let families = Self {
+            read_failures: Family::default(),
+            closed: Family::default(),
+            close_failures: Family::default(),
+            ticks_missed: Family::default(),
+            quiesce: Family::new_with_constructor(|| Histogram::new(QUIESCE)),
+        };
+        registry.register(
+            "twinprobe_probe_read_failures",
+            "Times that GET /metrics had to leave out the probe or a part of it",
+            families.read_failures.clone(),
+        );
+        registry.register(
+            "twinprobe_windows_closed",
+            "Windows closed by a read, by a request or by schedule",
+            families.closed.clone(),
+        );
+        registry.register(
+            "twinprobe_window_close_failures",
+            "Times that a window could not be closed and stayed open or in the kernel",
+            families.close_failures.clone(),
+        );
+        registry.register(
+            "twinprobe_window_ticks_missed",
+            "Scheduled ends of windows that passed before they could be kept",
+            families.ticks_missed.clone(),
+        );
+        registry.register_with_unit(
+            "twinprobe_quiesce",
+            "Time from a flip until no CPU was left in the idle twin",
+            Unit::Seconds,
+            families.quiesce.clone(),
+        );
+        families
+    }
+
+    pub fn remove(&self, probe: &str) {
+        let label = OfProbe { probe: probe.to_owned() };
+        for counters in [&self.read_failures, &self.close_failures, &self.ticks_missed] {
+            counters.remove(&label);
+        }
+        self.quiesce.remove(&label);
+        for by in CLOSED_BY {
+            self.closed.remove(&ClosedBy { probe: probe.to_owned(), by });
+        }
+    }
+}
+
+#[allow(dead_code, reason = "who closes windows is about to count here")]
+impl Counters {
+    /// All at zero, and shown from now on.
+    pub(super) fn new(families: &ProbeFamilies, probe: &str) -> Self {
+        let label = OfProbe { probe: probe.to_owned() };
+        Self {
+            read_failures: families.read_failures.get_or_create_owned(&label),
+            closed: CLOSED_BY
+                .map(|by| families.closed.get_or_create_owned(&ClosedBy { probe: probe.to_owned(), by })),
+            close_failures: families.close_failures.get_or_create_owned(&label),
+            ticks_missed: families.ticks_missed.get_or_create_owned(&label),
+            quiesce: families.quiesce.get_or_create_owned(&label),
+            scraped: AtomicU64::new(0),
+        }
+    }
+
+    /// A window was closed by a `read`, a `request` or the `schedule`.
+    pub fn closed(&self, by: &'static str, quiesce: Duration) {
+        let closed = CLOSED_BY.iter().position(|known| *known == by).map(|index| &self.closed[index]);
+        debug_assert!(closed.is_some(), "{by} is none of {CLOSED_BY:?}");
+        closed.map(Counter::inc);
+        self.quiesce.observe(quiesce.as_secs_f64());
+    }
+
+    pub fn close_failed(&self) {
+        self.close_failures.inc();
+    }
+
+    /// Scheduled ends of windows that came too late.
+    pub fn tick_missed(&self, ticks: u64) {
+        self.ticks_missed.inc_by(ticks);
+    }
+
+    /// `GET /metrics` left something out.
+    pub fn read_failed(&self) {
+        self.read_failures.inc();
+    }
+
+    /// `GET /metrics` is about to show this window; false if it has shown a later one: sums must not fall back.
+    pub fn show(&self, window: u64) -> bool {
+        self.scraped.fetch_max(window, Ordering::Relaxed) <= window
+    }
+}

@@ -1,0 +1,221 @@
+//! The families of the daemon, rendered: what was counted, and what is asked for now.
+
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::Telemetry;
+use super::counters::OfProbe;
+use crate::engine::events::EventStatus;
+
+pub(super) type Amount<N> = Gauge<N, AtomicU64>;
+pub(super) type Total<N> = Counter<N, AtomicU64>;
+
+/// What a probe knows about itself.
+#[derive(Clone, Debug, Default)]
+pub struct ProbeFacts {
+    pub name: String,
+    pub running: bool,
+    pub windows: WindowStatistics,
+    pub events: Vec<EventStatus>,
+}
+
+/// The windows of a probe that are or were on disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WindowStatistics {
+    /// That can be had now.
+    pub retained: u64,
+    /// In their files.
+    pub bytes: u64,
+    /// That went before they were acknowledged, so far.
+    pub lost: u64,
+    /// Whose files turned out to be damaged, so far.
+    pub damaged: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct State {
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfMetric {
+    probe: String,
+    direction: &'static str,
+    metric: String,
+}
+
+impl Telemetry {
+    /// OpenMetrics without its end.
+    pub fn render(&self, probes: &[ProbeFacts]) -> String {
+        let mut facts = Registry::default();
+        self.process.register(&mut facts);
+        register_states(probes, &mut facts);
+        register_windows(probes, &mut facts);
+        register_events(probes, &mut facts);
+        let mut page = String::new();
+        for registry in [&self.registry, &facts] {
+            // A String takes everything.
+            let _ = text::encode_registry(&mut page, registry);
+        }
+        page
+    }
+}
+
+fn register_states(probes: &[ProbeFacts], registry: &mut Registry) {
+    let states = Family::<State, Amount<u64>>::default();
+    for (state, running) in [("running", true), ("failed", false)] {
+        let count = probes.iter().filter(|probe| probe.running == running).count();
+        states.get_or_create(&State { state }).set(count as u64);
+    }
+    registry.register("twinprobe_probes", "Probes by state", states);
+}
+
+fn register_windows(probes: &[ProbeFacts], registry: &mut Registry) {
+    let [retained, bytes] = [(); 2].map(|()| Family::<OfProbe, Amount<u64>>::default());
+    let [lost, damaged] = [(); 2].map(|()| Family::<OfProbe, Total<u64>>::default());
+    for ProbeFacts { name, windows, .. } in probes {
+        let label = OfProbe { probe: name.clone() };
+        retained.get_or_create(&label).set(windows.retained);
+        bytes.get_or_create(&label).set(windows.bytes);
+        lost.get_or_create(&label).inc_by(windows.lost);
+        damaged.get_or_create(&label).inc_by(windows.damaged);
+    }
+    registry.register("twinprobe_windows_retained", "Windows that can be had", retained);
+    let size = "Size of the windows that can be had";
+    registry.register_with_unit("twinprobe_windows_retained", size, Unit::Bytes, bytes);
+    registry.register("twinprobe_windows_lost", "Windows that went before they were acknowledged", lost);
+    registry.register("twinprobe_windows_damaged", "Windows whose file was damaged on disk", damaged);
+}
+
+fn register_events(probes: &[ProbeFacts], registry: &mut Registry) {
+    let [delivered, lost, missed] = [(); 3].map(|()| Family::<OfMetric, Total<u64>>::default());
+    let clients = Family::<OfMetric, Amount<u64>>::default();
+    for ProbeFacts { name, events, .. } in probes {
+        for event in events {
+            let (direction, metric) = (event.direction, event.metric.clone());
+            let label = OfMetric { probe: name.clone(), direction, metric };
+            delivered.get_or_create(&label).inc_by(event.delivered);
+            missed.get_or_create(&label).inc_by(event.missed);
+            clients.get_or_create(&label).set(event.clients as u64);
+            // The kernel counts this for perf rings only.
+            if let Some(count) = event.lost {
+                lost.get_or_create(&label).inc_by(count);
+            }
+        }
+    }
+    let since = "since the probe was last replaced";
+    let mut total =
+        |name: &str, help: &str, family| registry.register(name, format!("{help}, {since}"), family);
+    total("twinprobe_events_delivered", "Events read for clients that listened", delivered);
+    total("twinprobe_events_lost", "Events that the kernel had no room for", lost);
+    total("twinprobe_events_missed", "Events that clients did not get since they read too slowly", missed);
+    registry.register("twinprobe_event_clients", "Clients that listen", clients);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    use axum::http::{Method, StatusCode};
+
+    use super::*;
+
+    fn facts(name: &str) -> ProbeFacts {
+        let event = EventStatus {
+            direction: "ingress",
+            metric: "syns".into(),
+            delivered: 5,
+            lost: None,
+            missed: 1,
+            clients: 2,
+        };
+        let windows = WindowStatistics { retained: 3, bytes: 4096, lost: 2, damaged: 1 };
+        ProbeFacts { name: name.into(), running: true, windows, events: vec![event] }
+    }
+
+    #[track_caller]
+    fn assert_lines(page: &str, lines: &[&str]) {
+        for line in lines {
+            assert!(page.lines().any(|l| l == *line), "{line} is missing in:\n{page}");
+        }
+    }
+
+    #[test]
+    fn what_was_counted_is_shown() {
+        let telemetry = Telemetry::default();
+        let counters = telemetry.probe("flows");
+        counters.closed("schedule", Duration::from_micros(15));
+        counters.closed("read", Duration::from_secs(1));
+        counters.close_failed();
+        counters.tick_missed(3);
+        telemetry.probe("flows").read_failed();
+        telemetry.compiled(Duration::from_millis(60), true);
+        let answer =
+            |status| telemetry.http.answered(&Method::GET, Some("/v1/probes"), status, Duration::ZERO);
+        answer(StatusCode::OK);
+        answer(StatusCode::OK);
+        telemetry.http.answered(&"BREW".parse().unwrap(), None, StatusCode::NOT_FOUND, Duration::ZERO);
+        let page =
+            telemetry.render(&[facts("flows"), ProbeFacts { name: "other".into(), ..ProbeFacts::default() }]);
+        let version = format!("twinprobe_build_info{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"));
+        assert_lines(
+            &page,
+            &[
+                &version,
+                "twinprobe_windows_closed_total{probe=\"flows\",by=\"schedule\"} 1",
+                "twinprobe_windows_closed_total{probe=\"flows\",by=\"request\"} 0",
+                "twinprobe_window_close_failures_total{probe=\"flows\"} 1",
+                "twinprobe_window_ticks_missed_total{probe=\"flows\"} 3",
+                "twinprobe_probe_read_failures_total{probe=\"flows\"} 1",
+                "twinprobe_quiesce_seconds_count{probe=\"flows\"} 2",
+                "twinprobe_quiesce_seconds_bucket{le=\"+Inf\",probe=\"flows\"} 2",
+                "# UNIT twinprobe_quiesce_seconds seconds",
+                "twinprobe_compilation_seconds_count{outcome=\"accepted\"} 1",
+                "twinprobe_http_requests_total{method=\"GET\",route=\"/v1/probes\",status=\"200\"} 2",
+                "twinprobe_http_requests_total{method=\"other\",route=\"none\",status=\"404\"} 1",
+                "twinprobe_probes{state=\"running\"} 1",
+                "twinprobe_probes{state=\"failed\"} 1",
+                "twinprobe_windows_retained{probe=\"flows\"} 3",
+                "twinprobe_windows_retained_bytes{probe=\"flows\"} 4096",
+                "twinprobe_windows_lost_total{probe=\"flows\"} 2",
+                "twinprobe_windows_damaged_total{probe=\"flows\"} 1",
+                "twinprobe_events_delivered_total{probe=\"flows\",direction=\"ingress\",metric=\"syns\"} 5",
+                "twinprobe_event_clients{probe=\"flows\",direction=\"ingress\",metric=\"syns\"} 2",
+            ],
+        );
+        assert!(!page.contains("twinprobe_events_lost_total{"), "{page}");
+        for name in ["process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"] {
+            assert!(page.lines().any(|line| line.starts_with(&format!("{name} "))), "{name}: {page}");
+        }
+    }
+
+    #[test]
+    fn a_probe_that_is_gone_is_forgotten() {
+        let telemetry = Telemetry::default();
+        let gone = telemetry.probe("gone");
+        telemetry.probe("kept").read_failed();
+        telemetry.retain(&BTreeSet::from(["kept".to_owned()]));
+        gone.closed("read", Duration::ZERO);
+        let page = telemetry.render(&[]);
+        assert!(!page.contains("gone"), "{page}");
+        assert_lines(&page, &["twinprobe_probe_read_failures_total{probe=\"kept\"} 1"]);
+        telemetry.probe("gone");
+        assert_lines(
+            &telemetry.render(&[]),
+            &["twinprobe_windows_closed_total{probe=\"gone\",by=\"read\"} 0"],
+        );
+    }
+
+    #[test]
+    fn sums_do_not_fall_back() {
+        let counters = Telemetry::default().probe("flows");
+        assert!(counters.show(4) && counters.show(4) && counters.show(6));
+        assert!(!counters.show(5));
+    }
+}
