@@ -218,3 +218,44 @@ fn a_window_that_nobody_read_survives_a_replacement() -> Result<()> {
     }
     Ok(())
 }
+
+/// A window whose file is damaged while its maps have not been emptied yet is stored again.
+#[test]
+fn a_file_that_is_damaged_too_early_costs_nothing() -> Result<()> {
+    let mut scene = Scene::new("auto")?;
+    let monitor = scene.topology.monitor();
+    let left = 1000;
+    for step in ["stored", "cleared"] {
+        let daemon = Daemon::start_with(monitor, &scene.options)?;
+        daemon.put(PROBE, &config(Reading::Window, 0)).expect(201);
+        scene.generator.send(left)?;
+        let dying = scene.options.clone().environment("TWINPROBE_CRASH_AT", step);
+        let daemon = Daemon::start_in(monitor, &dying, daemon.kill()?)?;
+        let answer = http::request(&daemon.address(), "GET", METRICS, &[], b"");
+        ensure!(answer.is_err(), "{step} was not reached: {answer:?}");
+        let directories = daemon.kill()?;
+        let file = directories.state().join("windows/p/1.window");
+        let mut bytes = std::fs::read(&file)?;
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(&file, bytes)?;
+        let daemon = Daemon::start_in(monitor, &scene.options, directories)?;
+        scene.generator.send(10)?;
+        let first = daemon.json(METRICS);
+        let second = daemon.json(METRICS);
+        let read = [&first, &second].map(|document| (document["window"]["seq"].as_u64(), packets(document)));
+        match step {
+            "stored" => ensure!(read == [(Some(1), left), (Some(2), 10)], "{read:?}"),
+            // What is left of the maps is not the window: it is lost, and said to be.
+            _ => ensure!(
+                read == [(Some(2), 10), (Some(3), 0)] && first["window"]["lost_windows"] == 1,
+                "{first}"
+            ),
+        }
+        let status = daemon.json(PROBE);
+        ensure!(status["windows"]["damaged"] == 1, "{status}");
+        daemon.delete(PROBE).expect(204);
+        scene.check_end(daemon)?;
+    }
+    Ok(())
+}

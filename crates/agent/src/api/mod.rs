@@ -9,8 +9,8 @@ mod extract;
 mod negotiate;
 mod probes;
 mod revisions;
-mod windows;
 mod scrape;
+mod windows;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -33,10 +33,12 @@ use self::interfaces::Watches;
 use self::probe::History;
 pub use self::probe::{Probe, ReadError};
 pub use self::reading::CloseError;
+use self::reading::Kept;
 pub use self::scrape::Scraped;
 pub use self::spool::Broken;
 pub use self::status::{ProbeStatus, ValidationReport};
 pub use self::telemetry::Telemetry;
+use self::totals::Totals;
 use self::turns::Turns;
 pub use self::windows::WindowStore;
 use crate::compiler::Compiler;
@@ -354,6 +356,15 @@ impl Engine {
             engine.kernel.unpin();
         })
         .await?)
+    }
+
+    /// What is known of earlier deployments of a probe.
+    fn kept(&self, name: &str) -> Kept {
+        Kept {
+            totals: Totals::new(self.store.totals(name)),
+            windows: self.windows.of(name),
+            counters: self.telemetry.probe(name),
+        }
     }
 
     /// Forgets what is on disk and what was counted for probes that are no more. To be called while nothing else changes.

@@ -15,7 +15,7 @@ use super::reader::readers;
 use super::reading::{CloseError, Kept, Running, timestamp, timestamp_of};
 use super::restore::Adopted;
 use super::status::ProbeStatus;
-use super::totals::Totals;
+use super::telemetry::Counters;
 use super::windows::{ClosedBy, Limits, StoredWindow, WindowError, Windows};
 use super::{Engine, EngineError};
 use crate::config::{ConfigDocument, Direction, ProbeConfig, Schedule};
@@ -127,7 +127,7 @@ impl Probe {
         }
         crash::point("committed");
         windows.set_limits(limits(&config));
-        let kept = Kept { totals: Totals::new(engine.store.totals(&name)), windows: Arc::clone(&windows) };
+        let kept = engine.kept(&name);
         let mut running = Running::new(config, attached, readers, Timestamp::now(), kept);
         match old_state.as_deref_mut().map(|state| std::mem::replace(state, State::Gone)) {
             Some(State::Running(old)) => running.succeed(*old),
@@ -306,9 +306,11 @@ impl Probe {
     }
 
     /// When its windows are to be closed, since when the open one is, and what ends with the probe.
-    pub(super) fn schedule(&self) -> Option<(Schedule, Timestamp, watch::Receiver<()>)> {
+    pub(super) fn schedule(&self) -> Option<(Schedule, Timestamp, watch::Receiver<()>, Arc<Counters>)> {
         match &*self.lock() {
-            State::Running(running) => Some((running.schedule()?, running.opened(), running.gone())),
+            State::Running(running) => {
+                Some((running.schedule()?, running.opened(), running.gone(), running.counters()))
+            }
             State::Failed(_) | State::Gone => None,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::convert::convert;
@@ -13,7 +14,7 @@ use super::spool::Spool;
 use super::totals::{Saved, Totals};
 use crate::config::{AfterRead, Direction, DirectionConfig, MetricConfig, ProbeConfig, Source, Visibility};
 use crate::crash;
-use crate::kernel::{Attached, KernelError, LoadedDirection, MetricMap, Remains, Taken};
+use crate::kernel::{Attached, Journal, KernelError, LoadedDirection, MetricMap, Remains, Taken};
 use crate::report::{Finding, Rejection};
 
 /// One metric and where its content is.
@@ -176,11 +177,12 @@ impl Reader {
         }
     }
 
-    /// Hands on what belongs to the window of `epoch`, whose maps keep it until [`Self::clear`]. What can only be
-    /// popped waits here: after an error, calling again gives all of it again.
+    /// Hands on what belongs to the window of `epoch`, whose maps keep it until [`Self::clear`]; what can only be
+    /// popped, the journal in the directory `journal` keeps.
     pub fn window(
         &mut self,
         map: &MetricMap,
+        journal: &Path,
         epoch: u64,
         totals: &Totals,
         out: &mut Out<'_>,
@@ -202,12 +204,13 @@ impl Reader {
         if let Some(total) = &self.total {
             pieces(total.table(), &self.metric.layout, out)?;
         } else if self.is_popped() {
-            self.pop(map)?;
             let layout = &self.metric.layout;
             if let Some(carried) = &self.carried {
                 pieces(carried.table(), layout, out)?;
             }
-            pieces(&self.taken.rows, layout, out)?;
+            let mut journal = Journal::open(journal, layout)?;
+            map.drain_into(&mut journal)?;
+            written(out, |sink| Ok(journal.read(sink)))?;
         } else if let Some(carried) = &self.carried {
             let mut window = RawTable::default();
             map.read(AfterRead::Keep, &mut Taken::default(), &mut window)?;
@@ -229,8 +232,17 @@ impl Reader {
         pieces(&self.taken.rows, &self.metric.layout, out)
     }
 
-    /// Empties the map of a window that is stored.
-    pub fn clear(&self, map: &MetricMap) -> Result<(), KernelError> {
+    /// Empties the map of a window that is stored, and the journal of what was popped from it.
+    pub fn clear(&self, map: &MetricMap, journal: &Path) -> Result<(), CloseError> {
+        self.empty(map)?;
+        if self.is_popped() {
+            Journal::discard(journal)?;
+        }
+        Ok(())
+    }
+
+    /// Forgets what is in the map.
+    pub fn empty(&self, map: &MetricMap) -> Result<(), KernelError> {
         let mut forget = |_: &RawTable| ControlFlow::Continue(());
         map.read_chunks(AfterRead::Reset, &mut Taken::default(), &mut forget).map(drop)
     }
@@ -271,6 +283,14 @@ fn pieces(table: &RawTable, layout: &TableLayout, out: &mut Out<'_>) -> Result<(
 
 /// Hands on a map chunk by chunk; it keeps its content.
 fn stream(map: &MetricMap, out: &mut Out<'_>) -> Result<(), CloseError> {
+    written(out, |sink| map.read_chunks(AfterRead::Keep, &mut Taken::default(), sink))
+}
+
+/// Hands on what `read` gives.
+fn written(
+    out: &mut Out<'_>,
+    read: impl FnOnce(&mut dyn FnMut(&RawTable) -> ControlFlow<()>) -> Result<ControlFlow<()>, KernelError>,
+) -> Result<(), CloseError> {
     let mut failed = None;
     let mut sink = |chunk: &RawTable| match out(chunk) {
         Ok(()) => ControlFlow::Continue(()),
@@ -279,7 +299,7 @@ fn stream(map: &MetricMap, out: &mut Out<'_>) -> Result<(), CloseError> {
             ControlFlow::Break(())
         }
     };
-    let _ = map.read_chunks(AfterRead::Keep, &mut Taken::default(), &mut sink)?;
+    let _ = read(&mut sink)?;
     failed.map_or(Ok(()), |error| Err(error.into()))
 }
 

@@ -19,6 +19,7 @@ use super::delivery::{Delivery, InFlight, Undelivered};
 use super::interfaces::{self, Wanted, refused, wanted};
 use super::placement::Pending;
 use super::reader::Reader;
+use super::telemetry::Counters;
 use super::totals::Totals;
 use super::windows::{ClosedBy, Windows};
 use crate::config::{Direction, InterfacePattern, OnReplace, ProbeConfig, Schedule};
@@ -34,6 +35,7 @@ pub(super) struct Running {
     /// When the open window began.
     opened: Timestamp,
     windows: Arc<Windows>,
+    counters: Arc<Counters>,
     in_flight: InFlight,
     /// Why the last window could not be closed.
     trouble: Option<String>,
@@ -52,6 +54,7 @@ pub(super) struct Running {
 pub(super) struct Kept {
     pub totals: Totals,
     pub windows: Arc<Windows>,
+    pub counters: Arc<Counters>,
 }
 
 impl Running {
@@ -63,13 +66,14 @@ impl Running {
         kept: Kept,
     ) -> Self {
         attached.set_opened(nanoseconds(opened));
-        let Kept { totals, windows } = kept;
+        let Kept { totals, windows, counters } = kept;
         Self {
             config,
             attached,
             readers,
             opened,
             windows,
+            counters,
             in_flight: InFlight::default(),
             trouble: None,
             extraction: None,
@@ -121,6 +125,10 @@ impl Running {
     /// Why the last window could not be closed.
     pub fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
+    }
+
+    pub fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.counters)
     }
 
     pub fn schedule(&self) -> Option<Schedule> {

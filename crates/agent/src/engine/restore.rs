@@ -6,8 +6,6 @@ use std::sync::Arc;
 use super::deploy::{hook, loaded_direction, requests};
 use super::interfaces::{Wanted, refused, wanted};
 use super::placement::Pending;
-use super::reading::Kept;
-use super::totals::Totals;
 use super::{Engine, EngineError, Probe, describe};
 use crate::config::{ConfigDocument, ProbeConfig};
 use crate::kernel::Attached;
@@ -90,13 +88,12 @@ impl Engine {
         let (attached, failed) =
             Attached::adopt(&self.kernel, running.deployment.clone(), directions, &interfaces)?;
         pending.extend(refused(failed));
-        let kept = Kept { totals: Totals::new(self.store.totals(name)), windows: self.windows.of(name) };
         Probe::adopt(
             name,
             stored.clone(),
             config,
             Adopted { attached, pending, warnings },
-            kept,
+            self.kept(name),
             &self.events,
         )
         .map_err(|error: EngineError| describe(&error))

@@ -22,11 +22,15 @@ const LOOK: Duration = Duration::from_secs(1);
 impl Engine {
     /// Closes the probe's windows at their time, until it is replaced or deleted.
     pub(super) fn start_schedule(self: &Arc<Self>, probe: &Arc<Probe>) {
-        let Some((schedule, opened, mut gone)) = probe.schedule() else { return };
+        let Some((schedule, opened, mut gone, counters)) = probe.schedule() else { return };
         let (engine, probe) = (Arc::downgrade(self), Arc::downgrade(probe));
         tokio::spawn(async move {
             let mut ticks = Ticks::new(schedule, opened);
-            while ticks.next(&mut gone).await && close(&engine, &probe).await {}
+            while let Some(missed) = ticks.next(&mut gone).await
+                && close(&engine, &probe).await
+            {
+                counters.tick_missed(missed);
+            }
         });
     }
 }
@@ -60,46 +64,56 @@ async fn close(engine: &Weak<Engine>, probe: &Weak<Probe>) -> bool {
 /// When windows end.
 enum Ticks {
     /// From a beginning on.
-    Counted(Box<time::Interval>),
-    /// By the wall clock.
-    Aligned(Duration),
+    Counted { ticks: Box<time::Interval>, last: Option<Instant> },
+    /// By the wall clock; in nanoseconds since the Unix epoch.
+    Aligned { interval: Duration, last: Option<i128> },
 }
 
 impl Ticks {
     /// `opened` is when the open window began, perhaps under an earlier daemon.
     fn new(Schedule { interval, align }: Schedule, opened: Timestamp) -> Self {
         if align {
-            return Self::Aligned(interval);
+            return Self::Aligned { interval, last: None };
         }
         let open_for = Duration::try_from(Timestamp::now().duration_since(opened)).unwrap_or_default();
         let mut ticks = time::interval_at(Instant::now() + interval.saturating_sub(open_for), interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        Self::Counted(Box::new(ticks))
+        Self::Counted { ticks: Box::new(ticks), last: None }
     }
 
-    /// Waits for the next one; false once the probe is `gone`.
-    async fn next(&mut self, gone: &mut watch::Receiver<()>) -> bool {
+    /// Waits for the next one and says how many have passed since the one before; `None` once the probe is `gone`.
+    async fn next(&mut self, gone: &mut watch::Receiver<()>) -> Option<u64> {
         let tick = async {
             match self {
-                Self::Counted(ticks) => drop(ticks.tick().await),
-                Self::Aligned(interval) => {
-                    let boundary = boundary_after(Timestamp::now().as_nanosecond(), *interval);
-                    loop {
-                        let left = boundary - Timestamp::now().as_nanosecond();
-                        // A clock that was set back would make this window longer than any other.
-                        if left <= 0 || left > interval.as_nanos() as i128 {
-                            return;
-                        }
-                        let left = Duration::from_nanos(left as u64);
-                        time::sleep(left.min(LOOK)).await;
-                    }
+                Self::Counted { ticks, last } => {
+                    let at = ticks.tick().await;
+                    let since = last.replace(at).map_or(Duration::ZERO, |last| at - last);
+                    since.as_nanos() / ticks.period().as_nanos()
+                }
+                Self::Aligned { interval, last } => {
+                    let at = boundary(*interval).await;
+                    let since = last.replace(at).map_or(0, |last| (at - last).max(0));
+                    since.unsigned_abs() / interval.as_nanos()
                 }
             }
         };
         tokio::select! {
-            () = tick => true,
-            Err(_) = gone.changed() => false,
+            intervals = tick => Some(u64::try_from(intervals).unwrap_or(u64::MAX).saturating_sub(1)),
+            Err(_) = gone.changed() => None,
         }
+    }
+}
+
+/// Waits for the next multiple of the interval.
+async fn boundary(interval: Duration) -> i128 {
+    let at = boundary_after(Timestamp::now().as_nanosecond(), interval);
+    loop {
+        let left = at - Timestamp::now().as_nanosecond();
+        // A clock that was set back would make this window longer than any other.
+        if left <= 0 || left > interval.as_nanos() as i128 {
+            return at;
+        }
+        time::sleep(Duration::from_nanos(left as u64).min(LOOK)).await;
     }
 }
 
@@ -129,12 +143,16 @@ mod tests {
         let mut ticks = Ticks::new(Schedule { interval, align: false }, Timestamp::now());
         let start = Instant::now();
         for n in 1..=50 {
-            assert!(ticks.next(&mut gone).await);
+            assert_eq!(ticks.next(&mut gone).await, Some(0));
             let late = start.elapsed().saturating_sub(interval * n);
             assert!(late < Duration::from_millis(5), "{n}: {late:?}");
             time::advance(Duration::from_millis(n as u64 % 90)).await;
         }
+        time::advance(interval * 3).await;
+        // The first of them is late, the others are not made up for.
+        assert_eq!(ticks.next(&mut gone).await, Some(0));
+        assert_eq!(ticks.next(&mut gone).await, Some(2));
         drop(sender);
-        assert!(!ticks.next(&mut gone).await);
+        assert_eq!(ticks.next(&mut gone).await, None);
     }
 }

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use twinprobe_exporter::{Context, Reading};
 
-use super::telemetry::{Counters, ProbeFacts, WindowStatistics};
+use super::telemetry::{Counters, ProbeFacts};
 use super::{Delivery, Engine, EngineError, Probe, ProbeEvents, describe};
-use crate::kernel::clock;
 
 /// What one probe may take until its reading has begun. Those who scrape wait 10 s, usually.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -66,9 +65,8 @@ impl Engine {
             }
             behind.push(delivery);
         };
-        let context =
-            Context { boot_time_ns: clock::monotonic_zero_ns(), interfaces: self.interface_names(name) };
-        Ok(Scraped { delivery, counters, context: Arc::new(context) })
+        let context = Arc::clone(delivery.context());
+        Ok(Scraped { delivery, counters, context })
     }
 
     /// What the daemon tells of itself, in OpenMetrics without its end.
@@ -92,8 +90,7 @@ fn facts(probe: &Probe) -> ProbeFacts {
     ProbeFacts {
         name: probe.name().to_owned(),
         running: probe.events().is_some(),
-        // What the store of windows says: probe.window_statistics().
-        windows: WindowStatistics::default(),
+        windows: probe.windows().statistics(),
         events: probe.events().map(ProbeEvents::status).unwrap_or_default(),
     }
 }

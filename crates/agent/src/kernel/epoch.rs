@@ -23,6 +23,8 @@ const EPOCH: usize = 0;
 const CLEARED: usize = 1;
 const OPENED: usize = 2;
 const CLOSED: usize = 3;
+/// Beside an epoch in [`CLEARED`]: it is being done. No epoch gets there.
+const CLEARING: u64 = 1 << 63;
 const WORD_BYTES: usize = size_of::<u64>();
 /// Probes; the first places hold constants that dispatchers read. Offsets must fit an instruction's 16 bits.
 const PLACES: usize = 512;
@@ -164,6 +166,16 @@ impl EpochWord {
     pub fn unread(&self) -> Option<u64> {
         let ended = self.current().wrapping_sub(1);
         (self.word(CLEARED).load(Ordering::SeqCst) != ended).then_some(ended)
+    }
+
+    /// From now on the twin of `epoch` does not hold all of its window.
+    pub fn set_clearing(&self, epoch: u64) {
+        self.word(CLEARED).store(epoch | CLEARING, Ordering::SeqCst);
+    }
+
+    /// Whether the twin of `epoch` may be half empty.
+    pub fn is_clearing(&self, epoch: u64) -> bool {
+        self.word(CLEARED).load(Ordering::SeqCst) == epoch | CLEARING
     }
 
     /// The twin of `epoch` has been read and reset.

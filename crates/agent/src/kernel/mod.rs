@@ -47,7 +47,7 @@ use self::epoch::EpochPage;
 pub use self::events::{Event, EventMap, EventReader, Progress, Waiter};
 pub use self::hook::{AttachError, Hook, TcMethod};
 pub use self::loader::{LoadedTwins, with_causes};
-pub use self::map::{MetricMap, Taken};
+pub use self::map::{Journal, MetricMap, Taken};
 pub use self::pins::Deployment;
 use self::pins::Pins;
 pub use self::probe::{Attached, Deployable, Interface, LoadedDirection, NotAttached};

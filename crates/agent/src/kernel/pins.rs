@@ -97,6 +97,11 @@ impl Pins {
         remove_directory(&self.0)
     }
 
+    /// Of a metric whose map can only be popped.
+    pub fn journal(&self, direction: &str, metric: usize) -> PathBuf {
+        self.0.join(format!("{direction}_journal_{metric}"))
+    }
+
     fn program(&self, direction: &str, twin: usize) -> PathBuf {
         self.0.join(format!("{direction}_program_{twin}"))
     }

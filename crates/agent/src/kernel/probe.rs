@@ -3,6 +3,7 @@
 
 mod deployable;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -351,9 +352,25 @@ impl Quiesced<'_> {
         }
     }
 
+    /// Where what is popped from the map of a metric waits until the window is stored.
+    pub fn journal(&self, direction: usize, metric: usize) -> PathBuf {
+        let direction = self.probe.directions[direction].hook.direction();
+        self.probe.pins.journal(direction, metric)
+    }
+
     /// The map of a metric that belongs to no window.
     pub fn live_map(&self, direction: usize, metric: usize) -> Option<&MetricMap> {
         self.probe.live_map(direction, metric).map(|map| &**map)
+    }
+
+    /// The window is stored: its maps are about to be emptied.
+    pub fn begin_clearing(&self) {
+        self.probe.epoch.set_clearing(self.epoch);
+    }
+
+    /// Whether an attempt to empty the maps has begun: they may lack what the window consists of.
+    pub fn is_clearing(&self) -> bool {
+        self.probe.epoch.is_clearing(self.epoch)
     }
 
     /// The twin has been read and reset: the next flip may make it active again.

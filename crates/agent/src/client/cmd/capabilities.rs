@@ -113,13 +113,13 @@ mod tests {
         });
         let expected = "\
 FEATURE
-kernel release        6.18.0
-kernel possible cpus  2
-kernel quiesce        membarrier
-kernel tcx            yes
-compiler version      clang version 14.0.6
-quiesce by sweep      no: CPU 1 can't be visited
-quiesce by membarrier yes
+kernel release         6.18.0
+kernel possible cpus   2
+kernel quiesce         membarrier
+kernel tcx             yes
+compiler version       clang version 14.0.6
+quiesce by sweep       no: CPU 1 can't be visited
+quiesce by membarrier  yes
 
 MAP TYPE  STRATEGY   ONE BY ONE  IN BATCHES             UNAVAILABLE
 hash      iterative  iterate     lookup, lookup+delete

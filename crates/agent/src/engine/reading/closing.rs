@@ -37,7 +37,7 @@ impl Running {
     /// Closes the open window. One that was not closed to its end is closed first.
     pub fn close(&mut self, by: ClosedBy) -> Result<Arc<StoredWindow>, CloseError> {
         self.finish_window()?;
-        self.close_window(by)
+        self.close_window(by)?.ok_or(CloseError::Window(WindowError::Gone))
     }
 
     /// Closes a window that an error or the end of an earlier daemon has left half closed.
@@ -49,26 +49,38 @@ impl Running {
         Ok(())
     }
 
-    fn close_window(&mut self, by: ClosedBy) -> Result<Arc<StoredWindow>, CloseError> {
+    fn close_window(&mut self, by: ClosedBy) -> Result<Option<Arc<StoredWindow>>, CloseError> {
         let closed = self.try_close(by);
         self.trouble = closed.as_ref().err().map(|error| with_causes(error));
+        if closed.is_err() {
+            self.counters.close_failed();
+        }
         closed
     }
 
     /// Flips, waits until the twin that was left is at rest, stores what it holds, and empties it. The window is
     /// on disk before anything of it leaves the maps: whatever happens, it is in one of them, and whoever comes next
-    /// can tell which.
-    fn try_close(&mut self, by: ClosedBy) -> Result<Arc<StoredWindow>, CloseError> {
+    /// can tell which. `None`: it was on disk, and somebody has damaged it before the maps were empty.
+    fn try_close(&mut self, by: ClosedBy) -> Result<Option<Arc<StoredWindow>>, CloseError> {
         let end = self.attached.closed().map_or_else(Timestamp::now, timestamp_of).max(self.opened);
         self.attached.set_closed(nanoseconds(end));
         let context = self.context();
         let interfaces = self.interfaces();
-        let lost_windows = self.windows.unreported_lost();
         let quiesced = self.attached.flip()?;
-        let epoch = quiesced.epoch();
+        let (epoch, grace_period) = (quiesced.epoch(), quiesced.quiesced());
         let stored = match self.windows.newest().filter(|stored| stored.seq() == epoch) {
-            Some(stored) => stored,
+            Some(stored) => Some(stored),
+            None if quiesced.is_clearing() => {
+                let probe = self.config.name();
+                tracing::error!(
+                    probe,
+                    seq = epoch,
+                    "the file of a window went while its maps were being emptied"
+                );
+                None
+            }
             None => {
+                self.windows.reclaim(epoch);
                 let in_window = |reader: &&mut Reader| {
                     let (direction, metric) = reader.position;
                     by != ClosedBy::Schedule || quiesced.map(direction, metric).is_some()
@@ -81,8 +93,8 @@ impl Running {
                         seq: epoch,
                         start: timestamp(self.opened),
                         end: timestamp(end),
-                        quiesce_us: u64::try_from(quiesced.quiesced().as_micros()).unwrap_or(u64::MAX),
-                        lost_windows,
+                        quiesce_us: u64::try_from(grace_period.as_micros()).unwrap_or(u64::MAX),
+                        lost_windows: self.windows.unreported_lost(),
                     },
                     format: self.config.format(),
                     context,
@@ -100,7 +112,10 @@ impl Running {
                     let (direction, metric) = reader.position;
                     let mut out = |rows: &_| file.rows(place, rows);
                     match (quiesced.map(direction, metric), quiesced.live_map(direction, metric)) {
-                        (Some(map), _) => reader.window(map, epoch, &self.totals, &mut out)?,
+                        (Some(map), _) => {
+                            let journal = quiesced.journal(direction, metric);
+                            reader.window(map, &journal, epoch, &self.totals, &mut out)?;
+                        }
                         (None, Some(map)) if reader.is_shown() => reader.live_rows(map, &mut out)?,
                         (None, _) => {}
                     }
@@ -109,23 +124,25 @@ impl Running {
                 crash::point("written");
                 let stored = file.commit()?;
                 readers.into_iter().for_each(|reader| reader.forget_window(&self.totals));
-                stored
+                Some(stored)
             }
         };
         crash::point("stored");
+        quiesced.begin_clearing();
         for reader in &self.readers {
             let (direction, metric) = reader.position;
             if let Some(map) = quiesced.map(direction, metric) {
-                reader.clear(map)?;
+                reader.clear(map, &quiesced.journal(direction, metric))?;
             } else if by != ClosedBy::Schedule
                 && !reader.is_shown()
                 && reader.config.after_read() == AfterRead::Reset
                 && let Some(map) = quiesced.live_map(direction, metric)
             {
-                reader.clear(map)?;
+                reader.empty(map)?;
             }
         }
         quiesced.finish();
+        self.counters.closed(by, grace_period);
         self.opened = end;
         self.attached.set_opened(nanoseconds(end));
         Ok(stored)

@@ -9,8 +9,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-/// Why windows are closed.
-const CLOSED_BY: [&str; 3] = ["read", "request", "schedule"];
+use crate::engine::windows::ClosedBy;
+
 /// From a grace period on an idle machine to one behind a CPU that is kept busy.
 const QUIESCE: [f64; 13] = [1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 1e-1];
 
@@ -20,7 +20,7 @@ pub(super) struct OfProbe {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ClosedBy {
+struct OfCloser {
     probe: String,
     by: &'static str,
 }
@@ -29,7 +29,7 @@ struct ClosedBy {
 #[derive(Debug)]
 pub(super) struct ProbeFamilies {
     read_failures: Family<OfProbe, Counter>,
-    closed: Family<ClosedBy, Counter>,
+    closed: Family<OfCloser, Counter>,
     close_failures: Family<OfProbe, Counter>,
     ticks_missed: Family<OfProbe, Counter>,
     quiesce: Family<OfProbe, Histogram>,
@@ -37,10 +37,9 @@ pub(super) struct ProbeFamilies {
 
 /// The counters of one probe.
 #[derive(Debug)]
-#[allow(dead_code, reason = "who closes windows is about to count here")]
 pub struct Counters {
     read_failures: Counter,
-    closed: [Counter; CLOSED_BY.len()],
+    closed: [Counter; ClosedBy::ALL.len()],
     close_failures: Counter,
     ticks_missed: Counter,
     quiesce: Histogram,
@@ -92,21 +91,21 @@ impl ProbeFamilies {
             counters.remove(&label);
         }
         self.quiesce.remove(&label);
-        for by in CLOSED_BY {
-            self.closed.remove(&ClosedBy { probe: probe.to_owned(), by });
+        for by in ClosedBy::ALL {
+            self.closed.remove(&OfCloser { probe: probe.to_owned(), by: by.name() });
         }
     }
 }
 
-#[allow(dead_code, reason = "who closes windows is about to count here")]
 impl Counters {
     /// All at zero, and shown from now on.
     pub(super) fn new(families: &ProbeFamilies, probe: &str) -> Self {
         let label = OfProbe { probe: probe.to_owned() };
         Self {
             read_failures: families.read_failures.get_or_create_owned(&label),
-            closed: CLOSED_BY
-                .map(|by| families.closed.get_or_create_owned(&ClosedBy { probe: probe.to_owned(), by })),
+            closed: ClosedBy::ALL.map(|by| {
+                families.closed.get_or_create_owned(&OfCloser { probe: probe.to_owned(), by: by.name() })
+            }),
             close_failures: families.close_failures.get_or_create_owned(&label),
             ticks_missed: families.ticks_missed.get_or_create_owned(&label),
             quiesce: families.quiesce.get_or_create_owned(&label),
@@ -114,11 +113,9 @@ impl Counters {
         }
     }
 
-    /// A window was closed by a `read`, a `request` or the `schedule`.
-    pub fn closed(&self, by: &'static str, quiesce: Duration) {
-        let closed = CLOSED_BY.iter().position(|known| *known == by).map(|index| &self.closed[index]);
-        debug_assert!(closed.is_some(), "{by} is none of {CLOSED_BY:?}");
-        closed.map(Counter::inc);
+    /// A window was closed.
+    pub fn closed(&self, by: ClosedBy, quiesce: Duration) {
+        self.closed[by as usize].inc();
         self.quiesce.observe(quiesce.as_secs_f64());
     }
 

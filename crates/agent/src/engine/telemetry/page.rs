@@ -11,6 +11,7 @@ use prometheus_client::registry::{Registry, Unit};
 use super::Telemetry;
 use super::counters::OfProbe;
 use crate::engine::events::EventStatus;
+use crate::engine::windows::Statistics;
 
 pub(super) type Amount<N> = Gauge<N, AtomicU64>;
 pub(super) type Total<N> = Counter<N, AtomicU64>;
@@ -20,21 +21,8 @@ pub(super) type Total<N> = Counter<N, AtomicU64>;
 pub struct ProbeFacts {
     pub name: String,
     pub running: bool,
-    pub windows: WindowStatistics,
+    pub windows: Statistics,
     pub events: Vec<EventStatus>,
-}
-
-/// The windows of a probe that are or were on disk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WindowStatistics {
-    /// That can be had now.
-    pub retained: u64,
-    /// In their files.
-    pub bytes: u64,
-    /// That went before they were acknowledged, so far.
-    pub lost: u64,
-    /// Whose files turned out to be damaged, so far.
-    pub damaged: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -80,7 +68,7 @@ fn register_windows(probes: &[ProbeFacts], registry: &mut Registry) {
     let [lost, damaged] = [(); 2].map(|()| Family::<OfProbe, Total<u64>>::default());
     for ProbeFacts { name, windows, .. } in probes {
         let label = OfProbe { probe: name.clone() };
-        retained.get_or_create(&label).set(windows.retained);
+        retained.get_or_create(&label).set(windows.retained as u64);
         bytes.get_or_create(&label).set(windows.bytes);
         lost.get_or_create(&label).inc_by(windows.lost);
         damaged.get_or_create(&label).inc_by(windows.damaged);
@@ -125,6 +113,7 @@ mod tests {
     use axum::http::{Method, StatusCode};
 
     use super::*;
+    use crate::engine::windows::ClosedBy;
 
     fn facts(name: &str) -> ProbeFacts {
         let event = EventStatus {
@@ -135,7 +124,7 @@ mod tests {
             missed: 1,
             clients: 2,
         };
-        let windows = WindowStatistics { retained: 3, bytes: 4096, lost: 2, damaged: 1 };
+        let windows = Statistics { retained: 3, bytes: 4096, lost: 2, damaged: 1, ..Statistics::default() };
         ProbeFacts { name: name.into(), running: true, windows, events: vec![event] }
     }
 
@@ -150,8 +139,8 @@ mod tests {
     fn what_was_counted_is_shown() {
         let telemetry = Telemetry::default();
         let counters = telemetry.probe("flows");
-        counters.closed("schedule", Duration::from_micros(15));
-        counters.closed("read", Duration::from_secs(1));
+        counters.closed(ClosedBy::Schedule, Duration::from_micros(15));
+        counters.closed(ClosedBy::Read, Duration::from_secs(1));
         counters.close_failed();
         counters.tick_missed(3);
         telemetry.probe("flows").read_failed();
@@ -201,7 +190,7 @@ mod tests {
         let gone = telemetry.probe("gone");
         telemetry.probe("kept").read_failed();
         telemetry.retain(&BTreeSet::from(["kept".to_owned()]));
-        gone.closed("read", Duration::ZERO);
+        gone.closed(ClosedBy::Read, Duration::ZERO);
         let page = telemetry.render(&[]);
         assert!(!page.contains("gone"), "{page}");
         assert_lines(&page, &["twinprobe_probe_read_failures_total{probe=\"kept\"} 1"]);

@@ -35,6 +35,18 @@ pub enum ClosedBy {
     Schedule,
 }
 
+impl ClosedBy {
+    pub const ALL: [Self; 3] = [Self::Read, Self::Request, Self::Schedule];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Request => "request",
+            Self::Schedule => "schedule",
+        }
+    }
+}
+
 /// A metric as it was when the window was closed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StoredMetric {

@@ -53,6 +53,16 @@ impl Index {
         Self { state, unsaved, marked, ..Self::default() }
     }
 
+    /// The last window was lost with its file, and can be stored again.
+    pub fn reclaim(&mut self, seq: u64) {
+        let state = &mut self.state;
+        if seq == state.last && state.lost.contains(seq) {
+            state.lost.take_back(seq);
+            state.last = seq - 1;
+            self.unsaved = true;
+        }
+    }
+
     /// A window that was committed, and how many lost ones it reports.
     pub fn insert(&mut self, window: Arc<StoredWindow>, reports: u64) -> Change {
         let seq = window.seq();

@@ -29,7 +29,7 @@ mod writer;
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 use tokio::sync::watch;
@@ -54,7 +54,6 @@ pub struct Windows {
     /// Nobody waits for the disk while holding it.
     index: Mutex<Index>,
     newest: watch::Sender<u64>,
-    itself: Weak<Self>,
 }
 
 /// How much is retained, and for whom.
@@ -137,13 +136,7 @@ impl Windows {
         Arc::new_cyclic(|itself| {
             let index = restore::restore(&directory, itself);
             let newest = watch::Sender::new(index.state.last);
-            Self {
-                directory,
-                changes: Mutex::default(),
-                index: Mutex::new(index),
-                newest,
-                itself: itself.clone(),
-            }
+            Self { directory, changes: Mutex::default(), index: Mutex::new(index), newest }
         })
     }
 
@@ -210,7 +203,13 @@ impl Windows {
         lock(&self.index).newest().cloned()
     }
 
+    /// The maps still hold the last window: if its file was damaged, it can be written again.
+    pub fn reclaim(&self, seq: u64) {
+        lock(&self.index).reclaim(seq);
+    }
+
     /// Whether the window was ever committed, whatever has become of it.
+    #[cfg(test)]
     pub fn contains(&self, seq: u64) -> bool {
         !matches!(lock(&self.index).get(seq), Err(Missing::Never))
     }

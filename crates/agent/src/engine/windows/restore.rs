@@ -47,6 +47,8 @@ pub(super) fn restore(directory: &Directory, windows: &Weak<Windows>) -> Index {
             }
         }
     }
+    // A window whose file was damaged may have been stored again.
+    damaged.retain(|seq| !found.iter().any(|(window, _): &(Arc<StoredWindow>, _)| window.seq() == *seq));
     for seq in damaged.into_iter().filter(|&seq| seq > state.acknowledged) {
         if !state.lost.contains(seq) {
             state.lost.add(seq, 0);

@@ -83,6 +83,15 @@ impl Lost {
         }
     }
 
+    /// The last one was not lost after all.
+    pub fn take_back(&mut self, seq: u64) {
+        if let Some(gap) = self.0.pop_if(|gap| gap.to == seq)
+            && gap.from < gap.to
+        {
+            self.0.push(Gap { to: gap.to - 1, count: gap.count - 1, ..gap });
+        }
+    }
+
     pub fn contains(&self, seq: u64) -> bool {
         let at = self.0.partition_point(|gap| gap.to < seq);
         self.0.get(at).is_some_and(|gap| gap.from <= seq)

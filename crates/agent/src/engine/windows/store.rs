@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use super::directory::Directory;
-use super::{Statistics, Windows, lock};
+use super::{Windows, lock};
 
 /// Where the windows of all probes are, and how much room they may take.
 #[derive(Debug)]
@@ -82,7 +82,8 @@ impl WindowStore {
     }
 
     /// By probe.
-    pub fn statistics(&self) -> BTreeMap<String, Statistics> {
+    #[cfg(test)]
+    pub fn statistics(&self) -> BTreeMap<String, super::Statistics> {
         self.opened().map(|(probe, windows)| (probe, windows.statistics())).collect()
     }
 

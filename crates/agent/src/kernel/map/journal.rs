@@ -65,11 +65,13 @@ impl Journal {
         self.segments.first().map_or(0, Segment::done)
     }
 
+    #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// All values.
+    #[cfg(test)]
     pub fn rows(&self) -> RawTable {
         let mut all = RawTable::default();
         let _ = self.read(&mut |chunk| {
@@ -98,6 +100,7 @@ impl Journal {
     }
 
     /// To be called once what it holds is stored elsewhere, or is in nobody's interest.
+    #[cfg(test)]
     pub fn remove(self) -> io::Result<()> {
         Self::discard(&self.directory)
     }

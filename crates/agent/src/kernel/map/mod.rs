@@ -11,7 +11,6 @@ mod array;
 mod batch;
 mod fifo;
 mod hash;
-#[allow(dead_code, reason = "windows are to be taken through it")]
 mod journal;
 mod keys;
 mod nested;
@@ -92,7 +91,6 @@ impl MetricMap {
 
     /// Pops all values of a QUEUE or STACK at rest into `journal`, from where no crash of this process takes them. After
     /// an error calling again goes on: nothing is lost or doubled.
-    #[allow(dead_code, reason = "windows are to be taken through it")]
     pub fn drain_into(&self, journal: &mut Journal) -> Result<(), KernelError> {
         match self {
             Self::Table(table) if table.layout.kind.family() == MapFamily::Fifo => {

@@ -191,3 +191,20 @@ fn what_is_not_committed_leaves_nothing() {
     let again = windows.write(&head(1, ClosedBy::Read, 0));
     assert_eq!(again.unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
 }
+
+#[test]
+fn a_damaged_window_that_its_maps_still_hold_is_stored_again() {
+    let directory = directory();
+    let windows = Windows::open(directory.path().to_owned());
+    commit(&windows, 1, 1);
+    commit(&windows, 2, 1);
+    fs::write(directory.path().join("2.window"), b"").unwrap();
+    let windows = Windows::open(directory.path().to_owned());
+    windows.reclaim(1);
+    assert_eq!((numbers(&windows), windows.statistics().lost), (vec![1], 1), "1 is as it was");
+    windows.reclaim(2);
+    commit(&windows, 2, 3);
+    for windows in [windows, Windows::open(directory.path().to_owned())] {
+        assert_eq!((numbers(&windows), windows.statistics().lost), (vec![1, 2], 0));
+    }
+}

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use proptest::{collection::vec, option, prelude::*, sample::subsequence};
+use proptest::{option, prelude::*, sample::subsequence};
 
 use super::super::directory::Directory;
 use super::super::format::Encoder;
