@@ -75,10 +75,10 @@ impl From<EngineError> for Problem {
             | EngineError::NoWindow(message) => Self::new(StatusCode::NOT_FOUND, message),
             EngineError::NoCollector(message) => Self::new(StatusCode::BAD_REQUEST, message),
             EngineError::NoWindows(_) => Self::new(StatusCode::CONFLICT, error.to_string()),
-            EngineError::Close(ref failed) => {
+            EngineError::Close(_) | EngineError::NotWritten { .. } => {
                 let detail = with_causes(&error);
                 tracing::error!(error = detail, "a request failed");
-                let status = match failed.is_full() {
+                let status = match error.is_full() {
                     true => StatusCode::INSUFFICIENT_STORAGE,
                     false => StatusCode::INTERNAL_SERVER_ERROR,
                 };

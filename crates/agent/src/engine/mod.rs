@@ -22,6 +22,7 @@ mod turns;
 mod windows;
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::sync::{oneshot, watch};
@@ -79,10 +80,26 @@ pub enum EngineError {
     NoWindow(String),
     #[error("{0}")]
     NoCollector(String),
+    #[error(
+        "the acknowledgement of windows of probe {name} could not be written down and holds until the daemon ends; repeat it: {kind}"
+    )]
+    NotWritten { name: String, kind: ErrorKind },
     #[error(transparent)]
     Close(CloseError),
     #[error("an internal task ended before its time")]
     Task(#[from] tokio::task::JoinError),
+}
+
+impl EngineError {
+    /// Whether it is room on the disk that is wanting.
+    pub fn is_full(&self) -> bool {
+        let kind = match self {
+            Self::Close(CloseError::Store(error)) => error.kind(),
+            Self::NotWritten { kind, .. } => *kind,
+            _ => return false,
+        };
+        matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+    }
 }
 
 impl From<CloseError> for EngineError {

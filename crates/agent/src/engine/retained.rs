@@ -111,6 +111,7 @@ fn refused(name: &str, error: AckError) -> EngineError {
         AckError::Beyond { newest } => EngineError::NoWindow(format!(
             "probe {name} has closed windows up to {newest} only; nothing was acknowledged"
         )),
+        AckError::NotWritten(kind) => EngineError::NotWritten { name: name.to_owned(), kind },
         AckError::UnknownCollector(collector) => EngineError::NoCollector(format!(
             "probe {name} has no collector {collector}; window.collectors of its configuration names them"
         )),

@@ -25,14 +25,6 @@ pub enum CloseError {
     Window(#[from] WindowError),
 }
 
-impl CloseError {
-    /// Whether it is room on the disk that is wanting.
-    pub fn is_full(&self) -> bool {
-        use io::ErrorKind::{QuotaExceeded, StorageFull};
-        matches!(self, Self::Store(error) if matches!(error.kind(), StorageFull | QuotaExceeded))
-    }
-}
-
 impl Running {
     /// Closes the open window. One that was not closed to its end is closed first.
     pub fn close(&mut self, by: ClosedBy) -> Result<Arc<StoredWindow>, CloseError> {

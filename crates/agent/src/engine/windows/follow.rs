@@ -17,17 +17,18 @@ impl Windows {
         tracing::error!(path = %path.display(), reason, "the file of a window is damaged and set aside");
         let saved = self.save();
         self.directory.rename(seq, form, Form::Damaged);
-        if saved {
+        if saved.is_ok() {
             restore::forget_damaged(&self.directory);
         }
     }
 
-    /// Has the files follow. The caller holds `changes`.
-    pub(super) fn apply(&self, change: &Change) {
+    /// Has the files follow; an error says that a start would not know of it. The caller holds `changes`.
+    pub(super) fn apply(&self, change: &Change) -> Result<(), io::ErrorKind> {
         let directory = &self.directory;
         // Nothing has to be written down of them, and no newer one may be lost while they are there.
         change.served.iter().for_each(|&(seq, form)| directory.remove(seq, form));
-        let saved = self.save();
+        let mut known = self.save();
+        let saved = known.is_ok();
         if !saved {
             change.lost.iter().for_each(|&(seq, _)| directory.mark_lost(seq));
             lock(&self.index).marked.extend(change.lost.iter().map(|&(seq, _)| seq));
@@ -40,24 +41,26 @@ impl Windows {
             && directory.rename(*seq, *form, Form::Acked)
         {
             *form = Form::Acked;
+            known = Ok(());
         }
         let gone = [others, &change.lost].concat();
         gone.iter().for_each(|&(seq, form)| directory.remove(seq, form));
         change.superseded.iter().for_each(|&seq| directory.remove(seq, Form::Acked));
         if !saved && !gone.is_empty() {
             // There may be room now.
-            self.save();
+            known = self.save().or(known);
         }
         if let Some((seq, form)) = last.filter(|_| !change.newest_acknowledged) {
             directory.remove(seq, form);
         }
+        known
     }
 
-    /// Whether what is known is on disk.
-    fn save(&self) -> bool {
+    /// Has what is known on disk.
+    fn save(&self) -> Result<(), io::ErrorKind> {
         let index = lock(&self.index);
         if !index.unsaved {
-            return true;
+            return Ok(());
         }
         let state = index.state.encode();
         drop(index);
@@ -66,14 +69,14 @@ impl Windows {
         {
             let path = self.directory.path().display();
             tracing::error!(%path, %error, "what became of windows could not be written down");
-            return false;
+            return Err(error.kind());
         }
         let mut index = lock(&self.index);
         index.unsaved = false;
         let marked = std::mem::take(&mut index.marked);
         drop(index);
         marked.into_iter().for_each(|seq| self.directory.remove(seq, Form::Lost));
-        true
+        Ok(())
     }
 
     /// With its probe.

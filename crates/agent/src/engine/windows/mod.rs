@@ -110,6 +110,9 @@ pub enum AckError {
     Beyond { newest: u64 },
     #[error("no collector is called {0}")]
     UnknownCollector(String),
+    /// It holds until the daemon ends; saying it again tries again.
+    #[error("it could not be written down: {0}")]
+    NotWritten(io::ErrorKind),
 }
 
 /// Of the windows of one probe.
@@ -148,15 +151,15 @@ impl Windows {
     pub fn set_limits(&self, limits: Limits) {
         let _turn = lock(&self.changes);
         let change = lock(&self.index).set_limits(limits);
-        self.apply(&change);
+        // What could not be written down was logged, and is with the next change.
+        let _ = self.apply(&change);
     }
 
     /// All windows up to `seq`, for one collector or for all.
     pub fn acknowledge(&self, seq: u64, collector: Option<&str>) -> Result<(), AckError> {
         let _turn = lock(&self.changes);
         let change = lock(&self.index).acknowledge(seq, collector)?;
-        self.apply(&change);
-        Ok(())
+        self.apply(&change).map_err(AckError::NotWritten)
     }
 
     /// The last window that a collector has acknowledged.
@@ -185,7 +188,8 @@ impl Windows {
         let _turn = lock(&self.changes);
         let mut change = Change::default();
         let dropped = lock(&self.index).drop_oldest(&mut change);
-        self.apply(&change);
+        // What could not be written down was logged, and is with the next change.
+        let _ = self.apply(&change);
         dropped
     }
 

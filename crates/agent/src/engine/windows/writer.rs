@@ -50,7 +50,8 @@ impl WindowWriter {
         windows.expect_new(window.seq())?;
         windows.directory.publish(file, window.seq())?;
         let change = lock(&windows.index).insert(Arc::clone(&window), reports);
-        windows.apply(&change);
+        // What could not be written down was logged, and is with the next change.
+        let _ = windows.apply(&change);
         windows.newest.send_replace(window.seq());
         drop(turn);
         Ok(window)
