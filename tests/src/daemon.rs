@@ -250,6 +250,15 @@ impl Daemon {
         Self::start_in(&namespace, options, directories)
     }
 
+    /// Stops all of its threads until [`Daemon::resume`]; what the kernel does for it goes on.
+    pub fn pause(&self) {
+        send_signal(&self.pidfd, libc::SIGSTOP);
+    }
+
+    pub fn resume(&self) {
+        send_signal(&self.pidfd, libc::SIGCONT);
+    }
+
     fn stop(&mut self, signal: i32) -> Result<ExitStatus> {
         let Some(mut child) = self.child.take() else { bail!("the daemon was stopped before") };
         send_signal(&self.pidfd, signal);

@@ -53,6 +53,18 @@ impl ProcessorTime {
     }
 }
 
+/// Processor time in seconds of all threads that live, to the nanosecond but for what a thread has run since the last
+/// tick.
+pub fn processor_seconds(pid: u32) -> Result<f64> {
+    let mut nanoseconds = 0.0;
+    for task in fs::read_dir(format!("/proc/{pid}/task")).context("list a process's threads")? {
+        let Ok(stat) = fs::read_to_string(task?.path().join("schedstat")) else { continue };
+        nanoseconds +=
+            stat.split(' ').next().and_then(|field| field.parse::<f64>().ok()).context("schedstat")?;
+    }
+    Ok(nanoseconds / 1e9)
+}
+
 /// Measurements of one thing.
 #[derive(Clone, Debug, Default)]
 pub struct Sample(Vec<f64>);
@@ -86,6 +98,37 @@ impl Sample {
         self.quantile(0.5)
     }
 
+    /// Where the median of what was sampled lies with a confidence of at least 95 %, by order statistics: whatever the
+    /// distribution is. `None` of fewer than six values, which can't say.
+    pub fn median_interval(&self) -> Option<(f64, f64)> {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        let len = sorted.len();
+        let rank = if len > 500 {
+            (len as f64 / 2.0 - 0.98 * (len as f64).sqrt()) as usize
+        } else {
+            // Below the `rank`th value the median is as often as of `len` coins fewer than `rank` show heads.
+            let (mut rank, mut heads, mut fewer) = (0, 0.5_f64.powi(len as i32), 0.0);
+            while fewer + heads <= 0.025 && rank < len {
+                fewer += heads;
+                heads *= (len - rank) as f64 / (rank + 1) as f64;
+                rank += 1;
+            }
+            rank
+        };
+        let lower = rank.checked_sub(1)?;
+        Some((*sorted.get(lower)?, sorted[len - 1 - lower]))
+    }
+
+    /// `median [confidence interval of 95 %]`.
+    pub fn median_with_interval(&self, decimals: usize) -> String {
+        let median = self.median();
+        match self.median_interval() {
+            Some((lower, upper)) => format!("{median:.decimals$} [{lower:.decimals$}, {upper:.decimals$}]"),
+            None => format!("{median:.decimals$} (too few)"),
+        }
+    }
+
     /// `median [lower quartile, upper quartile]`.
     pub fn summary(&self, decimals: usize) -> String {
         let [lower, median, upper] = [0.25, 0.5, 0.75].map(|part| self.quantile(part));
@@ -108,6 +151,17 @@ mod tests {
         let sample: Sample = [4.0, 1.0, 3.0, 2.0].into_iter().collect();
         assert_eq!((sample.quantile(0.0), sample.median(), sample.quantile(1.0)), (1.0, 2.5, 4.0));
         assert_eq!(sample.summary(2), "2.50 [1.75, 3.25]");
+    }
+
+    #[test]
+    fn confidence_intervals_of_the_median() {
+        let first = |len: u32| (1..=len).map(f64::from).collect::<Sample>().median_interval();
+        assert_eq!(first(5), None);
+        // As in tables of the sign test.
+        assert_eq!(first(6), Some((1.0, 6.0)));
+        assert_eq!(first(10), Some((2.0, 9.0)));
+        assert_eq!(first(20), Some((6.0, 15.0)));
+        assert_eq!(first(100), Some((40.0, 61.0)));
     }
 
     #[test]

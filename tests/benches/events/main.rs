@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
+use twinprobe_tests::measure::processor_seconds;
 use twinprobe_tests::stream::Stream;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::{Daemon, Topology, bpf, netns};
@@ -94,7 +95,7 @@ fn compile_consumer(directory: &Path) -> Result<PathBuf> {
 fn load(topology: &Topology, pid: u32, duration: Duration) -> Result<(f64, f64)> {
     let options = GeneratorOptions { cpu: Some(0), ..GeneratorOptions::default() };
     let mut generator = Generator::new(topology.generator(), "gen0", options)?;
-    let (cpu, started) = (cpu_seconds(pid)?, Instant::now());
+    let (cpu, started) = (processor_seconds(pid)?, Instant::now());
     while started.elapsed() < duration {
         // Long calls: between two of them is a pause.
         generator.send(5_000_000)?;
@@ -102,7 +103,7 @@ fn load(topology: &Topology, pid: u32, duration: Duration) -> Result<(f64, f64)>
     let seconds = started.elapsed().as_secs_f64();
     // What waits in the ring belongs to it.
     thread::sleep(Duration::from_millis(200));
-    Ok((seconds, cpu_seconds(pid)? - cpu))
+    Ok((seconds, processor_seconds(pid)? - cpu))
 }
 
 fn libbpf(consumer: &Path, object: &Path, mode: &str, duration: Duration) -> Result<Run> {
@@ -176,15 +177,4 @@ fn terminate(child: &mut Child) -> Result<()> {
     ensure!(status.success(), "kill: {status}");
     ensure!(child.wait()?.success(), "the consumer failed");
     Ok(())
-}
-
-/// Of all threads that live, to the nanosecond; `/proc/PID/stat` counts in ticks of 10 ms.
-fn cpu_seconds(pid: u32) -> Result<f64> {
-    let mut nanoseconds = 0.0;
-    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
-        let Ok(stat) = fs::read_to_string(task?.path().join("schedstat")) else { continue };
-        nanoseconds +=
-            stat.split(' ').next().and_then(|field| field.parse::<f64>().ok()).context("schedstat")?;
-    }
-    Ok(nanoseconds / 1e9)
 }

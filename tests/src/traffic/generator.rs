@@ -1,11 +1,20 @@
 //! Sending an exact number of packets.
 
-use std::{fmt, net::Ipv4Addr};
+use std::{
+    fmt, io,
+    net::Ipv4Addr,
+    os::fd::AsFd as _,
+    sync::{
+        Arc,
+        atomic::{AtomicI32, Ordering},
+    },
+    time::Duration,
+};
 
 use anyhow::{Context, Result, bail, ensure};
 use aya::{
     Ebpf, TestRun,
-    maps::Array,
+    maps::{Array, Map, MapData},
     programs::{TestRunAttrs, TestRunOptions, Xdp},
 };
 
@@ -89,6 +98,14 @@ pub struct Generator {
     namespace: Namespace,
     options: GeneratorOptions,
     ebpf: Ebpf,
+    /// The thread that sends.
+    thread: Arc<AtomicI32>,
+}
+
+/// Looks at a generator while it sends.
+pub struct Meter {
+    state: Array<MapData, State>,
+    thread: Arc<AtomicI32>,
 }
 
 impl Generator {
@@ -116,7 +133,7 @@ impl Generator {
             xdp.load().context("load the generator")?;
             anyhow::Ok(ebpf)
         })??;
-        Ok(Self { namespace: namespace.clone(), options, ebpf })
+        Ok(Self { namespace: namespace.clone(), options, ebpf, thread: Arc::default() })
     }
 
     pub fn spread(&self) -> &Spread {
@@ -127,6 +144,12 @@ impl Generator {
     pub fn sent(&self) -> Result<u64> {
         let state: Array<_, State> = self.ebpf.map("state").context("no state")?.try_into()?;
         Ok(state.get(&0, 0)?.sent)
+    }
+
+    pub fn meter(&self) -> Result<Meter> {
+        let Some(Map::Array(state)) = self.ebpf.map("state") else { bail!("no state") };
+        let state = MapData::from_fd(state.fd().as_fd().try_clone_to_owned()?)?;
+        Ok(Meter { state: Map::Array(state).try_into()?, thread: Arc::clone(&self.thread) })
     }
 
     /// Sends exactly `count` packets as fast as possible and returns when all are with the receiver.
@@ -142,6 +165,8 @@ impl Generator {
                 if let Some(cpu) = self.options.cpu {
                     pin_to_cpu(cpu).with_context(|| format!("move to CPU {cpu}"))?;
                 }
+                // SAFETY: takes nothing and returns a number.
+                self.thread.store(unsafe { libc::gettid() }, Ordering::Release);
                 self.run((goal - before).min(1 << 31) as u32)
             })??;
             if self.sent()? == before {
@@ -165,6 +190,26 @@ impl Generator {
         };
         xdp.test_run(options).context("run the generator")?;
         Ok(())
+    }
+}
+
+impl Meter {
+    /// Packets sent since [`Generator::new`].
+    pub fn sent(&self) -> Result<u64> {
+        Ok(self.state.get(&0, 0)?.sent)
+    }
+
+    /// Of the thread that sends, while it does, since the call began.
+    pub fn processor_time(&self) -> Result<Duration> {
+        /// As the kernel numbers the clocks of threads: `~thread << 3`, the scheduler's clock (2) of a thread (4).
+        const CLOCK_OF_THREAD: i32 = 6;
+        let clock = (!self.thread.load(Ordering::Acquire) << 3) | CLOCK_OF_THREAD;
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: a live structure that the call fills.
+        if unsafe { libc::clock_gettime(clock, &raw mut time) } < 0 {
+            return Err(io::Error::last_os_error()).context("ask for a thread's time");
+        }
+        Ok(Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32))
     }
 }
 

@@ -8,5 +8,5 @@ mod generator;
 mod running;
 
 pub use frame::{Frame, FrameOptions, Protocol};
-pub use generator::{DEFAULT_BATCH, Generator, GeneratorOptions, MAX_BATCH, Spread};
+pub use generator::{DEFAULT_BATCH, Generator, GeneratorOptions, MAX_BATCH, Meter, Spread};
 pub use running::{Load, Running};

@@ -1,0 +1,207 @@
+//! Packets that the monitored path does not get through because windows are closed: the paper's Fig. 4b.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use twinprobe_tests::measure::Sample;
+use twinprobe_tests::{report, scaled};
+
+use crate::slices::{Scene, Slice, Traffic, now, sleep_until, step_aside};
+
+const MS: u64 = 1_000_000;
+/// Windows of this interval or longer come one to a slice.
+const SPARSE: Duration = Duration::from_millis(100);
+/// With one window in it: long enough for all that the daemon does for it, and no longer, as what is not measured does not
+/// add to the noise either.
+const SLICE: u64 = 40 * MS;
+/// At least, with several.
+const SEVERAL: u64 = 60 * MS;
+/// Before a slice with the daemon: it catches up with what it has missed.
+const SETTLE: u64 = 20 * MS;
+/// Before a slice without it.
+const STOPPING: u64 = 5 * MS;
+/// From the beginning of a slice to the end of the window in it.
+const LEAD: u64 = 5 * MS;
+/// Of packets per second, in percent.
+const TARGET: f64 = 0.15;
+
+/// Interval in milliseconds (0: none, the null comparison), and how many seconds.
+const CASES: [(u64, u64); 8] =
+    [(0, 20), (10, 18), (30, 18), (100, 18), (300, 18), (1_000, 18), (3_000, 22), (10_000, 66)];
+
+pub fn run() -> Result<()> {
+    report::section(
+        "Loss of throughput by windows",
+        "The packet-counter probe at XDP, whose frames end there (enforced XDP_DROP); 60-byte SYNs of 24,832 sessions, \
+         sent and received by one CPU as fast as it can, in a single call into the kernel. Windows are closed by the \
+         daemon's clock (`window.interval`, aligned): flip, grace period, extraction, file, fsync, reset. A slice \
+         of time with the daemon at work is compared with the mean of the slices before and after it, in which the daemon \
+         is stopped (SIGSTOP) and so no window is closed; nothing else changes. Slices have 60 ms. From 100 ms on they \
+         have 40 ms, from 5 ms before the end of a window on, and the loss is that of the slice times its share of the \
+         interval: the rest of the time the daemon does not run. `none` is the null comparison: the same without an interval. Medians with 95 % confidence intervals \
+         (order statistics). `packets/s` is the loss by the wall clock, which includes what other threads take of that \
+         CPU; `CPU per packet` what the packet itself costs more of the CPU's time. `yes` and `no` are said where the \
+         whole confidence interval is on one side of the target. The daemon runs on the other CPU as a rule; `daemon` \
+         is the processor time of all its threads for a window, which includes frames that are received in the midst of \
+         them.",
+    );
+    report::table(&[
+        "interval",
+        "pairs",
+        "windows in them",
+        "million packets/s without",
+        "loss of packets/s, %",
+        "<= 0.15 %",
+        "more CPU per packet, %",
+        "lost per window, us",
+        "daemon per window, us",
+    ]);
+    for (interval, seconds) in CASES {
+        let duration = Duration::from_secs(scaled(seconds, 20 * seconds));
+        measure((interval > 0).then(|| Duration::from_millis(interval)), duration)?;
+    }
+    Ok(())
+}
+
+/// A slice with the daemon between two without it.
+struct Triple {
+    before: Slice,
+    with: Slice,
+    after: Slice,
+}
+
+impl Triple {
+    /// Part of the packets that are missing.
+    fn loss(&self) -> f64 {
+        1.0 - self.with.rate() / f64::midpoint(self.before.rate(), self.after.rate())
+    }
+
+    /// Part by which a packet costs more.
+    fn more(&self) -> f64 {
+        self.with.per_packet() / f64::midpoint(self.before.per_packet(), self.after.per_packet()) - 1.0
+    }
+}
+
+fn measure(interval: Option<Duration>, duration: Duration) -> Result<()> {
+    // Started from a thread that may be anywhere: so may be the daemon.
+    let scene = Scene::new(interval)?;
+    let sparse = interval.is_some_and(|interval| interval >= SPARSE);
+    let (mut triples, sent) = std::thread::scope(|scope| {
+        let measuring = scope.spawn(|| slices(&scene, interval, duration));
+        measuring.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })?;
+
+    let ends = scene.ends()?;
+    let counted = scene.counted()?;
+    ensure!(counted == sent, "{sent} packets were sent, {counted} counted");
+    let windows_in = |slice: &Slice| ends.iter().filter(|end| (slice.from..slice.to).contains(end)).count();
+    let stray: usize =
+        triples.iter().map(|triple| windows_in(&triple.before) + windows_in(&triple.after)).sum();
+    ensure!(stray == 0, "{stray} windows were closed while the daemon was stopped");
+    // Other processes may have had that CPU all the time.
+    triples
+        .retain(|triple| [triple.before, triple.after, triple.with].iter().all(|slice| slice.packets > 0.0));
+    if sparse {
+        // What was late by more than the rest of the slice shows nothing.
+        triples.retain(|triple| windows_in(&triple.with) == 1);
+    }
+    ensure!(!triples.is_empty(), "too few slices");
+    let windows: usize = triples.iter().map(|triple| windows_in(&triple.with)).sum();
+    report(interval, sparse, &triples, windows);
+    Ok(())
+}
+
+/// Until the frames come to their end; also says how many were sent.
+fn slices(scene: &Scene, interval: Option<Duration>, duration: Duration) -> Result<(Vec<Triple>, u64)> {
+    step_aside()?;
+    let traffic = scene.send(duration)?;
+    scene.daemon.pause();
+    let mut triples = Vec::new();
+    loop {
+        let triple = match interval {
+            Some(interval) if interval >= SPARSE => one_window(scene, &traffic, nanoseconds(interval))?,
+            Some(interval) => {
+                several_windows(scene, &traffic, SEVERAL.next_multiple_of(nanoseconds(interval)))?
+            }
+            None => several_windows(scene, &traffic, SEVERAL)?,
+        };
+        match triple {
+            Some(triple) => triples.push(triple),
+            None => break,
+        }
+    }
+    scene.daemon.resume();
+    Ok((triples, traffic.join()?))
+}
+
+/// A slice around the next end of a window. `None`: the frames came to their end.
+fn one_window(scene: &Scene, traffic: &Traffic, interval: u64) -> Result<Option<Triple>> {
+    let earlier = LEAD + SETTLE + SLICE;
+    let end = (now() + earlier + STOPPING).next_multiple_of(interval);
+    sleep_until(end - earlier);
+    let before = traffic.slice(end - earlier + SLICE)?;
+    scene.daemon.resume();
+    sleep_until(end - LEAD);
+    let with = traffic.slice(end - LEAD + SLICE)?;
+    scene.daemon.pause();
+    sleep_until(now() + STOPPING);
+    let after = traffic.slice(now() + SLICE)?;
+    Ok(triple(before, with, after))
+}
+
+fn several_windows(scene: &Scene, traffic: &Traffic, length: u64) -> Result<Option<Triple>> {
+    sleep_until(now() + STOPPING);
+    let before = traffic.slice(now() + length / 2)?;
+    scene.daemon.resume();
+    sleep_until(now() + SETTLE);
+    let with = traffic.slice(now() + length)?;
+    scene.daemon.pause();
+    sleep_until(now() + STOPPING);
+    let after = traffic.slice(now() + length / 2)?;
+    Ok(triple(before, with, after))
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    duration.as_nanos() as u64
+}
+
+fn triple(before: Option<Slice>, with: Option<Slice>, after: Option<Slice>) -> Option<Triple> {
+    Some(Triple { before: before?, with: with?, after: after? })
+}
+
+fn report(interval: Option<Duration>, sparse: bool, triples: &[Triple], windows: usize) {
+    let share = |slice: &Slice| match interval {
+        Some(interval) if sparse => slice.seconds / interval.as_secs_f64(),
+        _ => 1.0,
+    };
+    let percent = |part: fn(&Triple) -> f64| -> Sample {
+        triples.iter().map(|triple| 100.0 * part(triple) * share(&triple.with)).collect()
+    };
+    let (loss, more) = (percent(Triple::loss), percent(Triple::more));
+    let rate: Sample = triples.iter().map(|triple| triple.before.rate() / 1e6).collect();
+    let seconds: f64 = triples.iter().map(|triple| triple.with.seconds).sum();
+    let daemon: f64 = triples.iter().map(|triple| triple.with.daemon).sum();
+    // Of the time of the slices, not of the interval.
+    let lost =
+        triples.iter().map(|triple| 1e6 * triple.loss() * seconds / windows as f64).collect::<Sample>();
+    let of_windows = |text: String| if windows > 0 { text } else { String::new() };
+    report::row(&[
+        interval.map_or_else(|| "none".to_owned(), |interval| format!("{interval:?}")),
+        triples.len().to_string(),
+        windows.to_string(),
+        format!("{:.2}", rate.median()),
+        loss.median_with_interval(3),
+        interval.map_or(String::new(), |_| verdict(&loss)),
+        more.median_with_interval(3),
+        of_windows(lost.median_with_interval(0)),
+        of_windows(format!("{:.0}", 1e6 * daemon / windows.max(1) as f64)),
+    ]);
+}
+
+fn verdict(loss: &Sample) -> String {
+    match loss.median_interval() {
+        Some((_, upper)) if upper <= TARGET => report::verdict(true).to_owned(),
+        Some((lower, _)) if lower > TARGET => report::verdict(false).to_owned(),
+        _ => "not resolved".to_owned(),
+    }
+}
