@@ -1,14 +1,16 @@
 //! Probes come, are read, are replaced, enforce, and go without a trace.
 
-use std::process::Command;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use serde_json::json;
 use twinprobe_tests::counter::{Counter, Place};
+use twinprobe_tests::http::{self, Address};
 use twinprobe_tests::sample::{counter_config, total, window, xdp_counter};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
-use twinprobe_tests::{Daemon, DaemonOptions, KernelObjects, Topology, scaled};
+use twinprobe_tests::{Daemon, DaemonOptions, Directories, KernelObjects, Topology, binary, scaled};
 
 fn generator(topology: &Topology) -> Result<Generator> {
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())
@@ -396,5 +398,32 @@ fn the_daemon_describes_itself() -> Result<()> {
     assert_eq!(report["valid"], true);
     assert_eq!(report["metrics"]["ingress"][0]["type"], "array");
     assert_eq!(daemon.json("/v1/probes"), json!({ "probes": [] }));
+    Ok(())
+}
+
+#[test]
+fn a_log_that_nobody_reads_fails_no_request() -> Result<()> {
+    let directories = Directories::new()?;
+    let mut daemon = Command::new(binary()?)
+        .arg("serve")
+        .args(["--listen".into(), format!("unix:{}", directories.socket().display())])
+        .arg("--state-dir")
+        .arg(directories.state())
+        .arg("--bpffs")
+        .arg(directories.bpffs())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let log = BufReader::new(daemon.stderr.take().context("a log")?);
+    let ready = log.lines().any(|line| line.is_ok_and(|line| line.starts_with("listening on")));
+    // The log is closed now, and each request writes a line.
+    let answers = [(); 2].map(|()| {
+        http::request(&Address::Unix(directories.socket().to_owned()), "GET", "/healthz", &[], b"")
+    });
+    daemon.kill()?;
+    daemon.wait()?;
+    assert!(ready);
+    for answer in answers {
+        assert_eq!(answer?.status, 200);
+    }
     Ok(())
 }

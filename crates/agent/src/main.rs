@@ -65,6 +65,8 @@ fn start_logging(format: LogFormat) {
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // Who reads the log may go; a line that can't be written is no reason to fail a request.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal());
     match format {
         LogFormat::Text => subscriber.init(),

@@ -1,7 +1,7 @@
 //! The daemon: opens the kernel and the state, listens, serves until it is told to stop, drains.
 
 use std::future::Future;
-use std::io;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -107,7 +107,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         let name = listener.name()?;
         listener.serve(&router, stopped.clone(), &mut servers);
         // Scripts wait for this line; a log line could be filtered.
-        eprintln!("listening on {name}");
+        let _ = writeln!(io::stderr(), "listening on {name}");
     }
     told.wait(&mut servers).await?;
     tracing::info!("draining");

