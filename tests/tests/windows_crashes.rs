@@ -98,7 +98,7 @@ fn disturb(windows: &Windows, ended: &AtomicBool, mut random: Random) -> Result<
         };
         match answer {
             Ok(Some(answer)) => {
-                ensure!(right.contains(&answer.status), "{}: {}", answer.status, answer.text())
+                ensure!(right.contains(&answer.status), "{}: {}", answer.status, answer.text());
             }
             Ok(None) => {}
             Err(_) => thread::sleep(Duration::from_millis(2)),

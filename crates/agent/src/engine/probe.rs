@@ -251,7 +251,7 @@ impl Probe {
     /// Closes the open window for good: what it holds is not to go with the maps.
     pub(super) fn close_last(&self) {
         let closed = self.with_running(|running| match running.has_windows() {
-            true => Ok(drop(running.close(ClosedBy::Schedule)?)),
+            true => running.close(ClosedBy::Schedule).map(drop).map_err(Into::into),
             false => Ok(()),
         });
         if let Err(ReadError::Close(error)) = closed {
