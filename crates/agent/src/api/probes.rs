@@ -69,6 +69,7 @@ pub(super) async fn metrics(
 
 /// A probe that is being read keeps its lock: waiting for it must not hold up other requests.
 async fn status_of(probe: std::sync::Arc<Probe>) -> Result<crate::engine::ProbeStatus, EngineError> {
+    let _turn = probe.looking().await;
     Ok(tokio::task::spawn_blocking(move || probe.status()).await?)
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
@@ -54,6 +55,10 @@ pub struct Probe {
     windows: Arc<Windows>,
     /// Who reads waits here, not on a thread: readers of a slow probe must not take the threads of the others.
     turn: Arc<tokio::sync::Mutex<()>>,
+    /// The same for those who ask for the status: they come after one reading, not after all that wait.
+    looking: Arc<tokio::sync::Mutex<()>>,
+    /// What OpenMetrics answers have left out.
+    skipped: Arc<AtomicU64>,
     state: Mutex<State>,
 }
 
@@ -138,10 +143,11 @@ impl Probe {
             old.close_events();
         }
         running.set_pending(pending);
-        let (warnings, state) = (loaded.warnings, State::Running(Box::new(running)));
+        let (warnings, skipped) = (loaded.warnings, running.skipped());
         let events = Some(events);
-        let (turn, state) = (Arc::default(), Mutex::new(state));
-        Ok(Self { name, stored, warnings, namespace, events, windows, turn, state })
+        let state = Mutex::new(State::Running(Box::new(running)));
+        let (turn, looking) = Default::default();
+        Ok(Self { name, stored, warnings, namespace, events, windows, turn, looking, skipped, state })
     }
 
     /// What an earlier daemon deployed and what still runs.
@@ -172,6 +178,8 @@ impl Probe {
             events: Some(events),
             windows,
             turn: Arc::default(),
+            looking: Arc::default(),
+            skipped: running.skipped(),
             state: Mutex::new(State::Running(Box::new(running))),
         })
     }
@@ -186,6 +194,8 @@ impl Probe {
             events: None,
             windows,
             turn: Arc::default(),
+            looking: Arc::default(),
+            skipped: Arc::default(),
             state: Mutex::new(State::Failed(reason)),
         }
     }
@@ -277,6 +287,11 @@ impl Probe {
         Arc::clone(&self.turn).lock_owned().await
     }
 
+    /// As [`Self::turn`], before [`Self::status`].
+    pub async fn looking(&self) -> OwnedMutexGuard<()> {
+        Arc::clone(&self.looking).lock_owned().await
+    }
+
     /// Algorithm 2 of the paper. What is given is handed to `deliver` before all of it is out of the maps.
     pub(super) fn read(&self, deliver: impl FnOnce(Delivery)) -> Result<(), ReadError> {
         self.with_running(|running| Ok(running.read(deliver)?))
@@ -292,11 +307,7 @@ impl Probe {
 
     /// A retained window, to be handed out.
     pub(super) fn deliver(&self, stored: &StoredWindow) -> Result<Delivery, WindowError> {
-        let skipped = match &*self.lock() {
-            State::Running(running) => running.skipped(),
-            State::Failed(_) | State::Gone => Arc::default(),
-        };
-        Delivery::of_window(&self.windows, stored, skipped, None)
+        Delivery::of_window(&self.windows, stored, Arc::clone(&self.skipped), None)
     }
 
     /// When its windows are to be closed, since when the open one is, and what ends with the probe.
