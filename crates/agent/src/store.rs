@@ -103,8 +103,10 @@ impl Store {
             fs::create_dir_all(directory).map_err(failed("creating", directory))?;
         }
         let lock_path = state_dir.join("lock");
-        // One that is there may be on a file system that is read-only now: what runs can still be adopted.
-        let lock = File::open(&lock_path).or_else(|_| File::create(&lock_path));
+        // One that is there may be on a file system that is read-only now: what runs can still be adopted. It is
+        // not held for writing, which would keep a file system from becoming read-only.
+        let open = || File::open(&lock_path);
+        let lock = open().or_else(|_| File::create(&lock_path).and_then(|_| open()));
         let lock = lock.map_err(failed("creating", &lock_path))?;
         match lock.try_lock() {
             Ok(()) => Ok(Self { probes, revisions, objects, totals, _lock: lock }),
