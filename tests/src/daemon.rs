@@ -214,6 +214,20 @@ impl Daemon {
         fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("the daemon runs").count()
     }
 
+    /// Clients of this process that are connected to its socket.
+    pub fn connections(&self) -> usize {
+        /// `SS_CONNECTED`: all but the socket that listens.
+        const CONNECTED: &str = "03";
+        // The daemon's end of a connection is where the client is.
+        let sockets = fs::read_to_string("/proc/self/net/unix").expect("a list of sockets");
+        let ours = |line: &&str| {
+            let mut fields = line.split_whitespace().skip(5);
+            fields.next() == Some(CONNECTED)
+                && fields.nth(1).map(PathBuf::from) == Some(self.directories.socket())
+        };
+        sockets.lines().filter(ours).count()
+    }
+
     /// What the daemon has logged so far.
     pub fn log(&self) -> String {
         self.log.text()

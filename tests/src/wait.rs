@@ -1,5 +1,6 @@
 //! Waiting for what a daemon or the kernel does in its own time.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,16 @@ pub fn wait_for<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Result
             }
             Err(_) => thread::sleep(STEP),
         }
+    }
+}
+
+/// Tells threads to end once it is dropped, by a panic as well: a scope waits for them.
+#[derive(Debug)]
+pub struct EndOnDrop<'a>(pub &'a AtomicBool);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
     }
 }
 

@@ -145,15 +145,19 @@ fn lists_say_what_comes_after() -> Result<()> {
 #[test]
 fn a_long_poll_ends_with_the_next_window() -> Result<()> {
     let scene = Scene::new(&json!({}))?;
+    let wait_for_connections = |wanted: usize| {
+        wait_for("a connection", Duration::from_secs(5), || {
+            let now = scene.daemon.connections();
+            ensure!(now == wanted, "{now} connections");
+            Ok(())
+        })
+    };
     let poll = |query: String| {
         let windows = scene.windows.clone();
-        let files = scene.daemon.open_files();
+        wait_for_connections(0)?;
         let poll = thread::spawn(move || (windows.try_list(&query), Instant::now()));
-        let waiting = wait_for("a connection", Duration::from_secs(5), || {
-            ensure!(scene.daemon.open_files() > files);
-            Ok(())
-        });
-        waiting.map(|()| poll)
+        wait_for_connections(1)?;
+        anyhow::Ok(poll)
     };
     let mut delays = Vec::new();
     for seq in 1..=scaled(20, 200) {

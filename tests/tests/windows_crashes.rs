@@ -128,7 +128,7 @@ fn kill_and_collect(window: &Value, kills: u64) -> Result<()> {
             let (windows, ended, random) = (&windows, &ended, random.fork());
             move || disturb(windows, ended, random)
         });
-        let run = || -> Result<u64> {
+        let run = || -> Result<(Daemon, u64)> {
             for kill in 1..=kills {
                 thread::sleep(Duration::from_millis(random.below(LIFE_MS)));
                 let mut directories = daemon.kill()?;
@@ -156,7 +156,7 @@ fn kill_and_collect(window: &Value, kills: u64) -> Result<()> {
             last.store(document["window"]["seq"].as_u64().context("seq")?, Ordering::Release);
             let windows = daemon.json("/v1/probes/p")["windows"].clone();
             ensure!(windows["damaged"] == 0 && windows["lost"] == 0, "{windows}");
-            Ok(sent)
+            Ok((daemon, sent))
         };
         // So that the others end, too.
         let sent = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
@@ -165,10 +165,17 @@ fn kill_and_collect(window: &Value, kills: u64) -> Result<()> {
             last.store(0, Ordering::Release);
         }
         let clients = [collecting.join(), disturbing.join()];
+        let sent = sent.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         for client in clients {
-            client.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            let client = client.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            // What a client found is why the rest failed, or follows from it.
+            if let Err(error) = client {
+                let text = format!("{error:#}");
+                return Err(sent.err().map_or(error, |first| first.context(text)));
+            }
         }
-        sent.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        // Not before: the others ask it.
+        sent.map(|(_daemon, sent)| sent)
     })?;
     account.into_inner().expect("no panic").check(sent)
 }

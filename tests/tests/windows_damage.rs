@@ -37,10 +37,6 @@ impl Scene {
         Ok(scene)
     }
 
-    fn file(&self, seq: u64) -> PathBuf {
-        self.files.join(format!("{seq}.window"))
-    }
-
     /// Changes files while there is no daemon.
     fn restart_with(self, change: impl FnOnce(&Path) -> Result<()>) -> Result<Self> {
         let Self { daemon, windows, files, _topology: topology } = self;
@@ -55,6 +51,12 @@ impl Scene {
     }
 }
 
+/// Of a window; its name also says whether the client that closed it has it.
+fn file(files: &Path, seq: u64) -> Result<PathBuf> {
+    let names = ["window", "taken"].map(|form| files.join(format!("{seq}.{form}")));
+    names.into_iter().find(|path| path.exists()).with_context(|| format!("window {seq} has no file"))
+}
+
 fn flip(path: &Path, at: usize, mask: u8) -> Result<()> {
     let mut bytes = fs::read(path).with_context(|| path.display().to_string())?;
     bytes[at] ^= mask;
@@ -67,7 +69,7 @@ fn flip(path: &Path, at: usize, mask: u8) -> Result<()> {
 fn every_byte_of_a_window_counts() -> Result<()> {
     let mut random = Random::new();
     let scene = Scene::new(&[], 1)?;
-    let length = fs::metadata(scene.file(1))?.len();
+    let length = fs::metadata(file(&scene.files, 1)?)?.len();
     // All of them, or some of them.
     let step = (length / scaled(400, length)).max(1);
     let positions: Vec<u64> = (0..length).step_by(step as usize).collect();
@@ -81,7 +83,7 @@ fn every_byte_of_a_window_counts() -> Result<()> {
     let masks: Vec<u8> = positions.iter().map(|_| 1 << random.below(8)).collect();
     let scene = scene.restart_with(|files| {
         for ((seq, at), mask) in (2..).step_by(2).zip(&positions).zip(&masks) {
-            let path = files.join(format!("{seq}.window"));
+            let path = file(files, seq)?;
             // Numbers may be longer than in the first window.
             let length = fs::metadata(&path)?.len();
             flip(&path, (*at).min(length - 1) as usize, *mask)?;
@@ -125,8 +127,7 @@ fn files_that_are_no_windows_are_set_aside() -> Result<()> {
     let intact: Vec<u64> = vec![1, 11, 12];
     let known: Vec<Vec<u8>> = intact.iter().map(|seq| scene.windows.bytes(*seq, "json")).collect();
     let scene = scene.restart_with(|files| {
-        let path = |seq: u64| files.join(format!("{seq}.window"));
-        let whole = fs::read(path(1))?;
+        let whole = fs::read(file(files, 1)?)?;
         for (seq, bytes) in [
             (2, &[][..]),
             (3, &whole[..1]),
@@ -138,9 +139,9 @@ fn files_that_are_no_windows_are_set_aside() -> Result<()> {
             (8, &whole[..]),
             (9, &vec![0xff; whole.len()]),
         ] {
-            fs::write(path(seq), bytes)?;
+            fs::write(file(files, seq)?, bytes)?;
         }
-        fs::remove_file(path(10))?;
+        fs::remove_file(file(files, 10)?)?;
         for stray in ["13.windows", "x.window", "0.window", ".new-abcdef", "notes"] {
             fs::write(files.join(stray), "stray")?;
         }
@@ -161,8 +162,8 @@ fn files_that_are_no_windows_are_set_aside() -> Result<()> {
 fn damage_is_noticed_when_a_window_is_read() -> Result<()> {
     let scene = Scene::new(&[], 4)?;
     let known = scene.windows.bytes(3, "json");
-    let length = fs::metadata(scene.file(2))?.len() as usize;
-    flip(&scene.file(2), length / 2, 4)?;
+    let length = fs::metadata(file(&scene.files, 2)?)?.len() as usize;
+    flip(&file(&scene.files, 2)?, length / 2, 4)?;
     let answer = scene.windows.try_get(2)?;
     ensure!([404, 500].contains(&answer.status), "{}: {}", answer.status, answer.text());
     let status = wait_for_status(&scene.daemon, "p", |status| status["damaged"] == 1)?;

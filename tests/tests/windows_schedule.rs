@@ -98,10 +98,13 @@ fn windows_are_aligned_to_the_clock() -> Result<()> {
         let before = windows.seqs().len();
         wait_for_windows(&windows, before as u64 + count)?;
         // A day is a multiple of the interval. The first window of a daemon is closed when it can be.
-        let late = lateness(&ends(&windows)?[before + 1..], 0.0);
+        let ends = &ends(&windows)?[before + 1..];
+        let late = lateness(ends, 0.0);
         println!("late by {} ms", late.summary(2));
-        ensure!(late.quantile(0.0) >= 0.0, "{} ms too early", -late.quantile(0.0));
         ensure!(late.median() < LATE_MS, "late by {} ms", late.summary(2));
+        // Too early by a little, or, now and then, too late by almost an interval.
+        let early = ends.iter().filter(|end| end.rem_euclid(INTERVAL_MS) > INTERVAL_MS - 2.0).count();
+        ensure!(early < ends.len() / 20, "{early} of {} are too early", ends.len());
         checked += late.len();
     }
     ensure!(checked as u64 >= 3 * (count - 1));
