@@ -416,9 +416,8 @@ fn a_log_that_nobody_reads_fails_no_request() -> Result<()> {
     let log = BufReader::new(daemon.stderr.take().context("a log")?);
     let ready = log.lines().any(|line| line.is_ok_and(|line| line.starts_with("listening on")));
     // The log is closed now, and each request writes a line.
-    let answers = [(); 2].map(|()| {
-        http::request(&Address::Unix(directories.socket().to_owned()), "GET", "/healthz", &[], b"")
-    });
+    let address = Address::Unix(directories.socket());
+    let answers = [(); 2].map(|()| http::request(&address, "GET", "/healthz", &[], b""));
     daemon.kill()?;
     daemon.wait()?;
     assert!(ready);

@@ -38,11 +38,14 @@ fn probe(random: &mut Random) -> Value {
     config
 }
 
+/// How often each status came, and the longest time that an answer took.
+type Answers = (BTreeMap<u16, u64>, Duration);
+
 /// What clients have seen.
 #[derive(Default)]
 struct Seen {
     /// By kind of request: how often which status, and the longest time.
-    answers: Mutex<BTreeMap<&'static str, (BTreeMap<u16, u64>, Duration)>>,
+    answers: Mutex<BTreeMap<&'static str, Answers>>,
     windows: AtomicU64,
 }
 
