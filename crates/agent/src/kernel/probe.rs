@@ -373,9 +373,11 @@ impl Quiesced<'_> {
         self.probe.epoch.is_clearing(self.epoch)
     }
 
-    /// The twin has been read and reset: the next flip may make it active again.
-    pub fn finish(self) {
+    /// The twin has been read and reset: the next flip may make it active again. The open window began at `opened`.
+    pub fn finish(self, opened: u64) {
         crash::point("cleared");
+        // First: a crash in between clears again, which changes nothing.
+        self.probe.epoch.set_opened(opened);
         self.probe.epoch.set_cleared(self.epoch);
         self.probe.quiesced = None;
     }

@@ -142,10 +142,9 @@ impl Running {
                 reader.empty(map)?;
             }
         }
-        quiesced.finish();
+        quiesced.finish(nanoseconds(end));
         self.counters.closed(by, grace_period);
         self.opened = end;
-        self.attached.set_opened(nanoseconds(end));
         Ok(stored)
     }
 }
