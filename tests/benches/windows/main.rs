@@ -6,8 +6,9 @@ mod loss;
 mod quiesce;
 mod slices;
 
-use twinprobe_tests::report;
+use twinprobe_tests::{measure, report};
 
 fn main() -> anyhow::Result<()> {
+    measure::come_first()?;
     report::run(&[("loss", loss::run), ("quiesce", quiesce::run)])
 }

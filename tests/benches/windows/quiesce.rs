@@ -17,7 +17,8 @@ pub fn run() -> Result<()> {
         "Flip and grace period",
         "`quiesce_us` of windows of one XDP probe with one ARRAY of one counter, closed by POST one after the other: from \
          the flip, which is a store to memory, until no CPU runs the twin that was left. Under load, frames arrive as \
-         fast as one CPU can send and receive them; that CPU is one of those that a grace period waits for.",
+         fast as one CPU can send and receive them; that CPU is one of those that a grace period waits for. \
+         Daemon, client and sender have nice -19.",
     );
     report::table(&[
         "method",
