@@ -1,5 +1,6 @@
 //! Where a daemon keeps what outlives it.
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -26,8 +27,9 @@ pub struct Directories {
 impl Directories {
     pub fn new() -> Result<Self> {
         let name = format!("{PREFIX}{}", unique_prefix());
-        remove_stale_pins();
         tmpfs::unmount_stale(is_left_behind);
+        remove_stale(Path::new(BPFFS));
+        remove_stale(&env::temp_dir());
         let temporary = tempfile::Builder::new().prefix(&format!("{name}-")).tempdir()?;
         Ok(Self { state: None, temporary, bpffs: Path::new(BPFFS).join(name) })
     }
@@ -66,9 +68,9 @@ impl Directories {
     }
 }
 
-/// Removes what killed test processes left pinned.
-fn remove_stale_pins() {
-    for entry in fs::read_dir(BPFFS).into_iter().flatten().flatten() {
+/// Removes what killed test processes left in a directory.
+fn remove_stale(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if entry.file_name().to_str().is_some_and(is_left_behind) {
             // Another test process may be removing the same ones.
             let _ = fs::remove_dir_all(entry.path());
