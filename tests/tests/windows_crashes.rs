@@ -29,6 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 struct Account {
     packets: u64,
     windows: u64,
+    /// When the last one ended.
+    end: Value,
     /// Whether the queue has given the packet of this number.
     serials: Vec<bool>,
     twice: u64,
@@ -36,6 +38,9 @@ struct Account {
 
 impl Account {
     fn add(&mut self, window: &Value) {
+        let Value::Object(times) = &window["window"] else { panic!("no window in {window}") };
+        assert!(self.windows == 0 || self.end == times["start"], "{times:?} follows on {}", self.end);
+        self.end = times["end"].clone();
         self.windows += 1;
         self.packets += packets(window);
         assert_eq!(
