@@ -34,7 +34,7 @@ fn edit(directories: &Directories, name: &str, change: impl FnOnce(&mut Value)) 
 /// The first can't be read, the second is a later version's, and the third is neither to be adopted nor to be compiled.
 fn damage(directories: &Directories) -> Result<()> {
     fs::write(directories.state().join("probes/a.json"), "garbage")?;
-    edit(directories, "b", |stored| stored["format"] = json!(99))?;
+    edit(directories, "b", |stored| stored["version"] = json!(99))?;
     edit(directories, "c", |stored| {
         stored["running"]["objects"] = json!({});
         stored["config"]["ingress"]["source"] = json!("this is not C");
@@ -64,7 +64,7 @@ fn enforcing_probes_go_on_until_they_are_replaced_or_deleted() -> Result<()> {
             let load = generator.spawn(Load::default());
             let mut daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
             for _ in 0..2 {
-                for (name, says) in [("a", "expected value"), ("b", "format 99"), ("c", "this")] {
+                for (name, says) in [("a", "expected value"), ("b", "version 99"), ("c", "this")] {
                     let status = daemon.json(&path(name));
                     let reason = status["reason"].as_str().with_context(|| format!("{status}"))?;
                     ensure!(reason.contains(says) && reason.contains("goes on as it is"), "{name}: {reason}");

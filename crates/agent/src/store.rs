@@ -10,7 +10,7 @@
 //! | `lock` | keeps a second daemon out |
 //!
 //! Files are replaced whole, so a crash leaves the old or the new one. What `probes/` says is what shall run. Files of
-//! probes and revisions say which format they have ([`format`]); one that can't be read is left as it is, and the probe
+//! probes and revisions say which version of their format they have ([`format`]); one that can't be read is left as it is, and the probe
 //! stays listed. A PUT that replaces it keeps it as `probes/NAME.unreadable`.
 
 mod format;
@@ -391,8 +391,8 @@ mod tests {
         let path = dir.path().join("probes/a.json");
         for (content, says) in [
             (&b"garbage"[..], "expected value"),
-            (b"{\"format\": 99, \"revision\": 7}", "format 99"),
-            (b"{\"format\": \"x\"}", "format"),
+            (b"{\"version\": 99, \"revision\": 7}", "version 99"),
+            (b"{\"version\": \"x\"}", "version"),
             (b"{\"revision\": 1, \"config\": {}, \"running\": {}}", "deployment"),
         ] {
             fs::write(&path, content).unwrap();

@@ -56,7 +56,7 @@ impl DirectionRecord {
 }
 
 const NOTE: &str = "note";
-const NOTE_FORMAT: u32 = 1;
+const NOTE_VERSION: u32 = 1;
 const BPF_MAP_TYPE_ARRAY: u32 = 2;
 
 /// What a later daemon has to know of a deployment to let it go on as it is, although its stored configuration can't be
@@ -64,7 +64,7 @@ const BPF_MAP_TYPE_ARRAY: u32 = 2;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {
     /// Of the note itself.
-    pub format: u32,
+    pub version: u32,
     pub probe: String,
     /// The path of its network namespace, unless it is the daemon's own.
     pub netns: Option<PathBuf>,
@@ -95,7 +95,7 @@ impl Note {
             })
         });
         Ok(Self {
-            format: NOTE_FORMAT,
+            version: NOTE_VERSION,
             probe: identity.probe.to_owned(),
             netns: identity.netns.map(Path::to_owned),
             order: record.order,
@@ -188,7 +188,7 @@ impl Pins {
         sys::map_lookup(map.as_fd(), &[0; 4], &mut text)?;
         text.truncate(info.value_size as usize);
         let note: Note = serde_json::from_slice(&text)?;
-        if note.format == NOTE_FORMAT { Ok((note, map)) } else { Err(io::ErrorKind::Unsupported.into()) }
+        if note.version == NOTE_VERSION { Ok((note, map)) } else { Err(io::ErrorKind::Unsupported.into()) }
     }
 
     pub fn remove(&self) -> io::Result<()> {

@@ -201,6 +201,7 @@ impl Attached {
     pub fn flip(&mut self) -> Result<Quiesced<'_>, KernelError> {
         let epoch = self.epoch.unread().unwrap_or_else(|| self.epoch.flip());
         crash::point("flipped");
+        crash::pause("flipped");
         let quiesced = match self.quiesced {
             Some((of, duration)) if of == epoch => duration,
             _ => self

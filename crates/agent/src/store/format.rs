@@ -1,13 +1,13 @@
-//! What is in the files of probes and revisions. Each says which format it has; what a later version writes is left to
-//! that version. `golden/` has a file of each format that there ever was.
+//! What is in the files of probes and revisions. Each says which version of the format it has; what a later twinprobe
+//! writes is left to that one. `golden/` has a file of each version that there ever was.
 
 use serde_json::{Value, json};
 
 use super::StoredProbe;
 use crate::config::{ConfigDocument, parse_document};
 
-/// The format that this version writes. Files without a number are of format 0, which had the same fields.
-const FORMAT: u64 = 1;
+/// The version that is written. Files without a number are of version 0, which had the same fields.
+const VERSION: u64 = 1;
 
 /// Why a file can't be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct Unread(pub String);
 
 pub fn probe(probe: &StoredProbe) -> Value {
     json!({
-        "format": FORMAT,
+        "version": VERSION,
         "revision": probe.revision,
         "created": probe.created,
         "config": probe.config,
@@ -24,7 +24,7 @@ pub fn probe(probe: &StoredProbe) -> Value {
 }
 
 pub fn revision(created: &str, config: &ConfigDocument) -> Value {
-    json!({ "format": FORMAT, "created": created, "config": config })
+    json!({ "version": VERSION, "created": created, "config": config })
 }
 
 pub fn parse(bytes: &[u8]) -> Result<StoredProbe, Unread> {
@@ -32,7 +32,7 @@ pub fn parse(bytes: &[u8]) -> Result<StoredProbe, Unread> {
         Unread(format!("its stored {what} can't be read: {error}"))
     };
     let mut state: Value = serde_json::from_slice(bytes).map_err(|error| unread("file", &error))?;
-    check_format(&state)?;
+    check_version(&state)?;
     // Versions before 0.2 stored the configuration only.
     let Some(revision) = state.get("revision").and_then(Value::as_u64) else {
         let config = parse_document(bytes).map_err(|error| unread("configuration", &error))?;
@@ -51,22 +51,18 @@ pub fn parse(bytes: &[u8]) -> Result<StoredProbe, Unread> {
 /// When it was deployed, and the configuration.
 pub fn parse_revision(bytes: &[u8]) -> Option<(String, ConfigDocument)> {
     let state: Value = serde_json::from_slice(bytes).ok()?;
-    check_format(&state).ok()?;
+    check_version(&state).ok()?;
     let config = parse_document(state["config"].to_string().as_bytes()).ok()?;
     Some((state["created"].as_str()?.to_owned(), config))
 }
 
-fn check_format(state: &Value) -> Result<(), Unread> {
-    let Some(format) = state.get("format") else { return Ok(()) };
-    // Versions before 0.2 stored the configuration only, which has a field of that name.
-    if state.get("revision").is_none() && format.is_string() {
-        return Ok(());
-    }
-    match format.as_u64() {
-        Some(0..=FORMAT) => Ok(()),
+fn check_version(state: &Value) -> Result<(), Unread> {
+    let Some(version) = state.get("version") else { return Ok(()) };
+    match version.as_u64() {
+        Some(0..=VERSION) => Ok(()),
         _ => Err(Unread(format!(
-            "its stored file has format {format}, and this version of twinprobe knows formats up to {FORMAT}: it was \
-             written by a later version, which can read it"
+            "its stored file has version {version}, and this twinprobe knows versions up to {VERSION}: it was \
+             written by a later twinprobe, which can read it"
         ))),
     }
 }
@@ -97,9 +93,9 @@ mod tests {
         }
     }
 
-    /// Later versions read what any version before has written. Never change these files: add new ones.
+    /// Every later twinprobe reads what any before has written. Never change these files: add new ones.
     #[test]
-    fn files_of_every_format_are_read() {
+    fn files_of_every_version_are_read() {
         for file in [&include_bytes!("golden/probe-0.json")[..], include_bytes!("golden/probe-1.json")] {
             assert_eq!(parse(file), Ok(stored()));
         }
@@ -110,16 +106,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_the_golden_file_of_this_format() {
+    fn what_is_written_is_the_golden_file_of_this_version() {
         let golden = |file: &[u8]| serde_json::from_slice::<Value>(file).unwrap();
         assert_eq!(probe(&stored()), golden(include_bytes!("golden/probe-1.json")));
         let written = revision(&stored().created, &document());
         assert_eq!(written, golden(include_bytes!("golden/revision-1.json")));
-    }
-
-    #[test]
-    fn a_configuration_of_a_version_before_has_a_format_of_its_own() {
-        let found = parse(br#"{"interface":"eth0","format":"xml"}"#).unwrap();
-        assert_eq!((found.revision, found.config.format.as_deref()), (0, Some("xml")));
     }
 }
