@@ -264,6 +264,11 @@ impl Daemon {
         Self::start_in(&namespace, options, directories)
     }
 
+    /// Sends a signal and waits for nothing.
+    pub fn signal(&self, signal: i32) {
+        send_signal(&self.pidfd, signal);
+    }
+
     /// Stops all of its threads until [`Daemon::resume`]; what the kernel does for it goes on.
     pub fn pause(&self) {
         send_signal(&self.pidfd, libc::SIGSTOP);

@@ -64,7 +64,7 @@ fn what_runs_is_adopted_as_it_is() -> Result<()> {
         for probe in status["probes"].as_array().context("probes")? {
             let path = format!("/v1/probes/{}", probe["name"].as_str().context("a name")?);
             daemon.get(&format!("{path}/metrics")).expect(200);
-            daemon.put(&path, &probe["config"]).expect(200);
+            daemon.put(&path, &daemon.json(&path)["config"]).expect(200);
             daemon.delete(&path).expect(204);
         }
         let left = KernelObjects::pinned(directories.bpffs())?.counts();

@@ -1,24 +1,60 @@
-//! Dies at a certain step, for the tests of what a crash there leaves.
+//! Dies, fails or waits at a certain step, for the tests of what that leaves.
 
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 /// `STEP` or `STEP:N`, the N-th time it is reached.
-const VARIABLE: &str = "TWINPROBE_CRASH_AT";
+const DIE: &str = "TWINPROBE_CRASH_AT";
+/// The same for a step that fails there, once.
+const FAIL: &str = "TWINPROBE_FAIL_AT";
+/// `STEP=FILE,...`: a step waits until the file is there.
+const WAIT: &str = "TWINPROBE_WAIT_AT";
+/// A test that was killed must not keep a daemon for ever.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// The end of this process, if it is to end at `step`.
 pub fn point(step: &str) {
     static AT: OnceLock<Option<(String, AtomicU32)>> = OnceLock::new();
-    let at = AT.get_or_init(|| {
-        let value = std::env::var(VARIABLE).ok()?;
-        let (step, times) = value.split_once(':').unwrap_or((&value, "1"));
-        Some((step.to_owned(), AtomicU32::new(times.parse().ok()?)))
-    });
-    if let Some((wanted, times)) = at
-        && wanted == step
-        && times.fetch_sub(1, Ordering::Relaxed) == 1
-    {
+    if is_reached(&AT, DIE, step) {
         // As a signal would: nothing is cleaned up.
         std::process::abort();
     }
+}
+
+/// An I/O error, if `step` is to fail.
+pub fn fault(step: &str) -> io::Result<()> {
+    static AT: OnceLock<Option<(String, AtomicU32)>> = OnceLock::new();
+    if is_reached(&AT, FAIL, step) {
+        return Err(io::Error::other(format!("{step} was to fail for a test")));
+    }
+    Ok(())
+}
+
+/// Waits, if `step` is to be waited at. Blocks its thread.
+pub fn pause(step: &str) {
+    static AT: OnceLock<Vec<(String, PathBuf)>> = OnceLock::new();
+    let at = AT.get_or_init(|| {
+        let value = std::env::var(WAIT).unwrap_or_default();
+        let parts = value.split(',').filter_map(|part| part.split_once('='));
+        parts.map(|(step, file)| (step.to_owned(), Path::new(file).to_owned())).collect()
+    });
+    if let Some((_, file)) = at.iter().find(|(wanted, _)| wanted == step) {
+        tracing::info!(step, "waits for a test");
+        let limit = Instant::now() + LONGEST_WAIT;
+        while !file.exists() && Instant::now() < limit {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+fn is_reached(at: &OnceLock<Option<(String, AtomicU32)>>, variable: &str, step: &str) -> bool {
+    let at = at.get_or_init(|| {
+        let value = std::env::var(variable).ok()?;
+        let (step, times) = value.split_once(':').unwrap_or((&value, "1"));
+        Some((step.to_owned(), AtomicU32::new(times.parse().ok()?)))
+    });
+    at.as_ref().is_some_and(|(wanted, times)| wanted == step && times.fetch_sub(1, Ordering::Relaxed) == 1)
 }

@@ -7,7 +7,6 @@ use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -17,8 +16,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::api;
-use crate::compiler::Compiler;
+use crate::api::{self, Readiness};
+use crate::compiler::Toolchain;
+use crate::crash;
 use crate::engine::{Engine, WindowStore};
 use crate::kernel::{Kernel, Options, QuiesceMethod, TcMethod};
 use crate::store::Store;
@@ -87,31 +87,56 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     for address in &options.listen {
         listeners.push(Listener::bind(address).await?);
     }
-    let compiler = Compiler::discover().context("no compiler")?;
     let kernel_options = Options { quiesce: options.quiesce, tc: options.tc_attach };
     let kernel = Kernel::open(&options.bpffs, kernel_options).map_err(|error| {
         let denied = error.source.kind() == io::ErrorKind::PermissionDenied;
         let hint = if denied { "; is this root?" } else { "" };
         anyhow::Error::new(error).context(format!("the kernel can't be used{hint}"))
     })?;
-    tracing::info!(clang = compiler.version(), quiesce = ?kernel.quiesce_method(), "starting");
+    let toolchain = Toolchain::discover();
+    match toolchain.known() {
+        Ok(compiler) => {
+            tracing::info!(clang = compiler.version(), quiesce = ?kernel.quiesce_method(), "starting");
+        }
+        Err(error) => tracing::error!(
+            error,
+            "nothing can be compiled; what runs is taken over, what does not run any more waits for a clang and a PUT, or for the next start"
+        ),
+    }
     let windows = WindowStore::new(options.state_dir.join("windows"), options.retain_bytes);
-    let engine = Engine::new(kernel, compiler, store, windows);
-    engine.restore().await.context("the stored probes can't be read")?;
+    let engine = Engine::new(kernel, toolchain, store, windows);
 
-    let ready = Arc::new(AtomicBool::new(true));
-    let router = api::router(api::Api { engine: Arc::clone(&engine), ready: Arc::clone(&ready) });
+    // Who asks early is told to wait; the addresses are announced once requests are answered.
+    let readiness = Arc::new(Readiness::default());
+    let router = api::router(api::Api { engine: Arc::clone(&engine), readiness: Arc::clone(&readiness) });
     let (stop, stopped) = watch::channel(false);
     let mut servers = JoinSet::new();
+    let mut names = Vec::new();
     for listener in listeners {
-        let name = listener.name()?;
+        names.push(listener.name()?);
         listener.serve(&router, stopped.clone(), &mut servers);
-        // Scripts wait for this line; a log line could be filtered.
-        let _ = writeln!(io::stderr(), "listening on {name}");
     }
-    told.wait(&mut servers).await?;
+    let restored = tokio::select! {
+        restored = engine.restore() => {
+            restored.context("the stored probes can't be read")?;
+            true
+        }
+        // What is being deployed is left to the next daemon.
+        told = told.wait(&mut servers) => {
+            told?;
+            false
+        }
+    };
+    if restored {
+        readiness.set_ready();
+        for name in names {
+            // Scripts wait for this line; a log line could be filtered.
+            let _ = writeln!(io::stderr(), "listening on {name}");
+        }
+        told.wait(&mut servers).await?;
+    }
     tracing::info!("draining");
-    ready.store(false, Ordering::Release);
+    readiness.set_stopping();
     let _ = stop.send(true);
     engine.end_streams();
     if tokio::time::timeout(DRAIN, async { while servers.join_next().await.is_some() {} }).await.is_err() {
@@ -124,6 +149,8 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     }
     if options.detach_on_exit {
         engine.detach_all().await?;
+        tracing::info!("detached");
+        tokio::task::spawn_blocking(|| crash::pause("detached_all")).await?;
     }
     Ok(())
 }

@@ -9,7 +9,12 @@
 //! | `windows/NAME/SEQ.window` | retained windows; see `engine::windows` |
 //! | `lock` | keeps a second daemon out |
 //!
-//! Files are replaced whole, so a crash leaves the old or the new one. What `probes/` says is what shall run.
+//! Files are replaced whole, so a crash leaves the old or the new one. What `probes/` says is what shall run. Files of
+//! probes and revisions say which version of their format they have ([`format`]); one that can't be read is left as it is, and the probe
+//! stays listed. A PUT that replaces it keeps it as `probes/NAME.unreadable`.
+
+mod format;
+mod pending;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -17,10 +22,12 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use crate::config::{ConfigDocument, parse_document};
+pub use self::format::Unread;
+pub use self::pending::Pending;
+use crate::config::ConfigDocument;
+use crate::crash;
 use crate::kernel::Deployment;
 
 /// Configurations of a probe that are kept.
@@ -80,15 +87,10 @@ pub struct Revision {
 }
 
 /// A probe's name, and what is stored or why it can't be read.
-pub type Stored = (String, Result<StoredProbe, String>);
+pub type Stored = (String, Result<StoredProbe, Unread>);
 
-/// A probe's state that is on disk but not yet under its name. Dropping it forgets it.
-#[derive(Debug)]
-pub struct Pending<'a> {
-    store: &'a Store,
-    temporary: tempfile::TempPath,
-    path: PathBuf,
-}
+/// What files are called while they are written, and the one that a file replaces until that lasts.
+const TEMPORARY: [&str; 2] = [".new-", ".old-"];
 
 fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
     let path = path.to_owned();
@@ -109,7 +111,10 @@ impl Store {
         let lock = open().or_else(|_| File::create(&lock_path).and_then(|_| open()));
         let lock = lock.map_err(failed("creating", &lock_path))?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { probes, revisions, objects, totals, _lock: lock }),
+            Ok(()) => {
+                clean(&probes);
+                Ok(Self { probes, revisions, objects, totals, _lock: lock })
+            }
             Err(fs::TryLockError::WouldBlock) => Err(StoreError::InUse(state_dir.to_owned())),
             Err(fs::TryLockError::Error(error)) => Err(failed("locking", &lock_path)(error)),
         }
@@ -120,15 +125,14 @@ impl Store {
         let mut out = Vec::new();
         for entry in fs::read_dir(&self.probes).map_err(failed("reading", &self.probes))? {
             let path = entry.map_err(failed("reading", &self.probes))?.path();
-            // Anything else is a temporary file of a daemon that was killed while writing.
             let Some(name) =
                 path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".json"))
             else {
-                let _ = fs::remove_file(&path);
                 continue;
             };
-            let stored = fs::read(&path).map_err(|error| error.to_string()).and_then(|bytes| parse(&bytes));
-            out.push((name.to_owned(), stored));
+            let read =
+                fs::read(&path).map_err(|error| Unread(format!("{} can't be read: {error}", path.display())));
+            out.push((name.to_owned(), read.and_then(|bytes| format::parse(&bytes))));
         }
         out.sort_by(|(a, _), (b, _)| a.cmp(b));
         Ok(out)
@@ -136,32 +140,24 @@ impl Store {
 
     /// Brings a probe's state onto the disk; [`Pending::commit`] makes it the one that is loaded.
     pub fn prepare(&self, name: &str, probe: &StoredProbe) -> Result<Pending<'_>, StoreError> {
-        let config = serde_json::to_value(&probe.config).unwrap_or_default();
-        let created = jiff::Timestamp::now().to_string();
         let history = self.revisions.join(name);
         fs::create_dir_all(&history).map_err(failed("creating", &history))?;
         let path = history.join(format!("{}.json", probe.revision));
-        let revision = serde_json::json!({ "created": created, "config": config });
-        let kept = write(&history, &revision).and_then(|file| Ok(file.persist(&path)?));
-        kept.map_err(failed("writing", &path))?;
+        // A probe that is deployed anew has it already, with the time when it was first deployed.
+        let known = fs::read(&path).ok().and_then(|bytes| format::parse_revision(&bytes));
+        if known.is_none_or(|(_, config)| config != probe.config) {
+            let revision = format::revision(&jiff::Timestamp::now().to_string(), &probe.config);
+            let kept = write(&history, &revision).and_then(|file| Ok(file.persist(&path)?));
+            kept.map_err(failed("writing", &path))?;
+        }
         let _ = fs::remove_file(history.join(format!("{}.json", probe.revision.saturating_sub(REVISIONS))));
         let path = self.path(name);
-        let state = serde_json::json!({
-            "revision": probe.revision,
-            "created": probe.created,
-            "config": config,
-            "running": probe.running,
-        });
-        let temporary = write(&self.probes, &state).map_err(failed("writing", &path))?;
+        let temporary = write(&self.probes, &format::probe(probe)).map_err(failed("writing", &path))?;
         Ok(Pending { store: self, temporary, path })
     }
 
     pub fn remove(&self, name: &str) -> Result<(), StoreError> {
-        let path = self.path(name);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            result => result.and_then(|()| sync(&self.probes)).map_err(failed("removing", &path)),
-        }?;
+        pending::remove(self, &self.path(name))?;
         for path in [self.revisions.join(name), self.totals.join(name)] {
             match fs::remove_dir_all(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -185,7 +181,14 @@ impl Store {
         for revision in current.saturating_sub(REVISIONS - 1)..=current {
             let path = history.join(format!("{revision}.json"));
             match fs::read(&path) {
-                Ok(bytes) => found.extend(parse_revision(&bytes, revision, revision == current)),
+                Ok(bytes) => match format::parse_revision(&bytes) {
+                    Some((created, config)) => {
+                        found.push(Revision { revision, created, current: revision == current, config });
+                    }
+                    None => {
+                        tracing::warn!(path = %path.display(), "a revision can't be read and is left out")
+                    }
+                },
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(failed("reading", &path)(error)),
             }
@@ -209,34 +212,40 @@ impl Store {
         Ok(digest)
     }
 
-    /// What was kept, undamaged.
-    pub fn object(&self, name: &str) -> Result<Vec<u8>, String> {
-        let elf = fs::read(self.object_path(name)).map_err(|error| format!("object {name}: {error}"))?;
-        if digest(&elf) == name { Ok(elf) } else { Err(format!("object {name} is damaged")) }
+    /// What was kept; `None` if it is not there, or is not what was kept.
+    pub fn object(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let path = self.object_path(name);
+        match fs::read(&path) {
+            Ok(elf) => Ok((digest(&elf) == name).then_some(elf)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(failed("reading", &path)(error)),
+        }
     }
 
-    /// Forgets objects and histories that nobody uses.
-    pub fn sweep(&self, objects: &BTreeSet<String>, probes: &BTreeSet<String>) {
-        let remove = |directory: &Path, used: &dyn Fn(&str) -> bool| -> io::Result<()> {
-            for entry in fs::read_dir(directory)? {
-                let entry = entry?;
-                if entry.file_name().to_str().is_some_and(used) {
-                    continue;
-                }
-                if entry.file_type()?.is_dir() {
-                    fs::remove_dir_all(entry.path())?;
-                } else {
-                    fs::remove_file(entry.path())?;
-                }
-            }
-            Ok(())
-        };
-        let is_object = |name: &str| name.strip_suffix(".o").is_some_and(|name| objects.contains(name));
-        let swept = remove(&self.objects, &is_object)
-            .and_then(|()| remove(&self.revisions, &|name| probes.contains(name)))
-            .and_then(|()| remove(&self.totals, &|name| probes.contains(name)));
-        if let Err(error) = swept {
-            tracing::warn!(%error, "files that nobody needs could not be removed");
+    /// The last revision of a probe that there is a file of; 0: there is none.
+    pub fn last_revision(&self, name: &str) -> u64 {
+        let entries = fs::read_dir(self.revisions.join(name)).into_iter().flatten().flatten();
+        let number = |name: &str| name.strip_suffix(".json")?.parse().ok();
+        entries.filter_map(|entry| entry.file_name().to_str().and_then(number)).max().unwrap_or(0)
+    }
+
+    /// Removes objects that no stored probe uses. Where one can't be read, nobody knows, and all stay. To be called
+    /// while nothing else changes.
+    pub fn sweep_objects(&self) {
+        let Ok(stored) = self.load() else { return };
+        let mut used = BTreeSet::new();
+        for (_, stored) in stored {
+            let Ok(stored) = stored else { return };
+            used.extend(stored.running.into_iter().flat_map(|running| running.objects.into_values()));
+        }
+        let is_used = |name: &str| name.strip_suffix(".o").is_some_and(|name| used.contains(name));
+        remove_but(&self.objects, is_used);
+    }
+
+    /// Removes what is left of probes that have no file. A file that can't be read is one.
+    pub fn forget_others(&self, probes: &BTreeSet<String>) {
+        for directory in [&self.revisions, &self.totals] {
+            remove_but(directory, |name| probes.contains(name));
         }
     }
 
@@ -249,19 +258,41 @@ impl Store {
     }
 }
 
-impl Pending<'_> {
-    pub fn commit(self) -> Result<(), StoreError> {
-        let Self { store, temporary, path } = self;
-        temporary
-            .persist(&path)
-            .map_err(|error| error.error)
-            .and_then(|()| sync(&store.probes))
-            .map_err(failed("writing", &path))
+fn remove_but(directory: &Path, is_used: impl Fn(&str) -> bool) {
+    let remove = || -> io::Result<()> {
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            if entry.file_name().to_str().is_some_and(&is_used) {
+                continue;
+            }
+            if entry.file_type()?.is_dir() {
+                fs::remove_dir_all(entry.path())?;
+            } else {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    };
+    if let Err(error) = remove() {
+        tracing::warn!(directory = %directory.display(), %error, "files that nobody needs could not be removed");
     }
 }
 
-fn write(directory: &Path, content: &Value) -> io::Result<tempfile::TempPath> {
-    let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(directory)?;
+/// Removes what a daemon that was killed while writing has left.
+fn clean(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry
+            .file_name()
+            .to_str()
+            .is_some_and(|name| TEMPORARY.iter().any(|prefix| name.starts_with(prefix)))
+        {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+fn write(directory: &Path, content: &serde_json::Value) -> io::Result<tempfile::TempPath> {
+    let mut file = tempfile::Builder::new().prefix(TEMPORARY[0]).tempfile_in(directory)?;
     serde_json::to_writer(&mut file, content)?;
     file.flush()?;
     file.as_file().sync_all()?;
@@ -270,36 +301,12 @@ fn write(directory: &Path, content: &Value) -> io::Result<tempfile::TempPath> {
 
 /// Makes renames and removals last.
 fn sync(directory: &Path) -> io::Result<()> {
+    crash::fault("syncing")?;
     File::open(directory)?.sync_all()
 }
 
 fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn parse(bytes: &[u8]) -> Result<StoredProbe, String> {
-    let mut state: Value = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-    // Versions before 0.2 stored the configuration only.
-    let Some(revision) = state.get("revision").and_then(Value::as_u64) else {
-        let config = parse_document(bytes).map_err(|error| error.to_string())?;
-        return Ok(StoredProbe { revision: 0, created: String::new(), config, running: None });
-    };
-    let running = serde_json::from_value(state["running"].take()).unwrap_or_else(|error| {
-        tracing::warn!(%error, "the record of a deployment can't be read");
-        None
-    });
-    Ok(StoredProbe {
-        revision,
-        created: state["created"].as_str().unwrap_or_default().to_owned(),
-        config: parse_document(state["config"].to_string().as_bytes()).map_err(|error| error.to_string())?,
-        running,
-    })
-}
-
-fn parse_revision(bytes: &[u8], revision: u64, current: bool) -> Option<Revision> {
-    let state: Value = serde_json::from_slice(bytes).ok()?;
-    let config = parse_document(state["config"].to_string().as_bytes()).ok()?;
-    Some(Revision { revision, created: state["created"].as_str()?.to_owned(), current, config })
 }
 
 #[cfg(test)]
@@ -352,10 +359,55 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path()).unwrap();
         let name = store.keep_object(b"elf").unwrap();
-        assert_eq!(store.object(&name).unwrap(), b"elf");
-        fs::write(dir.path().join(format!("objects/{name}.o")), b"elg").unwrap();
-        assert!(store.object(&name).unwrap_err().contains("damaged"));
-        store.sweep(&BTreeSet::new(), &BTreeSet::new());
+        assert_eq!(store.object(&name).unwrap().as_deref(), Some(&b"elf"[..]));
+        let path = dir.path().join(format!("objects/{name}.o"));
+        fs::write(&path, b"elg").unwrap();
+        assert_eq!(store.object(&name).unwrap(), None);
+        // A probe that can't be read may use it.
+        fs::write(dir.path().join("probes/bad.json"), b"{").unwrap();
+        store.sweep_objects();
+        assert!(path.exists());
+        fs::remove_file(dir.path().join("probes/bad.json")).unwrap();
+        store.sweep_objects();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn an_object_that_cannot_be_read_now_is_not_a_missing_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        let name = store.keep_object(b"elf").unwrap();
+        let path = dir.path().join(format!("objects/{name}.o"));
+        fs::remove_file(&path).unwrap();
+        assert_eq!(store.object(&name).unwrap(), None);
+        fs::create_dir(&path).unwrap();
         assert!(store.object(&name).is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_read_stays_and_what_replaces_it_keeps_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        let path = dir.path().join("probes/a.json");
+        for (content, says) in [
+            (&b"garbage"[..], "expected value"),
+            (b"{\"version\": 99, \"revision\": 7}", "version 99"),
+            (b"{\"version\": \"x\"}", "version"),
+            (b"{\"revision\": 1, \"config\": {}, \"running\": {}}", "deployment"),
+        ] {
+            fs::write(&path, content).unwrap();
+            let [(name, Err(Unread(reason)))] = &store.load().unwrap()[..] else { panic!("one, unreadable") };
+            assert!(name == "a" && reason.contains(says), "{reason}");
+            store.sweep_objects();
+            store.forget_others(&BTreeSet::from(["a".to_owned()]));
+            assert_eq!(fs::read(&path).unwrap(), content);
+            drop(Store::prepare(&store, "a", &probe(1, "eth0")).unwrap());
+            assert_eq!(fs::read(&path).unwrap(), content);
+            store.prepare("a", &probe(1, "eth0")).unwrap().commit().unwrap();
+            assert_eq!(fs::read(dir.path().join("probes/a.unreadable")).unwrap(), content);
+            assert!(matches!(&store.load().unwrap()[..], [(_, Ok(_))]));
+        }
+        assert_eq!(store.last_revision("a"), 1);
+        assert_eq!(store.last_revision("b"), 0);
     }
 }

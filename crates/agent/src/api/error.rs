@@ -94,6 +94,18 @@ impl From<EngineError> for Problem {
                 };
                 Self { errors: vec![finding], ..Self::new(StatusCode::CONFLICT, message) }
             }
+            EngineError::Stopping => Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
+            EngineError::NoCompiler(_) => {
+                let message = error.to_string();
+                let finding = Finding {
+                    stage: Stage::Compile,
+                    field: None,
+                    line: None,
+                    column: None,
+                    message: message.clone(),
+                };
+                Self { errors: vec![finding], ..Self::new(StatusCode::SERVICE_UNAVAILABLE, message) }
+            }
             EngineError::NotRunning { .. } => Self::new(StatusCode::CONFLICT, error.to_string()),
             EngineError::LoadStuck(_)
             | EngineError::Kernel(_)

@@ -8,12 +8,12 @@ mod export;
 mod extract;
 mod negotiate;
 mod probes;
+mod readiness;
 mod revisions;
 mod scrape;
 mod windows;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
@@ -23,6 +23,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 
 use self::error::Problem;
+pub use self::readiness::Readiness;
 use crate::engine::Engine;
 
 const OPENAPI: &str = include_str!("../../../../api/openapi.yaml");
@@ -31,8 +32,7 @@ const OPENAPI: &str = include_str!("../../../../api/openapi.yaml");
 #[derive(Clone, Debug)]
 pub struct Api {
     pub engine: Arc<Engine>,
-    /// Whether the stored probes have been deployed.
-    pub ready: Arc<AtomicBool>,
+    pub readiness: Arc<Readiness>,
 }
 
 pub fn router(api: Api) -> Router {
@@ -50,24 +50,17 @@ pub fn router(api: Api) -> Router {
         .route("/v1/validate", post(probes::validate))
         .route("/metrics", get(scrape::scrape).head(method_not_allowed))
         .route("/healthz", get(async || "ok\n"))
-        .route("/readyz", get(readyz))
+        .route("/readyz", get(readiness::readyz))
         .route("/openapi.yaml", get(openapi))
         .fallback(async || Problem::new(StatusCode::NOT_FOUND, "no such path; see /openapi.yaml"))
         .method_not_allowed_fallback(method_not_allowed)
+        .layer(middleware::from_fn_with_state(api.clone(), readiness::refuse_early))
         .layer(middleware::from_fn_with_state(api.clone(), log_request))
         .with_state(api)
 }
 
 async fn method_not_allowed() -> Problem {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this path does not take that method; see /openapi.yaml")
-}
-
-async fn readyz(State(api): State<Api>) -> Response {
-    if api.ready.load(Ordering::Acquire) {
-        "ready\n".into_response()
-    } else {
-        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stored probes are being deployed").into_response()
-    }
 }
 
 async fn openapi() -> impl IntoResponse {

@@ -12,7 +12,7 @@ use super::extract::{Path, Query};
 use super::windows::{FormatQuery, document};
 use super::{Api, body, negotiate};
 use crate::config::{check_name, parse_document};
-use crate::engine::{Deployed, EngineError, Probe};
+use crate::engine::{Deployed, EngineError};
 use crate::report::Rejection;
 
 type Answer<T> = Result<T, Problem>;
@@ -34,15 +34,13 @@ pub(super) async fn put(
 }
 
 pub(super) async fn get(State(api): State<Api>, Path(name): Path<String>) -> Answer<Response> {
-    Ok(Json(status_of(api.engine.get(&name)?).await?).into_response())
+    Ok(Json(api.engine.get(&name)?.status()).into_response())
 }
 
-pub(super) async fn list(State(api): State<Api>) -> Answer<Response> {
-    let mut probes = Vec::new();
-    for probe in api.engine.list() {
-        probes.push(status_of(probe).await?);
-    }
-    Ok(Json(json!({ "probes": probes })).into_response())
+pub(super) async fn list(State(api): State<Api>) -> Response {
+    let probes = api.engine.list();
+    let probes: Vec<_> = probes.iter().map(|probe| probe.status().without_sources()).collect();
+    Json(json!({ "probes": probes })).into_response()
 }
 
 pub(super) async fn delete(State(api): State<Api>, Path(name): Path<String>) -> Answer<StatusCode> {
@@ -65,12 +63,6 @@ pub(super) async fn metrics(
     // Before anything is read and reset.
     let requested = negotiate::requested(&headers, query.format.as_deref())?;
     document(api.engine.read(&name).await?, requested).await
-}
-
-/// A probe that is being read keeps its lock: waiting for it must not hold up other requests.
-async fn status_of(probe: std::sync::Arc<Probe>) -> Result<crate::engine::ProbeStatus, EngineError> {
-    let _turn = probe.looking().await;
-    Ok(tokio::task::spawn_blocking(move || probe.status()).await?)
 }
 
 fn refused(rejection: Rejection) -> Problem {

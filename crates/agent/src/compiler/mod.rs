@@ -5,6 +5,7 @@ mod child;
 mod diagnostics;
 mod discover;
 mod sandbox;
+mod toolchain;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,6 +20,8 @@ use tokio::sync::Semaphore;
 use crate::kernel::confine::Confinement;
 use crate::report::{Finding, Rejection, Stage};
 use child::Outcome;
+
+pub use self::toolchain::Toolchain;
 
 /// How diagnostics and debug information name the user's source.
 pub const SOURCE_NAME: &str = "probe.c";

@@ -7,22 +7,32 @@ use crate::kernel::Capabilities;
 
 /// What this daemon can do on this machine.
 #[derive(Clone, Debug, Serialize)]
-pub struct CapabilityReport<'a> {
+pub struct CapabilityReport {
     #[serde(flatten)]
     found: Capabilities,
-    compiler: CompilerReport<'a>,
+    compiler: CompilerReport,
 }
 
-#[derive(Clone, Copy, Debug, Serialize)]
-struct CompilerReport<'a> {
-    version: &'a str,
+#[derive(Clone, Debug, Serialize)]
+struct CompilerReport {
+    /// Empty if there is none.
+    version: String,
     confined: bool,
+    /// Why there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
 }
 
 impl Engine {
-    pub fn capabilities(&self) -> CapabilityReport<'_> {
-        let (version, confined) = (self.compiler.version(), self.compiler.is_confined());
-        let compiler = CompilerReport { version, confined };
+    pub fn capabilities(&self) -> CapabilityReport {
+        let compiler = match self.toolchain.known() {
+            Ok(compiler) => CompilerReport {
+                version: compiler.version().to_owned(),
+                confined: compiler.is_confined(),
+                error: None,
+            },
+            Err(error) => CompilerReport { version: String::new(), confined: false, error: Some(error) },
+        };
         CapabilityReport { found: self.kernel.capabilities(), compiler }
     }
 }

@@ -8,10 +8,11 @@ use twinprobe_exporter::MergeRules;
 
 use super::interfaces::{Wanted, wanted};
 use super::{Engine, EngineError, Probe};
-use crate::compiler::CompiledObject;
+use crate::compiler::{CompiledObject, Compiler};
 use crate::config::{
     self, AfterRead, Direction, DirectionConfig, Extraction, OnReplace, ProbeConfig, Source, Visibility,
 };
+use crate::crash;
 use crate::kernel::{Hook, Kernel, LoadedDirection, LoadedTwins, MetricRequest};
 use crate::report::{Finding, Rejection, Stage};
 
@@ -40,9 +41,12 @@ impl Engine {
         old: Option<Arc<Probe>>,
     ) -> Result<LoadedProbe, EngineError> {
         let wanted = wanted(config, first)?;
+        let toolchain = Arc::clone(&self.toolchain);
+        let compiler = tokio::task::spawn_blocking(move || toolchain.get()).await?;
+        let compiler = compiler.map_err(EngineError::NoCompiler)?;
         let mut compiled = Vec::new();
         let mut refused = Vec::new();
-        let [ingress, egress] = Direction::ALL.map(|direction| self.compile(config, direction));
+        let [ingress, egress] = Direction::ALL.map(|direction| self.compile(&compiler, config, direction));
         let (ingress, egress) = tokio::join!(ingress, egress);
         for outcome in [ingress, egress].into_iter().flatten() {
             match outcome {
@@ -66,13 +70,14 @@ impl Engine {
     /// `None` if nothing is configured for the direction.
     async fn compile(
         &self,
+        compiler: &Compiler,
         config: &ProbeConfig,
         direction: Direction,
     ) -> Option<Result<CompiledDirection, Rejection>> {
         let config = config.direction(direction)?;
         let field = format!("{direction}.source");
         let started = Instant::now();
-        let object = self.compiler.compile(&field, config.source(), config.defines()).await;
+        let object = compiler.compile(&field, config.source(), config.defines()).await;
         self.telemetry.compiled(started.elapsed(), object.is_ok());
         Some(object.map(|object| (direction, config.clone(), object)))
     }
@@ -107,6 +112,7 @@ fn load_all(
             }
         }
     }
+    crash::pause("loaded");
     if refused.is_empty() { Ok(probe) } else { Err(merge(refused).into()) }
 }
 

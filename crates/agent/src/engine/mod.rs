@@ -3,6 +3,7 @@
 mod capabilities;
 mod delivery;
 mod deploy;
+mod error;
 mod events;
 mod interfaces;
 mod live;
@@ -22,17 +23,19 @@ mod turns;
 mod windows;
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::sync::{oneshot, watch};
 
 pub use self::delivery::{Cursor, Delivery, MetricRows};
+pub use self::error::EngineError;
+use self::error::{describe, no_events, not_read};
 use self::events::{EventLoop, NoStream, ProbeEvents};
 pub use self::events::{EventStream, Framing};
 use self::interfaces::Watches;
 use self::probe::History;
-pub use self::probe::{Probe, ReadError};
+pub use self::probe::Probe;
 pub use self::reading::CloseError;
 use self::reading::Kept;
 pub use self::scrape::Scraped;
@@ -42,94 +45,11 @@ pub use self::telemetry::Telemetry;
 use self::totals::Totals;
 use self::turns::Turns;
 pub use self::windows::WindowStore;
-use crate::compiler::Compiler;
+use crate::compiler::Toolchain;
 use crate::config::{ConfigDocument, ProbeConfig};
 use crate::crash;
-use crate::kernel::{AttachError, Kernel, KernelError};
-use crate::report::{Rejection, Stage};
-use crate::store::{Revision, Store, StoreError, StoredProbe};
-
-#[derive(Debug, thiserror::Error)]
-pub enum EngineError {
-    #[error("there is no probe named {0}")]
-    NotFound(String),
-    #[error("the configuration was refused")]
-    Rejected(Rejection),
-    /// Something else is in the way.
-    #[error("{0}")]
-    Conflict(String),
-    #[error("{0}")]
-    NoEvents(String),
-    #[error("{0}")]
-    NoRevision(String),
-    #[error("probe {name} is not running: {reason}")]
-    NotRunning { name: String, reason: String },
-    #[error(
-        "the kernel did not verify and load the program within {0:?}; simplify it, and see the kernel's log"
-    )]
-    LoadStuck(std::time::Duration),
-    #[error(transparent)]
-    Kernel(#[from] KernelError),
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error("the maps could not be read: {0}")]
-    Broken(#[from] Broken),
-    #[error("probe {0} has no windows: none of its metrics has snapshot: true")]
-    NoWindows(String),
-    #[error("{0}")]
-    NoWindow(String),
-    #[error("{0}")]
-    NoCollector(String),
-    #[error(
-        "the acknowledgement of windows of probe {name} could not be written down and holds until the daemon ends; repeat it: {kind}"
-    )]
-    NotWritten { name: String, kind: ErrorKind },
-    #[error(transparent)]
-    Close(CloseError),
-    #[error("an internal task ended before its time")]
-    Task(#[from] tokio::task::JoinError),
-}
-
-impl EngineError {
-    /// Whether it is room on the disk that is wanting.
-    pub fn is_full(&self) -> bool {
-        let kind = match self {
-            Self::Close(CloseError::Store(error)) => error.kind(),
-            Self::NotWritten { kind, .. } => *kind,
-            _ => return false,
-        };
-        matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
-    }
-}
-
-impl From<CloseError> for EngineError {
-    fn from(error: CloseError) -> Self {
-        match error {
-            CloseError::Kernel(error) => Self::Kernel(error),
-            error => Self::Close(error),
-        }
-    }
-}
-
-impl From<Rejection> for EngineError {
-    fn from(rejection: Rejection) -> Self {
-        Self::Rejected(rejection)
-    }
-}
-
-impl From<AttachError> for EngineError {
-    fn from(error: AttachError) -> Self {
-        use crate::report::Finding;
-        match error {
-            AttachError::Occupied(message) => Self::Conflict(message),
-            AttachError::Kernel(error) => Self::Kernel(error),
-            error @ (AttachError::Unsupported(_) | AttachError::Failed { .. }) => {
-                let message = crate::kernel::with_causes(&error);
-                Self::Rejected(Finding { field: None, ..Finding::new(Stage::Attach, "", message) }.into())
-            }
-        }
-    }
-}
+use crate::kernel::Kernel;
+use crate::store::{Revision, Store, StoredProbe};
 
 /// Whether a PUT made a probe or replaced one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,26 +62,29 @@ pub enum Deployed {
 #[derive(Debug)]
 pub struct Engine {
     kernel: Arc<Kernel>,
-    compiler: Compiler,
+    toolchain: Arc<Toolchain>,
     store: Store,
     windows: WindowStore,
     events: EventLoop,
     telemetry: Telemetry,
+    /// Every stored probe, whether it runs or not, once a start has looked at them.
     probes: RwLock<BTreeMap<String, Arc<Probe>>>,
     watches: Watches,
     /// Who changes which probe: from its loading, which takes what the present one has, to its attachment.
     turns: Turns,
     /// Held while attachments and the registry change. Tasks own the guard and outlive their request: a client that hangs up leaves no change half done.
     changes: Arc<tokio::sync::Mutex<()>>,
+    /// Whether all probes were taken out of the kernel for good. Changes while [`Self::changes`] is held.
+    detached: AtomicBool,
     /// Those who wait for a window wait no longer: a probe was deleted, or (true) the daemon stops.
     disturbed: watch::Sender<bool>,
 }
 
 impl Engine {
-    pub fn new(kernel: Arc<Kernel>, compiler: Compiler, store: Store, windows: WindowStore) -> Arc<Self> {
+    pub fn new(kernel: Arc<Kernel>, toolchain: Toolchain, store: Store, windows: WindowStore) -> Arc<Self> {
         Arc::new(Self {
             kernel,
-            compiler,
+            toolchain: Arc::new(toolchain),
             store,
             windows,
             events: EventLoop::default(),
@@ -170,6 +93,7 @@ impl Engine {
             watches: Watches::default(),
             turns: Turns::default(),
             changes: Arc::default(),
+            detached: AtomicBool::new(false),
             disturbed: watch::Sender::default(),
         })
     }
@@ -197,19 +121,24 @@ impl Engine {
         let (engine, name) = (Arc::clone(self), name.to_owned());
         tokio::task::spawn_blocking(move || {
             let (_turn, _change) = (turn, change);
+            // What is attached now would outlive a daemon that was to leave nothing.
+            if engine.detached.load(Ordering::Acquire) {
+                return Err(EngineError::Stopping);
+            }
             let old = engine.get(&name).ok();
             let history = match (&stored, &old) {
                 (Some(stored), _) => {
                     History { revision: stored.revision.max(1), created: stored.created.clone() }
                 }
-                (None, Some(old)) => old.history().next(),
+                // Numbers go on although the file that had the last one can't be read.
+                (None, Some(old)) => old.history().next(engine.store.last_revision(&name)),
                 (None, None) => History::new(),
             };
             let revision = history.revision;
             let probe = Probe::deploy(&engine, config, document, loaded, old.as_deref(), history)?;
             let status = probe.status();
             engine.insert(Arc::new(probe));
-            engine.sweep();
+            engine.store.sweep_objects();
             engine.watch();
             let deployed = if old.is_some() { Deployed::Replaced } else { Deployed::Created };
             tracing::info!(probe = name, revision, ?deployed, "deployed");
@@ -273,7 +202,8 @@ impl Engine {
             probe.detach();
             engine.windows.remove(&name);
             engine.disturbed.send_modify(|_| {});
-            engine.sweep();
+            engine.store.sweep_objects();
+            engine.telemetry.forget(&name);
             engine.watch();
             tracing::info!(probe = name, "removed");
             Ok(())
@@ -359,12 +289,13 @@ impl Engine {
         self.probes.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// Takes every probe out of the kernel; their configurations stay stored.
+    /// Takes every probe out of the kernel for good; their configurations stay stored.
     pub async fn detach_all(self: &Arc<Self>) -> Result<(), EngineError> {
         let change = Arc::clone(&self.changes).lock_owned().await;
         let engine = Arc::clone(self);
         Ok(tokio::task::spawn_blocking(move || {
             let _change = change;
+            engine.detached.store(true, Ordering::Release);
             let probes = std::mem::take(&mut *engine.probes.write().unwrap_or_else(PoisonError::into_inner));
             for probe in probes.values() {
                 probe.close_last();
@@ -384,53 +315,11 @@ impl Engine {
         }
     }
 
-    /// Forgets what is on disk and what was counted for probes that are no more. To be called while nothing else changes.
-    fn sweep(&self) {
-        let probes = self.list();
-        let stored = probes.iter().filter_map(|probe| probe.stored().running.as_ref());
-        let objects = stored.flat_map(|running| running.objects.values().cloned()).collect();
-        let names = probes.iter().map(|probe| probe.name().to_owned()).collect();
-        self.store.sweep(&objects, &names);
-        self.windows.sweep(&names);
-        self.telemetry.retain(&names);
-    }
-
     fn insert(self: &Arc<Self>, probe: Arc<Probe>) {
         let name = probe.name().to_owned();
         self.start_schedule(&probe);
         // Shown from now on, if only as zeros.
         self.telemetry.probe(&name);
         self.probes.write().unwrap_or_else(PoisonError::into_inner).insert(name, probe);
-    }
-}
-
-/// `None`: the probe has been replaced or deleted.
-fn not_read(name: String, error: ReadError) -> Option<EngineError> {
-    match error {
-        ReadError::Gone => None,
-        ReadError::NotRunning(reason) => Some(EngineError::NotRunning { name, reason }),
-        ReadError::NoWindows => Some(EngineError::NoWindows(name)),
-        ReadError::Close(error) => Some(error.into()),
-    }
-}
-
-fn no_events(name: &str, metric: Option<&str>, known: &[String]) -> String {
-    match metric {
-        _ if known.is_empty() => format!(
-            "probe {name} has no event metrics, which are those of a RINGBUF or PERF_EVENT_ARRAY; see \
-             GET /v1/probes/{name}/metrics for the others"
-        ),
-        Some(metric) => format!("probe {name} has no event metric {metric}; it has {}", known.join(", ")),
-        None => format!("probe {name} has no event metrics"),
-    }
-}
-
-fn describe(error: &EngineError) -> String {
-    match error {
-        EngineError::Rejected(rejection) => {
-            let messages: Vec<&str> = rejection.findings.iter().map(|f| f.message.as_str()).collect();
-            messages.join("; ")
-        }
-        other => crate::kernel::with_causes(other),
     }
 }

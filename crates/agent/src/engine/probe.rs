@@ -10,19 +10,19 @@ use tokio::sync::{OwnedMutexGuard, watch};
 
 use super::delivery::Delivery;
 use super::deploy::LoadedProbe;
-use super::events::{EventLoop, ProbeEvents};
+use super::events::ProbeEvents;
 use super::interfaces::{Wanted, refused};
 use super::reader::readers;
 use super::reading::{CloseError, Kept, Running, timestamp, timestamp_of};
 use super::restore::Adopted;
-use super::status::ProbeStatus;
+use super::status::{ProbeStatus, Shown};
 use super::telemetry::Counters;
 use super::windows::{ClosedBy, Limits, StoredWindow, WindowError, Windows};
 use super::{Engine, EngineError};
 use crate::config::{ConfigDocument, Direction, ProbeConfig, Schedule};
 use crate::crash;
 use crate::kernel::watch::Changes;
-use crate::kernel::{Deployable, Predecessor, with_causes};
+use crate::kernel::{Beginning, Deployable, Held, Identity, Predecessor, Replaced, with_causes};
 use crate::report::Finding;
 use crate::store::{Pending, Store, StoreError, StoredDeployment, StoredProbe};
 
@@ -47,6 +47,8 @@ pub struct Probe {
     name: String,
     /// What is stored about it.
     stored: StoredProbe,
+    /// Where it is among those of the same priority, if it was ever deployed.
+    order: Option<u64>,
     warnings: Vec<Finding>,
     /// Where its interfaces are. `None`: it is not running.
     namespace: Option<Option<PathBuf>>,
@@ -55,18 +57,21 @@ pub struct Probe {
     windows: Arc<Windows>,
     /// Who reads waits here, not on a thread: readers of a slow probe must not take the threads of the others.
     turn: Arc<tokio::sync::Mutex<()>>,
-    /// The same for those who ask for the status: they come after one reading, not after all that wait.
-    looking: Arc<tokio::sync::Mutex<()>>,
     /// What OpenMetrics answers have left out.
     skipped: Arc<AtomicU64>,
+    /// What the status says of the state. Nobody takes another lock while holding it.
+    shown: Mutex<Shown>,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 enum State {
     Running(Box<Running>),
-    /// Stored, but it could not be deployed.
-    Failed(String),
+    /// Stored, but not deployed by this daemon. What an earlier one has left attached goes on until then.
+    Failed {
+        reason: String,
+        held: Option<Box<Held>>,
+    },
     Gone,
 }
 
@@ -81,8 +86,12 @@ impl History {
         Self { revision: 1, created: timestamp(Timestamp::now()) }
     }
 
-    pub fn next(self) -> Self {
-        Self { revision: self.revision + 1, ..self }
+    /// `last` is the last revision that there is a file of.
+    pub fn next(self, last: u64) -> Self {
+        let created = if self.created.is_empty() { Self::new().created } else { self.created };
+        // A revision that was prepared and not committed is written again.
+        let revision = if self.revision == 0 { last } else { self.revision } + 1;
+        Self { revision, created }
     }
 }
 
@@ -99,19 +108,21 @@ impl Probe {
         let readers = readers(&config, &loaded.directions)?;
         let events = ProbeEvents::open(&config, &loaded.directions, &engine.events)?;
         let mut old_state = old.map(Self::lock);
-        let mut replaced = match old_state.as_deref_mut() {
-            Some(State::Running(running)) => Some(running),
-            _ => None,
-        };
-        if let Some(running) = &mut replaced {
+        if let Some(State::Running(running)) = old_state.as_deref_mut() {
             running.finish()?;
         }
-        let replaces = replaced.as_ref().map(|running| running.attached());
+        let replaces = match old_state.as_deref() {
+            Some(State::Running(running)) => Replaced::Attached(running.attached()),
+            Some(State::Failed { held: Some(held), .. }) => Replaced::Held(held),
+            _ => Replaced::Nothing,
+        };
         let name = config.name().to_owned();
         let windows = engine.windows.of(&name);
-        let first_epoch = windows.last_seq() + 1;
-        let deployable = Deployable::new(&engine.kernel, loaded.directions, replaces, first_epoch)?;
-        let namespace = Some(config.netns().map(Path::to_owned));
+        let beginning =
+            Beginning { first_epoch: windows.last_seq() + 1, order: old.and_then(|old| old.order) };
+        let identity = Identity { probe: &name, netns: config.netns() };
+        let deployable =
+            Deployable::new(&engine.kernel, identity, loaded.directions, replaces.attached(), beginning)?;
         let prepared = prepare(&engine.store, &name, history, document, &loaded.objects, &deployable);
         let (stored, commit) = match prepared {
             Ok(prepared) => prepared,
@@ -137,66 +148,88 @@ impl Probe {
         match old_state.as_deref_mut().map(|state| std::mem::replace(state, State::Gone)) {
             Some(State::Running(old)) => running.succeed(*old),
             // A probe that was stored goes on with its sums, as after a reboot; of a new one there are none.
-            _ => running.resume(false),
+            state => {
+                running.resume(false);
+                if let Some(State::Failed { held: Some(held), .. }) = state {
+                    held.retire(running.attached());
+                }
+            }
         }
         if let Some(old) = old {
             old.close_events();
         }
         running.set_pending(pending);
-        let (warnings, skipped) = (loaded.warnings, running.skipped());
-        let events = Some(events);
-        let state = Mutex::new(State::Running(Box::new(running)));
-        let (turn, looking) = Default::default();
-        Ok(Self { name, stored, warnings, namespace, events, windows, turn, looking, skipped, state })
+        Ok(Self::running(stored, loaded.warnings, events, running))
     }
 
-    /// What an earlier daemon deployed and what still runs.
-    pub(super) fn adopt(
+    /// What an earlier daemon deployed and what still runs. No window of it is closed before [`Self::resume`].
+    pub(super) fn adopt(stored: StoredProbe, config: ProbeConfig, adopted: Adopted, kept: Kept) -> Self {
+        let Adopted { attached, readers, events, pending, warnings } = adopted;
+        let opened = timestamp_of(attached.opened());
+        kept.windows.set_limits(limits(&config));
+        let mut running = Running::new(config, attached, readers, opened, kept);
+        running.set_pending(pending);
+        Self::running(stored, warnings, events, running)
+    }
+
+    /// Goes on with the windows of a probe that was adopted, once the dispatchers call what they should.
+    pub(super) fn resume(&self) {
+        if let State::Running(running) = &mut *self.lock() {
+            running.resume(true);
+            // What keeps it from that was said; the next reading tries again.
+            let _ = running.finish_window();
+        }
+    }
+
+    fn running(stored: StoredProbe, warnings: Vec<Finding>, events: ProbeEvents, running: Running) -> Self {
+        let config = running.config();
+        Self {
+            name: config.name().to_owned(),
+            order: stored.running.as_ref().map(|running| running.deployment.order),
+            stored,
+            warnings,
+            namespace: Some(config.netns().map(Path::to_owned)),
+            events: Some(events),
+            windows: running.windows(),
+            turn: Arc::default(),
+            skipped: running.skipped(),
+            shown: Mutex::new(Shown::of(&running)),
+            state: Mutex::new(State::Running(Box::new(running))),
+        }
+    }
+
+    /// A stored probe that is not deployed by this daemon, or not yet. `held` is what is left of it in the kernel.
+    pub(super) fn failed(
         name: &str,
         stored: StoredProbe,
-        config: ProbeConfig,
-        adopted: Adopted,
-        kept: Kept,
-        events: &EventLoop,
-    ) -> Result<Self, EngineError> {
-        let readers = readers(&config, adopted.attached.directions())?;
-        let events = ProbeEvents::open(&config, adopted.attached.directions(), events)?;
-        let opened = timestamp_of(adopted.attached.opened());
-        let namespace = Some(config.netns().map(Path::to_owned));
-        let windows = Arc::clone(&kept.windows);
-        windows.set_limits(limits(&config));
-        let mut running = Running::new(config, adopted.attached, readers, opened, kept);
-        running.resume(true);
-        running.set_pending(adopted.pending);
-        // What keeps it from that was said; the next reading tries again.
-        let _ = running.finish_window();
-        Ok(Self {
-            name: name.to_owned(),
-            stored,
-            warnings: adopted.warnings,
-            namespace,
-            events: Some(events),
-            windows,
-            turn: Arc::default(),
-            looking: Arc::default(),
-            skipped: running.skipped(),
-            state: Mutex::new(State::Running(Box::new(running))),
-        })
-    }
-
-    /// A stored probe that could not be deployed.
-    pub(super) fn failed(name: &str, stored: StoredProbe, reason: String, windows: Arc<Windows>) -> Self {
+        reason: String,
+        held: Option<Held>,
+        windows: Arc<Windows>,
+    ) -> Self {
+        let recorded = stored.running.as_ref().map(|running| running.deployment.order);
+        let order = recorded.or(held.as_ref().map(Held::order));
+        let held = held.map(Box::new);
         Self {
             name: name.to_owned(),
+            order,
             stored,
             warnings: Vec::new(),
             namespace: None,
             events: None,
             windows,
             turn: Arc::default(),
-            looking: Arc::default(),
             skipped: Arc::default(),
-            state: Mutex::new(State::Failed(reason)),
+            shown: Mutex::new(Shown::failed(&reason, held.as_deref())),
+            state: Mutex::new(State::Failed { reason, held }),
+        }
+    }
+
+    /// Why a probe that does not run could not be deployed.
+    pub(super) fn set_reason(&self, why: String) {
+        let mut state = self.lock();
+        if let State::Failed { reason, held } = &mut *state {
+            *self.shown() = Shown::failed(&why, held.as_deref());
+            *reason = why;
         }
     }
 
@@ -216,6 +249,7 @@ impl Probe {
     pub(super) fn follow(&self, changes: &Changes) {
         if let State::Running(running) = &mut *self.lock() {
             running.follow(changes);
+            *self.shown() = Shown::of(running);
         }
     }
 
@@ -228,7 +262,7 @@ impl Probe {
     pub(super) fn predecessor(&self, direction: Direction, unnamed: bool) -> Option<Predecessor> {
         match &*self.lock() {
             State::Running(running) => running.attached().predecessor(direction.name(), unnamed),
-            State::Failed(_) | State::Gone => None,
+            State::Failed { .. } | State::Gone => None,
         }
     }
 
@@ -236,16 +270,11 @@ impl Probe {
         &self.name
     }
 
+    /// Waits for nobody who reads or changes the probe.
     pub fn status(&self) -> ProbeStatus {
-        let state = self.lock();
-        let (running, reason) = match &*state {
-            State::Running(running) => (Some(&**running), None),
-            State::Failed(reason) => (None, Some(reason.clone())),
-            State::Gone => (None, Some("replaced or deleted".to_owned())),
-        };
-        let windows = self.windows.statistics();
-        let status = ProbeStatus::new(&self.name, &self.stored, &self.warnings, running, windows, reason);
-        ProbeStatus { events: self.events.as_ref().map(ProbeEvents::status).unwrap_or_default(), ..status }
+        let events = self.events.as_ref().map(ProbeEvents::status).unwrap_or_default();
+        let shown = self.shown().clone();
+        ProbeStatus::new(&self.name, &self.stored, &self.warnings, shown, self.windows.statistics(), events)
     }
 
     pub fn events(&self) -> Option<&ProbeEvents> {
@@ -270,10 +299,14 @@ impl Probe {
     }
 
     pub(super) fn detach(&self) {
-        if let State::Running(running) = std::mem::replace(&mut *self.lock(), State::Gone) {
-            // What is left in the rings goes to those who listen; then nothing of ours keeps the maps.
-            self.close_events();
-            running.detach();
+        match std::mem::replace(&mut *self.lock(), State::Gone) {
+            State::Running(running) => {
+                // What is left in the rings goes to those who listen; then nothing of ours keeps the maps.
+                self.close_events();
+                running.detach();
+            }
+            State::Failed { held: Some(held), .. } => held.detach(),
+            State::Failed { .. } | State::Gone => {}
         }
     }
 
@@ -285,11 +318,6 @@ impl Probe {
     /// What may be waited for before anything that takes its time is done with it.
     pub(super) async fn turn(&self) -> OwnedMutexGuard<()> {
         Arc::clone(&self.turn).lock_owned().await
-    }
-
-    /// As [`Self::turn`], before [`Self::status`].
-    pub async fn looking(&self) -> OwnedMutexGuard<()> {
-        Arc::clone(&self.looking).lock_owned().await
     }
 
     /// Algorithm 2 of the paper. What is given is handed to `deliver` before all of it is out of the maps.
@@ -316,7 +344,7 @@ impl Probe {
             State::Running(running) => {
                 Some((running.schedule()?, running.opened(), running.gone(), running.counters()))
             }
-            State::Failed(_) | State::Gone => None,
+            State::Failed { .. } | State::Gone => None,
         }
     }
 
@@ -325,10 +353,18 @@ impl Probe {
         action: impl FnOnce(&mut Running) -> Result<T, ReadError>,
     ) -> Result<T, ReadError> {
         match &mut *self.lock() {
-            State::Running(running) => action(running),
-            State::Failed(reason) => Err(ReadError::NotRunning(reason.clone())),
+            State::Running(running) => {
+                let done = action(running);
+                self.shown().set_trouble(running.trouble());
+                done
+            }
+            State::Failed { reason, .. } => Err(ReadError::NotRunning(reason.clone())),
             State::Gone => Err(ReadError::Gone),
         }
+    }
+
+    fn shown(&self) -> MutexGuard<'_, Shown> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -113,6 +113,14 @@ impl Running {
         }
     }
 
+    pub const fn config(&self) -> &ProbeConfig {
+        &self.config
+    }
+
+    pub fn windows(&self) -> Arc<Windows> {
+        Arc::clone(&self.windows)
+    }
+
     /// What keeps it from being where it should be.
     pub fn pending(&self) -> &[Pending] {
         &self.pending

@@ -1,73 +1,134 @@
 //! After a start: what an earlier daemon left running is taken over, and what does not run any more is deployed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::deploy::{hook, loaded_direction, requests};
+use super::events::ProbeEvents;
 use super::interfaces::{Wanted, refused, wanted};
 use super::placement::Pending;
+use super::reader::{Reader, readers};
 use super::{Engine, EngineError, Probe, describe};
 use crate::config::{ConfigDocument, ProbeConfig};
-use crate::kernel::Attached;
-use crate::report::Finding;
-use crate::store::{Store, StoreError, StoredProbe};
+use crate::crash;
+use crate::kernel::{Attached, Held, Identity};
+use crate::report::{Finding, Stage};
+use crate::store::{Store, StoreError, StoredProbe, Unread};
 
 /// A deployment of an earlier daemon.
 pub struct Adopted {
     pub attached: Attached,
+    pub(super) readers: Vec<Reader>,
+    pub events: ProbeEvents,
     pub pending: Vec<Pending>,
     pub warnings: Vec<Finding>,
 }
 
+/// Why a stored probe is not adopted.
+enum NotAdopted {
+    /// It is to be deployed anew.
+    Anew(String),
+    /// Its own file or its object can't be read now: what it has counted waits for a daemon that can.
+    Unreadable(String),
+}
+
+impl From<String> for NotAdopted {
+    fn from(reason: String) -> Self {
+        Self::Anew(reason)
+    }
+}
+
 impl Engine {
-    /// Brings what runs to what the state directory says. What can't be deployed now stays listed, with the reason.
-    pub async fn restore(self: &Arc<Self>) -> Result<(), StoreError> {
+    /// Brings what runs to what the state directory says. What can't be deployed now stays listed, with the reason,
+    /// and what runs of it goes on.
+    pub async fn restore(self: &Arc<Self>) -> Result<(), EngineError> {
+        let change = Arc::clone(&self.changes).lock_owned().await;
+        let engine = Arc::clone(self);
+        let anew = tokio::task::spawn_blocking(move || {
+            let _change = change;
+            engine.take_over()
+        });
+        for (name, stored) in anew.await?? {
+            if let Err(error) = self.deploy(&name, stored.config.clone(), Some(stored)).await {
+                let reason = describe(&error);
+                tracing::error!(probe = name, reason, "a stored probe could not be deployed");
+                if let Ok(probe) = self.get(&name) {
+                    probe.set_reason(reason);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lists every stored probe, with what runs of it, and gives those that have to be deployed anew. Nothing of a
+    /// stored probe is removed.
+    fn take_over(self: &Arc<Self>) -> Result<Vec<(String, StoredProbe)>, StoreError> {
         let stored = self.store.load()?;
         for (_, stored) in &stored {
             if let Ok(StoredProbe { running: Some(running), .. }) = stored {
                 self.kernel.skip_serials(running.deployment.serial);
             }
         }
-        let mut kept = Vec::new();
-        let mut fresh = Vec::new();
+        let names: BTreeSet<String> = stored.iter().map(|(name, _)| name.clone()).collect();
+        let mut serials = Vec::new();
+        let (mut adopted, mut others) = (Vec::new(), Vec::new());
         for (name, stored) in stored {
-            let stored = match stored {
-                Ok(stored) => stored,
-                Err(reason) => {
+            let (stored, why) = match stored {
+                Ok(stored) => match self.adopt(&name, &stored) {
+                    Ok(probe) => {
+                        tracing::info!(probe = name, "taken over as it runs");
+                        serials.extend(stored.running.iter().map(|running| running.deployment.serial));
+                        adopted.push(Arc::new(probe));
+                        continue;
+                    }
+                    Err(why) => (Some(stored), why),
+                },
+                Err(Unread(reason)) => (None, NotAdopted::Unreadable(reason)),
+            };
+            others.push((name, stored, why));
+        }
+        let mut anew = Vec::new();
+        for (name, stored, why) in others {
+            let running = stored.as_ref().and_then(|stored| stored.running.as_ref());
+            let serial = running.map(|running| running.deployment.serial);
+            let held = Held::find(&self.kernel, &name, serial);
+            serials.extend(held.as_ref().map(Held::serial));
+            let reason = match why {
+                NotAdopted::Anew(reason) => {
+                    tracing::info!(probe = name, reason, "does not run any more, it is deployed anew");
+                    anew.extend(stored.clone().map(|stored| (name.clone(), stored)));
+                    format!("it is about to be deployed anew: {reason}")
+                }
+                NotAdopted::Unreadable(reason) => {
                     tracing::error!(probe = name, reason, "a stored probe can't be read");
-                    let config = ConfigDocument::default();
-                    let nothing = StoredProbe { revision: 0, created: String::new(), config, running: None };
-                    self.insert(Arc::new(Probe::failed(&name, nothing, reason, self.windows.of(&name))));
-                    continue;
+                    reason
                 }
             };
-            match self.adopt(&name, &stored) {
-                Ok(probe) => {
-                    tracing::info!(probe = name, "taken over as it runs");
-                    kept.extend(stored.running.iter().map(|running| running.deployment.serial));
-                    self.insert(Arc::new(probe));
-                }
-                Err(reason) => {
-                    tracing::info!(probe = name, reason, "does not run any more, it is deployed anew");
-                    fresh.push((name, stored));
-                }
-            }
+            let stored = stored.unwrap_or_else(|| StoredProbe {
+                revision: 0,
+                created: String::new(),
+                config: ConfigDocument::default(),
+                running: None,
+            });
+            self.insert(Arc::new(Probe::failed(&name, stored, reason, held, self.windows.of(&name))));
         }
-        self.kernel.settle(&kept);
-        for (name, stored) in fresh {
-            if let Err(error) = self.deploy(&name, stored.config.clone(), Some(stored.clone())).await {
-                let reason = describe(&error);
-                tracing::error!(probe = name, reason, "a stored probe could not be deployed");
-                self.insert(Arc::new(Probe::failed(&name, stored, reason, self.windows.of(&name))));
-            }
+        crash::pause("claimed");
+        self.kernel.settle(&serials);
+        // Not before: a dispatcher that was half switched may have called programs that follow other twins.
+        for probe in adopted {
+            probe.resume();
+            self.insert(probe);
         }
-        self.sweep();
+        // What a removal that was cut off has left. A probe whose file is there stays, whatever is in the file.
+        self.store.forget_others(&names);
+        self.windows.sweep(&names);
+        self.store.sweep_objects();
         self.watch();
-        Ok(())
+        Ok(anew)
     }
 
-    fn adopt(&self, name: &str, stored: &StoredProbe) -> Result<Probe, String> {
-        let running = stored.running.as_ref().ok_or("it was not running")?;
+    fn adopt(&self, name: &str, stored: &StoredProbe) -> Result<Probe, NotAdopted> {
+        let running = stored.running.as_ref().ok_or_else(|| "it was not running".to_owned())?;
         let config = ProbeConfig::validate(name, &stored.config).map_err(|error| describe(&error.into()))?;
         let mut directions = Vec::new();
         for (direction, config) in config.directions() {
@@ -79,28 +140,31 @@ impl Engine {
         }
         let warnings = directions.iter().flat_map(|loaded| {
             let source = format!("{}.source", loaded.hook.direction());
-            let finding = move |warning: &String| Finding::new(crate::report::Stage::Load, &source, warning);
+            let finding = move |warning: &String| Finding::new(Stage::Load, &source, warning);
             loaded.twins.warnings.iter().map(finding).collect::<Vec<_>>()
         });
         let warnings = warnings.collect();
+        let failed = |error: EngineError| describe(&error);
         let Wanted { interfaces, mut pending } =
-            wanted(&config, false).map_err(|rejection| describe(&rejection.into()))?;
+            wanted(&config, false).map_err(|rejection| failed(rejection.into()))?;
+        // All that can fail comes before the first slot is claimed: what is claimed is called from then on.
+        let readers = readers(&config, &directions).map_err(|rejection| failed(rejection.into()))?;
+        let events =
+            ProbeEvents::open(&config, &directions, &self.events).map_err(|error| failed(error.into()))?;
+        let identity = Identity { probe: name, netns: config.netns() };
         let (attached, failed) =
-            Attached::adopt(&self.kernel, running.deployment.clone(), directions, &interfaces)?;
+            Attached::adopt(&self.kernel, identity, running.deployment.clone(), directions, &interfaces)?;
         pending.extend(refused(failed));
-        Probe::adopt(
-            name,
-            stored.clone(),
-            config,
-            Adopted { attached, pending, warnings },
-            self.kept(name),
-            &self.events,
-        )
-        .map_err(|error: EngineError| describe(&error))
+        let adopted = Adopted { attached, readers, events, pending, warnings };
+        Ok(Probe::adopt(stored.clone(), config, adopted, self.kept(name)))
     }
 }
 
-fn object(store: &Store, objects: &BTreeMap<String, String>, direction: &str) -> Result<Vec<u8>, String> {
+fn object(store: &Store, objects: &BTreeMap<String, String>, direction: &str) -> Result<Vec<u8>, NotAdopted> {
     let digest = objects.get(direction).ok_or_else(|| format!("the {direction} object is not recorded"))?;
-    store.object(digest)
+    match store.object(digest) {
+        Ok(Some(elf)) => Ok(elf),
+        Ok(None) => Err(format!("object {digest} is missing or damaged").into()),
+        Err(error) => Err(NotAdopted::Unreadable(crate::kernel::with_causes(&error))),
+    }
 }

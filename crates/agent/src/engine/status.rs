@@ -9,7 +9,7 @@ use super::events::EventStatus;
 use super::reading::Running;
 use super::windows::Statistics;
 use crate::config::{ConfigDocument, ProbeConfig};
-use crate::kernel::{Attached, LoadedDirection};
+use crate::kernel::{AttachedAt, Held, LoadedDirection};
 use crate::report::Finding;
 use crate::store::StoredProbe;
 
@@ -91,54 +91,102 @@ pub struct MetricReport {
     pub kind: &'static str,
 }
 
+/// What the status says of the state, kept apart from it: the state is locked while a window is read.
+#[derive(Clone, Debug)]
+pub(super) struct Shown {
+    state: &'static str,
+    reason: Option<String>,
+    interfaces: Vec<AttachmentStatus>,
+    programs: BTreeMap<&'static str, ProgramStatus>,
+    /// Why the last window could not be closed.
+    trouble: Option<String>,
+}
+
+impl Shown {
+    pub fn of(running: &Running) -> Self {
+        let attached = running.attached();
+        let pending = running.pending().iter().map(|pending| AttachmentStatus {
+            interface: pending.interface.clone(),
+            state: "pending",
+            reason: Some(pending.reason.clone()),
+            ifindex: None,
+            direction: None,
+            hook: None,
+            mode: None,
+        });
+        Self {
+            state: "running",
+            reason: None,
+            interfaces: attachments(attached.places()).chain(pending).collect(),
+            programs: programs(attached.directions()),
+            trouble: running.trouble().map(str::to_owned),
+        }
+    }
+
+    pub fn failed(reason: &str, held: Option<&Held>) -> Self {
+        let interfaces: Vec<_> = held.map(|held| attachments(held.places()).collect()).unwrap_or_default();
+        let reason = match interfaces.is_empty() {
+            true => reason.to_owned(),
+            false => format!(
+                "{reason}; what an earlier daemon has attached goes on as it is, and is not read: PUT a configuration \
+                 to replace it, or DELETE the probe"
+            ),
+        };
+        let (programs, trouble) = Default::default();
+        Self { state: "failed", reason: Some(reason), interfaces, programs, trouble }
+    }
+
+    pub fn set_trouble(&mut self, trouble: Option<&str>) {
+        if self.trouble.as_deref() != trouble {
+            self.trouble = trouble.map(str::to_owned);
+        }
+    }
+}
+
+fn attachments(places: &[AttachedAt]) -> impl Iterator<Item = AttachmentStatus> {
+    places.iter().map(|at| AttachmentStatus {
+        interface: at.place.interface.clone(),
+        state: "attached",
+        reason: None,
+        ifindex: Some(at.place.ifindex),
+        direction: Some(at.place.hook.direction()),
+        hook: Some(at.place.hook.kind().section()),
+        mode: Some(at.mode),
+    })
+}
+
 impl ProbeStatus {
     pub(super) fn new(
         name: &str,
         stored: &StoredProbe,
         warnings: &[Finding],
-        running: Option<&Running>,
+        shown: Shown,
         windows: Statistics,
-        reason: Option<String>,
+        events: Vec<EventStatus>,
     ) -> Self {
-        let attached = running.map(Running::attached);
-        let directions = attached.map(Attached::directions).unwrap_or_default();
-        let places = attached.map(Attached::places).unwrap_or_default();
-        let attachments = places.iter().map(|at| AttachmentStatus {
-            interface: at.place.interface.clone(),
-            state: "attached",
-            reason: None,
-            ifindex: Some(at.place.ifindex),
-            direction: Some(at.place.hook.direction()),
-            hook: Some(at.place.hook.kind().section()),
-            mode: Some(at.mode),
-        });
-        let pending =
-            running.map(Running::pending).unwrap_or_default().iter().map(|pending| AttachmentStatus {
-                interface: pending.interface.clone(),
-                state: "pending",
-                reason: Some(pending.reason.clone()),
-                ifindex: None,
-                direction: None,
-                hook: None,
-                mode: None,
-            });
-        let interfaces = attachments.chain(pending).collect();
+        let Shown { state, reason, interfaces, programs, trouble } = shown;
         Self {
             name: name.to_owned(),
-            state: if running.is_some() { "running" } else { "failed" },
+            state,
             reason,
             revision: stored.revision,
             created: stored.created.clone(),
             interfaces,
-            programs: programs(directions),
-            events: Vec::new(),
-            windows: WindowStatus {
-                statistics: windows,
-                error: running.and_then(Running::trouble).map(str::to_owned),
-            },
+            programs,
+            events,
+            windows: WindowStatus { statistics: windows, error: trouble },
             warnings: warnings.to_vec(),
             config: stored.config.clone(),
         }
+    }
+
+    /// For lists: without the sources.
+    #[must_use]
+    pub fn without_sources(mut self) -> Self {
+        for direction in [&mut self.config.ingress, &mut self.config.egress].into_iter().flatten() {
+            direction.source = None;
+        }
+        self
     }
 }
 

@@ -49,6 +49,12 @@ impl Programs {
         }
     }
 
+    /// Those of even and odd epochs.
+    pub fn ids(&self) -> std::io::Result<[u32; 2]> {
+        let id = |parity| Ok::<_, std::io::Error>(sys::prog_identity(self.of_parity(parity))?.id);
+        Ok([id(0)?, id(1)?])
+    }
+
     pub const fn are_twins(&self) -> bool {
         matches!(self, Self::Twins(_))
     }

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::loader::LoadedTwins;
-use super::sys::{self, KernelError, ProgIdentity};
+use super::probe::LoadedDirection;
+use super::sys::{self, KernelError, MapCreate, ProgIdentity};
+use crate::config::{Position, Verdict};
 
 /// What a deployment consists of in the kernel. Kept on disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,6 +55,63 @@ impl DirectionRecord {
     }
 }
 
+const NOTE: &str = "note";
+const NOTE_VERSION: u32 = 1;
+const BPF_MAP_TYPE_ARRAY: u32 = 2;
+
+/// What a later daemon has to know of a deployment to let it go on as it is, although its stored configuration can't be
+/// read. Pinned with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Note {
+    /// Of the note itself.
+    pub version: u32,
+    pub probe: String,
+    /// The path of its network namespace, unless it is the daemon's own.
+    pub netns: Option<PathBuf>,
+    pub order: u64,
+    pub epoch: usize,
+    pub directions: Vec<NotedDirection>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotedDirection {
+    pub hook: String,
+    pub first: bool,
+    pub priority: i32,
+    pub enforce: bool,
+    /// Of the programs for even and odd epochs.
+    pub programs: [u32; 2],
+}
+
+impl Note {
+    pub fn new(identity: Identity<'_>, record: &Deployment, loaded: &[LoadedDirection]) -> io::Result<Self> {
+        let directions = loaded.iter().map(|loaded| {
+            Ok(NotedDirection {
+                hook: loaded.hook.name().to_owned(),
+                first: loaded.position == Position::First,
+                priority: loaded.priority,
+                enforce: loaded.verdict == Verdict::Enforce,
+                programs: loaded.twins.programs.ids()?,
+            })
+        });
+        Ok(Self {
+            version: NOTE_VERSION,
+            probe: identity.probe.to_owned(),
+            netns: identity.netns.map(Path::to_owned),
+            order: record.order,
+            epoch: record.epoch,
+            directions: directions.collect::<io::Result<_>>()?,
+        })
+    }
+}
+
+/// Whose deployment it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Identity<'a> {
+    pub probe: &'a str,
+    pub netns: Option<&'a Path>,
+}
+
 /// The directory of pins of one deployment. Names in bpffs must not have dots, so that maps are numbered.
 #[derive(Debug)]
 pub struct Pins(PathBuf);
@@ -91,6 +150,45 @@ impl Pins {
         let id = found.and_then(|(index, map)| Some((index, *map.ids.get(twin)?)));
         let (index, id) = id.ok_or_else(|| format!("map {name} is not in the record"))?;
         check(&self.map(&record.direction, index, twin), &id, sys::map_id)
+    }
+
+    /// Says whose deployment it is. See [`Note`].
+    pub fn write_note(&self, note: &Note) -> io::Result<()> {
+        if self.note().is_ok_and(|(known, _)| known == *note) {
+            return Ok(());
+        }
+        let path = self.0.join(NOTE);
+        let mut text = serde_json::to_vec(note)?;
+        // The kernel rounds sizes of values up; JSON does not mind.
+        text.resize(text.len().next_multiple_of(8), b' ');
+        let map = sys::map_create(&MapCreate {
+            name: "tp_note",
+            map_type: BPF_MAP_TYPE_ARRAY,
+            key_size: 4,
+            value_size: text.len() as u32,
+            max_entries: 1,
+            ..MapCreate::default()
+        })?;
+        sys::map_update(map.as_fd(), &[0; 4], &text)?;
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        sys::obj_pin(map.as_fd(), &path)
+    }
+
+    /// What was noted, and the map that it is in.
+    pub fn note(&self) -> io::Result<(Note, OwnedFd)> {
+        let map = sys::obj_get(&self.0.join(NOTE))?;
+        let info = sys::map_info(map.as_fd())?;
+        if (info.type_, info.key_size, info.max_entries) != (BPF_MAP_TYPE_ARRAY, 4, 1) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut text = vec![0; (info.value_size as usize).next_multiple_of(8)];
+        sys::map_lookup(map.as_fd(), &[0; 4], &mut text)?;
+        text.truncate(info.value_size as usize);
+        let note: Note = serde_json::from_slice(&text)?;
+        if note.version == NOTE_VERSION { Ok((note, map)) } else { Err(io::ErrorKind::Unsupported.into()) }
     }
 
     pub fn remove(&self) -> io::Result<()> {

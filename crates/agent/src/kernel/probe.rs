@@ -7,16 +7,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::deployable::Deployable;
+pub use self::deployable::{Beginning, Deployable};
 use super::Kernel;
 use super::carry::{Predecessor, Remains, Transfers};
-use super::dispatcher::{Addition, Owner, Place, Rank};
+use super::dispatcher::{Addition, Callee, Owner, Place, Rank};
 use super::epoch::EpochWord;
+use super::held::Replaced;
 use super::hook::{AttachError, Hook};
 use super::loader::LoadedTwins;
 use super::map::MetricMap;
 use super::netns::Netns;
-use super::pins::{Deployment, Pins};
+use super::pins::{Deployment, Identity, Note, Pins};
 use super::reclaim::Reclaim;
 use super::sys::KernelError;
 use super::twin_maps::TwinMap;
@@ -65,11 +66,11 @@ pub struct NotAttached {
 #[derive(Debug)]
 pub struct Attached {
     kernel: Arc<Kernel>,
-    owner: Owner,
+    pub(super) owner: Owner,
     /// Shared with the deployment that replaces this one: both always use the same twin.
     epoch: Arc<EpochWord>,
     directions: Vec<LoadedDirection>,
-    places: Vec<AttachedAt>,
+    pub(super) places: Vec<AttachedAt>,
     pins: Pins,
     record: Deployment,
     /// The epoch whose grace period has been waited for, and how long that took.
@@ -82,6 +83,7 @@ impl Attached {
     /// What an earlier daemon has attached. `directions` are the ones that its pins hold.
     pub fn adopt(
         kernel: &Arc<Kernel>,
+        identity: Identity<'_>,
         record: Deployment,
         directions: Vec<LoadedDirection>,
         interfaces: &[Interface],
@@ -101,6 +103,11 @@ impl Attached {
             quiesced: None,
             transfers: Transfers::default(),
         };
+        // A daemon that needs it later finds it; this one does without.
+        if let Err(error) = attached.write_note(identity) {
+            tracing::warn!(probe = identity.probe, %error, "what runs could not be noted beside it");
+        }
+        // From here on nothing fails: what has claimed its slots is listed, or it is removed.
         let failed = attached.place(interfaces, &Changes::default());
         Ok((attached, failed))
     }
@@ -159,14 +166,9 @@ impl Attached {
     }
 
     /// Puts `replaced` back wherever `self` has taken its place and removes `self` everywhere.
-    pub fn undo(mut self, replaced: Option<&Self>) {
+    pub fn undo(mut self, replaced: Replaced<'_>) {
         for at in std::mem::take(&mut self.places) {
-            let old = replaced.and_then(|old| {
-                old.places.iter().find(|old| old.place == at.place).map(|found| (old, found.direction))
-            });
-            if let Some((old, direction)) = old
-                && let Err(error) = old.call(direction, &at.place, Some(self.owner))
-            {
+            if let Err(error) = replaced.put_back(&at.place, self.owner) {
                 tracing::error!(%error, "a probe could not be put back after a failed replacement");
             }
             self.remove(&at.place, &mut Reclaim::default());
@@ -182,6 +184,7 @@ impl Attached {
                 reclaim.add_program(direction.twins.programs.of_parity(parity));
             }
         }
+        reclaim.add_pinned(&self.pins);
         for at in std::mem::take(&mut self.places) {
             crash::point("detaching");
             self.remove(&at.place, &mut reclaim);
@@ -198,6 +201,7 @@ impl Attached {
     pub fn flip(&mut self) -> Result<Quiesced<'_>, KernelError> {
         let epoch = self.epoch.unread().unwrap_or_else(|| self.epoch.flip());
         crash::point("flipped");
+        crash::pause("flipped");
         let quiesced = match self.quiesced {
             Some((of, duration)) if of == epoch => duration,
             _ => self
@@ -284,7 +288,11 @@ impl Attached {
         self.directions.iter().enumerate().flat_map(of).collect()
     }
 
-    fn is_at(&self, place: &Place) -> bool {
+    fn write_note(&self, identity: Identity<'_>) -> std::io::Result<()> {
+        self.pins.write_note(&Note::new(identity, &self.record, &self.directions)?)
+    }
+
+    pub(super) fn is_at(&self, place: &Place) -> bool {
         self.places.iter().any(|at| at.place == *place)
     }
 
@@ -294,7 +302,7 @@ impl Attached {
         Ok(())
     }
 
-    fn call(
+    pub(super) fn call(
         &self,
         direction: usize,
         place: &Place,
@@ -304,7 +312,7 @@ impl Attached {
         let addition = Addition {
             owner: self.owner,
             rank: Rank { priority: loaded.priority, order: self.record.order },
-            programs: &loaded.twins.programs,
+            callee: Callee::Loaded(&loaded.twins.programs),
             epoch: &self.epoch,
             verdict: loaded.verdict,
             xdp_mode: loaded.xdp_mode,

@@ -1,9 +1,10 @@
 //! Waiting until the kernel has freed what was removed, which it does in the background: once a DELETE is
 //! answered, nothing of the probe is left.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use super::pins::Pins;
 use super::sys::{self, ObjectKind};
 
 /// The kernel frees after a few grace periods of 10 ms; a tool that looks at the object keeps it longer.
@@ -27,6 +28,13 @@ impl Reclaim {
 
     pub fn add_map(&mut self, map: BorrowedFd<'_>) {
         self.ids.extend(sys::map_id(map).map(|id| (ObjectKind::Map, id)));
+    }
+
+    /// What is pinned beside the programs and their maps.
+    pub fn add_pinned(&mut self, pins: &Pins) {
+        if let Ok((_, map)) = pins.note() {
+            self.add_map(map.as_fd());
+        }
     }
 
     /// To be called when the last descriptors and pins are gone.

@@ -6,7 +6,7 @@ mod http;
 mod page;
 mod process;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -72,15 +72,12 @@ impl Telemetry {
         Arc::clone(counters)
     }
 
-    /// Forgets all other probes. Who still holds their counters counts for nobody.
-    pub fn retain(&self, names: &BTreeSet<String>) {
-        self.probes().retain(|name, _| {
-            let keep = names.contains(name);
-            if !keep {
-                self.families.remove(name);
-            }
-            keep
-        });
+    /// Forgets a probe. Who still holds its counters counts for nobody.
+    pub fn forget(&self, name: &str) {
+        let mut probes = self.probes();
+        if probes.remove(name).is_some() {
+            self.families.remove(name);
+        }
     }
 
     pub fn compiled(&self, took: Duration, accepted: bool) {

@@ -28,6 +28,14 @@ pub struct Rank {
     pub order: u64,
 }
 
+/// The programs of a deployment.
+#[derive(Clone, Copy, Debug)]
+pub enum Callee<'a> {
+    Loaded(&'a Programs),
+    /// Those of these ids, for even and odd epochs, which an earlier daemon has put into their slots.
+    Slotted([u32; 2]),
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     pub owner: Owner,
@@ -45,6 +53,9 @@ pub struct Dispatcher {
     pub entries: Vec<Entry>,
     /// Not called any more; their slots are still filled, so that they can be called again.
     pub retired: Vec<Entry>,
+    /// Pairs that the present revision still calls although nobody is there: they are empty, and can't be used before
+    /// there is another revision.
+    pub abandoned: Vec<usize>,
     /// An earlier daemon's, whose entries are being claimed.
     pub adopted: bool,
     /// Known to be attached nowhere any more.
@@ -75,6 +86,7 @@ impl Dispatcher {
             attachment: None,
             entries: Vec::new(),
             retired: Vec::new(),
+            abandoned: Vec::new(),
             adopted: false,
             dead: false,
         })
@@ -100,6 +112,7 @@ impl Dispatcher {
             attachment,
             entries: Vec::new(),
             retired: Vec::new(),
+            abandoned: Vec::new(),
             adopted: true,
             dead: false,
         }))
@@ -131,15 +144,16 @@ impl Dispatcher {
         self.attachment.as_ref().map_or("", Attachment::mode)
     }
 
-    /// Where `programs` are in the prog-array already, or a free pair that is filled with them.
-    pub fn place_programs(&self, programs: &Programs) -> io::Result<usize> {
-        let taken =
-            |pair: usize| self.entries.iter().chain(&self.retired).any(|entry| entry.call.pair == pair);
+    /// Where the programs are in the prog-array already, or a free pair that is filled with them.
+    pub fn place_programs(&self, callee: Callee<'_>) -> io::Result<usize> {
+        let taken = |pair: usize| {
+            let mut entries = self.entries.iter().chain(&self.retired);
+            self.abandoned.contains(&pair) || entries.any(|entry| entry.call.pair == pair)
+        };
         let mut free = None;
-        let wanted =
-            [0, 1].map(|parity| sys::prog_identity(programs.of_parity(parity)).map(|found| found.id));
-        let [Ok(even), Ok(odd)] = wanted else {
-            return Err(io::Error::other("the programs can't be identified"));
+        let [even, odd] = match callee {
+            Callee::Slotted(ids) => ids,
+            Callee::Loaded(programs) => programs.ids()?,
         };
         for pair in (0..PAIRS).filter(|pair| !taken(*pair)) {
             // Only what an earlier daemon left can hold anything here.
@@ -154,6 +168,9 @@ impl Dispatcher {
                 }
             }
         }
+        let Callee::Loaded(programs) = callee else {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the programs are in no slot"));
+        };
         let pair = free.ok_or_else(|| io::Error::other("no slot is free"))?;
         for parity in 0..2 {
             let program = programs.of_parity(parity).as_raw_fd();

@@ -16,8 +16,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+pub use self::chain::{Callee, Owner, Rank};
 use self::chain::{Dispatcher, Entry, MAX_CHAIN};
-pub use self::chain::{Owner, Rank};
 use self::debug_info::DebugInfo;
 pub use self::place::Place;
 use self::place::{Key, parse_pin_name};
@@ -25,7 +25,6 @@ use self::program::Call;
 use super::epoch::{EpochPage, EpochWord};
 use super::hook::{AttachError, Attachment, Target, TcMethod};
 use super::interface;
-use super::loader::Programs;
 use super::netns::Netns;
 use super::pins;
 use super::quiesce::Quiescer;
@@ -40,7 +39,7 @@ use crate::crash;
 pub struct Addition<'a> {
     pub owner: Owner,
     pub rank: Rank,
-    pub programs: &'a Programs,
+    pub callee: Callee<'a>,
     pub epoch: &'a EpochWord,
     pub verdict: Verdict,
     pub xdp_mode: XdpMode,
@@ -111,6 +110,22 @@ impl Dispatchers {
         result
     }
 
+    /// Goes on calling what an earlier daemon has had called at `place`, before [`Self::settle`]. `None` if that does
+    /// not run there.
+    pub fn hold(&self, place: &Place, addition: &Addition<'_>) -> Option<&'static str> {
+        let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = by_place.remove(&place.key()).map(|(_, dispatcher)| dispatcher);
+        let is_known = known.is_some();
+        let adopt = || Dispatcher::adopt(self.root.join(place.pin_name()), place).ok().flatten();
+        let mut dispatcher = known.or_else(adopt)?;
+        let usable = dispatcher.adopted && dispatcher.is_alive(place);
+        let held = usable.then(|| self.add_to(&mut dispatcher, place, addition, None).ok()).flatten();
+        if is_known || held.is_some() {
+            by_place.insert(place.key(), (place.clone(), dispatcher));
+        }
+        held
+    }
+
     /// Gives up a deployment that has been replaced at `place`.
     pub fn retire(&self, place: &Place, owner: Owner) -> Result<(), AttachError> {
         let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
@@ -125,7 +140,10 @@ impl Dispatchers {
 
     /// Takes a deployment out of the dispatcher at `place`; the last one takes the dispatcher with it.
     pub fn remove(&self, place: &Place, owner: Owner, reclaim: &mut Reclaim) -> Result<(), AttachError> {
-        self.retire(place, owner)?;
+        // What keeps a replaced deployment's slots from being emptied must not keep this one where it is.
+        if let Err(error) = self.retire(place, owner) {
+            tracing::warn!(error = super::with_causes(&error), "a replaced probe was not cleared");
+        }
         let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((_, dispatcher)) = by_place.get_mut(&place.key()) else { return Ok(()) };
         let Some(index) = dispatcher.entries.iter().position(|entry| entry.owner == owner) else {
@@ -143,7 +161,14 @@ impl Dispatchers {
         }
         let mut entries = dispatcher.entries.clone();
         let removed = entries.remove(index);
-        self.switch(dispatcher, place, entries)?;
+        if let Err(error) = self.switch(dispatcher, place, entries) {
+            // The present revision goes on calling the slots. Empty ones let every packet pass, and emptying them needs
+            // neither memory nor the verifier.
+            dispatcher.entries.remove(index);
+            dispatcher.abandoned.push(removed.call.pair);
+            dispatcher.clear(removed.call.pair).map_err(|error| failed(place, error))?;
+            return Err(error);
+        }
         dispatcher.retired.push(removed);
         drop(by_place);
         self.retire(place, owner)
@@ -270,7 +295,7 @@ impl Dispatchers {
         let ready = dispatcher.retired.iter().position(|entry| entry.owner == addition.owner);
         let pair = match ready {
             Some(index) => dispatcher.retired[index].call.pair,
-            None => dispatcher.place_programs(addition.programs).map_err(failed)?,
+            None => dispatcher.place_programs(addition.callee).map_err(failed)?,
         };
         if !dispatcher.adopted {
             crash::point("filled");
@@ -336,6 +361,7 @@ impl Dispatchers {
         place: &Place,
         entries: Vec<Entry>,
     ) -> Result<(), AttachError> {
+        crash::fault("revising").map_err(|error| failed(place, error))?;
         let program = self.load(dispatcher, place, &entries)?;
         if let Some(attachment) = &mut dispatcher.attachment {
             let pins = &dispatcher.pins;
@@ -343,6 +369,7 @@ impl Dispatchers {
             replaced.and_then(|result| result).map_err(|error| failed(place, error))?;
         }
         dispatcher.entries = entries;
+        dispatcher.abandoned.clear();
         Ok(())
     }
 

@@ -7,24 +7,35 @@ use crate::crash;
 use crate::kernel::Kernel;
 use crate::kernel::carry::Transfers;
 use crate::kernel::dispatcher::Owner;
+use crate::kernel::held::Replaced;
 use crate::kernel::hook::AttachError;
-use crate::kernel::pins::{Deployment, DirectionRecord, Pins};
+use crate::kernel::pins::{Deployment, DirectionRecord, Identity, Note, Pins};
 use crate::kernel::sys::KernelError;
 
 /// Loaded, pinned, and known by a record; attached nowhere yet.
 #[derive(Debug)]
 pub struct Deployable(Attached);
 
+/// How a deployment that goes on with nothing that runs begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Beginning {
+    /// The number of its first window.
+    pub first_epoch: u64,
+    /// Its place among those of the same priority, if it had one before.
+    pub order: Option<u64>,
+}
+
 impl Deployable {
-    /// Pins what was loaded. `replaces` is what it will take the place of; where it takes nobody's, its windows are
-    /// numbered from `first_epoch`.
+    /// Pins what was loaded. `replaces` is what it goes on with; where there is no such thing, it begins anew.
     pub fn new(
         kernel: &Arc<Kernel>,
+        identity: Identity<'_>,
         directions: Vec<LoadedDirection>,
         replaces: Option<&Attached>,
-        first_epoch: u64,
+        beginning: Beginning,
     ) -> Result<Self, AttachError> {
         let serial = kernel.new_serial();
+        let Beginning { first_epoch, order } = beginning;
         let epoch = match replaces {
             Some(old) => Arc::clone(&old.epoch),
             None => Arc::new(kernel.epochs.allocate(first_epoch).ok_or_else(|| {
@@ -36,7 +47,7 @@ impl Deployable {
         let record = Deployment {
             boot_id: kernel.boot_id.clone(),
             serial,
-            order: replaces.map_or(serial, |old| old.record.order),
+            order: replaces.map(|old| old.record.order).or(order).unwrap_or(serial),
             epoch: epoch.place(),
             directions: records.collect::<Result<_, _>>()?,
         };
@@ -46,6 +57,11 @@ impl Deployable {
                 let _ = pins.remove();
                 return Err(KernelError::new("pinning", "the probe", error).into());
             }
+        }
+        let note = Note::new(identity, &record, &directions).and_then(|note| pins.write_note(&note));
+        if let Err(error) = note {
+            let _ = pins.remove();
+            return Err(KernelError::new("pinning", "the probe", error).into());
         }
         crash::point("pinned");
         let mut transfers = Transfers::default();
@@ -79,12 +95,12 @@ impl Deployable {
     pub fn attach(
         self,
         interfaces: &[Interface],
-        replaces: Option<&Attached>,
+        replaces: Replaced<'_>,
     ) -> Result<(Attached, Vec<NotAttached>), AttachError> {
         let Self(mut attached) = self;
         let mut failed = Vec::new();
         for (direction, place) in attached.places_at(interfaces) {
-            let old = replaces.filter(|old| old.is_at(&place)).map(|old| old.owner);
+            let old = replaces.owner_at(&place);
             if let Err(error) = attached.add(direction, &place, old) {
                 if interfaces.iter().any(|interface| interface.required && interface.name == place.interface)
                 {
@@ -100,6 +116,6 @@ impl Deployable {
 
     /// Leaves nothing.
     pub fn discard(self) {
-        self.0.undo(None);
+        self.0.undo(Replaced::Nothing);
     }
 }

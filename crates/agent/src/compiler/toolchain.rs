@@ -1,0 +1,34 @@
+//! The clang of this machine, which may be missing: what was compiled before runs without it.
+
+use std::sync::{PoisonError, RwLock};
+
+use super::Compiler;
+use crate::kernel::with_causes;
+
+/// A compiler, or why there is none.
+#[derive(Debug)]
+pub struct Toolchain(RwLock<Result<Compiler, String>>);
+
+impl Toolchain {
+    pub fn discover() -> Self {
+        Self(RwLock::new(find()))
+    }
+
+    /// As it was found last.
+    pub fn known(&self) -> Result<Compiler, String> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Looks again if there was none. Waits for a child process.
+    pub fn get(&self) -> Result<Compiler, String> {
+        self.known().or_else(|_| {
+            let found = find();
+            self.0.write().unwrap_or_else(PoisonError::into_inner).clone_from(&found);
+            found
+        })
+    }
+}
+
+fn find() -> Result<Compiler, String> {
+    Compiler::discover().map_err(|error| with_causes(&error))
+}

@@ -1,0 +1,126 @@
+//! Why a request could not be answered.
+
+use std::io::ErrorKind;
+
+use super::Broken;
+use super::probe::ReadError;
+use super::reading::CloseError;
+use crate::kernel::{AttachError, KernelError};
+use crate::report::{Finding, Rejection, Stage};
+use crate::store::StoreError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    #[error("there is no probe named {0}")]
+    NotFound(String),
+    #[error("the configuration was refused")]
+    Rejected(Rejection),
+    /// Something else is in the way.
+    #[error("{0}")]
+    Conflict(String),
+    #[error("{0}")]
+    NoEvents(String),
+    #[error("{0}")]
+    NoRevision(String),
+    #[error("probe {name} is not running: {reason}")]
+    NotRunning { name: String, reason: String },
+    #[error(
+        "the kernel did not verify and load the program within {0:?}; simplify it, and see the kernel's log"
+    )]
+    LoadStuck(std::time::Duration),
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("the maps could not be read: {0}")]
+    Broken(#[from] Broken),
+    #[error("probe {0} has no windows: none of its metrics has snapshot: true")]
+    NoWindows(String),
+    #[error("{0}")]
+    NoWindow(String),
+    #[error("{0}")]
+    NoCollector(String),
+    #[error(
+        "the acknowledgement of windows of probe {name} could not be written down and holds until the daemon ends; repeat it: {kind}"
+    )]
+    NotWritten { name: String, kind: ErrorKind },
+    #[error(transparent)]
+    Close(CloseError),
+    #[error("the daemon is stopping")]
+    Stopping,
+    #[error("nothing can be compiled here: {0}")]
+    NoCompiler(String),
+    #[error("an internal task ended before its time")]
+    Task(#[from] tokio::task::JoinError),
+}
+
+impl EngineError {
+    /// Whether it is room on the disk that is wanting.
+    pub fn is_full(&self) -> bool {
+        let kind = match self {
+            Self::Close(CloseError::Store(error)) => error.kind(),
+            Self::NotWritten { kind, .. } => *kind,
+            _ => return false,
+        };
+        matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+    }
+}
+
+impl From<CloseError> for EngineError {
+    fn from(error: CloseError) -> Self {
+        match error {
+            CloseError::Kernel(error) => Self::Kernel(error),
+            error => Self::Close(error),
+        }
+    }
+}
+
+impl From<Rejection> for EngineError {
+    fn from(rejection: Rejection) -> Self {
+        Self::Rejected(rejection)
+    }
+}
+
+impl From<AttachError> for EngineError {
+    fn from(error: AttachError) -> Self {
+        match error {
+            AttachError::Occupied(message) => Self::Conflict(message),
+            AttachError::Kernel(error) => Self::Kernel(error),
+            error @ (AttachError::Unsupported(_) | AttachError::Failed { .. }) => {
+                let message = crate::kernel::with_causes(&error);
+                Self::Rejected(Finding { field: None, ..Finding::new(Stage::Attach, "", message) }.into())
+            }
+        }
+    }
+}
+
+/// `None`: the probe has been replaced or deleted.
+pub(super) fn not_read(name: String, error: ReadError) -> Option<EngineError> {
+    match error {
+        ReadError::Gone => None,
+        ReadError::NotRunning(reason) => Some(EngineError::NotRunning { name, reason }),
+        ReadError::NoWindows => Some(EngineError::NoWindows(name)),
+        ReadError::Close(error) => Some(error.into()),
+    }
+}
+
+pub(super) fn no_events(name: &str, metric: Option<&str>, known: &[String]) -> String {
+    match metric {
+        _ if known.is_empty() => format!(
+            "probe {name} has no event metrics, which are those of a RINGBUF or PERF_EVENT_ARRAY; see \
+             GET /v1/probes/{name}/metrics for the others"
+        ),
+        Some(metric) => format!("probe {name} has no event metric {metric}; it has {}", known.join(", ")),
+        None => format!("probe {name} has no event metrics"),
+    }
+}
+
+pub(super) fn describe(error: &EngineError) -> String {
+    match error {
+        EngineError::Rejected(rejection) => {
+            let messages: Vec<&str> = rejection.findings.iter().map(|f| f.message.as_str()).collect();
+            messages.join("; ")
+        }
+        other => crate::kernel::with_causes(other),
+    }
+}

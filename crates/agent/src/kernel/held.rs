@@ -1,0 +1,175 @@
+//! What an earlier daemon has left attached of a probe that this one can't take over: it goes on as it is, until its
+//! successor is attached or it is removed.
+
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+
+use super::Kernel;
+use super::dispatcher::{Addition, Callee, Owner, Place, Rank};
+use super::epoch::EpochWord;
+use super::hook::{AttachError, Hook};
+use super::interface;
+use super::netns::Netns;
+use super::pins::{Note, NotedDirection, Pins};
+use super::probe::{Attached, AttachedAt};
+use super::reclaim::Reclaim;
+use super::sys;
+use crate::config::{Position, Verdict, XdpMode};
+
+/// A deployment that nobody reads. Its programs see packets, and their verdicts count.
+#[derive(Debug)]
+pub struct Held {
+    kernel: Arc<Kernel>,
+    owner: Owner,
+    epoch: EpochWord,
+    note: Note,
+    places: Vec<AttachedAt>,
+    pins: Pins,
+}
+
+/// What a deployment takes the place of.
+#[derive(Clone, Copy, Debug)]
+pub enum Replaced<'a> {
+    Nothing,
+    Attached(&'a Attached),
+    Held(&'a Held),
+}
+
+impl<'a> Replaced<'a> {
+    /// What goes on in the deployment that takes its place.
+    pub const fn attached(self) -> Option<&'a Attached> {
+        match self {
+            Self::Attached(attached) => Some(attached),
+            Self::Nothing | Self::Held(_) => None,
+        }
+    }
+
+    pub(super) fn owner_at(self, place: &Place) -> Option<Owner> {
+        self.at(place).map(|_| match self {
+            Self::Nothing => unreachable!("nothing is nowhere"),
+            Self::Attached(attached) => attached.owner,
+            Self::Held(held) => held.owner,
+        })
+    }
+
+    /// Puts it back where `instead_of` has taken its place.
+    pub(super) fn put_back(self, place: &Place, instead_of: Owner) -> Result<(), AttachError> {
+        let Some(at) = self.at(place) else { return Ok(()) };
+        match self {
+            Self::Nothing => Ok(()),
+            Self::Attached(attached) => attached.call(at.direction, place, Some(instead_of)).map(drop),
+            Self::Held(held) => held.call_again(at.direction, place, instead_of),
+        }
+    }
+
+    fn at(self, place: &Place) -> Option<&'a AttachedAt> {
+        let places = match self {
+            Self::Nothing => return None,
+            Self::Attached(attached) => &attached.places,
+            Self::Held(held) => &held.places,
+        };
+        places.iter().find(|at| at.place == *place)
+    }
+}
+
+impl Held {
+    /// The deployment of `probe` that packets meet, to be called before [`Kernel::settle`], and after all
+    /// adoptions: `serial`, where that is known, else the one whose note names the probe. `None` if nothing of it runs.
+    pub fn find(kernel: &Arc<Kernel>, probe: &str, serial: Option<u64>) -> Option<Self> {
+        let mut serials =
+            serial.map_or_else(|| super::serials(&kernel.pins).unwrap_or_default(), |s| vec![s]);
+        // Of two, the younger one was perhaps never to be.
+        serials.sort_unstable();
+        serials.into_iter().find_map(|serial| Self::of(kernel, probe, serial))
+    }
+
+    fn of(kernel: &Arc<Kernel>, probe: &str, serial: u64) -> Option<Self> {
+        let pins = Pins::new(&kernel.pins, serial);
+        let (note, _) = pins.note().ok().filter(|(note, _)| note.probe == probe)?;
+        let epoch = kernel.epochs.claim(note.epoch)?;
+        let kernel = Arc::clone(kernel);
+        let mut held = Self { kernel, owner: Owner(serial), epoch, note, places: Vec::new(), pins };
+        held.claim().inspect_err(|error| tracing::warn!(probe, %error, "what runs can't be found")).ok()?;
+        (!held.places.is_empty()).then_some(held)
+    }
+
+    /// Claims its slots wherever there are some.
+    fn claim(&mut self) -> std::io::Result<()> {
+        let netns = self.note.netns.as_deref().map_or_else(Netns::own, Netns::open)?;
+        for (name, index) in interface::list(&netns)?.by_name() {
+            for (direction, noted) in self.note.directions.iter().enumerate() {
+                let Some(hook) = Hook::from_name(&noted.hook) else { continue };
+                let position = if noted.first { Position::First } else { Position::Last };
+                let (netns, interface) = (netns.clone(), name.clone());
+                let place = Place { netns, interface, ifindex: *index, hook, position };
+                if let Some(mode) = self.kernel.dispatchers.hold(&place, &self.addition(noted)) {
+                    self.places.push(AttachedAt { direction, place, mode });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn addition(&self, noted: &NotedDirection) -> Addition<'_> {
+        Addition {
+            owner: self.owner,
+            rank: Rank { priority: noted.priority, order: self.note.order },
+            callee: Callee::Slotted(noted.programs),
+            epoch: &self.epoch,
+            verdict: if noted.enforce { Verdict::Enforce } else { Verdict::Observe },
+            xdp_mode: XdpMode::Auto,
+        }
+    }
+
+    fn call_again(&self, direction: usize, place: &Place, instead_of: Owner) -> Result<(), AttachError> {
+        let addition = self.addition(&self.note.directions[direction]);
+        self.kernel.dispatchers.add(place, &addition, Some(instead_of)).map(drop)
+    }
+
+    pub const fn serial(&self) -> u64 {
+        self.owner.0
+    }
+
+    /// Where it is among those of the same priority.
+    pub const fn order(&self) -> u64 {
+        self.note.order
+    }
+
+    pub fn places(&self) -> &[AttachedAt] {
+        &self.places
+    }
+
+    /// Removes it from all places but those where `successor` has taken its place.
+    pub fn retire(self, successor: &Attached) {
+        self.leave(|place| successor.is_at(place), &mut Reclaim::default());
+    }
+
+    /// Removes it and waits until the kernel has freed it.
+    pub fn detach(self) {
+        let mut reclaim = Reclaim::default();
+        for id in self.note.directions.iter().flat_map(|direction| direction.programs) {
+            if let Ok(Some(program)) = sys::prog_fd_by_id(id) {
+                reclaim.add_program(program.as_fd());
+            }
+        }
+        reclaim.add_pinned(&self.pins);
+        self.leave(|_| false, &mut reclaim);
+        drop(self);
+        reclaim.wait();
+    }
+
+    fn leave(&self, taken: impl Fn(&Place) -> bool, reclaim: &mut Reclaim) {
+        for AttachedAt { place, .. } in &self.places {
+            let left = match taken(place) {
+                true => self.kernel.dispatchers.retire(place, self.owner),
+                false => self.kernel.dispatchers.remove(place, self.owner, reclaim),
+            };
+            if let Err(error) = left {
+                tracing::warn!(error = super::with_causes(&error), "detaching was not clean");
+            }
+        }
+        if let Err(error) = self.pins.remove() {
+            tracing::warn!(%error, "a probe's pins could not be removed");
+        }
+    }
+}

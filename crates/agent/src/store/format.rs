@@ -1,0 +1,115 @@
+//! What is in the files of probes and revisions. Each says which version of the format it has; what a later twinprobe
+//! writes is left to that one. `golden/` has a file of each version that there ever was.
+
+use serde_json::{Value, json};
+
+use super::StoredProbe;
+use crate::config::{ConfigDocument, parse_document};
+
+/// The version that is written. Files without a number are of version 0, which had the same fields.
+const VERSION: u64 = 1;
+
+/// Why a file can't be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unread(pub String);
+
+pub fn probe(probe: &StoredProbe) -> Value {
+    json!({
+        "version": VERSION,
+        "revision": probe.revision,
+        "created": probe.created,
+        "config": probe.config,
+        "running": probe.running,
+    })
+}
+
+pub fn revision(created: &str, config: &ConfigDocument) -> Value {
+    json!({ "version": VERSION, "created": created, "config": config })
+}
+
+pub fn parse(bytes: &[u8]) -> Result<StoredProbe, Unread> {
+    let unread = |what: &str, error: &dyn std::fmt::Display| {
+        Unread(format!("its stored {what} can't be read: {error}"))
+    };
+    let mut state: Value = serde_json::from_slice(bytes).map_err(|error| unread("file", &error))?;
+    check_version(&state)?;
+    // Versions before 0.2 stored the configuration only.
+    let Some(revision) = state.get("revision").and_then(Value::as_u64) else {
+        let config = parse_document(bytes).map_err(|error| unread("configuration", &error))?;
+        return Ok(StoredProbe { revision: 0, created: String::new(), config, running: None });
+    };
+    let config = parse_document(state["config"].to_string().as_bytes());
+    Ok(StoredProbe {
+        revision,
+        created: state["created"].as_str().unwrap_or_default().to_owned(),
+        config: config.map_err(|error| unread("configuration", &error))?,
+        running: serde_json::from_value(state["running"].take())
+            .map_err(|error| unread("record of the deployment that runs", &error))?,
+    })
+}
+
+/// When it was deployed, and the configuration.
+pub fn parse_revision(bytes: &[u8]) -> Option<(String, ConfigDocument)> {
+    let state: Value = serde_json::from_slice(bytes).ok()?;
+    check_version(&state).ok()?;
+    let config = parse_document(state["config"].to_string().as_bytes()).ok()?;
+    Some((state["created"].as_str()?.to_owned(), config))
+}
+
+fn check_version(state: &Value) -> Result<(), Unread> {
+    let Some(version) = state.get("version") else { return Ok(()) };
+    match version.as_u64() {
+        Some(0..=VERSION) => Ok(()),
+        _ => Err(Unread(format!(
+            "its stored file has version {version}, and this twinprobe knows versions up to {VERSION}: it was \
+             written by a later twinprobe, which can read it"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::StoredDeployment;
+
+    fn document() -> ConfigDocument {
+        let text = r#"{"interfaces":["eth0","veth*"],"priority":7,"ingress":{"hook":"xdp","verdict":"enforce",
+            "source":"int x;","defines":{"N":"1"},"metrics":[{"name":"m","map":"m","snapshot":true}]},
+            "window":{"interval":"10s","retain":4}}"#;
+        parse_document(text.as_bytes()).unwrap()
+    }
+
+    fn stored() -> StoredProbe {
+        let running = r#"{"deployment":{"boot_id":"3e25650a-34b9-4f65-8f5d-0f4a2f7e5a11","serial":12,"order":3,
+            "epoch":2,"directions":[{"direction":"ingress","programs":[{"id":71,"tag":[1,2,3,4,5,6,7,8]},
+            {"id":72,"tag":[1,2,3,4,5,6,7,8]}],"maps":[{"name":"m","ids":[21,22]}]}]},
+            "objects":{"ingress":"2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"}}"#;
+        let running: StoredDeployment = serde_json::from_str(running).unwrap();
+        StoredProbe {
+            revision: 5,
+            created: "2026-11-21T10:00:00.000000000Z".to_owned(),
+            config: document(),
+            running: Some(running),
+        }
+    }
+
+    /// Every later twinprobe reads what any before has written. Never change these files: add new ones.
+    #[test]
+    fn files_of_every_version_are_read() {
+        for file in [&include_bytes!("golden/probe-0.json")[..], include_bytes!("golden/probe-1.json")] {
+            assert_eq!(parse(file), Ok(stored()));
+        }
+        for file in [&include_bytes!("golden/revision-0.json")[..], include_bytes!("golden/revision-1.json")]
+        {
+            assert_eq!(parse_revision(file), Some((stored().created, document())));
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_the_golden_file_of_this_version() {
+        let golden = |file: &[u8]| serde_json::from_slice::<Value>(file).unwrap();
+        assert_eq!(probe(&stored()), golden(include_bytes!("golden/probe-1.json")));
+        let written = revision(&stored().created, &document());
+        assert_eq!(written, golden(include_bytes!("golden/revision-1.json")));
+    }
+}

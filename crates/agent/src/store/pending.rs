@@ -1,0 +1,103 @@
+//! The one moment that decides which configuration of a probe is the stored one.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::{Store, StoreError, TEMPORARY, failed, format, sync};
+
+/// A probe's state that is on disk but not yet under its name. Dropping it forgets it.
+#[derive(Debug)]
+pub struct Pending<'a> {
+    pub(super) store: &'a Store,
+    pub(super) temporary: tempfile::TempPath,
+    pub(super) path: PathBuf,
+}
+
+impl Pending<'_> {
+    /// After an error the file is what it was before: the kernel is brought back to that as well.
+    pub fn commit(self) -> Result<(), StoreError> {
+        let Self { store, temporary, path } = self;
+        let failed = || failed("writing", &path);
+        let old = Old::keep(&path).map_err(failed())?;
+        temporary.persist(&path).map_err(|error| failed()(error.error))?;
+        match sync(&store.probes) {
+            Ok(()) => {
+                old.forget();
+                Ok(())
+            }
+            Err(error) => old.settle(error).map_err(failed()),
+        }
+    }
+}
+
+/// As [`Pending::commit`]: removes what is stored of a probe.
+pub fn remove(store: &Store, path: &Path) -> Result<(), StoreError> {
+    let old = Old::keep(path).map_err(failed("removing", path))?;
+    let removed = match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => sync(&store.probes).or_else(|error| old.settle(error)),
+    };
+    if removed.is_ok() {
+        let _ = fs::remove_file(&old.link);
+        let _ = fs::remove_file(path.with_extension(UNREADABLE));
+    }
+    removed.map_err(failed("removing", path))
+}
+
+const UNREADABLE: &str = "unreadable";
+
+/// What is to be replaced, until its successor is on disk to stay.
+struct Old {
+    link: PathBuf,
+    path: PathBuf,
+    was_there: bool,
+}
+
+impl Old {
+    fn keep(path: &Path) -> io::Result<Self> {
+        let mut name = std::ffi::OsString::from(TEMPORARY[1]);
+        name.push(path.file_name().unwrap_or_default());
+        let link = path.with_file_name(name);
+        let _ = fs::remove_file(&link);
+        let was_there = match fs::hard_link(path, &link) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            linked => linked.map(|()| true)?,
+        };
+        Ok(Self { link, path: path.to_owned(), was_there })
+    }
+
+    /// One that nobody could read is kept for a daemon that can, or for whoever wants to look at it.
+    fn forget(self) {
+        let Self { link, path, was_there } = self;
+        let unread = || fs::read(&link).is_ok_and(|bytes| format::parse(&bytes).is_ok());
+        let gone = if was_there && !unread() {
+            let aside = path.with_extension(UNREADABLE);
+            tracing::warn!(path = %aside.display(), "a stored configuration that can't be read was replaced and kept");
+            fs::rename(&link, aside)
+        } else {
+            fs::remove_file(&link)
+        };
+        if let Err(error) = gone
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %link.display(), %error, "what was replaced could not be removed");
+        }
+    }
+
+    /// The change may not outlive a power failure: takes it back. Where that fails as well the change holds, so that the
+    /// file and the kernel say the same.
+    fn settle(&self, error: io::Error) -> io::Result<()> {
+        let back =
+            if self.was_there { fs::rename(&self.link, &self.path) } else { fs::remove_file(&self.path) };
+        match back {
+            Ok(()) => Err(error),
+            Err(back) if !self.was_there && back.kind() == io::ErrorKind::NotFound => Err(error),
+            Err(back) => {
+                let path = self.path.display();
+                tracing::error!(%path, %error, %back, "a change holds, but may not outlive a power failure");
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! From when on a daemon answers, what it answers until then, and what it does without what it would like to have.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use twinprobe_tests::http;
+use twinprobe_tests::sample::{counter_config, total};
+use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
+use twinprobe_tests::wait::wait_for;
+use twinprobe_tests::windows::Windows;
+use twinprobe_tests::{Daemon, DaemonOptions, Directories, Topology};
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+const LIMIT: Duration = Duration::from_secs(15);
+/// What the daemon says when it waits for a test.
+const WAITS: &str = "waits for a test";
+
+fn path(name: &str) -> String {
+    format!("/v1/probes/{name}")
+}
+
+fn live() -> Value {
+    let mut config = counter_config("mon0", "XDP_PASS");
+    config["ingress"]["metrics"] = json!([{ "name": "packets", "map": "packets" }]);
+    config
+}
+
+fn counts(daemon: &Daemon) -> [u64; 3] {
+    NAMES.map(|name| total(&daemon.json(&format!("/v1/probes/{name}/metrics")), "ingress", "packets"))
+}
+
+fn generator(topology: &Topology) -> Result<Generator> {
+    Generator::new(topology.generator(), "gen0", GeneratorOptions::default())
+}
+
+/// A daemon that waits at `step` until the file is there.
+fn waiting(directories: &Directories, steps: &[&str]) -> (DaemonOptions, Vec<PathBuf>) {
+    let files: Vec<PathBuf> =
+        steps.iter().map(|step| directories.temporary().join(format!("go-{step}"))).collect();
+    let steps: Vec<String> =
+        steps.iter().zip(&files).map(|(step, file)| format!("{step}={}", file.display())).collect();
+    (DaemonOptions::default().environment("TWINPROBE_WAIT_AT", steps.join(",")), files)
+}
+
+#[test]
+fn early_requests_are_told_to_wait() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    for name in NAMES {
+        daemon.put(&path(name), &live()).expect(201);
+    }
+    let directories = daemon.kill()?;
+    let (options, files) = waiting(&directories, &["claimed"]);
+    let mut generator = generator(&topology)?;
+    for ends in [true, false] {
+        let daemon = Daemon::spawn_in(topology.monitor(), &options, directories.clone())?;
+        ensure!(daemon.wait_for_log(WAITS, LIMIT), "{}", daemon.log());
+        daemon.get("/healthz").expect(200);
+        daemon.get("/openapi.yaml").expect(200);
+        for early in
+            ["/readyz", "/v1/probes", "/v1/probes/a", "/v1/probes/a/metrics", "/metrics", "/v1/capabilities"]
+        {
+            let answer = daemon.get(early).expect(503);
+            ensure!(answer.header("retry-after") == Some("1"), "{early}: {answer:?}");
+            ensure!(answer.text().contains("taken over"), "{early}: {}", answer.text());
+        }
+        daemon.put(&path("d"), &live()).expect(503);
+        daemon.delete(&path("a")).expect(503);
+        ensure!(!daemon.log().contains("listening on"), "{}", daemon.log());
+        generator.send(100)?;
+        if ends {
+            // Who is told to stop does not wait for what it has begun.
+            let (exit, _) = daemon.terminate()?;
+            ensure!(exit.success(), "{exit}");
+        } else {
+            fs::write(&files[0], "")?;
+            ensure!(daemon.wait_for_log("listening on", LIMIT), "{}", daemon.log());
+            daemon.get("/readyz").expect(200);
+            assert_eq!(counts(&daemon), [200; 3]);
+        }
+    }
+    Ok(())
+}
+
+/// A probe that is being read holds up neither the list nor its status; only the status has the source.
+#[test]
+fn the_list_waits_for_nobody_and_has_no_sources() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    for name in NAMES {
+        daemon.put(&path(name), &counter_config("mon0", "XDP_PASS")).expect(201);
+    }
+    let directories = daemon.kill()?;
+    let (options, files) = waiting(&directories, &["flipped"]);
+    let daemon = Daemon::start_in(topology.monitor(), &options, directories)?;
+    let address = daemon.address();
+    let reader = thread::spawn(move || http::request(&address, "GET", "/v1/probes/b/metrics", &[], b""));
+    ensure!(daemon.wait_for_log(WAITS, LIMIT), "{}", daemon.log());
+    let asked = Instant::now();
+    let listed = daemon.json("/v1/probes");
+    let statuses = NAMES.map(|name| daemon.json(&path(name)));
+    let list = daemon.client(&["list"])?;
+    ensure!(asked.elapsed() < Duration::from_secs(10), "the list took {:?}", asked.elapsed());
+    fs::write(&files[0], "")?;
+    reader.join().expect("no panic")?.expect(200);
+    let text = String::from_utf8(list.stdout)?;
+    for (i, status) in statuses.iter().enumerate() {
+        ensure!(status["config"]["ingress"]["source"].is_string(), "{status}");
+        let mut expected = status.clone();
+        expected["config"]["ingress"].as_object_mut().context("an object")?.remove("source");
+        assert_eq!(listed["probes"][i], expected);
+        ensure!(text.contains(&format!("\n{}", NAMES[i])) && text.contains("running"), "{text}");
+    }
+    Ok(())
+}
+
+/// What runs is taken over without a compiler; what would have to be compiled says what is missing.
+#[test]
+fn no_clang_is_no_reason_not_to_start() -> Result<()> {
+    let topology = Topology::new()?;
+    let mut generator = generator(&topology)?;
+    let daemon = Daemon::start(topology.monitor())?;
+    for name in NAMES {
+        daemon.put(&path(name), &live()).expect(201);
+    }
+    generator.send(100)?;
+    let directories = daemon.kill()?;
+    let clang = directories.temporary().join("clang");
+    let options = DaemonOptions::default().environment("TWINPROBE_CLANG", &clang);
+    let daemon = Daemon::start_in(topology.monitor(), &options, directories)?;
+    daemon.get("/readyz").expect(200);
+    generator.send(100)?;
+    assert_eq!(counts(&daemon), [200; 3]);
+    let compiler = daemon.json("/v1/capabilities")["compiler"].clone();
+    ensure!(compiler["version"] == "" && compiler["error"].is_string(), "{compiler}");
+    let before = daemon.json("/v1/probes");
+    let refused = [
+        daemon.put(&path("a"), &live()),
+        daemon.put(&path("d"), &live()),
+        daemon.post("/v1/validate", &live()),
+    ];
+    for answer in refused {
+        let problem = answer.expect(503).json();
+        let message = problem["errors"][0]["message"].as_str().with_context(|| format!("{problem}"))?;
+        ensure!(problem["errors"][0]["stage"] == "compile" && message.contains("clang"), "{problem}");
+    }
+    assert_eq!(daemon.json("/v1/probes"), before);
+    daemon.delete(&path("c")).expect(204);
+
+    // After a reboot there is nothing to take over: they wait, with the reason.
+    let directories = daemon.kill()?;
+    fs::remove_dir_all(directories.bpffs())?;
+    let daemon = Daemon::start_in(topology.monitor(), &options, directories)?;
+    for name in ["a", "b"] {
+        let status = daemon.json(&path(name));
+        ensure!(
+            status["state"] == "failed" && status["reason"].as_str().is_some_and(|r| r.contains("clang")),
+            "{status}"
+        );
+    }
+    // Once there is one, it is used.
+    symlink(which("clang").or_else(|| which("clang-14")).context("clang")?, &clang)?;
+    daemon.put(&path("a"), &live()).expect(200);
+    let mut daemon = daemon.restart(libc::SIGTERM, &options)?;
+    for _ in 0..2 {
+        let states = ["a", "b"].map(|name| daemon.json(&path(name))["state"].clone());
+        assert_eq!(states, ["running", "running"]);
+        daemon = daemon.restart(libc::SIGKILL, &options)?;
+    }
+    Ok(())
+}
+
+fn which(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file())
+}
+
+/// A replacement that was half attached when the daemon died reads other maps than what it was to replace: no window
+/// is closed before all packets meet the same programs again.
+#[test]
+fn windows_are_closed_once_dispatchers_are_settled() -> Result<()> {
+    let topology = Topology::new()?;
+    let mut windows = counter_config("mon0", "XDP_PASS");
+    windows["window"] = json!({ "interval": "10ms", "retain": 100_000 });
+    let daemon = Daemon::start(topology.monitor())?;
+    for name in NAMES {
+        daemon.put(&path(name), &windows).expect(201);
+    }
+    let dying = DaemonOptions::default().environment("TWINPROBE_CRASH_AT", "attached");
+    let daemon = Daemon::start_in(topology.monitor(), &dying, daemon.kill()?)?;
+    let load = generator(&topology)?.spawn(Load::default());
+    ensure!(
+        daemon.try_request("PUT", &path("b"), &[], live().to_string().as_bytes()).is_err(),
+        "not reached"
+    );
+    let directories = daemon.kill()?;
+    let (options, files) = waiting(&directories, &["claimed"]);
+    let newest = || {
+        NAMES.map(|name| {
+            fs::read_dir(directories.state().join("windows").join(name)).map_or(0, Iterator::count)
+        })
+    };
+    let before = newest();
+    let daemon = Daemon::spawn_in(topology.monitor(), &options, directories.clone())?;
+    ensure!(daemon.wait_for_log(WAITS, LIMIT), "{}", daemon.log());
+    let arrived = load.arrived();
+    wait_for("further packets", LIMIT, || {
+        ensure!(load.arrived() > arrived + 100_000, "{} after {arrived}", load.arrived());
+        Ok(())
+    })?;
+    assert_eq!(newest(), before, "windows were closed");
+    fs::write(&files[0], "")?;
+    ensure!(daemon.wait_for_log("listening on", LIMIT), "{}", daemon.log());
+    let again = load.arrived();
+    wait_for("packets for the next windows", LIMIT, || {
+        ensure!(load.arrived() > again + 100_000, "{} after {again}", load.arrived());
+        Ok(())
+    })?;
+    let sent = load.stop()?;
+    for name in NAMES {
+        daemon.request("POST", &format!("/v1/probes/{name}/windows"), &[], b"").expect(201);
+        let windows = Windows::of(&daemon, name);
+        let counted: u64 =
+            windows.seqs().iter().map(|seq| total(&windows.get(*seq), "ingress", "packets")).sum();
+        assert_eq!(counted, sent, "{name}");
+    }
+    Ok(())
+}
