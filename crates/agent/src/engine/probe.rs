@@ -92,12 +92,10 @@ impl Probe {
         engine: &Engine,
         config: ProbeConfig,
         document: ConfigDocument,
-        loaded: LoadedProbe,
+        mut loaded: LoadedProbe,
         old: Option<&Self>,
         history: History,
     ) -> Result<Self, EngineError> {
-        let readers = readers(&config, &loaded.directions)?;
-        let events = ProbeEvents::open(&config, &loaded.directions, &engine.events)?;
         let mut old_state = old.map(Self::lock);
         let mut replaced = match old_state.as_deref_mut() {
             Some(State::Running(running)) => Some(running),
@@ -107,6 +105,11 @@ impl Probe {
             running.finish()?;
         }
         let replaces = replaced.as_ref().map(|running| running.attached());
+        if let Some(old) = replaces {
+            loaded.follow(&engine.kernel, &config, old)?;
+        }
+        let readers = readers(&config, &loaded.directions)?;
+        let events = ProbeEvents::open(&config, &loaded.directions, &engine.events)?;
         let name = config.name().to_owned();
         let windows = engine.windows.of(&name);
         let first_epoch = windows.last_seq() + 1;

@@ -216,6 +216,12 @@ impl Attached {
         Some(Predecessor { maps: Arc::clone(&loaded.twins.own), active: self.active(), unnamed })
     }
 
+    /// Whether `new` goes on with the maps that packets are counted in now. A flip since it was loaded may have
+    /// changed that; to be asked while none can happen.
+    pub fn is_continued_by(&self, new: &LoadedTwins) -> bool {
+        new.own.expected_twin().is_none_or(|twin| twin == self.active())
+    }
+
     /// When the open window began, in nanoseconds of the Unix epoch; kept with the epoch.
     pub fn opened(&self) -> u64 {
         self.epoch.opened()
