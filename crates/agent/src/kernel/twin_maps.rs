@@ -230,7 +230,13 @@ impl ProbeMaps {
                     Content::Table(layout) => {
                         let access = access(request, layout, capabilities);
                         let entries = spec.max_entries;
+                        let members =
+                            spec.slots.values().map(|inner| clone(self.maps[inner].fds.of_twin(twin)));
+                        let members = members.collect::<Result<_, _>>()?;
                         let table = Table::new(clone(fd)?, name, Arc::clone(layout), entries, access);
+                        let table = table.with_members(members).map_err(|source| {
+                            KernelError::new("identification", format!("the maps in map {name}"), source)
+                        })?;
                         MetricMap::Table(table)
                     }
                     Content::Events(..) => break,
