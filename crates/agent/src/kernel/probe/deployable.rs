@@ -6,7 +6,7 @@ use super::{Attached, Interface, LoadedDirection, NotAttached};
 use crate::crash;
 use crate::kernel::Kernel;
 use crate::kernel::carry::Transfers;
-use crate::kernel::dispatcher::Owner;
+use crate::kernel::dispatcher::{Owner, Place};
 use crate::kernel::hook::AttachError;
 use crate::kernel::pins::{Deployment, DirectionRecord, Pins};
 use crate::kernel::sys::KernelError;
@@ -83,8 +83,12 @@ impl Deployable {
     ) -> Result<(Attached, Vec<NotAttached>), AttachError> {
         let Self(mut attached) = self;
         let mut failed = Vec::new();
-        for (direction, place) in attached.places_at(interfaces) {
-            let old = replaces.filter(|old| old.is_at(&place)).map(|old| old.owner);
+        let mut places = attached.places_at(interfaces);
+        let is_taken = |place: &Place| replaces.is_some_and(|old| old.is_at(place));
+        // New places first: what is in the way there is found before any packet has gone to the new programs.
+        places.sort_by_key(|(_, place)| is_taken(place));
+        for (direction, place) in places {
+            let old = replaces.filter(|_| is_taken(&place)).map(|old| old.owner);
             if let Err(error) = attached.add(direction, &place, old) {
                 if interfaces.iter().any(|interface| interface.required && interface.name == place.interface)
                 {
