@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use jiff::Timestamp;
 use tokio::sync::{OwnedMutexGuard, watch};
 
 use super::delivery::Delivery;
@@ -13,7 +12,7 @@ use super::deploy::LoadedProbe;
 use super::events::{EventLoop, ProbeEvents};
 use super::interfaces::{Wanted, refused};
 use super::reader::readers;
-use super::reading::{CloseError, Kept, Running, timestamp, timestamp_of};
+use super::reading::{CloseError, Kept, Running, timestamp};
 use super::restore::Adopted;
 use super::status::ProbeStatus;
 use super::telemetry::Counters;
@@ -21,6 +20,7 @@ use super::windows::{ClosedBy, Limits, StoredWindow, WindowError, Windows};
 use super::{Engine, EngineError};
 use crate::config::{ConfigDocument, Direction, ProbeConfig, Schedule};
 use crate::crash;
+use crate::kernel::clock::{self, Moment};
 use crate::kernel::watch::Changes;
 use crate::kernel::{Deployable, Predecessor, with_causes};
 use crate::report::Finding;
@@ -78,7 +78,7 @@ pub(super) struct History {
 
 impl History {
     pub fn new() -> Self {
-        Self { revision: 1, created: timestamp(Timestamp::now()) }
+        Self { revision: 1, created: timestamp(clock::now()) }
     }
 
     pub fn next(self) -> Self {
@@ -136,7 +136,10 @@ impl Probe {
         crash::point("committed");
         windows.set_limits(limits(&config));
         let kept = engine.kept(&name);
-        let mut running = Running::new(config, attached, readers, Timestamp::now(), kept);
+        if replaces.is_none() {
+            attached.set_opened(Moment::now());
+        }
+        let mut running = Running::new(config, attached, readers, kept);
         match old_state.as_deref_mut().map(|state| std::mem::replace(state, State::Gone)) {
             Some(State::Running(old)) => running.succeed(*old),
             // A probe that was stored goes on with its sums, as after a reboot; of a new one there are none.
@@ -164,11 +167,10 @@ impl Probe {
     ) -> Result<Self, EngineError> {
         let readers = readers(&config, adopted.attached.directions())?;
         let events = ProbeEvents::open(&config, adopted.attached.directions(), events)?;
-        let opened = timestamp_of(adopted.attached.opened());
         let namespace = Some(config.netns().map(Path::to_owned));
         let windows = Arc::clone(&kept.windows);
         windows.set_limits(limits(&config));
-        let mut running = Running::new(config, adopted.attached, readers, opened, kept);
+        let mut running = Running::new(config, adopted.attached, readers, kept);
         running.resume(true);
         running.set_pending(adopted.pending);
         // What keeps it from that was said; the next reading tries again.
@@ -314,7 +316,7 @@ impl Probe {
     }
 
     /// When its windows are to be closed, since when the open one is, and what ends with the probe.
-    pub(super) fn schedule(&self) -> Option<(Schedule, Timestamp, watch::Receiver<()>, Arc<Counters>)> {
+    pub(super) fn schedule(&self) -> Option<(Schedule, Moment, watch::Receiver<()>, Arc<Counters>)> {
         match &*self.lock() {
             State::Running(running) => {
                 Some((running.schedule()?, running.opened(), running.gone(), running.counters()))
