@@ -282,7 +282,7 @@ fn a_foreign_xdp_program_is_left_alone() -> Result<()> {
 }
 
 /// Names of what the daemon and the sources of this file put into the kernel.
-const OURS: &[&str] = &["tp_dispatcher", "tp_slots", "tp_epochs", "count", "packets"];
+const OURS: &[&str] = &["tp_dispatcher", "tp_slots", "tp_epochs", "tp_clocks", "count", "packets"];
 
 #[test]
 fn nothing_is_left_after_delete() -> Result<()> {

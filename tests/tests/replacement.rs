@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use serde_json::{Value, json};
+use twinprobe_tests::counter::{Counter, Place};
 use twinprobe_tests::layouts::{Layout, Reading, field, packets};
 use twinprobe_tests::sample::{counter_config, total, window, xdp_counter};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
@@ -202,6 +203,32 @@ fn a_replacement_that_fails_changes_nothing() -> Result<()> {
         let refused = daemon.put(PROBE, &bad);
         assert!((400..500).contains(&refused.status), "{refused:?}");
         assert_eq!(daemon.json(PROBE), before, "after a replacement at no interface");
+        let sent = load.stop()?;
+        assert_eq!(packets(&daemon.json(METRICS)), sent, "{reading:?}");
+        daemon.delete(PROBE).expect(204);
+    }
+    Ok(())
+}
+
+/// Another owner's program is in the way at one interface: at the others no packet goes to what is not deployed.
+#[test]
+fn a_replacement_that_fails_at_another_interface_changes_nothing() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let _foreign = Counter::attach(topology.monitor(), "mon1", Place::XdpPass)?;
+    for reading in Reading::ALL {
+        let good = Layout::new(reading).config();
+        daemon.put(PROBE, &good).expect(201);
+        let before = daemon.json(PROBE);
+        let load = generator(&topology)?.spawn(Load::default());
+        for layout in [0, 1, 2].into_iter().cycle().take(scaled(6, 100) as usize) {
+            // Maps that the two have in common, and others.
+            let mut bad = Layout { layout, variant: 1, ..Layout::new(reading) }.config();
+            bad.as_object_mut().expect("an object").remove("interface");
+            bad["interfaces"] = json!(["mon0", "mon1"]);
+            daemon.put(PROBE, &bad).expect(409);
+            assert_eq!(daemon.json(PROBE), before, "after a replacement that is in another's way");
+        }
         let sent = load.stop()?;
         assert_eq!(packets(&daemon.json(METRICS)), sent, "{reading:?}");
         daemon.delete(PROBE).expect(204);

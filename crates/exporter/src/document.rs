@@ -57,12 +57,18 @@ impl Direction {
     }
 }
 
-/// The time between two flips; `start` and `end` are RFC 3339.
+/// The time between two flips; `start` and `end` are RFC 3339, by the wall clock as it was at the end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
     pub seq: u64,
     pub start: String,
     pub end: String,
+    /// What has really passed, whatever was done to the wall clock. Windows of earlier versions lack it.
+    #[serde(default)]
+    pub duration_ns: Option<u64>,
+    /// How far the wall clock was set in between: forth, or back if negative.
+    #[serde(default)]
+    pub clock_step_ns: Option<i64>,
     /// From the flip until no program was left in the idle twin.
     pub quiesce_us: u64,
     /// Windows that went without having been acknowledged, and that no window before has reported.

@@ -36,6 +36,20 @@ fn windows_that_were_lost() {
 }
 
 #[test]
+fn a_clock_that_was_set() {
+    let window = Window { clock_step_ns: Some(-3_600_000_000_000), ..window() };
+    check("stepped", &document(Some(window), Vec::new(), Vec::new()));
+}
+
+/// As an earlier version has stored it.
+#[test]
+fn a_window_without_a_duration() {
+    let stored = r#"{"seq":3,"start":"2026-11-21T10:00:00.000000000Z","end":"2026-11-21T10:00:10.000000000Z","quiesce_us":71,"lost_windows":0}"#;
+    let window: Window = serde_json::from_str(stored).expect("a window");
+    check("undated", &document(Some(window), Vec::new(), Vec::new()));
+}
+
+#[test]
 fn nothing_to_show() {
     check("empty", &document(None, Vec::new(), Vec::new()));
 }
@@ -82,6 +96,8 @@ fn window() -> Window {
         seq: 3,
         start: "2026-11-21T10:00:00.000000000Z".into(),
         end: "2026-11-21T10:00:10.000000000Z".into(),
+        duration_ns: Some(10_000_000_123),
+        clock_step_ns: None,
         quiesce_us: 71,
         lost_windows: 0,
     }

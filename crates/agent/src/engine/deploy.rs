@@ -13,7 +13,7 @@ use crate::config::{
     self, AfterRead, Direction, DirectionConfig, Extraction, OnReplace, ProbeConfig, Source, Visibility,
 };
 use crate::crash;
-use crate::kernel::{Hook, Kernel, LoadedDirection, LoadedTwins, MetricRequest};
+use crate::kernel::{Attached, Hook, Kernel, LoadedDirection, LoadedTwins, MetricRequest};
 use crate::report::{Finding, Rejection, Stage};
 
 /// The verifier needs a second for a million instructions. What takes much longer never ends: a verifier
@@ -29,6 +29,24 @@ pub struct LoadedProbe {
     /// What they were loaded from, by direction.
     pub objects: BTreeMap<&'static str, Vec<u8>>,
     pub warnings: Vec<Finding>,
+}
+
+impl LoadedProbe {
+    /// Loads again what was loaded for the other twin of `old`: a window was closed since. To be called while none can
+    /// be closed.
+    pub fn follow(&mut self, kernel: &Kernel, config: &ProbeConfig, old: &Attached) -> Result<(), Rejection> {
+        let unnamed = config.on_replace() == OnReplace::Carry;
+        for (loaded, (direction, config)) in self.directions.iter_mut().zip(config.directions()) {
+            let name = direction.name();
+            if !old.is_continued_by(&loaded.twins) {
+                let (hook, _) = hook(config);
+                let old = old.predecessor(name, unnamed);
+                let requests = requests(direction, config);
+                loaded.twins = kernel.load(&self.objects[name], hook, name, &requests, old.as_ref())?;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Engine {

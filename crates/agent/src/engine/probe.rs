@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use jiff::Timestamp;
 use tokio::sync::{OwnedMutexGuard, watch};
 
 use super::delivery::Delivery;
@@ -13,7 +12,7 @@ use super::deploy::LoadedProbe;
 use super::events::ProbeEvents;
 use super::interfaces::{Wanted, refused};
 use super::reader::readers;
-use super::reading::{CloseError, Kept, Running, timestamp, timestamp_of};
+use super::reading::{CloseError, Kept, Running, timestamp};
 use super::restore::Adopted;
 use super::status::{ProbeStatus, Shown};
 use super::telemetry::Counters;
@@ -21,6 +20,7 @@ use super::windows::{ClosedBy, Limits, StoredWindow, WindowError, Windows};
 use super::{Engine, EngineError};
 use crate::config::{ConfigDocument, Direction, ProbeConfig, Schedule};
 use crate::crash;
+use crate::kernel::clock::{self, Moment};
 use crate::kernel::watch::Changes;
 use crate::kernel::{Beginning, Deployable, Held, Identity, Predecessor, Replaced, with_causes};
 use crate::report::Finding;
@@ -83,7 +83,7 @@ pub(super) struct History {
 
 impl History {
     pub fn new() -> Self {
-        Self { revision: 1, created: timestamp(Timestamp::now()) }
+        Self { revision: 1, created: timestamp(clock::now()) }
     }
 
     /// `last` is the last revision that there is a file of.
@@ -101,12 +101,10 @@ impl Probe {
         engine: &Engine,
         config: ProbeConfig,
         document: ConfigDocument,
-        loaded: LoadedProbe,
+        mut loaded: LoadedProbe,
         old: Option<&Self>,
         history: History,
     ) -> Result<Self, EngineError> {
-        let readers = readers(&config, &loaded.directions)?;
-        let events = ProbeEvents::open(&config, &loaded.directions, &engine.events)?;
         let mut old_state = old.map(Self::lock);
         if let Some(State::Running(running)) = old_state.as_deref_mut() {
             running.finish()?;
@@ -116,6 +114,11 @@ impl Probe {
             Some(State::Failed { held: Some(held), .. }) => Replaced::Held(held),
             _ => Replaced::Nothing,
         };
+        if let Some(old) = replaces.attached() {
+            loaded.follow(&engine.kernel, &config, old)?;
+        }
+        let readers = readers(&config, &loaded.directions)?;
+        let events = ProbeEvents::open(&config, &loaded.directions, &engine.events)?;
         let name = config.name().to_owned();
         let windows = engine.windows.of(&name);
         let beginning =
@@ -144,7 +147,10 @@ impl Probe {
         crash::point("committed");
         windows.set_limits(limits(&config));
         let kept = engine.kept(&name);
-        let mut running = Running::new(config, attached, readers, Timestamp::now(), kept);
+        if replaces.attached().is_none() {
+            attached.set_opened(Moment::now());
+        }
+        let mut running = Running::new(config, attached, readers, kept);
         match old_state.as_deref_mut().map(|state| std::mem::replace(state, State::Gone)) {
             Some(State::Running(old)) => running.succeed(*old),
             // A probe that was stored goes on with its sums, as after a reboot; of a new one there are none.
@@ -165,9 +171,8 @@ impl Probe {
     /// What an earlier daemon deployed and what still runs. No window of it is closed before [`Self::resume`].
     pub(super) fn adopt(stored: StoredProbe, config: ProbeConfig, adopted: Adopted, kept: Kept) -> Self {
         let Adopted { attached, readers, events, pending, warnings } = adopted;
-        let opened = timestamp_of(attached.opened());
         kept.windows.set_limits(limits(&config));
-        let mut running = Running::new(config, attached, readers, opened, kept);
+        let mut running = Running::new(config, attached, readers, kept);
         running.set_pending(pending);
         Self::running(stored, warnings, events, running)
     }
@@ -339,7 +344,7 @@ impl Probe {
     }
 
     /// When its windows are to be closed, since when the open one is, and what ends with the probe.
-    pub(super) fn schedule(&self) -> Option<(Schedule, Timestamp, watch::Receiver<()>, Arc<Counters>)> {
+    pub(super) fn schedule(&self) -> Option<(Schedule, Moment, watch::Receiver<()>, Arc<Counters>)> {
         match &*self.lock() {
             State::Running(running) => {
                 Some((running.schedule()?, running.opened(), running.gone(), running.counters()))

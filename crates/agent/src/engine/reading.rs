@@ -23,8 +23,9 @@ use super::telemetry::Counters;
 use super::totals::Totals;
 use super::windows::{ClosedBy, Windows};
 use crate::config::{Direction, InterfacePattern, OnReplace, ProbeConfig, Schedule};
+use crate::kernel::Attached;
+use crate::kernel::clock::{self, Moment};
 use crate::kernel::watch::Changes;
-use crate::kernel::{Attached, clock};
 
 /// A probe that is attached and read.
 #[derive(Debug)]
@@ -33,7 +34,7 @@ pub(super) struct Running {
     attached: Attached,
     readers: Vec<Reader>,
     /// When the open window began.
-    opened: Timestamp,
+    opened: Moment,
     windows: Arc<Windows>,
     counters: Arc<Counters>,
     in_flight: InFlight,
@@ -58,14 +59,8 @@ pub(super) struct Kept {
 }
 
 impl Running {
-    pub fn new(
-        config: ProbeConfig,
-        attached: Attached,
-        readers: Vec<Reader>,
-        opened: Timestamp,
-        kept: Kept,
-    ) -> Self {
-        attached.set_opened(nanoseconds(opened));
+    pub fn new(config: ProbeConfig, attached: Attached, readers: Vec<Reader>, kept: Kept) -> Self {
+        let opened = attached.opened();
         let Kept { totals, windows, counters } = kept;
         Self {
             config,
@@ -144,7 +139,7 @@ impl Running {
     }
 
     /// When the open window began.
-    pub fn opened(&self) -> Timestamp {
+    pub fn opened(&self) -> Moment {
         self.opened
     }
 
@@ -175,10 +170,8 @@ impl Running {
 
     /// Takes the place of `old`, which sees packets no more, with all that it has not handed on yet.
     pub fn succeed(&mut self, old: Self) {
-        let Self { attached, readers, undelivered, skipped, opened, in_flight, .. } = old;
+        let Self { attached, readers, undelivered, skipped, in_flight, .. } = old;
         (self.undelivered, self.skipped, self.in_flight) = (undelivered, skipped, in_flight);
-        self.opened = opened;
-        self.attached.set_opened(nanoseconds(opened));
         let remains = self.attached.retire(&attached);
         for reader in self.readers.iter_mut().filter(|reader| reader.config.on_replace() == OnReplace::Carry)
         {
@@ -288,14 +281,6 @@ const fn exported(direction: Direction) -> twinprobe_exporter::Direction {
         Direction::Ingress => twinprobe_exporter::Direction::Ingress,
         Direction::Egress => twinprobe_exporter::Direction::Egress,
     }
-}
-
-pub(super) fn timestamp_of(nanoseconds: u64) -> Timestamp {
-    Timestamp::from_nanosecond(nanoseconds.into()).unwrap_or_else(|_| Timestamp::now())
-}
-
-fn nanoseconds(at: Timestamp) -> u64 {
-    u64::try_from(at.as_nanosecond()).unwrap_or_default()
 }
 
 /// RFC 3339 with nanoseconds, in UTC.

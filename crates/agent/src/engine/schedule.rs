@@ -6,7 +6,6 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::{self, Instant, MissedTickBehavior};
 
@@ -14,6 +13,7 @@ use super::Engine;
 use super::probe::{Probe, ReadError};
 use super::windows::ClosedBy;
 use crate::config::Schedule;
+use crate::kernel::clock::{self, Moment};
 
 /// How long a task that follows the wall clock sleeps at most: the clock can be set meanwhile.
 const LOOK: Duration = Duration::from_secs(1);
@@ -60,18 +60,18 @@ async fn close(engine: &Weak<Engine>, probe: &Weak<Probe>) -> bool {
 enum Ticks {
     /// From a beginning on.
     Counted { ticks: Box<time::Interval>, last: Option<Instant> },
-    /// By the wall clock; in nanoseconds since the Unix epoch.
-    Aligned { interval: Duration, last: Option<i128> },
+    /// By the wall clock.
+    Aligned { interval: Duration, last: Option<Moment> },
 }
 
 impl Ticks {
     /// `opened` is when the open window began, perhaps under an earlier daemon.
-    fn new(Schedule { interval, align }: Schedule, opened: Timestamp) -> Self {
+    fn new(Schedule { interval, align }: Schedule, opened: Moment) -> Self {
         if align {
             return Self::Aligned { interval, last: None };
         }
-        let open_for = Duration::try_from(Timestamp::now().duration_since(opened)).unwrap_or_default();
-        let mut ticks = time::interval_at(Instant::now() + interval.saturating_sub(open_for), interval);
+        let mut ticks =
+            time::interval_at(Instant::now() + interval.saturating_sub(opened.elapsed()), interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         Self::Counted { ticks: Box::new(ticks), last: None }
     }
@@ -86,9 +86,10 @@ impl Ticks {
                     since.as_nanos() / ticks.period().as_nanos()
                 }
                 Self::Aligned { interval, last } => {
-                    let at = boundary(*interval).await;
-                    let since = last.replace(at).map_or(0, |last| (at - last).max(0));
-                    since.unsigned_abs() / interval.as_nanos()
+                    boundary(*interval).await;
+                    // A clock that was set passes by no boundary.
+                    let since = last.replace(Moment::now()).map_or(Duration::ZERO, Moment::elapsed);
+                    (since + *interval / 2).as_nanos() / interval.as_nanos()
                 }
             }
         };
@@ -100,13 +101,13 @@ impl Ticks {
 }
 
 /// Waits for the next multiple of the interval.
-async fn boundary(interval: Duration) -> i128 {
-    let at = boundary_after(Timestamp::now().as_nanosecond(), interval);
+async fn boundary(interval: Duration) {
+    let at = boundary_after(clock::now().as_nanosecond(), interval);
     loop {
-        let left = at - Timestamp::now().as_nanosecond();
+        let left = at - clock::now().as_nanosecond();
         // A clock that was set back would make this window longer than any other.
         if left <= 0 || left > interval.as_nanos() as i128 {
-            return at;
+            return;
         }
         time::sleep(Duration::from_nanos(left as u64).min(LOOK)).await;
     }
@@ -135,7 +136,7 @@ mod tests {
     async fn what_closing_takes_does_not_add_up() {
         let (sender, mut gone) = watch::channel(());
         let interval = Duration::from_millis(100);
-        let mut ticks = Ticks::new(Schedule { interval, align: false }, Timestamp::now());
+        let mut ticks = Ticks::new(Schedule { interval, align: false }, Moment::now());
         let start = Instant::now();
         for n in 1..=50 {
             assert_eq!(ticks.next(&mut gone).await, Some(0));

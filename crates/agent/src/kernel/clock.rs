@@ -1,12 +1,87 @@
-//! The clock that `bpf_ktime_get_ns` reads, and the one of this process.
+//! The clocks: the wall clock, which may be set at any time, and those that only go on.
 
+use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
-/// Nanoseconds from the Unix epoch to the zero of CLOCK_MONOTONIC, roughly the boot of the machine.
+use jiff::Timestamp;
+
+/// A file with nanoseconds that are added to the wall clock, for the tests of what happens when that is set.
+const OFFSET: &str = "TWINPROBE_CLOCK_OFFSET";
+/// Between the readings of two clocks that count as simultaneous.
+const SIMULTANEOUS: u64 = 20_000;
+/// What NTP may make the wall clock run faster or slower is a part of this; more than that is a step.
+const SLEW: i128 = 2_000;
+/// What counts as no step in any case.
+const JITTER_NS: i128 = 1_000_000;
+
+/// An instant by the wall clock and by one that is never set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    pub wall: Timestamp,
+    /// Since the machine was started, suspension included (CLOCK_BOOTTIME), in nanoseconds. 0: not known.
+    pub boot_ns: u64,
+}
+
+/// The time between two moments, as the wall clock of its end sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    pub start: Timestamp,
+    pub end: Timestamp,
+    /// What has really passed.
+    pub duration_ns: u64,
+    /// How far the wall clock was set meanwhile.
+    pub step_ns: Option<i64>,
+}
+
+impl Moment {
+    pub fn now() -> Self {
+        let offset = offset_ns();
+        // A thread that loses its CPU between two readings would see a step.
+        for _ in 0..10 {
+            let before = boot_ns();
+            let wall = wall_ns();
+            let after = boot_ns();
+            if after.saturating_sub(before) <= SIMULTANEOUS {
+                return Self { wall: timestamp(wall + offset), boot_ns: after };
+            }
+        }
+        Self { wall: timestamp(wall_ns() + offset), boot_ns: boot_ns() }
+    }
+
+    /// What has passed since.
+    pub fn elapsed(self) -> Duration {
+        Duration::from_nanos(self.until(Self::now()).duration_ns)
+    }
+
+    /// From here to `end`. Where the wall clock was set back behind the start, the start is what it would have been by
+    /// the clock as it is now: no window ends before it begins.
+    pub fn until(self, end: Self) -> Span {
+        let wall = end.wall.as_nanosecond() - self.wall.as_nanosecond();
+        let known = self.boot_ns != 0 && end.boot_ns >= self.boot_ns;
+        let duration = if known { i128::from(end.boot_ns - self.boot_ns) } else { wall.max(0) };
+        let step = wall - duration;
+        let is_step = step.abs() > JITTER_NS + duration / SLEW;
+        Span {
+            start: if wall < 0 { timestamp(end.wall.as_nanosecond() - duration) } else { self.wall },
+            end: end.wall,
+            duration_ns: u64::try_from(duration).unwrap_or(u64::MAX),
+            step_ns: is_step
+                .then(|| i64::try_from(step).unwrap_or(if step < 0 { i64::MIN } else { i64::MAX })),
+        }
+    }
+}
+
+/// The wall clock.
+pub fn now() -> Timestamp {
+    timestamp(wall_ns() + offset_ns())
+}
+
+/// Nanoseconds from the Unix epoch to the zero of CLOCK_MONOTONIC, which `bpf_ktime_get_ns` reads: roughly the boot of
+/// the machine.
 pub fn monotonic_zero_ns() -> i128 {
     let monotonic = i128::try_from(read(libc::CLOCK_MONOTONIC).as_nanos()).unwrap_or(i128::MAX);
-    let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    i128::try_from(unix.as_nanos()).unwrap_or(i128::MAX) - monotonic
+    wall_ns() + offset_ns() - monotonic
 }
 
 /// What the threads of this process have run so far.
@@ -14,9 +89,78 @@ pub fn process_cpu() -> Duration {
     read(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
+fn timestamp(nanoseconds: i128) -> Timestamp {
+    Timestamp::from_nanosecond(nanoseconds).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+fn wall_ns() -> i128 {
+    let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i128::try_from(unix.as_nanos()).unwrap_or(i128::MAX)
+}
+
+fn boot_ns() -> u64 {
+    u64::try_from(read(libc::CLOCK_BOOTTIME).as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Zero unless a test asks for something else.
+fn offset_ns() -> i128 {
+    static FILE: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let file = FILE.get_or_init(|| std::env::var_os(OFFSET).map(PathBuf::from)).as_ref();
+    let offset = file.and_then(|file| std::fs::read_to_string(file).ok()?.trim().parse::<i64>().ok());
+    offset.map_or(0, i128::from)
+}
+
 fn read(clock: libc::clockid_t) -> Duration {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a structure that lives through the call; both clocks always exist.
+    // SAFETY: a structure that lives through the call; these clocks always exist.
     unsafe { libc::clock_gettime(clock, &raw mut now) };
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: i64 = 1_000_000_000;
+
+    fn moment(wall: i64, boot_ns: i64) -> Moment {
+        Moment { wall: timestamp(wall.into()), boot_ns: boot_ns as u64 }
+    }
+
+    fn span(start: i64, end: i64, duration: i64, step_ns: Option<i64>) -> Span {
+        let [start, end] = [start, end].map(|at| timestamp(at.into()));
+        Span { start, end, duration_ns: duration as u64, step_ns }
+    }
+
+    #[test]
+    fn the_wall_clock_may_be_set_in_a_window() {
+        let s = SECOND;
+        let opened = moment(100 * s, 7 * s);
+        assert_eq!(opened.until(moment(110 * s, 17 * s)), span(100 * s, 110 * s, 10 * s, None));
+        // Slewed.
+        assert_eq!(
+            opened.until(moment(110 * s + 3_000_000, 17 * s)),
+            span(100 * s, 110 * s + 3_000_000, 10 * s, None)
+        );
+        // Forth, back, and back behind the start.
+        assert_eq!(opened.until(moment(210 * s, 17 * s)), span(100 * s, 210 * s, 10 * s, Some(100 * s)));
+        assert_eq!(opened.until(moment(107 * s, 17 * s)), span(100 * s, 107 * s, 10 * s, Some(-3 * s)));
+        assert_eq!(opened.until(moment(60 * s, 17 * s)), span(50 * s, 60 * s, 10 * s, Some(-50 * s)));
+    }
+
+    /// Of a window that a daemon without such a clock has opened.
+    #[test]
+    fn without_the_other_clock_the_wall_clock_decides() {
+        let opened = moment(100, 0);
+        assert_eq!(opened.until(moment(110, 17)), span(100, 110, 10, None));
+        assert_eq!(opened.until(moment(90 - SECOND, 17)).duration_ns, 0);
+    }
+
+    #[test]
+    fn both_clocks_go_on() {
+        let opened = Moment::now();
+        std::thread::sleep(Duration::from_millis(2));
+        let span = opened.until(Moment::now());
+        assert!(span.duration_ns >= 2_000_000 && span.step_ns.is_none(), "{span:?}");
+    }
 }

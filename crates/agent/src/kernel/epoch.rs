@@ -5,13 +5,17 @@
 //! counts flips, so it is also the sequence number of the window that is open.
 //!
 //! The map is pinned and outlives the daemon, and with it what else has to be known about a window after a
-//! crash: whether the idle twin has been read and reset, and when the open window began.
+//! crash: whether the idle twin has been read and reset, and when the open window began. By a clock that is never set,
+//! that is in a second map, `clocks`: programs follow the first one, whose form stays what it is.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use jiff::Timestamp;
+
+use super::clock::Moment;
 use super::hook::Hook;
 use super::mapping::{Access, Mapping};
 use super::sys::{self, KernelError, MapCreate};
@@ -29,23 +33,37 @@ const WORD_BYTES: usize = size_of::<u64>();
 /// Probes; the first places hold constants that dispatchers read. Offsets must fit an instruction's 16 bits.
 const PLACES: usize = 512;
 const BYTES: usize = PLACES * WORDS * WORD_BYTES;
+/// A probe's words in the second map: when the open window began, and when the last one was closed.
+const CLOCK_WORDS: usize = 2;
+const CLOCK_OPENED: usize = 0;
+const CLOCK_CLOSED: usize = 1;
+const CLOCK_BYTES: usize = PLACES * CLOCK_WORDS * WORD_BYTES;
+/// What the two are pinned as.
+pub const PINS: [&str; 2] = ["epochs", "clocks"];
 const BPF_MAP_TYPE_ARRAY: u32 = 2;
 const BPF_F_MMAPABLE: u32 = 1 << 10;
 
 /// The shared memory and which of its places are taken.
 #[derive(Debug)]
 pub struct EpochPage {
+    epochs: Words,
+    clocks: Words,
+    taken: Mutex<[bool; PLACES]>,
+}
+
+/// A pinned array of one value, in memory.
+#[derive(Debug)]
+struct Words {
     map: OwnedFd,
     memory: Mapping,
-    taken: Mutex<[bool; PLACES]>,
     adopted: bool,
 }
 
-impl EpochPage {
-    /// The page an earlier daemon left at `pin`, else a new one that is pinned there.
-    pub fn open(pin: &Path) -> Result<Arc<Self>, KernelError> {
+impl Words {
+    /// What an earlier daemon left at `pin`, else a new one that is pinned there.
+    fn open(pin: &Path, name: &str, bytes: usize) -> Result<Self, KernelError> {
         let error = |call| move |source| KernelError::new(call, "the epoch map", source);
-        let left = sys::obj_get(pin).ok().filter(|map| is_page(map.as_fd()));
+        let left = sys::obj_get(pin).ok().filter(|map| is_page(map.as_fd(), bytes));
         let adopted = left.is_some();
         let map = match left {
             Some(map) => map,
@@ -56,17 +74,27 @@ impl EpochPage {
                 {
                     return Err(error("clean-up")(source));
                 }
-                let map = create().map_err(error("creation"))?;
+                let map = create(name, bytes).map_err(error("creation"))?;
                 sys::obj_pin(map.as_fd(), pin).map_err(error("pinning"))?;
                 map
             }
         };
-        let memory = Mapping::new(map.as_fd(), 0, BYTES, Access::ReadWrite).map_err(error("mapping"))?;
+        let memory = Mapping::new(map.as_fd(), 0, bytes, Access::ReadWrite).map_err(error("mapping"))?;
+        Ok(Self { map, memory, adopted })
+    }
+}
+
+impl EpochPage {
+    /// The maps an earlier daemon left in `bpffs`, else new ones.
+    pub fn open(bpffs: &Path) -> Result<Arc<Self>, KernelError> {
+        let [epochs, clocks] = PINS.map(|name| bpffs.join(name));
+        let epochs = Words::open(&epochs, "tp_epochs", BYTES)?;
+        let clocks = Words::open(&clocks, "tp_clocks", CLOCK_BYTES)?;
         let mut taken = [false; PLACES];
         for hook in Hook::ALL {
             taken[Self::pass_place(hook)] = true;
         }
-        let epochs = Self { map, memory, taken: Mutex::new(taken), adopted };
+        let epochs = Self { epochs, clocks, taken: Mutex::new(taken) };
         for hook in Hook::ALL {
             let pass = u64::from(hook.pass() as u32);
             epochs.word(Self::pass_place(hook), EPOCH).store(pass, Ordering::Relaxed);
@@ -76,11 +104,11 @@ impl EpochPage {
 
     /// Whether it is an earlier daemon's: its programs follow these words.
     pub const fn is_adopted(&self) -> bool {
-        self.adopted
+        self.epochs.adopted
     }
 
     pub fn map(&self) -> BorrowedFd<'_> {
-        self.map.as_fd()
+        self.epochs.map.as_fd()
     }
 
     /// The word that holds [`Hook::pass`]. Dispatchers load the verdict from here because the verifier
@@ -104,7 +132,10 @@ impl EpochPage {
         taken[place] = true;
         self.word(place, CLEARED).store(epoch.wrapping_sub(1), Ordering::SeqCst);
         self.word(place, EPOCH).store(epoch, Ordering::SeqCst);
-        Some(EpochWord { page: Arc::clone(self), place })
+        let word = EpochWord { page: Arc::clone(self), place };
+        // Not what the probe had that was here before.
+        word.set_opened(Moment::now());
+        Some(word)
     }
 
     /// The place of a probe that runs, as it is.
@@ -116,7 +147,11 @@ impl EpochPage {
     }
 
     fn word(&self, place: usize, word: usize) -> &AtomicU64 {
-        self.memory.u64((place * WORDS + word) * WORD_BYTES)
+        self.epochs.memory.u64((place * WORDS + word) * WORD_BYTES)
+    }
+
+    fn clock_word(&self, place: usize, word: usize) -> &AtomicU64 {
+        self.clocks.memory.u64((place * CLOCK_WORDS + word) * WORD_BYTES)
     }
 }
 
@@ -124,22 +159,22 @@ const fn offset(place: usize) -> i32 {
     (place * WORDS * WORD_BYTES) as i32
 }
 
-fn create() -> std::io::Result<OwnedFd> {
+fn create(name: &str, bytes: usize) -> std::io::Result<OwnedFd> {
     sys::map_create(&MapCreate {
-        name: "tp_epochs",
+        name,
         map_type: BPF_MAP_TYPE_ARRAY,
         key_size: 4,
-        value_size: BYTES as u32,
+        value_size: bytes as u32,
         max_entries: 1,
         flags: BPF_F_MMAPABLE,
         ..MapCreate::default()
     })
 }
 
-fn is_page(map: BorrowedFd<'_>) -> bool {
+fn is_page(map: BorrowedFd<'_>, bytes: usize) -> bool {
     sys::map_info(map).is_ok_and(|info| {
         info.type_ == BPF_MAP_TYPE_ARRAY
-            && info.value_size as usize == BYTES
+            && info.value_size as usize == bytes
             && info.max_entries == 1
             && info.map_flags & BPF_F_MMAPABLE != 0
     })
@@ -183,22 +218,40 @@ impl EpochWord {
         self.word(CLEARED).store(epoch, Ordering::SeqCst);
     }
 
-    /// When the open window began, in nanoseconds of the Unix epoch.
-    pub fn opened(&self) -> u64 {
-        self.word(OPENED).load(Ordering::SeqCst)
+    /// When the open window began.
+    pub fn opened(&self) -> Moment {
+        self.moment(OPENED, CLOCK_OPENED)
     }
 
-    pub fn set_opened(&self, at: u64) {
-        self.word(OPENED).store(at, Ordering::SeqCst);
+    pub fn set_opened(&self, at: Moment) {
+        self.set_moment(OPENED, CLOCK_OPENED, at);
     }
 
-    /// When the last flip was, as [`Self::opened`]; told before it.
-    pub fn closed(&self) -> u64 {
-        self.word(CLOSED).load(Ordering::SeqCst)
+    /// When the last flip was; told before it.
+    pub fn closed(&self) -> Moment {
+        self.moment(CLOSED, CLOCK_CLOSED)
     }
 
-    pub fn set_closed(&self, at: u64) {
-        self.word(CLOSED).store(at, Ordering::SeqCst);
+    pub fn set_closed(&self, at: Moment) {
+        self.set_moment(CLOSED, CLOCK_CLOSED, at);
+    }
+
+    fn moment(&self, wall: usize, clock: usize) -> Moment {
+        let nanoseconds = self.word(wall).load(Ordering::SeqCst);
+        let boot_ns = self.page.clock_word(self.place, clock).load(Ordering::SeqCst);
+        match Timestamp::from_nanosecond(nanoseconds.into()) {
+            Ok(wall) => Moment { wall, boot_ns },
+            Err(_) => Moment::now(),
+        }
+    }
+
+    fn set_moment(&self, wall: usize, clock: usize, at: Moment) {
+        let nanoseconds = u64::try_from(at.wall.as_nanosecond()).unwrap_or_default();
+        let clock = self.page.clock_word(self.place, clock);
+        // Killed in between, the daemon leaves no two instants that do not belong together.
+        clock.store(0, Ordering::SeqCst);
+        self.word(wall).store(nanoseconds, Ordering::SeqCst);
+        clock.store(at.boot_ns, Ordering::SeqCst);
     }
 
     /// To be remembered, for [`EpochPage::claim`].

@@ -93,7 +93,7 @@ impl Kernel {
         bpffs::prepare(bpffs).map_err(failed("preparation"))?;
         let pins = bpffs.join("probes");
         std::fs::create_dir_all(&pins).map_err(failed("creation"))?;
-        let epochs = EpochPage::open(&bpffs.join("epochs"))?;
+        let epochs = EpochPage::open(bpffs)?;
         let hooks = bpffs.join("hooks");
         let dispatchers = Dispatchers::open(hooks, Arc::clone(&epochs), Arc::clone(&quiescer), options.tc)
             .map_err(failed("adoption"))?;
@@ -158,7 +158,9 @@ impl Kernel {
     /// Once all probes are detached: leaves no pin.
     pub fn unpin(&self) {
         let root = self.pins.parent().unwrap_or(&self.pins);
-        let removed = std::fs::remove_file(root.join("epochs"))
+        let removed = epoch::PINS
+            .iter()
+            .try_for_each(|pin| std::fs::remove_file(root.join(pin)))
             .and_then(|()| std::fs::remove_dir(root.join("hooks")))
             .and_then(|()| std::fs::remove_dir(&self.pins));
         if let Err(error) = removed {

@@ -10,6 +10,7 @@ use std::time::Duration;
 pub use self::deployable::{Beginning, Deployable};
 use super::Kernel;
 use super::carry::{Predecessor, Remains, Transfers};
+use super::clock::Moment;
 use super::dispatcher::{Addition, Callee, Owner, Place, Rank};
 use super::epoch::EpochWord;
 use super::held::Replaced;
@@ -220,22 +221,28 @@ impl Attached {
         Some(Predecessor { maps: Arc::clone(&loaded.twins.own), active: self.active(), unnamed })
     }
 
-    /// When the open window began, in nanoseconds of the Unix epoch; kept with the epoch.
-    pub fn opened(&self) -> u64 {
+    /// Whether `new` goes on with the maps that packets are counted in now. A flip since it was loaded may have
+    /// changed that; to be asked while none can happen.
+    pub fn is_continued_by(&self, new: &LoadedTwins) -> bool {
+        new.own.expected_twin().is_none_or(|twin| twin == self.active())
+    }
+
+    /// When the open window began; kept with the epoch.
+    pub fn opened(&self) -> Moment {
         self.epoch.opened()
     }
 
-    pub fn set_opened(&self, at: u64) {
+    pub fn set_opened(&self, at: Moment) {
         self.epoch.set_opened(at);
     }
 
-    /// When the window that was closed and not read yet ended, as [`Self::opened`].
-    pub fn closed(&self) -> Option<u64> {
+    /// When the window that was closed and not read yet ended.
+    pub fn closed(&self) -> Option<Moment> {
         self.epoch.unread().map(|_| self.epoch.closed())
     }
 
     /// To be told before the flip.
-    pub fn set_closed(&self, at: u64) {
+    pub fn set_closed(&self, at: Moment) {
         self.epoch.set_closed(at);
     }
 
@@ -382,7 +389,7 @@ impl Quiesced<'_> {
     }
 
     /// The twin has been read and reset: the next flip may make it active again. The open window began at `opened`.
-    pub fn finish(self, opened: u64) {
+    pub fn finish(self, opened: Moment) {
         crash::point("cleared");
         // First: a crash in between clears again, which changes nothing.
         self.probe.epoch.set_opened(opened);

@@ -93,14 +93,24 @@ impl TwinFds {
 
 /// All maps of a loaded direction by name.
 #[derive(Debug, Default)]
-pub struct ProbeMaps(BTreeMap<String, ProbeMap>);
+pub struct ProbeMaps {
+    maps: BTreeMap<String, ProbeMap>,
+    expected_twin: Option<usize>,
+}
 
 impl ProbeMaps {
     pub const fn by_name(&self) -> &BTreeMap<String, ProbeMap> {
-        &self.0
+        &self.maps
     }
 
-    /// Makes the maps; those that are the same in `old` are taken over with their content.
+    /// The twin of the replaced deployment that has to see packets when these maps take over: a map that was shared
+    /// and becomes private to each twin, or the other way round, was chosen by it. `None`: there is no such map.
+    pub const fn expected_twin(&self) -> Option<usize> {
+        self.expected_twin
+    }
+
+    /// Makes the maps; those that are the same in `old` are taken over with their content. Nothing is written to a map
+    /// that `old` has: its packets go on meanwhile, and the new source may yet be refused.
     pub fn create(
         object: &ProbeObject,
         btf: Option<BorrowedFd<'_>>,
@@ -114,29 +124,43 @@ impl ProbeMaps {
                 None => old.is_some_and(|old| old.unnamed),
             }
         };
-        let mut maps = BTreeMap::new();
-        for (name, spec, shape, private) in definitions(object, requests) {
+        let mut made = Self::default();
+        let mut empty = Vec::new();
+        // A map of maps comes after the maps in it: it can be taken over only together with them.
+        let (outer, plain): (Vec<_>, Vec<_>) =
+            definitions(object, requests).partition(|(_, spec, ..)| !spec.slots.is_empty());
+        for (name, spec, shape, private) in plain.into_iter().chain(outer) {
+            let taken_over =
+                |inner| made.maps.get(inner).is_some_and(|map: &ProbeMap| map.origin == Origin::TakenOver);
+            let content_is_same = spec.slots.values().all(taken_over);
             let old = old.filter(|old| kept(name) && old.maps.by_name().contains_key(name));
-            let reused = old.map(|old| old.reuse(name, &spec, &shape, private)).transpose();
+            let reused = old.filter(|_| content_is_same).map(|old| old.reuse(name, &spec, &shape, private));
             let reused = reused
+                .transpose()
                 .map_err(|source| KernelError::new("taking over", format!("map {name}"), source))?
                 .flatten();
+            if let (Some(old), Some(_)) = (old, &reused)
+                && old.is_private(name) != private
+            {
+                made.expected_twin = Some(old.active & 1);
+            }
             let origin = match (old, &reused) {
                 (None, _) => Origin::New,
                 (Some(_), None) => Origin::Successor,
                 (Some(_), Some(_)) => Origin::TakenOver,
             };
             let [first, second] = reused.unwrap_or_default();
+            let twins = [first.is_none(), private && second.is_none()].into_iter().enumerate();
+            empty.extend(twins.filter(|(_, is_new)| *is_new).map(|(twin, _)| (name, twin)));
             let own = |fd: Option<OwnedFd>| fd.map_or_else(|| create_map(name, &spec, btf), Ok);
             let fds = match private {
                 true => TwinFds::Private([own(first)?, own(second)?]),
                 false => TwinFds::Shared(own(first)?),
             };
-            maps.insert(name.clone(), ProbeMap { spec, shape, fds, origin });
+            made.maps.insert(name.clone(), ProbeMap { spec, shape, fds, origin });
         }
-        let maps = Self(maps);
-        maps.fill()?;
-        Ok(maps)
+        empty.into_iter().try_for_each(|(name, twin)| made.fill(name, twin))?;
+        Ok(made)
     }
 
     /// Maps that an earlier daemon has made; `open` gives the descriptor of a map's twin.
@@ -153,32 +177,28 @@ impl ProbeMaps {
             };
             maps.insert(name.clone(), ProbeMap { spec, shape, fds, origin: Origin::TakenOver });
         }
-        Ok(Self(maps))
+        Ok(Self { maps, expected_twin: None })
     }
 
     /// What a twin's program is bound to.
     pub fn of_twin(&self, twin: usize) -> HashMap<&str, RawFd> {
-        self.0.iter().map(|(name, map)| (name.as_str(), map.fds.of_twin(twin).as_raw_fd())).collect()
+        self.maps.iter().map(|(name, map)| (name.as_str(), map.fds.of_twin(twin).as_raw_fd())).collect()
     }
 
     /// Whether the twins differ at all.
     pub fn are_twins(&self) -> bool {
-        self.0.values().any(|map| matches!(map.fds, TwinFds::Private(_)))
+        self.maps.values().any(|map| matches!(map.fds, TwinFds::Private(_)))
     }
 
-    /// Puts the inner maps into the outer ones, of each twin its own.
-    fn fill(&self) -> Result<(), KernelError> {
-        for (outer, map) in &self.0 {
-            for (twin, outer_fd) in map.fds.each() {
-                for (slot, inner) in &map.spec.slots {
-                    let what = || format!("map {outer}, slot {slot} ({inner})");
-                    let error = |source| KernelError::new("initialisation", what(), source);
-                    let inner =
-                        self.0.get(inner).ok_or_else(|| error(std::io::ErrorKind::NotFound.into()))?;
-                    let value = inner.fds.of_twin(twin).as_raw_fd().to_ne_bytes();
-                    sys::map_update(outer_fd, &slot.to_ne_bytes(), &value).map_err(error)?;
-                }
-            }
+    /// Puts the inner maps into the new map `outer` of a twin, of each twin its own.
+    fn fill(&self, outer: &str, twin: usize) -> Result<(), KernelError> {
+        let map = &self.maps[outer];
+        for (slot, inner) in &map.spec.slots {
+            let what = || format!("map {outer}, slot {slot} ({inner})");
+            let error = |source| KernelError::new("initialisation", what(), source);
+            let inner = self.maps.get(inner).ok_or_else(|| error(std::io::ErrorKind::NotFound.into()))?;
+            let value = inner.fds.of_twin(twin).as_raw_fd().to_ne_bytes();
+            sys::map_update(map.fds.of_twin(twin), &slot.to_ne_bytes(), &value).map_err(error)?;
         }
         Ok(())
     }
@@ -194,7 +214,7 @@ impl ProbeMaps {
         let mut maps = Vec::new();
         for (request, content) in requests.iter().zip(contents) {
             let name = request.map_name();
-            let ProbeMap { spec, fds, .. } = &self.0[name];
+            let ProbeMap { spec, fds, .. } = &self.maps[name];
             let clone = |fd: BorrowedFd<'_>| {
                 fd.try_clone_to_owned()
                     .map_err(|source| KernelError::new("opening", format!("map {name}"), source))
@@ -210,7 +230,13 @@ impl ProbeMaps {
                     Content::Table(layout) => {
                         let access = access(request, layout, capabilities);
                         let entries = spec.max_entries;
+                        let members =
+                            spec.slots.values().map(|inner| clone(self.maps[inner].fds.of_twin(twin)));
+                        let members = members.collect::<Result<_, _>>()?;
                         let table = Table::new(clone(fd)?, name, Arc::clone(layout), entries, access);
+                        let table = table.with_members(members).map_err(|source| {
+                            KernelError::new("identification", format!("the maps in map {name}"), source)
+                        })?;
                         MetricMap::Table(table)
                     }
                     Content::Events(..) => break,

@@ -175,6 +175,14 @@ impl DocumentSink for Json {
             self.property("start", &window.start);
             self.out.push(b',');
             self.property("end", &window.end);
+            if let Some(duration) = window.duration_ns {
+                self.push(",\"duration_ns\":");
+                self.unsigned(duration);
+            }
+            if let Some(step) = window.clock_step_ns {
+                self.push(",\"clock_step_ns\":");
+                self.push(&step.to_string());
+            }
             self.push(",\"quiesce_us\":");
             self.unsigned(window.quiesce_us);
             if window.lost_windows > 0 {

@@ -165,10 +165,15 @@ impl DocumentSink for Xml {
         if let Some(window) = document.window {
             let (seq, quiesce) = (window.seq.to_string(), window.quiesce_us.to_string());
             let lost = window.lost_windows.to_string();
-            let attributes =
-                [("seq", &*seq), ("start", &window.start), ("end", &window.end), ("quiesce_us", &quiesce)];
-            let lost = (window.lost_windows > 0).then_some(("lost_windows", &*lost));
-            self.event(Event::Empty(element("window", attributes.into_iter().chain(lost))));
+            let duration = window.duration_ns.map(|duration| duration.to_string());
+            let step = window.clock_step_ns.map(|step| step.to_string());
+            let attributes = [("seq", &*seq), ("start", &window.start), ("end", &window.end)]
+                .into_iter()
+                .chain(duration.as_deref().map(|duration| ("duration_ns", duration)))
+                .chain(step.as_deref().map(|step| ("clock_step_ns", step)))
+                .chain([("quiesce_us", &*quiesce)])
+                .chain((window.lost_windows > 0).then_some(("lost_windows", &*lost)));
+            self.event(Event::Empty(element("window", attributes)));
         }
     }
 

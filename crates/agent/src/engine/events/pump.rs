@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use tokio::time::Instant;
 use twinprobe_exporter::Context;
 
@@ -159,7 +158,7 @@ fn turn(source: &Source, context: &Context, output: &mut Output) -> Turn {
 fn slice(source: &Source, context: &Context, output: &mut Output) -> Progress {
     let mut reader = source.reader();
     let Some(reader) = reader.as_mut() else { return Progress::Drained };
-    let (progress, events) = output.read(reader, SLICE, &source.encoder, context, &Timestamp::now());
+    let (progress, events) = output.read(reader, SLICE, &source.encoder, context, &clock::now());
     source.delivered.fetch_add(events, Ordering::Relaxed);
     progress
 }

@@ -4,14 +4,14 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use jiff::Timestamp;
 use twinprobe_exporter::Window;
 
-use super::{Running, exported, nanoseconds, timestamp, timestamp_of};
+use super::{Running, exported, timestamp};
 use crate::config::AfterRead;
 use crate::crash;
 use crate::engine::reader::Reader;
 use crate::engine::windows::{ClosedBy, StoredMetric, StoredWindow, WindowError, WindowHead};
+use crate::kernel::clock::Moment;
 use crate::kernel::{KernelError, with_causes};
 
 /// Why a window is not closed. What it consists of stays in the kernel, and the next attempt goes on with it.
@@ -63,8 +63,9 @@ impl Running {
     /// on disk before anything of it leaves the maps: whatever happens, it is in one of them, and whoever comes next
     /// can tell which. `None`: it was on disk, and somebody has damaged it before the maps were empty.
     fn try_close(&mut self, by: ClosedBy) -> Result<Option<Arc<StoredWindow>>, CloseError> {
-        let end = self.attached.closed().map_or_else(Timestamp::now, timestamp_of).max(self.opened);
-        self.attached.set_closed(nanoseconds(end));
+        let end = self.attached.closed().unwrap_or_else(Moment::now);
+        let span = self.opened.until(end);
+        self.attached.set_closed(end);
         let context = self.context();
         let interfaces = self.interfaces();
         let quiesced = self.attached.flip()?;
@@ -92,8 +93,10 @@ impl Running {
                     interfaces,
                     window: Window {
                         seq: epoch,
-                        start: timestamp(self.opened),
-                        end: timestamp(end),
+                        start: timestamp(span.start),
+                        end: timestamp(span.end),
+                        duration_ns: Some(span.duration_ns),
+                        clock_step_ns: span.step_ns,
                         quiesce_us: u64::try_from(grace_period.as_micros()).unwrap_or(u64::MAX),
                         lost_windows: self.windows.unreported_lost(),
                     },
@@ -142,7 +145,7 @@ impl Running {
                 reader.empty(map)?;
             }
         }
-        quiesced.finish(nanoseconds(end));
+        quiesced.finish(end);
         self.counters.closed(by, grace_period);
         self.opened = end;
         Ok(stored)

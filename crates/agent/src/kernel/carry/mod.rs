@@ -69,6 +69,11 @@ pub struct Predecessor {
 }
 
 impl Predecessor {
+    /// Whether each twin has its own map of this name.
+    pub fn is_private(&self, name: &str) -> bool {
+        self.maps.by_name().get(name).is_some_and(|map| matches!(map.fds, TwinFds::Private(_)))
+    }
+
     /// Descriptors of the old map `name` for both twins, or for both at once, if the new one is the same.
     /// `None` in a place: that twin needs a map of its own.
     pub fn reuse(
@@ -99,7 +104,8 @@ fn is_same(old: &ProbeMap, spec: &MapSpec, shape: &MapShape) -> bool {
     let MapSpec { map_type, key_size, value_size, max_entries, flags, extra, frozen, .. } = *spec;
     let streams = EventKind::from_bpf_type(map_type).is_some() || map_type == BPF_MAP_TYPE_PROG_ARRAY;
     let inner = |spec: &MapSpec| {
-        spec.inner.as_ref().map(|inner| (inner.map_type, inner.key_size, inner.value_size, inner.max_entries))
+        let sizes = |inner: &MapSpec| (inner.map_type, inner.key_size, inner.value_size, inner.max_entries);
+        spec.inner.as_ref().map(|inner| (sizes(inner), inner.flags, inner.extra))
     };
     !streams
         && !frozen

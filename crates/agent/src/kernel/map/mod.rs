@@ -31,7 +31,7 @@ use twinprobe_ebpf_common::{MapFamily, RawTable, TableLayout};
 pub use self::journal::Journal;
 use self::strategy::{Access, Strategy};
 pub use self::variable::{Section, Variable};
-use super::sys::KernelError;
+use super::sys::{self, KernelError};
 use crate::config::AfterRead;
 
 /// Bytes of one batch and of one chunk: large enough that the system call's cost vanishes, small enough for
@@ -59,6 +59,8 @@ pub struct Table {
     access: Access,
     /// For maps of maps: how the maps in it are read.
     inner: Access,
+    /// For maps of maps: those of the probe that may be in it, by id.
+    members: Vec<(u32, OwnedFd)>,
     chunk_bytes: usize,
 }
 
@@ -132,7 +134,15 @@ impl Table {
         let [access, inner] = access;
         let access = access.confirmed(fd.as_fd());
         let (name, max_entries) = (name.to_owned(), max_entries as usize);
-        Self { fd, name, layout, max_entries, access, inner, chunk_bytes: CHUNK_BYTES }
+        let members = Vec::new();
+        Self { fd, name, layout, max_entries, access, inner, members, chunk_bytes: CHUNK_BYTES }
+    }
+
+    /// The same of a map of maps that may have these in it: the kernel opens others by their id only for those who
+    /// have CAP_SYS_ADMIN.
+    pub fn with_members(self, members: Vec<OwnedFd>) -> std::io::Result<Self> {
+        let members = members.into_iter().map(|fd| Ok((sys::map_id(fd.as_fd())?, fd)));
+        Ok(Self { members: members.collect::<std::io::Result<_>>()?, ..self })
     }
 
     fn read_chunks(&self, after: AfterRead, taken: &mut Taken, sink: &mut Sink<'_>) -> ReadResult {

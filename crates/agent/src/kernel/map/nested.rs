@@ -1,7 +1,9 @@
 //! HASH_OF_MAPS and ARRAY_OF_MAPS: the values are maps. Programs can't change which, so the outer map is only
 //! read; the maps in it are read and, if asked for, emptied.
 
+use std::io;
 use std::ops::ControlFlow;
+use std::os::fd::{AsFd, OwnedFd};
 
 use twinprobe_ebpf_common::{MapKind, RawTable};
 
@@ -47,6 +49,21 @@ fn entries(map: &Table) -> Result<RawTable, KernelError> {
     read.map(|_| entries)
 }
 
+/// The map in it with this id; `None`: it is gone.
+fn member(map: &Table, id: u32) -> io::Result<Option<OwnedFd>> {
+    if let Some((_, fd)) = map.members.iter().find(|(member, _)| *member == id) {
+        return fd.try_clone().map(Some);
+    }
+    // Somebody else has put it there.
+    sys::map_fd_by_id(id).map_err(|error| match error.raw_os_error() {
+        Some(libc::EPERM) => io::Error::other(format!(
+            "map id {id} is none of the probe's own, and opening it takes CAP_SYS_ADMIN; take it out of {}",
+            map.name
+        )),
+        _ => error,
+    })
+}
+
 /// Adds the content of the map `id` to `content`; `None`: the map is gone. An error comes with what was taken.
 fn inner(
     map: &Table,
@@ -57,8 +74,8 @@ fn inner(
     let Some(layout) = &map.layout.inner else { return Ok(None) };
     let open = || {
         let id = u32::from_ne_bytes(id.try_into().unwrap_or_default());
-        let Some(fd) = sys::map_fd_by_id(id)? else { return Ok(None) };
-        let entries = sys::map_info(std::os::fd::AsFd::as_fd(&fd))?.max_entries;
+        let Some(fd) = member(map, id)? else { return Ok(None) };
+        let entries = sys::map_info(fd.as_fd())?.max_entries;
         let inner = Table::new(fd, &map.name, layout.clone(), entries, [map.inner; 2]);
         Ok(Some(Table { chunk_bytes: map.chunk_bytes, ..inner }))
     };

@@ -21,7 +21,7 @@ pub fn operations(kind: MapKind, possible_cpus: usize) -> io::Result<Operations>
     if kind.family() == MapFamily::Global {
         return mmap().map(|()| Operations::default());
     }
-    Tiny::new(kind, possible_cpus)?;
+    Tiny::new(kind, possible_cpus)?.finds_inner()?;
     // Side by side: writing to a map of maps waits for a grace period, which takes milliseconds.
     Ok(thread::scope(|scope| {
         let start = |trial: fn(&Tiny) -> bool| {
@@ -104,6 +104,17 @@ impl Tiny {
 
     fn fd(&self) -> BorrowedFd<'_> {
         self.map.as_fd()
+    }
+
+    /// Whether the map in a map can be told from what a lookup gives, which is how it is read.
+    fn finds_inner(&self) -> io::Result<()> {
+        let Some(inner) = &self.inner else { return Ok(()) };
+        let mut id = [0; 4];
+        let found = sys::map_lookup(self.fd(), &self.keys[0], &mut id)?;
+        match found && u32::from_ne_bytes(id) == sys::map_id(inner.as_fd())? {
+            true => Ok(()),
+            false => Err(io::Error::other("the kernel does not tell which map is in a map")),
+        }
     }
 
     fn iterates(&self) -> bool {

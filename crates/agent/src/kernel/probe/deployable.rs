@@ -99,7 +99,10 @@ impl Deployable {
     ) -> Result<(Attached, Vec<NotAttached>), AttachError> {
         let Self(mut attached) = self;
         let mut failed = Vec::new();
-        for (direction, place) in attached.places_at(interfaces) {
+        let mut places = attached.places_at(interfaces);
+        // New places first: what is in the way there is found before any packet has gone to the new programs.
+        places.sort_by_key(|(_, place)| replaces.owner_at(place).is_some());
+        for (direction, place) in places {
             let old = replaces.owner_at(&place);
             if let Err(error) = attached.add(direction, &place, old) {
                 if interfaces.iter().any(|interface| interface.required && interface.name == place.interface)

@@ -28,9 +28,7 @@ impl MapInMap {
         };
         let inner = sys::map_create(&MapCreate { map_type: BPF_MAP_TYPE_ARRAY, ..array })?;
         let outer = MapCreate { map_type: BPF_MAP_TYPE_ARRAY_OF_MAPS, inner: Some(inner.as_fd()), ..array };
-        let map = Self { outer: sys::map_create(&outer)?, inner };
-        map.wait()?;
-        Ok(map)
+        Ok(Self { outer: sys::map_create(&outer)?, inner })
     }
 
     pub(super) fn wait(&self) -> io::Result<()> {

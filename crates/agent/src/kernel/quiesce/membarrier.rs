@@ -11,13 +11,13 @@ use super::sweep::softirqs_are_preemptible;
 const MEMBARRIER_CMD_QUERY: libc::c_int = 0;
 const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
 
-/// Whether the kernel has it, which it says, and whether it works.
+/// Whether the kernel has it, which it says.
 pub(super) fn prepare() -> io::Result<()> {
     let commands = membarrier(MEMBARRIER_CMD_QUERY)?;
     if commands & MEMBARRIER_CMD_GLOBAL == 0 {
         return Err(io::Error::other("the kernel has no MEMBARRIER_CMD_GLOBAL (nohz_full)"));
     }
-    wait()
+    Ok(())
 }
 
 pub(super) fn wait() -> io::Result<()> {

@@ -2,16 +2,21 @@
 //!
 //! The paper reads the idle twin straight after the swap, while other CPUs may still be inside it; updates
 //! are then lost or counted in the wrong window. There are several ways to wait, one file each. Which of them are valid
-//! here is found by trying when the daemon starts, and the first of those is used. To add one: a file, and a variant
-//! of [`QuiesceMethod`] and of [`Way`].
+//! here is found by trying when the daemon starts, and the first of those is used. To add one: a file, a variant
+//! of [`QuiesceMethod`], and how it is [prepared](prepare).
+//!
+//! A real-time task that keeps a CPU to itself holds up a method for as long as the kernel lets it. So each method has
+//! a [worker] of its own, and whoever waits turns to the next one [in addition](PATIENCE): the first that has waited
+//! for a grace period serves. After [`LIMIT`] there is an error, and no reading.
 
 mod cpus;
 mod map_in_map;
 mod membarrier;
 mod sweep;
+mod worker;
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,6 +25,12 @@ use serde::Serialize;
 
 pub use self::cpus::{online_cpus, possible_cpus, run_on};
 use self::map_in_map::MapInMap;
+use self::worker::Workers;
+
+/// How long to wait for one method before the next is tried, too: longer than any takes on a busy machine as a rule.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// How long to wait in all.
+const LIMIT: Duration = Duration::from_secs(5);
 
 /// How to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -47,30 +58,19 @@ pub struct MethodReport {
     reason: Option<String>,
 }
 
-/// Waits for grace periods on a thread of its own, since the sweep moves the thread that does it.
+/// Waits until a grace period is over that began after the call.
+type Way = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
+
+/// What came of trying a method.
+type Trial = (QuiesceMethod, io::Result<Way>);
+
+/// Waits for grace periods, on threads of its own, since the sweep moves the thread that does it.
 #[derive(Debug)]
 pub struct Quiescer {
-    requests: mpsc::Sender<mpsc::SyncSender<io::Result<()>>>,
-    status: Arc<Mutex<Status>>,
+    workers: Arc<Workers>,
     /// Windows may be torn.
     never_waits: bool,
 }
-
-#[derive(Debug)]
-struct Status {
-    in_use: QuiesceMethod,
-    methods: Vec<MethodReport>,
-}
-
-/// A method that was tried and works.
-#[derive(Debug)]
-enum Way {
-    Sweep,
-    Membarrier,
-    MapInMap(MapInMap),
-}
-
-type Trial = (QuiesceMethod, io::Result<Way>);
 
 impl QuiesceMethod {
     /// In the order of preference.
@@ -82,84 +82,83 @@ impl QuiesceMethod {
 }
 
 impl MethodReport {
-    fn new(method: QuiesceMethod, failure: Option<&io::Error>) -> Self {
-        let reason = failure.map(ToString::to_string);
-        Self { name: method.name(), available: reason.is_none(), reason }
+    fn new(method: QuiesceMethod, failure: Option<String>) -> Self {
+        Self { name: method.name(), available: failure.is_none(), reason: failure }
     }
 }
 
-impl Way {
-    fn prepare(method: QuiesceMethod) -> io::Result<Self> {
-        match method {
-            QuiesceMethod::Sweep => sweep::prepare().map(|()| Self::Sweep),
-            QuiesceMethod::Membarrier => membarrier::prepare().map(|()| Self::Membarrier),
-            QuiesceMethod::MapInMap => MapInMap::prepare().map(Self::MapInMap),
-            QuiesceMethod::Auto | QuiesceMethod::None => Err(io::ErrorKind::Unsupported.into()),
-        }
-    }
+/// The method, if it is valid here.
+fn prepare(method: QuiesceMethod) -> io::Result<Way> {
+    Ok(match method {
+        QuiesceMethod::Sweep => sweep::prepare().map(|()| Arc::new(sweep::wait))?,
+        QuiesceMethod::Membarrier => membarrier::prepare().map(|()| Arc::new(membarrier::wait))?,
+        QuiesceMethod::MapInMap => MapInMap::prepare().map(|map| Arc::new(move || map.wait()))?,
+        QuiesceMethod::Auto | QuiesceMethod::None => return Err(io::ErrorKind::Unsupported.into()),
+    })
+}
 
-    fn wait(&self) -> io::Result<()> {
-        match self {
-            Self::Sweep => sweep::wait(),
-            Self::Membarrier => membarrier::wait(),
-            Self::MapInMap(map) => map.wait(),
-        }
-    }
+/// Tries each method. One that is valid and does not come to its end in [`PATIENCE`] is there: something holds it up.
+fn try_all() -> Vec<Trial> {
+    // Side by side: two of them take milliseconds.
+    let begun = QuiesceMethod::ALL.map(|method| {
+        let (sender, result) = mpsc::channel();
+        let trial = prepare(method).and_then(|way| {
+            let trial = Arc::clone(&way);
+            let wait = move || drop(sender.send(trial()));
+            thread::Builder::new().name("quiesce-trial".into()).spawn(wait).map(|_| way)
+        });
+        (method, trial, result)
+    });
+    let deadline = Instant::now() + PATIENCE;
+    let end = |(method, trial, result): (_, io::Result<Way>, mpsc::Receiver<io::Result<()>>)| {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let trial = trial.and_then(|way| result.recv_timeout(left).unwrap_or(Ok(())).map(|()| way));
+        (method, trial)
+    };
+    begun.map(end).into()
 }
 
 impl Quiescer {
     /// An error says why `wanted` is not possible here.
     pub fn start(wanted: QuiesceMethod) -> io::Result<Self> {
-        // Side by side: two of them take milliseconds.
-        let trials = thread::scope(|scope| {
-            let trials = QuiesceMethod::ALL.map(|method| (method, scope.spawn(move || Way::prepare(method))));
-            trials.map(|(method, trial)| {
-                (method, trial.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            })
-        });
-        Self::with(wanted, trials.into())
+        Self::with(wanted, try_all())
     }
 
     fn with(wanted: QuiesceMethod, trials: Vec<Trial>) -> io::Result<Self> {
-        let methods =
-            trials.iter().map(|(method, way)| MethodReport::new(*method, way.as_ref().err())).collect();
-        let ways = choose(wanted, trials)?;
-        let in_use = ways.first().map_or(QuiesceMethod::None, |(method, _)| *method);
-        let status = Arc::new(Mutex::new(Status { in_use, methods }));
-        let (requests, inbox) = mpsc::channel();
-        let thread = thread::Builder::new().name("quiesce".into());
-        let of_thread = Arc::clone(&status);
-        thread.spawn(move || serve(&inbox, &ways, &of_thread))?;
-        Ok(Self { requests, status, never_waits: wanted == QuiesceMethod::None })
+        let report =
+            |(method, way): &Trial| MethodReport::new(*method, way.as_ref().err().map(ToString::to_string));
+        let reports = trials.iter().map(report).collect();
+        let workers = Workers::start(choose(wanted, trials)?, reports)?;
+        Ok(Self { workers, never_waits: wanted == QuiesceMethod::None })
     }
 
     /// The one in use.
     pub fn method(&self) -> QuiesceMethod {
-        lock(&self.status).in_use
+        self.workers.in_use()
     }
 
     /// All of them, in the order of preference.
     pub fn methods(&self) -> Vec<MethodReport> {
-        lock(&self.status).methods.clone()
+        self.workers.reports()
     }
 
-    /// Returns once every program run that began before the call has ended, with the time that took.
+    /// Returns once every program run that began before the call has ended, with the time that took. An error, after
+    /// [`LIMIT`] at the latest, says that programs may still run.
     pub fn quiesce(&self) -> io::Result<Duration> {
         if self.never_waits {
-            // Not even the time it takes to wake the thread, which would be a grace period for most programs.
+            // Not even the time it takes to wake a thread, which would be a grace period for most programs.
             return Ok(Duration::ZERO);
         }
         let started = Instant::now();
-        let (reply, done) = mpsc::sync_channel(1);
-        let gone = || io::Error::other("the quiesce thread has ended");
-        self.requests.send(reply).map_err(|_| gone())?;
-        done.recv().map_err(|_| gone())??;
+        self.workers.wait(started + LIMIT)?;
         Ok(started.elapsed())
     }
 }
 
-fn lock(status: &Mutex<Status>) -> MutexGuard<'_, Status> {
-    status.lock().unwrap_or_else(PoisonError::into_inner)
+impl Drop for Quiescer {
+    fn drop(&mut self) {
+        self.workers.end();
+    }
 }
 
 /// The one to use, and those to use when it fails, in this order.
@@ -194,64 +193,6 @@ fn choose(wanted: QuiesceMethod, trials: Vec<Trial>) -> io::Result<Vec<(QuiesceM
         }
     }
     Ok(ways)
-}
-
-/// Until nobody can ask any more.
-fn serve(
-    inbox: &mpsc::Receiver<mpsc::SyncSender<io::Result<()>>>,
-    ways: &[(QuiesceMethod, Way)],
-    status: &Mutex<Status>,
-) {
-    let mut last = 0;
-    while let Ok(reply) = inbox.recv() {
-        // One grace period serves everybody who asked before it began.
-        let waiting: Vec<_> = std::iter::once(reply).chain(inbox.try_iter()).collect();
-        let (result, used) = wait(ways, status);
-        if let (Ok(()), Some((method, _))) = (&result, ways.get(used))
-            && used != last
-        {
-            last = used;
-            tracing::warn!(?method, "grace periods are waited for in another way");
-            let mut status = lock(status);
-            status.in_use = *method;
-            // What failed once may work again.
-            report(&mut status, *method, None);
-        }
-        for reply in waiting {
-            let result = match &result {
-                Ok(()) => Ok(()),
-                Err(error) => Err(copy_of(error)),
-            };
-            // A caller that has gone needs no answer.
-            let _ = reply.send(result);
-        }
-    }
-}
-
-/// By the first that works. Says which that was.
-fn wait(ways: &[(QuiesceMethod, Way)], status: &Mutex<Status>) -> (io::Result<()>, usize) {
-    let mut failure = io::Error::other("there is no way to wait for a grace period");
-    for (place, (method, way)) in ways.iter().enumerate() {
-        match way.wait() {
-            Ok(()) => return (Ok(()), place),
-            Err(error) => {
-                report(&mut lock(status), *method, Some(&error));
-                failure = error;
-            }
-        }
-    }
-    (Err(failure), ways.len())
-}
-
-fn report(status: &mut Status, method: QuiesceMethod, failure: Option<&io::Error>) {
-    let report = MethodReport::new(method, failure);
-    if let Some(old) = status.methods.iter_mut().find(|old| old.name == report.name) {
-        *old = report;
-    }
-}
-
-fn copy_of(error: &io::Error) -> io::Error {
-    error.raw_os_error().map_or_else(|| io::Error::other(error.to_string()), io::Error::from_raw_os_error)
 }
 
 #[cfg(test)]

@@ -4,20 +4,30 @@
 //! them. Tens of microseconds on an idle machine. It does not hold where softirqs are preemptible (PREEMPT_RT).
 
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::cpus::{move_to, online_cpus};
 
-/// Whether it is valid and every CPU can be visited, found by doing so.
+/// The CPU that was to be visited last.
+static VISITING: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether it is valid. Whether every CPU can be visited is found by doing so.
 pub(super) fn prepare() -> io::Result<()> {
     if softirqs_are_preemptible() {
         return Err(io::Error::other("softirqs are preemptible here (PREEMPT_RT)"));
     }
-    wait()
+    Ok(())
+}
+
+/// Where it is, for people.
+pub(super) fn place() -> String {
+    format!(" at CPU {}", VISITING.load(Ordering::Relaxed))
 }
 
 /// Fails where a cpuset keeps this thread from an online CPU.
 pub(super) fn wait() -> io::Result<()> {
     for cpu in online_cpus()? {
+        VISITING.store(cpu, Ordering::Relaxed);
         if let Err(error) = visit(cpu)
             // A CPU that has just gone offline runs nothing any more.
             && online_cpus()?.contains(&cpu)

@@ -5,7 +5,19 @@ fn missing(method: QuiesceMethod, reason: &str) -> Trial {
 }
 
 fn found(method: QuiesceMethod) -> Trial {
-    (method, Way::prepare(method))
+    (method, prepare(method))
+}
+
+/// A method that waits for what is sent to it.
+fn stuck(method: QuiesceMethod) -> (mpsc::Sender<io::Result<()>>, Trial) {
+    let (sender, released) = mpsc::channel();
+    let released = std::sync::Mutex::new(released);
+    let way = move || released.lock().unwrap().recv().unwrap_or(Ok(()));
+    (sender, (method, Ok(Arc::new(way))))
+}
+
+fn available(quiescer: &Quiescer) -> Vec<bool> {
+    quiescer.methods().iter().map(|report| report.available).collect()
 }
 
 fn methods(ways: &[(QuiesceMethod, Way)]) -> Vec<QuiesceMethod> {
@@ -37,10 +49,10 @@ fn the_first_that_is_there_is_used_and_the_others_when_it_fails() {
     assert_eq!(chosen(None), []);
     let realtime = || vec![missing(Sweep, "preemptible"), found(Membarrier), found(MapInMap)];
     assert_eq!(methods(&choose(Auto, realtime()).unwrap()), [Membarrier, MapInMap]);
-    let error = choose(Sweep, realtime()).unwrap_err().to_string();
+    let error = choose(Sweep, realtime()).err().unwrap().to_string();
     assert_eq!(error, "--quiesce sweep is not possible here: preemptible; available: membarrier, map-in-map");
     let none = vec![missing(Sweep, "a"), missing(Membarrier, "b"), missing(MapInMap, "c")];
-    let error = choose(Auto, none).unwrap_err().to_string();
+    let error = choose(Auto, none).err().unwrap().to_string();
     assert!(error.ends_with("sweep: a; membarrier: b; map-in-map: c"), "{error}");
 }
 
@@ -57,4 +69,59 @@ fn what_is_missing_has_a_reason() {
             { "name": "map-in-map", "available": true }
         ])
     );
+}
+
+#[test]
+fn one_that_is_held_up_holds_up_nobody() {
+    use QuiesceMethod::{Auto, MapInMap, Membarrier, Sweep};
+    let (release, held_up) = stuck(Sweep);
+    let quiescer = Quiescer::with(Auto, vec![held_up, found(Membarrier), found(MapInMap)]).unwrap();
+    let took = quiescer.quiesce().unwrap();
+    assert!(took >= PATIENCE && took < LIMIT / 2, "{took:?}");
+    assert_eq!((quiescer.method(), available(&quiescer)), (Membarrier, vec![false, true, true]));
+    // It is known now, and not waited for again.
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| assert!(quiescer.quiesce().unwrap() < PATIENCE));
+        }
+    });
+    release.send(Ok(())).unwrap();
+    // The second one, which those have asked for.
+    release.send(Ok(())).unwrap();
+    drop(release);
+    while !available(&quiescer)[0] || quiescer.method() != Sweep {
+        quiescer.quiesce().unwrap();
+    }
+}
+
+#[test]
+fn one_that_fails_is_not_waited_for() {
+    use QuiesceMethod::{Auto, MapInMap, Sweep};
+    let broken: Trial = (Sweep, Ok(Arc::new(|| Err(io::Error::other("broken")))));
+    let quiescer = Quiescer::with(Auto, vec![broken, found(MapInMap)]).unwrap();
+    assert!(quiescer.quiesce().unwrap() < PATIENCE);
+    assert_eq!((quiescer.method(), available(&quiescer)), (MapInMap, vec![false, true]));
+
+    let broken =
+        |method| -> Trial { (method, Ok(Arc::new(|| Err(io::Error::from_raw_os_error(libc::EPERM))))) };
+    let quiescer = Quiescer::with(Auto, vec![broken(Sweep), broken(MapInMap)]).unwrap();
+    assert_eq!(quiescer.quiesce().unwrap_err().raw_os_error(), Some(libc::EPERM));
+}
+
+/// What had begun before is no grace period for those who ask later.
+#[test]
+fn a_grace_period_begins_after_the_call() {
+    use QuiesceMethod::{Auto, Sweep};
+    let (release, held_up) = stuck(Sweep);
+    let quiescer = Quiescer::with(Auto, vec![held_up]).unwrap();
+    let short = || quiescer.workers.wait(Instant::now() + Duration::from_millis(20));
+    assert_eq!(short().unwrap_err().kind(), io::ErrorKind::TimedOut);
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| quiescer.quiesce());
+        release.send(Ok(())).unwrap();
+        assert_eq!(short().unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!(!waits.is_finished());
+        drop(release);
+        waits.join().unwrap().unwrap();
+    });
 }

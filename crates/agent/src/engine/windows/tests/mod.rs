@@ -42,6 +42,8 @@ fn head(seq: u64, closed_by: ClosedBy, lost_windows: u64) -> WindowHead {
             seq,
             start: format!("2026-11-21T10:00:00.{:09}Z", seq - 1),
             end: format!("2026-11-21T10:00:00.{seq:09}Z"),
+            duration_ns: Some(1),
+            clock_step_ns: None,
             quiesce_us: 71,
             lost_windows,
         },

@@ -1,0 +1,145 @@
+//! Grace periods while a real-time task keeps a CPU to itself: no window waits for it, and it is reported.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use serde_json::Value;
+use twinprobe_tests::sample::{counter_config, total};
+use twinprobe_tests::traffic::{Generator, GeneratorOptions};
+use twinprobe_tests::wait::wait_for;
+use twinprobe_tests::windows::Windows;
+use twinprobe_tests::{Daemon, DaemonOptions, Topology};
+
+const PROBES: [&str; 3] = ["p", "q", "r"];
+const HOG_TIME: Duration = Duration::from_secs(5);
+/// The kernel leaves ordinary tasks 50 ms of each second of such a CPU: a visit may take 950 ms.
+const LIMIT: Duration = Duration::from_millis(500);
+
+/// A SCHED_FIFO task that runs on a CPU without end: until it is dropped, or for [`HOG_TIME`].
+struct Hog {
+    end: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Hog {
+    fn start(cpu: usize) -> Result<Self> {
+        let end = Arc::new(AtomicBool::new(false));
+        let (sender, begun) = std::sync::mpsc::channel();
+        let thread = thread::spawn({
+            let end = Arc::clone(&end);
+            move || {
+                let started = pin(cpu).and_then(|()| real_time());
+                let runs = started.is_ok();
+                let _ = sender.send(started);
+                let deadline = Instant::now() + HOG_TIME;
+                while runs && !end.load(Ordering::Relaxed) && Instant::now() < deadline {}
+            }
+        });
+        begun.recv()??;
+        Ok(Self { end, thread: Some(thread) })
+    }
+}
+
+impl Drop for Hog {
+    fn drop(&mut self) {
+        self.end.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// This thread, and those that it starts.
+fn pin(cpu: usize) -> Result<()> {
+    // SAFETY: an all-zero cpu_set_t is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` is valid, and the CPU exists.
+    unsafe { libc::CPU_SET(cpu, &mut set) };
+    // SAFETY: `set` lives through the call; pid 0 is this thread.
+    let result = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
+    ensure!(result == 0, "sched_setaffinity: {}", std::io::Error::last_os_error());
+    Ok(())
+}
+
+fn real_time() -> Result<()> {
+    let parameters = libc::sched_param { sched_priority: 50 };
+    // SAFETY: `parameters` lives through the call; pid 0 is this thread.
+    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
+    ensure!(result == 0, "sched_setscheduler: {}", std::io::Error::last_os_error());
+    Ok(())
+}
+
+/// A program that goes to the first CPU and becomes the daemon: what it does not wait for there, no other CPU holds up.
+fn on_first_cpu(directory: &Path) -> Result<DaemonOptions> {
+    let path = directory.join("wrapper");
+    let daemon = twinprobe_tests::binary()?;
+    fs::write(&path, format!("#!/bin/sh\nexec taskset -c 0 '{}' \"$@\"\n", daemon.display()))?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+    Ok(DaemonOptions { binary: Some(path), ..DaemonOptions::default() })
+}
+
+fn sweep(capabilities: &Value) -> Value {
+    capabilities["kernel"]["quiesce_methods"][0].clone()
+}
+
+#[test]
+fn a_real_time_task_does_not_hold_up_windows() -> Result<()> {
+    if thread::available_parallelism()?.get() < 2 {
+        println!("a single CPU: nothing was tested");
+        return Ok(());
+    }
+    pin(0)?;
+    let topology = Topology::new()?;
+    let temporary = tempfile::tempdir()?;
+    let daemon = Daemon::start_with(topology.monitor(), &on_first_cpu(temporary.path())?)?;
+    for probe in PROBES {
+        daemon.put(&format!("/v1/probes/{probe}"), &counter_config("mon0", "XDP_PASS")).expect(201);
+    }
+    let mut generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
+    assert_eq!(sweep(&daemon.json("/v1/capabilities"))["available"], true);
+
+    let (mut counted, mut sent) = ([0; PROBES.len()], 0);
+    let mut late = None;
+    let hog = Hog::start(1)?;
+    let until = Instant::now() + HOG_TIME - Duration::from_secs(1);
+    while Instant::now() < until {
+        generator.send(100)?;
+        sent += 100;
+        thread::scope(|scope| {
+            for (probe, counted) in PROBES.iter().zip(&mut counted) {
+                let daemon = &daemon;
+                scope.spawn(move || {
+                    let document = Windows::of(daemon, probe).close();
+                    let quiesce = document["window"]["quiesce_us"].as_u64().expect("a number");
+                    assert!(u128::from(quiesce) < LIMIT.as_micros(), "{probe}: {quiesce} us");
+                    *counted += total(&document, "ingress", "packets");
+                });
+            }
+        });
+        let capabilities = daemon.json("/v1/capabilities");
+        if sweep(&capabilities)["available"] == false {
+            late = Some(capabilities);
+        }
+    }
+    drop(hog);
+    assert_eq!(counted, [sent; PROBES.len()]);
+    let late = late.expect("the sweep was late at least once");
+    let reason = sweep(&late)["reason"].to_string();
+    assert!(reason.contains("CPU 1"), "{reason}");
+    assert_eq!(late["kernel"]["quiesce"], "membarrier", "{late}");
+    assert_eq!(daemon.log().matches("waited for in another way").count(), 1, "said once");
+
+    // What was late is used again.
+    wait_for("the sweep", HOG_TIME, || {
+        Windows::of(&daemon, PROBES[0]).close();
+        let capabilities = daemon.json("/v1/capabilities");
+        let sweeps =
+            sweep(&capabilities)["available"] == true && capabilities["kernel"]["quiesce"] == "sweep";
+        ensure!(sweeps, "{capabilities}");
+        Ok(())
+    })
+}
