@@ -138,10 +138,7 @@ impl Bystanders {
         let at_tc = stand.tc.iter().map(|interface| Counter::attach(&monitor, interface, Place::TcxFirst));
         let mut bystanders = Self {
             at_tc: at_tc.collect::<Result<_>>()?,
-            peers: [
-                (MON0, topology.generator().clone(), GEN0),
-                (MON1, topology.sink().clone(), SINK0),
-            ],
+            peers: [(MON0, topology.generator().clone(), GEN0), (MON1, topology.sink().clone(), SINK0)],
             probes: Vec::new(),
             monitor,
             stand,

@@ -16,9 +16,12 @@ fn replace(daemon: &Daemon, path: &str, priority: i64) {
     daemon.put(path, &config).expect(200);
 }
 
+/// What a loss is called when it is noticed, and how it comes about.
+type Loss = (&'static str, fn(&Daemon));
+
 #[test]
 fn what_is_lost_is_noticed() -> Result<()> {
-    let losses: [(&str, fn(&Daemon)); 6] = [
+    let losses: [Loss; 6] = [
         ("there is no probe named bystander-tc", |daemon| drop(daemon.delete(TC).expect(204))),
         ("\"retained\":2", |daemon| drop(daemon.delete(&format!("{XDP}/windows/1")).expect(204))),
         ("\"oldest\":2", |daemon| {
