@@ -30,7 +30,7 @@ fn what_is_lost_is_noticed() -> Result<()> {
         ("revision was 1, is 2", |daemon| replace(daemon, XDP, -1000)),
         ("priority\":-1001", |daemon| replace(daemon, TC, -1001)),
         // What arrives does not reach the one behind it.
-        ("in all windows, of", |daemon| {
+        ("in by_sum, of", |daemon| {
             let mut thief = counter_config("mon0", "XDP_DROP");
             (thief["priority"], thief["ingress"]["verdict"]) = (json!(-2000), json!("enforce"));
             daemon.put("/v1/probes/thief", &thief).expect(201);
