@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::stream::Stream;
 use crate::traffic::{Generator, GeneratorOptions};
-use crate::{Daemon, Topology};
+use crate::{Bystanders, Daemon, Topology};
 
 const SOURCE: &str = include_str!("../bpf/events.bpf.c");
 /// What streams are asked for as.
@@ -35,18 +35,20 @@ pub fn config(defines: &str) -> Value {
     })
 }
 
-/// A daemon with the probe `p`.
+/// A daemon with the probe `p`, and others beside it.
 pub struct Scene {
     pub topology: Topology,
     pub daemon: Daemon,
+    pub bystanders: Bystanders,
 }
 
 impl Scene {
     pub fn new(defines: &str) -> Result<Self> {
         let topology = Topology::new()?;
         let daemon = Daemon::start(topology.monitor())?;
+        let bystanders = Bystanders::deploy(&daemon, &topology)?;
         daemon.put("/v1/probes/p", &config(defines)).expect(201);
-        Ok(Self { topology, daemon })
+        Ok(Self { topology, daemon, bystanders })
     }
 
     pub fn generator(&self) -> Result<Generator> {

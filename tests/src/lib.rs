@@ -9,6 +9,7 @@
 )]
 
 pub mod bpf;
+mod bystanders;
 pub mod counter;
 mod daemon;
 mod directories;
@@ -35,6 +36,7 @@ pub mod traffic;
 pub mod wait;
 pub mod windows;
 
+pub use bystanders::{Bystanders, Stand};
 pub use daemon::{Daemon, DaemonOptions, binary};
 pub use directories::Directories;
 pub use egress::EgressForward;

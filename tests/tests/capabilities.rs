@@ -9,7 +9,7 @@ use anyhow::Result;
 use cpuset::Cpuset;
 use serde_json::{Value, json};
 use twinprobe_tests::sample::counter_config;
-use twinprobe_tests::{Daemon, DaemonOptions, Directories, KernelObjects, Topology};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Directories, KernelObjects, Topology};
 
 const LIMIT: Duration = Duration::from_secs(15);
 
@@ -88,6 +88,7 @@ fn a_sweep_that_is_not_possible() -> Result<()> {
 
     // A cpuset that changes while the daemon runs.
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     daemon.put("/v1/probes/probe", &counter_config("mon0", "XDP_PASS")).expect(201);
     let in_use = || daemon.json("/v1/capabilities")["kernel"]["quiesce"].clone();
     assert_eq!(in_use(), "sweep");
@@ -99,7 +100,7 @@ fn a_sweep_that_is_not_possible() -> Result<()> {
     daemon.json("/v1/probes/probe/metrics");
     assert_eq!(in_use(), "sweep");
     assert_eq!(daemon.json("/v1/capabilities")["kernel"]["quiesce_methods"][0]["available"], true);
-    Ok(())
+    bystanders.finish()
 }
 
 #[test]

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use twinprobe_tests::counter::{Counter, Place, tcx_order};
 use twinprobe_tests::sample::{counter_config, total, xdp_counter};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
-use twinprobe_tests::{Daemon, DaemonOptions, Directories, KernelObjects, Namespace, Topology};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Directories, KernelObjects, Namespace, Topology};
 
 const PROBE: &str = "/v1/probes/p";
 
@@ -66,6 +66,7 @@ fn live_among(
         Ok(())
     };
     let mut daemon = Daemon::start_with(topology.monitor(), options)?;
+    let mut bystanders = Bystanders::deploy_elsewhere(&daemon, topology)?;
     check("nothing deployed", None)?;
     daemon.put(PROBE, config).expect(201);
     check("created", Some(&daemon))?;
@@ -86,6 +87,7 @@ fn live_among(
     let detaching = options.clone().argument("--detach-on-exit");
     let detaching = Daemon::start_in(topology.monitor(), &detaching, directories)?;
     detaching.get("/readyz").expect(200);
+    bystanders.check()?;
     let (exit, _) = detaching.terminate()?;
     ensure!(exit.success(), "{exit}");
     check("detached", None)
@@ -140,11 +142,13 @@ fn a_foreign_xdp_program_is_named_and_kept() -> Result<()> {
 fn a_foreign_xdp_program_that_was_faster_is_kept() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let mut bystanders = Bystanders::deploy_elsewhere(&daemon, &topology)?;
     daemon.put(PROBE, &counter_config("mon0", "XDP_PASS")).expect(201);
     let directories = daemon.kill()?;
     std::fs::remove_dir_all(directories.bpffs())?;
     let foreign = Counter::attach(topology.monitor(), "mon0", Place::XdpPass)?;
     let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
+    bystanders.begin_anew()?;
     let mut generator = generator(&topology)?;
     generator.send(100)?;
     assert_eq!(foreign.packets()?, 100);
@@ -160,7 +164,7 @@ fn a_foreign_xdp_program_that_was_faster_is_kept() -> Result<()> {
     generator.send(10)?;
     assert!(attached(&daemon.json(PROBE)));
     assert_eq!(count(&daemon), 10);
-    Ok(())
+    bystanders.finish()
 }
 
 /// TCX programs before and after ours.
@@ -181,6 +185,7 @@ fn foreign_tcx_programs_go_on() -> Result<()> {
 fn positions_are_kept() -> Result<()> {
     let topology = Topology::new()?;
     let mut daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy_elsewhere(&daemon, &topology)?;
     let foreign = Counter::attach(topology.monitor(), "mon0", Place::TcxLast)?;
     let theirs = foreign.program_id()?;
     // Where theirs stands among all.
@@ -211,7 +216,7 @@ fn positions_are_kept() -> Result<()> {
     assert_eq!(place()?, (0, 2));
     daemon.delete("/v1/probes/other").expect(204);
     assert_eq!(place()?, (0, 1));
-    Ok(())
+    bystanders.finish()
 }
 
 fn add_filter(namespace: &Namespace, pin: &str, priority: &str) -> Result<()> {
@@ -268,6 +273,7 @@ fn two_daemons_share_an_interface() -> Result<()> {
         let topology = Topology::new()?;
         let mut first = Daemon::start_with(topology.monitor(), &tc_attach(method))?;
         let second = Daemon::start_with(topology.monitor(), &tc_attach(method))?;
+        let bystanders = Bystanders::deploy_elsewhere(&second, &topology)?;
         let config = tc_config("last", "0");
         first.put(PROBE, &config).expect(201);
         second.put(PROBE, &config).expect(201);
@@ -293,6 +299,7 @@ fn two_daemons_share_an_interface() -> Result<()> {
         let refused = second.put("/v1/probes/xdp", &counter_config("mon0", "XDP_PASS")).expect(409).json();
         let detail = refused["detail"].as_str().context("a detail")?;
         assert!(detail.contains("twinprobe"), "{detail}");
+        bystanders.finish()?;
     }
     Ok(())
 }

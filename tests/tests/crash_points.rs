@@ -1,12 +1,14 @@
 //! A crash at every step of creating, replacing, reading and deleting a probe: the next daemon finds the probe
 //! as it was before or as it was to be, nothing beside it, and every packet counted.
 
+use std::sync::Arc;
+
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::http;
 use twinprobe_tests::layouts::{Layout, Reading, packets};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
-use twinprobe_tests::{Daemon, DaemonOptions, Directories, KernelObjects, Topology};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Directories, KernelObjects, Topology};
 
 const PROBE: &str = "/v1/probes/p";
 const METRICS: &str = "/v1/probes/p/metrics";
@@ -34,7 +36,8 @@ const STEPS: [(&str, u32, &[Change]); 19] = {
         ("pinned", 1, DEPLOY),
         ("prepared", 1, DEPLOY),
         ("filled", PLACES, DEPLOY),
-        ("linked", PLACES, &[Create]),
+        // At one of the places a bystander has a link already.
+        ("linked", PLACES - 1, &[Create]),
         ("attached", PLACES, DEPLOY),
         ("switched", 1, DEPLOY),
         ("committed", 1, DEPLOY),
@@ -67,23 +70,34 @@ struct Scene {
     options: DaemonOptions,
     generator: Generator,
     baseline: KernelObjects,
+    directories: Arc<Directories>,
+    bystanders: Bystanders,
+    /// What there is of other probes than the one under test.
+    beside: Left,
 }
+
+/// How many objects are pinned, and which filters there are.
+type Left = ([(&'static str, usize); 3], Vec<String>);
 
 impl Scene {
     fn new(tc_attach: &str) -> Result<Self> {
         let topology = Topology::new()?;
         let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
         let options = DaemonOptions::default().argument("--tc-attach").argument(tc_attach);
-        Ok(Self { topology, options, generator, baseline: KernelObjects::now()? })
+        let baseline = KernelObjects::now()?;
+        let daemon = Daemon::start_with(topology.monitor(), &options)?;
+        let bystanders = Bystanders::deploy(&daemon, &topology)?;
+        let directories = daemon.kill()?;
+        let beside = left(&topology, &directories)?;
+        Ok(Self { topology, options, generator, baseline, directories, bystanders, beside })
     }
 
     /// Lets a daemon die in the middle of `change`, and looks at what the next one finds.
     fn crash(&mut self, step: &str, time: u32, change: Change, reading: Reading) -> Result<()> {
-        let start = |directories: Option<_>, options: &DaemonOptions| match directories {
-            Some(directories) => Daemon::start_in(self.topology.monitor(), options, directories),
-            None => Daemon::start_with(self.topology.monitor(), options),
+        let start = |directories: Arc<Directories>, options: &DaemonOptions| {
+            Daemon::start_in(self.topology.monitor(), options, directories)
         };
-        let daemon = start(None, &self.options)?;
+        let daemon = start(Arc::clone(&self.directories), &self.options)?;
         let mut sent = 0;
         let mut send = |count| {
             sent += count;
@@ -94,7 +108,7 @@ impl Scene {
             send(1000)?;
         }
         let dying = self.options.clone().environment("TWINPROBE_CRASH_AT", format!("{step}:{time}"));
-        let daemon = start(Some(daemon.kill()?), &dying)?;
+        let daemon = start(daemon.kill()?, &dying)?;
         let (method, path, body) = match change {
             Change::Create => ("PUT", PROBE, config(reading, 0)),
             Change::Replace => ("PUT", PROBE, config(reading, 1)),
@@ -110,7 +124,7 @@ impl Scene {
             // Packets that come while there is no daemon are counted as well.
             send(100)?;
         }
-        let daemon = start(Some(directories), &self.options)?;
+        let daemon = start(directories, &self.options)?;
         let status = daemon.get(PROBE);
         let found = (status.status == 200).then(|| status.json());
         let committed = matches!(step, "committed" | "transferred" | "retiring" | "retired");
@@ -144,20 +158,25 @@ impl Scene {
         self.check_end(daemon)
     }
 
-    /// Nothing is left of a probe that was deleted.
-    fn check_end(&self, daemon: Daemon) -> Result<()> {
-        let left = KernelObjects::pinned(daemon.directories().bpffs())?.counts();
-        ensure!(left == [("program", 0), ("map", 1), ("link", 0)], "pinned are {left:?}");
-        let monitor = self.topology.monitor();
-        for interface in ["mon0", "mon1"] {
-            for direction in ["ingress", "egress"] {
-                let filters = monitor.output("tc", &["filter", "show", "dev", interface, direction])?;
-                ensure!(filters.is_empty(), "{interface}, {direction}: {filters}");
-            }
-        }
-        let (_, directories): (_, std::sync::Arc<Directories>) = daemon.terminate()?;
+    /// Nothing is left of a probe that was deleted, and nothing is lost to the others.
+    fn check_end(&mut self, daemon: Daemon) -> Result<()> {
+        let left = left(&self.topology, &self.directories)?;
+        ensure!(left == self.beside, "beside others there are {left:?}, not {:?}", self.beside);
+        self.bystanders.check()?;
+        let (_, directories): (_, Arc<Directories>) = daemon.terminate()?;
         self.baseline.wait_for_only(directories.bpffs(), std::process::id())
     }
+}
+
+fn left(topology: &Topology, directories: &Directories) -> Result<Left> {
+    let mut filters = Vec::new();
+    for interface in ["mon0", "mon1"] {
+        for direction in ["ingress", "egress"] {
+            let show = ["filter", "show", "dev", interface, direction];
+            filters.push(topology.monitor().output("tc", &show)?);
+        }
+    }
+    Ok((KernelObjects::pinned(directories.bpffs())?.counts(), filters))
 }
 
 fn crash_everywhere(tc_attach: &str, readings: &[Reading]) -> Result<()> {
@@ -179,7 +198,8 @@ fn crash_everywhere(tc_attach: &str, readings: &[Reading]) -> Result<()> {
             }
         }
     }
-    Ok(())
+    let _daemon = Daemon::start_in(scene.topology.monitor(), &scene.options, scene.directories)?;
+    scene.bystanders.finish()
 }
 
 #[test]
@@ -200,6 +220,7 @@ fn a_window_that_nobody_read_survives_a_replacement() -> Result<()> {
             let topology = Topology::new()?;
             let mut generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
             let daemon = Daemon::start(topology.monitor())?;
+            let bystanders = Bystanders::deploy(&daemon, &topology)?;
             daemon.put(PROBE, &config(reading, 0)).expect(201);
             generator.send(1000)?;
             let dying = DaemonOptions::default().environment("TWINPROBE_CRASH_AT", "flipped");
@@ -214,6 +235,7 @@ fn a_window_that_nobody_read_survives_a_replacement() -> Result<()> {
             let (first, second) = (packets(&daemon.json(METRICS)), packets(&daemon.json(METRICS)));
             let expected = if reading == Reading::Window { (1000, 110) } else { (1000, 1110) };
             assert_eq!((first, second), expected, "{reading:?}, change {change}");
+            bystanders.finish()?;
         }
     }
     Ok(())
@@ -223,10 +245,10 @@ fn a_window_that_nobody_read_survives_a_replacement() -> Result<()> {
 #[test]
 fn a_file_that_is_damaged_too_early_costs_nothing() -> Result<()> {
     let mut scene = Scene::new("auto")?;
-    let monitor = scene.topology.monitor();
+    let monitor = &scene.topology.monitor().clone();
     let left = 1000;
     for step in ["stored", "cleared"] {
-        let daemon = Daemon::start_with(monitor, &scene.options)?;
+        let daemon = Daemon::start_in(monitor, &scene.options, Arc::clone(&scene.directories))?;
         daemon.put(PROBE, &config(Reading::Window, 0)).expect(201);
         scene.generator.send(left)?;
         let dying = scene.options.clone().environment("TWINPROBE_CRASH_AT", step);

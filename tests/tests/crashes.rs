@@ -14,7 +14,7 @@ use twinprobe_tests::http::{self, Address};
 use twinprobe_tests::layouts::{Layout, Reading, field};
 use twinprobe_tests::random::Random;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
-use twinprobe_tests::{Daemon, DaemonOptions, KernelObjects, Topology, scaled};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, KernelObjects, Topology, scaled};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 /// Long enough for some requests, short enough to hit each step of them.
@@ -118,7 +118,7 @@ fn check_probes(daemon: &Daemon, expected: &mut Expected) -> Result<()> {
     }
     let listed = daemon.json("/v1/probes")["probes"].as_array().map_or(0, Vec::len);
     let there = expected.values().filter(|states| states[0].is_some()).count();
-    ensure!(listed == there + 1, "{listed} probes are listed, not {there} and the steady one");
+    ensure!(listed == there + 3, "{listed} probes are listed, not {there} and those beside them");
     Ok(())
 }
 
@@ -135,6 +135,7 @@ impl Reference {
         let topology = Topology::new()?;
         let options = DaemonOptions::default().argument("--detach-on-exit");
         let daemon = Daemon::start_with(topology.monitor(), &options)?;
+        let _bystanders = Bystanders::deploy(&daemon, &topology)?;
         daemon.put("/v1/probes/steady", &steady()).expect(201);
         for (variant, number) in variants.iter().enumerate() {
             for n in 0..*number {
@@ -155,6 +156,7 @@ fn a_daemon_that_is_killed_at_any_instant_is_succeeded() -> Result<()> {
     let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
     let baseline = KernelObjects::now()?;
     let mut daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     daemon.put("/v1/probes/steady", &steady()).expect(201);
     let load = generator.spawn(Load { rate: Some(20_000), ..Load::default() });
     let expected: Arc<Mutex<Expected>> =
@@ -197,6 +199,7 @@ fn a_daemon_that_is_killed_at_any_instant_is_succeeded() -> Result<()> {
     }
     let sent = load.stop()?;
     assert_eq!(steady_count(&daemon), sent, "after {kills} kills");
+    bystanders.finish_and_delete(&daemon)?;
     daemon.delete("/v1/probes/steady").expect(204);
     let left = KernelObjects::pinned(daemon.directories().bpffs())?;
     assert_eq!(left.counts()[2], ("link", 0), "{left:?}");

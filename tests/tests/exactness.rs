@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use twinprobe_tests::sample::{COUNTER_MAPS, COUNTERS, total, window};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
-use twinprobe_tests::{Daemon, DaemonOptions, Topology, scaled};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Topology, scaled};
 
 /// Packets per case.
 fn packets() -> u64 {
@@ -64,6 +64,7 @@ fn config(hook: Hook, snapshot: bool) -> Value {
 fn sum_of_windows(hook: Hook, options: &DaemonOptions) -> Result<u64> {
     let topology = Topology::new()?;
     let daemon = Daemon::start_with(topology.monitor(), options)?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     let _forward = (hook == Hook::TcEgress).then(|| topology.forward_to_egress()).transpose()?;
     daemon.put("/v1/probes/counters", &config(hook, true)).expect(201);
 
@@ -87,6 +88,7 @@ fn sum_of_windows(hook: Hook, options: &DaemonOptions) -> Result<u64> {
     }
     assert_eq!(load.join()?, packets());
     assert_eq!(sums, [packets(); COUNTER_MAPS.len()], "after {windows} windows");
+    bystanders.finish()?;
     Ok(windows)
 }
 
@@ -128,6 +130,7 @@ fn clsact_and_membarrier_count_every_packet_once() -> Result<()> {
 fn live_readings_grow_to_the_whole() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     daemon.put("/v1/probes/counters", &config(Hook::Xdp, false)).expect(201);
     assert_eq!(daemon.json("/v1/probes/counters")["programs"]["ingress"]["twins"], false);
     let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
@@ -145,7 +148,7 @@ fn live_readings_grow_to_the_whole() -> Result<()> {
     for (map, _) in COUNTER_MAPS {
         assert_eq!(total(&document, "ingress", map), 1_000_000, "{map}");
     }
-    Ok(())
+    bystanders.finish()
 }
 
 /// `snapshot` without `init`: consistent and cumulative.
@@ -153,6 +156,7 @@ fn live_readings_grow_to_the_whole() -> Result<()> {
 fn cumulative_snapshots_add_windows_up() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     let mut config = config(Hook::Xdp, true);
     for metric in config["ingress"]["metrics"].as_array_mut().expect("metrics") {
         metric["init"] = json!(false);
@@ -166,5 +170,5 @@ fn cumulative_snapshots_add_windows_up() -> Result<()> {
             assert_eq!(total(&document, "ingress", map), round * 10_000, "{map} in round {round}");
         }
     }
-    Ok(())
+    bystanders.finish()
 }

@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde_json::Value;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Spread};
-use twinprobe_tests::{Daemon, Topology, probes, scaled};
+use twinprobe_tests::{Bystanders, Daemon, Topology, probes, scaled};
 
 /// The paper's sessions.
 const FLOWS: u64 = 256 * 97;
 
 struct Scene {
     daemon: Daemon,
+    bystanders: Bystanders,
     generator: Generator,
     _topology: Topology,
 }
@@ -23,10 +24,11 @@ impl Scene {
     fn new() -> Result<Self> {
         let topology = Topology::new()?;
         let daemon = Daemon::start(topology.monitor())?;
+        let bystanders = Bystanders::deploy(&daemon, &topology)?;
         daemon.put("/v1/probes/flow-features", &probes::configuration("flow-features", "mon0")?).expect(201);
         let options = GeneratorOptions { spread: Spread::default(), ..GeneratorOptions::default() };
         let generator = Generator::new(topology.generator(), "gen0", options)?;
-        Ok(Self { daemon, generator, _topology: topology })
+        Ok(Self { daemon, bystanders, generator, _topology: topology })
     }
 
     /// Asks for the metrics and takes `bytes` of the answer.
@@ -67,7 +69,7 @@ fn a_window_whose_client_hangs_up_is_given_to_the_next() -> Result<()> {
         let flows = flows(&document);
         assert_eq!((flows.len() as u64, flows.iter().sum::<u64>()), (FLOWS, 2 * FLOWS));
     }
-    Ok(())
+    scene.bystanders.finish()
 }
 
 #[test]
@@ -94,5 +96,5 @@ fn a_slow_client_slows_nobody_else() -> Result<()> {
     }
     let keys = rest.windows(b"\"IN_PKTS\":1".len()).filter(|part| part == b"\"IN_PKTS\":1").count();
     assert!(keys as u64 > FLOWS - 50, "{keys} flows in the rest");
-    Ok(())
+    scene.bystanders.finish()
 }

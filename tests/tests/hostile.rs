@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde_json::json;
 use twinprobe_tests::sample::counter_config;
-use twinprobe_tests::{Daemon, Response, Topology};
+use twinprobe_tests::{Bystanders, Daemon, Response, Topology};
 
 /// Longer than the daemon lets a compilation take, and than the answer then takes.
 const AT_MOST: Duration = Duration::from_secs(40);
 
 struct Scene {
     daemon: Daemon,
+    bystanders: Bystanders,
     _topology: Topology,
 }
 
@@ -20,7 +21,8 @@ impl Scene {
     fn new() -> Result<Self> {
         let topology = Topology::new()?;
         let daemon = Daemon::start(topology.monitor())?;
-        Ok(Self { daemon, _topology: topology })
+        let bystanders = Bystanders::deploy(&daemon, &topology)?;
+        Ok(Self { daemon, bystanders, _topology: topology })
     }
 
     fn validate(&self, source: &str) -> Response {
@@ -71,7 +73,7 @@ fn files_of_this_host_are_not_shown() -> Result<()> {
         // Only asks whether it is there.
         scene.validate(&format!("#if __has_include(\"{path}\")\n#error there\n#endif\n#error\n")).expect(422);
     }
-    Ok(())
+    scene.bystanders.finish()
 }
 
 /// Each would take the memory or the time of the host.
@@ -92,5 +94,5 @@ fn what_never_ends_is_ended_and_the_next_compiles() -> Result<()> {
         assert!(answer.contains(words), "{what}: {answer}");
     }
     scene.daemon.put("/v1/probes/p", &counter_config("mon0", "XDP_PASS")).expect(201);
-    Ok(())
+    scene.bystanders.finish()
 }

@@ -10,7 +10,7 @@ use twinprobe_tests::http;
 use twinprobe_tests::sample::{counter_config, total, window, xdp_counter};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
 use twinprobe_tests::wait::{attachments, wait_for, wait_for_attachment};
-use twinprobe_tests::{Daemon, DaemonOptions, Namespace, Topology, scaled, veth_pair};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Namespace, Stand, Topology, scaled, veth_pair};
 
 const PROBE: &str = "/v1/probes/p";
 /// In this time a probe is back.
@@ -70,6 +70,7 @@ fn probes_are_back_when_their_interface_returns() -> Result<()> {
     const BURST: u64 = 100_000;
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy_elsewhere(&daemon, &topology)?;
     let tc = xdp_counter("0").replace("xdp_md", "__sk_buff").replace("SEC(\"xdp\")", "SEC(\"tc\")");
     let mut both = counter_config("mon0", "XDP_PASS");
     both["egress"] = json!({ "source": tc, "metrics": [window("out", "packets")] });
@@ -133,7 +134,7 @@ fn probes_are_back_when_their_interface_returns() -> Result<()> {
     })?;
     let sent = steady.stop()?;
     assert_eq!(count(&daemon, "elsewhere"), sent);
-    Ok(())
+    bystanders.finish()
 }
 
 /// By its name an interface is known: under another one it is another.
@@ -142,6 +143,7 @@ fn a_renamed_interface_is_left_and_taken_back() -> Result<()> {
     let topology = Topology::new()?;
     let monitor = topology.monitor();
     let daemon = Daemon::start(monitor)?;
+    let bystanders = Bystanders::deploy_elsewhere(&daemon, &topology)?;
     daemon.put(PROBE, &live("mon0")).expect(201);
     let mut generator = generator(&topology)?;
     let rename = |from: &str, to: &str| -> Result<()> {
@@ -172,7 +174,7 @@ fn a_renamed_interface_is_left_and_taken_back() -> Result<()> {
     back(&daemon, monitor, "p", "mon0")?;
     Generator::new(topology.generator(), "gen1", GeneratorOptions::default())?.send(10)?;
     assert_eq!(count(&daemon, "p"), sent + 10);
-    Ok(())
+    bystanders.finish()
 }
 
 #[test]
@@ -180,6 +182,7 @@ fn an_interface_that_was_moved_is_left_and_taken_back() -> Result<()> {
     let topology = Topology::new()?;
     let (monitor, sink) = (topology.monitor(), topology.sink());
     let daemon = Daemon::start(monitor)?;
+    let bystanders = Bystanders::deploy_elsewhere(&daemon, &topology)?;
     daemon.put(PROBE, &live("mon0")).expect(201);
     let mut generator = generator(&topology)?;
     let moved = |from: &Namespace, to: &Namespace| -> Result<()> {
@@ -203,7 +206,7 @@ fn an_interface_that_was_moved_is_left_and_taken_back() -> Result<()> {
         sent += 100;
         assert_eq!(count(&daemon, "p"), sent);
     }
-    Ok(())
+    bystanders.finish()
 }
 
 /// Accepted before its interface is there, attached once it is, through restarts as well; refused if not asked for.
@@ -212,6 +215,7 @@ fn a_probe_waits_for_its_interface() -> Result<()> {
     let topology = Topology::new()?;
     let monitor = topology.monitor();
     let mut daemon = Daemon::start(monitor)?;
+    let bystanders = Bystanders::deploy_elsewhere(&daemon, &topology)?;
     remove_gen0(&topology)?;
     let refused = daemon.put(PROBE, &live("mon0"));
     assert!((400..500).contains(&refused.status), "{refused:?}");
@@ -253,7 +257,7 @@ fn a_probe_waits_for_its_interface() -> Result<()> {
     daemon.put(PROBE, &config).expect(201);
     generator(&topology)?.send(10)?;
     assert_eq!(count(&daemon, "p"), 10);
-    Ok(())
+    bystanders.finish()
 }
 
 /// A pattern means those that are there and those that come.
@@ -262,6 +266,7 @@ fn patterns_follow_interfaces() -> Result<()> {
     let topology = Topology::new()?;
     let (monitor, peers) = (topology.monitor(), topology.generator());
     let daemon = Daemon::start(monitor)?;
+    let bystanders = Bystanders::deploy_elsewhere(&daemon, &topology)?;
     let mut config = live("mon0");
     config.as_object_mut().context("an object")?.remove("interface");
     config["interfaces"] = json!(["tap*"]);
@@ -299,7 +304,7 @@ fn patterns_follow_interfaces() -> Result<()> {
         send(n)?;
     }
     assert!(!has_xdp(monitor, "tap3")?, "tap3 matches no more");
-    Ok(())
+    bystanders.finish()
 }
 
 /// A probe in another namespace than the daemon's, there already or yet to come.
@@ -307,6 +312,7 @@ fn patterns_follow_interfaces() -> Result<()> {
 fn a_namespace_can_be_named() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy_at(&daemon, &topology, Stand::AT_MON0)?;
     let path = |namespace: &Namespace| namespace.path().to_str().map(str::to_owned).context("a path");
     let mut config = live("sink0");
     config["netns"] = json!(path(topology.sink())?);
@@ -338,5 +344,5 @@ fn a_namespace_can_be_named() -> Result<()> {
     assert_eq!(count(&daemon, "late"), 10);
     daemon.delete(PROBE).expect(204);
     assert!(!has_xdp(topology.sink(), "sink0")?);
-    Ok(())
+    bystanders.finish()
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use twinprobe_tests::counter::{Counter, Place};
 use twinprobe_tests::packets::send_frames;
 use twinprobe_tests::sample::{counter_config, total, window};
-use twinprobe_tests::{Daemon, DaemonOptions, Topology};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Stand, Topology};
 
 const LENGTH: usize = 8000;
 
@@ -68,8 +68,9 @@ fn probes_with_and_without_frags_see_every_frame() -> Result<()> {
     for (first, second) in [("ordinary", "frags"), ("frags", "ordinary")] {
         let topology = Topology::new()?;
         large(&topology)?;
-        let behind = Counter::attach(topology.monitor(), "mon0", Place::TcIngress)?;
         let daemon = Daemon::start(topology.monitor())?;
+        let bystanders = Bystanders::deploy(&daemon, &topology)?;
+        let behind = Counter::attach(topology.monitor(), "mon0", Place::TcIngress)?;
         let config = |name: &str| {
             if name == "frags" { frags_config() } else { counter_config("mon0", "XDP_PASS") }
         };
@@ -101,6 +102,7 @@ fn probes_with_and_without_frags_see_every_frame() -> Result<()> {
                 "frames were cut, {first} first, {verdict}"
             );
         }
+        bystanders.finish()?;
     }
     Ok(())
 }
@@ -111,6 +113,7 @@ fn a_probe_changes_over_with_its_content() -> Result<()> {
     let topology = Topology::new()?;
     large(&topology)?;
     let mut daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     let ordinary = counter_config("mon0", "XDP_PASS");
     daemon.put("/v1/probes/p", &ordinary).expect(201);
     daemon.put("/v1/probes/beside", &ordinary).expect(201);
@@ -128,7 +131,7 @@ fn a_probe_changes_over_with_its_content() -> Result<()> {
         let document = daemon.json(&format!("/v1/probes/{probe}/metrics"));
         assert_eq!(total(&document, "ingress", "packets"), sent, "{probe}");
     }
-    Ok(())
+    bystanders.finish()
 }
 
 /// Without native support for such frames there is the generic mode.
@@ -137,6 +140,7 @@ fn the_generic_mode_takes_large_frames() -> Result<()> {
     let topology = Topology::new()?;
     large(&topology)?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy_at(&daemon, &topology, Stand { mode: "generic", ..Stand::BESIDE })?;
     let behind = Counter::attach(topology.monitor(), "mon0", Place::TcIngress)?;
     for (name, mut config) in [("ordinary", counter_config("mon0", "XDP_PASS")), ("frags", frags_config())] {
         config["ingress"]["mode"] = json!("generic");
@@ -148,5 +152,5 @@ fn the_generic_mode_takes_large_frames() -> Result<()> {
         assert_eq!(total(&document, "ingress", "packets"), 100, "{name}");
     }
     assert_eq!(behind.packets()?, 100);
-    Ok(())
+    bystanders.finish()
 }

@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use twinprobe_tests::layouts::{LAYOUT_MAPS, Layout, Reading, field, packets};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
-use twinprobe_tests::{Daemon, Topology, scaled};
+use twinprobe_tests::{Bystanders, Daemon, Topology, scaled};
 
 const PROBE: &str = "/v1/probes/p";
 const METRICS: &str = "/v1/probes/p/metrics";
@@ -73,6 +73,7 @@ impl Since {
 fn fields_are_carried_by_their_names() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     for reading in Reading::ALL {
         for read_before in [false, true] {
             let mut generator = generator(&topology)?;
@@ -95,7 +96,7 @@ fn fields_are_carried_by_their_names() -> Result<()> {
             daemon.delete(PROBE).expect(204);
         }
     }
-    Ok(())
+    bystanders.finish()
 }
 
 /// Counters are copied before the switch, and what is counted until its end is added: even a new layout costs no
@@ -104,6 +105,7 @@ fn fields_are_carried_by_their_names() -> Result<()> {
 fn no_packet_is_lost_to_a_new_layout() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     for reading in Reading::ALL {
         daemon.put(PROBE, &Layout::new(reading).config()).expect(201);
         let load = generator(&topology)?.spawn(Load::default());
@@ -127,7 +129,7 @@ fn no_packet_is_lost_to_a_new_layout() -> Result<()> {
         assert_eq!(read(sent), sent, "{reading:?} after {rounds} new layouts");
         daemon.delete(PROBE).expect(204);
     }
-    Ok(())
+    bystanders.finish()
 }
 
 /// Another type of map or another key is another map; the others stay.
@@ -135,6 +137,7 @@ fn no_packet_is_lost_to_a_new_layout() -> Result<()> {
 fn a_map_of_another_type_or_key_starts_empty() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     let mut generator = generator(&topology)?;
     for reading in Reading::ALL {
         for (define, value) in [("HASH_TYPE", "BPF_MAP_TYPE_LRU_HASH"), ("KEY", "__u64")] {
@@ -153,5 +156,5 @@ fn a_map_of_another_type_or_key_starts_empty() -> Result<()> {
             daemon.delete(PROBE).expect(204);
         }
     }
-    Ok(())
+    bystanders.finish()
 }

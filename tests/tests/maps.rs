@@ -70,7 +70,7 @@ fn further_types_count_every_packet() -> Result<()> {
     let document = scene.read();
     let types = ["in_lru_percpu_hash", "in_lpm_trie"].map(|name| &document["ingress"][name]["type"]);
     assert_eq!(types, [&json!("lru_percpu_hash"), &json!("lpm_trie")]);
-    Ok(())
+    scene.bystanders.finish()
 }
 
 /// The refusals say what is possible.
@@ -133,7 +133,7 @@ fn what_can_not_be_read_is_refused() -> Result<()> {
         let message = problem["errors"][0]["message"].as_str().expect("text");
         assert!(message.contains("map m") && message.contains("BPF_F_NO_PREALLOC"), "{problem}");
     }
-    Ok(())
+    scene.bystanders.finish()
 }
 
 /// A flow table of several batches, live, while packets come and the reader deletes: nothing but what a program
@@ -160,7 +160,7 @@ fn live_readings_under_load() -> Result<()> {
     }
     let document = scene.read();
     assert!(total(&document, "ingress", "odd_keys") > 0);
-    Ok(())
+    scene.bystanders.finish()
 }
 
 /// clang names static maps by their place in the section.
@@ -199,5 +199,5 @@ char LICENSE[] SEC("license") = "GPL";
     let document = scene.read();
     let totals = ["one", "two", "three"].map(|name| total(&document, "ingress", name));
     assert_eq!(totals, [1000, 2000, 3000]);
-    Ok(())
+    scene.bystanders.finish()
 }

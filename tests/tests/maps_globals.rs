@@ -47,7 +47,7 @@ fn variables_are_read_reset_and_added_up() -> Result<()> {
             }
         }
     }
-    Ok(())
+    scene.bystanders.finish()
 }
 
 /// Reading and resetting an aligned number is one step: nothing is lost, even live and under load.
@@ -68,7 +68,7 @@ fn a_live_counter_loses_nothing_by_a_reset() -> Result<()> {
     }
     assert_eq!(load.join()?, packets);
     assert_eq!(sum, packets, "after {readings} readings");
-    Ok(())
+    scene.bystanders.finish()
 }
 
 /// As for maps: the windows of a variable add up, and it agrees with a map in each window.
@@ -96,7 +96,7 @@ fn windows_of_variables_add_up() -> Result<()> {
     }
     load.join()?;
     assert_eq!(sum, packets);
-    Ok(())
+    scene.bystanders.finish()
 }
 
 #[test]
@@ -130,5 +130,5 @@ fn what_variables_can_not_do_is_refused() -> Result<()> {
         });
         assert!(found, "{field} {message}: {problem}");
     }
-    Ok(())
+    scene.bystanders.finish()
 }

@@ -50,7 +50,7 @@ fn the_maps_in_a_map_are_windows() -> Result<()> {
             }
         }
     }
-    Ok(())
+    scene.bystanders.finish()
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn nested_tables_in_xml() -> Result<()> {
     let text = xml.text();
     assert!(text.contains("<entry><key>3</key><value><entry><key>"), "{text}");
     assert!(text.contains("</entry></value></entry></metric>"), "{text}");
-    Ok(())
+    scene.bystanders.finish()
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn what_does_not_go_together_is_refused() -> Result<()> {
         });
         assert!(found, "{problem}");
     }
-    Ok(())
+    scene.bystanders.finish()
 }
 
 /// A metric on one of the inner maps alone: the outer one is private to the twins with it.
@@ -107,5 +107,5 @@ fn an_inner_map_can_be_read_by_itself() -> Result<()> {
         assert_eq!(entries.len(), ADDRESSES as usize / 2);
         assert!(entries.iter().all(|entry| entry["value"] == PACKETS / ADDRESSES), "{document}");
     }
-    Ok(())
+    scene.bystanders.finish()
 }

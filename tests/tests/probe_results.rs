@@ -3,19 +3,21 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 use twinprobe_tests::{
-    Daemon, Topology, probes,
+    Bystanders, Daemon, Topology, probes,
     traffic::{Frame, FrameOptions, Generator, GeneratorOptions, Protocol, Spread},
 };
 
 struct Setting {
     daemon: Daemon,
+    bystanders: Bystanders,
     topology: Topology,
 }
 
 impl Setting {
     fn new() -> Result<Self> {
         let topology = Topology::new()?;
-        Ok(Self { daemon: Daemon::start(topology.monitor())?, topology })
+        let daemon = Daemon::start(topology.monitor())?;
+        Ok(Self { bystanders: Bystanders::deploy(&daemon, &topology)?, daemon, topology })
     }
 
     fn send(&self, frame: Frame, spread: Spread, count: u64) -> Result<()> {
@@ -78,7 +80,7 @@ fn fifteen_features_of_every_flow() -> Result<()> {
         }
         assert_eq!(metrics[1][0]["value"], json!({ "table_full": 0, "not_ipv4": 0 }));
     }
-    Ok(())
+    setting.bystanders.finish()
 }
 
 #[test]
@@ -91,7 +93,7 @@ fn without_addresses_all_packets_are_one_flow() -> Result<()> {
     let features = json!({ "INPUT_SNMP": 0, "OUTPUT_SNMP": 0, "SRC_AS": 0, "DST_AS": 0,
         "IN_PKTS": 5_000, "IN_BYTES": 300_000 });
     assert_eq!(flows[0]["value"], features);
-    Ok(())
+    setting.bystanders.finish()
 }
 
 #[test]
@@ -106,7 +108,7 @@ fn packets_beyond_a_full_table_are_counted() -> Result<()> {
     assert!((10..20).contains(&metrics[0].len()), "{}", metrics[0].len());
     assert_eq!((packets, refused), (2_000 - refused, 2_000 - packets));
     assert!(refused > 0);
-    Ok(())
+    setting.bystanders.finish()
 }
 
 /// An Ethernet frame of this type around a payload.
@@ -173,7 +175,7 @@ fn what_is_a_flow_and_what_is_not() -> Result<()> {
         assert_eq!(metrics[0], Vec::<Value>::new());
         assert_eq!(metrics[1][0]["value"], json!({ "table_full": 0, "not_ipv4": 200 }));
     }
-    Ok(())
+    setting.bystanders.finish()
 }
 
 #[test]
@@ -218,5 +220,5 @@ fn packets_per_protocol_both_ways() -> Result<()> {
         }
         assert_eq!(entries.len(), 6, "{direction}: {entries:?}");
     }
-    Ok(())
+    setting.bystanders.finish()
 }

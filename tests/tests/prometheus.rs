@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use twinprobe_tests::maps::HashTable;
 use twinprobe_tests::measure::Resident;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Spread};
-use twinprobe_tests::{Daemon, DaemonOptions, Topology, probes, scaled};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Topology, probes, scaled};
 
 const COUNTERS: &str = include_str!("../bpf/counters.bpf.c");
 const TABLE: &str = include_str!("../bpf/export.bpf.c");
@@ -147,6 +147,7 @@ fn assert_contiguous(text: &str) {
 fn counters_grow_and_windows_are_gauges() -> Result<()> {
     let topology = Topology::new()?;
     let mut daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     for probe in ["one", "two"] {
         daemon.put(&format!("/v1/probes/{probe}"), &counting(&five())).expect(201);
     }
@@ -187,7 +188,7 @@ fn counters_grow_and_windows_are_gauges() -> Result<()> {
     let page = Page::scrape(&daemon);
     assert_eq!(page.sum("packets_total", &[("probe", "one")]), f64::from(sent + 5));
     page.assert_grown_from(&last);
-    Ok(())
+    bystanders.finish()
 }
 
 /// What probes call the same need not be the same, and can be called like something of the daemon's own.
@@ -228,6 +229,7 @@ fn names_that_clash_make_a_valid_page() -> Result<()> {
 fn a_probe_that_cannot_be_read_is_left_out_and_counted() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     for probe in ["bad", "good"] {
         daemon.put(&format!("/v1/probes/{probe}"), &counting(&five())).expect(201);
     }
@@ -243,19 +245,20 @@ fn a_probe_that_cannot_be_read_is_left_out_and_counted() -> Result<()> {
         assert_eq!(page.one("twinprobe_probe_read_failures_total", &[("probe", "bad")]), f64::from(scrapes));
         assert_eq!(page.one("twinprobe_probe_read_failures_total", &[("probe", "good")]), 0.0);
         assert_eq!(page.one("twinprobe_probes", &[("state", "failed")]), 1.0);
-        assert_eq!(page.one("twinprobe_probes", &[("state", "running")]), 1.0);
+        assert_eq!(page.one("twinprobe_probes", &[("state", "running")]), 3.0);
     }
     daemon.delete("/v1/probes/bad").expect(204);
     let page = Page::scrape(&daemon);
     assert!(page.matching("twinprobe_probe_read_failures_total", &[("probe", "bad")]).is_empty());
     assert_eq!(page.one("twinprobe_probes", &[("state", "failed")]), 0.0);
-    Ok(())
+    bystanders.finish()
 }
 
 #[test]
 fn the_daemon_tells_of_itself() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     daemon.put("/v1/probes/one", &counting(&five())).expect(201);
     daemon.put("/v1/probes/two", &json!({ "interface": "mon0" })).expect(422);
     daemon.get("/v1/probes/none").expect(404);
@@ -269,14 +272,14 @@ fn the_daemon_tells_of_itself() -> Result<()> {
     let answered = |method, route, status| {
         page.one("twinprobe_http_requests_total", &[("method", method), ("route", route), ("status", status)])
     };
-    assert_eq!(answered("PUT", "/v1/probes/{name}", "201"), 1.0);
+    assert_eq!(answered("PUT", "/v1/probes/{name}", "201"), 3.0);
     assert_eq!(answered("PUT", "/v1/probes/{name}", "422"), 1.0);
     assert_eq!(answered("GET", "/v1/probes/{name}", "404"), 1.0);
     assert_eq!(answered("GET", "none", "404"), 1.0);
     assert_eq!(answered("HEAD", "/metrics", "405"), 1.0);
     let puts = [("method", "PUT"), ("route", "/v1/probes/{name}")];
-    assert_eq!(page.one("twinprobe_http_request_duration_seconds_count", &puts), 2.0);
-    assert_eq!(page.one("twinprobe_compilation_seconds_count", &[("outcome", "accepted")]), 1.0);
+    assert_eq!(page.one("twinprobe_http_request_duration_seconds_count", &puts), 4.0);
+    assert_eq!(page.one("twinprobe_compilation_seconds_count", &[("outcome", "accepted")]), 3.0);
     assert_eq!(page.matching("twinprobe_build_info", &[]), [1.0]);
     // The connection of the request, and of earlier ones that the daemon has not closed yet.
     let connections = page.one("process_open_fds", &[]) - daemon.open_files() as f64;
@@ -288,7 +291,7 @@ fn the_daemon_tells_of_itself() -> Result<()> {
     for family in ["twinprobe_windows_closed", "twinprobe_quiesce_seconds", "twinprobe_windows_lost"] {
         assert_ne!(page.kind(family), "none", "{family}");
     }
-    Ok(())
+    bystanders.finish()
 }
 
 /// Nothing counts as delivered before all of the page has been taken, and sums do not fall back when what somebody
@@ -299,6 +302,7 @@ fn a_client_that_hangs_up() -> Result<()> {
     const FLOWS: u64 = 64 * 16;
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     daemon.put("/v1/probes/counting", &counting(&five())).expect(201);
     daemon.put("/v1/probes/flow-features", &probes::configuration("flow-features", "mon0")?).expect(201);
     let spread = Spread { addresses: 64, ports: 16, ..Spread::default() };
@@ -338,7 +342,7 @@ fn a_client_that_hangs_up() -> Result<()> {
         };
     }
     assert_eq!(last.one("twinprobe_probe_read_failures_total", &[("probe", "flow-features")]), 0.0);
-    Ok(())
+    bystanders.finish()
 }
 
 /// A table of a million entries goes through the daemon without ever being in it as a whole.
@@ -347,6 +351,7 @@ fn large_tables_are_not_kept() -> Result<()> {
     const ENTRIES: u32 = 1_000_000;
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     let metrics = json!([{ "name": "table", "map": "table" }]);
     let defines = json!({ "ENTRIES": ENTRIES.to_string() });
     let config = json!({
@@ -372,7 +377,7 @@ fn large_tables_are_not_kept() -> Result<()> {
         sum += line.rsplit(' ').next().unwrap_or_default().parse::<u64>()?;
     }
     assert_eq!((count, sum), (ENTRIES, u64::from(ENTRIES) * u64::from(ENTRIES - 1) / 2));
-    Ok(())
+    bystanders.finish()
 }
 
 /// Pages and documents of one probe at once: each window goes to one of them.
@@ -380,6 +385,7 @@ fn large_tables_are_not_kept() -> Result<()> {
 fn many_readers_share_the_windows() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     daemon.put("/v1/probes/one", &counting(&five())).expect(201);
     let mut generator = generator(&topology)?;
     let rounds = scaled(20, 200);
@@ -403,5 +409,5 @@ fn many_readers_share_the_windows() -> Result<()> {
     let rest = Page::scrape(&daemon);
     assert_eq!(total + rest.sum("window", &[]), 1000.0 * rounds as f64);
     assert_eq!(rest.sum("packets_total", &[]), 1000.0 * rounds as f64);
-    Ok(())
+    bystanders.finish()
 }

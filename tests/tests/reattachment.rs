@@ -8,7 +8,7 @@ use twinprobe_tests::counter::{Counter, Place};
 use twinprobe_tests::sample::{counter_config, total, xdp_counter};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::wait::wait_for;
-use twinprobe_tests::{Daemon, DaemonOptions, Directories, Namespace, Topology};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Directories, Namespace, Stand, Topology};
 
 /// In this time a probe is back.
 const SOON: Duration = Duration::from_secs(1);
@@ -67,6 +67,7 @@ fn a_filter_that_was_deleted_is_put_back() -> Result<()> {
     let topology = Topology::new()?;
     let monitor = topology.monitor();
     let mut daemon = Daemon::start_with(monitor, &clsact())?;
+    let bystanders = Bystanders::deploy_elsewhere(&daemon, &topology)?;
     for probe in PROBES {
         daemon.put(probe, &live_tc("last")).expect(201);
     }
@@ -93,7 +94,7 @@ fn a_filter_that_was_deleted_is_put_back() -> Result<()> {
             ensure!(shown.matches("direct-action").count() == 1, "{shown}");
         }
     }
-    Ok(())
+    bystanders.finish()
 }
 
 /// Another's filter with the priority and handle that ours had.
@@ -107,6 +108,7 @@ fn a_filter_that_took_our_place_is_kept() -> Result<()> {
     let foreign = Counter::pinned(monitor, Place::TcIngress, &pin)?;
     let path = pin.to_str().context("a path")?;
     let mut daemon = Daemon::start_with(monitor, &clsact())?;
+    let bystanders = Bystanders::deploy_elsewhere(&daemon, &topology)?;
     let mut generator = generator(&topology)?;
     for position in ["first", "last"] {
         let priority = if position == "first" { "1" } else { "65000" };
@@ -143,7 +145,7 @@ fn a_filter_that_took_our_place_is_kept() -> Result<()> {
         ensure!(!left.contains("tp_dispatcher") && left.contains("foreign"), "{left}");
         monitor.run("tc", &["filter", "del", "dev", "mon0", "ingress"])?;
     }
-    Ok(())
+    bystanders.finish()
 }
 
 /// A filter stays ours under another name of its interface, and in another namespace than the daemon's.
@@ -153,6 +155,7 @@ fn a_filter_follows_its_interface() -> Result<()> {
     let (monitor, generators) = (topology.monitor(), topology.generator());
     // Not the daemon's own.
     let mut daemon = Daemon::start_with(topology.sink(), &clsact())?;
+    let bystanders = Bystanders::deploy_at(&daemon, &topology, Stand { abroad: true, ..Stand::ELSEWHERE })?;
     let mut config = live_tc("last");
     config["netns"] = json!(monitor.path());
     for probe in PROBES {
@@ -177,7 +180,7 @@ fn a_filter_follows_its_interface() -> Result<()> {
     monitor.run("ip", &["link", "set", "dev", "mon0", "up"])?;
     counting(&daemon, &mut generator)?;
     generators.run("ip", &["link", "del", "gen0"])?;
-    Ok(())
+    bystanders.finish()
 }
 
 /// An interface that moved away takes its links with it; another one has its name and index at once.
@@ -192,6 +195,7 @@ fn an_index_that_is_given_again_is_another_interface() -> Result<()> {
         (clsact(), live_tc("last")),
     ] {
         let daemon = Daemon::start_with(monitor, &options)?;
+        let bystanders = Bystanders::deploy_elsewhere(&daemon, &topology)?;
         for probe in PROBES {
             daemon.put(probe, &config).expect(201);
         }
@@ -223,6 +227,7 @@ fn an_index_that_is_given_again_is_another_interface() -> Result<()> {
             monitor.run("ip", &["link", "set", "dev", "mon0", "up"])?;
             counting(&daemon, &mut generator(&topology)?)?;
         }
+        bystanders.finish()?;
     }
     Ok(())
 }
@@ -251,6 +256,7 @@ fn all_probes_of_an_interface_come_back() -> Result<()> {
         (clsact(), live_tc("last")),
     ] {
         let daemon = Daemon::start_with(monitor, &options)?;
+        let bystanders = Bystanders::deploy_elsewhere(&daemon, &topology)?;
         for probe in PROBES {
             daemon.put(probe, &config).expect(201);
         }
@@ -272,6 +278,7 @@ fn all_probes_of_an_interface_come_back() -> Result<()> {
         set_up(generators, "gen0")?;
         daemon.put(PROBES[1], &config).expect(200);
         counting(&daemon, &mut generator(&topology)?)?;
+        bystanders.finish()?;
     }
     Ok(())
 }

@@ -4,22 +4,24 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use twinprobe_tests::sample::{counter_config, total, window, xdp_counter};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
-use twinprobe_tests::{Daemon, Response, Topology};
+use twinprobe_tests::{Bystanders, Daemon, Response, Topology};
 
 const HEADERS: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n";
 
-/// A daemon with one probe that counts, which every refusal must leave alone.
+/// A daemon with a probe that counts and others beside it, which every refusal must leave alone.
 struct Scene {
     topology: Topology,
     daemon: Daemon,
+    bystanders: Bystanders,
 }
 
 impl Scene {
     fn new() -> Result<Self> {
         let topology = Topology::new()?;
         let daemon = Daemon::start(topology.monitor())?;
+        let bystanders = Bystanders::deploy(&daemon, &topology)?;
         daemon.put("/v1/probes/kept", &counter_config("mon0", "XDP_PASS")).expect(201);
-        Ok(Self { topology, daemon })
+        Ok(Self { topology, daemon, bystanders })
     }
 
     /// PUTs `config` as a new probe and as a replacement of the one there is.
@@ -32,13 +34,13 @@ impl Scene {
         created
     }
 
-    /// The probe still counts, windows and all.
-    fn still_counts(&self) -> Result<()> {
+    /// All probes still count, windows and all.
+    fn still_counts(self) -> Result<()> {
         self.daemon.json("/v1/probes/kept/metrics");
         Generator::new(self.topology.generator(), "gen0", GeneratorOptions::default())?.send(1000)?;
         let document = self.daemon.json("/v1/probes/kept/metrics");
         assert_eq!(total(&document, "ingress", "packets"), 1000);
-        Ok(())
+        self.bystanders.finish()
     }
 }
 
@@ -134,7 +136,7 @@ fn every_mistake_is_named_at_once() -> Result<()> {
     ] {
         assert!(findings.iter().any(|finding| finding["field"] == field), "{field} is not in {findings:?}");
     }
-    Ok(())
+    scene.still_counts()
 }
 
 #[test]

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use twinprobe_tests::counter::{Counter, Place};
 use twinprobe_tests::sample::{counter_config, total};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
-use twinprobe_tests::{Daemon, DaemonOptions, Directories, KernelObjects, Topology};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Directories, KernelObjects, Topology};
 
 fn generator(topology: &Topology) -> Result<Generator> {
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())
@@ -55,6 +55,7 @@ fn probes_are_deployed_again_when_their_pins_are_gone() -> Result<()> {
     let topology = Topology::new()?;
     let baseline = KernelObjects::now()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let mut bystanders = Bystanders::deploy(&daemon, &topology)?;
     daemon.put("/v1/probes/live", &live("mon0")).expect(201);
     let mut window = counter_config("mon0", "XDP_PASS");
     window["priority"] = json!(7);
@@ -68,12 +69,14 @@ fn probes_are_deployed_again_when_their_pins_are_gone() -> Result<()> {
     generator.send(100)?;
     let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
     daemon.get("/readyz").expect(200);
+    bystanders.begin_anew()?;
     generator.send(10)?;
     assert_eq!(daemon.json("/v1/probes/window")["state"], "running");
     assert_eq!(daemon.json("/v1/probes/window")["config"], config);
     assert_eq!((count(&daemon, "live"), count(&daemon, "window")), (10, 10));
     let after = KernelObjects::pinned(daemon.directories().bpffs())?;
     assert_eq!(after.counts(), before.counts(), "as much as there was");
+    bystanders.finish()?;
     baseline.wait_for_only(daemon.directories().bpffs(), daemon.pid())
 }
 
@@ -83,6 +86,7 @@ fn damaged_state_costs_only_its_own_probe() -> Result<()> {
     let topology = Topology::new()?;
     let baseline = KernelObjects::now()?;
     let mut daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     daemon.put("/v1/probes/good", &live("mon0")).expect(201);
     daemon.delete("/v1/probes/none");
     let mut generator = generator(&topology)?;
@@ -103,7 +107,7 @@ fn damaged_state_costs_only_its_own_probe() -> Result<()> {
         let status = daemon.json("/v1/probes/bad");
         assert_eq!(status["state"], "failed", "{damage:?}: {status}");
         assert!(status["reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{status}");
-        assert_eq!(daemon.json("/v1/probes")["probes"].as_array().map(Vec::len), Some(2));
+        assert_eq!(daemon.json("/v1/probes")["probes"].as_array().map(Vec::len), Some(4));
         assert_eq!(count(&daemon, "good"), sent, "{damage:?}");
         daemon.get("/v1/probes/bad/metrics").expect(409);
         let directory = daemon.directories();
@@ -119,7 +123,7 @@ fn damaged_state_costs_only_its_own_probe() -> Result<()> {
         assert_eq!(count(&daemon, "bad"), 100);
         daemon.delete("/v1/probes/bad").expect(204);
     }
-    Ok(())
+    bystanders.finish()
 }
 
 /// What is in the kernel but not in the state is an orphan.
@@ -128,6 +132,7 @@ fn what_has_no_state_is_removed() -> Result<()> {
     let topology = Topology::new()?;
     let baseline = KernelObjects::now()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     daemon.put("/v1/probes/stays", &live("mon0")).expect(201);
     let alone = KernelObjects::pinned(daemon.directories().bpffs())?;
     daemon.put("/v1/probes/gone", &live("mon0")).expect(201);
@@ -143,12 +148,13 @@ fn what_has_no_state_is_removed() -> Result<()> {
     generator.send(100)?;
     let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
     generator.send(10)?;
-    assert_eq!(daemon.json("/v1/probes")["probes"].as_array().map(Vec::len), Some(1));
+    assert_eq!(daemon.json("/v1/probes")["probes"].as_array().map(Vec::len), Some(3));
     assert_eq!(count(&daemon, "stays"), 110);
     let directory = daemon.directories();
     assert_eq!(KernelObjects::pinned(directory.bpffs())?.counts(), alone.counts());
     let link = topology.monitor().output("ip", &["-d", "link", "show", "dev", "mon1"])?;
     assert!(!link.contains("prog/xdp"), "{link}");
+    bystanders.finish()?;
     baseline.wait_for_only(directory.bpffs(), daemon.pid())
 }
 
@@ -158,6 +164,10 @@ fn missing_and_exchanged_pins_are_repaired() -> Result<()> {
     let topology = Topology::new()?;
     let baseline = KernelObjects::now()?;
     let mut daemon = Daemon::start(topology.monitor())?;
+    let mut bystanders = Bystanders::deploy_elsewhere(&daemon, &topology)?;
+    let directory = daemon.directories().bpffs().to_owned();
+    let (state, epochs) = (daemon.directories().state(), directory.join("epochs"));
+    let hooks_beside = files(&directory.join("hooks"))?;
     daemon.put("/v1/probes/a", &live("mon0")).expect(201);
     let mut other = counter_config("mon0", "XDP_PASS");
     // Another program, with a map of the same kind.
@@ -165,15 +175,28 @@ fn missing_and_exchanged_pins_are_repaired() -> Result<()> {
     other["ingress"]["source"] =
         json!(source.replace("fetch_and_add(value, 1)", "fetch_and_add(value, 1000)"));
     daemon.put("/v1/probes/b", &other).expect(201);
-    let directory = daemon.directories().bpffs().to_owned();
     let counts = KernelObjects::pinned(&directory)?.counts();
-    let pins = files(&directory)?.len();
+    // Those of bystanders stay as they are. All probes need the epoch words.
+    let ours = || -> Result<Vec<PathBuf>> {
+        let mut beside = hooks_beside.clone();
+        for name in ["bystander-xdp", "bystander-tc"] {
+            let stored = fs::read_to_string(state.join(format!("probes/{name}.json")))?;
+            let stored: Value = serde_json::from_str(&stored)?;
+            let serial = stored["running"]["deployment"]["serial"].to_string();
+            beside.extend(files(&directory.join("probes").join(serial))?);
+        }
+        let mut pins = files(&directory)?;
+        pins.retain(|pin| !beside.contains(pin));
+        Ok(pins)
+    };
+    let pins = ours()?.len();
     let mut generator = generator(&topology)?;
     for pin in 0..pins {
         for exchange in [false, true] {
             let directories = daemon.kill()?;
-            let found = files(&directory)?;
+            let found = ours()?;
             ensure!(found.len() == pins, "{} pins, not {pins}: {found:?}", found.len());
+            let all_are_lost = found[pin] == epochs || exchange && found[(pin + 1) % pins] == epochs;
             let what = if exchange {
                 let (a, b) = (&found[pin], &found[(pin + 1) % pins]);
                 let aside = directory.join("aside");
@@ -187,6 +210,10 @@ fn missing_and_exchanged_pins_are_repaired() -> Result<()> {
             };
             daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)
                 .with_context(|| what.clone())?;
+            if all_are_lost {
+                bystanders.begin_anew()?;
+            }
+            bystanders.check().with_context(|| what.clone())?;
             let before = count(&daemon, "a");
             count(&daemon, "b");
             generator.send(10)?;
@@ -195,7 +222,7 @@ fn missing_and_exchanged_pins_are_repaired() -> Result<()> {
             baseline.wait_for_only(&directory, daemon.pid()).context(what)?;
         }
     }
-    Ok(())
+    bystanders.finish()
 }
 
 /// Whatever else is in the directory keeps nobody from starting, and is not used.
@@ -203,6 +230,7 @@ fn missing_and_exchanged_pins_are_repaired() -> Result<()> {
 fn stale_pins_are_no_obstacle() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     daemon.put("/v1/probes/p", &live("mon0")).expect(201);
     let mut generator = generator(&topology)?;
     let directories = daemon.kill()?;
@@ -232,5 +260,5 @@ fn stale_pins_are_no_obstacle() -> Result<()> {
     for probe in ["p", "q"] {
         daemon.delete(&format!("/v1/probes/{probe}")).expect(204);
     }
-    Ok(())
+    bystanders.finish()
 }

@@ -6,7 +6,7 @@ use twinprobe_tests::counter::{Counter, Place};
 use twinprobe_tests::layouts::{Layout, Reading, field, packets};
 use twinprobe_tests::sample::{counter_config, total, window, xdp_counter};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
-use twinprobe_tests::{Daemon, Topology, scaled};
+use twinprobe_tests::{Bystanders, Daemon, Topology, scaled};
 
 const PROBE: &str = "/v1/probes/p";
 const METRICS: &str = "/v1/probes/p/metrics";
@@ -20,6 +20,7 @@ fn generator(topology: &Topology) -> Result<Generator> {
 fn replaced_under_load(reading: Reading, hook: &'static str, rounds: u64) -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     let mut layout = Layout { hook, ..Layout::new(reading) };
     daemon.put(PROBE, &layout.config()).expect(201);
     let load = generator(&topology)?.spawn(Load::default());
@@ -51,7 +52,7 @@ fn replaced_under_load(reading: Reading, hook: &'static str, rounds: u64) -> Res
     let sent = load.stop()?;
     assert!(sent > rounds * 1000, "too little load to show anything: {sent}");
     assert_eq!(read(sent, true), sent, "{reading:?} at {hook} after {rounds} replacements");
-    Ok(())
+    bystanders.finish()
 }
 
 #[test]
@@ -82,6 +83,7 @@ fn counters_at_tc_survive_replacements_under_load() -> Result<()> {
 fn a_reset_begins_anew() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     let mut generator = generator(&topology)?;
     for reading in Reading::ALL {
         let layout = Layout::new(reading);
@@ -103,7 +105,7 @@ fn a_reset_begins_anew() -> Result<()> {
         assert_eq!((count("in_array"), count("in_hash")), (carried, 1), "{reading:?}");
         daemon.delete(PROBE).expect(204);
     }
-    Ok(())
+    bystanders.finish()
 }
 
 /// A direction comes and goes while the other one counts on.
@@ -111,6 +113,7 @@ fn a_reset_begins_anew() -> Result<()> {
 fn directions_are_added_and_removed() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     let _forward = topology.forward_to_egress()?;
     let tc = xdp_counter("0").replace("xdp_md", "__sk_buff").replace("SEC(\"xdp\")", "SEC(\"tc\")");
     let live = |name: &str| json!({ "name": name, "map": "packets" });
@@ -136,7 +139,7 @@ fn directions_are_added_and_removed() -> Result<()> {
         assert_eq!(total(&document, "ingress", "in"), sent, "round {round}");
         assert_eq!(total(&document, "egress", "out"), 1000, "a direction that is new begins anew");
     }
-    Ok(())
+    bystanders.finish()
 }
 
 /// Interfaces come and go while the counting at another one goes on to the packet.
@@ -144,6 +147,7 @@ fn directions_are_added_and_removed() -> Result<()> {
 fn interfaces_are_added_and_removed() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     let config = |interfaces: &[&str]| {
         let mut config = Layout::new(Reading::Live).config();
         config.as_object_mut().expect("an object").remove("interface");
@@ -171,7 +175,7 @@ fn interfaces_are_added_and_removed() -> Result<()> {
     generator(&topology)?.send(100)?;
     other.send(100)?;
     assert_eq!(packets(&daemon.json(METRICS)), sent + at_mon1 + 100);
-    Ok(())
+    bystanders.finish()
 }
 
 /// What can't be deployed leaves everything as it was: status, place, counters, the open window.
@@ -179,6 +183,7 @@ fn interfaces_are_added_and_removed() -> Result<()> {
 fn a_replacement_that_fails_changes_nothing() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     for reading in Reading::ALL {
         let good = Layout::new(reading).config();
         daemon.put(PROBE, &good).expect(201);
@@ -207,7 +212,7 @@ fn a_replacement_that_fails_changes_nothing() -> Result<()> {
         assert_eq!(packets(&daemon.json(METRICS)), sent, "{reading:?}");
         daemon.delete(PROBE).expect(204);
     }
-    Ok(())
+    bystanders.finish()
 }
 
 /// Another owner's program is in the way at one interface: at the others no packet goes to what is not deployed.
@@ -241,6 +246,7 @@ fn a_replacement_that_fails_at_another_interface_changes_nothing() -> Result<()>
 fn content_goes_with_the_map_not_with_the_metric() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     let mut generator = generator(&topology)?;
     let mut config = counter_config("mon0", "XDP_DROP");
     config["ingress"]["metrics"] = json!([{ "name": "before", "map": "packets" }]);
@@ -262,5 +268,5 @@ fn content_goes_with_the_map_not_with_the_metric() -> Result<()> {
     daemon.put(PROBE, &config).expect(200);
     generator.send(1)?;
     assert_eq!(total(&daemon.json(METRICS), "ingress", "after"), 8);
-    Ok(())
+    bystanders.finish()
 }

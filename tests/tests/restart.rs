@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use twinprobe_tests::layouts::{Layout, Reading, field, packets};
 use twinprobe_tests::sample::{counter_config, total, xdp_counter};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
-use twinprobe_tests::{Daemon, DaemonOptions, KernelObjects, Topology, binary, scaled};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, KernelObjects, Topology, binary, scaled};
 
 const SIGNALS: [i32; 2] = [libc::SIGTERM, libc::SIGKILL];
 
@@ -46,6 +46,7 @@ fn what_runs_is_adopted_as_it_is() -> Result<()> {
         let options = tc_attach(method);
         let baseline = KernelObjects::now()?;
         let mut daemon = Daemon::start_with(topology.monitor(), &options)?;
+        let bystanders = Bystanders::deploy(&daemon, &topology)?;
         deploy_some(&daemon);
         let directories = daemon.directories();
         let (objects, status) = (KernelObjects::pinned(directories.bpffs())?, daemon.json("/v1/probes"));
@@ -63,10 +64,14 @@ fn what_runs_is_adopted_as_it_is() -> Result<()> {
         // What was adopted can be read, replaced and deleted as before.
         for probe in status["probes"].as_array().context("probes")? {
             let path = format!("/v1/probes/{}", probe["name"].as_str().context("a name")?);
+            if path.contains("bystander") {
+                continue;
+            }
             daemon.get(&format!("{path}/metrics")).expect(200);
             daemon.put(&path, &daemon.json(&path)["config"]).expect(200);
             daemon.delete(&path).expect(204);
         }
+        bystanders.finish_and_delete(&daemon)?;
         let left = KernelObjects::pinned(directories.bpffs())?.counts();
         let links = left.iter().find(|(kind, _)| *kind == "link");
         assert_eq!(links, Some(&("link", 0)), "{left:?}");
@@ -80,6 +85,7 @@ fn what_runs_is_adopted_as_it_is() -> Result<()> {
 fn counters_go_on_through_restarts_under_load() -> Result<()> {
     let topology = Topology::new()?;
     let mut daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     // Only the last one drops: a chain ends at the first that does.
     let probes = [Reading::Live, Reading::Window, Reading::Cumulative].map(|reading| {
         let mut config = Layout::new(reading).config();
@@ -121,7 +127,7 @@ fn counters_go_on_through_restarts_under_load() -> Result<()> {
     }
     let sent = load.stop()?;
     assert_eq!(read(&daemon, sent, true), [sent; 3], "after {rounds} restarts");
-    Ok(())
+    bystanders.finish()
 }
 
 /// Drops, so that the stack does not limit the rate.
@@ -137,6 +143,7 @@ fn sink() -> Value {
 fn a_newer_binary_adopts_what_the_older_one_left() -> Result<()> {
     let topology = Topology::new()?;
     let mut daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     deploy_some(&daemon);
     let directories = daemon.directories();
     let (objects, status) = (KernelObjects::pinned(directories.bpffs())?, daemon.json("/v1/probes"));
@@ -153,7 +160,7 @@ fn a_newer_binary_adopts_what_the_older_one_left() -> Result<()> {
         let document = daemon.json("/v1/probes/live/metrics");
         assert_eq!(total(&document, "ingress", "packets"), 100 * (round as u64 + 1));
     }
-    Ok(())
+    bystanders.finish()
 }
 
 /// `--detach-on-exit` goes for what an earlier daemon deployed, too; the configurations stay.
@@ -164,6 +171,7 @@ fn detach_on_exit_removes_what_was_adopted() -> Result<()> {
         let baseline = KernelObjects::now()?;
         let detaching = tc_attach(method).argument("--detach-on-exit");
         let mut daemon = Daemon::start_with(topology.monitor(), &tc_attach(method))?;
+        let mut bystanders = Bystanders::deploy(&daemon, &topology)?;
         deploy_some(&daemon);
         let status = daemon.json("/v1/probes");
         let names = |status: &Value| -> Vec<Value> {
@@ -185,9 +193,11 @@ fn detach_on_exit_removes_what_was_adopted() -> Result<()> {
             let pinned = KernelObjects::pinned(directories.bpffs())?.counts();
             assert_eq!(pinned, KernelObjects::default().counts(), "{method}");
             daemon = Daemon::start_in(topology.monitor(), &tc_attach(method), directories)?;
+            bystanders.detached()?;
             generator(&topology)?.send(100)?;
             let document = daemon.json("/v1/probes/live/metrics");
             assert_eq!(total(&document, "ingress", "packets"), 100);
+            bystanders.check()?;
         }
     }
     Ok(())
@@ -198,6 +208,7 @@ fn detach_on_exit_removes_what_was_adopted() -> Result<()> {
 fn a_daemon_that_has_just_started_ends_in_order() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let mut bystanders = Bystanders::deploy(&daemon, &topology)?;
     daemon.put("/v1/probes/p", &counter_config("mon0", "XDP_PASS")).expect(201);
     let mut directories = daemon.kill()?;
     let detaching = DaemonOptions::default().argument("--detach-on-exit");
@@ -209,5 +220,7 @@ fn a_daemon_that_has_just_started_ends_in_order() -> Result<()> {
         ensure!(!link.contains("prog/xdp"), "round {round}: {link}");
         directories = left;
     }
-    Ok(())
+    let _daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
+    bystanders.detached()?;
+    bystanders.finish()
 }

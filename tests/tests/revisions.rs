@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use twinprobe_tests::layouts::{Layout, Reading, packets};
 use twinprobe_tests::sample::{counter_config, total};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
-use twinprobe_tests::{Daemon, DaemonOptions, Topology, scaled};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Stand, Topology, scaled};
 
 const PROBE: &str = "/v1/probes/p";
 const REVISIONS: &str = "/v1/probes/p/revisions";
@@ -47,6 +47,7 @@ fn expected(list: &[(u64, &str)]) -> Vec<(u64, String, bool)> {
 fn a_probe_goes_back_to_what_it_was() -> Result<()> {
     let topology = Topology::new()?;
     let mut daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     daemon.get(REVISIONS).expect(404);
     rollback(&daemon, b"").expect(404);
     daemon.put(PROBE, &config("one")).expect(201);
@@ -101,7 +102,7 @@ fn a_probe_goes_back_to_what_it_was() -> Result<()> {
     daemon.put(PROBE, &config("new")).expect(201);
     assert_eq!(revisions(&daemon)?.last().map(|(_, help, _)| help.as_str()), Some("new"));
     assert_eq!(revisions(&daemon)?.len(), 1);
-    Ok(())
+    bystanders.finish()
 }
 
 /// Going back is a replacement: under load, with what was counted.
@@ -109,6 +110,7 @@ fn a_probe_goes_back_to_what_it_was() -> Result<()> {
 fn a_rollback_costs_no_packet() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     for reading in [Reading::Live, Reading::Cumulative] {
         let layout = Layout::new(reading);
         daemon.put(PROBE, &layout.config()).expect(201);
@@ -125,7 +127,7 @@ fn a_rollback_costs_no_packet() -> Result<()> {
         assert_eq!(packets(&daemon.json("/v1/probes/p/metrics")), sent, "{reading:?}");
         daemon.delete(PROBE).expect(204);
     }
-    Ok(())
+    bystanders.finish()
 }
 
 /// What can't be deployed any more leaves the present one as it is.
@@ -133,6 +135,7 @@ fn a_rollback_costs_no_packet() -> Result<()> {
 fn a_rollback_that_fails_changes_nothing() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy_at(&daemon, &topology, Stand::AT_MON0)?;
     let mut both = config("one");
     both.as_object_mut().context("an object")?.remove("interface");
     both["interfaces"] = json!(["mon0", "mon1"]);
@@ -145,7 +148,7 @@ fn a_rollback_that_fails_changes_nothing() -> Result<()> {
     assert_eq!((daemon.json(PROBE), revisions(&daemon)?), before);
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(100)?;
     assert_eq!(total(&daemon.json("/v1/probes/p/metrics"), "ingress", "packets"), 100);
-    Ok(())
+    bystanders.finish()
 }
 
 /// The history is bounded: old ones go, the present one and the one before stay.
@@ -153,6 +156,7 @@ fn a_rollback_that_fails_changes_nothing() -> Result<()> {
 fn old_revisions_are_forgotten_at_some_time() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     let puts = scaled(30, 300);
     for n in 1..=puts {
         let status = daemon.put(PROBE, &config(&n.to_string())).status;
@@ -165,5 +169,5 @@ fn old_revisions_are_forgotten_at_some_time() -> Result<()> {
     assert!(numbers.len() >= 2);
     let forgotten = format!("{{\"revision\": {}}}", first - 1);
     rollback(&daemon, forgotten.as_bytes()).expect(404);
-    Ok(())
+    bystanders.finish()
 }

@@ -9,7 +9,7 @@ use twinprobe_tests::sample::{counter_config, total};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::wait::wait_for;
 use twinprobe_tests::windows::{Windows, config, packets};
-use twinprobe_tests::{Daemon, DaemonOptions, Topology, scaled};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Topology, scaled};
 
 const PROBE: &str = "/v1/probes/p";
 const FORMATS: [(&str, &str); 3] = [
@@ -20,6 +20,7 @@ const FORMATS: [(&str, &str); 3] = [
 
 struct Scene {
     daemon: Daemon,
+    bystanders: Bystanders,
     windows: Windows,
     generator: Generator,
     _topology: Topology,
@@ -29,9 +30,10 @@ impl Scene {
     fn new(window: &Value) -> Result<Self> {
         let topology = Topology::new()?;
         let daemon = Daemon::start(topology.monitor())?;
+        let bystanders = Bystanders::deploy(&daemon, &topology)?;
         daemon.put(PROBE, &config(window, &[])).expect(201);
         let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
-        Ok(Self { windows: Windows::of(&daemon, "p"), daemon, generator, _topology: topology })
+        Ok(Self { windows: Windows::of(&daemon, "p"), daemon, bystanders, generator, _topology: topology })
     }
 
     fn restart(mut self, signal: i32) -> Result<Self> {
@@ -95,7 +97,7 @@ fn a_window_is_the_same_bytes_each_time() -> Result<()> {
         assert_eq!(scene.windows.seqs(), [1, 2, 3, 4]);
     }
     assert_eq!(scene.close(5)?["window"]["seq"], 5);
-    Ok(())
+    scene.bystanders.finish()
 }
 
 #[test]
@@ -139,7 +141,7 @@ fn lists_say_what_comes_after() -> Result<()> {
     scene.daemon.get("/v1/probes/other/windows/1").expect(404);
     scene.daemon.delete("/v1/probes/other/windows/1").expect(404);
     assert_eq!(scene.daemon.request("POST", "/v1/probes/other/windows", &[], b"").status, 404);
-    Ok(())
+    scene.bystanders.finish()
 }
 
 #[test]
@@ -189,7 +191,8 @@ fn a_long_poll_ends_with_the_next_window() -> Result<()> {
     // Neither does a daemon wait for those who wait.
     scene.daemon.put(PROBE, &config(&json!({}), &[])).expect(201);
     let stopped = poll("wait=20".to_owned())?;
-    let Scene { daemon, .. } = scene;
+    let Scene { daemon, bystanders, .. } = scene;
+    bystanders.finish()?;
     ensure!(daemon.terminate()?.0.success());
     let _ = stopped.join().expect("no panic");
     assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
@@ -226,7 +229,7 @@ fn what_is_acknowledged_is_gone() -> Result<()> {
     assert_eq!(scene.windows.seqs(), [0; 0]);
     assert_eq!(scene.close(6)?["window"]["seq"], 6);
     assert_eq!(scene.windows.seqs(), [6]);
-    Ok(())
+    scene.bystanders.finish()
 }
 
 #[test]
@@ -261,7 +264,7 @@ fn a_window_goes_once_all_collectors_have_acknowledged_it() -> Result<()> {
     scene.windows.acknowledge(4, None)?.expect(204);
     assert!(seqs(&scene).iter().all(Vec::is_empty), "{:?}", seqs(&scene));
     assert_eq!(scene.windows.list("").lost, 0);
-    Ok(())
+    scene.bystanders.finish()
 }
 
 #[test]
@@ -278,7 +281,7 @@ fn without_snapshots_there_are_no_windows() -> Result<()> {
     );
     assert_eq!(Windows::of(&scene.daemon, "live").seqs(), [0; 0]);
     assert_eq!(scene.daemon.json("/v1/probes/live/metrics").get("window"), None);
-    Ok(())
+    scene.bystanders.finish()
 }
 
 /// The schedule closes windows, readers do not: all of them get the last one, and live metrics as they are.
@@ -295,5 +298,5 @@ fn with_an_interval_a_reading_closes_nothing() -> Result<()> {
     assert_eq!(scene.windows.seqs(), [1]);
     assert_eq!(packets(&scene.windows.close()), 30);
     assert_eq!(scene.windows.seqs(), [1, 2]);
-    Ok(())
+    scene.bystanders.finish()
 }

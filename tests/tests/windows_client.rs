@@ -9,12 +9,13 @@ use serde_json::{Value, json};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::wait::wait_for;
 use twinprobe_tests::windows::{Windows, config, packets};
-use twinprobe_tests::{Daemon, DaemonOptions, Topology};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Topology};
 
 const PROBE: &str = "/v1/probes/p";
 
 struct Scene {
     daemon: Daemon,
+    bystanders: Bystanders,
     windows: Windows,
     generator: Generator,
     _topology: Topology,
@@ -24,9 +25,10 @@ impl Scene {
     fn new(window: &Value) -> Result<Self> {
         let topology = Topology::new()?;
         let daemon = Daemon::start(topology.monitor())?;
+        let bystanders = Bystanders::deploy(&daemon, &topology)?;
         daemon.put(PROBE, &config(window, &[])).expect(201);
         let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
-        Ok(Self { windows: Windows::of(&daemon, "p"), daemon, generator, _topology: topology })
+        Ok(Self { windows: Windows::of(&daemon, "p"), daemon, bystanders, generator, _topology: topology })
     }
 
     fn close(&mut self, count: u64) -> Result<()> {
@@ -146,7 +148,7 @@ fn windows_are_listed_shown_closed_and_acknowledged() -> Result<()> {
         let (code, complaint) = scene.run(arguments).expect_err(arguments);
         assert!(code == status && complaint.contains(reason), "{arguments}: {code}, {complaint}");
     }
-    Ok(())
+    scene.bystanders.finish()
 }
 
 /// What was closed before, what is closed then, each once, through restarts; and those after it go on.
@@ -188,7 +190,7 @@ fn a_watch_prints_each_window_once_through_restarts() -> Result<()> {
     let (status, _, complaint) = watch.end()?;
     assert_eq!(status, Some(1));
     assert!(complaint.contains("probe p was deleted"), "{complaint}");
-    Ok(())
+    scene.bystanders.finish()
 }
 
 #[test]
@@ -214,5 +216,5 @@ fn a_reader_that_has_seen_enough_is_no_failure() -> Result<()> {
     assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
     // Nobody has read it.
     assert_eq!(scene.windows.seqs(), [2]);
-    Ok(())
+    scene.bystanders.finish()
 }

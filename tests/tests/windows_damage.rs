@@ -7,13 +7,14 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use twinprobe_tests::random::Random;
 use twinprobe_tests::windows::{Windows, config, wait_for_status};
-use twinprobe_tests::{Daemon, DaemonOptions, Directories, Topology, scaled};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Directories, Topology, scaled};
 
 const PROBE: &str = "/v1/probes/p";
 const RETAIN: u64 = 100_000;
 
 struct Scene {
     daemon: Daemon,
+    bystanders: Bystanders,
     windows: Windows,
     files: PathBuf,
     _topology: Topology,
@@ -26,11 +27,13 @@ impl Scene {
         let directories = Directories::with_state_in_memory(1 << 30)?;
         let files = directories.state().join("windows/p");
         let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories.into())?;
+        let bystanders = Bystanders::deploy(&daemon, &topology)?;
         let mut config = config(&json!({ "retain": RETAIN, "collectors": collectors }), &[("KEYS", "1")]);
         let metrics = config["ingress"]["metrics"].as_array_mut().context("metrics")?;
         metrics.retain(|metric| metric["name"] == "in_array");
         daemon.put(PROBE, &config).expect(201);
-        let scene = Self { windows: Windows::of(&daemon, "p"), daemon, files, _topology: topology };
+        let scene =
+            Self { windows: Windows::of(&daemon, "p"), daemon, bystanders, files, _topology: topology };
         for _ in 0..windows {
             scene.windows.close();
         }
@@ -39,11 +42,11 @@ impl Scene {
 
     /// Changes files while there is no daemon.
     fn restart_with(self, change: impl FnOnce(&Path) -> Result<()>) -> Result<Self> {
-        let Self { daemon, windows, files, _topology: topology } = self;
+        let Self { daemon, bystanders, windows, files, _topology: topology } = self;
         let directories = daemon.kill()?;
         change(&files)?;
         let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
-        Ok(Self { daemon, windows, files, _topology: topology })
+        Ok(Self { daemon, bystanders, windows, files, _topology: topology })
     }
 
     fn status(&self) -> serde_json::Value {
@@ -117,7 +120,7 @@ fn every_byte_of_a_window_counts() -> Result<()> {
         (json!(damaged), json!(damaged))
     );
     assert_eq!(scene.windows.close()["window"].get("lost_windows"), None);
-    Ok(())
+    scene.bystanders.finish()
 }
 
 /// Cut off, emptied, exchanged, made longer or something else.
@@ -154,7 +157,7 @@ fn files_that_are_no_windows_are_set_aside() -> Result<()> {
         assert!(scene.windows.bytes(*seq, "json") == *known, "window {seq} is another one");
     }
     assert_eq!(scene.windows.close()["window"]["seq"], 13);
-    Ok(())
+    scene.bystanders.finish()
 }
 
 /// While the daemon runs nobody looks at a file before it is read.
@@ -172,7 +175,7 @@ fn damage_is_noticed_when_a_window_is_read() -> Result<()> {
     scene.windows.try_get(2)?.expect(404);
     assert!(scene.windows.bytes(3, "json") == known);
     assert_eq!(scene.windows.close()["window"]["lost_windows"], 1);
-    Ok(())
+    scene.bystanders.finish()
 }
 
 /// What is known beside the windows can be lost without them: then collectors may get some again, and none is missing.
@@ -220,5 +223,5 @@ fn every_byte_of_the_state_counts() -> Result<()> {
     assert_eq!(scene.windows.close()["window"]["seq"], 7);
     scene.windows.acknowledge(7, None)?.expect(204);
     assert_eq!(scene.windows.seqs(), [0; 0]);
-    Ok(())
+    scene.bystanders.finish()
 }

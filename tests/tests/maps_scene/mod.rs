@@ -4,7 +4,7 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Spread};
-use twinprobe_tests::{Daemon, Response, Topology};
+use twinprobe_tests::{Bystanders, Daemon, Response, Topology};
 
 pub const MAPS: &str = include_str!("../../bpf/maps.bpf.c");
 
@@ -14,6 +14,7 @@ pub const ADDRESSES: u64 = 50;
 pub struct Scene {
     pub topology: Topology,
     pub daemon: Daemon,
+    pub bystanders: Bystanders,
 }
 
 pub fn metric(name: &str, map: &str, snapshot: bool, init: bool) -> Value {
@@ -23,7 +24,8 @@ pub fn metric(name: &str, map: &str, snapshot: bool, init: bool) -> Value {
 impl Scene {
     pub fn new() -> Result<Self> {
         let topology = Topology::new()?;
-        Ok(Self { daemon: Daemon::start(topology.monitor())?, topology })
+        let daemon = Daemon::start(topology.monitor())?;
+        Ok(Self { bystanders: Bystanders::deploy(&daemon, &topology)?, daemon, topology })
     }
 
     pub fn put(&self, metrics: &Value) -> Response {

@@ -1,0 +1,353 @@
+//! Two probes that stand beside the probe under test and lose nothing, whatever happens to it and to the daemon.
+//!
+//! [`Bystanders::deploy`] comes before the first probe of a test; [`Bystanders::finish`] is its last statement. In
+//! between, [`Bystanders::check`] may look at any time at which no packet is under way. What they have counted is
+//! compared with counters that owe nothing to the daemon.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::Daemon;
+use crate::counter::{Counter, Place};
+use crate::http::{self, Address};
+use crate::netns::Namespace;
+use crate::packets::send_frames;
+use crate::sample::{total, window};
+use crate::topology::{GEN0, MON0, MON1, SINK0, Topology, interface_stats};
+use crate::wait::wait_for;
+use crate::windows::Windows;
+
+const SOURCE: &str = include_str!("../bpf/bystander.bpf.c");
+/// The collector that acknowledges all windows but the newest, and the one that acknowledges none.
+const COLLECTORS: [&str; 2] = ["ledger", "late"];
+/// More packets than this are not needed to show that a probe counts.
+const FRAMES: u64 = 3;
+/// How many of the oldest and of the newest windows are read each time.
+const LOOKED_AT: u64 = 4;
+/// A window is closed when it is asked for, and by no reader: the interval is longer than any test.
+const INTERVAL: &str = "24h";
+/// In this time a packet that was sent has been counted.
+const ARRIVAL: Duration = Duration::from_secs(5);
+
+/// Where the two probes stand: what the test takes away must not be theirs.
+#[derive(Clone, Copy, Debug)]
+pub struct Stand {
+    /// The interface of the probe at XDP.
+    pub xdp: &'static str,
+    /// `native` or `generic`: an interface has one of them.
+    pub mode: &'static str,
+    /// The interfaces of the probe at TC.
+    pub tc: &'static [&'static str],
+    /// Whether the daemon is in another namespace than these interfaces.
+    pub abroad: bool,
+}
+
+impl Stand {
+    /// At the hooks of the probe under test, in front of it.
+    pub const BESIDE: Self = Self { xdp: MON0, mode: "native", tc: &[MON0, MON1], abroad: false };
+    /// At another interface, for tests that take mon0 or its hooks away.
+    pub const ELSEWHERE: Self = Self { xdp: MON1, tc: &[MON1], ..Self::BESIDE };
+
+    /// At mon0 only, for tests that take mon1 away.
+    pub const AT_MON0: Self = Self { tc: &[MON0], ..Self::BESIDE };
+
+    fn interfaces(&self) -> impl Iterator<Item = &'static str> {
+        let further = self.tc.iter().copied().filter(|interface| *interface != self.xdp);
+        std::iter::once(self.xdp).chain(further)
+    }
+
+    /// Counts every packet once, in the maps of this type, and lets it pass.
+    fn config(&self, hook: &str, monitor: &Namespace) -> Value {
+        let (interfaces, context, pass, map, collectors) = match hook {
+            "xdp" => (&[self.xdp][..], "xdp_md", "XDP_PASS", "BPF_MAP_TYPE_ARRAY", &[][..]),
+            _ => (self.tc, "__sk_buff", "0", "BPF_MAP_TYPE_HASH", &COLLECTORS[..]),
+        };
+        let mut config = json!({
+            "interfaces": interfaces,
+            "priority": -1000,
+            "window": { "interval": INTERVAL, "retain": 100_000, "collectors": collectors },
+            "ingress": {
+                "hook": hook,
+                "source": SOURCE,
+                "defines": {
+                    "SECTION": format!("\"{hook}\""), "CONTEXT": context, "PASS": pass, "TYPE": map
+                },
+                "metrics": [
+                    window("by_window", "by_window"),
+                    { "name": "by_sum", "map": "by_sum", "snapshot": true },
+                    { "name": "by_live", "map": "by_live" }
+                ]
+            }
+        });
+        if hook == "xdp" {
+            config["ingress"]["mode"] = json!(self.mode);
+        }
+        if self.abroad {
+            config["netns"] = json!(monitor.path());
+        }
+        config
+    }
+}
+
+/// Both probes and what they must have counted.
+#[derive(Debug)]
+pub struct Bystanders {
+    stand: Stand,
+    monitor: Namespace,
+    peers: [(&'static str, Namespace, &'static str); 2],
+    /// What arrives at TC, on each of its interfaces.
+    at_tc: Vec<Counter>,
+    probes: Vec<Bystander>,
+}
+
+#[derive(Debug)]
+struct Bystander {
+    address: Address,
+    path: String,
+    windows: Windows,
+    collectors: &'static [&'static str],
+    /// What its status, list of revisions and windows were when it was looked at last.
+    status: Value,
+    revisions: Value,
+    retained: Vec<Vec<u8>>,
+    end: Value,
+    /// The packets in all closed windows.
+    counted: u64,
+    /// What had arrived when its sum and its live counter began.
+    begun: u64,
+    live_begun: u64,
+}
+
+impl Bystanders {
+    /// At the interfaces and hooks of the probe under test. Nothing else has been deployed yet.
+    pub fn deploy(daemon: &Daemon, topology: &Topology) -> Result<Self> {
+        Self::deploy_at(daemon, topology, Stand::BESIDE)
+    }
+
+    /// As [`Bystanders::deploy`], where nothing is taken away.
+    pub fn deploy_elsewhere(daemon: &Daemon, topology: &Topology) -> Result<Self> {
+        Self::deploy_at(daemon, topology, Stand::ELSEWHERE)
+    }
+
+    pub fn deploy_at(daemon: &Daemon, topology: &Topology, stand: Stand) -> Result<Self> {
+        let monitor = topology.monitor().clone();
+        // Before the daemon's dispatcher, so that each counts what the other one does.
+        let at_tc = stand.tc.iter().map(|interface| Counter::attach(&monitor, interface, Place::TcxFirst));
+        let mut bystanders = Self {
+            at_tc: at_tc.collect::<Result<_>>()?,
+            peers: [(MON0, topology.generator().clone(), GEN0), (MON1, topology.sink().clone(), SINK0)],
+            probes: Vec::new(),
+            monitor,
+            stand,
+        };
+        for (n, hook) in ["xdp", "tc"].into_iter().enumerate() {
+            let name = format!("bystander-{hook}");
+            let config = stand.config(hook, &bystanders.monitor);
+            let begun = bystanders.arrived(n)?;
+            daemon.put(&format!("/v1/probes/{name}"), &config).expect(201);
+            let collectors = if hook == "tc" { &COLLECTORS[..] } else { &[] };
+            bystanders.probes.push(Bystander {
+                address: daemon.address(),
+                path: format!("/v1/probes/{name}"),
+                windows: Windows::of(daemon, &name),
+                collectors,
+                status: Value::Null,
+                revisions: Value::Null,
+                retained: Vec::new(),
+                end: Value::Null,
+                counted: 0,
+                begun,
+                live_begun: begun,
+            });
+        }
+        for _ in 0..2 {
+            bystanders.send(FRAMES)?;
+            bystanders.close()?;
+        }
+        // The open window has something to lose.
+        bystanders.send(1)?;
+        Ok(bystanders)
+    }
+
+    /// Nothing was lost, added or changed since they were looked at last. Closes a window of each.
+    pub fn check(&mut self) -> Result<()> {
+        for probe in &mut self.probes {
+            probe.unchanged().with_context(|| probe.path.clone())?;
+        }
+        self.close()
+    }
+
+    /// Sends some packets more, so that a probe which is attached and counts nothing is found out, and checks.
+    pub fn finish(mut self) -> Result<()> {
+        self.check()?;
+        self.send(FRAMES)?;
+        self.check()
+    }
+
+    /// As [`Bystanders::finish`], and deletes both: for tests that look at what is left of no probe at all.
+    pub fn finish_and_delete(self, daemon: &Daemon) -> Result<()> {
+        let paths: Vec<String> = self.probes.iter().map(|probe| probe.path.clone()).collect();
+        self.finish()?;
+        for path in paths {
+            daemon.delete(&path).expect(204);
+        }
+        Ok(())
+    }
+
+    /// After one or more daemons have ended with `--detach-on-exit`, and no packet has come since: what was open is closed,
+    /// and live counters begin anew.
+    pub fn detached(&mut self) -> Result<()> {
+        for n in 0..self.probes.len() {
+            let arrived = self.arrived(n)?;
+            let probe = &mut self.probes[n];
+            for seq in probe.windows.try_list(&format!("after={}", probe.retained.len()))?.seqs() {
+                let document = probe.windows.try_get(seq)?.expect(200).json();
+                probe.add(&document).with_context(|| format!("{}: {document}", probe.path))?;
+                // The next daemon's begins when it deploys the probe.
+                probe.end = Value::Null;
+            }
+            let lost = arrived - probe.begun - probe.counted;
+            ensure!(lost == 0, "{}: {lost} packets were in no window in the end", probe.path);
+            probe.remember()?;
+        }
+        self.begin_anew()
+    }
+
+    /// After the maps were lost with their pins, and both were deployed anew: live counters and open windows begin anew,
+    /// from what has arrived by now; windows, sums and all else stay.
+    pub fn begin_anew(&mut self) -> Result<()> {
+        for n in 0..self.probes.len() {
+            let arrived = self.arrived(n)?;
+            let probe = &mut self.probes[n];
+            probe.live_begun = arrived;
+            probe.begun = arrived - probe.counted;
+            probe.end = Value::Null;
+        }
+        Ok(())
+    }
+
+    /// What has arrived for the probe of this number.
+    fn arrived(&self, probe: usize) -> Result<u64> {
+        if probe == 0 {
+            return Ok(interface_stats(&self.monitor, self.stand.xdp)?.rx_packets);
+        }
+        self.at_tc.iter().map(Counter::packets).sum()
+    }
+
+    /// Packets that no stack answers, to each interface where one of them stands.
+    fn send(&self, count: u64) -> Result<()> {
+        let mut frame = [0; 60];
+        frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
+        for interface in self.stand.interfaces() {
+            let peer = self.peers.iter().find(|(end, ..)| *end == interface);
+            let (_, namespace, peer) = peer.with_context(|| format!("nobody sends to {interface}"))?;
+            let received = || Ok::<_, anyhow::Error>(interface_stats(&self.monitor, interface)?.rx_packets);
+            let before = received()?;
+            send_frames(namespace, peer, &frame, count)?;
+            wait_for("the packets to bystanders", ARRIVAL, || {
+                let now = received()?;
+                ensure!(now >= before + count, "{interface} has {now} after {before}, {count} were sent");
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<()> {
+        for n in 0..self.probes.len() {
+            let before = self.arrived(n)?;
+            let document = self.probes[n].windows.try_close()?.expect(201).json();
+            let after = self.arrived(n)?;
+            let probe = &mut self.probes[n];
+            probe
+                .add_closed(&document, before, after)
+                .with_context(|| format!("{}: {document}", probe.path))?;
+        }
+        Ok(())
+    }
+}
+
+impl Bystander {
+    fn get(&self, rest: &str) -> Result<Value> {
+        let answer = http::request(&self.address, "GET", &format!("{}{rest}", self.path), &[], b"")?;
+        ensure!(answer.status == 200, "GET {rest}: {} {}", answer.status, answer.text());
+        Ok(answer.json())
+    }
+
+    /// Looks at all that a client can see and that packets do not change.
+    fn unchanged(&self) -> Result<()> {
+        let (status, revisions) = (self.get("")?, self.get("/revisions")?);
+        ensure!(status == self.status, "its status: {}", difference(&self.status, &status));
+        let changes = || difference(&self.revisions, &revisions);
+        ensure!(revisions == self.revisions, "its revisions: {}", changes());
+        let newest = self.retained.len() as u64;
+        let list = self.windows.try_list("")?;
+        let seqs: Vec<u64> = (1..=newest).collect();
+        ensure!(list.seqs() == seqs && list.lost == 0, "windows {seqs:?} were retained: {list:?}");
+        // Tests that look often have many.
+        let looked_at = |seq: &u64| *seq <= LOOKED_AT || *seq + LOOKED_AT > newest;
+        for (seq, known) in (1..).zip(&self.retained).filter(|(seq, _)| looked_at(seq)) {
+            let answer = self.windows.try_get(seq)?;
+            ensure!(answer.status == 200 && answer.body == *known, "window {seq} is {}", answer.text());
+        }
+        for (collector, acknowledged) in self.collectors.iter().zip([newest - 1, 0]) {
+            let list = self.windows.try_list(&format!("collector={collector}"))?;
+            let left: Vec<u64> = (acknowledged + 1..=newest).collect();
+            ensure!(list.seqs() == left && list.lost == 0, "{left:?} are left to {collector}: {list:?}");
+        }
+        Ok(())
+    }
+
+    /// Checks a window that a request has closed after `before` packets had arrived, and before more than `after` had.
+    fn add_closed(&mut self, document: &Value, before: u64, after: u64) -> Result<()> {
+        let counters = [("by_sum", self.begun), ("by_live", self.live_begun)];
+        for (metric, begun) in counters {
+            let (least, most) = (before - begun, after - begun);
+            let count = total(document, "ingress", metric);
+            ensure!((least..=most).contains(&count), "{count} in {metric}, of {least}");
+        }
+        self.add(document)?;
+        self.remember()
+    }
+
+    /// Checks a window against those before it.
+    fn add(&mut self, document: &Value) -> Result<()> {
+        let seq = self.retained.len() as u64 + 1;
+        let window = &document["window"];
+        ensure!(window["seq"] == seq && window.get("lost_windows").is_none(), "it should be window {seq}");
+        ensure!(self.end.is_null() || window["start"] == self.end, "the window before ended at {}", self.end);
+        let [in_window, sum] = ["by_window", "by_sum"].map(|metric| total(document, "ingress", metric));
+        ensure!(self.counted + in_window == sum, "{} in windows before, {in_window} here", self.counted);
+        self.counted = sum;
+        self.end = window["end"].clone();
+        self.retained.push(self.windows.try_get(seq)?.expect(200).body);
+        if let (Some(collector), true) = (self.collectors.first(), seq > 1) {
+            self.windows.acknowledge(seq - 1, Some(collector))?.expect(204);
+        }
+        Ok(())
+    }
+
+    /// Looks at what must be the same the next time.
+    fn remember(&mut self) -> Result<()> {
+        (self.status, self.revisions) = (self.get("")?, self.get("/revisions")?);
+        let attached = |interface: &Value| interface["state"] == "attached";
+        let interfaces = self.status["interfaces"].as_array().context("interfaces")?;
+        ensure!(
+            self.status["state"] == "running" && interfaces.iter().all(attached) && !interfaces.is_empty(),
+            "its status is {}",
+            self.status
+        );
+        Ok(())
+    }
+}
+
+/// The fields of an object that differ, as they were and as they are.
+fn difference(before: &Value, now: &Value) -> String {
+    let names = before.as_object().into_iter().chain(now.as_object()).flat_map(|fields| fields.keys());
+    let changed: BTreeSet<&String> = names.filter(|name| before[*name] != now[*name]).collect();
+    let change = |name: &&String| format!("{name} was {}, is {}", before[*name], now[*name]);
+    changed.iter().map(change).collect::<Vec<_>>().join("; ")
+}
