@@ -1,7 +1,8 @@
 # What people and CI call by ./demo and ./test, which install make and Rust first where they are missing. With both,
 # `make demo` and `make test` install the rest by themselves.
 #
-#   make demo    build, start a daemon, push a probe, send traffic, print metrics, compare them with what was sent, clean up
+#   make demo    build, start a daemon, push a probe, send traffic, print metrics, compare them with what was sent,
+#                clean up
 #   make test    formatting, lints, all tests, the demo; SCALE=0.1 for a tenth of the repetitions, default 1
 #   make test-kernels  the core tests of the kernel on Linux 5.10, 6.1 and 6.12 under qemu; part of make test; 3 minutes
 #   make soak    all tests with the full counts; takes hours

@@ -22,7 +22,7 @@ need_file() {
     [ -e "$1" ] || missing="$missing $2"
 }
 
-need_command make make
+need_command make make                   # runs the rest
 need_command clang clang                 # compiles probes
 need_file /usr/include/bpf/bpf_helpers.h libbpf-dev
 need_file /usr/include/linux/bpf.h linux-libc-dev
@@ -35,7 +35,7 @@ need_command bpftool bpftool             # a second opinion on what is loaded
 need_command nsenter util-linux          # the demo's daemon in its namespace
 need_command mount mount
 need_command ps procps
-need_command sysctl procps                # the demo's namespaces
+need_command sysctl procps               # the demo's namespaces
 need_command curl curl                   # the demo's and the documentation's HTTP client
 need_command ping iputils-ping
 need_file /etc/ssl/certs/ca-certificates.crt ca-certificates
