@@ -1,14 +1,16 @@
-# What people and CI call. On Debian with Rust and make, `make demo` and `make test` install the rest by themselves.
+# What people and CI call by ./demo and ./test, which install make and Rust first where they are missing. With both,
+# `make demo` and `make test` install the rest by themselves.
 #
-#   make demo    build, start a daemon, push a probe, send traffic, print metrics, clean up
-#   make test    formatting, lints, all tests; SCALE=0.1 for a tenth of the repetitions, default 1
+#   make demo    build, start a daemon, push a probe, send traffic, print metrics, compare them with what was sent,
+#                clean up
+#   make test    formatting, lints, all tests, the demo; SCALE=0.1 for a tenth of the repetitions, default 1
 #   make test-kernels  the core tests of the kernel on Linux 5.10, 6.1 and 6.12 under qemu; part of make test; 3 minutes
 #   make soak    all tests with the full counts; takes hours
 #   make bench   twin against single deployment, dispatcher against direct attachment, memory, latency, export of a
 #                million entries, batches against one by one, loss of packets by windows; 12 minutes; draws
 #                docs/figures/extraction.svg
 #   make probes  write the sources of probes/ into their configurations
-#   make setup   install what is missing (clang, libbpf headers, ...)
+#   make setup   install what is missing (clang, libbpf headers, ..., Rust if it is too old)
 
 SCALE ?= 1
 export TWINPROBE_SCALE := $(SCALE)
@@ -39,6 +41,7 @@ check: setup
 test: check build
 	$(CARGO) test --release --workspace --exclude twinprobe-tests
 	$(CARGO) test --release -p twinprobe-tests -- --test-threads=1
+	@bash tests/demo.sh --built
 	@sh tests/kernels/run.sh
 
 test-kernels: build

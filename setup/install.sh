@@ -1,10 +1,12 @@
 #!/bin/sh
-# Installs what building, testing and the demo need on Debian and its kin, beside Rust and make. Installs only what is
-# missing; calls neither apt nor rustup when all is there.
+# install.sh [COMMAND...]: installs what building, testing and the demo need on Debian and its kin, and runs COMMAND with
+# it. Installs only what is missing: calls neither apt nor rustup when all is there.
 set -eu
+cd "$(dirname "$0")/.."
 
 # Where Debian keeps tools that an ordinary user's PATH leaves out.
 PATH="$PATH:/usr/sbin:/sbin"
+export PATH
 
 missing=""
 
@@ -20,6 +22,7 @@ need_file() {
     [ -e "$1" ] || missing="$missing $2"
 }
 
+need_command make make                   # runs the rest
 need_command clang clang                 # compiles probes
 need_file /usr/include/bpf/bpf_helpers.h libbpf-dev
 need_file /usr/include/linux/bpf.h linux-libc-dev
@@ -32,6 +35,7 @@ need_command bpftool bpftool             # a second opinion on what is loaded
 need_command nsenter util-linux          # the demo's daemon in its namespace
 need_command mount mount
 need_command ps procps
+need_command sysctl procps               # the demo's namespaces
 need_command curl curl                   # the demo's and the documentation's HTTP client
 need_command ping iputils-ping
 need_file /etc/ssl/certs/ca-certificates.crt ca-certificates
@@ -41,27 +45,105 @@ fi
 # The reference parser of OpenMetrics comes from PyPI, into an environment below target/.
 python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3 python3-venv python3-pip"
 
-if [ -n "$missing" ]; then
-    packages=$(printf '%s\n' $missing | sort -u | tr '\n' ' ')
-    if ! command -v apt-get >/dev/null 2>&1; then
-        echo "missing, to be installed by hand (Debian's names): $packages" >&2
-        exit 1
-    fi
-    sudo=""
-    [ "$(id -u)" -eq 0 ] || sudo="sudo"
-    echo "installing $packages"
-    $sudo apt-get -o Acquire::Retries=3 -qq update
-    # shellcheck disable=SC2086 # a list of packages
-    $sudo env DEBIAN_FRONTEND=noninteractive \
-        apt-get -o Acquire::Retries=3 -qq install --no-install-recommends -y $packages
+# rust_is_there: whether the Rust on PATH is new enough and has what `make check` calls.
+rust_needed=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+rust_is_there() {
+    version=$(rustc --version 2>/dev/null | cut -d ' ' -f 2)
+    [ "$(printf '%s\n' "$rust_needed" "$version" | sort -V | head -n 1)" = "$rust_needed" ] || return 1
+    for component in clippy fmt; do
+        cargo "$component" --version >/dev/null 2>&1 || rustup component add clippy rustfmt 2>/dev/null || return 1
+    done
+}
+
+# Rust that rustup has installed for this user counts, also where PATH does not lead to it.
+rustup_bin="${CARGO_HOME:-$HOME/.cargo}/bin"
+rust_missing=""
+rust_on_path=yes
+if ! rust_is_there; then
+    PATH="$rustup_bin:$PATH"
+    if rust_is_there; then rust_on_path=""; else rust_missing=Rust; fi
 fi
 
-if ! command -v cargo >/dev/null 2>&1; then
-    echo "no cargo: install Rust first, see https://rustup.rs" >&2
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null 2>&1; then
+        sudo "$@"
+    else
+        echo "packages are missing ($missing $rust_missing): run this as root, or install sudo" >&2
+        exit 1
+    fi
+}
+
+# install_packages PACKAGE...: fails if that would remove another package.
+install_packages() {
+    echo "installing $*"
+    as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get -o Acquire::Retries=3 -qq install --no-install-recommends --no-remove -y "$@"
+}
+
+# Debian has Rust under two names; the second follows what browsers need, and is newer.
+rust_from_debian() {
+    for packages in "cargo rustc rust-clippy rustfmt" "cargo-web rustc-web rust-web-clippy rustfmt-web"; do
+        offered=$(apt-cache show --no-all-versions "${packages%% *}" 2>/dev/null | sed -n 's/^Version: //p')
+        if [ -n "$offered" ] && dpkg --compare-versions "$offered" ge "$rust_needed"; then
+            # shellcheck disable=SC2086 # a list of packages
+            install_packages $packages && return
+        fi
+    done
+    return 1
+}
+
+# For this user only, below ~/.rustup and ~/.cargo. rustup checks what it downloads; the digest below is rustup's own.
+rust_from_rustup() {
+    rust_on_path=""
+    set -- --profile minimal -c clippy -c rustfmt
+    if command -v rustup >/dev/null 2>&1; then
+        rustup toolchain install "$rust_needed" "$@"
+        export RUSTUP_TOOLCHAIN="$rust_needed"
+        return
+    fi
+    machine=$(uname -m)
+    case $machine in
+    x86_64) digest=20a06e644b0d9bd2fbdbfd52d42540bdde820ea7df86e92e533c073da0cdd43c ;;
+    aarch64) digest=e3853c5a252fca15252d07cb23a1bdd9377a8c6f3efa01531109281ae47f841c ;;
+    *) echo "install Rust $rust_needed or later first, see https://rustup.rs" >&2 && exit 1 ;;
+    esac
+    directory=$(mktemp -d)
+    echo "installing Rust $rust_needed by rustup into $rustup_bin"
+    curl --proto =https --retry 3 -sSfo "$directory/rustup-init" \
+        "https://static.rust-lang.org/rustup/archive/1.28.2/$machine-unknown-linux-gnu/rustup-init"
+    echo "$digest  $directory/rustup-init" | sha256sum --quiet -c -
+    chmod +x "$directory/rustup-init"
+    # An old Rust of the system's may stay where it is.
+    RUSTUP_INIT_SKIP_PATH_CHECK=yes "$directory/rustup-init" -qy --no-modify-path --default-toolchain "$rust_needed" "$@"
+    rm -r "$directory"
+}
+
+if [ -n "$missing$rust_missing" ] && command -v apt-get >/dev/null 2>&1; then
+    as_root apt-get -o Acquire::Retries=3 -qq update
+    if [ -n "$missing" ]; then
+        # shellcheck disable=SC2046 # a list of packages
+        install_packages $(printf '%s\n' $missing | sort -u)
+    fi
+elif [ -n "$missing" ]; then
+    echo "missing, to be installed by hand (Debian's names): $missing" >&2
     exit 1
 fi
-for component in clippy rustfmt; do
-    if ! cargo "$(echo $component | sed s/rustfmt/fmt/)" --version >/dev/null 2>&1; then
-        rustup component add $component
+if [ -n "$rust_missing" ]; then
+    # Debian's Rust would stand beside the one of somebody who has rustup already.
+    if command -v rustup >/dev/null 2>&1; then
+        rust_from_rustup
+    else
+        rust_from_debian || rust_from_rustup
     fi
-done
+    rust_is_there || { echo "no Rust $rust_needed or later with clippy and rustfmt: see https://rustup.rs" >&2; exit 1; }
+fi
+
+if [ $# -gt 0 ]; then
+    exec "$@"
+fi
+if [ -z "$rust_on_path" ]; then
+    echo "Rust $rust_needed or later is there, but not the first on PATH: call ./demo or ./test" >&2
+    exit 1
+fi

@@ -23,7 +23,8 @@ use crate::{
     netns::{Namespace, set_netns},
 };
 
-const START_LIMIT: Duration = Duration::from_secs(15);
+/// Emulated processors take long.
+const START_LIMIT: Duration = Duration::from_secs(60);
 const STOP_LIMIT: Duration = Duration::from_secs(8);
 
 /// How to start a daemon. The default is that of `twinprobe serve` with directories of its own.

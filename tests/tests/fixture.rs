@@ -1,17 +1,24 @@
 //! The fixture itself: no packet is lost between the generator and whoever counts, and every flow gets its share.
 
-use anyhow::Result;
+use std::{collections::BTreeSet, fs, path::PathBuf, time::Duration};
+
+use anyhow::{Context as _, Result};
 use twinprobe_tests::{
     Topology,
     counter::{Counter, Place},
+    netns::pin_to_cpu,
     scaled,
-    traffic::{Frame, FrameOptions, Generator, GeneratorOptions, Load, Protocol, Spread},
+    traffic::{Frame, FrameOptions, Generator, GeneratorOptions, Load, PacedSender, Protocol, Spread},
+    wait::wait_for,
 };
 
 /// Not a multiple of the number of flows: some get one packet more.
 fn packets() -> u64 {
     scaled(1_000_003, 100_000_003)
 }
+
+/// What may wait in the ring of a veth end.
+const RING: u64 = 256;
 
 fn generator(topology: &Topology, options: GeneratorOptions) -> Result<Generator> {
     Generator::new(topology.generator(), "gen0", options)
@@ -118,15 +125,71 @@ fn frames_have_valid_checksums() -> Result<()> {
     Ok(())
 }
 
+/// The receiver of a paced sender gets every packet, also one that runs only when the sender waits.
+#[test]
+fn a_receiver_that_lags_behind_loses_no_packet_of_a_paced_sender() -> Result<()> {
+    let topology = Topology::new()?;
+    let counter = Counter::attach_with_flows(topology.monitor(), "mon0", Place::XdpDrop, 30_000)?;
+    let cpu = 0;
+    receive_on_a_thread(&topology, cpu)?;
+    // The scene is right if the generator, which never waits, overflows the receiver's ring.
+    let lossy = GeneratorOptions { cpu: Some(cpu), ..GeneratorOptions::default() };
+    let packets = 100_000;
+    generator(&topology, lossy)?.send(packets)?;
+    let received = counter.packets()?;
+    assert!(received < packets - RING, "the receiver keeps up with the generator: {received}");
+    drop(counter);
+
+    let counter = Counter::attach_with_flows(topology.monitor(), "mon0", Place::XdpDrop, 30_000)?;
+    let spread = Spread::default();
+    let mut sender = PacedSender::new(topology.generator(), "gen0", Frame::default(), spread)?;
+    pin_to_cpu(cpu)?;
+    // Two runs: the second goes on with the flow where the first has ended.
+    sender.send(packets / 3)?;
+    sender.send(packets - packets / 3)?;
+    assert_eq!((sender.sent(), counter.packets()?), (packets, packets));
+    assert_spread(&counter, &spread, packets);
+    Ok(())
+}
+
+/// Lets `mon0` receive on a thread of the processor `cpu`. That thread preempts nobody: it runs when others wait.
+fn receive_on_a_thread(topology: &Topology, cpu: usize) -> Result<()> {
+    let threads = || -> Result<BTreeSet<String>> {
+        let processes = fs::read_dir("/proc")?.filter_map(Result::ok);
+        let receives = |path: PathBuf| {
+            let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
+            name.starts_with("napi/mon0-")
+        };
+        let found = processes.filter(|process| receives(process.path()));
+        Ok(found.map(|process| process.file_name().to_string_lossy().into_owned()).collect())
+    };
+    let before = threads()?;
+    // `ip netns exec` shows the namespace's own /sys.
+    let name = topology.monitor().path().file_name().context("a namespace has a name")?.to_string_lossy();
+    let script = "echo 1 >/sys/class/net/mon0/threaded";
+    topology.monitor().run("ip", &["netns", "exec", &name, "sh", "-c", script])?;
+    let thread = wait_for("the receiving thread", Duration::from_secs(10), || {
+        threads()?.difference(&before).next().cloned().context("none so far")
+    })?;
+    topology.monitor().run("taskset", &["-pc", &cpu.to_string(), &thread])?;
+    topology.monitor().run("chrt", &["--idle", "-p", "0", &thread])
+}
+
 /// Captures the generator's packets of 100 flows in a raw socket and counts those whose checksums are wrong.
 fn checksum_errors(topology: &Topology, frame: Frame) -> Result<usize> {
     let spread = Spread { addresses: 10, ports: 10, ..Spread::default() };
-    let mut generator =
-        generator(topology, GeneratorOptions { frame, spread, ..GeneratorOptions::default() })?;
+    let mut generator = generator(
+        topology,
+        GeneratorOptions { frame: frame.clone(), spread, ..GeneratorOptions::default() },
+    )?;
     let capture = capture::Capture::open(topology.monitor(), "mon0")?;
     generator.send(100)?;
     let packets = capture.frames(100)?;
     assert_eq!(packets.len(), 100);
+    let mut paced = PacedSender::new(topology.generator(), "gen0", frame, spread)?;
+    paced.send(100)?;
+    // Both ways to send make the same frames.
+    assert_eq!(capture.frames(100)?, packets);
     Ok(packets.iter().filter(|packet| !capture::checksums_are_right(packet)).count())
 }
 

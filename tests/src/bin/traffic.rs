@@ -1,14 +1,23 @@
 //! `traffic`: sends packets from the kernel into an interface, counted to the packet.
 #![allow(missing_docs, reason = "a command; its documentation is --help")]
 
-use std::{net::Ipv4Addr, path::PathBuf, time::Duration};
+use std::{
+    net::Ipv4Addr,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Parser, ValueEnum};
 use twinprobe_tests::{
     Namespace,
-    traffic::{DEFAULT_BATCH, Frame, FrameOptions, Generator, GeneratorOptions, Load, Protocol, Spread},
+    traffic::{
+        DEFAULT_BATCH, Frame, FrameOptions, Generator, GeneratorOptions, Load, PacedSender, Protocol, Spread,
+    },
 };
+
+/// Packets to send where neither a count nor a duration is given.
+const DEFAULT_COUNT: u64 = 1_000_000;
 
 /// Sends packets out of an interface by XDP on live frames. On a veth pair they arrive at the other end, which must
 /// run native XDP or have GRO on (`ethtool -K IFACE gro on`). Default: the paper's TCP SYNs of 60 bytes from
@@ -31,6 +40,10 @@ struct Arguments {
     /// Packets per second on average; default as many as possible
     #[arg(long)]
     rate: Option<u64>,
+    /// Send by a socket, never more than 64 packets ahead of what the other end has taken: none is lost, however slow
+    /// the other end is
+    #[arg(long, conflicts_with_all = ["duration", "rate", "batch", "cpu"])]
+    paced: bool,
     /// Source addresses
     #[arg(long, default_value_t = 256)]
     addresses: u32,
@@ -109,29 +122,42 @@ impl From<Transport> for Protocol {
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let namespace = arguments.netns.as_deref().map_or_else(Namespace::current, Namespace::open)?;
-    let options = GeneratorOptions {
-        frame: frame(&arguments)?,
-        spread: Spread {
-            addresses: arguments.addresses,
-            ports: arguments.ports,
-            base_address: arguments.base_address,
-            base_port: arguments.base_port,
-        },
-        batch: arguments.batch,
-        cpu: arguments.cpu,
+    let spread = Spread {
+        addresses: arguments.addresses,
+        ports: arguments.ports,
+        base_address: arguments.base_address,
+        base_port: arguments.base_port,
     };
+    let (sent, time) = if arguments.paced {
+        send_paced(&arguments, &namespace, spread)?
+    } else {
+        generate(&arguments, &namespace, spread)?
+    };
+    let seconds = time.as_secs_f64();
+    println!("{sent} packets in {seconds:.3} s, {:.3} Mpps", sent as f64 / seconds / 1e6);
+    Ok(())
+}
+
+fn send_paced(arguments: &Arguments, namespace: &Namespace, spread: Spread) -> Result<(u64, Duration)> {
+    let mut sender = PacedSender::new(namespace, &arguments.interface, frame(arguments)?, spread)?;
+    let start = Instant::now();
+    sender.send(arguments.count.unwrap_or(DEFAULT_COUNT))?;
+    Ok((sender.sent(), start.elapsed()))
+}
+
+fn generate(arguments: &Arguments, namespace: &Namespace, spread: Spread) -> Result<(u64, Duration)> {
+    let options =
+        GeneratorOptions { frame: frame(arguments)?, spread, batch: arguments.batch, cpu: arguments.cpu };
     let mut load = Load { count: arguments.count, rate: arguments.rate, duration: None };
     if let Some(seconds) = arguments.duration {
         load.duration = Some(Duration::try_from_secs_f64(seconds).context("--duration")?);
     } else if load.count.is_none() {
-        load.count = Some(1_000_000);
+        load.count = Some(DEFAULT_COUNT);
     }
-    let generator = Generator::new(&namespace, &arguments.interface, options)?;
-    let start = std::time::Instant::now();
+    let generator = Generator::new(namespace, &arguments.interface, options)?;
+    let start = Instant::now();
     let sent = generator.spawn(load).join()?;
-    let seconds = start.elapsed().as_secs_f64();
-    println!("{sent} packets in {seconds:.3} s, {:.3} Mpps", sent as f64 / seconds / 1e6);
-    Ok(())
+    Ok((sent, start.elapsed()))
 }
 
 fn frame(arguments: &Arguments) -> Result<Frame> {

@@ -130,6 +130,27 @@ impl Frame {
         &self.0
     }
 
+    /// The bytes with this source address and port and right checksums, as `generator.bpf.c` makes them.
+    pub fn from_source(&self, address: Ipv4Addr, port: u16) -> Vec<u8> {
+        let mut bytes = self.0.clone();
+        let Some(fields) = self.fields() else { return bytes };
+        let mut put =
+            |offset: usize, value: &[u8]| bytes[offset..offset + value.len()].copy_from_slice(value);
+        let address_sum = u32::from(checksum(&address.octets(), &[]));
+        put(fields.address, &address.octets());
+        if let Some((offset, sum)) = fields.ip_checksum {
+            put(offset, &(!fold(u32::from(sum) + address_sum)).to_ne_bytes());
+        }
+        if let Some(l4) = fields.l4 {
+            put(l4.port, &port.to_be_bytes());
+            let covered = if l4.pseudo_header { address_sum } else { 0 };
+            let sum = !fold(u32::from(l4.sum) + u32::from(port.to_be()) + covered);
+            let sum = if sum == 0 && l4.zero_means_none { 0xffff } else { sum };
+            put(l4.checksum, &sum.to_ne_bytes());
+        }
+        bytes
+    }
+
     /// The fields that the generator rewrites, as defines of `generator.bpf.c`. None but the template for frames that
     /// are not IP; no port and checksum for transports other than TCP, UDP and ICMP echo.
     pub(super) fn defines(&self) -> Vec<String> {

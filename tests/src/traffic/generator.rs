@@ -58,8 +58,26 @@ impl Spread {
         Self { addresses: 1, ports: 1, ..Self::default() }
     }
 
+    pub(super) fn check(&self) -> Result<()> {
+        let Self { addresses, ports, base_address, base_port } = *self;
+        ensure!(addresses > 0 && ports > 0, "there is at least one address and one port");
+        ensure!(
+            u32::from(base_address).checked_add(addresses - 1).is_some(),
+            "addresses exceed 255.255.255.255"
+        );
+        ensure!(u32::from(base_port).saturating_add(ports - 1) <= 0xffff, "ports exceed 65535");
+        Ok(())
+    }
+
     pub fn flows(&self) -> u64 {
         u64::from(self.addresses) * u64::from(self.ports)
+    }
+
+    /// Where packet `number` comes from, counted from 0.
+    pub fn source(&self, number: u64) -> (Ipv4Addr, u16) {
+        let address = (number % u64::from(self.addresses)) as u32;
+        let port = (number / u64::from(self.addresses) % u64::from(self.ports)) as u16;
+        ((u32::from(self.base_address) + address).into(), self.base_port + port)
     }
 
     /// How many of the first `sent` packets were of the flow with this address and port.
@@ -113,12 +131,7 @@ impl Generator {
     pub fn new(namespace: &Namespace, interface: &str, options: GeneratorOptions) -> Result<Self> {
         let Spread { addresses, ports, base_address, base_port } = options.spread;
         ensure!((1..=MAX_BATCH).contains(&options.batch), "a batch has 1 to {MAX_BATCH} frames");
-        ensure!(addresses > 0 && ports > 0, "there is at least one address and one port");
-        ensure!(
-            u32::from(base_address).checked_add(addresses - 1).is_some(),
-            "addresses exceed 255.255.255.255"
-        );
-        ensure!(u32::from(base_port).saturating_add(ports - 1) <= 0xffff, "ports exceed 65535");
+        options.spread.check()?;
         let ebpf = namespace.enter(|| {
             let mut defines = options.frame.defines();
             defines.extend([

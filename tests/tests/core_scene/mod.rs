@@ -1,15 +1,13 @@
 //! Counted packets on any kernel: sent by an ordinary socket, as live frames came with Linux 5.18, and no faster than
 //! they are counted, so that no queue between overflows.
 
-use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use twinprobe_tests::Namespace;
-use twinprobe_tests::traffic::Frame;
+use twinprobe_tests::traffic::{Frame, PacketSocket};
 
 /// Source addresses come in turn, beginning with 198.18.0.0,
 pub const ADDRESSES: u64 = 50;
@@ -17,7 +15,8 @@ pub const ADDRESSES: u64 = 50;
 const PORTS: u64 = 97;
 /// Sent and not yet counted: less than the 256 that a veth's ring has room for.
 const IN_FLIGHT: u64 = 128;
-const LIMIT: Duration = Duration::from_secs(60);
+/// How long to wait for the next packet to be found. Emulated machines are slow, so there is no limit in total.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Where the source address and port stand in the default frame.
 const ADDRESS: usize = 26;
@@ -31,15 +30,20 @@ pub fn send_and_count(
     packets: u64,
     mut read: impl FnMut() -> u64,
 ) -> Result<u64> {
-    let socket = namespace.enter(|| packet_socket(interface))??;
+    let socket = namespace.enter(|| PacketSocket::open(interface))??;
     let flow = Flow::default();
     thread::scope(|scope| {
         let sender = scope.spawn(|| send(&socket, packets, &flow));
-        let deadline = Instant::now() + LIMIT;
-        let (mut counted, mut readings) = (0, 0);
-        while counted < packets && Instant::now() < deadline && !(sender.is_finished() && readings > packets)
+        let (mut counted, mut readings, mut progress) = (0, 0, Instant::now());
+        while counted < packets
+            && progress.elapsed() < PATIENCE
+            && !(sender.is_finished() && readings > packets)
         {
-            counted += read();
+            let found = read();
+            if found > 0 {
+                progress = Instant::now();
+            }
+            counted += found;
             readings += 1;
             flow.set(counted);
         }
@@ -51,16 +55,14 @@ pub fn send_and_count(
     })
 }
 
-fn send(socket: &OwnedFd, packets: u64, flow: &Flow) -> Result<()> {
+fn send(socket: &PacketSocket, packets: u64, flow: &Flow) -> Result<()> {
     let mut frame = Frame::default().bytes().to_vec();
     for number in 0..packets {
         flow.wait_for((number + 1).saturating_sub(IN_FLIGHT));
         let address = u32::from_be_bytes([198, 18, 0, 0]) + (number % ADDRESSES) as u32;
         frame[ADDRESS..ADDRESS + 4].copy_from_slice(&address.to_be_bytes());
         frame[PORT..PORT + 2].copy_from_slice(&((1024 + number % PORTS) as u16).to_be_bytes());
-        // SAFETY: the buffer is live and of the length that is passed.
-        let sent = unsafe { libc::send(socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
-        ensure!(sent == frame.len() as isize, "send: {}", io::Error::last_os_error());
+        socket.send(&frame).with_context(|| format!("send packet {}", number + 1))?;
     }
     Ok(())
 }
@@ -82,28 +84,4 @@ impl Flow {
         let guard = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         drop(self.changed.wait_while(guard, |now| *now < counted));
     }
-}
-
-/// A socket that sends whole frames from `interface` of this thread's namespace.
-fn packet_socket(interface: &str) -> Result<OwnedFd> {
-    // Protocol 0: nothing is received.
-    // SAFETY: no pointers.
-    let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-    ensure!(fd >= 0, "packet socket: {}", io::Error::last_os_error());
-    // SAFETY: the kernel has just given us this descriptor.
-    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    let name = std::ffi::CString::new(interface)?;
-    // SAFETY: the name is NUL-terminated and outlives the call.
-    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
-    ensure!(index != 0, "interface {interface}: {}", io::Error::last_os_error());
-    // SAFETY: a structure of integers, for which zero is a value.
-    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-    address.sll_family = libc::AF_PACKET as u16;
-    address.sll_ifindex = i32::try_from(index).context("an interface index")?;
-    // SAFETY: a live address of the length that is passed.
-    let bound = unsafe {
-        libc::bind(fd, (&raw const address).cast(), size_of::<libc::sockaddr_ll>() as libc::socklen_t)
-    };
-    ensure!(bound == 0, "bind to {interface}: {}", io::Error::last_os_error());
-    Ok(socket)
 }

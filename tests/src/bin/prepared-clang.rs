@@ -1,0 +1,174 @@
+//! A stand-in for clang on emulated machines, where clang takes minutes. A real clang answers all requests beforehand,
+//! on a machine that is not emulated; the stand-in gives the same answers to the same requests.
+//!
+//! `prepared-clang record DIRECTORY CLANG COMMAND...` makes `DIRECTORY/bin/clang`, a copy of this program, and runs
+//! COMMAND with it as `TWINPROBE_CLANG`. From then on the copy knows the answers to whatever COMMAND had compiled.
+//!
+//! | file | content |
+//! |---|---|
+//! | `lib/answers/HASH/` | `request`: the arguments and the source; `status`, `output`, `log`: what CLANG answered |
+//! | `lib/recording` | while COMMAND runs: the socket at which CLANG is asked and its answers are kept |
+//!
+//! A daemon lets its compiler read `lib` beside `bin`, so it confines the stand-in as it confines clang. A confined
+//! program reaches no socket, so a daemon does not confine the stand-in while answers are recorded.
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    fs,
+    hash::{DefaultHasher, Hasher as _},
+    io::{self, Read as _, Write as _},
+    net::Shutdown,
+    os::unix::{
+        ffi::OsStrExt as _,
+        net::{UnixListener, UnixStream},
+    },
+    path::{Path, PathBuf},
+    process::{Command, ExitCode, Stdio},
+    thread,
+};
+
+use anyhow::{Context as _, Result, ensure};
+
+/// The trial by which a daemon finds out how far it can confine its compiler (`compiler/sandbox.rs` of the agent). It
+/// fails while answers are recorded, so it is asked beforehand.
+const TRIAL: (&str, &[u8]) =
+    ("-target bpf -fintegrated-cc1 -x c -c - -o -", b"#include <stdarg.h>\nva_list *trial;\n");
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = env::args_os().skip(1).collect();
+    let result = match arguments.as_slice() {
+        [verb, directory, clang, command @ ..] if verb == "record" => {
+            record(Path::new(directory), Path::new(clang), command)
+        }
+        arguments => answer(arguments),
+    };
+    result.map_or_else(
+        |error| {
+            eprintln!("clang's stand-in: error: {error:#}");
+            ExitCode::FAILURE
+        },
+        ExitCode::from,
+    )
+}
+
+/// Says what clang said.
+fn answer(arguments: &[OsString]) -> Result<u8> {
+    let program = env::current_exe()?;
+    let lib = program.parent().and_then(Path::parent).context("no directory above")?.join("lib");
+    let mut source = Vec::new();
+    if arguments.iter().any(|argument| argument == "-") {
+        io::stdin().read_to_end(&mut source)?;
+    }
+    let request = Request { arguments: arguments.to_vec(), source };
+    let recording = lib.join("recording");
+    if recording.exists() {
+        let mut recorder = UnixStream::connect(&recording).context("reach the recorder")?;
+        recorder.write_all(&request.to_bytes())?;
+        recorder.shutdown(Shutdown::Write)?;
+        // The recorder closes the connection when the answer is there.
+        recorder.read_to_end(&mut Vec::new())?;
+    }
+    let directory = request.directory(&lib);
+    let read = |name| fs::read(directory.join(name));
+    let known = read("request").is_ok_and(|known| known == request.to_bytes());
+    ensure!(
+        known,
+        "this was not compiled beforehand; tests/kernels/run.sh prepares what tests/core.rs needs"
+    );
+    io::stderr().write_all(&read("log")?)?;
+    io::stdout().write_all(&read("output")?)?;
+    Ok(String::from_utf8(read("status")?)?.parse()?)
+}
+
+/// Keeps what `clang` answers while a command runs; the command's exit status.
+fn record(directory: &Path, clang: &Path, command: &[OsString]) -> Result<u8> {
+    let (bin, lib) = (directory.join("bin"), directory.join("lib"));
+    if directory.exists() {
+        fs::remove_dir_all(directory)?;
+    }
+    fs::create_dir_all(lib.join("answers"))?;
+    fs::create_dir_all(&bin)?;
+    fs::copy(env::current_exe()?, bin.join("clang"))?;
+    let (arguments, source) = TRIAL;
+    let arguments = arguments.split(' ').map(OsString::from).collect();
+    Request { arguments, source: source.to_vec() }.keep(clang, &lib).context("the compiler's trial")?;
+
+    let recording = lib.join("recording");
+    let listener = UnixListener::bind(&recording).context("listen for requests")?;
+    thread::spawn({
+        let (clang, lib) = (clang.to_owned(), lib);
+        move || {
+            for stream in listener.incoming() {
+                if let Err(error) = stream.context("accept").and_then(|stream| serve(stream, &clang, &lib)) {
+                    eprintln!("clang's stand-in, recording: {error:#}");
+                }
+            }
+        }
+    });
+    let (program, arguments) = command.split_first().context("no command to record")?;
+    let status = Command::new(program)
+        .args(arguments)
+        .env("TWINPROBE_CLANG", bin.join("clang").canonicalize()?)
+        .status();
+    fs::remove_file(&recording)?;
+    let status = status.with_context(|| format!("start {}", program.display()))?;
+    Ok(status.code().map_or(1, |code| code as u8))
+}
+
+fn serve(mut stream: UnixStream, clang: &Path, lib: &Path) -> Result<()> {
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes)?;
+    let request = Request::from_bytes(&bytes).context("a request without an end of its arguments")?;
+    if request.directory(lib).exists() { Ok(()) } else { request.keep(clang, lib) }
+}
+
+/// What clang is asked.
+struct Request {
+    arguments: Vec<OsString>,
+    source: Vec<u8>,
+}
+
+impl Request {
+    /// The arguments with a zero byte between them, two zero bytes, the source.
+    fn to_bytes(&self) -> Vec<u8> {
+        [self.arguments.join(OsStr::new("\0")).as_bytes(), b"\0\0", &self.source].concat()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let end = bytes.windows(2).position(|pair| pair == b"\0\0")?;
+        let arguments =
+            bytes[..end].split(|byte| *byte == 0).map(|bytes| OsStr::from_bytes(bytes).to_owned());
+        Some(Self { arguments: arguments.collect(), source: bytes[end + 2..].to_vec() })
+    }
+
+    fn directory(&self, lib: &Path) -> PathBuf {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(&self.to_bytes());
+        lib.join("answers").join(format!("{:016x}", hasher.finish()))
+    }
+
+    /// Asks clang and keeps what it says.
+    fn keep(&self, clang: &Path, lib: &Path) -> Result<()> {
+        let mut child = Command::new(clang)
+            .args(&self.arguments)
+            .env("LC_ALL", "C")
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("start {}", clang.display()))?;
+        // clang reads all of its input before it writes: no deadlock, and a refusal shows in its exit status.
+        let _ = child.stdin.take().context("clang has a standard input")?.write_all(&self.source);
+        let output = child.wait_with_output()?;
+        let status = output.status.code().context("clang was killed")?;
+        let directory = self.directory(lib);
+        fs::create_dir(&directory)?;
+        fs::write(directory.join("status"), status.to_string())?;
+        fs::write(directory.join("output"), output.stdout)?;
+        fs::write(directory.join("log"), output.stderr)?;
+        fs::write(directory.join("request"), self.to_bytes())?;
+        Ok(())
+    }
+}
