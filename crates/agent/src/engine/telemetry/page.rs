@@ -107,7 +107,6 @@ fn register_events(probes: &[ProbeFacts], registry: &mut Registry) {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
     use std::time::Duration;
 
     use axum::http::{Method, StatusCode};
@@ -189,7 +188,7 @@ mod tests {
         let telemetry = Telemetry::default();
         let gone = telemetry.probe("gone");
         telemetry.probe("kept").read_failed();
-        telemetry.retain(&BTreeSet::from(["kept".to_owned()]));
+        telemetry.forget("gone");
         gone.closed(ClosedBy::Read, Duration::ZERO);
         let page = telemetry.render(&[]);
         assert!(!page.contains("gone"), "{page}");
