@@ -53,6 +53,25 @@ fn the_maps_in_a_map_are_windows() -> Result<()> {
     scene.bystanders.finish()
 }
 
+/// The maps in a map of maps are named by no metric: they begin anew with the one that is.
+#[test]
+fn a_reset_reaches_the_maps_in_a_map() -> Result<()> {
+    let scene = Scene::new()?;
+    for on_replace in ["carry", "reset"] {
+        let mut nested = metric("by_parity", "by_parity", false, false);
+        scene.deploy(&json!([nested]));
+        scene.send(PACKETS)?;
+        let before = slot(&scene.read(), 0).1;
+        nested["on_replace"] = json!(on_replace);
+        nested["help"] = json!(format!("replaced, {on_replace}"));
+        scene.deploy(&json!([nested]));
+        scene.send(PACKETS)?;
+        let kept = if on_replace == "carry" { before } else { 0 };
+        assert_eq!(slot(&scene.read(), 0).1, kept + PACKETS / 2, "{on_replace}");
+    }
+    scene.bystanders.finish()
+}
+
 #[test]
 fn nested_tables_in_xml() -> Result<()> {
     let scene = Scene::new()?;

@@ -117,8 +117,14 @@ impl ProbeMaps {
         requests: &[MetricRequest],
         old: Option<&Predecessor>,
     ) -> Result<Self, KernelError> {
+        // A map in a map of maps is read through that one, and begins anew with it.
+        let is_read_by = |name: &str, request: &MetricRequest| {
+            let of = request.map_name();
+            of == name
+                || object.maps().get(of).is_some_and(|outer| outer.slots.values().any(|inner| inner == name))
+        };
         let kept = |name: &str| {
-            let mut of_map = requests.iter().filter(|request| request.map_name() == name).peekable();
+            let mut of_map = requests.iter().filter(|request| is_read_by(name, request)).peekable();
             match of_map.peek() {
                 Some(_) => of_map.all(|request| request.carry),
                 None => old.is_some_and(|old| old.unnamed),
