@@ -186,7 +186,7 @@ impl Store {
                         found.push(Revision { revision, created, current: revision == current, config });
                     }
                     None => {
-                        tracing::warn!(path = %path.display(), "a revision can't be read and is left out")
+                        tracing::warn!(path = %path.display(), "a revision can't be read and is left out");
                     }
                 },
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
