@@ -106,3 +106,40 @@ fn the_disk_and_the_kernel_agree_on_a_change_that_failed() -> Result<()> {
     }
     Ok(())
 }
+
+/// Told to stop before everything is taken over, a daemon that is to leave nothing leaves nothing.
+#[test]
+fn detach_on_exit_holds_from_the_first_moment() -> Result<()> {
+    let topology = Topology::new()?;
+    let baseline = KernelObjects::now()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    for name in NAMES {
+        daemon.put(&path(name), &live("")).expect(201);
+    }
+    let mut directories = daemon.kill()?;
+    for step in ["claimed", "loaded"] {
+        let go = directories.temporary().join(step);
+        let options = DaemonOptions::default()
+            .argument("--detach-on-exit")
+            .environment("TWINPROBE_WAIT_AT", format!("{step}={}", go.display()));
+        let daemon = Daemon::spawn_in(topology.monitor(), &options, directories)?;
+        ensure!(daemon.wait_for_log("waits for a test", LIMIT), "{}", daemon.log());
+        daemon.signal(libc::SIGTERM);
+        ensure!(daemon.wait_for_log("draining", LIMIT), "{}", daemon.log());
+        fs::write(go, "")?;
+        let (exit, left) = daemon.terminate()?;
+        ensure!(exit.success(), "{exit}");
+        directories = left;
+        let link = topology.monitor().output("ip", &["-d", "link", "show", "dev", "mon0"])?;
+        ensure!(!link.contains("prog/xdp"), "{step}: {link}");
+        assert_eq!(
+            KernelObjects::pinned(directories.bpffs())?.counts(),
+            KernelObjects::default().counts(),
+            "{step}"
+        );
+        baseline.wait_for_only(directories.bpffs(), std::process::id())?;
+    }
+    let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
+    assert_eq!(NAMES.map(|name| daemon.json(&path(name))["state"].clone()), ["running"; 3]);
+    Ok(())
+}

@@ -131,6 +131,44 @@ fn enforcing_probes_go_on_until_they_are_replaced_or_deleted() -> Result<()> {
     Ok(())
 }
 
+/// Killed while something takes its place, what enforced goes on, or what took its place does.
+#[test]
+fn a_crash_while_it_is_replaced_lets_no_packet_through() -> Result<()> {
+    for (step, committed) in
+        [("pinned", false), ("attached", false), ("switched", false), ("committed", true)]
+    {
+        let topology = Topology::new()?;
+        let baseline = KernelObjects::now()?;
+        let passed = Counter::attach(topology.monitor(), "mon0", Place::TcIngress)?;
+        let daemon = Daemon::start(topology.monitor())?;
+        for name in NAMES {
+            daemon.put(&path(name), &config(name == "a")).expect(201);
+        }
+        let directories = daemon.kill()?;
+        fs::write(directories.state().join("probes/a.json"), "garbage")?;
+        let dying = DaemonOptions::default().environment("TWINPROBE_CRASH_AT", step);
+        let daemon = Daemon::start_in(topology.monitor(), &dying, directories)?;
+        let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
+        let load = generator.spawn(Load::default());
+        let body = config(true).to_string();
+        ensure!(
+            daemon.try_request("PUT", &path("a"), &[], body.as_bytes()).is_err(),
+            "{step} was not reached"
+        );
+        let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), daemon.kill()?)?;
+        let states = NAMES.map(|name| daemon.json(&path(name))["state"].clone());
+        let of_a = if committed { "running" } else { "failed" };
+        ensure!(states == [of_a, "running", "running"], "{step}: {states:?}");
+        load.stop()?;
+        ensure!(passed.packets()? == 0, "{step}: {} passed", passed.packets()?);
+        baseline.wait_for_only(daemon.directories().bpffs(), daemon.pid())?;
+        daemon.delete(&path("a")).expect(204);
+        Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(100)?;
+        ensure!(passed.packets()? == 100, "{step}: {} of 100 passed", passed.packets()?);
+    }
+    Ok(())
+}
+
 /// `--detach-on-exit` goes for them, too.
 #[test]
 fn detach_on_exit_removes_what_is_held() -> Result<()> {

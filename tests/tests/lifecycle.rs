@@ -28,7 +28,7 @@ fn a_probe_is_created_listed_read_replaced_and_deleted() -> Result<()> {
     assert_eq!((&status["state"], &status["config"]), (&json!("running"), &config));
     assert_eq!(status["interfaces"][0]["mode"], "native");
     assert_eq!(status["programs"]["ingress"], json!({ "entry": "count", "twins": true }));
-    let mut listed = status.clone();
+    let mut listed = status;
     listed["config"]["ingress"].as_object_mut().context("an object")?.remove("source");
     assert_eq!(daemon.json("/v1/probes"), json!({ "probes": [listed] }));
 

@@ -15,6 +15,8 @@
 
 mod format;
 mod pending;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -186,7 +188,7 @@ impl Store {
                         found.push(Revision { revision, created, current: revision == current, config });
                     }
                     None => {
-                        tracing::warn!(path = %path.display(), "a revision can't be read and is left out")
+                        tracing::warn!(path = %path.display(), "a revision can't be read and is left out");
                     }
                 },
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -307,107 +309,4 @@ fn sync(directory: &Path) -> io::Result<()> {
 
 fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn probe(revision: u64, interface: &str) -> StoredProbe {
-        let config = ConfigDocument { interface: Some(interface.into()), ..ConfigDocument::default() };
-        StoredProbe { revision, created: "2026-01-01T00:00:00Z".into(), config, running: None }
-    }
-
-    #[test]
-    fn what_was_committed_is_loaded_and_what_was_not_is_not() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path()).unwrap();
-        store.prepare("a.b", &probe(1, "eth0")).unwrap().commit().unwrap();
-        store.prepare("a.b", &probe(2, "eth1")).unwrap().commit().unwrap();
-        drop(store.prepare("a.b", &probe(3, "eth3")).unwrap());
-        drop(store.prepare("other", &probe(1, "eth2")).unwrap());
-        assert_eq!(store.load().unwrap(), vec![("a.b".to_owned(), Ok(probe(2, "eth1")))]);
-        let revisions = store.revisions("a.b", 2).unwrap();
-        let numbers: Vec<_> = revisions.iter().map(|r| (r.revision, r.current)).collect();
-        assert_eq!(numbers, [(1, false), (2, true)]);
-        store.remove("a.b").unwrap();
-        store.remove("a.b").unwrap();
-        assert!(store.load().unwrap().is_empty());
-        assert!(store.revisions("a.b", 2).unwrap().is_empty());
-    }
-
-    #[test]
-    fn a_second_daemon_is_kept_out() {
-        let dir = tempfile::tempdir().unwrap();
-        let first = Store::open(dir.path()).unwrap();
-        assert!(matches!(Store::open(dir.path()), Err(StoreError::InUse(_))));
-        drop(first);
-        Store::open(dir.path()).unwrap();
-    }
-
-    #[test]
-    fn a_damaged_file_is_reported_not_fatal() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path()).unwrap();
-        fs::write(dir.path().join("probes/bad.json"), b"{\"interface\": ").unwrap();
-        let loaded = store.load().unwrap();
-        assert!(matches!(&loaded[..], [(name, Err(_))] if name == "bad"));
-    }
-
-    #[test]
-    fn a_damaged_object_is_not_used() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path()).unwrap();
-        let name = store.keep_object(b"elf").unwrap();
-        assert_eq!(store.object(&name).unwrap().as_deref(), Some(&b"elf"[..]));
-        let path = dir.path().join(format!("objects/{name}.o"));
-        fs::write(&path, b"elg").unwrap();
-        assert_eq!(store.object(&name).unwrap(), None);
-        // A probe that can't be read may use it.
-        fs::write(dir.path().join("probes/bad.json"), b"{").unwrap();
-        store.sweep_objects();
-        assert!(path.exists());
-        fs::remove_file(dir.path().join("probes/bad.json")).unwrap();
-        store.sweep_objects();
-        assert!(!path.exists());
-    }
-
-    #[test]
-    fn an_object_that_cannot_be_read_now_is_not_a_missing_one() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path()).unwrap();
-        let name = store.keep_object(b"elf").unwrap();
-        let path = dir.path().join(format!("objects/{name}.o"));
-        fs::remove_file(&path).unwrap();
-        assert_eq!(store.object(&name).unwrap(), None);
-        fs::create_dir(&path).unwrap();
-        assert!(store.object(&name).is_err());
-    }
-
-    #[test]
-    fn what_cannot_be_read_stays_and_what_replaces_it_keeps_it() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path()).unwrap();
-        let path = dir.path().join("probes/a.json");
-        for (content, says) in [
-            (&b"garbage"[..], "expected value"),
-            (b"{\"version\": 99, \"revision\": 7}", "version 99"),
-            (b"{\"version\": \"x\"}", "version"),
-            (b"{\"revision\": 1, \"config\": {}, \"running\": {}}", "deployment"),
-        ] {
-            fs::write(&path, content).unwrap();
-            let [(name, Err(Unread(reason)))] = &store.load().unwrap()[..] else { panic!("one, unreadable") };
-            assert!(name == "a" && reason.contains(says), "{reason}");
-            store.sweep_objects();
-            store.forget_others(&BTreeSet::from(["a".to_owned()]));
-            assert_eq!(fs::read(&path).unwrap(), content);
-            drop(Store::prepare(&store, "a", &probe(1, "eth0")).unwrap());
-            assert_eq!(fs::read(&path).unwrap(), content);
-            store.prepare("a", &probe(1, "eth0")).unwrap().commit().unwrap();
-            assert_eq!(fs::read(dir.path().join("probes/a.unreadable")).unwrap(), content);
-            assert!(matches!(&store.load().unwrap()[..], [(_, Ok(_))]));
-        }
-        assert_eq!(store.last_revision("a"), 1);
-        assert_eq!(store.last_revision("b"), 0);
-    }
 }

@@ -7,14 +7,17 @@ use std::time::{Duration, Instant};
 use twinprobe_exporter::MergeRules;
 
 use super::interfaces::{Wanted, wanted};
+use super::probe::History;
 use super::{Engine, EngineError, Probe};
 use crate::compiler::{CompiledObject, Compiler};
 use crate::config::{
-    self, AfterRead, Direction, DirectionConfig, Extraction, OnReplace, ProbeConfig, Source, Visibility,
+    self, AfterRead, ConfigDocument, Direction, DirectionConfig, Extraction, OnReplace, ProbeConfig, Source,
+    Visibility,
 };
 use crate::crash;
-use crate::kernel::{Attached, Hook, Kernel, LoadedDirection, LoadedTwins, MetricRequest};
+use crate::kernel::{Attached, Deployable, Hook, Kernel, LoadedDirection, LoadedTwins, MetricRequest};
 use crate::report::{Finding, Rejection, Stage};
+use crate::store::{Pending, Store, StoreError, StoredDeployment, StoredProbe};
 
 /// The verifier needs a second for a million instructions. What takes much longer never ends: a verifier
 /// that fails in the kernel takes the thread that called it with it.
@@ -181,4 +184,23 @@ fn merge(rejections: Vec<Rejection>) -> Rejection {
         findings: rejections.into_iter().flat_map(|rejection| rejection.findings).collect(),
         log: (!logs.is_empty()).then(|| logs.join("\n")),
     }
+}
+
+/// Brings onto the disk what is needed to adopt the deployment.
+pub(super) fn prepare<'a>(
+    store: &'a Store,
+    name: &str,
+    history: History,
+    config: ConfigDocument,
+    objects: &BTreeMap<&'static str, Vec<u8>>,
+    deployable: &Deployable,
+) -> Result<(StoredProbe, Pending<'a>), StoreError> {
+    let keep =
+        |(direction, elf): (&&'static str, &Vec<u8>)| Ok((String::from(*direction), store.keep_object(elf)?));
+    let objects = objects.iter().map(keep).collect::<Result<_, StoreError>>()?;
+    let running = Some(StoredDeployment { deployment: deployable.record().clone(), objects });
+    let History { revision, created } = history;
+    let stored = StoredProbe { revision, created, config, running };
+    let pending = store.prepare(name, &stored)?;
+    Ok((stored, pending))
 }

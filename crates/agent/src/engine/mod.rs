@@ -74,7 +74,9 @@ pub struct Engine {
     turns: Turns,
     /// Held while attachments and the registry change. Tasks own the guard and outlive their request: a client that hangs up leaves no change half done.
     changes: Arc<tokio::sync::Mutex<()>>,
-    /// Whether all probes were taken out of the kernel for good. Changes while [`Self::changes`] is held.
+    /// Whether a start has looked at what is stored. Changes while [`Self::changes`] is held, as the next one.
+    listed: AtomicBool,
+    /// Whether all probes were taken out of the kernel for good.
     detached: AtomicBool,
     /// Those who wait for a window wait no longer: a probe was deleted, or (true) the daemon stops.
     disturbed: watch::Sender<bool>,
@@ -93,6 +95,7 @@ impl Engine {
             watches: Watches::default(),
             turns: Turns::default(),
             changes: Arc::default(),
+            listed: AtomicBool::new(false),
             detached: AtomicBool::new(false),
             disturbed: watch::Sender::default(),
         })
@@ -295,6 +298,16 @@ impl Engine {
         let engine = Arc::clone(self);
         Ok(tokio::task::spawn_blocking(move || {
             let _change = change;
+            // A daemon may be told to stop before it has begun: what runs has to be known to be detached.
+            if !engine.listed.load(Ordering::Acquire)
+                && let Err(error) = engine.take_over()
+            {
+                tracing::error!(
+                    error = crate::kernel::with_causes(&error),
+                    "what runs is not known, and goes on"
+                );
+                return;
+            }
             engine.detached.store(true, Ordering::Release);
             let probes = std::mem::take(&mut *engine.probes.write().unwrap_or_else(PoisonError::into_inner));
             for probe in probes.values() {

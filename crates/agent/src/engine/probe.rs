@@ -1,6 +1,5 @@
 //! One probe: its configuration, its twins, and the reading of its windows.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{OwnedMutexGuard, watch};
 
 use super::delivery::Delivery;
-use super::deploy::LoadedProbe;
+use super::deploy::{LoadedProbe, prepare};
 use super::events::ProbeEvents;
 use super::interfaces::{Wanted, refused};
 use super::reader::readers;
@@ -24,7 +23,7 @@ use crate::kernel::clock::{self, Moment};
 use crate::kernel::watch::Changes;
 use crate::kernel::{Beginning, Deployable, Held, Identity, Predecessor, Replaced, with_causes};
 use crate::report::Finding;
-use crate::store::{Pending, Store, StoreError, StoredDeployment, StoredProbe};
+use crate::store::StoredProbe;
 
 #[derive(Debug)]
 pub enum ReadError {
@@ -387,23 +386,4 @@ fn limits(config: &ProbeConfig) -> Limits {
         collectors: window.collectors().to_vec(),
         taken_counts: config.window().is_none(),
     }
-}
-
-/// Brings onto the disk what is needed to adopt the deployment.
-fn prepare<'a>(
-    store: &'a Store,
-    name: &str,
-    history: History,
-    config: ConfigDocument,
-    objects: &BTreeMap<&'static str, Vec<u8>>,
-    deployable: &Deployable,
-) -> Result<(StoredProbe, Pending<'a>), StoreError> {
-    let keep =
-        |(direction, elf): (&&'static str, &Vec<u8>)| Ok((String::from(*direction), store.keep_object(elf)?));
-    let objects = objects.iter().map(keep).collect::<Result<_, StoreError>>()?;
-    let running = Some(StoredDeployment { deployment: deployable.record().clone(), objects });
-    let History { revision, created } = history;
-    let stored = StoredProbe { revision, created, config, running };
-    let pending = store.prepare(name, &stored)?;
-    Ok((stored, pending))
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::deploy::{hook, loaded_direction, requests};
 use super::events::ProbeEvents;
@@ -62,7 +63,7 @@ impl Engine {
 
     /// Lists every stored probe, with what runs of it, and gives those that have to be deployed anew. Nothing of a
     /// stored probe is removed.
-    fn take_over(self: &Arc<Self>) -> Result<Vec<(String, StoredProbe)>, StoreError> {
+    pub(super) fn take_over(self: &Arc<Self>) -> Result<Vec<(String, StoredProbe)>, StoreError> {
         let stored = self.store.load()?;
         for (_, stored) in &stored {
             if let Ok(StoredProbe { running: Some(running), .. }) = stored {
@@ -124,6 +125,7 @@ impl Engine {
         self.windows.sweep(&names);
         self.store.sweep_objects();
         self.watch();
+        self.listed.store(true, Ordering::Release);
         Ok(anew)
     }
 
