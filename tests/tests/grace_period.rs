@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
+use twinprobe_tests::netns::pin_to_cpu;
 use twinprobe_tests::sample::{counter_config, total};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::wait::wait_for;
@@ -34,7 +35,7 @@ impl Hog {
         let thread = thread::spawn({
             let end = Arc::clone(&end);
             move || {
-                let started = pin(cpu).and_then(|()| real_time());
+                let started = pin_to_cpu(cpu).map_err(Into::into).and_then(|()| real_time());
                 let runs = started.is_ok();
                 let _ = sender.send(started);
                 let deadline = Instant::now() + HOG_TIME;
@@ -53,18 +54,6 @@ impl Drop for Hog {
     }
 }
 
-/// This thread, and those that it starts.
-fn pin(cpu: usize) -> Result<()> {
-    // SAFETY: an all-zero cpu_set_t is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `set` is valid, and the CPU exists.
-    unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: `set` lives through the call; pid 0 is this thread.
-    let result = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
-    ensure!(result == 0, "sched_setaffinity: {}", std::io::Error::last_os_error());
-    Ok(())
-}
-
 fn real_time() -> Result<()> {
     let parameters = libc::sched_param { sched_priority: 50 };
     // SAFETY: `parameters` lives through the call; pid 0 is this thread.
@@ -73,11 +62,12 @@ fn real_time() -> Result<()> {
     Ok(())
 }
 
-/// A program that goes to the first CPU and becomes the daemon: what it does not wait for there, no other CPU holds up.
+/// A program that goes to the first CPU and becomes the daemon: what it does not wait for there, no other CPU holds up,
+/// nor do other tests, which have that CPU only meanwhile.
 fn on_first_cpu(directory: &Path) -> Result<DaemonOptions> {
     let path = directory.join("wrapper");
     let daemon = twinprobe_tests::binary()?;
-    fs::write(&path, format!("#!/bin/sh\nexec taskset -c 0 '{}' \"$@\"\n", daemon.display()))?;
+    fs::write(&path, format!("#!/bin/sh\nexec nice -n -15 taskset -c 0 '{}' \"$@\"\n", daemon.display()))?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
     Ok(DaemonOptions { binary: Some(path), ..DaemonOptions::default() })
 }
@@ -92,7 +82,7 @@ fn a_real_time_task_does_not_hold_up_windows() -> Result<()> {
         println!("a single CPU: nothing was tested");
         return Ok(());
     }
-    pin(0)?;
+    pin_to_cpu(0)?;
     let topology = Topology::new()?;
     let temporary = tempfile::tempdir()?;
     let daemon = Daemon::start_with(topology.monitor(), &on_first_cpu(temporary.path())?)?;

@@ -108,8 +108,7 @@ fn a_metric_becomes_a_snapshot_and_live_again_under_load() -> Result<()> {
     Ok(())
 }
 
-/// Killed in the middle of such a replacement. Steps between the first attachment and the commit are those of
-/// `crash_points.rs`.
+/// Killed in the middle of such a replacement.
 #[test]
 fn killed_while_a_metric_becomes_a_snapshot_or_live() -> Result<()> {
     let topology = Topology::new()?;
@@ -119,7 +118,9 @@ fn killed_while_a_metric_becomes_a_snapshot_or_live() -> Result<()> {
     }
     let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
     let load = generator.spawn(Load::default());
-    for (round, step) in ["pinned", "prepared", "committed", "retired"].into_iter().enumerate() {
+    for (round, step) in
+        ["pinned", "prepared", "attached", "switched", "committed", "retired"].into_iter().enumerate()
+    {
         for snapshot in [false, true] {
             let dying = DaemonOptions::default().environment("TWINPROBE_CRASH_AT", step);
             daemon = daemon.restart(libc::SIGKILL, &dying)?;

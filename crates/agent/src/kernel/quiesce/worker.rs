@@ -134,7 +134,7 @@ impl Workers {
             let now = Instant::now();
             if failures.clone().count() == state.workers.len() {
                 let none = || io::Error::other("there is no way to wait for a grace period");
-                return Err(failures.last().map_or_else(none, copy_of));
+                return Err(failures.clone().next_back().map_or_else(none, copy_of));
             }
             if now >= deadline {
                 return Err(io::Error::new(
