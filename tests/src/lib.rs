@@ -8,6 +8,7 @@
     reason = "the fixture checks the daemon from outside, so it loads programs and enters namespaces by itself"
 )]
 
+pub mod attachments;
 pub mod bpf;
 mod bystanders;
 pub mod counter;
@@ -29,6 +30,7 @@ pub mod programs;
 pub mod random;
 pub mod report;
 pub mod sample;
+pub mod silent;
 pub mod stream;
 mod tmpfs;
 mod topology;

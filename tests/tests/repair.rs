@@ -31,7 +31,12 @@ fn files(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut out = Vec::new();
     for entry in fs::read_dir(directory).with_context(|| format!("read {}", directory.display()))? {
         let path = entry?.path();
-        if path.is_dir() { out.extend(files(&path)?) } else { out.push(path) }
+        // Symbolic links are no pins: they say whose and where something is.
+        if path.is_dir() {
+            out.extend(files(&path)?);
+        } else if !path.is_symlink() {
+            out.push(path);
+        }
     }
     out.sort();
     Ok(out)

@@ -88,7 +88,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         listeners.push(Listener::bind(address).await?);
     }
     let kernel_options = Options { quiesce: options.quiesce, tc: options.tc_attach };
-    let kernel = Kernel::open(&options.bpffs, kernel_options).map_err(|error| {
+    let kernel = Kernel::open(&options.bpffs, &options.state_dir, kernel_options).map_err(|error| {
         let denied = error.source.kind() == io::ErrorKind::PermissionDenied;
         let hint = if denied { "; is this root?" } else { "" };
         anyhow::Error::new(error).context(format!("the kernel can't be used{hint}"))

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use twinprobe_exporter::MergeRules;
 
-use super::interfaces::{Wanted, wanted};
+use super::interfaces::wanted;
 use super::probe::History;
 use super::{Engine, EngineError, Probe};
 use crate::compiler::{CompiledObject, Compiler};
@@ -26,7 +26,8 @@ const LOAD_LIMIT: Duration = Duration::from_secs(60);
 /// Compiled, verified and loaded.
 #[derive(Debug)]
 pub struct LoadedProbe {
-    pub wanted: Wanted,
+    /// Whether all interfaces that are named have to be there.
+    pub first: bool,
     /// In the order of [`ProbeConfig::directions`].
     pub directions: Vec<LoadedDirection>,
     /// What they were loaded from, by direction.
@@ -61,7 +62,10 @@ impl Engine {
         first: bool,
         old: Option<Arc<Probe>>,
     ) -> Result<LoadedProbe, EngineError> {
-        let wanted = wanted(config, first)?;
+        // What is wrong with the interfaces is said before anything is compiled. Which there are is asked again when the
+        // probe is attached.
+        let asked = config.clone();
+        tokio::task::spawn_blocking(move || wanted(&asked, first)).await??;
         let toolchain = Arc::clone(&self.toolchain);
         let compiler = tokio::task::spawn_blocking(move || toolchain.get()).await?;
         let compiler = compiler.map_err(EngineError::NoCompiler)?;
@@ -81,7 +85,7 @@ impl Engine {
         let kernel = Arc::clone(&self.kernel);
         let unnamed = config.on_replace() == OnReplace::Carry;
         let loading =
-            tokio::task::spawn_blocking(move || load_all(&kernel, wanted, compiled, unnamed, old.as_deref()));
+            tokio::task::spawn_blocking(move || load_all(&kernel, first, compiled, unnamed, old.as_deref()));
         match tokio::time::timeout(LOAD_LIMIT, loading).await {
             Ok(loaded) => loaded?,
             Err(_) => Err(EngineError::LoadStuck(LOAD_LIMIT)),
@@ -109,13 +113,13 @@ type CompiledDirection = (Direction, DirectionConfig, CompiledObject);
 
 fn load_all(
     kernel: &Kernel,
-    wanted: Wanted,
+    first: bool,
     compiled: Vec<CompiledDirection>,
     unnamed: bool,
     old: Option<&Probe>,
 ) -> Result<LoadedProbe, EngineError> {
     let mut probe =
-        LoadedProbe { wanted, directions: Vec::new(), objects: BTreeMap::new(), warnings: Vec::new() };
+        LoadedProbe { first, directions: Vec::new(), objects: BTreeMap::new(), warnings: Vec::new() };
     let mut refused = Vec::new();
     for (direction, config, object) in compiled {
         let (hook, _) = hook(&config);

@@ -1,9 +1,10 @@
 //! Probes follow their interfaces: where one comes, the probes that want it are attached; where one goes, they
 //! wait for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::task::AbortHandle;
@@ -15,32 +16,55 @@ use crate::kernel::interface::{self, Interfaces};
 use crate::kernel::netns::Netns;
 use crate::kernel::watch::{Changes, Event, PlaceWatch};
 use crate::kernel::{Interface, NotAttached, with_causes};
-use crate::report::Rejection;
+use crate::report::{Finding, Rejection, Stage};
 
 /// How often it is tried again to attach where something was in the way.
 const AGAIN: Duration = Duration::from_secs(5);
+/// How often it is looked whether what was attached still is: of links nothing tells it.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// A network namespace: the daemon's own, or that of a path.
-type Namespace = Option<PathBuf>;
+pub(super) type Namespace = Option<PathBuf>;
 
-/// The tasks that wait for interfaces, one for each namespace that a probe is in.
+/// The tasks that wait for interfaces, one for each namespace that a probe is in, and the one that looks after
+/// attachments.
 #[derive(Debug, Default)]
-pub(super) struct Watches(Mutex<BTreeMap<Namespace, AbortHandle>>);
+pub(super) struct Watches {
+    namespaces: Mutex<BTreeMap<Namespace, AbortHandle>>,
+    looks: OnceLock<()>,
+}
 
 /// The interfaces a probe is to be attached to.
 #[derive(Debug)]
 pub(super) struct Wanted {
     pub interfaces: Vec<Interface>,
     pub pending: Vec<Pending>,
+    /// Why it can't be told which interfaces there are: then nothing of the above means that there are none.
+    pub unlisted: Option<String>,
 }
 
-/// What there is now. Without `first` what is missing is waited for, whatever the configuration says.
+/// Why a namespace's interfaces are not listed.
+#[derive(Debug)]
+struct Unlisted {
+    error: io::Error,
+    /// The namespace is known not to be there, and no interface in it.
+    gone: bool,
+}
+
+/// What there is now. Without `first` what is missing is waited for, whatever the configuration says. May have to wait
+/// for the namespace's path.
 pub(super) fn wanted(config: &ProbeConfig, first: bool) -> Result<Wanted, Rejection> {
     let listed = listing(config.netns());
-    let interfaces = listed.as_ref().map(|(_, interfaces)| interfaces);
+    let unlisted = listed.as_ref().err().filter(|unlisted| !unlisted.gone);
+    let unlisted = unlisted.map(|Unlisted { error, .. }| format!("the interfaces can't be listed: {error}"));
+    if let Some(reason) = unlisted.as_ref().filter(|_| first) {
+        let field = if config.netns().is_some() { "netns" } else { "interface" };
+        return Err(Finding::new(Stage::Attach, field, format!("{reason}; try again")).into());
+    }
+    let interfaces = listed.as_ref().map(|(_, interfaces)| interfaces).map_err(|unlisted| &unlisted.error);
     let Placement { wanted, pending } =
         if first { place_first(config, interfaces)? } else { place(config, interfaces) };
-    let Ok((netns, _)) = &listed else { return Ok(Wanted { interfaces: Vec::new(), pending }) };
+    let Ok((netns, _)) = &listed else { return Ok(Wanted { interfaces: Vec::new(), pending, unlisted }) };
     let named = |name: &str| {
         config.patterns().iter().any(|pattern| !pattern.is_pattern() && pattern.as_str() == name)
     };
@@ -51,20 +75,19 @@ pub(super) fn wanted(config: &ProbeConfig, first: bool) -> Result<Wanted, Reject
             Interface { netns: netns.clone(), name, index, required }
         })
         .collect();
-    Ok(Wanted { interfaces, pending })
+    Ok(Wanted { interfaces, pending, unlisted })
 }
 
-/// The names of a namespace's interfaces by index.
-pub(super) fn names(namespace: Option<&Path>) -> std::collections::HashMap<u32, String> {
-    let by_index = |(_, interfaces): (Netns, Interfaces)| {
-        interfaces.by_name().iter().map(|(name, index)| (*index, name.clone())).collect()
-    };
-    listing(namespace).map(by_index).unwrap_or_default()
+/// The names of a namespace's interfaces by index; `None`: they can't be told.
+pub(super) fn names(namespace: Option<&Path>) -> Option<HashMap<u32, String>> {
+    let (_, interfaces) = listing(namespace).ok()?;
+    Some(interfaces.by_name().iter().map(|(name, index)| (*index, name.clone())).collect())
 }
 
-fn listing(namespace: Option<&Path>) -> std::io::Result<(Netns, Interfaces)> {
-    let netns = namespace.map_or_else(Netns::own, Netns::open)?;
-    let interfaces = interface::list(&netns)?;
+fn listing(namespace: Option<&Path>) -> Result<(Netns, Interfaces), Unlisted> {
+    let opened = namespace.map_or_else(Netns::own, Netns::open);
+    let netns = opened.map_err(|error| Unlisted { gone: Netns::is_not_there(&error), error })?;
+    let interfaces = interface::list(&netns).map_err(|error| Unlisted { error, gone: false })?;
     Ok((netns, interfaces))
 }
 
@@ -84,7 +107,8 @@ impl Engine {
         let mut used: Vec<Namespace> = self.list().iter().filter_map(|probe| probe.namespace()).collect();
         used.sort();
         used.dedup();
-        let mut watches = self.watches.0.lock().unwrap_or_else(PoisonError::into_inner);
+        self.watches.looks.get_or_init(|| self.look_after());
+        let mut watches = self.watches.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
         watches.retain(|namespace, task| {
             let keep = used.contains(namespace);
             if !keep {
@@ -97,18 +121,20 @@ impl Engine {
                 let engine = Arc::downgrade(self);
                 let namespace = namespace.clone();
                 tokio::spawn(async move {
-                    let mut watch = PlaceWatch::new(namespace.as_deref());
+                    let mut watch = PlaceWatch::new(namespace.as_deref()).await;
                     // What has changed before the watch began is seen by looking once.
                     let mut event = Some(Event::Namespace);
                     loop {
                         let Some(engine) = engine.upgrade() else { return };
-                        if event.is_some() || engine.is_waiting(namespace.clone()).await {
-                            let changes = match event {
-                                Some(Event::Links(changes)) => changes,
-                                Some(Event::Namespace) => Changes::unknown(),
-                                None => Changes::default(),
-                            };
+                        let changes = match event {
+                            Some(Event::Links(changes)) => changes,
+                            Some(Event::Namespace) => Changes::unknown(),
+                            None => Changes::default(),
+                        };
+                        if changes.links || engine.is_waiting(&namespace) {
                             Arc::clone(&engine).follow(namespace.clone(), changes).await;
+                        } else if changes.filters {
+                            engine.look().await;
                         }
                         drop(engine);
                         event = tokio::time::timeout(AGAIN, watch.changed()).await.ok();
@@ -121,12 +147,8 @@ impl Engine {
     }
 
     /// Whether a probe could not be attached to an interface of the namespace.
-    async fn is_waiting(self: &Arc<Self>, namespace: Namespace) -> bool {
-        let probes = self.list();
-        let mut probes =
-            probes.into_iter().filter(move |probe| probe.namespace().as_ref() == Some(&namespace));
-        // A probe that is being read keeps its lock.
-        tokio::task::spawn_blocking(move || probes.any(|probe| probe.is_waiting())).await.unwrap_or(false)
+    fn is_waiting(&self, namespace: &Namespace) -> bool {
+        self.list().iter().any(|probe| probe.namespace().as_ref() == Some(namespace) && probe.is_waiting())
     }
 
     /// Attaches and detaches the probes of a namespace as its interfaces are now.
@@ -138,9 +160,43 @@ impl Engine {
             probes
                 .filter(|probe| probe.namespace().as_ref() == Some(&namespace))
                 .for_each(|probe| probe.follow(&changes));
+            self.settle_again();
         });
         if let Err(error) = followed.await {
             tracing::error!(%error, "probes could not follow their interfaces");
         }
+    }
+
+    /// Looks now and then whether what was attached still is.
+    fn look_after(self: &Arc<Self>) {
+        let engine = Arc::downgrade(self);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(LOOK).await;
+                let Some(engine) = engine.upgrade() else { return };
+                engine.look().await;
+            }
+        });
+    }
+
+    async fn look(self: &Arc<Self>) {
+        let kernel = Arc::clone(&self.kernel);
+        if let Err(error) = tokio::task::spawn_blocking(move || kernel.look()).await {
+            tracing::error!(%error, "attachments could not be looked after");
+        }
+    }
+
+    /// Has probes look for their interfaces that could not when they were adopted; then what no probe claims can go. To
+    /// be called while nothing else changes.
+    pub(super) fn settle_again(&self) {
+        if self.kernel.is_unsettled() {
+            self.list().iter().for_each(|probe| probe.follow(&Changes::default()));
+            self.kernel.settle_again(self.is_unsure());
+        }
+    }
+
+    /// Whether a probe runs that does not know where its interfaces are.
+    fn is_unsure(&self) -> bool {
+        self.list().iter().any(|probe| probe.is_unsure())
     }
 }

@@ -128,6 +128,7 @@ impl Engine {
             if engine.detached.load(Ordering::Acquire) {
                 return Err(EngineError::Stopping);
             }
+            engine.settle_again();
             let old = engine.get(&name).ok();
             let history = match (&stored, &old) {
                 (Some(stored), _) => {

@@ -9,12 +9,12 @@ use tokio::sync::{OwnedMutexGuard, watch};
 use super::delivery::Delivery;
 use super::deploy::{LoadedProbe, prepare};
 use super::events::ProbeEvents;
-use super::interfaces::{Wanted, refused};
+use super::interfaces::{Wanted, refused, wanted};
 use super::reader::readers;
 use super::reading::{CloseError, Kept, Running, timestamp};
 use super::restore::Adopted;
 use super::status::{ProbeStatus, Shown};
-use super::telemetry::Counters;
+use super::telemetry::{AttachmentFacts, Counters};
 use super::windows::{ClosedBy, Limits, StoredWindow, WindowError, Windows};
 use super::{Engine, EngineError};
 use crate::config::{ConfigDocument, Direction, ProbeConfig, Schedule};
@@ -104,6 +104,8 @@ impl Probe {
         old: Option<&Self>,
         history: History,
     ) -> Result<Self, EngineError> {
+        // Not earlier: whatever comes from now on is told once this change is done.
+        let Wanted { interfaces, mut pending, unlisted } = wanted(&config, loaded.first)?;
         let mut old_state = old.map(Self::lock);
         if let Some(State::Running(running)) = old_state.as_deref_mut() {
             running.finish()?;
@@ -134,7 +136,6 @@ impl Probe {
             }
         };
         crash::point("prepared");
-        let Wanted { interfaces, mut pending } = loaded.wanted;
         let (attached, failed) = deployable.attach(&interfaces, replaces)?;
         pending.extend(refused(failed));
         // What is on disk decides what runs after a crash: up to here the old deployment, from here the new one.
@@ -163,16 +164,16 @@ impl Probe {
         if let Some(old) = old {
             old.close_events();
         }
-        running.set_pending(pending);
+        running.set_pending(pending, unlisted);
         Ok(Self::running(stored, loaded.warnings, events, running))
     }
 
     /// What an earlier daemon deployed and what still runs. No window of it is closed before [`Self::resume`].
     pub(super) fn adopt(stored: StoredProbe, config: ProbeConfig, adopted: Adopted, kept: Kept) -> Self {
-        let Adopted { attached, readers, events, pending, warnings } = adopted;
+        let Adopted { attached, readers, events, pending, unlisted, warnings } = adopted;
         kept.windows.set_limits(limits(&config));
         let mut running = Running::new(config, attached, readers, kept);
-        running.set_pending(pending);
+        running.set_pending(pending, unlisted);
         Self::running(stored, warnings, events, running)
     }
 
@@ -257,9 +258,19 @@ impl Probe {
         }
     }
 
-    /// Whether it should be at more interfaces than it is.
+    /// Whether it should be at more interfaces than it is, or may have to be.
     pub(super) fn is_waiting(&self) -> bool {
-        matches!(&*self.lock(), State::Running(running) if !running.pending().is_empty())
+        self.shown().is_waiting()
+    }
+
+    /// Whether it could not be told where its interfaces are.
+    pub(super) fn is_unsure(&self) -> bool {
+        self.shown().is_unsure()
+    }
+
+    /// Where it is attached or should be. Waits for nobody, as [`Self::status`].
+    pub(super) fn attachments(&self) -> Vec<AttachmentFacts> {
+        self.shown().facts()
     }
 
     /// What a replacement can take over.

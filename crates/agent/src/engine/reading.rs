@@ -4,7 +4,6 @@
 mod closing;
 mod composed;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -47,6 +46,7 @@ pub(super) struct Running {
     /// Closed with the probe.
     gone: watch::Sender<()>,
     pending: Vec<Pending>,
+    unlisted: Option<String>,
     totals: Totals,
 }
 
@@ -76,6 +76,7 @@ impl Running {
             skipped: Arc::default(),
             gone: watch::Sender::default(),
             pending: Vec::new(),
+            unlisted: None,
             totals,
         }
     }
@@ -121,8 +122,21 @@ impl Running {
         &self.pending
     }
 
-    pub fn set_pending(&mut self, pending: Vec<Pending>) {
-        self.pending = pending;
+    /// Why it can't be told which interfaces there are. What is attached stays.
+    pub fn unlisted(&self) -> Option<&str> {
+        self.unlisted.as_deref()
+    }
+
+    pub fn set_pending(&mut self, mut pending: Vec<Pending>, unlisted: Option<String>) {
+        if let Some(reason) = unlisted.as_ref().filter(|_| self.unlisted.is_none()) {
+            tracing::warn!(probe = self.config.name(), reason, "what is attached stays; it is tried again");
+        }
+        if unlisted.is_some() {
+            // Nobody knows whether the others are there.
+            let is_at = |name: &str| self.attached.places().iter().any(|at| at.place.interface == name);
+            pending.retain(|pending| !is_at(&pending.interface));
+        }
+        (self.pending, self.unlisted) = (pending, unlisted);
     }
 
     /// Why the last window could not be closed.
@@ -160,9 +174,10 @@ impl Running {
     /// Attaches it to the interfaces there are now, and detaches it from those that have gone.
     pub fn follow(&mut self, changes: &Changes) {
         match wanted(&self.config, false) {
-            Ok(Wanted { interfaces, pending }) => {
-                self.pending = pending;
-                self.pending.extend(refused(self.attached.place(&interfaces, changes)));
+            Ok(Wanted { pending, unlisted: Some(reason), .. }) => self.set_pending(pending, Some(reason)),
+            Ok(Wanted { interfaces, mut pending, unlisted: None }) => {
+                pending.extend(refused(self.attached.place(&interfaces, changes)));
+                self.set_pending(pending, None);
             }
             Err(rejection) => tracing::error!(?rejection, "a probe can't follow its interfaces"),
         }
@@ -271,7 +286,8 @@ impl Running {
     fn context(&self) -> Context {
         let speaks = |reader: &Reader| reader.metric.layout.renders(Render::Ifindex);
         let speaks = self.readers.iter().any(speaks);
-        let interfaces = if speaks { interfaces::names(self.config.netns()) } else { HashMap::new() };
+        let names = speaks.then(|| interfaces::names(self.config.netns())).flatten();
+        let interfaces = names.unwrap_or_default();
         Context { boot_time_ns: clock::monotonic_zero_ns(), interfaces }
     }
 }

@@ -22,6 +22,8 @@ pub struct Adopted {
     pub(super) readers: Vec<Reader>,
     pub events: ProbeEvents,
     pub pending: Vec<Pending>,
+    /// See [`Wanted::unlisted`].
+    pub unlisted: Option<String>,
     pub warnings: Vec<Finding>,
 }
 
@@ -114,7 +116,7 @@ impl Engine {
             self.insert(Arc::new(Probe::failed(&name, stored, reason, held, self.windows.of(&name))));
         }
         crash::pause("claimed");
-        self.kernel.settle(&serials);
+        self.kernel.settle(&serials, adopted.iter().any(|probe| probe.is_unsure()));
         // Not before: a dispatcher that was half switched may have called programs that follow other twins.
         for probe in adopted {
             probe.resume();
@@ -147,7 +149,7 @@ impl Engine {
         });
         let warnings = warnings.collect();
         let failed = |error: EngineError| describe(&error);
-        let Wanted { interfaces, mut pending } =
+        let Wanted { interfaces, mut pending, unlisted } =
             wanted(&config, false).map_err(|rejection| failed(rejection.into()))?;
         // All that can fail comes before the first slot is claimed: what is claimed is called from then on.
         let readers = readers(&config, &directions).map_err(|rejection| failed(rejection.into()))?;
@@ -157,7 +159,7 @@ impl Engine {
         let (attached, failed) =
             Attached::adopt(&self.kernel, identity, running.deployment.clone(), directions, &interfaces)?;
         pending.extend(refused(failed));
-        let adopted = Adopted { attached, readers, events, pending, warnings };
+        let adopted = Adopted { attached, readers, events, pending, unlisted, warnings };
         Ok(Probe::adopt(stored.clone(), config, adopted, self.kept(name)))
     }
 }

@@ -92,5 +92,6 @@ fn facts(probe: &Probe) -> ProbeFacts {
         running: probe.events().is_some(),
         windows: probe.windows().statistics(),
         events: probe.events().map(ProbeEvents::status).unwrap_or_default(),
+        attachments: probe.attachments(),
     }
 }

@@ -6,10 +6,12 @@ use serde::Serialize;
 
 use super::deploy::LoadedProbe;
 use super::events::EventStatus;
-use super::reading::Running;
+use super::placement::Pending;
+use super::reading::{Running, timestamp};
+use super::telemetry::AttachmentFacts;
 use super::windows::Statistics;
 use crate::config::{ConfigDocument, ProbeConfig};
-use crate::kernel::{AttachedAt, Held, LoadedDirection};
+use crate::kernel::{AttachedAt, Health, Held, Hook, LoadedDirection};
 use crate::report::Finding;
 use crate::store::StoredProbe;
 
@@ -52,7 +54,7 @@ pub struct AttachmentStatus {
     pub interface: String,
     /// `attached` or `pending`; the rest is there when it is attached.
     pub state: &'static str,
-    /// Why it is pending.
+    /// Why it is pending, or what befell what is attached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -96,7 +98,13 @@ pub struct MetricReport {
 pub(super) struct Shown {
     state: &'static str,
     reason: Option<String>,
-    interfaces: Vec<AttachmentStatus>,
+    /// Each says itself what has become of it.
+    places: Vec<AttachedAt>,
+    pending: Vec<Pending>,
+    /// Why it can't be told which interfaces there are.
+    unlisted: Option<String>,
+    /// Of its directions.
+    hooks: Vec<Hook>,
     programs: BTreeMap<&'static str, ProgramStatus>,
     /// Why the last window could not be closed.
     trouble: Option<String>,
@@ -105,7 +113,82 @@ pub(super) struct Shown {
 impl Shown {
     pub fn of(running: &Running) -> Self {
         let attached = running.attached();
-        let pending = running.pending().iter().map(|pending| AttachmentStatus {
+        Self {
+            state: "running",
+            reason: None,
+            places: attached.places().to_vec(),
+            pending: running.pending().to_vec(),
+            unlisted: running.unlisted().map(str::to_owned),
+            hooks: attached.directions().iter().map(|loaded| loaded.hook).collect(),
+            programs: programs(attached.directions()),
+            trouble: running.trouble().map(str::to_owned),
+        }
+    }
+
+    pub fn failed(reason: &str, held: Option<&Held>) -> Self {
+        let places = held.map(|held| held.places().to_vec()).unwrap_or_default();
+        let reason = match places.is_empty() {
+            true => reason.to_owned(),
+            false => format!(
+                "{reason}; what an earlier daemon has attached goes on as it is, and is not read: PUT a configuration \
+                 to replace it, or DELETE the probe"
+            ),
+        };
+        let (pending, unlisted, hooks, programs, trouble) = Default::default();
+        let reason = Some(reason);
+        Self { state: "failed", reason, places, pending, unlisted, hooks, programs, trouble }
+    }
+
+    pub fn set_trouble(&mut self, trouble: Option<&str>) {
+        if self.trouble.as_deref() != trouble {
+            self.trouble = trouble.map(str::to_owned);
+        }
+    }
+
+    /// Whether it should be at more interfaces than it is, or may have to be.
+    pub fn is_waiting(&self) -> bool {
+        !self.pending.is_empty() || self.is_unsure()
+    }
+
+    /// Whether it could not be told where its interfaces are.
+    pub fn is_unsure(&self) -> bool {
+        self.unlisted.is_some()
+    }
+
+    /// What it waits for, and where it is called. What it waits for in one direction may be there in the other.
+    pub fn facts(&self) -> Vec<AttachmentFacts> {
+        let waits = self.pending.iter().flat_map(|pending| {
+            let interface = &pending.interface;
+            let at =
+                |hook| AttachmentFacts { interface: interface.clone(), hook, attached: false, repairs: 0 };
+            self.hooks.iter().copied().map(at).collect::<Vec<_>>()
+        });
+        let called = self.places.iter().map(|at| {
+            let health = at.health();
+            AttachmentFacts {
+                interface: at.place.interface.clone(),
+                hook: at.place.hook,
+                attached: health.mode.is_some(),
+                repairs: health.repairs,
+            }
+        });
+        waits.chain(called).collect()
+    }
+
+    fn interfaces(&self) -> Vec<AttachmentStatus> {
+        let attachments = self.places.iter().map(|at| {
+            let (place, health) = (&at.place, at.health());
+            AttachmentStatus {
+                interface: place.interface.clone(),
+                state: if health.mode.is_some() { "attached" } else { "pending" },
+                reason: reason_of(&health).or_else(|| self.unlisted.clone()),
+                ifindex: Some(place.ifindex),
+                direction: Some(place.hook.direction()),
+                hook: Some(place.hook.kind().section()),
+                mode: health.mode,
+            }
+        });
+        let pending = self.pending.iter().map(|pending| AttachmentStatus {
             interface: pending.interface.clone(),
             state: "pending",
             reason: Some(pending.reason.clone()),
@@ -114,45 +197,21 @@ impl Shown {
             hook: None,
             mode: None,
         });
-        Self {
-            state: "running",
-            reason: None,
-            interfaces: attachments(attached.places()).chain(pending).collect(),
-            programs: programs(attached.directions()),
-            trouble: running.trouble().map(str::to_owned),
-        }
-    }
-
-    pub fn failed(reason: &str, held: Option<&Held>) -> Self {
-        let interfaces: Vec<_> = held.map(|held| attachments(held.places()).collect()).unwrap_or_default();
-        let reason = match interfaces.is_empty() {
-            true => reason.to_owned(),
-            false => format!(
-                "{reason}; what an earlier daemon has attached goes on as it is, and is not read: PUT a configuration \
-                 to replace it, or DELETE the probe"
-            ),
-        };
-        let (programs, trouble) = Default::default();
-        Self { state: "failed", reason: Some(reason), interfaces, programs, trouble }
-    }
-
-    pub fn set_trouble(&mut self, trouble: Option<&str>) {
-        if self.trouble.as_deref() != trouble {
-            self.trouble = trouble.map(str::to_owned);
-        }
+        attachments.chain(pending).collect()
     }
 }
 
-fn attachments(places: &[AttachedAt]) -> impl Iterator<Item = AttachmentStatus> {
-    places.iter().map(|at| AttachmentStatus {
-        interface: at.place.interface.clone(),
-        state: "attached",
-        reason: None,
-        ifindex: Some(at.place.ifindex),
-        direction: Some(at.place.hook.direction()),
-        hook: Some(at.place.hook.kind().section()),
-        mode: Some(at.mode),
-    })
+/// What somebody has done to an attachment, and since when.
+fn reason_of(health: &Health) -> Option<String> {
+    if let Some((reason, since)) = &health.trouble {
+        let since = timestamp(*since);
+        return Some(format!(
+            "removed by somebody, noticed {since}, and it can't be made again: {reason}; it is tried again every 2 s"
+        ));
+    }
+    let last = timestamp(health.repaired?);
+    let times = if health.repairs == 1 { "once".to_owned() } else { format!("{} times", health.repairs) };
+    Some(format!("removed by somebody and made again {times}, the last time {last}"))
 }
 
 impl ProbeStatus {
@@ -164,7 +223,8 @@ impl ProbeStatus {
         windows: Statistics,
         events: Vec<EventStatus>,
     ) -> Self {
-        let Shown { state, reason, interfaces, programs, trouble } = shown;
+        let interfaces = shown.interfaces();
+        let Shown { state, reason, programs, trouble, .. } = shown;
         Self {
             name: name.to_owned(),
             state,

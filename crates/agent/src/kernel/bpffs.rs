@@ -1,12 +1,18 @@
 //! The directory of pins: in bpffs, mounted if it is not.
 
 use std::ffi::CString;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 const BPF_FS_MAGIC: libc::c_long = 0xcafe_4a11;
 const USUAL: &str = "/sys/fs/bpf";
+/// A symbolic link whose text names the state directory of the daemon whose pins these are. It leads nowhere: who
+/// goes through the pins is not to end up among other files.
+const OWNER: &str = "owner";
+const STATE_DIR: &str = "state-dir:";
 
 /// Makes sure that `directory` exists and lies in bpffs.
 pub fn prepare(directory: &Path) -> io::Result<()> {
@@ -18,6 +24,46 @@ pub fn prepare(directory: &Path) -> io::Result<()> {
         mount(&mount_point)?;
     }
     std::fs::create_dir_all(directory)
+}
+
+/// The directory is this daemon's: the lock is on the directory itself, whatever path leads to it, and ends with the
+/// process. What names the owner says nothing without the lock.
+#[derive(Debug)]
+pub struct Claim {
+    owner: PathBuf,
+    /// Locked while the daemon lives.
+    _directory: File,
+}
+
+impl Claim {
+    /// [`io::ErrorKind::ResourceBusy`]: another daemon, which the error names, has it.
+    pub fn take(directory: &Path, state_dir: &Path) -> io::Result<Self> {
+        let file = File::open(directory)?;
+        let owner = directory.join(OWNER);
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::Error(error)) => return Err(error),
+            Err(TryLockError::WouldBlock) => {
+                let of = std::fs::read_link(&owner).ok();
+                let of = of.as_deref().and_then(Path::to_str).and_then(|text| text.strip_prefix(STATE_DIR));
+                let of = of.map_or_else(String::new, |of| format!(", whose state directory is {of}"));
+                let message = format!("it is in use by another twinprobe{of}; give each its own --bpffs");
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, message));
+            }
+        }
+        let claim = Self { owner, _directory: file };
+        claim.give_up()?;
+        symlink(format!("{STATE_DIR}{}", std::path::absolute(state_dir)?.display()), &claim.owner)?;
+        Ok(claim)
+    }
+
+    /// Names no owner any more; the lock ends with the process.
+    pub fn give_up(&self) -> io::Result<()> {
+        match std::fs::remove_file(&self.owner) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
 }
 
 fn is_bpffs(path: &Path) -> io::Result<bool> {

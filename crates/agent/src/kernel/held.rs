@@ -89,21 +89,29 @@ impl Held {
         let epoch = kernel.epochs.claim(note.epoch)?;
         let kernel = Arc::clone(kernel);
         let mut held = Self { kernel, owner: Owner(serial), epoch, note, places: Vec::new(), pins };
-        held.claim().inspect_err(|error| tracing::warn!(probe, %error, "what runs can't be found")).ok()?;
+        if let Err(error) = held.claim() {
+            // It may run, and nobody will look for it again: whatever nobody claims stays, up to the next daemon.
+            tracing::error!(probe, %error, "what runs can't be found, and is left as it is");
+            held.kernel.dispatchers.keep_unclaimed();
+            return None;
+        }
         (!held.places.is_empty()).then_some(held)
     }
 
     /// Claims its slots wherever there are some.
     fn claim(&mut self) -> std::io::Result<()> {
-        let netns = self.note.netns.as_deref().map_or_else(Netns::own, Netns::open)?;
+        let netns = match self.note.netns.as_deref().map_or_else(Netns::own, Netns::open) {
+            Err(error) if Netns::is_not_there(&error) => return Ok(()),
+            netns => netns?,
+        };
         for (name, index) in interface::list(&netns)?.by_name() {
             for (direction, noted) in self.note.directions.iter().enumerate() {
                 let Some(hook) = Hook::from_name(&noted.hook) else { continue };
                 let position = if noted.first { Position::First } else { Position::Last };
                 let (netns, interface) = (netns.clone(), name.clone());
                 let place = Place { netns, interface, ifindex: *index, hook, position };
-                if let Some(mode) = self.kernel.dispatchers.hold(&place, &self.addition(noted)) {
-                    self.places.push(AttachedAt { direction, place, mode });
+                if let Some(health) = self.kernel.dispatchers.hold(&place, &self.addition(noted)) {
+                    self.places.push(AttachedAt { direction, place, health });
                 }
             }
         }

@@ -41,9 +41,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use self::bpffs::Claim;
 pub use self::capabilities::Capabilities;
 pub use self::carry::{Predecessor, Remains};
 use self::dispatcher::Dispatchers;
+pub use self::dispatcher::Health;
 use self::epoch::EpochPage;
 pub use self::events::{Event, EventMap, EventReader, Progress, Waiter};
 pub use self::held::{Held, Replaced};
@@ -77,13 +79,14 @@ pub struct Kernel {
     boot_id: String,
     /// One directory of pins for each deployment.
     pins: PathBuf,
+    claim: Claim,
     serials: AtomicU64,
 }
 
 impl Kernel {
-    /// Takes over the pins in `bpffs`. What an earlier daemon left there goes on as it is until
-    /// [`Self::settle`]: until then its probes are to be [adopted](Attached::adopt).
-    pub fn open(bpffs: &Path, options: Options) -> Result<Arc<Self>, KernelError> {
+    /// Takes over the pins in `bpffs`, for the daemon of this state directory. What an earlier daemon left there goes on
+    /// as it is until [`Self::settle`]: until then its probes are to be [adopted](Attached::adopt).
+    pub fn open(bpffs: &Path, state_dir: &Path, options: Options) -> Result<Arc<Self>, KernelError> {
         let failed = |call| move |error| KernelError::new(call, bpffs.display().to_string(), error);
         // First of all: a method that is not possible here is refused before anything is touched.
         let quiescer = Quiescer::start(options.quiesce)
@@ -91,6 +94,7 @@ impl Kernel {
         let quiescer = Arc::new(quiescer);
         raise_file_limit();
         bpffs::prepare(bpffs).map_err(failed("preparation"))?;
+        let claim = Claim::take(bpffs, state_dir).map_err(failed("taking over"))?;
         let pins = bpffs.join("probes");
         std::fs::create_dir_all(&pins).map_err(failed("creation"))?;
         let epochs = EpochPage::open(bpffs)?;
@@ -107,6 +111,7 @@ impl Kernel {
             capabilities,
             boot_id: pins::boot_id().map_err(failed("set-up"))?,
             pins,
+            claim,
             serials: AtomicU64::new(last + 1),
         }))
     }
@@ -143,9 +148,10 @@ impl Kernel {
     }
 
     /// Once every probe that an earlier daemon ran has been adopted: removes what is left of others, which
-    /// were half made or half removed. `kept` are the serials of those adopted.
-    pub fn settle(&self, kept: &[u64]) {
-        self.dispatchers.settle();
+    /// were half made or half removed. `kept` are the serials of those adopted; with `unsure` ones among them that do
+    /// not know where their interfaces are, nothing is detached before [`Self::settle_again`].
+    pub fn settle(&self, kept: &[u64], unsure: bool) {
+        self.dispatchers.settle(unsure);
         for serial in serials(&self.pins).unwrap_or_default() {
             if !kept.contains(&serial)
                 && let Err(error) = Pins::new(&self.pins, serial).remove()
@@ -155,12 +161,27 @@ impl Kernel {
         }
     }
 
+    /// Whether probes have to look for their interfaces, and then [`Self::settle_again`].
+    pub fn is_unsettled(&self) -> bool {
+        self.dispatchers.has_unclaimed()
+    }
+
+    pub fn settle_again(&self, unsure: bool) {
+        self.dispatchers.settle(unsure);
+    }
+
+    /// Makes every attachment again that somebody has removed.
+    pub fn look(&self) {
+        self.dispatchers.look();
+    }
+
     /// Once all probes are detached: leaves no pin.
     pub fn unpin(&self) {
         let root = self.pins.parent().unwrap_or(&self.pins);
         let removed = epoch::PINS
             .iter()
             .try_for_each(|pin| std::fs::remove_file(root.join(pin)))
+            .and_then(|()| self.claim.give_up())
             .and_then(|()| std::fs::remove_dir(root.join("hooks")))
             .and_then(|()| std::fs::remove_dir(&self.pins));
         if let Err(error) = removed {

@@ -1,14 +1,18 @@
 //! Network namespaces by path, and work inside of them.
 
+mod patience;
+
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
 const OWN: &str = "/proc/self/ns/net";
+/// Where `ip netns` keeps those that have a name.
+const NAMED: &str = "/run/netns";
 
 /// A network namespace. It exists, with its interfaces, as long as any clone does: keep none of one that has
 /// gone from its path.
@@ -20,6 +24,8 @@ struct Inner {
     file: File,
     id: u64,
     own: bool,
+    /// Where it was found; `None` for the daemon's.
+    path: Option<PathBuf>,
 }
 
 impl Netns {
@@ -27,12 +33,17 @@ impl Netns {
     pub fn own() -> io::Result<Self> {
         let file = File::open(OWN)?;
         let id = file.metadata()?.ino();
-        Ok(Self(Arc::new(Inner { file, id, own: true })))
+        Ok(Self(Arc::new(Inner { file, id, own: true, path: None })))
     }
 
     /// The one that is at `path` now. The error says in full what is wrong; a path where nothing is gives
-    /// [`io::ErrorKind::NotFound`], one where something else is [`io::ErrorKind::InvalidInput`].
+    /// [`io::ErrorKind::NotFound`], one where something else is [`io::ErrorKind::InvalidInput`]: with these two the
+    /// namespace is known not to be there. All others mean that it can't be told.
     pub fn open(path: &Path) -> io::Result<Self> {
+        patience::ask(path, Self::open_now)
+    }
+
+    fn open_now(path: &Path) -> io::Result<Self> {
         let because = |error: &io::Error, what: &str| {
             io::Error::new(error.kind(), format!("the network namespace {} {what}", path.display()))
         };
@@ -52,7 +63,24 @@ impl Netns {
         }
         let id = file.metadata()?.ino();
         let own = id == std::fs::metadata(OWN)?.ino();
-        Ok(Self(Arc::new(Inner { file, id, own })))
+        Ok(Self(Arc::new(Inner { file, id, own, path: Some(path.to_owned()) })))
+    }
+
+    /// Whether an error of [`Self::open`] means that the namespace is not there.
+    pub fn is_not_there(error: &io::Error) -> bool {
+        matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput)
+    }
+
+    /// The namespace with this number, if it has a name or a process that can be seen here.
+    pub fn find(id: u64) -> Option<Self> {
+        let entries = |directory: &str| std::fs::read_dir(directory).into_iter().flatten().flatten();
+        let named = entries(NAMED).map(|entry| entry.path());
+        let of_processes = entries("/proc").map(|entry| entry.path().join("ns/net"));
+        let is_it = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|metadata| metadata.ino() == id);
+        named
+            .chain(of_processes)
+            .filter(is_it)
+            .find_map(|path| Self::open(&path).ok().filter(|n| n.id() == id))
     }
 
     /// The kernel's number for it. Another namespace gets the same only when no clone of this is left.
@@ -65,13 +93,19 @@ impl Netns {
         self.0.own
     }
 
-    /// Whether this is what is at `path` now.
-    pub fn is_at(&self, path: &Path) -> bool {
+    /// Where it was found; `None` for the daemon's.
+    pub fn path(&self) -> Option<&Path> {
+        self.0.path.as_deref()
+    }
+
+    /// Whether this is what is at `path` now. An error: it can't be told.
+    pub fn is_at(&self, path: &Path) -> io::Result<bool> {
         // The number alone could be that of a file elsewhere.
         let of = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
-        match (std::fs::metadata(path), self.0.file.metadata()) {
-            (Ok(there), Ok(here)) => of(there) == of(here),
-            _ => false,
+        match patience::ask(path, |path| std::fs::metadata(path)) {
+            Ok(there) => Ok(of(there) == of(self.0.file.metadata()?)),
+            Err(error) if is_missing(&error) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
@@ -217,11 +251,11 @@ mod tests {
     fn a_path_that_is_made_anew_is_another_namespace() {
         let named = Named::new();
         let before = Netns::open(&named.path()).unwrap();
-        assert!(before.is_at(&named.path()));
+        assert!(before.is_at(&named.path()).unwrap());
         named.delete();
-        assert!(!before.is_at(&named.path()));
+        assert!(!before.is_at(&named.path()).unwrap());
         named.create();
-        assert!(!before.is_at(&named.path()));
+        assert!(!before.is_at(&named.path()).unwrap());
         assert_ne!(before, Netns::open(&named.path()).unwrap());
     }
 }

@@ -4,14 +4,14 @@
 mod deployable;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 pub use self::deployable::{Beginning, Deployable};
 use super::Kernel;
 use super::carry::{Predecessor, Remains, Transfers};
 use super::clock::Moment;
-use super::dispatcher::{Addition, Callee, Owner, Place, Rank};
+use super::dispatcher::{Addition, Callee, Health, Owner, Place, Rank};
 use super::epoch::EpochWord;
 use super::held::Replaced;
 use super::hook::{AttachError, Hook};
@@ -47,13 +47,20 @@ pub struct Interface {
     pub required: bool,
 }
 
-/// Where and how one direction is attached.
+/// Where one direction is attached.
 #[derive(Clone, Debug)]
 pub struct AttachedAt {
     /// Index of the direction.
     pub direction: usize,
     pub place: Place,
-    pub mode: &'static str,
+    pub(super) health: Arc<Mutex<Health>>,
+}
+
+impl AttachedAt {
+    /// What has become of it.
+    pub fn health(&self) -> Health {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 /// A direction that could not be attached to an interface.
@@ -119,8 +126,9 @@ impl Attached {
         let wanted = self.places_at(interfaces);
         let dispatchers = &self.kernel.dispatchers;
         let (keep, gone): (Vec<_>, Vec<_>) = std::mem::take(&mut self.places).into_iter().partition(|at| {
-            wanted.iter().any(|(_, place)| *place == at.place)
-                && dispatchers.is_alive(&at.place, changes.may_be_gone(at.place.ifindex))
+            let now = wanted.iter().find(|(_, place)| *place == at.place);
+            let was_gone = changes.may_be_gone(at.place.ifindex);
+            now.is_some_and(|(_, place)| dispatchers.keep(place, self.owner, was_gone))
         });
         self.places = keep;
         for at in gone {
@@ -304,8 +312,8 @@ impl Attached {
     }
 
     fn add(&mut self, direction: usize, place: &Place, replaces: Option<Owner>) -> Result<(), AttachError> {
-        let mode = self.call(direction, place, replaces)?;
-        self.places.push(AttachedAt { direction, place: place.clone(), mode });
+        let health = self.call(direction, place, replaces)?;
+        self.places.push(AttachedAt { direction, place: place.clone(), health });
         Ok(())
     }
 
@@ -314,7 +322,7 @@ impl Attached {
         direction: usize,
         place: &Place,
         replaces: Option<Owner>,
-    ) -> Result<&'static str, AttachError> {
+    ) -> Result<Arc<Mutex<Health>>, AttachError> {
         let loaded = &self.directions[direction];
         let addition = Addition {
             owner: self.owner,

@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::thread;
+use std::time::Duration;
 
 use super::netns::Netns;
 
@@ -18,7 +20,10 @@ const ATTRIBUTE: usize = size_of::<libc::rtattr>();
 /// The kernel writes dumps in pieces of at most 32 KiB.
 const BUFFER: usize = 64 << 10;
 /// How often a list that changed while it was told is asked for again.
-const ATTEMPTS: usize = 16;
+const ATTEMPTS: u32 = 16;
+/// How long it is left alone before the second attempt; each further one waits twice as long, up to the last.
+const PAUSE: Duration = Duration::from_micros(250);
+const LONGEST_PAUSE: Duration = Duration::from_millis(32);
 
 /// What a message says of one link.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,10 +40,8 @@ pub enum Message {
     Here(Link),
     /// Deleted, or moved to another namespace.
     Gone(u32),
-    Error(i32),
-    Done,
-    /// The list that this belongs to is not one of a single moment.
-    Torn,
+    /// Filters or queueing disciplines of a link have changed.
+    Filters,
     Other,
 }
 
@@ -75,27 +78,47 @@ impl Socket {
 
     fn datagram(&mut self) -> io::Result<&[u8]> {
         let (buffer, length) = (self.buffer.as_mut_ptr().cast(), self.buffer.len());
-        // SAFETY: the buffer is writable for the length that is given.
-        let received = unsafe { libc::recv(self.fd.as_raw_fd(), buffer, length, libc::MSG_TRUNC) };
-        let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
+        let received = loop {
+            // SAFETY: the buffer is writable for the length that is given.
+            let received = unsafe { libc::recv(self.fd.as_raw_fd(), buffer, length, libc::MSG_TRUNC) };
+            match usize::try_from(received).map_err(|_| io::Error::last_os_error()) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                received => break received?,
+            }
+        };
         self.buffer.get(..received).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// Sends a request and gives the payloads of what answers it to `answer`, up to the end.
-    fn ask(&mut self, request: Request, mut answer: impl FnMut(&[u8])) -> io::Result<()> {
+    /// Sends a request and gives what the payloads say that answer it, up to the end: all of one moment, or an error.
+    fn ask<T>(&mut self, request: &Request, answer: impl Fn(&[u8]) -> Option<T>) -> io::Result<Vec<T>> {
+        undisturbed(|| self.ask_once(request, &answer))
+    }
+
+    /// Sends a request that is only acknowledged.
+    fn tell(&mut self, request: &Request) -> io::Result<()> {
+        self.ask(request, |_| None::<()>).map(drop)
+    }
+
+    /// [`io::ErrorKind::Interrupted`] if what was asked for changed meanwhile.
+    fn ask_once<T>(&mut self, request: &Request, answer: &impl Fn(&[u8]) -> Option<T>) -> io::Result<Vec<T>> {
         self.sequence = self.sequence.wrapping_add(1);
         let sequence = self.sequence;
         self.send(&request.finish(sequence))?;
+        let (mut answers, mut torn) = (Vec::new(), false);
         loop {
             for (header, payload) in parts(self.datagram()?).filter(|(header, _)| header.sequence == sequence)
             {
-                match (i32::from(header.kind), u32_at(payload, 0)) {
-                    (libc::NLMSG_DONE, _) | (libc::NLMSG_ERROR, Some(0)) => return Ok(()),
-                    (libc::NLMSG_ERROR, code) => {
-                        let code = code.map_or(libc::EIO, |code| (code as i32).wrapping_neg());
-                        return Err(io::Error::from_raw_os_error(code));
+                torn |= i32::from(header.flags) & libc::NLM_F_DUMP_INTR != 0;
+                match i32::from(header.kind) {
+                    libc::NLMSG_DONE | libc::NLMSG_ERROR => {
+                        // Both end the answer, and both may say that it is not complete.
+                        return match error_of(payload) {
+                            Some(code) => Err(io::Error::from_raw_os_error(code)),
+                            None if torn => Err(io::ErrorKind::Interrupted.into()),
+                            None => Ok(answers),
+                        };
                     }
-                    _ => answer(payload),
+                    _ => answers.extend(answer(payload)),
                 }
             }
         }
@@ -114,33 +137,37 @@ impl AsRawFd for Socket {
     }
 }
 
-/// All links of a namespace, by index.
+/// All links of a namespace at one moment, by index.
 pub fn list(netns: &Netns) -> io::Result<BTreeMap<u32, Link>> {
-    let mut last = io::Error::other("the list of links changes all the time");
-    for _ in 0..ATTEMPTS {
-        match list_once(netns) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => last = error,
-            result => return result,
-        }
-    }
-    Err(last)
+    let mut socket = Socket::open(netns, 0, 0)?;
+    let request = Request::new(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; LINK_INFO]);
+    let links = socket.ask(&request, |payload| match message(libc::RTM_NEWLINK, payload) {
+        Message::Here(link) => Some((link.index, link)),
+        _ => None,
+    })?;
+    Ok(links.into_iter().collect())
 }
 
-/// [`io::ErrorKind::Interrupted`] if links changed meanwhile.
-fn list_once(netns: &Netns) -> io::Result<BTreeMap<u32, Link>> {
-    let mut socket = Socket::open(netns, 0, 0)?;
-    socket.send(&Request::new(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; LINK_INFO]).finish(0))?;
-    let mut links = BTreeMap::new();
-    loop {
-        for message in socket.receive()? {
-            match message {
-                Message::Here(link) => drop(links.insert(link.index, link)),
-                Message::Torn => return Err(io::ErrorKind::Interrupted.into()),
-                Message::Error(code) => return Err(io::Error::from_raw_os_error(code)),
-                Message::Done => return Ok(links),
-                Message::Gone(_) | Message::Other => {}
-            }
+/// Asks again what something came in between of, as long as it is worth it.
+fn undisturbed<T>(mut ask: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let mut pause = PAUSE;
+    for _ in 1..ATTEMPTS {
+        match ask() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
         }
+        thread::sleep(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+    ask()
+}
+
+/// What an acknowledgement or the end of a dump says.
+fn error_of(payload: &[u8]) -> Option<i32> {
+    match u32_at(payload, 0) {
+        Some(0) => None,
+        Some(code) => Some((code as i32).wrapping_neg()),
+        None => Some(libc::EIO),
     }
 }
 
@@ -188,11 +215,12 @@ impl Request {
         self
     }
 
-    fn finish(mut self, sequence: u32) -> Vec<u8> {
-        let length = self.0.len() as u32;
-        self.0[..4].copy_from_slice(&length.to_ne_bytes());
-        self.0[8..12].copy_from_slice(&sequence.to_ne_bytes());
-        self.0
+    fn finish(&self, sequence: u32) -> Vec<u8> {
+        let mut bytes = self.0.clone();
+        let length = bytes.len() as u32;
+        bytes[..4].copy_from_slice(&length.to_ne_bytes());
+        bytes[8..12].copy_from_slice(&sequence.to_ne_bytes());
+        bytes
     }
 }
 
@@ -224,34 +252,19 @@ fn parts(mut bytes: &[u8]) -> impl Iterator<Item = (Header, &[u8])> {
 }
 
 fn messages(bytes: &[u8]) -> Vec<Message> {
-    let mut out = Vec::new();
-    for (header, payload) in parts(bytes) {
-        if i32::from(header.flags) & libc::NLM_F_DUMP_INTR != 0 {
-            out.push(Message::Torn);
-        }
-        out.push(message(header.kind, payload));
-    }
-    out
+    parts(bytes).map(|(header, payload)| message(header.kind, payload)).collect()
 }
 
 fn message(kind: u16, payload: &[u8]) -> Message {
-    match i32::from(kind) {
-        libc::NLMSG_DONE => return Message::Done,
-        // 0 is an acknowledgement.
-        libc::NLMSG_ERROR => {
-            return match u32_at(payload, 0) {
-                Some(code) if code != 0 => Message::Error((code as i32).wrapping_neg()),
-                _ => Message::Other,
-            };
-        }
-        _ => {}
-    }
     // Of other families is what bridges say of their ports: a port that is released is not gone.
     let is_link = payload.first() == Some(&(libc::AF_UNSPEC as u8));
     let (Some(index), true) = (u32_at(payload, 4), is_link) else { return Message::Other };
     match kind {
         libc::RTM_DELLINK => Message::Gone(index),
         libc::RTM_NEWLINK => link(index, payload.get(LINK_INFO..).unwrap_or_default()),
+        libc::RTM_NEWTFILTER | libc::RTM_DELTFILTER | libc::RTM_NEWQDISC | libc::RTM_DELQDISC => {
+            Message::Filters
+        }
         _ => Message::Other,
     }
 }
@@ -302,40 +315,4 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn of_link(kind: u16, family: u8, index: u32, attributes: &[u8]) -> Vec<u8> {
-        let mut out = ((HEADER + LINK_INFO + attributes.len()) as u32).to_ne_bytes().to_vec();
-        out.extend(kind.to_ne_bytes());
-        out.resize(HEADER, 0);
-        out.extend([family, 0, 0, 0]);
-        out.extend(index.to_ne_bytes());
-        out.resize(HEADER + LINK_INFO, 0);
-        out.extend(attributes);
-        out
-    }
-
-    #[test]
-    fn messages_are_told_apart() {
-        let names = [
-            attribute(libc::IFLA_IFNAME, b"eth0\0"),
-            attribute(libc::IFLA_PROP_LIST | 0x8000, &attribute(libc::IFLA_ALT_IFNAME, b"enp0s3\0")),
-        ];
-        let mut bytes = of_link(libc::RTM_NEWLINK, 0, 7, &names.concat());
-        bytes.extend(of_link(libc::RTM_DELLINK, libc::AF_BRIDGE as u8, 7, &[]));
-        bytes.extend(of_link(libc::RTM_DELLINK, 0, 8, &[]));
-        bytes.extend(of_link(libc::RTM_NEWLINK, 0, 9, &[]));
-        let alternatives = ["enp0s3".to_owned()].into();
-        let link = Link { index: 7, name: "eth0".to_owned(), alternatives };
-        assert_eq!(messages(&bytes), [Message::Here(link), Message::Other, Message::Gone(8), Message::Other]);
-        for cut in 0..bytes.len() {
-            messages(&bytes[..cut]);
-            let mut longer = bytes.clone();
-            longer[cut] = 0xff;
-            messages(&longer);
-            longer[cut] = 0;
-            messages(&longer);
-        }
-    }
-}
+mod tests;

@@ -22,14 +22,18 @@ pub struct Changes {
     /// by now. Links at a deleted one are dead (`ENOLINK`), those at one that moved go on there until they are
     /// detached; clsact filters are gone either way.
     pub gone: BTreeSet<u32>,
-    /// There was more than could be told: any interface may have gone.
+    /// More than could be told: any interface may have gone.
     pub missed: bool,
+    /// Interfaces are new, gone or have another name.
+    pub links: bool,
+    /// Filters have changed: one of ours may be gone.
+    pub filters: bool,
 }
 
 impl Changes {
     /// Nothing is known: all may be different.
     pub fn unknown() -> Self {
-        Self { missed: true, ..Self::default() }
+        Self { missed: true, links: true, ..Self::default() }
     }
 
     /// Whether the interface of this index may not have been there all the time.
@@ -44,16 +48,31 @@ pub struct Watch {
     netns: Netns,
     socket: AsyncFd<Socket>,
     known: BTreeMap<u32, Link>,
+    /// More was told than the socket holds, and what there is now has not been listed since.
+    overflowed: bool,
 }
 
 impl Watch {
     /// From now on; to be called in a runtime. Who wants to know what there is lists it after this.
-    pub fn new(netns: &Netns) -> io::Result<Self> {
-        let socket = Socket::open(netns, libc::RTMGRP_LINK as u32, libc::SOCK_NONBLOCK)?;
+    #[cfg(test)]
+    pub async fn new(netns: &Netns) -> io::Result<Self> {
+        let netns = netns.clone();
+        Self::open(move || Ok(netns)).await
+    }
+
+    /// As [`Self::new`], of the namespace that `find` gives. Whatever has to be waited for is waited for elsewhere.
+    async fn open(find: impl FnOnce() -> io::Result<Netns> + Send + 'static) -> io::Result<Self> {
+        let (netns, socket, known) = elsewhere(move || {
+            let netns = find()?;
+            let groups = libc::RTMGRP_LINK | libc::RTMGRP_TC;
+            let socket = Socket::open(&netns, groups as u32, libc::SOCK_NONBLOCK)?;
+            let known = rtnl::list(&netns)?;
+            Ok((netns, socket, known))
+        })
+        .await?;
         // SAFETY: the socket owns its descriptor, which stays open and the same as long as it is registered.
-        let socket = unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }
-            .map_err(io::Error::from)?;
-        Ok(Self { netns: netns.clone(), socket, known: rtnl::list(netns)? })
+        let socket = unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }?;
+        Ok(Self { netns, socket, known, overflowed: false })
     }
 
     #[cfg(test)]
@@ -61,11 +80,16 @@ impl Watch {
         &self.netns
     }
 
-    /// Until an interface is new, gone or has another name, and everything that was told until then has been
-    /// heard. What else changes of an interface (up, down, addresses) does not matter. Nothing is lost when the
-    /// future is dropped.
+    /// Until an interface is new, gone or renamed, or filters have changed, and all that was told by then was heard. Up,
+    /// down and addresses do not matter. Nothing is lost when the future is dropped.
     pub async fn changed(&mut self) -> io::Result<Changes> {
         loop {
+            if self.overflowed {
+                let netns = self.netns.clone();
+                self.known = elsewhere(move || rtnl::list(&netns)).await?;
+                self.overflowed = false;
+                return Ok(Changes::unknown());
+            }
             let mut ready = self.socket.readable_mut().await?;
             let mut changes = None;
             // Until it would block: what comes later makes the socket readable again.
@@ -76,18 +100,13 @@ impl Watch {
                             hear(message, &mut self.known, &mut changes);
                         }
                     }
-                    Err(error) if is_overflow(&error) => {
-                        changes.get_or_insert_with(Changes::default).missed = true;
-                    }
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) if is_overflow(&error) => self.overflowed = true,
                     Err(error) => return Err(error),
                 }
             }
-            let Some(changes) = changes else { continue };
-            if changes.missed {
-                self.known = rtnl::list(&self.netns)?;
+            if let Some(changes) = changes.filter(|_| !self.overflowed) {
+                return Ok(changes);
             }
-            return Ok(changes);
         }
     }
 }
@@ -96,16 +115,26 @@ fn hear(message: Message, known: &mut BTreeMap<u32, Link>, changes: &mut Option<
     match message {
         Message::Here(link) => {
             if known.get(&link.index) != Some(&link) {
-                changes.get_or_insert_with(Changes::default);
+                changes.get_or_insert_default().links = true;
                 known.insert(link.index, link);
             }
         }
         Message::Gone(index) => {
-            changes.get_or_insert_with(Changes::default).gone.insert(index);
+            let changes = changes.get_or_insert_default();
+            changes.links = true;
+            changes.gone.insert(index);
             known.remove(&index);
         }
-        Message::Error(_) | Message::Done | Message::Torn | Message::Other => {}
+        Message::Filters => changes.get_or_insert_default().filters = true,
+        Message::Other => {}
     }
+}
+
+/// Runs what may have to wait: for a path, for the kernel's lock of all links.
+async fn elsewhere<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
 }
 
 fn is_overflow(error: &io::Error) -> bool {
@@ -131,8 +160,8 @@ pub struct PlaceWatch {
 
 impl PlaceWatch {
     /// `None`: the daemon's own. To be called in a runtime.
-    pub fn new(path: Option<&Path>) -> Self {
-        Self { path: path.map(Path::to_owned), state: open(path) }
+    pub async fn new(path: Option<&Path>) -> Self {
+        Self { path: path.map(Path::to_owned), state: open(path).await }
     }
 
     /// What is there, as far as it has been noticed, or why there is nothing.
@@ -141,7 +170,7 @@ impl PlaceWatch {
         self.state.as_ref().map(Watch::netns)
     }
 
-    /// Until something has changed. Nothing is lost when the future is dropped.
+    /// Until something has changed; as [`Watch::changed`].
     pub async fn changed(&mut self) -> Event {
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -164,32 +193,36 @@ impl PlaceWatch {
                     self.state = Err(error);
                     return Event::Namespace;
                 }
-                None if self.look() => return Event::Namespace,
+                None if self.look().await => return Event::Namespace,
                 None => {}
             }
         }
     }
 
-    /// Whether anything else is there than before.
-    fn look(&mut self) -> bool {
-        let path = self.path.as_deref();
-        match &self.state {
-            Ok(watch) if path.is_none_or(|path| watch.netns.is_at(path)) => false,
-            Ok(_) => {
-                self.state = open(path);
+    /// Whether anything else is there than before. Where it can't be told nothing has changed.
+    async fn look(&mut self) -> bool {
+        match (&self.state, self.path.clone()) {
+            (Ok(_), None) => false,
+            (Ok(watch), Some(path)) => {
+                let netns = watch.netns.clone();
+                if elsewhere(move || netns.is_at(&path)).await.unwrap_or(true) {
+                    return false;
+                }
+                self.state = open(self.path.as_deref()).await;
                 true
             }
-            Err(before) => {
+            (Err(before), _) => {
                 let before = before.to_string();
-                self.state = open(path);
+                self.state = open(self.path.as_deref()).await;
                 self.state.as_ref().map_or_else(|now| now.to_string() != before, |_| true)
             }
         }
     }
 }
 
-fn open(path: Option<&Path>) -> io::Result<Watch> {
-    Watch::new(&path.map_or_else(Netns::own, Netns::open)?)
+async fn open(path: Option<&Path>) -> io::Result<Watch> {
+    let path = path.map(Path::to_owned);
+    Watch::open(move || path.as_deref().map_or_else(Netns::own, Netns::open)).await
 }
 
 #[cfg(test)]
@@ -207,6 +240,10 @@ mod tests {
 
     async fn changes(watch: &mut Watch) -> Changes {
         timeout(SOON, watch.changed()).await.expect("a change is noticed").unwrap()
+    }
+
+    fn links() -> Changes {
+        Changes { links: true, ..Changes::default() }
     }
 
     /// Changes are told in several steps; until there are none.
@@ -228,28 +265,28 @@ mod tests {
     async fn links_that_come_go_move_and_are_renamed_are_noticed() {
         let (here, there) = (Named::new(), Named::new());
         let netns = Netns::open(&here.path()).unwrap();
-        let mut watch = Watch::new(&netns).unwrap();
+        let mut watch = Watch::new(&netns).await.unwrap();
         stays_quiet(&mut watch).await;
 
         here.ip("link add tpa type veth peer name tpb");
-        assert_eq!(changes(&mut watch).await, Changes::default());
+        assert_eq!(changes(&mut watch).await, links());
         quiet(&mut watch).await;
 
         here.ip("link set tpa name tpc");
-        assert_eq!(changes(&mut watch).await, Changes::default());
+        assert_eq!(changes(&mut watch).await, links());
         stays_quiet(&mut watch).await;
 
         here.ip("link set tpc up");
         // Of those that are not up the kernel does not tell it.
         here.ip("link property add dev tpc altname tp-other");
-        assert_eq!(changes(&mut watch).await, Changes::default());
+        assert_eq!(changes(&mut watch).await, links());
 
         let moved = index(&netns, "tpc");
         here.ip(&format!("link set tpc netns {}", there.0));
         assert_eq!(changes(&mut watch).await.gone, [moved].into());
         quiet(&mut watch).await;
         there.ip(&format!("link set tpc netns {}", here.0));
-        assert_eq!(changes(&mut watch).await, Changes::default());
+        assert_eq!(changes(&mut watch).await, links());
         quiet(&mut watch).await;
 
         let deleted = [index(&netns, "tpc"), index(&netns, "tpb")].into();
@@ -266,7 +303,7 @@ mod tests {
         let named = Named::new();
         named.ip("link add tpa type veth peer name tpb");
         named.ip("link add tpbr type bridge");
-        let mut watch = Watch::new(&Netns::open(&named.path()).unwrap()).unwrap();
+        let mut watch = Watch::new(&Netns::open(&named.path()).unwrap()).await.unwrap();
         for change in [
             "link set tpa up",
             "link set tpa mtu 1400",
@@ -286,7 +323,7 @@ mod tests {
     async fn a_link_that_was_made_anew_has_gone() {
         let named = Named::new();
         named.ip("link add tpa index 77 type veth peer name tpb index 78");
-        let mut watch = Watch::new(&Netns::open(&named.path()).unwrap()).unwrap();
+        let mut watch = Watch::new(&Netns::open(&named.path()).unwrap()).await.unwrap();
         named.ip("link del tpa");
         named.ip("link add tpa index 77 type veth peer name tpb index 78");
         assert_eq!(changes(&mut watch).await.gone, [77, 78].into());
@@ -295,7 +332,7 @@ mod tests {
     #[tokio::test]
     async fn more_than_the_socket_holds_counts_as_a_change() {
         let named = Named::new();
-        let mut watch = Watch::new(&Netns::open(&named.path()).unwrap()).unwrap();
+        let mut watch = Watch::new(&Netns::open(&named.path()).unwrap()).await.unwrap();
         let size: libc::c_int = 1;
         // SAFETY: an integer that lives through the call, with its size.
         let result = unsafe {
@@ -321,7 +358,7 @@ mod tests {
     #[tokio::test]
     async fn namespaces_at_a_path_come_and_go() {
         let named = Named::new();
-        let mut watch = PlaceWatch::new(Some(&named.path()));
+        let mut watch = PlaceWatch::new(Some(&named.path())).await;
         let id = watch.netns().unwrap().id();
         named.ip("link add tpa type veth peer name tpb");
         assert!(matches!(noticed(&mut watch).await, Event::Links(_)));
@@ -350,7 +387,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_own_namespace_stays() {
-        let watch = PlaceWatch::new(None);
+        let watch = PlaceWatch::new(None).await;
         assert!(watch.netns().unwrap().is_own());
     }
 

@@ -9,6 +9,7 @@ mod pump;
 mod source;
 
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use serde::Serialize;
@@ -80,10 +81,11 @@ impl ProbeEvents {
         on: &EventLoop,
     ) -> Result<Self, KernelError> {
         let mut sources = Vec::new();
+        let namespace = config.netns().map(Path::to_owned);
         for ((direction, config), loaded) in config.directions().zip(loaded) {
             for (metric, map) in config.metrics().iter().zip(&loaded.twins.maps) {
                 if let TwinMap::Events(map) = map {
-                    sources.push(Source::open(direction, metric.name(), map)?);
+                    sources.push(Source::open(direction, metric.name(), map, &namespace)?);
                 }
             }
         }

@@ -1,16 +1,20 @@
 //! The task that reads one event map while somebody listens: from the ring straight into JSON, a batch at a
 //! time, and each batch as one piece of memory to all clients.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use twinprobe_exporter::Context;
 
 use super::output::Output;
 use super::source::Source;
-use crate::kernel::{EventReader, Progress, Waiter, clock, interface};
+use crate::engine::interfaces::{self, Namespace};
+use crate::kernel::{EventReader, Progress, Waiter, clock};
 
 /// Bytes of a ring that are read before others get their turn.
 const SLICE: usize = 64 << 10;
@@ -56,7 +60,7 @@ pub(super) async fn run(source: Arc<Source>) {
 
 /// Reads until the source is closed (true) or nobody listens.
 async fn read(source: &Source, mut waiter: Waiter) -> bool {
-    let mut context = Names::new();
+    let mut context = Names::new(source).await;
     let mut output = Output::new();
     let mut sent = Instant::now();
     let pause = pause(source.room());
@@ -163,21 +167,51 @@ fn slice(source: &Source, context: &Context, output: &mut Output) -> Progress {
     progress
 }
 
-/// What renderings need to know, renewed now and then.
+/// What renderings need to know, renewed now and then. Interfaces are listed for those events only that speak of them,
+/// on another thread: a namespace that does not answer holds up no stream.
 struct Names {
+    namespace: Option<Namespace>,
     context: Context,
     since: Instant,
+    /// What is being listed.
+    listed: Option<JoinHandle<Option<HashMap<u32, String>>>>,
 }
 
 impl Names {
-    fn new() -> Self {
-        let context = Context { boot_time_ns: clock::monotonic_zero_ns(), interfaces: interface::all() };
-        Self { context, since: Instant::now() }
+    async fn new(source: &Source) -> Self {
+        let mut names = Self {
+            namespace: source.names_interfaces_of.clone(),
+            context: Context { boot_time_ns: clock::monotonic_zero_ns(), interfaces: HashMap::new() },
+            since: Instant::now(),
+            listed: None,
+        };
+        names.list();
+        if let Some(listed) = names.listed.take() {
+            names.context.interfaces = listed.await.ok().flatten().unwrap_or_default();
+        }
+        names
+    }
+
+    fn list(&mut self) {
+        if let Some(namespace) = self.namespace.clone() {
+            self.listed = Some(tokio::task::spawn_blocking(move || interfaces::names(namespace.as_deref())));
+        }
     }
 
     fn fresh(&mut self) -> &Context {
         if self.since.elapsed() > CONTEXT_AGE {
-            *self = Self::new();
+            self.context.boot_time_ns = clock::monotonic_zero_ns();
+            self.since = Instant::now();
+            if self.listed.is_none() {
+                self.list();
+            }
+        }
+        // What could not be listed is as it was.
+        let is_listed = self.listed.as_ref().is_some_and(JoinHandle::is_finished);
+        if is_listed
+            && let Some(Ok(Some(listed))) = self.listed.take().and_then(|listed| listed.now_or_never())
+        {
+            self.context.interfaces = listed;
         }
         &self.context
     }

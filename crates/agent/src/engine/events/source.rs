@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use twinprobe_ebpf_common::Render;
 use twinprobe_exporter::EventEncoder;
 
 use super::EventStatus;
 use super::client::Client;
 use super::pump;
 use crate::config::Direction;
+use crate::engine::interfaces::Namespace;
 use crate::kernel::{EventMap, EventReader, KernelError};
 
 /// How long closing waits for the reader to end, which takes it a few milliseconds.
@@ -24,6 +26,8 @@ pub struct Source {
     /// `"direction":"ingress","metric":"name"`
     pub(super) labels: Arc<str>,
     pub(super) encoder: EventEncoder,
+    /// Where the interfaces are that events speak of; `None`: they speak of none.
+    pub(super) names_interfaces_of: Option<Namespace>,
     /// Bytes of a ring.
     room: u64,
     pub(super) delivered: AtomicU64,
@@ -50,7 +54,13 @@ pub(super) struct Audience {
 
 impl Source {
     /// Makes the map ready to take events.
-    pub fn open(direction: Direction, metric: &str, map: &EventMap) -> Result<Arc<Self>, KernelError> {
+    pub fn open(
+        direction: Direction,
+        metric: &str,
+        map: &EventMap,
+        namespace: &Namespace,
+    ) -> Result<Arc<Self>, KernelError> {
+        let speaks = map.layout().is_some_and(|layout| layout.renders(Render::Ifindex));
         let reader = map.open()?;
         Ok(Arc::new(Self {
             direction,
@@ -58,6 +68,7 @@ impl Source {
             // Metric names need no escapes.
             labels: format!("\"direction\":\"{direction}\",\"metric\":\"{metric}\"").into(),
             encoder: EventEncoder::new(map.layout()),
+            names_interfaces_of: speaks.then(|| namespace.clone()),
             room: reader.room(),
             delivered: AtomicU64::new(0),
             missed: AtomicU64::new(0),

@@ -19,7 +19,7 @@ use prometheus_client::registry::{Registry, Unit};
 pub use self::counters::Counters;
 use self::counters::ProbeFamilies;
 pub use self::http::Http;
-pub use self::page::ProbeFacts;
+pub use self::page::{AttachmentFacts, ProbeFacts};
 use self::process::Process;
 
 /// Seconds that a compilation may take.

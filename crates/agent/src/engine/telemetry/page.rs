@@ -12,6 +12,7 @@ use super::Telemetry;
 use super::counters::OfProbe;
 use crate::engine::events::EventStatus;
 use crate::engine::windows::Statistics;
+use crate::kernel::Hook;
 
 pub(super) type Amount<N> = Gauge<N, AtomicU64>;
 pub(super) type Total<N> = Counter<N, AtomicU64>;
@@ -23,6 +24,25 @@ pub struct ProbeFacts {
     pub running: bool,
     pub windows: Statistics,
     pub events: Vec<EventStatus>,
+    pub attachments: Vec<AttachmentFacts>,
+}
+
+/// An interface and hook that a probe is to be at.
+#[derive(Clone, Debug)]
+pub struct AttachmentFacts {
+    pub interface: String,
+    pub hook: Hook,
+    pub attached: bool,
+    /// How often it was made again after somebody had removed it.
+    pub repairs: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfAttachment {
+    probe: String,
+    interface: String,
+    direction: &'static str,
+    hook: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -45,6 +65,7 @@ impl Telemetry {
         register_states(probes, &mut facts);
         register_windows(probes, &mut facts);
         register_events(probes, &mut facts);
+        register_attachments(probes, &mut facts);
         let mut page = String::new();
         for registry in [&self.registry, &facts] {
             // A String takes everything.
@@ -78,6 +99,24 @@ fn register_windows(probes: &[ProbeFacts], registry: &mut Registry) {
     registry.register_with_unit("twinprobe_windows_retained", size, Unit::Bytes, bytes);
     registry.register("twinprobe_windows_lost", "Windows that went before they were acknowledged", lost);
     registry.register("twinprobe_windows_damaged", "Windows whose file was damaged on disk", damaged);
+}
+
+fn register_attachments(probes: &[ProbeFacts], registry: &mut Registry) {
+    let attached = Family::<OfAttachment, Amount<u64>>::default();
+    let repairs = Family::<OfAttachment, Total<u64>>::default();
+    for ProbeFacts { name, attachments, .. } in probes {
+        for at in attachments {
+            let (direction, hook) = (at.hook.direction(), at.hook.kind().section());
+            let (probe, interface) = (name.clone(), at.interface.clone());
+            let label = OfAttachment { probe, interface, direction, hook };
+            attached.get_or_create(&label).set(u64::from(at.attached));
+            repairs.get_or_create(&label).inc_by(at.repairs);
+        }
+    }
+    let help = "Whether the probe is attached where it is to be: at an interface, or at what it waits for";
+    registry.register("twinprobe_attachments", help, attached);
+    let help = "Times that an attachment was made again after somebody had removed it";
+    registry.register("twinprobe_attachments_repaired", help, repairs);
 }
 
 fn register_events(probes: &[ProbeFacts], registry: &mut Registry) {
@@ -124,7 +163,14 @@ mod tests {
             clients: 2,
         };
         let windows = Statistics { retained: 3, bytes: 4096, lost: 2, damaged: 1, ..Statistics::default() };
-        ProbeFacts { name: name.into(), running: true, windows, events: vec![event] }
+        let attachment = |interface: &str, hook, repairs| AttachmentFacts {
+            interface: interface.into(),
+            hook,
+            attached: repairs < 9,
+            repairs,
+        };
+        let attachments = vec![attachment("eth0", Hook::Xdp, 3), attachment("tap*", Hook::TcEgress, 9)];
+        ProbeFacts { name: name.into(), running: true, windows, events: vec![event], attachments }
     }
 
     #[track_caller]
@@ -175,6 +221,9 @@ mod tests {
                 "twinprobe_windows_damaged_total{probe=\"flows\"} 1",
                 "twinprobe_events_delivered_total{probe=\"flows\",direction=\"ingress\",metric=\"syns\"} 5",
                 "twinprobe_event_clients{probe=\"flows\",direction=\"ingress\",metric=\"syns\"} 2",
+                "twinprobe_attachments{probe=\"flows\",interface=\"eth0\",direction=\"ingress\",hook=\"xdp\"} 1",
+                "twinprobe_attachments{probe=\"flows\",interface=\"tap*\",direction=\"egress\",hook=\"tc\"} 0",
+                "twinprobe_attachments_repaired_total{probe=\"flows\",interface=\"eth0\",direction=\"ingress\",hook=\"xdp\"} 3",
             ],
         );
         assert!(!page.contains("twinprobe_events_lost_total{"), "{page}");

@@ -3,9 +3,13 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::left::is_passing;
+use super::mend::Health;
 use super::place::Place;
 use super::program::Call;
+use crate::config::XdpMode;
 use crate::kernel::hook::Attachment;
 use crate::kernel::loader::{Programs, with_causes};
 use crate::kernel::pins;
@@ -16,6 +20,8 @@ pub const MAX_CHAIN: usize = 16;
 /// As many more, so that all probes can be replaced while they run.
 const PAIRS: usize = 2 * MAX_CHAIN;
 const BPF_MAP_TYPE_PROG_ARRAY: u32 = 3;
+/// Among the pins: a symbolic link to where the namespace was found, unless it is the daemon's.
+pub const NETNS: &str = "netns";
 
 /// Identifies one deployment of a probe in all dispatchers it is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +47,7 @@ pub struct Entry {
     pub owner: Owner,
     pub rank: Rank,
     pub call: Call,
+    pub xdp_mode: XdpMode,
 }
 
 #[derive(Debug)]
@@ -49,6 +56,10 @@ pub struct Dispatcher {
     pub slots: OwnedFd,
     /// `None` while the first probe is being added, and if it could not be attached anew.
     pub attachment: Option<Attachment>,
+    /// The id of the program that was attached, if it is known.
+    pub program: Option<u32>,
+    /// Shared with whoever shows it. Nobody takes another lock while holding it.
+    pub health: Arc<Mutex<Health>>,
     /// In the order they are called.
     pub entries: Vec<Entry>,
     /// Not called any more; their slots are still filled, so that they can be called again.
@@ -58,12 +69,10 @@ pub struct Dispatcher {
     pub abandoned: Vec<usize>,
     /// An earlier daemon's, whose entries are being claimed.
     pub adopted: bool,
-    /// Known to be attached nowhere any more.
-    pub dead: bool,
 }
 
 impl Dispatcher {
-    pub fn create(pins: PathBuf) -> io::Result<Self> {
+    pub fn create(pins: PathBuf, place: &Place) -> io::Result<Self> {
         let slots = sys::map_create(&MapCreate {
             name: "tp_slots",
             map_type: BPF_MAP_TYPE_PROG_ARRAY,
@@ -76,20 +85,32 @@ impl Dispatcher {
         pins::remove_directory(&pins)?;
         std::fs::create_dir_all(&pins)?;
         // Without a pin the kernel empties a prog-array when its last descriptor is closed.
-        if let Err(error) = sys::obj_pin(slots.as_fd(), &pins.join("slots")) {
+        let pinned = sys::obj_pin(slots.as_fd(), &pins.join("slots"));
+        // Before anything is attached: the next daemon looks for it there.
+        let pinned = pinned.and_then(|()| match place.netns.path() {
+            Some(path) => std::os::unix::fs::symlink(path, pins.join(NETNS)),
+            None => Ok(()),
+        });
+        if let Err(error) = pinned {
             let _ = pins::remove_directory(&pins);
             return Err(error);
         }
-        Ok(Self {
+        Ok(Self::with(pins, slots, None))
+    }
+
+    fn with(pins: PathBuf, slots: OwnedFd, attachment: Option<Attachment>) -> Self {
+        let mode = attachment.as_ref().map(Attachment::mode);
+        Self {
             pins,
             slots,
-            attachment: None,
+            adopted: attachment.is_some(),
+            attachment,
+            program: None,
+            health: Arc::new(Mutex::new(Health { mode, ..Health::default() })),
             entries: Vec::new(),
             retired: Vec::new(),
             abandoned: Vec::new(),
-            adopted: false,
-            dead: false,
-        })
+        }
     }
 
     /// What an earlier daemon has left at `place`; `None` if it is not complete or attached nowhere any more.
@@ -102,46 +123,36 @@ impl Dispatcher {
         if (info.type_, info.max_entries) != (BPF_MAP_TYPE_PROG_ARRAY, 2 * PAIRS as u32) {
             return Ok(None);
         }
-        let attachment = place.netns.run(|| Attachment::adopt(&place.interface, place.hook, &pins))??;
-        if attachment.is_none() {
-            return Ok(None);
-        }
-        Ok(Some(Self {
-            pins,
-            slots,
-            attachment,
-            entries: Vec::new(),
-            retired: Vec::new(),
-            abandoned: Vec::new(),
-            adopted: true,
-            dead: false,
-        }))
+        let attachment = place.netns.run(|| Attachment::adopt(place.ifindex, place.hook, &pins))??;
+        Ok(attachment.map(|attachment| Self::with(pins, slots, Some(attachment))))
     }
 
     /// Whether packets still come here: an interface that goes takes the attachment with it, whatever its
-    /// successor is called.
-    pub fn is_alive(&self, place: &Place) -> bool {
-        !self.dead && self.attachment.as_ref().is_some_and(|attachment| attachment.is_alive(place.ifindex))
+    /// successor is called. An error: it can't be told.
+    pub fn is_alive(&self, place: &Place) -> io::Result<bool> {
+        match &self.attachment {
+            Some(attachment) => Ok(attachment.program_at(place.ifindex)?.is_some()),
+            None => Ok(false),
+        }
     }
 
-    /// As [`Self::is_alive`], if the index may have been given to another interface meanwhile.
-    pub fn is_found(&self, place: &Place) -> bool {
-        let found =
-            |attachment: &Attachment| attachment.is_found(&place.interface, place.ifindex, place.hook);
-        let attachment = self.attachment.as_ref().filter(|_| !self.dead);
-        attachment.is_some_and(|attachment| place.netns.run(|| found(attachment)).unwrap_or(false))
+    /// Packets come here.
+    pub fn is_well(&self) {
+        let mut health = self.health();
+        health.mode = self.attachment.as_ref().map(Attachment::mode);
+        health.trouble = None;
+    }
+
+    pub fn health(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where it was attached is gone: to be attached anew, for all that it calls.
     pub fn let_go(&mut self) -> io::Result<()> {
         self.attachment = None;
-        self.dead = false;
+        self.program = None;
+        self.health().mode = None;
         Attachment::unpin(&self.pins)
-    }
-
-    /// How it is attached.
-    pub fn mode(&self) -> &'static str {
-        self.attachment.as_ref().map_or("", Attachment::mode)
     }
 
     /// Where the programs are in the prog-array already, or a free pair that is filled with them.
@@ -207,12 +218,15 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Detaches and removes the pins. What fails is logged: there is nobody to give it back to.
-    pub fn detach(self, place: &Place) {
-        let alive = self.is_alive(place);
-        let detached = match self.attachment {
-            Some(attachment) if alive => place.netns.run(|| attachment.detach()).and_then(|result| result),
-            _ => Ok(()),
+    /// Detaches and removes the pins. What fails is logged: there is nobody to give it back to. What may be possible
+    /// later is left to be [discarded](super::Dispatchers::discard).
+    pub fn detach(self, place: &Place) -> Result<(), PathBuf> {
+        let detached = self.attachment.map_or(Ok(()), Attachment::detach);
+        let detached = match detached {
+            Err(error) if is_passing(&error) => return Err(self.pins),
+            // A link that went with its interface.
+            Err(error) if error.raw_os_error() == Some(libc::ENOLINK) => Ok(()),
+            detached => detached,
         };
         for error in [detached, pins::remove_directory(&self.pins)].into_iter().filter_map(Result::err) {
             tracing::warn!(
@@ -222,6 +236,7 @@ impl Dispatcher {
                 "detaching was not clean"
             );
         }
+        Ok(())
     }
 }
 

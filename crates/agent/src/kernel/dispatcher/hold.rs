@@ -1,21 +1,32 @@
 //! What a probe that can't be adopted has in the dispatchers of an earlier daemon.
 
-use std::sync::PoisonError;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::chain::Dispatcher;
-use super::{Addition, Dispatchers, Place};
+use super::{Addition, Dispatchers, Health, Place, left};
 
 impl Dispatchers {
     /// Goes on calling what an earlier daemon has had called at `place`, before [`Self::settle`]. `None` if that does
     /// not run there.
-    pub fn hold(&self, place: &Place, addition: &Addition<'_>) -> Option<&'static str> {
+    pub fn hold(&self, place: &Place, addition: &Addition<'_>) -> Option<Arc<Mutex<Health>>> {
         let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
         let known = by_place.remove(&place.key()).map(|(_, dispatcher)| dispatcher);
         let is_known = known.is_some();
-        let adopt = || Dispatcher::adopt(self.root.join(place.pin_name()), place).ok().flatten();
+        let told = |found: io::Result<_>| {
+            found
+                .inspect_err(|error| {
+                    if left::is_passing(error) {
+                        self.keep_unclaimed();
+                    }
+                })
+                .ok()
+        };
+        let adopt = || told(Dispatcher::adopt(self.root.join(place.pin_name()), place)).flatten();
         let mut dispatcher = known.or_else(adopt)?;
-        let usable = dispatcher.adopted && dispatcher.is_alive(place);
+        let usable = dispatcher.adopted && dispatcher.is_alive(place).unwrap_or(true);
         let held = usable.then(|| self.add_to(&mut dispatcher, place, addition, None).ok()).flatten();
+        let held = held.map(|()| Arc::clone(&dispatcher.health));
         if is_known || held.is_some() {
             by_place.insert(place.key(), (place.clone(), dispatcher));
         }

@@ -7,10 +7,12 @@
 mod chain;
 mod debug_info;
 mod hold;
+mod left;
+mod mend;
 mod place;
 mod program;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -20,13 +22,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub use self::chain::{Callee, Owner, Rank};
 use self::chain::{Dispatcher, Entry, MAX_CHAIN};
 use self::debug_info::DebugInfo;
+pub use self::mend::Health;
+use self::place::Key;
 pub use self::place::Place;
-use self::place::{Key, parse_pin_name};
 use self::program::Call;
 use super::epoch::{EpochPage, EpochWord};
 use super::hook::{AttachError, Attachment, Target, TcMethod};
-use super::interface;
-use super::netns::Netns;
 use super::pins;
 use super::quiesce::Quiescer;
 use super::reclaim::Reclaim;
@@ -55,6 +56,15 @@ pub struct Dispatchers {
     root: PathBuf,
     tc_method: TcMethod,
     by_place: Mutex<BTreeMap<Key, (Place, Dispatcher)>>,
+    /// Pins of what calls nobody and could not be detached yet. Locked after `by_place`, if at all.
+    left: Mutex<BTreeSet<PathBuf>>,
+    /// An earlier daemon's pins whose probes are not known to be elsewhere: those could not look for their interfaces.
+    /// Locked as `left` is.
+    unclaimed: Mutex<BTreeSet<PathBuf>>,
+    /// Since it was last asked, something that may be over the next time kept pins from being adopted.
+    hindered: AtomicBool,
+    /// A probe that is held could not look for its interfaces, and does not do so again.
+    keeps_unclaimed: AtomicBool,
     /// Whether what earlier daemons left has been dealt with.
     settled: AtomicBool,
 }
@@ -74,26 +84,31 @@ impl Dispatchers {
             root,
             tc_method,
             by_place: Mutex::default(),
+            left: Mutex::default(),
+            unclaimed: Mutex::default(),
+            hindered: AtomicBool::new(false),
+            keeps_unclaimed: AtomicBool::new(false),
             settled: AtomicBool::new(false),
         })
     }
 
     /// Calls a probe at `place`, instead of the deployment it replaces, if any; that one stays ready until it
-    /// is [retired](Self::retire). Returns how the dispatcher is attached. Nothing has changed after an error.
+    /// is [retired](Self::retire). Nothing has changed after an error.
     pub fn add(
         &self,
         place: &Place,
         addition: &Addition<'_>,
         replaces: Option<Owner>,
-    ) -> Result<&'static str, AttachError> {
+    ) -> Result<Arc<Mutex<Health>>, AttachError> {
         let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut existing = by_place.remove(&place.key()).map(|(_, dispatcher)| dispatcher);
         // What goes, goes for all whom it calls, and so it comes back.
-        if let Some(dead) = existing.as_mut().filter(|dispatcher| !dispatcher.is_alive(place))
-            && let Err(error) = dead.let_go()
+        if let Some((_, known)) = by_place.get_mut(&place.key())
+            && !known.is_alive(place).map_err(|error| failed(place, error))?
+            && let Err(error) = known.let_go()
         {
-            tracing::warn!(pins = %dead.pins.display(), %error, "pins could not be removed");
+            tracing::warn!(pins = %known.pins.display(), %error, "pins could not be removed");
         }
+        let existing = by_place.remove(&place.key()).map(|(_, dispatcher)| dispatcher);
         let is_new = existing.is_none();
         let mut dispatcher = match existing {
             Some(dispatcher) => dispatcher,
@@ -106,9 +121,11 @@ impl Dispatchers {
                 tracing::warn!(pins = %dispatcher.pins.display(), %error, "pins could not be removed");
             }
         } else {
+            let health = Arc::clone(&dispatcher.health);
             by_place.insert(place.key(), (place.clone(), dispatcher));
+            return result.map(|()| health);
         }
-        result
+        result.map(|()| Arc::default())
     }
 
     /// Gives up a deployment that has been replaced at `place`.
@@ -134,13 +151,16 @@ impl Dispatchers {
         let Some(index) = dispatcher.entries.iter().position(|entry| entry.owner == owner) else {
             return Ok(());
         };
-        if dispatcher.entries.len() == 1 || !dispatcher.is_alive(place) {
-            dispatcher.entries.remove(index);
-            if dispatcher.entries.is_empty()
-                && let Some((_, dispatcher)) = by_place.remove(&place.key())
-            {
+        if dispatcher.entries.len() == 1 || !dispatcher.is_alive(place).unwrap_or(true) {
+            let removed = dispatcher.entries.remove(index);
+            if !dispatcher.entries.is_empty() {
+                return dispatcher.clear(removed.call.pair).map_err(|error| failed(place, error));
+            }
+            if let Some((_, dispatcher)) = by_place.remove(&place.key()) {
                 reclaim.add_map(dispatcher.slots.as_fd());
-                dispatcher.detach(place);
+                if let Err(pins) = dispatcher.detach(place) {
+                    self.discard(pins);
+                }
             }
             return Ok(());
         }
@@ -159,72 +179,24 @@ impl Dispatchers {
         self.retire(place, owner)
     }
 
-    /// Whether packets at `place` still come to its dispatcher, where the interface `was_gone` or not.
-    pub fn is_alive(&self, place: &Place, was_gone: bool) -> bool {
-        let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((_, dispatcher)) = by_place.get_mut(&place.key()) else { return false };
-        if was_gone && !dispatcher.is_found(place) {
-            dispatcher.dead = true;
-        }
-        dispatcher.is_alive(place)
-    }
-
-    /// Once every probe that an earlier daemon ran has been added: brings the dispatchers to call just these.
-    pub fn settle(&self) {
-        let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
-        for (key, (place, mut dispatcher)) in std::mem::take(&mut *by_place) {
-            if dispatcher.adopted {
-                dispatcher.adopted = false;
-                if let Err(error) = self.settle_one(&mut dispatcher, &place) {
-                    let error = super::with_causes(&error);
-                    tracing::error!(
-                        interface = place.interface,
-                        error,
-                        "a dispatcher could not be brought up to date"
-                    );
-                }
-            }
-            by_place.insert(key, (place, dispatcher));
-        }
-        self.settled.store(true, Ordering::Relaxed);
-        if let Err(error) = self.remove_unclaimed(&by_place) {
-            tracing::warn!(%error, "what an earlier daemon left attached could not be removed");
-        }
-    }
-
-    /// Detaches what no probe has claimed.
-    fn remove_unclaimed(&self, claimed: &BTreeMap<Key, (Place, Dispatcher)>) -> io::Result<()> {
-        let own = Netns::own()?;
-        for entry in std::fs::read_dir(&self.root)? {
-            let pins = entry?.path();
-            let key = pins.file_name().and_then(|name| name.to_str()).and_then(parse_pin_name);
-            if key.is_some_and(|key| claimed.contains_key(&key)) {
-                continue;
-            }
-            tracing::info!(pins = %pins.display(), "an attachment without probes is removed");
-            if let Some((netns, ifindex, hook, _)) = key {
-                // Links can be detached from everywhere; a filter in another namespace goes with it.
-                let interface = (netns == own.id()).then(|| interface::name(ifindex)).flatten();
-                let left = Attachment::adopt(&interface.unwrap_or_default(), hook, &pins);
-                if let Err(error) = left.and_then(|left| left.map_or(Ok(()), Attachment::detach)) {
-                    tracing::debug!(%error, "it was attached nowhere");
-                }
-            }
-            pins::remove_directory(&pins)?;
-        }
-        Ok(())
-    }
-
     fn adopt_or_create(&self, place: &Place) -> io::Result<Dispatcher> {
         let pins = self.root.join(place.pin_name());
-        if !self.settled.load(Ordering::Relaxed) {
-            match Dispatcher::adopt(pins.clone(), place) {
-                Ok(Some(dispatcher)) if dispatcher.is_alive(place) => return Ok(dispatcher),
-                Ok(_) => {}
+        if !self.settled.load(Ordering::Relaxed) || self.is_unclaimed(&pins) {
+            match Dispatcher::adopt(pins.clone(), place)
+                .and_then(|found| found.map_or(Ok(None), |d| Ok(d.is_alive(place)?.then_some(d))))
+            {
+                Ok(Some(dispatcher)) => return Ok(dispatcher),
+                Ok(None) => {}
+                // What is attached stays: it may be that nothing is wrong with it.
+                Err(error) if left::is_passing(&error) => {
+                    self.leave_unclaimed(pins);
+                    return Err(error);
+                }
                 Err(error) => tracing::warn!(pins = %pins.display(), %error, "pins can't be used"),
             }
         }
-        Dispatcher::create(pins)
+        self.make_room(&pins)?;
+        Dispatcher::create(pins, place)
     }
 
     fn settle_one(&self, dispatcher: &mut Dispatcher, place: &Place) -> Result<(), AttachError> {
@@ -233,17 +205,20 @@ impl Dispatchers {
         let attachment = dispatcher.attachment.as_mut();
         // A tag covers the instructions, and so which slots are called by which words of the same epoch map.
         let current = self.epochs.is_adopted()
-            && attachment.as_ref().and_then(|a| a.program_tag()).is_some_and(|tag| tag == wanted.tag);
+            && attachment
+                .as_ref()
+                .and_then(|a| a.program_tag(place.ifindex))
+                .is_some_and(|tag| tag == wanted.tag);
         if let Some(attachment) = attachment.filter(|_| !current) {
             tracing::info!(
                 interface = place.interface,
                 hook = place.hook.name(),
                 "a dispatcher is brought up to date"
             );
-            let pins = &dispatcher.pins;
-            let replaced = place.netns.run(|| attachment.replace(program.as_fd(), pins));
-            replaced.and_then(|result| result).map_err(|error| failed(place, error))?;
+            attachment.replace(program.as_fd(), &dispatcher.pins).map_err(|error| failed(place, error))?;
         }
+        let attachment = dispatcher.attachment.as_ref();
+        dispatcher.program = attachment.and_then(|a| a.program_at(place.ifindex).ok().flatten());
         self.quiescer
             .quiesce()
             .and_then(|_| dispatcher.clear_unclaimed())
@@ -256,7 +231,7 @@ impl Dispatchers {
         place: &Place,
         addition: &Addition<'_>,
         replaces: Option<Owner>,
-    ) -> Result<&'static str, AttachError> {
+    ) -> Result<(), AttachError> {
         let failed = |source| failed(place, source);
         let attached_as = dispatcher.attachment.as_ref().map(Attachment::mode);
         if let (Some("generic"), XdpMode::Native) | (Some("native"), XdpMode::Generic) =
@@ -286,7 +261,7 @@ impl Dispatchers {
             crash::point("filled");
         }
         let call = Call { pair, epoch_offset: addition.epoch.offset(), verdict: addition.verdict };
-        let entry = Entry { owner: addition.owner, rank: addition.rank, call };
+        let entry = Entry { owner: addition.owner, rank: addition.rank, call, xdp_mode: addition.xdp_mode };
         let at = entries.partition_point(|other| other.rank <= entry.rank);
         entries.insert(at, entry);
         let result = match dispatcher.attachment {
@@ -308,7 +283,7 @@ impl Dispatchers {
         }
         dispatcher.retired.retain(|entry| entry.owner != addition.owner);
         dispatcher.retired.extend(old);
-        Ok(dispatcher.mode())
+        Ok(())
     }
 
     fn attach(
@@ -332,11 +307,14 @@ impl Dispatchers {
         let attachment = attached.map_err(|error| failed(place, error))??;
         crash::point("linked");
         if let Err(error) = attachment.pin(&dispatcher.pins) {
-            let _ = place.netns.run(|| attachment.detach());
+            let _ = attachment.detach();
             return Err(failed(place, error));
         }
+        dispatcher.program = attachment.program_at(place.ifindex).ok().flatten();
         dispatcher.attachment = Some(attachment);
+        dispatcher.is_well();
         dispatcher.entries = entries;
+        dispatcher.abandoned.clear();
         Ok(())
     }
 
@@ -349,9 +327,10 @@ impl Dispatchers {
         crash::fault("revising").map_err(|error| failed(place, error))?;
         let program = self.load(dispatcher, place, &entries)?;
         if let Some(attachment) = &mut dispatcher.attachment {
-            let pins = &dispatcher.pins;
-            let replaced = place.netns.run(|| attachment.replace(program.as_fd(), pins));
-            replaced.and_then(|result| result).map_err(|error| failed(place, error))?;
+            let identity = sys::prog_identity(program.as_fd()).map_err(|error| failed(place, error))?;
+            let replaced = attachment.replace(program.as_fd(), &dispatcher.pins);
+            replaced.map_err(|error| failed(place, error))?;
+            dispatcher.program = Some(identity.id);
         }
         dispatcher.entries = entries;
         dispatcher.abandoned.clear();

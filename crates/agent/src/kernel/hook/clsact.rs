@@ -79,7 +79,7 @@ impl ClsactFilter {
 
     /// The filter that an earlier daemon has left, if it is still there: the one whose program it has pinned. To be
     /// called in the interface's namespace.
-    pub(super) fn adopt(interface: &str, hook: Hook, pins: &Path) -> io::Result<Option<Self>> {
+    pub(super) fn adopt(ifindex: u32, hook: Hook, pins: &Path) -> io::Result<Option<Self>> {
         let mut pinned = Vec::new();
         for entry in std::fs::read_dir(pins)? {
             let path = entry?.path();
@@ -91,8 +91,7 @@ impl ClsactFilter {
             return Ok(None);
         }
         let mut socket = Socket::here()?;
-        let Some(device) = socket.device_by_name(interface)? else { return Ok(None) };
-        let parent = parent(device.index, hook);
+        let parent = parent(ifindex, hook);
         for (program, path) in &pinned {
             let Some(place) = find(&mut socket, parent, program.id)? else { continue };
             // Whatever the earlier daemon had in mind: this is what runs.
@@ -121,13 +120,9 @@ impl ClsactFilter {
         Ok(())
     }
 
-    pub(super) fn is_at(&self, ifindex: u32) -> bool {
-        self.parent.ifindex == ifindex && self.is_there().unwrap_or(false)
-    }
-
-    /// Of the program that packets meet, if it is ours.
-    pub(super) fn program_tag(&self) -> Option<[u8; 8]> {
-        self.is_there().ok()?.then_some(self.program.tag)
+    /// The program that packets of the interface meet, if it is ours.
+    pub(super) fn program_at(&self, ifindex: u32) -> io::Result<Option<ProgIdentity>> {
+        Ok((self.parent.ifindex == ifindex && self.is_there()?).then_some(self.program))
     }
 
     fn is_there(&self) -> io::Result<bool> {
@@ -229,7 +224,7 @@ mod tests {
             xdp_mode: XdpMode::Auto,
             tc_method: TcMethod::Clsact,
         };
-        let adopt = || netns.run(|| ClsactFilter::adopt("tpa", Hook::TcEgress, &pins)).unwrap().unwrap();
+        let adopt = || netns.run(|| ClsactFilter::adopt(index, Hook::TcEgress, &pins)).unwrap().unwrap();
         let tc = |arguments: &str| {
             let mut command = std::process::Command::new("tc");
             let output = command.args(["-n", &named.0]).args(arguments.split_whitespace()).output().unwrap();
@@ -239,32 +234,35 @@ mod tests {
         let [first, second, third] = [0, 1, 2].map(program);
         let tag = |program: &std::os::fd::OwnedFd| Some(sys::prog_identity(program.as_fd()).unwrap().tag);
 
+        let found = |filter: &ClsactFilter| filter.program_at(index).unwrap().map(|program| program.tag);
+        let is_at = |filter: &ClsactFilter, index| filter.program_at(index).unwrap().is_some();
+
         assert!(adopt().is_none());
         let mut ours = netns.run(|| ClsactFilter::attach(&target, first.as_fd(), &pins)).unwrap().unwrap();
-        assert!(ours.is_at(index) && !ours.is_at(index + 1));
-        assert_eq!(ours.program_tag(), tag(&first));
-        assert_eq!(adopt().unwrap().program_tag(), tag(&first));
+        assert!(is_at(&ours, index) && !is_at(&ours, index + 1));
+        assert_eq!(found(&ours), tag(&first));
+        assert_eq!(found(&adopt().unwrap()), tag(&first));
         ours.replace(second.as_fd(), &pins).unwrap();
-        assert_eq!(adopt().unwrap().program_tag(), tag(&second));
+        assert_eq!(found(&adopt().unwrap()), tag(&second));
         // Died before the filter was replaced, and after.
         pin(third.as_fd(), &pins, NEW_PIN).unwrap();
-        assert_eq!(adopt().unwrap().program_tag(), tag(&second));
+        assert_eq!(found(&adopt().unwrap()), tag(&second));
         pin(third.as_fd(), &pins, NEW_PIN).unwrap();
         ours.socket().set_filter(ours.parent, ours.place, NAME, third.as_fd()).unwrap();
-        assert_eq!(ours.program_tag(), None);
-        assert_eq!(adopt().unwrap().program_tag(), tag(&third));
+        assert_eq!(found(&ours), None);
+        assert_eq!(found(&adopt().unwrap()), tag(&third));
 
         // Somebody else's in its place.
         let ours = adopt().unwrap();
         ours.socket().set_filter(ours.parent, ours.place, "theirs", first.as_fd()).unwrap();
-        assert!(!ours.is_at(index) && adopt().is_none());
+        assert!(!is_at(&ours, index) && adopt().is_none());
         ours.detach().unwrap();
         assert!(tc("filter show dev tpa egress").contains("theirs"));
         let mut again = netns.run(|| ClsactFilter::attach(&target, second.as_fd(), &pins)).unwrap().unwrap();
         let shown = tc("filter show dev tpa egress");
         assert!(shown.find(NAME).unwrap() < shown.find("theirs").unwrap(), "{shown}");
         tc("qdisc del dev tpa clsact");
-        assert!(!again.is_at(index) && adopt().is_none());
+        assert!(!is_at(&again, index) && adopt().is_none());
         assert_eq!(again.replace(first.as_fd(), &pins).unwrap_err().kind(), io::ErrorKind::NotFound);
         again.detach().unwrap();
         // What is before clsact came.

@@ -202,7 +202,15 @@ impl Attachment {
 
     /// What an earlier daemon has left attached, as the pins in `pins` say. To be called in the interface's
     /// namespace.
-    pub fn adopt(interface: &str, hook: Hook, pins: &Path) -> io::Result<Option<Self>> {
+    pub fn adopt(ifindex: u32, hook: Hook, pins: &Path) -> io::Result<Option<Self>> {
+        match Self::adopt_link(pins)? {
+            None => Ok(clsact::ClsactFilter::adopt(ifindex, hook, pins)?.map(Self::Clsact)),
+            link => Ok(link),
+        }
+    }
+
+    /// As [`Self::adopt`], of what is known by a link, from any namespace.
+    pub fn adopt_link(pins: &Path) -> io::Result<Option<Self>> {
         for mode in LINK_PINS {
             match sys::obj_get(&pins.join(link_pin(mode))) {
                 Ok(link) if mode == tcx::MODE => return Ok(Some(Self::Tcx(tcx::TcxLink::adopt(link)))),
@@ -211,7 +219,7 @@ impl Attachment {
                 Err(error) => return Err(error),
             }
         }
-        Ok(clsact::ClsactFilter::adopt(interface, hook, pins)?.map(Self::Clsact))
+        Ok(None)
     }
 
     /// Keeps the attachment when the daemon ends. A clsact filter stays by itself, with a pin of its own.
@@ -223,27 +231,28 @@ impl Attachment {
         }
     }
 
-    /// Whether packets of the interface still come here.
-    pub fn is_alive(&self, ifindex: u32) -> bool {
-        let reaches = |link| sys::link_info(link).is_ok_and(|info| info.ifindex == ifindex);
+    /// The id of the program that packets of the interface meet here; `None`: they come here no more. An error: it
+    /// can't be told.
+    pub fn program_at(&self, ifindex: u32) -> io::Result<Option<u32>> {
+        let of = |link| {
+            let info = sys::link_info(link)?;
+            Ok((info.ifindex == ifindex).then_some(info.prog_id))
+        };
         match self {
-            Self::Xdp(link) => reaches(link.fd()),
-            Self::Tcx(link) => reaches(link.fd()),
-            Self::Clsact(filter) => filter.is_at(ifindex),
+            Self::Xdp(link) => of(link.fd()),
+            Self::Tcx(link) => of(link.fd()),
+            Self::Clsact(filter) => Ok(filter.program_at(ifindex)?.map(|program| program.id)),
         }
     }
 
-    /// As [`Self::is_alive`], but told by the interface: a link that went elsewhere with its interface looks alive
+    /// As [`Self::program_at`], but told by the interface: a link that went elsewhere with its interface looks attached
     /// here when another interface has got the index. To be called in the interface's namespace.
-    pub fn is_found(&self, interface: &str, ifindex: u32, hook: Hook) -> bool {
-        let program = |link| {
-            let info = sys::link_info(link).ok().filter(|info| info.ifindex == ifindex);
-            info.map(|info| info.prog_id)
-        };
+    pub fn is_found(&self, ifindex: u32, hook: Hook) -> io::Result<bool> {
+        let Some(program) = self.program_at(ifindex)? else { return Ok(false) };
         match self {
-            Self::Xdp(link) => program(link.fd()).is_some_and(|id| xdp::runs(ifindex, id)),
-            Self::Tcx(link) => program(link.fd()).is_some_and(|id| tcx::runs(interface, hook, id)),
-            Self::Clsact(filter) => filter.is_at(ifindex),
+            Self::Xdp(_) => xdp::runs(ifindex, program),
+            Self::Tcx(_) => tcx::runs(ifindex, hook, program),
+            Self::Clsact(_) => Ok(true),
         }
     }
 
@@ -258,14 +267,12 @@ impl Attachment {
         Ok(())
     }
 
-    /// Of the program that packets meet; `None` if it can't be told.
-    pub fn program_tag(&self) -> Option<[u8; 8]> {
-        let link = match self {
-            Self::Xdp(link) => link.fd(),
-            Self::Tcx(link) => link.fd(),
-            Self::Clsact(filter) => return filter.program_tag(),
-        };
-        let program = sys::prog_fd_by_id(sys::link_info(link).ok()?.prog_id).ok()??;
+    /// Of the program that packets of the interface meet here; `None` if it can't be told.
+    pub fn program_tag(&self, ifindex: u32) -> Option<[u8; 8]> {
+        if let Self::Clsact(filter) = self {
+            return filter.program_at(ifindex).ok()?.map(|program| program.tag);
+        }
+        let program = sys::prog_fd_by_id(self.program_at(ifindex).ok()??).ok()??;
         Some(sys::prog_identity(program.as_fd()).ok()?.tag)
     }
 

@@ -3,8 +3,6 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use aya::programs::{SchedClassifier, TcAttachType};
-
 use super::{AttachError, Hook, Target};
 use crate::config::Position;
 use crate::kernel::sys;
@@ -12,6 +10,9 @@ use crate::kernel::sys;
 /// `enum bpf_attach_type`.
 const BPF_TCX_INGRESS: u32 = 46;
 const BPF_TCX_EGRESS: u32 = 47;
+
+/// `BPF_MPROG_MAX`: programs at one hook of an interface.
+const MAX_PROGRAMS: usize = 64;
 
 const BPF_F_BEFORE: u32 = 1 << 3;
 const BPF_F_AFTER: u32 = 1 << 4;
@@ -25,14 +26,17 @@ pub struct TcxLink {
 
 /// Asks what is attached to the loopback interface, whose index is 1 in every namespace.
 pub(super) fn is_known() -> bool {
-    !matches!(sys::prog_query(1, BPF_TCX_INGRESS), Err(error) if sys::is_unsupported(&error))
+    !matches!(sys::prog_query(1, BPF_TCX_INGRESS, &mut []), Err(error) if sys::is_unsupported(&error))
 }
 
 /// Whether the interface says that it runs the program. To be called in its namespace.
-pub(super) fn runs(interface: &str, hook: Hook, program: u32) -> bool {
-    let direction = if hook == Hook::TcIngress { TcAttachType::Ingress } else { TcAttachType::Egress };
-    SchedClassifier::query_tcx(interface, direction)
-        .is_ok_and(|(_, programs)| programs.iter().any(|info| info.id() == program))
+pub(super) fn runs(ifindex: u32, hook: Hook, program: u32) -> io::Result<bool> {
+    let attach_type = if hook == Hook::TcIngress { BPF_TCX_INGRESS } else { BPF_TCX_EGRESS };
+    match sys::prog_query(ifindex, attach_type, &mut [0; MAX_PROGRAMS]) {
+        // There is no such interface.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENOENT)) => Ok(false),
+        programs => Ok(programs?.contains(&program)),
+    }
 }
 
 impl TcxLink {
@@ -48,7 +52,6 @@ impl TcxLink {
             Err(error) if sys::is_unsupported(&error) => {
                 Err(AttachError::Unsupported("this kernel has no TCX (it came with Linux 6.6)".into()))
             }
-            // `BPF_MPROG_MAX` is 64.
             Err(error) if error.raw_os_error() == Some(libc::ERANGE) => Err(AttachError::Occupied(format!(
                 "as many TCX programs as there can be are attached at {} of {}; detach one first",
                 target.hook.direction(),

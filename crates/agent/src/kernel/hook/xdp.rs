@@ -79,9 +79,9 @@ impl XdpLink {
 }
 
 /// Whether the interface says that it runs the program. To be called in its namespace.
-pub(super) fn runs(ifindex: u32, program: u32) -> bool {
-    let device = Socket::here().and_then(|mut socket| socket.device(ifindex));
-    device.is_ok_and(|device| device.is_some_and(|d| d.programs.iter().any(|(_, id)| *id == program)))
+pub(super) fn runs(ifindex: u32, program: u32) -> io::Result<bool> {
+    let device = Socket::here()?.device(ifindex)?;
+    Ok(device.is_some_and(|device| device.programs.iter().any(|(_, id)| *id == program)))
 }
 
 fn is_occupied(error: &io::Error) -> bool {

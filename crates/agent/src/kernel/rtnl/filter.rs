@@ -64,7 +64,7 @@ impl Socket {
             libc::NLM_F_CREATE | libc::NLM_F_EXCL,
             &body(ifindex, TC_H_CLSACT & TC_H_MAJ_MASK, TC_H_CLSACT, 0),
         );
-        let added = self.ask(request.attribute(libc::TCA_KIND, CLSACT), |_| {});
+        let added = self.tell(&request.attribute(libc::TCA_KIND, CLSACT));
         // Another owner may have made the qdisc already, and this is how the kernel says it.
         if !matches!(&added, Err(error) if error.raw_os_error() == Some(libc::EEXIST)) {
             return added;
@@ -72,7 +72,7 @@ impl Socket {
         // Its elder brother, in the same place, would take what is for egress for ingress. The kernel refuses to
         // tell of one that is of another kind.
         let request = Request::new(libc::RTM_GETQDISC, 0, &body(ifindex, 0, TC_H_CLSACT, 0));
-        match self.ask(request.attribute(libc::TCA_KIND, CLSACT), |_| {}) {
+        match self.tell(&request.attribute(libc::TCA_KIND, CLSACT)) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => added,
             result => result,
         }
@@ -80,22 +80,17 @@ impl Socket {
 
     /// All of a parent, in the order in which they run; none if there is no such parent.
     pub fn filters(&mut self, parent: Parent) -> io::Result<Vec<Filter>> {
-        let mut filters = Vec::new();
-        self.ask(Request::new(libc::RTM_GETTFILTER, libc::NLM_F_DUMP, &parent.body()), |payload| {
-            filters.extend(filter(payload));
-        })?;
-        Ok(filters)
+        self.ask(&Request::new(libc::RTM_GETTFILTER, libc::NLM_F_DUMP, &parent.body()), filter)
     }
 
     /// The program of a BPF filter; `None` if there is no such filter.
     pub fn filter_program(&mut self, parent: Parent, place: Place) -> io::Result<Option<u32>> {
-        let mut program = None;
         let request = Request::new(libc::RTM_GETTFILTER, 0, &at(parent, place));
-        let asked = self.ask(request, |payload| program = filter(payload).and_then(|filter| filter.program));
+        let asked = self.ask(&request, |payload| filter(payload)?.program);
         match asked.as_ref().map_err(io::Error::raw_os_error) {
             // No such filter; no such qdisc or chain; no such interface.
             Err(Some(libc::ENOENT | libc::EINVAL | libc::ENODEV | libc::EOPNOTSUPP)) => Ok(None),
-            _ => asked.map(|()| program),
+            _ => asked.map(|programs| programs.last().copied()),
         }
     }
 
@@ -117,11 +112,11 @@ impl Socket {
         let request = Request::new(libc::RTM_NEWTFILTER, flags, &at(parent, place))
             .attribute(libc::TCA_KIND, b"bpf\0")
             .attribute(libc::TCA_OPTIONS, &options.concat());
-        self.ask(request, |_| {})
+        self.tell(&request)
     }
 
     pub fn remove_filter(&mut self, parent: Parent, place: Place) -> io::Result<()> {
-        self.ask(Request::new(libc::RTM_DELTFILTER, 0, &at(parent, place)), |_| {})
+        self.tell(&Request::new(libc::RTM_DELTFILTER, 0, &at(parent, place)))
     }
 }
 

@@ -33,34 +33,33 @@ impl Device {
 impl Socket {
     /// All interfaces of the socket's namespace.
     pub fn devices(&mut self) -> io::Result<Vec<Device>> {
-        self.devices_of(Request::new(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; LINK_INFO]))
+        self.devices_of(&Request::new(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; LINK_INFO]))
     }
 
     /// `None`: there is no interface with this index.
     pub fn device(&mut self, index: u32) -> io::Result<Option<Device>> {
         let mut body = [0; LINK_INFO];
         body[4..8].copy_from_slice(&index.to_ne_bytes());
-        self.one_device(Request::new(libc::RTM_GETLINK, 0, &body))
+        self.one_device(&Request::new(libc::RTM_GETLINK, 0, &body))
     }
 
     /// `None`: there is no interface of this name.
+    #[cfg(test)]
     pub fn device_by_name(&mut self, name: &str) -> io::Result<Option<Device>> {
         let name = [name.as_bytes(), b"\0"].concat();
         let request = Request::new(libc::RTM_GETLINK, 0, &[0; LINK_INFO]);
-        self.one_device(request.attribute(libc::IFLA_IFNAME, &name))
+        self.one_device(&request.attribute(libc::IFLA_IFNAME, &name))
     }
 
-    fn one_device(&mut self, request: Request) -> io::Result<Option<Device>> {
+    fn one_device(&mut self, request: &Request) -> io::Result<Option<Device>> {
         match self.devices_of(request) {
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
             devices => Ok(devices?.pop()),
         }
     }
 
-    fn devices_of(&mut self, request: Request) -> io::Result<Vec<Device>> {
-        let mut devices = Vec::new();
-        self.ask(request, |payload| devices.extend(device(payload)))?;
-        Ok(devices)
+    fn devices_of(&mut self, request: &Request) -> io::Result<Vec<Device>> {
+        self.ask(request, device)
     }
 }
 

@@ -77,8 +77,8 @@ pub fn link_detach(link: BorrowedFd<'_>) -> io::Result<()> {
     bpf(bpf_cmd::BPF_LINK_DETACH, &mut link_fd).map(drop)
 }
 
-/// Asks which programs are attached to an interface, to learn whether the kernel knows the attach type.
-pub fn prog_query(ifindex: u32, attach_type: u32) -> io::Result<()> {
+/// The programs that are attached to an interface, as many as `ids` has room for; without room, none.
+pub fn prog_query(ifindex: u32, attach_type: u32, ids: &mut [u32]) -> io::Result<Vec<u32>> {
     #[repr(C)]
     #[derive(Default)]
     struct Attr {
@@ -86,9 +86,15 @@ pub fn prog_query(ifindex: u32, attach_type: u32) -> io::Result<()> {
         attach_type: u32,
         query_flags: u32,
         attach_flags: u32,
-        /// Arrays that are not asked for, and a count of zero.
-        rest: [u64; 6],
+        prog_ids: u64,
+        count: u32,
+        pad: u32,
+        /// Arrays that are not asked for, and a revision.
+        rest: [u64; 4],
     }
-    let mut attr = Attr { target_ifindex: ifindex, attach_type, ..Attr::default() };
-    bpf(bpf_cmd::BPF_PROG_QUERY, &mut attr).map(drop)
+    let prog_ids = if ids.is_empty() { 0 } else { ids.as_mut_ptr() as u64 };
+    let mut attr =
+        Attr { target_ifindex: ifindex, attach_type, prog_ids, count: ids.len() as u32, ..Attr::default() };
+    bpf(bpf_cmd::BPF_PROG_QUERY, &mut attr)?;
+    Ok(ids.iter().copied().take(attr.count as usize).collect())
 }

@@ -1,0 +1,167 @@
+//! Attachments that call nobody any more: what a daemon that died has left, and what could not be removed at once.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::Dispatchers;
+use super::chain::NETNS;
+use super::place::{Key, parse_pin_name};
+use crate::kernel::hook::{Attachment, Hook};
+use crate::kernel::loader::with_causes;
+use crate::kernel::netns::Netns;
+use crate::kernel::pins;
+
+impl Dispatchers {
+    /// Once every probe that an earlier daemon ran has been added: brings the dispatchers to call just these. What no
+    /// probe has claimed is detached, or, if some are `unsure` where their interfaces are, kept until they know.
+    pub fn settle(&self, unsure: bool) {
+        let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
+        for (place, dispatcher) in by_place.values_mut().filter(|(_, dispatcher)| dispatcher.adopted) {
+            dispatcher.adopted = false;
+            if let Err(error) = self.settle_one(dispatcher, place) {
+                let error = with_causes(&error);
+                let interface = &place.interface;
+                tracing::error!(interface, error, "a dispatcher could not be brought up to date");
+            }
+        }
+        let unsure = unsure
+            | self.hindered.swap(false, Ordering::Relaxed)
+            | self.keeps_unclaimed.load(Ordering::Relaxed);
+        let unclaimed = if self.settled.swap(true, Ordering::Relaxed) {
+            Ok(std::mem::take(&mut *lock(&self.unclaimed)).into_iter().collect())
+        } else {
+            self.all_pins()
+        };
+        match unclaimed {
+            Ok(pins) => {
+                let is_claimed = |pins: &PathBuf| key(pins).is_some_and(|key| by_place.contains_key(&key));
+                for pins in pins.into_iter().filter(|pins| !is_claimed(pins)) {
+                    if unsure {
+                        lock(&self.unclaimed).insert(pins);
+                    } else {
+                        tracing::info!(pins = %pins.display(), "an attachment without probes is removed");
+                        self.discard(pins);
+                    }
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "what an earlier daemon left attached could not be removed");
+            }
+        }
+    }
+
+    /// Whether an earlier daemon's pins wait for probes that could not look for their interfaces yet. Once these have,
+    /// they are to be settled again.
+    pub fn has_unclaimed(&self) -> bool {
+        !lock(&self.unclaimed).is_empty()
+    }
+
+    /// From now on nothing is detached only because no probe has claimed it.
+    pub fn keep_unclaimed(&self) {
+        self.keeps_unclaimed.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_unclaimed(&self, pins: &Path) -> bool {
+        lock(&self.unclaimed).contains(pins)
+    }
+
+    pub(super) fn leave_unclaimed(&self, pins: PathBuf) {
+        self.hindered.store(true, Ordering::Relaxed);
+        lock(&self.unclaimed).insert(pins);
+    }
+
+    fn all_pins(&self) -> io::Result<Vec<PathBuf>> {
+        std::fs::read_dir(&self.root)?.map(|entry| Ok(entry?.path())).collect()
+    }
+
+    /// Detaches what `pins` hold and removes them, later if it is not possible now: without its pins a filter is
+    /// known to nobody and stays for ever.
+    pub(super) fn discard(&self, pins: PathBuf) {
+        if let Err(error) = remove(&pins) {
+            tracing::warn!(pins = %pins.display(), %error, "an attachment can't be removed now; it is tried again");
+            lock(&self.left).insert(pins);
+        }
+    }
+
+    /// Tries again what could not be removed before.
+    pub(super) fn remove_left(&self) {
+        let mut left = lock(&self.left);
+        left.retain(|pins| match remove(pins) {
+            Ok(()) => {
+                tracing::info!(pins = %pins.display(), "an attachment without probes was removed");
+                false
+            }
+            Err(_) => true,
+        });
+    }
+
+    /// Makes room for another dispatcher with these pins.
+    pub(super) fn make_room(&self, pins: &Path) -> io::Result<()> {
+        let mut left = lock(&self.left);
+        if left.contains(pins) {
+            remove(pins)?;
+            left.remove(pins);
+        }
+        Ok(())
+    }
+}
+
+/// The error is one that may be over the next time.
+fn remove(pins: &Path) -> io::Result<()> {
+    if let Some((netns, ifindex, hook, _)) = key(pins) {
+        match detach(pins, netns, ifindex, hook) {
+            Err(error) if is_passing(&error) => return Err(error),
+            Err(error) => tracing::debug!(pins = %pins.display(), %error, "it was attached nowhere"),
+            Ok(()) => {}
+        }
+    }
+    pins::remove_directory(pins)
+}
+
+fn detach(pins: &Path, netns: u64, ifindex: u32, hook: Hook) -> io::Result<()> {
+    // Links can be detached from everywhere; a filter in a namespace that is no more has gone with it.
+    let left = match Attachment::adopt_link(pins)? {
+        Some(link) => Some(link),
+        None => match namespace(pins, netns)? {
+            Some(netns) => netns.run(|| Attachment::adopt(ifindex, hook, pins))??,
+            None => None,
+        },
+    };
+    left.map_or(Ok(()), |left| left.detach())
+}
+
+/// The namespace that a dispatcher was made in, where it was then or where it has another name or a process.
+fn namespace(pins: &Path, id: u64) -> io::Result<Option<Netns>> {
+    let own = Netns::own()?;
+    if own.id() == id {
+        return Ok(Some(own));
+    }
+    if let Ok(path) = std::fs::read_link(pins.join(NETNS)) {
+        match Netns::open(&path) {
+            Ok(netns) if netns.id() == id => return Ok(Some(netns)),
+            Err(error) if !Netns::is_not_there(&error) => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(Netns::find(id))
+}
+
+/// Whether something else than the attachment is to blame.
+pub(super) fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::Interrupted | io::ErrorKind::OutOfMemory)
+        || matches!(
+            error.raw_os_error(),
+            Some(libc::EMFILE | libc::ENFILE | libc::EAGAIN | libc::ENOBUFS | libc::EBUSY)
+        )
+}
+
+fn lock(pins: &Mutex<BTreeSet<PathBuf>>) -> MutexGuard<'_, BTreeSet<PathBuf>> {
+    pins.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn key(pins: &Path) -> Option<Key> {
+    pins.file_name().and_then(|name| name.to_str()).and_then(parse_pin_name)
+}
