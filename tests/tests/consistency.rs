@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use twinprobe_tests::sample::{total, window};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
-use twinprobe_tests::{Daemon, DaemonOptions, Topology, scaled};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Topology, scaled};
 
 /// Counts in one map, works (10,000 steps are tens of microseconds), counts in the other: whoever reads the first map
 /// before the program has reached the second sees the difference.
@@ -46,6 +46,7 @@ char LICENSE[] SEC("license") = "GPL";
 fn torn_windows(options: &DaemonOptions, windows: u64, steps: u32) -> Result<Option<u64>> {
     let topology = Topology::new()?;
     let daemon = Daemon::start_with(topology.monitor(), options)?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     let config = json!({
         "interface": "mon0",
         "ingress": {
@@ -64,6 +65,7 @@ fn torn_windows(options: &DaemonOptions, windows: u64, steps: u32) -> Result<Opt
         let (first, second) = counts(&daemon.json("/v1/probes/pair/metrics"));
         if first != second {
             load.stop()?;
+            bystanders.finish()?;
             return Ok(Some(window));
         }
         sums = (sums.0 + first, sums.1 + second);
@@ -73,6 +75,7 @@ fn torn_windows(options: &DaemonOptions, windows: u64, steps: u32) -> Result<Opt
     sums = (sums.0 + first, sums.1 + second);
     assert!(sums.0 > windows, "too little load to show anything: {sums:?}");
     assert_eq!(sums, (sent, sent));
+    bystanders.finish()?;
     Ok(None)
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use twinprobe_tests::event_scene::{EVENTS, LINES, Scene, account, config};
 use twinprobe_tests::stream::Stream;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load, Spread};
-use twinprobe_tests::{Daemon, KernelObjects, Topology, scaled};
+use twinprobe_tests::{Bystanders, Daemon, KernelObjects, Topology, scaled};
 
 #[test]
 fn each_packet_is_an_event_decoded_by_its_type() -> Result<()> {
@@ -46,6 +46,7 @@ fn each_packet_is_an_event_decoded_by_its_type() -> Result<()> {
             document["ingress"].get("packets").is_none(),
             "events are no part of the document: {document}"
         );
+        scene.bystanders.finish()?;
     }
     Ok(())
 }
@@ -60,7 +61,7 @@ fn events_wait_for_their_first_reader() -> Result<()> {
     let (serials, lost) = account(&mut scene.stream("")?, count)?;
     assert_eq!((serials, lost), ((0..count).collect(), 0));
     assert_eq!(scene.status()["delivered"], count);
-    Ok(())
+    scene.bystanders.finish()
 }
 
 #[test]
@@ -83,7 +84,7 @@ fn without_a_type_events_are_hex_with_a_warning() -> Result<()> {
     scene.generator()?.send(1)?;
     let line = stream.json()?;
     assert_eq!((&line["event"]["serial"], &line["rest"]), (&json!(0), &json!("0x0001")));
-    Ok(())
+    scene.bystanders.finish()
 }
 
 #[test]
@@ -111,7 +112,7 @@ fn server_sent_events_by_accept() -> Result<()> {
     }
     let refused = scene.daemon.request("GET", EVENTS, &[("accept", "text/html")], b"").expect(406);
     assert!(refused.text().contains("text/event-stream"), "{}", refused.text());
-    Ok(())
+    scene.bystanders.finish()
 }
 
 #[test]
@@ -131,7 +132,7 @@ fn a_filter_takes_one_metric_and_leaves_the_others() -> Result<()> {
     let refused = scene.daemon.get(&format!("{EVENTS}?metric=lost")).expect(404);
     assert!(refused.text().contains("it has packets, others"), "{}", refused.text());
     scene.daemon.get("/v1/probes/q/events").expect(404);
-    Ok(())
+    scene.bystanders.finish()
 }
 
 /// One client does not read: it alone misses events, and is told how many.
@@ -161,7 +162,7 @@ fn a_slow_client_loses_its_own_events_only() -> Result<()> {
     // It goes on from here like the others.
     scene.generator()?.send(10)?;
     assert_eq!(account(&mut slow, 10)?, ((count..count + 10).collect(), 0));
-    Ok(())
+    scene.bystanders.finish()
 }
 
 #[test]
@@ -182,6 +183,7 @@ fn a_client_that_hangs_up_leaves_nothing() -> Result<()> {
             round(&mut generator)?;
         }
         scene.wait_for("descriptors are left", |scene| scene.daemon.open_files() <= files)?;
+        scene.bystanders.finish()?;
     }
     Ok(())
 }
@@ -203,15 +205,16 @@ fn a_stream_ends_with_its_probe() -> Result<()> {
         assert_eq!(stream.line()?, None, "{change}");
     }
     daemon.get(EVENTS).expect(404);
-    Ok(())
+    scene.bystanders.finish()
 }
 
 #[test]
 fn a_daemon_that_stops_ends_its_streams() -> Result<()> {
-    let Scene { topology, daemon } = Scene::new("")?;
+    let Scene { topology, daemon, mut bystanders } = Scene::new("")?;
     let mut stream = Stream::open(&daemon, EVENTS, LINES)?;
     let mut idle = Stream::open(&daemon, EVENTS, "text/event-stream")?;
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(10)?;
+    bystanders.check()?;
     let started = Instant::now();
     let (status, _) = daemon.terminate()?;
     assert!(status.success(), "{status}");
@@ -237,6 +240,7 @@ fn records_survive_the_end_of_the_ring() -> Result<()> {
             seen += 37;
         }
         assert_eq!(scene.lost_by_program(), 0);
+        scene.bystanders.finish()?;
     }
     Ok(())
 }
@@ -266,7 +270,7 @@ fn the_kernel_s_losses_are_counted_exactly() -> Result<()> {
     assert_eq!((serials.len() as u64, told), (more, lost));
     let status = scene.status();
     assert_eq!((&status["delivered"], &status["lost"]), (&json!(waited + more), &json!(lost)));
-    Ok(())
+    scene.bystanders.finish()
 }
 
 /// A ring buffer counts nothing: the program's own counter says what is missing.
@@ -278,7 +282,7 @@ fn a_full_ring_keeps_the_oldest() -> Result<()> {
     let (serials, told) = account(&mut scene.stream("")?, 1000 - lost)?;
     assert!(lost > 0 && told == 0 && serials.into_iter().eq(0..1000 - lost));
     assert_eq!(scene.status()["lost"], Value::Null);
-    Ok(())
+    scene.bystanders.finish()
 }
 
 #[test]
@@ -319,13 +323,14 @@ fn mistakes_are_named() -> Result<()> {
     scene.daemon.put("/v1/probes/q", &plain).expect(201);
     let refused = scene.daemon.get("/v1/probes/q/events").expect(404);
     assert!(refused.text().contains("has no event metrics"), "{}", refused.text());
-    Ok(())
+    scene.bystanders.finish()
 }
 
 #[test]
 fn nothing_is_left_of_a_probe_with_events() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy_elsewhere(&daemon, &topology)?;
     let round = |name: &str| {
         let path = format!("/v1/probes/{name}");
         daemon.put(&path, &config("")).expect(201);
@@ -348,7 +353,7 @@ fn nothing_is_left_of_a_probe_with_events() -> Result<()> {
         ensure!(Instant::now() < limit, "{} descriptors, not {files}", daemon.open_files());
         thread::yield_now();
     }
-    Ok(())
+    bystanders.finish()
 }
 
 #[test]
@@ -365,5 +370,5 @@ fn the_client_prints_lines_until_the_probe_is_gone() -> Result<()> {
     assert_eq!(String::from_utf8(output.stdout)?.lines().count(), 100);
     let refused = scene.daemon.client(&["events", "p"])?;
     assert_eq!(refused.status.code(), Some(1));
-    Ok(())
+    scene.bystanders.finish()
 }

@@ -10,7 +10,9 @@ use twinprobe_tests::counter::{Counter, Place};
 use twinprobe_tests::http::{self, Address};
 use twinprobe_tests::sample::{counter_config, total, window, xdp_counter};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
-use twinprobe_tests::{Daemon, DaemonOptions, Directories, KernelObjects, Topology, binary, scaled};
+use twinprobe_tests::{
+    Bystanders, Daemon, DaemonOptions, Directories, KernelObjects, Topology, binary, scaled,
+};
 
 fn generator(topology: &Topology) -> Result<Generator> {
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())
@@ -20,6 +22,7 @@ fn generator(topology: &Topology) -> Result<Generator> {
 fn a_probe_is_created_listed_read_replaced_and_deleted() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     let config = counter_config("mon0", "XDP_PASS");
     let created = daemon.put("/v1/probes/p", &config).expect(201);
     assert_eq!(created.header("location"), Some("/v1/probes/p"));
@@ -28,9 +31,13 @@ fn a_probe_is_created_listed_read_replaced_and_deleted() -> Result<()> {
     assert_eq!((&status["state"], &status["config"]), (&json!("running"), &config));
     assert_eq!(status["interfaces"][0]["mode"], "native");
     assert_eq!(status["programs"]["ingress"], json!({ "entry": "count", "twins": true }));
-    let mut listed = status;
-    listed["config"]["ingress"].as_object_mut().context("an object")?.remove("source");
-    assert_eq!(daemon.json("/v1/probes"), json!({ "probes": [listed] }));
+    let listed = daemon.json("/v1/probes");
+    let expected = ["bystander-tc", "bystander-xdp", "p"].map(|name| {
+        let mut status = daemon.json(&format!("/v1/probes/{name}"));
+        status["config"]["ingress"].as_object_mut().expect("an object").remove("source");
+        status
+    });
+    assert_eq!(listed, json!({ "probes": expected }));
 
     generator(&topology)?.send(10)?;
     let document = daemon.json("/v1/probes/p/metrics");
@@ -49,13 +56,14 @@ fn a_probe_is_created_listed_read_replaced_and_deleted() -> Result<()> {
     assert_eq!(total(&daemon.json("/v1/probes/p/metrics"), "ingress", "packets"), 0);
     assert_eq!(daemon.delete("/v1/probes/p").expect(204).body, b"");
     daemon.get("/v1/probes/p").expect(404);
-    Ok(())
+    bystanders.finish()
 }
 
 #[test]
 fn windows_follow_each_other_without_a_gap() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     daemon.put("/v1/probes/p", &counter_config("mon0", "XDP_PASS")).expect(201);
     let read = || daemon.json("/v1/probes/p/metrics")["window"].clone();
     let (first, second) = (read(), read());
@@ -63,13 +71,14 @@ fn windows_follow_each_other_without_a_gap() -> Result<()> {
     assert_eq!(first["end"], second["start"]);
     assert!(first["start"].as_str() < first["end"].as_str());
     assert!(first["quiesce_us"].is_u64());
-    Ok(())
+    bystanders.finish()
 }
 
 #[test]
 fn a_map_that_no_metric_names_can_not_be_read() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     let secret = "struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, __u32); \
                   __type(value, __u64); } secret SEC(\".maps\");\n";
     let mut config = counter_config("mon0", "XDP_PASS");
@@ -88,7 +97,7 @@ fn a_map_that_no_metric_names_can_not_be_read() -> Result<()> {
         daemon.get(path).expect(404);
     }
     assert!(!daemon.get("/v1/probes/p/metrics?metric=secret").text().contains("secret"));
-    Ok(())
+    bystanders.finish()
 }
 
 /// `export: false` with `init`: reset with the others, shown nowhere.
@@ -96,6 +105,7 @@ fn a_map_that_no_metric_names_can_not_be_read() -> Result<()> {
 fn a_hidden_metric_is_reset_and_not_shown() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     let mut config = counter_config("mon0", "XDP_PASS");
     for snapshot in [true, false] {
         config["ingress"]["metrics"] = json!([{ "name": "packets", "map": "packets", "init": true, "snapshot": snapshot, "export": false }]);
@@ -105,7 +115,7 @@ fn a_hidden_metric_is_reset_and_not_shown() -> Result<()> {
         generator(&topology)?.send(5)?;
         assert_eq!(daemon.json("/v1/probes/p/metrics")["ingress"], json!({}));
     }
-    Ok(())
+    bystanders.finish()
 }
 
 /// QUEUE and STACK: values come out in the map's order, without keys, each once.
@@ -129,6 +139,7 @@ char LICENSE[] SEC("license") = "GPL";
 "#;
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     let metrics = [window("queue", "queue"), window("stack", "stack")];
     daemon
         .put(
@@ -150,7 +161,7 @@ char LICENSE[] SEC("license") = "GPL";
         assert_eq!(values("queue"), expected);
         assert_eq!(values("stack").into_iter().rev().collect::<Vec<_>>(), expected);
     }
-    Ok(())
+    bystanders.finish()
 }
 
 #[test]
@@ -158,6 +169,7 @@ fn observe_passes_and_enforce_drops() -> Result<()> {
     for hook in ["xdp", "tc"] {
         let topology = Topology::new()?;
         let daemon = Daemon::start(topology.monitor())?;
+        let bystanders = Bystanders::deploy(&daemon, &topology)?;
         let source = if hook == "xdp" {
             xdp_counter("XDP_DROP")
         } else {
@@ -183,6 +195,7 @@ fn observe_passes_and_enforce_drops() -> Result<()> {
             let document = daemon.json("/v1/probes/p/metrics");
             assert_eq!(total(&document, "ingress", "packets"), 1000, "{hook} {verdict}");
         }
+        bystanders.finish()?;
     }
     Ok(())
 }
@@ -192,6 +205,7 @@ fn observe_passes_and_enforce_drops() -> Result<()> {
 fn a_second_probe_leaves_the_first_undisturbed() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     let config = counter_config("mon0", "XDP_DROP");
     daemon.put("/v1/probes/first", &config).expect(201);
     let load = generator(&topology)?.spawn(Load::default());
@@ -206,7 +220,7 @@ fn a_second_probe_leaves_the_first_undisturbed() -> Result<()> {
     let sent = load.stop()?;
     sum += total(&daemon.json("/v1/probes/first/metrics"), "ingress", "packets");
     assert_eq!(sum, sent, "after {rounds} rounds");
-    Ok(())
+    bystanders.finish()
 }
 
 /// An enforcing probe behind an observing one on the same hook sees and drops what the first has counted.
@@ -231,6 +245,7 @@ fn probes_run_in_the_order_in_which_they_came() -> Result<()> {
 fn one_probe_counts_several_interfaces_and_both_directions_in_one_window() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     let _forward = topology.forward_to_egress()?;
     let tc = xdp_counter("0").replace("xdp_md", "__sk_buff").replace("SEC(\"xdp\")", "SEC(\"tc\")");
     let config = json!({
@@ -244,7 +259,7 @@ fn one_probe_counts_several_interfaces_and_both_directions_in_one_window() -> Re
     let document = daemon.json("/v1/probes/p/metrics");
     assert_eq!(total(&document, "ingress", "in"), 1000);
     assert_eq!(total(&document, "egress", "out"), 1000);
-    Ok(())
+    bystanders.finish()
 }
 
 /// A chain takes 16 probes; the 17th is told why not.
@@ -272,13 +287,14 @@ fn a_full_chain_refuses_the_next_probe() -> Result<()> {
 fn a_foreign_xdp_program_is_left_alone() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy_elsewhere(&daemon, &topology)?;
     let foreign = Counter::attach(topology.monitor(), "mon0", Place::XdpPass)?;
     let refused = daemon.put("/v1/probes/p", &counter_config("mon0", "XDP_PASS")).expect(409).json();
     assert!(refused["detail"].as_str().is_some_and(|text| text.contains("mon0")), "{refused}");
     daemon.get("/v1/probes/p").expect(404);
     generator(&topology)?.send(100)?;
     assert_eq!(foreign.packets()?, 100);
-    Ok(())
+    bystanders.finish()
 }
 
 /// Names of what the daemon and the sources of this file put into the kernel.
@@ -288,6 +304,9 @@ const OURS: &[&str] = &["tp_dispatcher", "tp_slots", "tp_epochs", "tp_clocks", "
 fn nothing_is_left_after_delete() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy_elsewhere(&daemon, &topology)?;
+    let hooks = daemon.directories().bpffs().join("hooks");
+    let beside = std::fs::read_dir(&hooks)?.count();
     let mut config = counter_config("mon0", "XDP_PASS");
     let tc = xdp_counter("0").replace("xdp_md", "__sk_buff").replace("SEC(\"xdp\")", "SEC(\"tc\")");
     config["egress"] = json!({ "source": tc, "metrics": [window("packets", "packets")] });
@@ -311,9 +330,8 @@ fn nothing_is_left_after_delete() -> Result<()> {
         assert!(Instant::now() < limit, "{} descriptors, not {files}", daemon.open_files());
         std::thread::yield_now();
     }
-    let hooks = daemon.directories().bpffs().join("hooks");
-    assert_eq!(std::fs::read_dir(hooks)?.count(), 0, "pins are left");
-    Ok(())
+    assert_eq!(std::fs::read_dir(hooks)?.count(), beside, "pins are left");
+    bystanders.finish()
 }
 
 /// A daemon that stops leaves its probes counting; the next one on the same directories takes over.
@@ -322,6 +340,7 @@ fn probes_outlive_the_daemon_unless_told_otherwise() -> Result<()> {
     let topology = Topology::new()?;
     let before = KernelObjects::now()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let mut bystanders = Bystanders::deploy(&daemon, &topology)?;
     let mut config = counter_config("mon0", "XDP_DROP");
     config["ingress"]["verdict"] = json!("enforce");
     daemon.put("/v1/probes/p", &config).expect(201);
@@ -338,11 +357,12 @@ fn probes_outlive_the_daemon_unless_told_otherwise() -> Result<()> {
     generator.send(1000)?;
     // It has counted while there was no daemon, too.
     assert_eq!(total(&daemon.json("/v1/probes/p/metrics"), "ingress", "packets"), 2000);
+    bystanders.check()?;
     let (status, directories) = daemon.terminate()?;
     assert!(status.success(), "{status}");
     generator.send(1000)?;
     assert_eq!(behind.packets()?, 1000, "the probe is still there");
-    drop((behind, generator, directories));
+    drop((behind, generator, directories, bystanders));
     before.wait_for_no_more(OURS)
 }
 
@@ -354,6 +374,7 @@ fn a_daemon_that_was_killed_is_succeeded() -> Result<()> {
         let options =
             DaemonOptions::default().argument("--tc-attach").argument(tc).argument("--detach-on-exit");
         let daemon = Daemon::start_with(topology.monitor(), &options)?;
+        let bystanders = Bystanders::deploy_elsewhere(&daemon, &topology)?;
         let mut config = counter_config("mon0", "0");
         config["ingress"]["hook"] = json!("tc");
         config["ingress"]["source"] =
@@ -374,6 +395,7 @@ fn a_daemon_that_was_killed_is_succeeded() -> Result<()> {
             .args(["tc", "filter", "show", "dev", "mon0", "ingress"])
             .output()?;
         assert!(filters.stdout.is_empty(), "{}", String::from_utf8_lossy(&filters.stdout));
+        bystanders.finish()?;
     }
     Ok(())
 }

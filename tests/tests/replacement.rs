@@ -220,6 +220,7 @@ fn a_replacement_that_fails_changes_nothing() -> Result<()> {
 fn a_replacement_that_fails_at_another_interface_changes_nothing() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     let _foreign = Counter::attach(topology.monitor(), "mon1", Place::XdpPass)?;
     for reading in Reading::ALL {
         let good = Layout::new(reading).config();
@@ -238,7 +239,7 @@ fn a_replacement_that_fails_at_another_interface_changes_nothing() -> Result<()>
         assert_eq!(packets(&daemon.json(METRICS)), sent, "{reading:?}");
         daemon.delete(PROBE).expect(204);
     }
-    Ok(())
+    bystanders.finish()
 }
 
 /// The metric of a map may change its name, and a live metric may become a window: the map's content stays.

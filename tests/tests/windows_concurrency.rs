@@ -16,7 +16,7 @@ use twinprobe_tests::random::Random;
 use twinprobe_tests::sample::{total, window};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
 use twinprobe_tests::windows::{Windows, config, packets};
-use twinprobe_tests::{Daemon, Topology, scaled};
+use twinprobe_tests::{Bystanders, Daemon, Topology, scaled};
 
 const PROBES: [&str; 4] = ["a", "b", "c", "d"];
 const CLIENTS: usize = 64;
@@ -124,6 +124,7 @@ fn act(address: &Address, random: &mut Random, seen: &Seen) -> Result<()> {
 fn everything_at_once_is_answered_and_whole() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
     let load = generator.spawn(Load { rate: Some(200_000), ..Load::default() });
     let mut random = Random::new();
@@ -164,6 +165,7 @@ fn everything_at_once_is_answered_and_whole() -> Result<()> {
     for probe in PROBES {
         daemon.delete(&format!("/v1/probes/{probe}"));
     }
+    bystanders.finish()?;
     ensure!(daemon.terminate()?.0.success());
     Ok(())
 }
@@ -195,6 +197,7 @@ fn times(daemon: &Daemon, count: u64) -> Result<Sample> {
 fn readers_of_a_slow_probe_hold_up_nobody_else() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     daemon.put("/v1/probes/quick", &config(&json!({}), &[])).expect(201);
     daemon.put("/v1/probes/slow", &slow()).expect(201);
     let alone = times(&daemon, 50)?;
@@ -232,6 +235,7 @@ fn readers_of_a_slow_probe_hold_up_nobody_else() -> Result<()> {
     // Nobody takes what they have asked for: it is over soon.
     daemon.delete("/v1/probes/slow").expect(204);
     daemon.get("/v1/probes/slow/windows").expect(404);
+    bystanders.finish()?;
     ensure!(daemon.terminate()?.0.success());
     Ok(())
 }

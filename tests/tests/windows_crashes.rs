@@ -12,7 +12,7 @@ use twinprobe_tests::random::Random;
 use twinprobe_tests::sample::total;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
 use twinprobe_tests::windows::{Collector, Windows, config, packets, values};
-use twinprobe_tests::{Daemon, DaemonOptions, Topology, scaled};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Topology, scaled};
 
 /// Few enough that a queue holds what comes while there is no daemon.
 const RATE: u64 = 20_000;
@@ -118,6 +118,7 @@ fn kill_and_collect(window: &Value, kills: u64) -> Result<()> {
     let mut random = Random::new();
     let options = DaemonOptions::default();
     let mut daemon = Daemon::start(topology.monitor())?;
+    let mut bystanders = Bystanders::deploy(&daemon, &topology)?;
     daemon.put("/v1/probes/p", &config(window, &[("QUEUED", QUEUED)])).expect(201);
     let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
     let load = generator.spawn(Load { rate: Some(RATE), ..Load::default() });
@@ -161,6 +162,7 @@ fn kill_and_collect(window: &Value, kills: u64) -> Result<()> {
             last.store(document["window"]["seq"].as_u64().context("seq")?, Ordering::Release);
             let windows = daemon.json("/v1/probes/p")["windows"].clone();
             ensure!(windows["damaged"] == 0 && windows["lost"] == 0, "{windows}");
+            bystanders.check()?;
             Ok((daemon, sent))
         };
         // So that the others end, too.

@@ -8,7 +8,7 @@ use serde_json::json;
 use twinprobe_tests::sample::{counter_config, total};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
 use twinprobe_tests::windows::{Collector, Windows, config, packets, wait_for_status};
-use twinprobe_tests::{Daemon, DaemonOptions, Directories, Response, Tmpfs, Topology};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Directories, Response, Tmpfs, Topology};
 
 const PROBE: &str = "/v1/probes/p";
 const METRICS: &str = "/v1/probes/p/metrics";
@@ -52,6 +52,7 @@ impl Trouble {
 struct Scene {
     topology: Topology,
     daemon: Daemon,
+    bystanders: Bystanders,
     windows: Windows,
     directories: Arc<Directories>,
 }
@@ -68,12 +69,13 @@ impl Scene {
         let directories = Arc::new(Directories::with_state_in_memory(DISK)?);
         let daemon =
             Daemon::start_in(topology.monitor(), &DaemonOptions::default(), Arc::clone(&directories))?;
+        let bystanders = Bystanders::deploy(&daemon, &topology)?;
         let mut live = counter_config("mon0", "XDP_PASS");
         live["ingress"]["metrics"] = json!([{ "name": "packets", "map": "packets" }]);
         live["priority"] = json!(-10);
         daemon.put("/v1/probes/live", &live).expect(201);
         daemon.put(PROBE, &config(window, &[("KEYS", keys)])).expect(201);
-        Ok(Self { windows: Windows::of(&daemon, "p"), topology, daemon, directories })
+        Ok(Self { windows: Windows::of(&daemon, "p"), topology, daemon, bystanders, directories })
     }
 
     fn generator(&self) -> Result<Generator> {
@@ -94,7 +96,7 @@ impl Scene {
         self.daemon.get("/healthz").expect(200);
         self.daemon.get("/readyz").expect(200);
         assert_eq!(total(&self.daemon.json("/v1/probes/live/metrics"), "ingress", "packets"), arrived);
-        assert_eq!(self.daemon.json("/v1/probes")["probes"].as_array().map(Vec::len), Some(2));
+        assert_eq!(self.daemon.json("/v1/probes")["probes"].as_array().map(Vec::len), Some(4));
         self.daemon.get("/v1/capabilities").expect(200);
     }
 }
@@ -144,6 +146,7 @@ fn windows_that_cannot_be_stored_stay_where_they_are() -> Result<()> {
         assert_eq!(sum, 100 + 150 + 7, "{trouble:?}");
         let status = scene.daemon.json(PROBE)["windows"].clone();
         assert_eq!((status.get("error"), &status["lost"]), (None, &json!(0)), "{status}");
+        scene.bystanders.finish()?;
     }
     Ok(())
 }
@@ -174,6 +177,7 @@ fn a_schedule_goes_on_when_there_is_room_again() -> Result<()> {
         while collector.round(0.0, |document| sum += packets(document))? > 0 {}
         assert_eq!(sum, sent, "{trouble:?}");
         scene.check_all_else(sent);
+        scene.bystanders.finish()?;
     }
     Ok(())
 }
@@ -201,5 +205,8 @@ fn acknowledging_makes_room_on_a_full_disk() -> Result<()> {
         collector.round(0.0, |document| sum += packets(document))?;
         ensure!(sum == sent, "{sum} of {sent}");
         Ok(())
-    })
+    })?;
+    // The windows of others need room as well.
+    scene.daemon.delete(PROBE).expect(204);
+    scene.bystanders.finish()
 }

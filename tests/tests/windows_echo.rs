@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::sample::{total, window};
 use twinprobe_tests::windows::{Collector, Windows};
-use twinprobe_tests::{Daemon, Topology, scaled};
+use twinprobe_tests::{Bystanders, Daemon, Topology, scaled};
 
 const SOURCE: &str = include_str!("../bpf/echo.bpf.c");
 const SERVER: &str = "10.111.0.2:7";
@@ -80,6 +80,7 @@ fn both_directions_agree_but_for_what_is_under_way() -> Result<()> {
     let topology = Topology::new()?;
     address(&topology)?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     daemon.put("/v1/probes/echo", &config()).expect(201);
     let server = topology.monitor().enter(|| UdpSocket::bind(SERVER))??;
     server.set_read_timeout(Some(Duration::from_millis(100)))?;
@@ -116,5 +117,5 @@ fn both_directions_agree_but_for_what_is_under_way() -> Result<()> {
     assert_eq!((requests, replies), (sent, sent));
     // Else it shows nothing.
     ensure!(apart > 0 && sent > 10 * last, "too little traffic");
-    Ok(())
+    bystanders.finish()
 }

@@ -11,7 +11,7 @@ use twinprobe_tests::sample::total;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load, Spread};
 use twinprobe_tests::wait::EndOnDrop;
 use twinprobe_tests::windows::{Collector, Windows, config, packets};
-use twinprobe_tests::{Daemon, DaemonOptions, Directories, Topology, probes, scaled};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Directories, Topology, probes, scaled};
 
 fn generator(topology: &Topology) -> Result<Generator> {
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())
@@ -47,6 +47,7 @@ fn connections_that_are_cut_lose_nothing() -> Result<()> {
     let room = 8_u64 << 30;
     let options = DaemonOptions::default().argument("--retain-bytes").argument(room.to_string());
     let daemon = Daemon::start_with(topology.monitor(), &options)?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     let window = json!({ "interval": "300ms", "retain": 100_000, "retain_bytes": room });
     daemon.put("/v1/probes/flows", &flow_features(&window)?).expect(201);
     daemon.put("/v1/probes/sink", &sink()).expect(201);
@@ -99,7 +100,7 @@ fn connections_that_are_cut_lose_nothing() -> Result<()> {
     println!("{} windows, {} cuts, {sent} packets", collector.taken, cut.into_inner());
     assert_eq!(sum, sent);
     assert_eq!(total(&daemon.json("/v1/probes/sink/metrics"), "ingress", "live"), sent);
-    Ok(())
+    bystanders.finish()
 }
 
 /// Each has its own pace and its own place.
@@ -107,6 +108,7 @@ fn connections_that_are_cut_lose_nothing() -> Result<()> {
 fn two_collectors_get_every_window_once() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     let names = ["archive", "billing"];
     let window = json!({ "interval": "20ms", "collectors": names, "retain": 10_000 });
     daemon.put("/v1/probes/p", &config(&window, &[])).expect(201);
@@ -148,7 +150,7 @@ fn two_collectors_get_every_window_once() -> Result<()> {
     let last = last.load(Ordering::Acquire);
     assert!(last > 10, "only {last} windows");
     assert!(list.lost == 0 && list.windows.iter().all(|window| window.seq > last), "{list:?}");
-    Ok(())
+    bystanders.finish()
 }
 
 /// The shortest interval there is, under all the load there is.
@@ -157,6 +159,7 @@ fn a_thousand_windows_a_second_count_every_packet_once() -> Result<()> {
     let topology = Topology::new()?;
     let directories = Directories::with_state_in_memory(8 << 30)?.into();
     let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     let mut window = json!({ "interval": "1ms", "retain": 100_000, "retain_bytes": 4_u64 << 30 });
     daemon.put("/v1/probes/p", &config(&window, &[("KEYS", "1")])).expect(201);
     let windows = Windows::of(&daemon, "p");
@@ -178,5 +181,5 @@ fn a_thousand_windows_a_second_count_every_packet_once() -> Result<()> {
     assert_eq!(sum, sent);
     // On two processors, of which the load takes one.
     assert!(rate > 200.0, "{rate:.0} windows/s");
-    Ok(())
+    bystanders.finish()
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use twinprobe_tests::layouts::{Layout, Reading, field};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::windows::{Windows, config, packets};
-use twinprobe_tests::{Daemon, DaemonOptions, Topology};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Topology};
 
 const PROBE: &str = "/v1/probes/p";
 
@@ -33,6 +33,7 @@ fn the_oldest_goes_when_there_are_too_many() -> Result<()> {
     let topology = Topology::new()?;
     let mut generator = generator(&topology)?;
     let mut daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     daemon.put(PROBE, &config(&json!({ "retain": 3 }), &[])).expect(201);
     let windows = Windows::of(&daemon, "p");
     let mut told = 0;
@@ -77,7 +78,7 @@ fn the_oldest_goes_when_there_are_too_many() -> Result<()> {
     windows.close();
     let list = windows.list("after=8");
     assert_eq!((list.seqs(), list.lost), (vec![12], 3));
-    Ok(())
+    bystanders.finish()
 }
 
 /// The newest window stays, however large it is.
@@ -85,6 +86,7 @@ fn the_oldest_goes_when_there_are_too_many() -> Result<()> {
 fn the_oldest_goes_when_they_are_too_large() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     daemon.put(PROBE, &config(&json!({ "retain_bytes": 1 }), &[])).expect(201);
     let windows = Windows::of(&daemon, "p");
     for seq in 1..=3 {
@@ -100,7 +102,7 @@ fn the_oldest_goes_when_they_are_too_large() -> Result<()> {
         assert_eq!(windows.seqs(), [seq - 1, seq], "of {budget} bytes, {} are used", bytes(&windows));
         assert!(bytes(&windows) <= budget);
     }
-    Ok(())
+    bystanders.finish()
 }
 
 /// Of all probes the oldest window goes, and each probe's newest stays.
@@ -148,6 +150,7 @@ fn windows_outlive_a_replacement_and_not_a_deletion() -> Result<()> {
     let topology = Topology::new()?;
     let mut generator = generator(&topology)?;
     let mut daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     let windows = Windows::of(&daemon, "p");
     let count = |document: &Value| field(document, "in_array", "/packets");
     let mut taken = Vec::new();
@@ -199,5 +202,5 @@ fn windows_outlive_a_replacement_and_not_a_deletion() -> Result<()> {
     let daemon = daemon.restart(libc::SIGKILL, &DaemonOptions::default())?;
     assert_eq!(windows.seqs(), [1]);
     daemon.delete(PROBE).expect(204);
-    Ok(())
+    bystanders.finish()
 }

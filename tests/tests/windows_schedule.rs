@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use twinprobe_tests::measure::Sample;
 use twinprobe_tests::sample::counter_config;
 use twinprobe_tests::windows::{Windows, config};
-use twinprobe_tests::{Daemon, DaemonOptions, Topology, scaled};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Topology, scaled};
 
 const PROBE: &str = "/v1/probes/p";
 const INTERVAL_MS: f64 = 25.0;
@@ -64,6 +64,7 @@ fn check_list(windows: &Windows, passed_over: f64) -> Result<()> {
 fn windows_do_not_drift() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     let window = json!({ "interval": format!("{INTERVAL_MS}ms"), "retain": 100_000 });
     daemon.put(PROBE, &config(&window, &[])).expect(201);
     let windows = Windows::of(&daemon, "p");
@@ -78,7 +79,8 @@ fn windows_do_not_drift() -> Result<()> {
     ensure!(early.median() > -1.0 && early.median() < LATE_MS);
     // What each window is late by would add up to much more than this.
     ensure!((later.median() - early.median()).abs() < 2.0);
-    check_list(&windows, ends.len() as f64 / 10.0)
+    check_list(&windows, ends.len() as f64 / 10.0)?;
+    bystanders.finish()
 }
 
 /// By the wall clock, from one daemon to the next.
@@ -86,6 +88,7 @@ fn windows_do_not_drift() -> Result<()> {
 fn windows_are_aligned_to_the_clock() -> Result<()> {
     let topology = Topology::new()?;
     let mut daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     let window = json!({ "interval": format!("{INTERVAL_MS}ms"), "align": true, "retain": 100_000 });
     daemon.put(PROBE, &config(&window, &[])).expect(201);
     let windows = Windows::of(&daemon, "p");
@@ -109,13 +112,15 @@ fn windows_are_aligned_to_the_clock() -> Result<()> {
     }
     ensure!(checked as u64 >= 3 * (count - 1));
     // Two restarts, of up to a second.
-    check_list(&windows, checked as f64 / 10.0 + 80.0)
+    check_list(&windows, checked as f64 / 10.0 + 80.0)?;
+    bystanders.finish()
 }
 
 #[test]
 fn a_schedule_goes_on_after_restarts_and_replacements() -> Result<()> {
     let topology = Topology::new()?;
     let mut daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     let window = |interval: &str| config(&json!({ "interval": interval, "retain": 100_000 }), &[]);
     daemon.put(PROBE, &window("25ms")).expect(201);
     let windows = Windows::of(&daemon, "p");
@@ -141,7 +146,7 @@ fn a_schedule_goes_on_after_restarts_and_replacements() -> Result<()> {
     windows.close();
     windows.close();
     assert_eq!(windows.seqs().len(), newest + 2);
-    Ok(())
+    bystanders.finish()
 }
 
 /// Not by polling: what nobody changes costs nothing.
@@ -149,6 +154,7 @@ fn a_schedule_goes_on_after_restarts_and_replacements() -> Result<()> {
 fn an_idle_schedule_is_no_load() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     daemon.put(PROBE, &config(&json!({ "interval": "24h", "align": true }), &[])).expect(201);
     let before = twinprobe_tests::measure::ProcessorTime::of(daemon.pid())?.own;
     let started = SystemTime::now();
@@ -159,13 +165,14 @@ fn an_idle_schedule_is_no_load() -> Result<()> {
     let midnight = started.duration_since(UNIX_EPOCH)?.as_secs() % day > day - 10;
     ensure!(midnight || list.windows.is_empty(), "{list:?}");
     ensure!(used < 0.2, "{used} s of a processor in 2 s");
-    Ok(())
+    bystanders.finish()
 }
 
 #[test]
 fn mistakes_are_named() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
     daemon.put(PROBE, &config(&json!({ "interval": "10s" }), &[])).expect(201);
     let before = daemon.json(PROBE);
     let refuse = |config: &Value, field: &str| -> Result<()> {
@@ -205,5 +212,5 @@ fn mistakes_are_named() -> Result<()> {
     for interval in ["1ms", "250ms", "10s", "5m", "1h", "24h"] {
         daemon.put(PROBE, &config(&json!({ "interval": interval, "align": true }), &[])).expect(200);
     }
-    Ok(())
+    bystanders.finish()
 }
