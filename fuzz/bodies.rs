@@ -78,13 +78,14 @@ pub fn decode(input: &[u8]) {
         agg: Aggregation::ALL.get(usize::from(agg)).copied(),
         layout: Arc::clone(&layout),
         reading: [Reading::Window, Reading::Cumulative, Reading::Live][usize::from(reading % 3)],
+        dropped: 0,
         plans: Plans::default(),
     });
 
     let rule = MergeRule::ALL[usize::from(agg) % MergeRule::ALL.len()];
     let mut total = Accumulator::new(layout, &rule.into()).expect("no fields are named");
-    total.add(&table);
-    total.add(&table);
+    total.add(&table, 1);
+    total.add(&table, 2);
 
     let context = Arc::new(Context { boot_time_ns: 1 << 60, interfaces: [(1, "\0\"".to_owned())].into() });
     for format in Format::ALL {

@@ -51,6 +51,45 @@ pub fn convert(table: &RawTable, from: &TableLayout, to: &TableLayout) -> Option
     convert_onto(&vec![0; to.value.size], table, from, to)
 }
 
+/// As [`convert`], also between machines with different numbers of CPUs: what is returned is to be added up. CPUs
+/// that are new have zeros. The values of CPUs that are no more come first, each in a table of its own, as values
+/// of the first CPU.
+pub fn convert_slots(table: &RawTable, from: &TableLayout, to: &TableLayout) -> Option<Vec<RawTable>> {
+    if !from.kind.is_percpu() || from.slots == to.slots {
+        return Some(vec![convert(table, from, to)?]);
+    }
+    let one = |layout: &TableLayout| TableLayout { slots: 1, ..layout.clone() };
+    let stride = to.slot_stride();
+    // The values of one CPU.
+    let of_cpu = |slot: usize| {
+        let values = table
+            .entries(from)
+            .flat_map(|(_, value)| value[slot * from.slot_stride()..][..from.slot_stride()].iter().copied());
+        let own = RawTable { keys: table.keys.clone(), values: values.collect(), ..RawTable::default() };
+        convert(&own, &one(from), &one(to)).map(|own| own.values)
+    };
+    let spread = |columns: &[Vec<u8>]| {
+        let mut values = vec![0; table.len(from) * to.value_stride()];
+        for (row, value) in values.chunks_exact_mut(to.value_stride().max(1)).enumerate() {
+            for (slot, column) in value.chunks_exact_mut(stride.max(1)).zip(columns) {
+                slot.copy_from_slice(&column[row * stride..][..stride]);
+            }
+        }
+        RawTable { keys: table.keys.clone(), values, ..RawTable::default() }
+    };
+    let mut columns = (0..from.slots).map(of_cpu).collect::<Option<Vec<_>>>()?;
+    let gone = columns.split_off(to.slots.min(columns.len()));
+    Some(gone.into_iter().map(|column| spread(&[column])).chain([spread(&columns)]).collect())
+}
+
+/// Whether anything of a table in one layout has a counterpart in the other.
+pub fn carries(from: &TableLayout, to: &TableLayout) -> bool {
+    let mut moves = Vec::new();
+    relate(&from.value, 0, &to.value, 0, &mut moves);
+    !moves.is_empty()
+        && convert(&RawTable::default(), &TableLayout { slots: to.slots, ..from.clone() }, to).is_some()
+}
+
 /// As [`convert`], where new fields are as in the value `blank`.
 pub fn convert_onto(
     blank: &[u8],
@@ -300,6 +339,47 @@ mod tests {
         // Slots of 4 bytes lie 8 bytes apart.
         assert_eq!(convert(&table, &layout(4, 4), &layout(4, 8)), Some(table.clone()));
         assert_eq!(convert(&table, &layout(4, 4), &layout(8, 4)), None);
+    }
+
+    #[test]
+    fn another_number_of_cpus_loses_nothing() {
+        let layout = |slots: usize, value: usize| TableLayout {
+            kind: MapKind::PercpuHash,
+            key: int(1, false),
+            value: int(value, false),
+            slots,
+            inner: None,
+        };
+        let table = |values: &[u64]| {
+            let values = values.iter().flat_map(|n| n.to_le_bytes()).collect();
+            RawTable { keys: vec![7, 8], values, inner: Vec::new() }
+        };
+        let three = table(&[1, 2, 3, 4, 5, 6]);
+        let more = convert_slots(&three, &layout(3, 4), &layout(4, 8)).unwrap();
+        assert_eq!(more, [table(&[1, 2, 3, 0, 4, 5, 6, 0])]);
+        let fewer = convert_slots(&three, &layout(3, 4), &layout(1, 4)).unwrap();
+        assert_eq!(fewer, [table(&[2, 5]), table(&[3, 6]), table(&[1, 4])]);
+        let fewer = convert_slots(&three, &layout(3, 4), &layout(2, 4)).unwrap();
+        assert_eq!(fewer, [table(&[3, 0, 6, 0]), table(&[1, 2, 4, 5])]);
+        assert_eq!(convert_slots(&three, &layout(3, 4), &layout(3, 4)).unwrap(), [three.clone()]);
+    }
+
+    #[test]
+    fn a_scalar_has_no_counterpart_in_a_struct() {
+        let layout = |value: Layout| TableLayout {
+            kind: MapKind::Array,
+            key: int(4, false),
+            value,
+            slots: 1,
+            inner: None,
+        };
+        let of = |name: &str| layout(structure(8, vec![member(name, 0, None, int(8, false))]));
+        assert!(!carries(&layout(int(8, false)), &of("packets")));
+        assert!(!carries(&of("packets"), &of("bytes")));
+        assert!(carries(&of("packets"), &of("packets")));
+        assert!(carries(&layout(int(4, false)), &layout(int(8, false))));
+        let other_key = TableLayout { key: int(8, false), ..of("packets") };
+        assert!(!carries(&of("packets"), &other_key));
     }
 
     #[test]

@@ -105,6 +105,7 @@ fn document(layout: TableLayout, agg: Option<Aggregation>) -> Document {
         agg,
         layout: Arc::new(layout),
         reading: Reading::default(),
+        dropped: 0,
         plans: Plans::default(),
     };
     let ingress = vec![MetricTable { metric: Arc::new(metric), table }];

@@ -105,6 +105,8 @@ pub struct Accumulator {
     total: RawTable,
     /// Entry by key. Keys come from packets, so the hash must be one that senders can't aim at.
     index: HashMap<Box<[u8]>, usize>,
+    /// For each entry the last window that had it. Empty unless [`Self::has_ages`].
+    ages: Vec<u64>,
 }
 
 impl Accumulator {
@@ -113,13 +115,15 @@ impl Accumulator {
             return Err(UnknownField(path.clone()));
         }
         let leaves = Leaves::new(&layout.value, &mut |path, meaning| Some(rules.rule(path, meaning)));
-        Ok(Self { layout, leaves, total: RawTable::default(), index: HashMap::new() })
+        let (total, index, ages) = Default::default();
+        Ok(Self { layout, leaves, total, index, ages })
     }
 
-    /// Adds a window; entries keep the place where they were first seen, which for arrays is the order of
+    /// Adds window `seq`; entries keep the place where they were first seen, which for arrays is the order of
     /// their indices, since every window has them all. Queues and stacks are appended.
-    pub fn add(&mut self, window: &RawTable) {
-        let Self { layout, leaves, total, index } = self;
+    pub fn add(&mut self, window: &RawTable, seq: u64) {
+        let has_ages = self.has_ages();
+        let Self { layout, leaves, total, index, ages } = self;
         if layout.kind.family() == MapFamily::Fifo {
             total.values.extend_from_slice(&window.values[..window.len(layout) * layout.value_stride()]);
             return;
@@ -130,12 +134,52 @@ impl Accumulator {
         for (key, value) in window.entries(layout) {
             if let Some(&entry) = index.get(key) {
                 merge(layout, leaves, &mut total.values[entry * stride..][..stride], value, &mut merged);
+                ages.get_mut(entry).into_iter().for_each(|age| *age = seq);
             } else {
                 index.insert(key.into(), index.len());
                 total.keys.extend_from_slice(key);
                 total.values.extend_from_slice(value);
+                ages.extend(has_ages.then_some(seq));
             }
         }
+    }
+
+    /// Whether the entries come and go with the traffic, so that without a bound they would be ever more.
+    pub fn has_ages(&self) -> bool {
+        matches!(self.layout.kind.family(), MapFamily::Hash | MapFamily::Trie)
+    }
+
+    /// For each entry the last window that had it; empty for tables whose entries are always the same.
+    pub fn ages(&self) -> &[u64] {
+        &self.ages
+    }
+
+    /// Says of the first entries how old they are.
+    pub fn set_ages(&mut self, ages: &[u64]) {
+        self.ages.iter_mut().zip(ages).for_each(|(own, age)| *own = *age);
+    }
+
+    /// Drops the entries that have not been seen for longest, so that `entries` are left. Says how many went.
+    pub fn bound(&mut self, entries: usize) -> usize {
+        let surplus = self.ages.len().saturating_sub(entries);
+        if surplus == 0 {
+            return 0;
+        }
+        let mut oldest: Vec<(u64, usize)> = self.ages.iter().copied().zip(0..).collect();
+        oldest.select_nth_unstable(surplus - 1);
+        let mut gone = vec![false; self.ages.len()];
+        oldest[..surplus].iter().for_each(|&(_, entry)| gone[entry] = true);
+        let (total, ages) = (std::mem::take(&mut self.total), std::mem::take(&mut self.ages));
+        self.index.clear();
+        for (((key, value), age), _) in
+            total.entries(&self.layout).zip(ages).zip(gone).filter(|(_, gone)| !gone)
+        {
+            self.index.insert(key.into(), self.index.len());
+            self.total.keys.extend_from_slice(key);
+            self.total.values.extend_from_slice(value);
+            self.ages.push(age);
+        }
+        surplus
     }
 
     /// The total so far.
@@ -146,6 +190,7 @@ impl Accumulator {
     /// The total, leaving nothing behind.
     pub fn take(&mut self) -> RawTable {
         self.index.clear();
+        self.ages.clear();
         std::mem::take(&mut self.total)
     }
 }

@@ -98,6 +98,8 @@ pub struct Metric {
     pub agg: Option<Aggregation>,
     pub layout: Arc<TableLayout>,
     pub reading: Reading,
+    /// Entries that the sum of its windows had no room for, so far.
+    pub dropped: u64,
     /// Filled when they are first needed; start with the default.
     pub plans: Plans,
 }

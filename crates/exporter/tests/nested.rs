@@ -26,6 +26,7 @@ fn document(inner: TableLayout, agg: Option<Aggregation>, entries: RawTable) -> 
         agg,
         layout: Arc::new(layout),
         reading: Reading::Live,
+        dropped: 0,
         plans: Default::default(),
     };
     let ingress = vec![MetricTable { metric: Arc::new(metric), table }];

@@ -83,7 +83,8 @@ fn metric() -> impl Strategy<Value = MetricTable> {
         .prop_map(|(kind, key, value, slots, agg, (keys, values), (name, map, help))| {
             let layout = Arc::new(TableLayout { kind, key, value, slots, inner: None });
             let reading = [Reading::Window, Reading::Cumulative, Reading::Live][name.len() % 3];
-            let metric = Metric { name, map, help, agg, layout, reading, plans: Plans::default() };
+            let metric =
+                Metric { name, map, help, agg, layout, reading, dropped: 0, plans: Plans::default() };
             MetricTable { metric: Arc::new(metric), table: RawTable { keys, values, ..RawTable::default() } }
         })
 }
@@ -113,8 +114,8 @@ proptest! {
         rule in select(MergeRule::ALL.to_vec()),
     ) {
         let mut total = Accumulator::new(metric.layout.clone(), &rule.into()).expect("no fields are named");
-        total.add(&table);
-        total.add(&table);
+        total.add(&table, 1);
+        total.add(&table, 2);
         let entries = |table: &RawTable| table.len(&metric.layout);
         if metric.layout.kind.family() == MapFamily::Fifo {
             prop_assert_eq!(entries(total.table()), 2 * entries(&table));

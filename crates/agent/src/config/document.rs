@@ -83,6 +83,8 @@ pub struct MetricDocument {
     #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub merge: Option<MergeDocument>,
     #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub sum_entries: Option<u64>,
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub strategy: Option<String>,
     #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub on_replace: Option<String>,

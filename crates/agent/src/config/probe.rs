@@ -64,6 +64,7 @@ pub struct MetricConfig {
     pub(super) visibility: Visibility,
     pub(super) aggregation: Option<Aggregation>,
     pub(super) merge: Option<MergeRules>,
+    pub(super) sum_entries: Option<usize>,
     pub(super) extraction: Extraction,
     pub(super) on_replace: OnReplace,
     pub(super) event_type: Option<String>,
@@ -304,6 +305,11 @@ impl MetricConfig {
     /// There exactly for cumulative snapshots ([`Source::Snapshot`] with [`AfterRead::Keep`]).
     pub fn merge(&self) -> Option<&MergeRules> {
         self.merge.as_ref()
+    }
+
+    /// How many entries windows may add up to; `None`: as many as is usual for the map.
+    pub fn sum_entries(&self) -> Option<usize> {
+        self.sum_entries
     }
 
     pub fn extraction(&self) -> Extraction {

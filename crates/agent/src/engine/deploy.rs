@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use twinprobe_exporter::MergeRules;
 
+use super::history::History;
 use super::interfaces::wanted;
-use super::probe::History;
+use super::reading::Running;
 use super::{Engine, EngineError, Probe};
 use crate::compiler::{CompiledObject, Compiler};
 use crate::config::{
@@ -15,7 +16,7 @@ use crate::config::{
     Visibility,
 };
 use crate::crash;
-use crate::kernel::{Attached, Deployable, Hook, Kernel, LoadedDirection, LoadedTwins, MetricRequest};
+use crate::kernel::{Deployable, Hook, Kernel, LoadedDirection, LoadedTwins, MetricRequest};
 use crate::report::{Finding, Rejection, Stage};
 use crate::store::{Pending, Store, StoreError, StoredDeployment, StoredProbe};
 
@@ -38,11 +39,11 @@ pub struct LoadedProbe {
 impl LoadedProbe {
     /// Loads again what was loaded for the other twin of `old`: a window was closed since. To be called while none can
     /// be closed.
-    pub fn follow(&mut self, kernel: &Kernel, config: &ProbeConfig, old: &Attached) -> Result<(), Rejection> {
+    pub fn follow(&mut self, kernel: &Kernel, config: &ProbeConfig, old: &Running) -> Result<(), Rejection> {
         let unnamed = config.on_replace() == OnReplace::Carry;
         for (loaded, (direction, config)) in self.directions.iter_mut().zip(config.directions()) {
             let name = direction.name();
-            if !old.is_continued_by(&loaded.twins) {
+            if !old.attached().is_continued_by(&loaded.twins) {
                 let (hook, _) = hook(config);
                 let old = old.predecessor(name, unnamed);
                 let requests = requests(direction, config);
@@ -203,7 +204,7 @@ pub(super) fn prepare<'a>(
         |(direction, elf): (&&'static str, &Vec<u8>)| Ok((String::from(*direction), store.keep_object(elf)?));
     let objects = objects.iter().map(keep).collect::<Result<_, StoreError>>()?;
     let running = Some(StoredDeployment { deployment: deployable.record().clone(), objects });
-    let History { revision, created } = history;
+    let History { revision, created, .. } = history;
     let stored = StoredProbe { revision, created, config, running };
     let pending = store.prepare(name, &stored)?;
     Ok((stored, pending))

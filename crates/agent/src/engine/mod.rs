@@ -5,8 +5,10 @@ mod delivery;
 mod deploy;
 mod error;
 mod events;
+mod history;
 mod interfaces;
 mod live;
+mod old_sums;
 mod placement;
 mod probe;
 mod reader;
@@ -18,7 +20,6 @@ mod scrape;
 mod spool;
 mod status;
 mod telemetry;
-mod totals;
 mod turns;
 mod windows;
 
@@ -33,8 +34,9 @@ pub use self::error::EngineError;
 use self::error::{describe, no_events, not_read};
 use self::events::{EventLoop, NoStream, ProbeEvents};
 pub use self::events::{EventStream, Framing};
+use self::history::History;
 use self::interfaces::Watches;
-use self::probe::History;
+use self::old_sums::OldSums;
 pub use self::probe::Probe;
 pub use self::reading::CloseError;
 use self::reading::Kept;
@@ -42,7 +44,6 @@ pub use self::scrape::Scraped;
 pub use self::spool::Broken;
 pub use self::status::{ProbeStatus, ValidationReport};
 pub use self::telemetry::Telemetry;
-use self::totals::Totals;
 use self::turns::Turns;
 pub use self::windows::WindowStore;
 use crate::compiler::Toolchain;
@@ -131,9 +132,7 @@ impl Engine {
             engine.settle_again();
             let old = engine.get(&name).ok();
             let history = match (&stored, &old) {
-                (Some(stored), _) => {
-                    History { revision: stored.revision.max(1), created: stored.created.clone() }
-                }
+                (Some(stored), _) => History { revision: stored.revision.max(1), ..History::of(stored) },
                 // Numbers go on although the file that had the last one can't be read.
                 (None, Some(old)) => old.history().next(engine.store.last_revision(&name)),
                 (None, None) => History::new(),
@@ -323,7 +322,7 @@ impl Engine {
     /// What is known of earlier deployments of a probe.
     fn kept(&self, name: &str) -> Kept {
         Kept {
-            totals: Totals::new(self.store.totals(name)),
+            old_sums: OldSums::new(self.store.old_sums(name)),
             windows: self.windows.of(name),
             counters: self.telemetry.probe(name),
         }

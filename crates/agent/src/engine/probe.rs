@@ -5,24 +5,26 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedMutexGuard, watch};
+use twinprobe_ebpf_common::TableLayout;
 
 use super::delivery::Delivery;
 use super::deploy::{LoadedProbe, prepare};
 use super::events::ProbeEvents;
+use super::history::History;
 use super::interfaces::{Wanted, refused, wanted};
 use super::reader::readers;
-use super::reading::{CloseError, Kept, Running, timestamp};
+use super::reading::{Before, CloseError, Kept, Running, Start, begin};
 use super::restore::Adopted;
-use super::status::{ProbeStatus, Shown};
+use super::status::{ProbeStatus, Shown, SumStatus};
 use super::telemetry::{AttachmentFacts, Counters};
 use super::windows::{ClosedBy, Limits, StoredWindow, WindowError, Windows};
 use super::{Engine, EngineError};
 use crate::config::{ConfigDocument, Direction, ProbeConfig, Schedule};
 use crate::crash;
-use crate::kernel::clock::{self, Moment};
+use crate::kernel::clock::Moment;
 use crate::kernel::watch::Changes;
-use crate::kernel::{Beginning, Deployable, Held, Identity, Predecessor, Replaced, with_causes};
-use crate::report::Finding;
+use crate::kernel::{Beginning, Deployable, Held, Identity, Loss, Predecessor, Replaced, with_causes};
+use crate::report::{Finding, Stage};
 use crate::store::StoredProbe;
 
 #[derive(Debug)]
@@ -58,6 +60,8 @@ pub struct Probe {
     turn: Arc<tokio::sync::Mutex<()>>,
     /// What OpenMetrics answers have left out.
     skipped: Arc<AtomicU64>,
+    /// As they were after the last window.
+    sums: Arc<Mutex<Vec<SumStatus>>>,
     /// What the status says of the state. Nobody takes another lock while holding it.
     shown: Mutex<Shown>,
     state: Mutex<State>,
@@ -74,26 +78,6 @@ enum State {
     Gone,
 }
 
-/// Which of a probe's configurations it is, and since when there is one.
-pub(super) struct History {
-    pub revision: u64,
-    pub created: String,
-}
-
-impl History {
-    pub fn new() -> Self {
-        Self { revision: 1, created: timestamp(clock::now()) }
-    }
-
-    /// `last` is the last revision that there is a file of.
-    pub fn next(self, last: u64) -> Self {
-        let created = if self.created.is_empty() { Self::new().created } else { self.created };
-        // A revision that was prepared and not committed is written again.
-        let revision = if self.revision == 0 { last } else { self.revision } + 1;
-        Self { revision, created }
-    }
-}
-
 impl Probe {
     /// Attaches a loaded probe, in the place of `old` if it is running, and makes it the stored one.
     pub(super) fn deploy(
@@ -107,55 +91,80 @@ impl Probe {
         // Not earlier: whatever comes from now on is told once this change is done.
         let Wanted { interfaces, mut pending, unlisted } = wanted(&config, loaded.first)?;
         let mut old_state = old.map(Self::lock);
+        let mut warnings = Vec::new();
         if let Some(State::Running(running)) = old_state.as_deref_mut() {
             running.finish()?;
+            let next = readers(&config, &loaded.directions)?;
+            warnings = running.close_before(&next, &loaded.directions)?;
         }
+        let running = match old_state.as_deref() {
+            Some(State::Running(running)) => Some(&**running),
+            _ => None,
+        };
         let replaces = match old_state.as_deref() {
             Some(State::Running(running)) => Replaced::Attached(running.attached()),
             Some(State::Failed { held: Some(held), .. }) => Replaced::Held(held),
             _ => Replaced::Nothing,
         };
-        if let Some(old) = replaces.attached() {
+        if let Some(old) = running {
             loaded.follow(&engine.kernel, &config, old)?;
         }
-        let readers = readers(&config, &loaded.directions)?;
+        let mut readers = readers(&config, &loaded.directions)?;
         let events = ProbeEvents::open(&config, &loaded.directions, &engine.events)?;
         let name = config.name().to_owned();
         let windows = engine.windows.of(&name);
         let beginning =
             Beginning { first_epoch: windows.last_seq() + 1, order: old.and_then(|old| old.order) };
         let identity = Identity { probe: &name, netns: config.netns() };
-        let deployable =
-            Deployable::new(&engine.kernel, identity, loaded.directions, replaces.attached(), beginning)?;
-        let prepared = prepare(&engine.store, &name, history, document, &loaded.objects, &deployable);
-        let (stored, commit) = match prepared {
-            Ok(prepared) => prepared,
+        let more_known = |direction: &'static str, map: &str, layout: &TableLayout, rows| match running {
+            Some(old) => old.with_more(direction, map, layout, rows),
+            None => rows,
+        };
+        let (kernel, directions, attached) = (&engine.kernel, loaded.directions, replaces.attached());
+        let deployable = Deployable::new(kernel, identity, directions, attached, beginning, &more_known)?;
+        warnings.extend(deployable.losses().iter().map(warning));
+        let serial = deployable.record().serial;
+        let mut kept = engine.kept(&name);
+        let begun =
+            begin(&mut readers, &deployable, running, history.before, old.is_some(), &mut kept, &name);
+        let start = match begun {
+            Ok(start) => start,
             Err(error) => {
                 deployable.discard();
                 return Err(error.into());
             }
         };
+        crash::point("saved");
+        let prepared = prepare(&engine.store, &name, history, document, &loaded.objects, &deployable);
+        let (stored, commit) = match prepared {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                deployable.discard();
+                windows.forget_baseline(serial);
+                return Err(error.into());
+            }
+        };
         crash::point("prepared");
-        let (attached, failed) = deployable.attach(&interfaces, replaces)?;
+        let attached = deployable.attach(&interfaces, replaces);
+        let (attached, failed) = attached.inspect_err(|_| windows.forget_baseline(serial))?;
         pending.extend(refused(failed));
         // What is on disk decides what runs after a crash: up to here the old deployment, from here the new one.
         crash::point("switched");
         if let Err(error) = commit.commit() {
             attached.undo(replaces);
+            windows.forget_baseline(serial);
             return Err(error.into());
         }
         crash::point("committed");
         windows.set_limits(limits(&config));
-        let kept = engine.kept(&name);
         if replaces.attached().is_none() {
             attached.set_opened(Moment::now());
         }
-        let mut running = Running::new(config, attached, readers, kept);
+        let mut running = Running::new(config, attached, readers, start, kept);
         match old_state.as_deref_mut().map(|state| std::mem::replace(state, State::Gone)) {
-            Some(State::Running(old)) => running.succeed(*old),
-            // A probe that was stored goes on with its sums, as after a reboot; of a new one there are none.
+            Some(State::Running(old)) => warnings.extend(running.succeed(*old).iter().map(warning)),
             state => {
-                running.resume(false);
+                running.resume();
                 if let Some(State::Failed { held: Some(held), .. }) = state {
                     held.retire(running.attached());
                 }
@@ -165,14 +174,16 @@ impl Probe {
             old.close_events();
         }
         running.set_pending(pending, unlisted);
-        Ok(Self::running(stored, loaded.warnings, events, running))
+        warnings.splice(0..0, loaded.warnings);
+        Ok(Self::running(stored, warnings, events, running))
     }
 
     /// What an earlier daemon deployed and what still runs. No window of it is closed before [`Self::resume`].
     pub(super) fn adopt(stored: StoredProbe, config: ProbeConfig, adopted: Adopted, kept: Kept) -> Self {
         let Adopted { attached, readers, events, pending, unlisted, warnings } = adopted;
         kept.windows.set_limits(limits(&config));
-        let mut running = Running::new(config, attached, readers, kept);
+        let start = Start::Awaited(Before(Some(attached.serial())));
+        let mut running = Running::new(config, attached, readers, start, kept);
         running.set_pending(pending, unlisted);
         Self::running(stored, warnings, events, running)
     }
@@ -180,9 +191,10 @@ impl Probe {
     /// Goes on with the windows of a probe that was adopted, once the dispatchers call what they should.
     pub(super) fn resume(&self) {
         if let State::Running(running) = &mut *self.lock() {
-            running.resume(true);
+            running.resume();
             // What keeps it from that was said; the next reading tries again.
             let _ = running.finish_window();
+            self.shown().set_trouble(running.trouble());
         }
     }
 
@@ -198,6 +210,7 @@ impl Probe {
             windows: running.windows(),
             turn: Arc::default(),
             skipped: running.skipped(),
+            sums: running.sums(),
             shown: Mutex::new(Shown::of(&running)),
             state: Mutex::new(State::Running(Box::new(running))),
         }
@@ -224,6 +237,7 @@ impl Probe {
             windows,
             turn: Arc::default(),
             skipped: Arc::default(),
+            sums: Arc::default(),
             shown: Mutex::new(Shown::failed(&reason, held.as_deref())),
             state: Mutex::new(State::Failed { reason, held }),
         }
@@ -239,7 +253,7 @@ impl Probe {
     }
 
     pub(super) fn history(&self) -> History {
-        History { revision: self.stored.revision, created: self.stored.created.clone() }
+        History::of(&self.stored)
     }
 
     pub(super) const fn stored(&self) -> &StoredProbe {
@@ -276,7 +290,7 @@ impl Probe {
     /// What a replacement can take over.
     pub(super) fn predecessor(&self, direction: Direction, unnamed: bool) -> Option<Predecessor> {
         match &*self.lock() {
-            State::Running(running) => running.attached().predecessor(direction.name(), unnamed),
+            State::Running(running) => running.predecessor(direction.name(), unnamed),
             State::Failed { .. } | State::Gone => None,
         }
     }
@@ -289,7 +303,14 @@ impl Probe {
     pub fn status(&self) -> ProbeStatus {
         let events = self.events.as_ref().map(ProbeEvents::status).unwrap_or_default();
         let shown = self.shown().clone();
-        ProbeStatus::new(&self.name, &self.stored, &self.warnings, shown, self.windows.statistics(), events)
+        let windows = self.windows.statistics();
+        let status = ProbeStatus::new(&self.name, &self.stored, &self.warnings, shown, windows, events);
+        ProbeStatus { sums: self.sums(), ..status }
+    }
+
+    /// Its sums whose entries come and go, as they were after the last window.
+    pub fn sums(&self) -> Vec<SumStatus> {
+        self.sums.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub fn events(&self) -> Option<&ProbeEvents> {
@@ -397,4 +418,8 @@ fn limits(config: &ProbeConfig) -> Limits {
         collectors: window.collectors().to_vec(),
         taken_counts: config.window().is_none(),
     }
+}
+
+fn warning((direction, message): &Loss) -> Finding {
+    Finding::new(Stage::Load, format!("{direction}.source"), message)
 }

@@ -1,20 +1,21 @@
 //! One metric of a probe that runs: where its content is, and what is known of it beside the maps.
 
+mod more;
+
 use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::convert::convert;
-use twinprobe_ebpf_common::{MapFamily, RawTable, Shape, TableLayout};
-use twinprobe_exporter::{Accumulator, MergeRules, Metric, Plans};
+use twinprobe_ebpf_common::{MapFamily, RawTable, TableLayout};
+use twinprobe_exporter::{Accumulator, Metric, Plans};
 
+use self::more::Sum;
 use super::reading::CloseError;
 use super::spool::Spool;
-use super::totals::{Saved, Totals};
-use crate::config::{AfterRead, Direction, DirectionConfig, MetricConfig, ProbeConfig, Source, Visibility};
+use crate::config::{AfterRead, Direction, DirectionConfig, MetricConfig, ProbeConfig, Visibility};
 use crate::crash;
-use crate::kernel::{Attached, Journal, KernelError, LoadedDirection, MetricMap, Remains, Taken};
+use crate::kernel::{Attached, Journal, KernelError, LoadedDirection, MetricMap, Taken};
 use crate::report::{Finding, Rejection};
 
 /// One metric and where its content is.
@@ -25,13 +26,9 @@ pub(super) struct Reader {
     pub position: (usize, usize),
     pub config: MetricConfig,
     pub metric: Arc<Metric>,
-    /// The sum of all windows so far, for a snapshot that is not reset.
-    total: Option<Accumulator>,
-    /// The last window in it.
-    summed: u64,
-    /// Whether the sum on disk is an older one.
-    unsaved: bool,
-    /// What the deployment before has counted of the open window.
+    /// For a snapshot that is not reset.
+    sum: Option<Sum>,
+    /// What earlier deployments have counted of the open window.
     carried: Option<Accumulator>,
     /// What was taken out of the map for a window that is not stored yet.
     taken: Popped,
@@ -88,121 +85,12 @@ impl Reader {
         self.config.visibility() == Visibility::Export
     }
 
-    /// Of its sum: `DIRECTION:MAP`.
-    pub fn file(&self) -> String {
-        format!("{}:{}", self.direction, self.config.map())
-    }
-
-    /// Of [`Self::carried`].
-    fn carried_file(&self) -> String {
-        format!("open:{}", self.file())
-    }
-
-    /// Saves the sum if the one on disk is older.
-    pub fn save(&mut self, totals: &Totals) -> io::Result<()> {
-        if let (Some(total), true) = (&self.total, self.unsaved) {
-            totals.save(&self.file(), &self.metric.layout, self.summed, total.table())?;
-            self.unsaved = false;
-        }
-        Ok(())
-    }
-
-    /// The sum is from now on one that has `epoch` as its last window.
-    pub fn set_summed(&mut self, epoch: u64) {
-        self.summed = epoch;
-        self.unsaved = true;
-    }
-
-    /// Goes on with the sum that was saved.
-    pub fn load(&mut self, totals: &Totals, adopted: bool) -> io::Result<()> {
-        let file = self.file();
-        let Some(total) = &mut self.total else { return Ok(()) };
-        if let Some(Saved { epoch, table }) = totals.load(&file, &self.metric.layout)? {
-            total.add(&table);
-            // Where windows are not numbered on, that number means another one.
-            self.summed = if adopted { epoch } else { 0 };
-        }
-        Ok(())
-    }
-
-    /// Saves what the deployment before has counted of the open window, which is that of `epoch`.
-    pub fn save_carried(&self, totals: &Totals, epoch: u64) -> io::Result<()> {
-        let Some(carried) = &self.carried else { return Ok(()) };
-        totals.save(&self.carried_file(), &self.metric.layout, epoch, carried.table())
-    }
-
-    /// Goes on with what was saved of the open window, if that is the one of `epoch`.
-    pub fn load_carried(&mut self, totals: &Totals, epoch: u64) -> io::Result<()> {
-        let saved = totals.load(&self.carried_file(), &self.metric.layout)?;
-        if let Some(Saved { table, .. }) = saved.filter(|saved| saved.epoch == epoch) {
-            self.add(&table);
-        }
-        Ok(())
-    }
-
-    /// What is kept of it beside the maps.
-    pub fn files(&self) -> impl Iterator<Item = String> {
-        let sum = self.total.as_ref().map(|_| self.file());
-        sum.into_iter().chain(self.carried.as_ref().map(|_| self.carried_file()))
-    }
-
-    /// Goes on with what `old` knows beside its map: the sum of the windows it has read, and what it was
-    /// given of the open one.
-    pub fn succeed(&mut self, old: &Self) {
-        let converted = |known: &Accumulator| convert(known.table(), &old.metric.layout, &self.metric.layout);
-        let sum = old.total.as_ref().and_then(converted);
-        let open = old.carried.as_ref().and_then(converted);
-        if let (Some(total), Some(rows)) = (&mut self.total, sum) {
-            total.add(&rows);
-        }
-        open.iter().for_each(|rows| self.add(rows));
-    }
-
-    /// Goes on with what the maps before have counted and nobody has read.
-    pub fn add_remains(&mut self, remains: &Remains) {
-        let rows = remains_for(self.config.map(), remains, &self.metric.layout);
-        rows.iter().for_each(|rows| self.add(rows));
-    }
-
-    /// What belongs to the open window and is in no map.
-    fn add(&mut self, rows: &RawTable) {
-        if let Some(total) = &mut self.total {
-            total.add(rows);
-        } else if self.config.source() == Source::Snapshot {
-            let none = || Accumulator::new(Arc::clone(&self.metric.layout), &MergeRules::default());
-            if let Some(mut window) = self.carried.take().or_else(|| none().ok()) {
-                window.add(rows);
-                self.carried = Some(window);
-            }
-        }
-    }
-
-    /// Hands on what belongs to the window of `epoch`, whose maps keep it until [`Self::clear`]; what can only be
-    /// popped, the journal in the directory `journal` keeps.
-    pub fn window(
-        &mut self,
-        map: &MetricMap,
-        journal: &Path,
-        epoch: u64,
-        totals: &Totals,
-        out: &mut Out<'_>,
-    ) -> Result<(), CloseError> {
-        if let Some(total) = &mut self.total {
-            if self.summed != epoch {
-                let mut window = RawTable::default();
-                map.read(AfterRead::Keep, &mut Taken::default(), &mut window)?;
-                total.add(&window);
-                self.set_summed(epoch);
-            }
-            // Before the map is cleared: after a crash in between, the window is in the sum once.
-            self.save(totals)?;
+    /// Hands on what belongs to a window, whose maps keep it until [`Self::clear`]; what can only be popped, the
+    /// journal in the directory `journal` keeps.
+    pub fn window(&self, map: &MetricMap, journal: &Path, out: &mut Out<'_>) -> Result<(), CloseError> {
+        if let Some(sum) = &self.sum {
+            pieces(sum.rows.table(), &self.metric.layout, out)?;
             crash::point("summed");
-        }
-        if !self.is_shown() {
-            return Ok(());
-        }
-        if let Some(total) = &self.total {
-            pieces(total.table(), &self.metric.layout, out)?;
         } else if self.is_popped() {
             let layout = &self.metric.layout;
             if let Some(carried) = &self.carried {
@@ -215,7 +103,7 @@ impl Reader {
             let mut window = RawTable::default();
             map.read(AfterRead::Keep, &mut Taken::default(), &mut window)?;
             let mut all = carried.clone();
-            all.add(&window);
+            all.add(&window, 0);
             pieces(all.table(), &self.metric.layout, out)?;
         } else {
             stream(map, out)?;
@@ -248,10 +136,8 @@ impl Reader {
     }
 
     /// The window is stored: nothing of it has to be kept any more.
-    pub fn forget_window(&mut self, totals: &Totals) {
-        if self.carried.take().is_some() {
-            totals.remove(&self.carried_file());
-        }
+    pub fn forget_window(&mut self) {
+        self.carried = None;
         self.taken = Popped::default();
     }
 
@@ -303,19 +189,6 @@ fn written(
     failed.map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// The rows that are about `map`, which may be a variable of a section.
-fn remains_for(map: &str, remains: &Remains, layout: &TableLayout) -> Option<RawTable> {
-    if map == remains.map {
-        return Some(remains.rows.clone());
-    }
-    let (section, name) = map.split_once(':')?;
-    let Shape::Struct(variables) = &remains.layout.value.shape else { return None };
-    let variable = variables.iter().find(|variable| section == remains.map && variable.name == name)?;
-    let start = variable.bit_offset / 8;
-    let values = remains.rows.values.get(start..start + layout.value.size)?.to_vec();
-    Some(RawTable { values, ..RawTable::default() })
-}
-
 /// A reader for each metric. `merge` rules must name fields that the value has.
 pub(super) fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<Reader>, Rejection> {
     let mut readers = Vec::new();
@@ -324,12 +197,9 @@ pub(super) fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Resul
     for (at, ((direction, config), loaded)) in directions.iter().zip(loaded).enumerate() {
         for (index, (metric, map)) in config.metrics().iter().zip(&loaded.twins.maps).enumerate() {
             let Some(layout) = map.layout() else { continue };
-            // What is popped from a queue is events, which do not add up: each is shown once.
-            let rules = metric.merge().filter(|_| layout.kind.family() != MapFamily::Fifo);
-            let total = rules.map(|rules| Accumulator::new(Arc::clone(layout), rules)).transpose();
-            let total = total.unwrap_or_else(|error| {
-                let field = format!("{direction}.metrics[{index}].merge");
-                findings.push(Finding::config(field, error.to_string()));
+            let sum = more::sum(metric, map, layout).unwrap_or_else(|(field, message)| {
+                let field = format!("{direction}.metrics[{index}].{field}");
+                findings.push(Finding::config(field, message));
                 None
             });
             readers.push(Reader {
@@ -343,11 +213,10 @@ pub(super) fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Resul
                     agg: metric.aggregation(),
                     layout: Arc::clone(layout),
                     reading: counted_from(metric),
+                    dropped: 0,
                     plans: Plans::default(),
                 }),
-                total,
-                summed: 0,
-                unsaved: false,
+                sum,
                 carried: None,
                 taken: Popped::default(),
             });

@@ -1,30 +1,33 @@
 //! Algorithm 2 of the paper, made to survive what can happen in between: flip, store the window, and only then
 //! empty the idle twin.
 
+mod base;
 mod closing;
 mod composed;
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use tokio::sync::watch;
 use twinprobe_ebpf_common::Render;
 use twinprobe_exporter::Context;
 
+pub(super) use self::base::{Before, Start, begin};
 pub use self::closing::CloseError;
 use self::composed::Extraction;
 use super::delivery::{Delivery, InFlight, Undelivered};
 use super::interfaces::{self, Wanted, refused, wanted};
+use super::old_sums::OldSums;
 use super::placement::Pending;
 use super::reader::Reader;
+use super::status::SumStatus;
 use super::telemetry::Counters;
-use super::totals::Totals;
 use super::windows::{ClosedBy, Windows};
-use crate::config::{Direction, InterfacePattern, OnReplace, ProbeConfig, Schedule};
-use crate::kernel::Attached;
+use crate::config::{Direction, InterfacePattern, ProbeConfig, Schedule};
 use crate::kernel::clock::{self, Moment};
 use crate::kernel::watch::Changes;
+use crate::kernel::{Attached, Loss, Predecessor};
 
 /// A probe that is attached and read.
 #[derive(Debug)]
@@ -47,22 +50,30 @@ pub(super) struct Running {
     gone: watch::Sender<()>,
     pending: Vec<Pending>,
     unlisted: Option<String>,
-    totals: Totals,
+    start: Start,
+    old_sums: OldSums,
+    sums: Arc<Mutex<Vec<SumStatus>>>,
 }
 
 /// What a deployment knows of earlier ones of the same probe.
 #[derive(Debug)]
 pub(super) struct Kept {
-    pub totals: Totals,
+    pub old_sums: OldSums,
     pub windows: Arc<Windows>,
     pub counters: Arc<Counters>,
 }
 
 impl Running {
-    pub fn new(config: ProbeConfig, attached: Attached, readers: Vec<Reader>, kept: Kept) -> Self {
+    pub fn new(
+        config: ProbeConfig,
+        attached: Attached,
+        readers: Vec<Reader>,
+        start: Start,
+        kept: Kept,
+    ) -> Self {
         let opened = attached.opened();
-        let Kept { totals, windows, counters } = kept;
-        Self {
+        let Kept { old_sums, windows, counters } = kept;
+        let running = Self {
             config,
             attached,
             readers,
@@ -77,36 +88,22 @@ impl Running {
             gone: watch::Sender::default(),
             pending: Vec::new(),
             unlisted: None,
-            totals,
-        }
+            start,
+            old_sums,
+            sums: Arc::default(),
+        };
+        running.show_sums();
+        running
     }
 
-    /// Goes on with what an earlier daemon has saved. `adopted`: and with the very maps that it has left.
-    pub fn resume(&mut self, adopted: bool) {
-        // What the maps hold is of this window, unless that is stored already.
-        let ended = u64::from(self.attached.closed().is_some());
-        let epoch = self.attached.epoch() - ended;
-        let open =
-            (adopted && self.windows.newest().is_none_or(|stored| stored.seq() != epoch)).then_some(epoch);
-        for reader in &mut self.readers {
-            let resumed = reader.load(&self.totals, adopted).and_then(|()| match open {
-                Some(epoch) => reader.load_carried(&self.totals, epoch),
-                None => Ok(()),
-            });
-            if let Err(error) = resumed {
-                let (probe, metric) = (self.config.name(), reader.config.name());
-                tracing::error!(probe, metric, %error, "what was counted before can't be read");
-            }
-        }
-        self.forget_totals();
+    /// What is shown of its sums, without waiting for a reading.
+    pub fn sums(&self) -> Arc<Mutex<Vec<SumStatus>>> {
+        Arc::clone(&self.sums)
     }
 
-    /// Removes sums of metrics that there are no more.
-    fn forget_totals(&self) {
-        let used: Vec<String> = self.readers.iter().flat_map(Reader::files).collect();
-        if let Err(error) = self.totals.retain(&used) {
-            tracing::warn!(probe = self.config.name(), %error, "old sums could not be removed");
-        }
+    fn show_sums(&self) {
+        let sums = self.readers.iter().filter_map(Reader::sum_status).collect();
+        *self.sums.lock().unwrap_or_else(PoisonError::into_inner) = sums;
     }
 
     pub const fn config(&self) -> &ProbeConfig {
@@ -183,39 +180,23 @@ impl Running {
         }
     }
 
-    /// Takes the place of `old`, which sees packets no more, with all that it has not handed on yet.
-    pub fn succeed(&mut self, old: Self) {
-        let Self { attached, readers, undelivered, skipped, in_flight, .. } = old;
+    /// Takes the place of `old`, which sees packets no more, with all that it has not handed on yet. Says what could not
+    /// be taken over.
+    pub fn succeed(&mut self, old: Self) -> Vec<Loss> {
+        if !old.goes_on(&self.readers, self.attached.directions()) {
+            self.opened = Moment::now();
+            self.attached.set_opened(self.opened);
+        }
+        let Self { attached, undelivered, skipped, in_flight, .. } = old;
         (self.undelivered, self.skipped, self.in_flight) = (undelivered, skipped, in_flight);
-        let remains = self.attached.retire(&attached);
-        for reader in self.readers.iter_mut().filter(|reader| reader.config.on_replace() == OnReplace::Carry)
-        {
-            let map = reader.config.map();
-            let same = |old: &&Reader| old.direction == reader.direction && old.config.map() == map;
-            if let Some(old) = readers.iter().find(same) {
-                reader.succeed(old);
-            }
-            let direction = reader.direction.name();
-            for remains in remains.iter().filter(|remains| remains.direction == direction) {
-                reader.add_remains(remains);
-            }
-        }
-        // Of the window that is open, only what is in no map any more is part of the sums.
-        let epoch = self.attached.epoch().wrapping_sub(1);
-        for reader in &mut self.readers {
-            reader.set_summed(epoch);
-            let saved = reader.save(&self.totals);
-            if let Err(error) = saved.and_then(|()| reader.save_carried(&self.totals, epoch.wrapping_add(1)))
-            {
-                let metric = reader.config.name();
-                tracing::error!(metric, %error, "what was counted before can't be saved before the next window");
-            }
-        }
-        self.forget_totals();
+        let (remains, losses) = self.attached.retire(&attached);
+        self.take_over(&remains);
+        losses
     }
 
     /// So that nothing is left in maps that are about to be replaced.
     pub fn finish(&mut self) -> Result<(), CloseError> {
+        self.load_base()?;
         self.finish_window()?;
         let Some(mut extraction) = self.extraction.take() else { return Ok(()) };
         extraction.spools().for_each(|spool| spool.reopen());
@@ -224,6 +205,11 @@ impl Running {
             self.extraction = Some(extraction);
         }
         Ok(taken?)
+    }
+
+    /// What a replacement of a direction can take over.
+    pub fn predecessor(&self, direction: &str, unnamed: bool) -> Option<Predecessor> {
+        self.attached.predecessor(direction, unnamed, self.more_known(direction))
     }
 
     pub const fn attached(&self) -> &Attached {
@@ -292,7 +278,7 @@ impl Running {
     }
 }
 
-const fn exported(direction: Direction) -> twinprobe_exporter::Direction {
+pub(super) const fn exported(direction: Direction) -> twinprobe_exporter::Direction {
     match direction {
         Direction::Ingress => twinprobe_exporter::Direction::Ingress,
         Direction::Egress => twinprobe_exporter::Direction::Egress,

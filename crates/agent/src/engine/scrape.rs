@@ -91,6 +91,7 @@ fn facts(probe: &Probe) -> ProbeFacts {
         name: probe.name().to_owned(),
         running: probe.events().is_some(),
         windows: probe.windows().statistics(),
+        sums: probe.sums(),
         events: probe.events().map(ProbeEvents::status).unwrap_or_default(),
         attachments: probe.attachments(),
     }

@@ -32,10 +32,24 @@ pub struct ProbeStatus {
     /// The event metrics.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<EventStatus>,
+    /// The sums whose entries come and go with the traffic.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sums: Vec<SumStatus>,
     /// Its windows on disk.
     pub windows: WindowStatus,
     pub warnings: Vec<Finding>,
     pub config: ConfigDocument,
+}
+
+/// The sum of a metric whose windows are added up, as it was after the last one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SumStatus {
+    pub direction: &'static str,
+    pub metric: String,
+    pub entries: usize,
+    pub max_entries: usize,
+    /// Entries that had to go since there was no room for them.
+    pub dropped: u64,
 }
 
 /// Windows on disk.
@@ -234,6 +248,7 @@ impl ProbeStatus {
             interfaces,
             programs,
             events,
+            sums: Vec::new(),
             windows: WindowStatus { statistics: windows, error: trouble },
             warnings: warnings.to_vec(),
             config: stored.config.clone(),

@@ -43,7 +43,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::bpffs::Claim;
 pub use self::capabilities::Capabilities;
-pub use self::carry::{Predecessor, Remains};
+pub use self::carry::{Loss, Predecessor, Remains};
 use self::dispatcher::Dispatchers;
 pub use self::dispatcher::Health;
 use self::epoch::EpochPage;

@@ -3,13 +3,14 @@
 
 mod deployable;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 pub use self::deployable::{Beginning, Deployable};
 use super::Kernel;
-use super::carry::{Predecessor, Remains, Transfers};
+use super::carry::{Loss, Predecessor, Remains, Transfers};
 use super::clock::Moment;
 use super::dispatcher::{Addition, Callee, Health, Owner, Place, Rank};
 use super::epoch::EpochWord;
@@ -21,7 +22,7 @@ use super::netns::Netns;
 use super::pins::{Deployment, Identity, Note, Pins};
 use super::reclaim::Reclaim;
 use super::sys::KernelError;
-use super::twin_maps::TwinMap;
+use super::twin_maps::{Origin, TwinMap};
 use super::watch::Changes;
 use crate::config::{Position, Verdict, XdpMode};
 use crate::crash;
@@ -35,6 +36,14 @@ pub struct LoadedDirection {
     pub xdp_mode: XdpMode,
     pub priority: i32,
     pub position: Position,
+}
+
+impl LoadedDirection {
+    /// Whether the map that a metric names is the replaced deployment's own.
+    pub fn takes_over(&self, map: &str) -> bool {
+        let name = map.split_once(':').map_or(map, |(section, _)| section);
+        self.twins.own.by_name().get(name).is_some_and(|map| map.origin == Origin::TakenOver)
+    }
 }
 
 /// Where a probe can be attached.
@@ -147,11 +156,11 @@ impl Attached {
     }
 
     /// To be called on the new deployment once it can't be undone any more. Gives what is left in `old` for the
-    /// next window.
-    pub fn retire(&mut self, old: &Self) -> Vec<Remains> {
+    /// next window, and says what could not be taken over.
+    pub fn retire(&mut self, old: &Self) -> (Vec<Remains>, Vec<Loss>) {
         let transfers = std::mem::take(&mut self.transfers);
-        let remains = if transfers.is_empty() {
-            Vec::new()
+        let taken_over = if transfers.is_empty() {
+            Default::default()
         } else {
             if let Err(error) = self.kernel.quiescer.quiesce() {
                 tracing::error!(%error, "the last packets of a replaced probe may be lost");
@@ -171,7 +180,7 @@ impl Attached {
         }
         crash::point("retired");
         old.remove_pins();
-        remains
+        taken_over
     }
 
     /// Puts `replaced` back wherever `self` has taken its place and removes `self` everywhere.
@@ -224,9 +233,9 @@ impl Attached {
     }
 
     /// What a replacement of the direction called `name` can take over.
-    pub fn predecessor(&self, name: &str, unnamed: bool) -> Option<Predecessor> {
-        let loaded = self.direction(name)?;
-        Some(Predecessor { maps: Arc::clone(&loaded.twins.own), active: self.active(), unnamed })
+    pub fn predecessor(&self, name: &str, unnamed: bool, more: BTreeSet<String>) -> Option<Predecessor> {
+        let maps = Arc::clone(&self.direction(name)?.twins.own);
+        Some(Predecessor { maps, active: self.active(), unnamed, more_known: more })
     }
 
     /// Whether `new` goes on with the maps that packets are counted in now. A flip since it was loaded may have
@@ -252,6 +261,11 @@ impl Attached {
     /// To be told before the flip.
     pub fn set_closed(&self, at: Moment) {
         self.epoch.set_closed(at);
+    }
+
+    /// Of the deployment.
+    pub const fn serial(&self) -> u64 {
+        self.record.serial
     }
 
     /// The number of the open window.

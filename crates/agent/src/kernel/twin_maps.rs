@@ -36,6 +36,15 @@ impl TwinMap {
         }
     }
 
+    /// How many entries the map has room for; `None` for events and variables.
+    pub fn max_entries(&self) -> Option<usize> {
+        match self {
+            Self::Shared(map) => map.max_entries(),
+            Self::Private(maps) => maps[0].max_entries(),
+            Self::Events(_) => None,
+        }
+    }
+
     /// The name of the map's type.
     pub fn kind_name(&self) -> &'static str {
         match self {

@@ -13,8 +13,8 @@ fn raw(keys: &[u8], values: &[u8]) -> RawTable {
 /// Two windows added up.
 fn add(layout: &Arc<TableLayout>, rules: &MergeRules, [first, second]: [RawTable; 2]) -> RawTable {
     let mut total = Accumulator::new(layout.clone(), rules).expect("known fields");
-    total.add(&first);
-    total.add(&second);
+    total.add(&first, 1);
+    total.add(&second, 2);
     total.take()
 }
 
@@ -81,4 +81,33 @@ fn queues_are_appended() {
     let layout = table(MapKind::Queue, Layout::unsigned(1), 1);
     let total = add(&layout, &MergeRules::default(), [raw(&[], &[1, 2]), raw(&[], &[3])]);
     assert_eq!(total, raw(&[], &[1, 2, 3]));
+}
+
+#[test]
+fn what_was_not_seen_for_longest_goes_first() {
+    let layout = table(MapKind::Hash, Layout::unsigned(1), 1);
+    let mut total = Accumulator::new(layout.clone(), &MergeRules::default()).expect("no fields are named");
+    total.add(&raw(&[1, 2, 3], &[10, 20, 30]), 1);
+    total.add(&raw(&[4, 1], &[40, 1]), 2);
+    assert_eq!((total.bound(4), total.ages()), (0, &[2, 1, 1, 2][..]));
+    assert_eq!(total.bound(3), 1, "of two that are as old the one that came first");
+    assert_eq!((total.table(), total.ages()), (&raw(&[1, 3, 4], &[11, 30, 40]), &[2, 1, 2][..]));
+    total.add(&raw(&[2, 3], &[5, 1]), 3);
+    assert_eq!(total.table(), &raw(&[1, 3, 4, 2], &[11, 31, 40, 5]), "an entry that went begins anew");
+    assert_eq!((total.bound(0), total.table().len(&layout)), (4, 0));
+
+    let layout = table(MapKind::Array, Layout::unsigned(1), 1);
+    let mut total = Accumulator::new(layout, &MergeRules::default()).expect("no fields are named");
+    total.add(&raw(&[0, 1], &[1, 2]), 1);
+    assert_eq!((total.bound(1), total.ages()), (0, &[][..]), "an array is as large as its map");
+}
+
+#[test]
+fn ages_are_kept_beside_the_rows() {
+    let layout = table(MapKind::LruHash, Layout::unsigned(1), 1);
+    let mut total = Accumulator::new(layout, &MergeRules::default()).expect("no fields are named");
+    total.add(&raw(&[1, 2, 3], &[1, 2, 3]), 9);
+    total.set_ages(&[9, 4, 8]);
+    assert_eq!(total.bound(2), 1);
+    assert_eq!((total.table(), total.ages()), (&raw(&[1, 3], &[1, 3]), &[9, 8][..]));
 }

@@ -220,6 +220,10 @@ impl DocumentSink for Json {
             self.out.push(b',');
             self.property("agg", agg.name());
         }
+        if metric.dropped > 0 {
+            self.push(",\"dropped_entries\":");
+            self.unsigned(metric.dropped);
+        }
         self.push(",\"entries\":[");
     }
 

@@ -202,7 +202,9 @@ impl DocumentSink for Xml {
             ("help", &metric.help),
         ];
         let agg = metric.agg.map(|agg| ("agg", agg.name()));
-        self.begin("metric", attributes.into_iter().chain(agg));
+        let dropped = (metric.dropped > 0).then(|| metric.dropped.to_string());
+        let dropped = dropped.as_deref().map(|dropped| ("dropped_entries", dropped));
+        self.begin("metric", attributes.into_iter().chain(agg).chain(dropped));
     }
 
     fn end_metric(&mut self) {

@@ -86,6 +86,7 @@ pub fn metric(
         agg,
         layout: Arc::new(layout),
         reading: Reading::default(),
+        dropped: 0,
         plans: Plans::default(),
     };
     MetricTable { metric: Arc::new(metric), table }

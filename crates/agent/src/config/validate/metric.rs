@@ -72,6 +72,11 @@ fn check(at: &str, document: &MetricDocument, defaults: &Defaults, findings: &mu
         Some(merge) => Some(check_merge(&format!("{at}.merge"), merge, findings)),
         None => cumulative.then(MergeRules::default),
     };
+    let sum_entries = document.sum_entries.map(|entries| usize::try_from(entries).unwrap_or(usize::MAX));
+    if sum_entries.is_some() && !cumulative {
+        let message = "sum_entries bounds what windows add up to; it needs snapshot: true and init: false";
+        findings.add(format!("{at}.sum_entries"), message);
+    }
     let extraction = document.strategy.as_deref().map_or(Ok(Extraction::Auto), |name| {
         names::choose("strategy", name, &Extraction::ALL.map(|extraction| (extraction.name(), extraction)))
     });
@@ -94,6 +99,7 @@ fn check(at: &str, document: &MetricDocument, defaults: &Defaults, findings: &mu
         visibility,
         aggregation,
         merge,
+        sum_entries,
         extraction,
         on_replace,
         event_type: document.event_type.clone(),

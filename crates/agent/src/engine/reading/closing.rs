@@ -10,7 +10,9 @@ use super::{Running, exported, timestamp};
 use crate::config::AfterRead;
 use crate::crash;
 use crate::engine::reader::Reader;
-use crate::engine::windows::{ClosedBy, StoredMetric, StoredWindow, WindowError, WindowHead};
+use crate::engine::windows::{
+    BaseError, ClosedBy, StoredMetric, StoredWindow, WindowError, WindowHead, ages_as_rows,
+};
 use crate::kernel::clock::Moment;
 use crate::kernel::{KernelError, with_causes};
 
@@ -23,6 +25,8 @@ pub enum CloseError {
     Store(#[from] io::Error),
     #[error(transparent)]
     Window(#[from] WindowError),
+    #[error(transparent)]
+    Base(#[from] BaseError),
 }
 
 impl Running {
@@ -63,6 +67,7 @@ impl Running {
     /// on disk before anything of it leaves the maps: whatever happens, it is in one of them, and whoever comes next
     /// can tell which. `None`: it was on disk, and somebody has damaged it before the maps were empty.
     fn try_close(&mut self, by: ClosedBy) -> Result<Option<Arc<StoredWindow>>, CloseError> {
+        self.load_base()?;
         let end = self.attached.closed().unwrap_or_else(Moment::now);
         let span = self.opened.until(end);
         self.attached.set_closed(end);
@@ -88,6 +93,10 @@ impl Running {
                     by != ClosedBy::Schedule || quiesced.map(direction, metric).is_some()
                 };
                 let mut readers: Vec<&mut Reader> = self.readers.iter_mut().filter(in_window).collect();
+                for reader in &mut readers {
+                    let (direction, metric) = reader.position;
+                    quiesced.map(direction, metric).map_or(Ok(()), |map| reader.sum_up(map, epoch))?;
+                }
                 let head = WindowHead {
                     probe: self.config.name().to_owned(),
                     interfaces,
@@ -104,30 +113,35 @@ impl Running {
                     context,
                     skipped_before: self.skipped.load(Ordering::Relaxed),
                     closed_by: by,
-                    metrics: readers
+                    metrics: readers.iter().filter(|reader| reader.is_shown()).map(stored_metric).collect(),
+                    hidden: readers
                         .iter()
-                        .filter(|reader| reader.is_shown())
-                        .map(|reader| StoredMetric::new(exported(reader.direction), &reader.metric))
+                        .filter(|reader| is_hidden_sum(reader))
+                        .map(stored_metric)
                         .collect(),
                 };
                 let mut file = self.windows.write(&head)?;
-                let mut place = 0;
-                for reader in &mut readers {
+                // In the order of the head: what is shown, then what is not.
+                readers.sort_by_key(|reader| !reader.is_shown());
+                let in_file = |reader: &&mut Reader| reader.is_shown() || is_hidden_sum(reader);
+                for (place, reader) in readers.iter_mut().filter(|reader| in_file(reader)).enumerate() {
                     let (direction, metric) = reader.position;
                     let mut out = |rows: &_| file.rows(place, rows);
                     match (quiesced.map(direction, metric), quiesced.live_map(direction, metric)) {
                         (Some(map), _) => {
-                            let journal = quiesced.journal(direction, metric);
-                            reader.window(map, &journal, epoch, &self.totals, &mut out)?;
+                            reader.window(map, &quiesced.journal(direction, metric), &mut out)?;
                         }
-                        (None, Some(map)) if reader.is_shown() => reader.live_rows(map, &mut out)?,
-                        (None, _) => {}
+                        (None, Some(map)) => reader.live_rows(map, &mut out)?,
+                        (None, None) => {}
                     }
-                    place += usize::from(reader.is_shown());
+                    if !reader.ages().is_empty() {
+                        file.rows(head.place_of_ages(place), &ages_as_rows(reader.ages()))?;
+                    }
                 }
                 crash::point("written");
                 let stored = file.commit()?;
-                readers.into_iter().for_each(|reader| reader.forget_window(&self.totals));
+                readers.into_iter().for_each(Reader::forget_window);
+                self.old_sums.forget();
                 Some(stored)
             }
         };
@@ -146,8 +160,19 @@ impl Running {
             }
         }
         quiesced.finish(end);
+        self.show_sums();
         self.counters.closed(by, grace_period);
         self.opened = end;
         Ok(stored)
     }
+}
+
+fn stored_metric(reader: &&mut Reader) -> StoredMetric {
+    let stored = StoredMetric::new(exported(reader.direction), &reader.metric);
+    StoredMetric { dropped: reader.dropped(), ..stored }
+}
+
+/// Whether it is in every window although nobody sees it.
+fn is_hidden_sum(reader: &Reader) -> bool {
+    reader.has_sum() && !reader.is_shown()
 }

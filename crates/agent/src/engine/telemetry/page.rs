@@ -11,6 +11,7 @@ use prometheus_client::registry::{Registry, Unit};
 use super::Telemetry;
 use super::counters::OfProbe;
 use crate::engine::events::EventStatus;
+use crate::engine::status::SumStatus;
 use crate::engine::windows::Statistics;
 use crate::kernel::Hook;
 
@@ -23,6 +24,7 @@ pub struct ProbeFacts {
     pub name: String,
     pub running: bool,
     pub windows: Statistics,
+    pub sums: Vec<SumStatus>,
     pub events: Vec<EventStatus>,
     pub attachments: Vec<AttachmentFacts>,
 }
@@ -64,6 +66,7 @@ impl Telemetry {
         self.process.register(&mut facts);
         register_states(probes, &mut facts);
         register_windows(probes, &mut facts);
+        register_sums(probes, &mut facts);
         register_events(probes, &mut facts);
         register_attachments(probes, &mut facts);
         let mut page = String::new();
@@ -87,17 +90,21 @@ fn register_states(probes: &[ProbeFacts], registry: &mut Registry) {
 fn register_windows(probes: &[ProbeFacts], registry: &mut Registry) {
     let [retained, bytes] = [(); 2].map(|()| Family::<OfProbe, Amount<u64>>::default());
     let [lost, damaged] = [(); 2].map(|()| Family::<OfProbe, Total<u64>>::default());
+    let unreadable = Family::<OfProbe, Amount<u64>>::default();
     for ProbeFacts { name, windows, .. } in probes {
         let label = OfProbe { probe: name.clone() };
         retained.get_or_create(&label).set(windows.retained as u64);
         bytes.get_or_create(&label).set(windows.bytes);
         lost.get_or_create(&label).inc_by(windows.lost);
         damaged.get_or_create(&label).inc_by(windows.damaged);
+        unreadable.get_or_create(&label).set(windows.unreadable as u64);
     }
     registry.register("twinprobe_windows_retained", "Windows that can be had", retained);
     let size = "Size of the windows that can be had";
     registry.register_with_unit("twinprobe_windows_retained", size, Unit::Bytes, bytes);
     registry.register("twinprobe_windows_lost", "Windows that went before they were acknowledged", lost);
+    let help = "Windows whose file can't be read now or is of a later version";
+    registry.register("twinprobe_windows_unreadable", help, unreadable);
     registry.register("twinprobe_windows_damaged", "Windows whose file was damaged on disk", damaged);
 }
 
@@ -117,6 +124,27 @@ fn register_attachments(probes: &[ProbeFacts], registry: &mut Registry) {
     registry.register("twinprobe_attachments", help, attached);
     let help = "Times that an attachment was made again after somebody had removed it";
     registry.register("twinprobe_attachments_repaired", help, repairs);
+}
+
+fn register_sums(probes: &[ProbeFacts], registry: &mut Registry) {
+    let [entries, max_entries] = [(); 2].map(|()| Family::<OfMetric, Amount<u64>>::default());
+    let dropped = Family::<OfMetric, Total<u64>>::default();
+    for ProbeFacts { name, sums, .. } in probes {
+        for sum in sums {
+            let (direction, metric) = (sum.direction, sum.metric.clone());
+            let label = OfMetric { probe: name.clone(), direction, metric };
+            entries.get_or_create(&label).set(sum.entries as u64);
+            max_entries.get_or_create(&label).set(sum.max_entries as u64);
+            dropped.get_or_create(&label).inc_by(sum.dropped);
+        }
+    }
+    registry.register("twinprobe_sum_entries", "Entries that windows have added up to", entries);
+    registry.register("twinprobe_sum_max_entries", "Entries that there is room for in the sum", max_entries);
+    registry.register(
+        "twinprobe_sum_dropped",
+        "Entries that had to go from the sum for want of room",
+        dropped,
+    );
 }
 
 fn register_events(probes: &[ProbeFacts], registry: &mut Registry) {
@@ -163,6 +191,8 @@ mod tests {
             clients: 2,
         };
         let windows = Statistics { retained: 3, bytes: 4096, lost: 2, damaged: 1, ..Statistics::default() };
+        let (direction, metric) = ("ingress", "flows".to_owned());
+        let sums = vec![SumStatus { direction, metric, entries: 7, max_entries: 8, dropped: 3 }];
         let attachment = |interface: &str, hook, repairs| AttachmentFacts {
             interface: interface.into(),
             hook,
@@ -170,7 +200,7 @@ mod tests {
             repairs,
         };
         let attachments = vec![attachment("eth0", Hook::Xdp, 3), attachment("tap*", Hook::TcEgress, 9)];
-        ProbeFacts { name: name.into(), running: true, windows, events: vec![event], attachments }
+        ProbeFacts { name: name.into(), running: true, windows, sums, events: vec![event], attachments }
     }
 
     #[track_caller]
@@ -219,6 +249,9 @@ mod tests {
                 "twinprobe_windows_retained_bytes{probe=\"flows\"} 4096",
                 "twinprobe_windows_lost_total{probe=\"flows\"} 2",
                 "twinprobe_windows_damaged_total{probe=\"flows\"} 1",
+                "twinprobe_sum_entries{probe=\"flows\",direction=\"ingress\",metric=\"flows\"} 7",
+                "twinprobe_sum_max_entries{probe=\"flows\",direction=\"ingress\",metric=\"flows\"} 8",
+                "twinprobe_sum_dropped_total{probe=\"flows\",direction=\"ingress\",metric=\"flows\"} 3",
                 "twinprobe_events_delivered_total{probe=\"flows\",direction=\"ingress\",metric=\"syns\"} 5",
                 "twinprobe_event_clients{probe=\"flows\",direction=\"ingress\",metric=\"syns\"} 2",
                 "twinprobe_attachments{probe=\"flows\",interface=\"eth0\",direction=\"ingress\",hook=\"xdp\"} 1",

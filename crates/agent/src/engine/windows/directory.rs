@@ -1,6 +1,7 @@
 //! The files of one probe's windows. What has become of a window is in the name of its file: renaming needs no
 //! room on a full disk, and is done or not done after a crash.
 
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -10,6 +11,7 @@ use tempfile::NamedTempFile;
 
 const STATE: &str = "state.json";
 const DAMAGED_STATE: &str = "state.damaged";
+const BASELINE: &str = "baseline";
 const TEMPORARY: &str = ".new-";
 
 /// What the file of a window is called; a window goes through these in this order.
@@ -144,6 +146,45 @@ impl Directory {
             .inspect_err(|_| self.remove(seq, Form::Window))
     }
 
+    /// What the open window `seq` of a deployment starts from.
+    pub fn baseline(&self, seq: u64, serial: u64) -> PathBuf {
+        self.path.join(format!("{seq}.{serial}.{BASELINE}"))
+    }
+
+    /// Every baseline: window and serial.
+    pub fn baselines(&self) -> io::Result<BTreeSet<(u64, u64)>> {
+        Ok(self.names()?.iter().filter_map(|name| parse_baseline(name)).collect())
+    }
+
+    /// Gives a baseline that is on disk to its end its name.
+    pub fn publish_baseline(&self, file: NamedTempFile, seq: u64, serial: u64) -> io::Result<()> {
+        self.step(Step::Write)?;
+        file.as_file().sync_all()?;
+        file.persist(self.baseline(seq, serial)).map_err(|error| error.error)?;
+        sync(&self.path)
+    }
+
+    pub fn link_baseline(&self, seq: u64, from: u64, to: u64) -> io::Result<()> {
+        self.step(Step::Create)?;
+        match fs::hard_link(self.baseline(seq, from), self.baseline(seq, to)) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            linked => linked?,
+        }
+        sync(&self.path)
+    }
+
+    pub fn remove_baseline(&self, seq: u64, serial: u64) {
+        logged("removing", &self.baseline(seq, serial), |path| {
+            self.step(Step::Remove)?;
+            fs::remove_file(path)
+        });
+    }
+
+    pub fn set_baseline_aside(&self, seq: u64, serial: u64) {
+        let to = self.path.join(format!("{seq}.{serial}.{BASELINE}.damaged"));
+        logged("setting aside", &self.baseline(seq, serial), |from| fs::rename(from, to));
+    }
+
     /// Replaces the state.
     pub fn write_state(&self, bytes: &[u8]) -> io::Result<()> {
         let mut file = self.create()?;
@@ -223,8 +264,19 @@ fn logged(action: &str, path: &Path, change: impl FnOnce(&Path) -> io::Result<()
 fn parse(name: &str) -> Option<(u64, Form)> {
     let (number, suffix) = name.split_once('.')?;
     let form = Form::ALL.into_iter().find(|form| form.suffix() == suffix)?;
-    let seq = number.parse().ok().filter(|seq: &u64| *seq > 0 && seq.to_string() == number)?;
-    Some((seq, form))
+    Some((parse_number(number)?, form))
+}
+
+/// `SEQ.SERIAL.baseline`, as it is written.
+fn parse_baseline(name: &str) -> Option<(u64, u64)> {
+    let (seq, rest) = name.split_once('.')?;
+    let (serial, suffix) = rest.split_once('.')?;
+    let serial = serial.parse().ok().filter(|number: &u64| number.to_string() == serial)?;
+    (suffix == BASELINE).then_some((parse_number(seq)?, serial))
+}
+
+fn parse_number(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|number: &u64| *number > 0 && number.to_string() == text)
 }
 
 #[cfg(test)]
@@ -239,6 +291,10 @@ mod tests {
             ["0.window", "07.window", "+7.window", "7.windows", "7", ".window", "7.a.window", "state.json"]
         {
             assert_eq!(parse(name), None, "{name}");
+        }
+        assert_eq!(parse_baseline("7.12.baseline"), Some((7, 12)));
+        for name in ["0.1.baseline", "7.baseline", "7.01.baseline", "7.1.baseline.damaged", "7.window"] {
+            assert_eq!(parse_baseline(name), None, "{name}");
         }
     }
 }

@@ -16,6 +16,11 @@ impl Windows {
         let path = self.directory.file(seq, form);
         tracing::error!(path = %path.display(), reason, "the file of a window is damaged and set aside");
         let saved = self.save();
+        if saved.is_err() && form != Form::Acked {
+            // What is acknowledged later would hide that this one was lost before.
+            self.directory.mark_lost(seq);
+            lock(&self.index).marked.push(seq);
+        }
         self.directory.rename(seq, form, Form::Damaged);
         if saved.is_ok() {
             restore::forget_damaged(&self.directory);
@@ -57,7 +62,7 @@ impl Windows {
     }
 
     /// Has what is known on disk.
-    fn save(&self) -> Result<(), io::ErrorKind> {
+    pub(super) fn save(&self) -> Result<(), io::ErrorKind> {
         let index = lock(&self.index);
         if !index.unsaved {
             return Ok(());

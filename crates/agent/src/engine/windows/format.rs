@@ -1,28 +1,26 @@
-//! The bytes of a window file:
+//! The bytes of a window file and of a baseline:
 //!
 //! | bytes | |
 //! |---|---|
-//! | 8 | magic |
+//! | 6, 2 | magic, version (two digits) |
 //! | 8, n | length of the head, the head as JSON |
-//! | 1, 4, 8, n | for each chunk of rows: tag, metric, length, table |
+//! | 1, 4, 8, n | for each chunk of rows: tag, place of its metric, length, table |
 //! | 1, 8 | end: tag, number of chunks |
 //! | 32 | SHA-256 of all before it |
 //!
 //! A table is the lengths of its keys and values and the number of its inner tables (8 bytes each), then these.
-//! Numbers are little-endian. The digest is compared before anything else is believed.
+//! Numbers are little-endian. The digest is compared before anything else is believed. Every version begins with its
+//! magic and ends with the digest, so that a file of a later version is told from one that is damaged.
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt as _;
 
-use serde::Deserialize as _;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 use twinprobe_ebpf_common::RawTable;
 
-use super::head::WindowHead;
-
-/// Of files of this form.
-const MAGIC: &[u8; 8] = b"tpwind01";
 const DIGEST: u64 = 32;
 const CHUNK: u8 = 1;
 const END: u8 = 0;
@@ -33,12 +31,22 @@ const MAX_NESTING: usize = 4;
 /// What is read and digested at once.
 const PIECE: usize = 256 * 1024;
 
-/// Writes a window and digests what it writes.
+/// What a kind of file says before its rows.
+pub(super) trait FileHead: Serialize + DeserializeOwned {
+    const MAGIC: &[u8; 6];
+    /// Of the files that are written; earlier ones are read.
+    const VERSION: u8;
+
+    /// How many tables its rows can belong to.
+    fn tables(&self) -> usize;
+}
+
+/// Writes a file and digests what it writes.
 #[derive(Debug)]
 pub(super) struct Encoder<W> {
     out: W,
     digest: Sha256,
-    metrics: usize,
+    tables: usize,
     chunks: u64,
     length: u64,
 }
@@ -52,10 +60,11 @@ pub(super) struct Place {
 
 /// What an undamaged file holds; the rows stay in it.
 #[derive(Debug)]
-pub(super) struct Content {
-    pub head: WindowHead,
-    /// For each metric, in the order they were written.
+pub(super) struct Content<H> {
+    pub head: H,
+    /// For each table, in the order they were written.
     pub chunks: Vec<Vec<Place>>,
+    pub version: u8,
 }
 
 /// Why a file can't be used.
@@ -63,6 +72,8 @@ pub(super) struct Content {
 pub(super) enum Unusable {
     #[error("{0}")]
     Damaged(String),
+    #[error("it has format {0}, and this version of twinprobe knows formats up to {1}; use a later one")]
+    Newer(u8, u8),
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -72,25 +83,22 @@ fn damaged(reason: impl Into<String>) -> Unusable {
 }
 
 impl<W: Write> Encoder<W> {
-    pub fn new(out: W, head: &WindowHead) -> io::Result<Self> {
-        let metrics = head.metrics.len();
-        let mut encoder = Self { out, digest: Sha256::new(), metrics, chunks: 0, length: 0 };
+    pub fn new<H: FileHead>(out: W, head: &H) -> io::Result<Self> {
+        let mut encoder = Self { out, digest: Sha256::new(), tables: head.tables(), chunks: 0, length: 0 };
         let head = serde_json::to_vec(head)?;
-        encoder.write(MAGIC)?;
+        encoder.write(H::MAGIC)?;
+        encoder.write(format!("{:02}", H::VERSION).as_bytes())?;
         encoder.write(&(head.len() as u64).to_le_bytes())?;
         encoder.write(&head)?;
         Ok(encoder)
     }
 
-    pub fn rows(&mut self, metric: usize, table: &RawTable) -> io::Result<()> {
-        if metric >= self.metrics {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "the head of the window has no such metric",
-            ));
+    pub fn rows(&mut self, place: usize, table: &RawTable) -> io::Result<()> {
+        if place >= self.tables {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the head has no such metric"));
         }
         self.write(&[CHUNK])?;
-        self.write(&(metric as u32).to_le_bytes())?;
+        self.write(&(place as u32).to_le_bytes())?;
         self.write(&size(table).to_le_bytes())?;
         self.table(table)?;
         self.chunks += 1;
@@ -130,16 +138,20 @@ fn size(table: &RawTable) -> u64 {
 }
 
 /// Reads all of it once, and where its parts are.
-pub(super) fn examine(file: &File) -> Result<Content, Unusable> {
+pub(super) fn examine<H: FileHead>(file: &File) -> Result<Content<H>, Unusable> {
     let length = file.metadata()?.len();
     let end = length.checked_sub(DIGEST).ok_or_else(|| damaged("it ends too early"))?;
     compare_digest(file, end)?;
-    if take(file, 0, 8, end)? != MAGIC {
-        return Err(damaged("it is not a window of this version"));
-    }
+    let magic = take(file, 0, 8, end)?;
+    let version = magic.strip_prefix(H::MAGIC).and_then(|digits| str::from_utf8(digits).ok());
+    let version = match version.and_then(|digits| digits.parse::<u8>().ok()) {
+        Some(version) if version > H::VERSION => return Err(Unusable::Newer(version, H::VERSION)),
+        Some(version @ 1..) => version,
+        _ => return Err(damaged("it is not what its name says")),
+    };
     let head_length = number(&take(file, 8, 8, end)?);
-    let head = parse_head(&take(file, 16, head_length, end)?)?;
-    let mut chunks = vec![Vec::new(); head.metrics.len()];
+    let head: H = parse_head(&take(file, 16, head_length, end)?)?;
+    let mut chunks = vec![Vec::new(); head.tables()];
     let mut at = 16 + head_length;
     let mut count = 0_u64;
     while take(file, at, 1, end)? == [CHUNK] {
@@ -155,7 +167,7 @@ pub(super) fn examine(file: &File) -> Result<Content, Unusable> {
     if last[0] != END || number(&last[1..]) != count || at + 9 != end {
         return Err(damaged("its chunks are not those that were written"));
     }
-    Ok(Content { head, chunks })
+    Ok(Content { head, chunks, version })
 }
 
 /// The table at `place`, of a file that was examined.
@@ -166,6 +178,15 @@ pub(super) fn read_table(file: &File, place: Place) -> io::Result<RawTable> {
     let mut rest = &bytes[..];
     let table = parse_table(&mut rest, MAX_NESTING).filter(|_| rest.is_empty());
     table.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a chunk of rows is damaged"))
+}
+
+/// The tables at `places`, which are one.
+pub(super) fn read_all(file: &File, places: &[Place]) -> io::Result<RawTable> {
+    let mut table = RawTable::default();
+    for &place in places {
+        table.append(&read_table(file, place)?);
+    }
+    Ok(table)
 }
 
 fn compare_digest(file: &File, end: u64) -> Result<(), Unusable> {
@@ -202,11 +223,11 @@ fn number(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
-fn parse_head(bytes: &[u8]) -> Result<WindowHead, Unusable> {
+fn parse_head<H: FileHead>(bytes: &[u8]) -> Result<H, Unusable> {
     let mut json = serde_json::Deserializer::from_slice(bytes);
     // As deep as we wrote it; the digest has been compared.
     json.disable_recursion_limit();
-    WindowHead::deserialize(&mut json).map_err(|error| damaged(format!("its head can't be read: {error}")))
+    H::deserialize(&mut json).map_err(|error| damaged(format!("its head can't be read: {error}")))
 }
 
 fn parse_table(rest: &mut &[u8], nesting: usize) -> Option<RawTable> {

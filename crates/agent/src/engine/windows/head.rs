@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::format::FileHead;
 use serde::{Deserialize, Serialize};
 use twinprobe_ebpf_common::TableLayout;
 use twinprobe_exporter::{Aggregation, Context, Direction, Format, Metric, Plans, Reading, Window};
@@ -21,6 +22,31 @@ pub struct WindowHead {
     pub closed_by: ClosedBy,
     /// In the order of the document. Rows name theirs by its place here.
     pub metrics: Vec<StoredMetric>,
+    /// Sums that are not shown; their places are after those of `metrics`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hidden: Vec<StoredMetric>,
+}
+
+impl WindowHead {
+    /// Every metric that has rows, by its place.
+    pub fn all(&self) -> impl Iterator<Item = &StoredMetric> {
+        self.metrics.iter().chain(&self.hidden)
+    }
+
+    /// Where the ages of a sum's entries are.
+    pub const fn place_of_ages(&self, metric: usize) -> usize {
+        self.metrics.len() + self.hidden.len() + metric
+    }
+}
+
+impl FileHead for WindowHead {
+    const MAGIC: &[u8; 6] = b"tpwind";
+    /// 1: no sums but those that are shown, and no ages.
+    const VERSION: u8 = 2;
+
+    fn tables(&self) -> usize {
+        self.place_of_ages(self.metrics.len() + self.hidden.len())
+    }
 }
 
 /// Who had a window closed.
@@ -57,6 +83,14 @@ pub struct StoredMetric {
     pub agg: Option<Aggregation>,
     pub layout: Arc<TableLayout>,
     pub reading: Reading,
+    /// Entries that its sum had no room for, so far.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub dropped: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+const fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 impl StoredMetric {
@@ -69,6 +103,7 @@ impl StoredMetric {
             agg: metric.agg,
             layout: Arc::clone(&metric.layout),
             reading: metric.reading,
+            dropped: metric.dropped,
         }
     }
 
@@ -80,6 +115,7 @@ impl StoredMetric {
             agg: self.agg,
             layout: Arc::clone(&self.layout),
             reading: self.reading,
+            dropped: self.dropped,
             plans: Plans::default(),
         }
     }

@@ -1,6 +1,6 @@
 //! Which windows there are, and which have to go. Decides; the files follow.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::directory::Form;
@@ -16,7 +16,13 @@ pub(super) struct Index {
     pub unsaved: bool,
     /// Those whose loss is said by a file, as long as the state on disk does not.
     pub marked: Vec<u64>,
-    limits: Limits,
+    pub limits: Limits,
+    /// Files that can't be read, or are of a later version: nobody touches them.
+    unreadable: BTreeMap<u64, Unreadable>,
+    /// What open windows start from: window and serial.
+    pub baselines: BTreeSet<(u64, u64)>,
+    /// Why nothing can be known or changed.
+    pub blocked: Option<String>,
     retained: BTreeMap<u64, Kept>,
     bytes: u64,
     /// The newest, once it is acknowledged.
@@ -31,6 +37,12 @@ struct Kept {
     taken: bool,
     /// What its file is called.
     form: Form,
+}
+
+#[derive(Debug)]
+struct Unreadable {
+    form: Form,
+    reason: String,
 }
 
 /// What a decision means for the files. Each list in order.
@@ -89,6 +101,44 @@ impl Index {
         }
         self.bytes += window.bytes();
         self.retained.insert(window.seq(), Kept { window, taken: form == Form::Taken, form });
+    }
+
+    /// A file that has to be left alone.
+    pub fn leave(&mut self, seq: u64, form: Form, reason: String) {
+        self.unreadable.insert(seq, Unreadable { form, reason });
+    }
+
+    /// It can be read, or is known to be damaged. Says what it is called.
+    pub fn look(&mut self, seq: u64) -> Option<Form> {
+        self.unreadable.remove(&seq).map(|file| file.form)
+    }
+
+    pub fn unreadable(&self, seq: u64) -> Option<&str> {
+        self.unreadable.get(&seq).map(|file| &*file.reason)
+    }
+
+    pub fn unreadable_form(&self, seq: u64) -> Option<Form> {
+        self.unreadable.get(&seq).map(|file| file.form)
+    }
+
+    /// The newest of all files, if that is one that can't be read.
+    pub fn newest_unreadable(&self) -> Option<(u64, &str)> {
+        let (&seq, file) = self.unreadable.last_key_value()?;
+        self.newest().is_none_or(|newest| newest.seq() < seq).then_some((seq, &*file.reason))
+    }
+
+    /// The number of the newest file, whether it can be read or not.
+    pub fn newest_file(&self) -> u64 {
+        let newest = self.newest().map(|window| window.seq());
+        newest.max(self.unreadable.keys().next_back().copied()).unwrap_or_default()
+    }
+
+    /// What the open window of a deployment starts from, if a window has not made it needless; of the newest
+    /// deployment where no serial is given.
+    pub fn baseline_of(&self, serial: Option<u64>) -> Option<(u64, u64)> {
+        let newest = self.newest_file();
+        let fits = |&&(seq, of): &&(u64, u64)| seq > newest && serial.is_none_or(|serial| serial == of);
+        self.baselines.iter().rev().find(fits).copied()
     }
 
     pub fn set_limits(&mut self, limits: Limits) -> Change {
@@ -159,6 +209,14 @@ impl Index {
         self.acknowledged.take_if(|window| window.seq() == seq).map(|_| Form::Acked)
     }
 
+    /// A window that could not be read before turned out to be damaged.
+    pub fn lose_damaged(&mut self, seq: u64) {
+        if seq > self.state.acknowledged && !self.state.lost.contains(seq) {
+            self.lose(seq);
+            self.state.damaged += 1;
+        }
+    }
+
     /// What its file has to be renamed from.
     pub fn take(&mut self, seq: u64) -> Option<Form> {
         let kept = self.retained.get_mut(&seq).filter(|kept| !kept.taken)?;
@@ -194,6 +252,8 @@ impl Index {
     pub fn get(&self, seq: u64) -> Result<Arc<StoredWindow>, Missing> {
         if let Some(kept) = self.retained.get(&seq) {
             Ok(Arc::clone(&kept.window))
+        } else if self.unreadable.contains_key(&seq) {
+            Err(Missing::Unreadable)
         } else if seq < self.state.first.max(1) || seq > self.state.last {
             Err(Missing::Never)
         } else if self.state.lost.contains(seq) {
@@ -225,6 +285,7 @@ impl Index {
             newest: self.retained.keys().next_back().copied(),
             lost: self.state.lost.total(),
             damaged: self.state.damaged,
+            unreadable: self.unreadable.len(),
         }
     }
 

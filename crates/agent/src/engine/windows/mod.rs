@@ -7,13 +7,19 @@
 //! | `SEQ.acked` | the newest window, acknowledged: kept until the next one |
 //! | `SEQ.damaged` | what was found not to be what was written |
 //! | `SEQ.lost` | empty: a window that had to go while there was no room to write that down in `state.json` |
+//! | `SEQ.SERIAL.baseline` | what the open window starts from, see [`baseline`] |
 //! | `state.json` | which windows were lost, who has acknowledged what |
 //! | `state.damaged` | what took its place and can't be read |
 //!
 //! `state.json` is written before the files follow it; a start goes on with what a crash has left in between
 //! ([`restore`]). Where there is no room for it the files go first, and their names say why: a full disk does not
 //! keep windows from making room.
+//!
+//! What can't be read, or is of a later version, stays as it is and is reported: the file of a window by itself, and
+//! with `state.json` the whole directory, in which nothing is changed until it can be read ([`blocked`]).
 
+mod baseline;
+mod blocked;
 mod directory;
 mod follow;
 mod format;
@@ -29,11 +35,12 @@ mod writer;
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use serde::Serialize;
 use tokio::sync::watch;
 
+pub use self::baseline::{BaseError, Part, PartContent, ages_as_rows};
 use self::directory::{Directory, Form};
 pub use self::head::{ClosedBy, StoredMetric, WindowHead};
 use self::index::{Change, Index};
@@ -54,6 +61,7 @@ pub struct Windows {
     /// Nobody waits for the disk while holding it.
     index: Mutex<Index>,
     newest: watch::Sender<u64>,
+    itself: Weak<Self>,
 }
 
 /// How much is retained, and for whom.
@@ -102,6 +110,8 @@ pub enum Missing {
     Acknowledged,
     #[error("the window was lost: it had to go, or its file was damaged, before it was acknowledged")]
     Lost,
+    #[error("the file of the window can't be read and stays as it is")]
+    Unreadable,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -127,6 +137,14 @@ pub struct Statistics {
     pub lost: u64,
     /// How many of them because their files were damaged.
     pub damaged: u64,
+    /// How many files can't be read now, or are of a later version. They stay as they are.
+    #[serde(skip_serializing_if = "is_none")]
+    pub unreadable: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+const fn is_none(count: &usize) -> bool {
+    *count == 0
 }
 
 impl Windows {
@@ -139,17 +157,24 @@ impl Windows {
         Arc::new_cyclic(|itself| {
             let index = restore::restore(&directory, itself);
             let newest = watch::Sender::new(index.state.last);
-            Self { directory, changes: Mutex::default(), index: Mutex::new(index), newest }
+            let itself = Weak::clone(itself);
+            Self { directory, changes: Mutex::default(), index: Mutex::new(index), newest, itself }
         })
     }
 
     /// A file for the window of this head, whose number has to be beyond all there were.
     pub fn write(self: &Arc<Self>, head: &WindowHead) -> io::Result<WindowWriter> {
+        self.expect_open()?;
         WindowWriter::new(Arc::clone(self), head)
     }
 
     pub fn set_limits(&self, limits: Limits) {
         let _turn = lock(&self.changes);
+        if self.unblock().is_err() {
+            // They hold once it can be read.
+            lock(&self.index).limits = limits;
+            return;
+        }
         let change = lock(&self.index).set_limits(limits);
         // What could not be written down was logged, and is with the next change.
         let _ = self.apply(&change);
@@ -158,6 +183,7 @@ impl Windows {
     /// All windows up to `seq`, for one collector or for all.
     pub fn acknowledge(&self, seq: u64, collector: Option<&str>) -> Result<(), AckError> {
         let _turn = lock(&self.changes);
+        self.unblock().map_err(|error| AckError::NotWritten(error.kind()))?;
         let change = lock(&self.index).acknowledge(seq, collector)?;
         self.apply(&change).map_err(AckError::NotWritten)
     }
@@ -170,6 +196,9 @@ impl Windows {
     /// The client that had the window closed has all of it.
     pub fn set_taken(&self, seq: u64) {
         let _turn = lock(&self.changes);
+        if self.unblock().is_err() {
+            return;
+        }
         let taken = lock(&self.index).take(seq);
         if let Some(form) = taken
             && self.directory.rename(seq, form, Form::Taken)
@@ -186,6 +215,9 @@ impl Windows {
     /// Makes room: the oldest window goes, unless there is no newer one.
     pub fn drop_oldest(&self) -> bool {
         let _turn = lock(&self.changes);
+        if self.unblock().is_err() {
+            return false;
+        }
         let mut change = Change::default();
         let dropped = lock(&self.index).drop_oldest(&mut change);
         // What could not be written down was logged, and is with the next change.
@@ -199,6 +231,7 @@ impl Windows {
     }
 
     pub fn get(&self, seq: u64) -> Result<Arc<StoredWindow>, Missing> {
+        self.look_again(seq);
         lock(&self.index).get(seq)
     }
 
@@ -242,6 +275,10 @@ impl Windows {
         let index = lock(&self.index);
         if index.removed {
             return Err(io::Error::new(io::ErrorKind::NotFound, "the probe was removed"));
+        }
+        if let Some(reason) = index.unreadable(seq) {
+            let reason = format!("there is a file of window {seq} that can't be read: {reason}");
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, reason));
         }
         if seq <= index.state.last {
             let newest = index.state.last;

@@ -7,18 +7,31 @@ use std::sync::{Arc, Weak};
 use super::directory::{Directory, Form};
 use super::format::Unusable;
 use super::index::Index;
-use super::state::State;
+use super::state::{State, Undecodable};
 use super::stored::{self, StoredWindow};
 use super::{DAMAGED_FILES, Windows};
 
 /// Goes on with what a crash has left half done.
 pub(super) fn restore(directory: &Directory, windows: &Weak<Windows>) -> Index {
-    directory.clean();
-    let files = directory.scan().unwrap_or_else(|error| {
-        tracing::error!(path = %directory.path().display(), %error, "a directory of windows can't be read");
-        Vec::new()
-    });
-    let written = read_state(directory);
+    let found = directory.scan().map_err(|error| error.to_string());
+    let found =
+        found.and_then(|files| Ok((files, directory.baselines().map_err(|error| error.to_string())?)));
+    let (found, blocked) = match found {
+        Ok(found) => (found, None),
+        Err(reason) => (Default::default(), Some(reason)),
+    };
+    let (written, blocked) = match (read_state(directory), blocked) {
+        (Ok(written), blocked) => (written, blocked),
+        (Err(reason), _) => (None, Some(format!("state.json: {reason}"))),
+    };
+    let (files, baselines) = found;
+    let blocked = blocked.map(|reason| format!("{}: {reason}", directory.path().display()));
+    match &blocked {
+        Some(reason) => {
+            tracing::error!(reason, "what became of windows can't be read; nothing is changed until it can");
+        }
+        None => directory.clean(),
+    }
     let mut state = written.clone().unwrap_or_default();
     let numbers = |form| files.iter().filter(move |file| file.1 == form).map(|file| file.0);
     if state.first == 0 {
@@ -31,6 +44,7 @@ pub(super) fn restore(directory: &Directory, windows: &Weak<Windows>) -> Index {
         files.iter().copied().filter(|file| Form::READABLE.contains(&file.1)).collect();
     let mut damaged: BTreeSet<u64> = numbers(Form::Damaged).collect();
     let mut found = Vec::new();
+    let mut unreadable = Vec::new();
     for (&seq, &form) in &current {
         match examine(directory, seq, form, windows) {
             Ok((window, reports)) => {
@@ -39,6 +53,12 @@ pub(super) fn restore(directory: &Directory, windows: &Weak<Windows>) -> Index {
                 }
                 found.push((Arc::new(window), form));
             }
+            Err(reason @ (Unusable::Io(_) | Unusable::Newer(..))) => {
+                let path = directory.file(seq, form);
+                tracing::error!(path = %path.display(), %reason, "the file of a window can't be read and stays as it is");
+                unreadable.push((seq, form, reason.to_string()));
+            }
+            Err(_) if blocked.is_some() => {}
             Err(reason) => {
                 let path = directory.file(seq, form);
                 tracing::error!(path = %path.display(), %reason, "the file of a window is damaged and set aside");
@@ -49,17 +69,30 @@ pub(super) fn restore(directory: &Directory, windows: &Weak<Windows>) -> Index {
     }
     // A window whose file was damaged may have been stored again.
     damaged.retain(|seq| !found.iter().any(|(window, _): &(Arc<StoredWindow>, _)| window.seq() == *seq));
-    for seq in damaged.into_iter().filter(|&seq| seq > state.acknowledged) {
+    let marked: Vec<u64> = numbers(Form::Lost).collect();
+    let was_lost = |seq: &u64| *seq > state.acknowledged || marked.contains(seq);
+    for seq in damaged.into_iter().filter(was_lost).collect::<Vec<_>>() {
         if !state.lost.contains(seq) {
             state.lost.add(seq, 0);
             state.damaged += 1;
         }
     }
-    let marked: Vec<u64> = numbers(Form::Lost).collect();
     marked.iter().for_each(|&seq| state.lost.add(seq, 0));
     let unsaved = written.is_none_or(|written| written != state) && state.last > 0;
     let mut index = Index::new(state, unsaved, marked);
+    index.blocked = blocked;
+    unreadable.into_iter().for_each(|(seq, form, reason)| index.leave(seq, form, reason));
+    if index.blocked.is_some() {
+        // Windows can be read, and that is all.
+        found.into_iter().for_each(|(window, form)| index.keep(window, form));
+        return index;
+    }
     keep(directory, &mut index, found, &files);
+    let newest = index.newest_file();
+    let (kept, needless) = baselines.into_iter().partition(|&(seq, _)| seq > newest);
+    index.baselines = kept;
+    let needless: BTreeSet<(u64, u64)> = needless;
+    needless.into_iter().for_each(|(seq, serial)| directory.remove_baseline(seq, serial));
     index
 }
 
@@ -107,7 +140,7 @@ fn save(directory: &Directory, index: &mut Index) -> bool {
     !index.unsaved
 }
 
-fn examine(
+pub(super) fn examine(
     directory: &Directory,
     seq: u64,
     form: Form,
@@ -120,20 +153,22 @@ fn examine(
     Ok((StoredWindow::new(head, bytes, Weak::clone(windows)), head.window.lost_windows))
 }
 
-/// `None` if there is none, or none that can be read.
-fn read_state(directory: &Directory) -> Option<State> {
-    let reason = match directory.read_state() {
-        Ok(None) => return None,
-        Ok(Some(bytes)) => match State::decode(&bytes) {
-            Some(state) => return Some(state),
-            None => "its content is not what was written".to_owned(),
-        },
-        Err(error) => error.to_string(),
-    };
-    let path = directory.path().display();
-    tracing::error!(%path, reason, "what became of windows can't be read; what can be is taken from their files");
-    directory.set_state_aside();
-    None
+/// `None` if there is none, or one that is damaged. The error says why it has to be left alone.
+fn read_state(directory: &Directory) -> Result<Option<State>, String> {
+    let Some(bytes) = directory.read_state().map_err(|error| error.to_string())? else { return Ok(None) };
+    match State::decode(&bytes) {
+        Ok(state) => Ok(Some(state)),
+        Err(Undecodable::Newer(version)) => Err(format!(
+            "it has format {version}, which this version of twinprobe does not know; use a later one"
+        )),
+        Err(Undecodable::Damaged) => {
+            let path = directory.path().display();
+            let reason = "its content is not what was written";
+            tracing::error!(%path, reason, "what became of windows can't be read; what can be is taken from their files");
+            directory.set_state_aside();
+            Ok(None)
+        }
+    }
 }
 
 /// Keeps the newest of the files that were set aside.

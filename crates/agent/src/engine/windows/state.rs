@@ -7,6 +7,8 @@ use sha2::{Digest as _, Sha256};
 
 /// Gaps that are remembered one by one; of those before, how many windows were lost in all.
 const GAPS: usize = 256;
+/// Of the files that are written.
+const VERSION: u32 = 1;
 
 /// Written whole, before what it says is done to the files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,21 +33,47 @@ pub(super) struct State {
 impl State {
     /// Two lines of JSON, the second about the first.
     pub fn encode(&self) -> serde_json::Result<Vec<u8>> {
-        let mut bytes = serde_json::to_vec(self)?;
+        let mut bytes = serde_json::to_vec(&Content { version: VERSION, state: self })?;
         let digest = digest_line(&bytes);
         bytes.extend_from_slice(digest.as_bytes());
         Ok(bytes)
     }
 
-    /// `None` if that is not what was written.
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let end = bytes.iter().position(|&byte| byte == b'\n')?;
+    /// What was written, unless that can't be used.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Undecodable> {
+        let end = bytes.iter().position(|&byte| byte == b'\n').ok_or(Undecodable::Damaged)?;
         let (state, digest) = bytes.split_at(end);
         if digest != digest_line(state).as_bytes() {
-            return None;
+            return Err(Undecodable::Damaged);
         }
-        serde_json::from_slice(state).ok()
+        let version: Version = serde_json::from_slice(state).map_err(|_| Undecodable::Damaged)?;
+        if version.version > VERSION {
+            return Err(Undecodable::Newer(version.version));
+        }
+        serde_json::from_slice(state).map_err(|_| Undecodable::Damaged)
     }
+}
+
+/// Why a state can't be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Undecodable {
+    Damaged,
+    /// Of this version.
+    Newer(u32),
+}
+
+#[derive(Serialize)]
+struct Content<'a> {
+    version: u32,
+    #[serde(flatten)]
+    state: &'a State,
+}
+
+/// What every version of the file says; the first files did not.
+#[derive(Deserialize)]
+struct Version {
+    #[serde(default)]
+    version: u32,
 }
 
 fn digest_line(bytes: &[u8]) -> String {
@@ -169,15 +197,15 @@ mod tests {
         state.lost.add(5, 3);
         state.collectors.insert("a\n\"b\"".to_owned(), 7);
         let whole = state.encode().unwrap();
-        assert_eq!(State::decode(&whole), Some(state));
+        assert_eq!(State::decode(&whole), Ok(state));
         for index in 0..whole.len() {
             for bit in 0..8 {
                 let mut damaged = whole.clone();
                 damaged[index] ^= 1 << bit;
-                assert_eq!(State::decode(&damaged), None, "byte {index}");
+                assert_eq!(State::decode(&damaged), Err(Undecodable::Damaged), "byte {index}");
             }
-            assert_eq!(State::decode(&whole[..index]), None, "{index} bytes");
+            assert_eq!(State::decode(&whole[..index]), Err(Undecodable::Damaged), "{index} bytes");
         }
-        assert_eq!(State::decode(&[&whole[..], b"\n"].concat()), None);
+        assert_eq!(State::decode(&[&whole[..], b"\n"].concat()), Err(Undecodable::Damaged));
     }
 }

@@ -5,9 +5,10 @@ use std::io;
 use std::sync::{Arc, Weak};
 
 use twinprobe_ebpf_common::RawTable;
-use twinprobe_exporter::{Direction, Metric};
+use twinprobe_exporter::{Direction, Metric, Reading};
 
 use super::Windows;
+use super::baseline::{Part, PartContent, ages_of};
 use super::format::{self, Content, Place, Unusable};
 use super::head::{ClosedBy, StoredMetric, WindowHead};
 
@@ -33,6 +34,9 @@ pub enum WindowError {
     Damaged(String),
     #[error("the file of the window can't be read")]
     Io(#[source] io::Error),
+    /// It stays as it is.
+    #[error("the file of the window can't be read: {0}")]
+    Newer(String),
 }
 
 /// A window whose file is undamaged. It can be read to its end whatever becomes of it meanwhile.
@@ -42,6 +46,7 @@ pub struct WindowReader {
     head: Arc<WindowHead>,
     metrics: Vec<(Direction, Arc<Metric>)>,
     chunks: Vec<Vec<Place>>,
+    version: u8,
 }
 
 impl StoredWindow {
@@ -95,24 +100,30 @@ impl StoredWindow {
                 Err(WindowError::Gone)
             }
             Err(Unusable::Io(error)) => Err(WindowError::Io(error)),
+            Err(newer @ Unusable::Newer(..)) => Err(WindowError::Newer(newer.to_string())),
         }
     }
 }
 
 /// The window with this number, which `file` has to be.
 pub(super) fn open(file: File, seq: u64) -> Result<WindowReader, Unusable> {
-    let Content { head, chunks } = format::examine(&file)?;
+    let Content { head, chunks, version } = format::examine::<WindowHead>(&file)?;
     if head.window.seq != seq {
         return Err(Unusable::Damaged(format!("it is window {}", head.window.seq)));
     }
     let metric = |stored: &StoredMetric| (stored.direction, Arc::new(stored.metric()));
     let metrics = head.metrics.iter().map(metric).collect();
-    Ok(WindowReader { file, head: Arc::new(head), metrics, chunks })
+    Ok(WindowReader { file, head: Arc::new(head), metrics, chunks, version })
 }
 
 impl WindowReader {
     pub const fn head(&self) -> &Arc<WindowHead> {
         &self.head
+    }
+
+    /// Of the file.
+    pub(super) const fn format(&self) -> u8 {
+        self.version
     }
 
     /// In the order of the document.
@@ -124,5 +135,23 @@ impl WindowReader {
     pub fn chunk(&self, metric: usize, index: usize) -> io::Result<Option<RawTable>> {
         let place = self.chunks.get(metric).and_then(|chunks| chunks.get(index));
         place.map(|&place| format::read_table(&self.file, place)).transpose()
+    }
+
+    /// The sums of all windows up to this one, hidden ones as well.
+    pub(super) fn sums(&self) -> io::Result<Vec<Part>> {
+        let cumulative = |(_, metric): &(usize, &StoredMetric)| metric.reading == Reading::Cumulative;
+        let part = |(place, metric): (usize, &StoredMetric)| {
+            Ok(Part {
+                direction: metric.direction,
+                map: metric.map.clone(),
+                content: PartContent::Sum,
+                through: self.head.window.seq,
+                layout: Arc::clone(&metric.layout),
+                rows: format::read_all(&self.file, &self.chunks[place])?,
+                ages: ages_of(&format::read_all(&self.file, &self.chunks[self.head.place_of_ages(place)])?),
+                dropped: metric.dropped,
+            })
+        };
+        self.head.all().enumerate().filter(cumulative).map(part).collect()
     }
 }

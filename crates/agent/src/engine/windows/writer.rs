@@ -52,6 +52,7 @@ impl WindowWriter {
         let change = lock(&windows.index).insert(Arc::clone(&window), reports);
         // What could not be written down was logged, and is with the next change.
         let _ = windows.apply(&change);
+        windows.forget_old_baselines(window.seq());
         windows.newest.send_replace(window.seq());
         drop(turn);
         Ok(window)

@@ -6,13 +6,14 @@
 mod adder;
 mod transfer;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::{EventKind, Layout, MapFamily, MapKind, Member, Shape, TableLayout};
 
-pub use self::transfer::{Remains, Transfers};
+pub use self::transfer::{Loss, MoreKnown, Remains, Transfers};
 use super::object::{MapSpec, ProbeObject};
 use super::twin_maps::{ProbeMap, ProbeMaps, TwinFds};
 
@@ -66,6 +67,8 @@ pub struct Predecessor {
     pub active: usize,
     /// Whether maps that no metric names are taken over, too.
     pub unnamed: bool,
+    /// Maps of which something is known that is not in them: sums of windows, what an earlier one had counted.
+    pub more_known: BTreeSet<String>,
 }
 
 impl Predecessor {
@@ -95,6 +98,8 @@ impl Predecessor {
                 fds[self.active & 1] = Some(fd.try_clone()?);
                 fds
             }
+            // A map of its own can be given that before packets are counted in it.
+            (TwinFds::Private(_), false) if self.more_known.contains(name) => return Ok(None),
             (TwinFds::Private(fds), false) => [Some(fds[self.active & 1].try_clone()?), None],
         }))
     }

@@ -2,7 +2,7 @@
 //! new programs see their first packet; what the old ones have counted since is added when they have seen their
 //! last.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -30,7 +30,16 @@ pub struct Remains {
 
 /// The maps that one direction's replacement does not share with what it replaces.
 #[derive(Debug, Default)]
-pub struct Transfers(Vec<Transfer>);
+pub struct Transfers {
+    transfers: Vec<Transfer>,
+    losses: Vec<Loss>,
+}
+
+/// What a replacement could not take over: the direction, and what to say of it.
+pub type Loss = (&'static str, String);
+
+/// Adds to the rows of an old map, which is of this direction, name and layout, what is known of it beside them.
+pub type MoreKnown<'a> = dyn Fn(&'static str, &str, &TableLayout, RawTable) -> RawTable + 'a;
 
 #[derive(Debug)]
 struct Transfer {
@@ -42,6 +51,9 @@ struct Transfer {
     /// A new value before anything is brought.
     blank: Vec<u8>,
     target: Target,
+    /// Of the new map, and how many entries did not fit into it.
+    max_entries: u32,
+    left: usize,
 }
 
 #[derive(Debug)]
@@ -60,43 +72,77 @@ impl Transfers {
         active: usize,
         new: &ProbeMaps,
         capabilities: &Capabilities,
+        more_known: &MoreKnown<'_>,
     ) -> Self {
-        let mut transfers = Vec::new();
+        let mut begun = Self::default();
         for (name, new) in new.by_name().iter().filter(|(_, new)| new.origin == Origin::Successor) {
             let Some(old) = old.by_name().get(name) else { continue };
-            match Transfer::begin(direction, name, old, active, new, capabilities) {
-                Ok(transfer) => transfers.extend(transfer),
-                Err(error) => give_up(name, &error),
+            match Transfer::begin(direction, name, old, active, new, capabilities, more_known) {
+                Ok(Some(transfer)) => {
+                    begun.leave(direction, name, transfer.left, transfer.max_entries);
+                    begun.transfers.push(transfer);
+                }
+                Ok(None) => {}
+                Err(error) => begun.give_up(direction, name, &error),
             }
         }
-        Self(transfers)
+        begun
     }
 
     pub fn extend(&mut self, other: Self) {
-        self.0.extend(other.0);
+        self.transfers.extend(other.transfers);
+        self.losses.extend(other.losses);
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.transfers.is_empty()
     }
 
-    /// Brings the rest, once no CPU runs the old programs any more.
-    pub fn finish(self) -> Vec<Remains> {
+    /// What could not be brought so far.
+    pub fn losses(&self) -> &[Loss] {
+        &self.losses
+    }
+
+    /// What [`Self::finish`] would give now: the old programs still count. What can only be popped stays where it is.
+    pub fn preview(&self) -> Result<Vec<Remains>, KernelError> {
+        self.transfers.iter().filter_map(|transfer| transfer.preview().transpose()).collect()
+    }
+
+    /// Brings the rest, once no CPU runs the old programs any more. Also says what of it could not be brought.
+    pub fn finish(self) -> (Vec<Remains>, Vec<Loss>) {
         let mut remains = Vec::new();
-        for transfer in self.0 {
-            let name = transfer.name.clone();
+        let mut finished = Self::default();
+        for transfer in self.transfers {
+            let (direction, name, max_entries) =
+                (transfer.direction, transfer.name.clone(), transfer.max_entries);
             match transfer.finish() {
-                Ok(rest) => remains.extend(rest),
-                Err(error) => give_up(&name, &error),
+                Ok((rest, left)) => {
+                    remains.extend(rest);
+                    finished.leave(direction, &name, left, max_entries);
+                }
+                Err(error) => finished.give_up(direction, &name, &error),
             }
         }
-        remains
+        (remains, finished.losses)
     }
-}
 
-fn give_up(map: &str, error: &KernelError) {
-    let error = crate::kernel::with_causes(error);
-    tracing::error!(map, error, "the content of a map could not be taken over");
+    fn leave(&mut self, direction: &'static str, map: &str, left: usize, max_entries: u32) {
+        if left > 0 {
+            let message = format!(
+                "map {map}: {left} entries of what was counted do not fit into its {max_entries} entries and were left \
+                 out"
+            );
+            tracing::warn!(direction, message, "a replacement does not take over everything");
+            self.losses.push((direction, message));
+        }
+    }
+
+    fn give_up(&mut self, direction: &'static str, map: &str, error: &KernelError) {
+        let error = crate::kernel::with_causes(error);
+        tracing::error!(direction, map, error, "the content of a map could not be taken over");
+        self.losses
+            .push((direction, format!("map {map}: what was counted could not be taken over: {error}")));
+    }
 }
 
 impl Transfer {
@@ -107,6 +153,7 @@ impl Transfer {
         active: usize,
         new: &ProbeMap,
         capabilities: &Capabilities,
+        more_known: &MoreKnown<'_>,
     ) -> Result<Option<Self>, KernelError> {
         let failed = |source| KernelError::new("taking over", format!("map {name}"), source);
         let cpus = capabilities.kernel.possible_cpus;
@@ -131,53 +178,94 @@ impl Transfer {
             ([], _) | (_, Target::Window) => vec![0; to.value.size],
             (initial, Target::Live(..)) => initial.to_vec(),
         };
-        let mut transfer = Self { direction, name: name.to_owned(), old, from, to, blank, target };
+        let name = name.to_owned();
+        let max_entries = new.spec.max_entries;
+        let mut transfer = Self { direction, name, old, from, to, blank, target, max_entries, left: 0 };
         // What is popped is gone from where packets still come to.
         if transfer.to.kind.family() != MapFamily::Fifo && matches!(transfer.target, Target::Live(..)) {
-            let rows = transfer.rows(AfterRead::Keep)?;
-            transfer.put(&rows).map_err(failed)?;
+            let rows = transfer.read(AfterRead::Keep)?;
+            let counted = transfer.converted(&rows);
+            let all = more_known(direction, &transfer.name, &transfer.from, rows);
+            let all = transfer.converted(&all);
+            transfer.put(&counted, &all).map_err(failed)?;
         }
         Ok(Some(transfer))
     }
 
-    /// What the old map holds, as the new one has it.
-    fn rows(&self, after: AfterRead) -> Result<RawTable, KernelError> {
-        let mut rows = RawTable::default();
-        self.old.read(after, &mut Taken::default(), &mut rows)?;
-        Ok(convert_onto(&self.blank, &rows, &self.from, &self.to).unwrap_or_default())
+    fn preview(&self) -> Result<Option<Remains>, KernelError> {
+        let is_window = matches!(self.target, Target::Window);
+        if !is_window || self.to.kind.family() == MapFamily::Fifo {
+            return Ok(None);
+        }
+        Ok(Some(self.remains(self.rows(AfterRead::Keep)?)))
     }
 
-    /// Into a map that no program uses yet. What does not fit stays behind.
-    fn put(&mut self, rows: &RawTable) -> io::Result<()> {
+    fn remains(&self, rows: RawTable) -> Remains {
+        Remains { direction: self.direction, map: self.name.clone(), layout: self.to.clone(), rows }
+    }
+
+    /// What the old map holds, as the new one has it.
+    fn rows(&self, after: AfterRead) -> Result<RawTable, KernelError> {
+        Ok(self.converted(&self.read(after)?))
+    }
+
+    fn read(&self, after: AfterRead) -> Result<RawTable, KernelError> {
+        let mut rows = RawTable::default();
+        self.old.read(after, &mut Taken::default(), &mut rows)?;
+        Ok(rows)
+    }
+
+    fn converted(&self, rows: &RawTable) -> RawTable {
+        convert_onto(&self.blank, rows, &self.from, &self.to).unwrap_or_default()
+    }
+
+    /// Puts `all`, which is what the old map has `counted` and what is known beside it, into a map that no program uses
+    /// yet. What does not fit stays behind.
+    fn put(&mut self, counted: &RawTable, all: &RawTable) -> io::Result<()> {
         let Target::Live(map, copied) = &mut self.target else { return Ok(()) };
-        for (key, value) in rows.entries(&self.to) {
+        let mut left = HashSet::new();
+        for (key, value) in all.entries(&self.to) {
             match sys::map_update(map.as_fd(), key, value) {
-                Ok(()) => {
-                    copied.insert(key.into(), value.into());
-                }
-                Err(error) if error.raw_os_error() == Some(libc::E2BIG) => {}
+                Ok(()) => {}
+                Err(error) if is_full(&error) => drop(left.insert(key)),
                 Err(error) => return Err(error),
             }
         }
+        let there = counted.entries(&self.to).filter(|(key, _)| !left.contains(key));
+        copied.extend(there.map(|(key, value)| (key.into(), value.into())));
+        self.left = left.len();
         Ok(())
     }
 
-    fn finish(self) -> Result<Option<Remains>, KernelError> {
+    /// What belongs to the open window, and how many entries did not fit into the new map.
+    fn finish(self) -> Result<(Option<Remains>, usize), KernelError> {
         let fifo = self.to.kind.family() == MapFamily::Fifo;
         let rows = self.rows(if fifo { AfterRead::Reset } else { AfterRead::Keep })?;
-        let Self { direction, name, to, target, .. } = self;
+        if matches!(self.target, Target::Window) {
+            return Ok((Some(self.remains(rows)), 0));
+        }
+        let mut left = 0;
+        let Self { name, to, target, .. } = self;
         let failed = |source| KernelError::new("taking over", format!("map {name}"), source);
         match target {
-            Target::Window => return Ok(Some(Remains { direction, map: name, layout: to, rows })),
             Target::Live(map, _) if fifo => {
                 for (_, value) in rows.entries(&to) {
-                    sys::map_update(map.as_fd(), &[], value).map_err(failed)?;
+                    match sys::map_update(map.as_fd(), &[], value) {
+                        Err(error) if is_full(&error) => left += 1,
+                        put => put.map_err(failed)?,
+                    }
                 }
             }
             Target::Live(map, copied) => add_changes(&map, &to, &copied, &rows).map_err(failed)?,
+            Target::Window => {}
         }
-        Ok(None)
+        Ok((None, left))
     }
+}
+
+/// Whether a map has no room for another entry: each family says so in its own way.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::E2BIG | libc::ENOSPC))
 }
 
 /// A variable whose initial value the new source gives anew begins with that.
@@ -220,7 +308,7 @@ fn add_changes(
         match if is_new { sys::map_insert(map.as_fd(), key, value) } else { Ok(false) } {
             Ok(true) => {}
             Ok(false) => changes.push((key, value, before)),
-            Err(error) if error.raw_os_error() == Some(libc::E2BIG) => {}
+            Err(error) if is_full(&error) => {}
             Err(error) => return Err(error),
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Attached, Interface, LoadedDirection, NotAttached};
 use crate::crash;
 use crate::kernel::Kernel;
-use crate::kernel::carry::Transfers;
+use crate::kernel::carry::{Loss, MoreKnown, Remains, Transfers};
 use crate::kernel::dispatcher::Owner;
 use crate::kernel::held::Replaced;
 use crate::kernel::hook::AttachError;
@@ -27,12 +27,14 @@ pub struct Beginning {
 
 impl Deployable {
     /// Pins what was loaded. `replaces` is what it goes on with; where there is no such thing, it begins anew.
+    /// `more_known` is what is known of its maps beside their content.
     pub fn new(
         kernel: &Arc<Kernel>,
         identity: Identity<'_>,
         directions: Vec<LoadedDirection>,
         replaces: Option<&Attached>,
         beginning: Beginning,
+        more_known: &MoreKnown<'_>,
     ) -> Result<Self, AttachError> {
         let serial = kernel.new_serial();
         let Beginning { first_epoch, order } = beginning;
@@ -69,7 +71,8 @@ impl Deployable {
             let name = loaded.hook.direction();
             if let Some(old) = replaces.and_then(|old| old.direction(name)) {
                 let (old, new, active) = (&old.twins.own, &loaded.twins.own, (epoch.current() & 1) as usize);
-                transfers.extend(Transfers::begin(name, old, active, new, &kernel.capabilities));
+                let capabilities = &kernel.capabilities;
+                transfers.extend(Transfers::begin(name, old, active, new, capabilities, more_known));
             }
         }
         Ok(Self(Attached {
@@ -88,6 +91,21 @@ impl Deployable {
     /// What is to be kept on disk.
     pub const fn record(&self) -> &Deployment {
         &self.0.record
+    }
+
+    /// The number of the open window.
+    pub fn epoch(&self) -> u64 {
+        self.0.epoch.current()
+    }
+
+    /// What maps that look different now have counted of the open window so far, as the new ones have it.
+    pub fn open_rows(&self) -> Result<Vec<Remains>, KernelError> {
+        self.0.transfers.preview()
+    }
+
+    /// What it can't take over.
+    pub fn losses(&self) -> &[Loss] {
+        self.0.transfers.losses()
     }
 
     /// Attaches every direction at every interface; where `replaces` is attached, in its place and between

@@ -19,7 +19,7 @@ fn a_window_is_read_as_it_was_written() {
     writer.rows(0, &rows(1, 1000)).unwrap();
     writer.rows(1, &rows(5, 1)).unwrap();
     writer.rows(0, &RawTable::default()).unwrap();
-    assert!(writer.rows(2, &rows(5, 1)).is_err(), "there is no such metric");
+    assert!(writer.rows(4, &rows(5, 1)).is_err(), "there is no such metric, and so no ages of it");
     let window = writer.commit().unwrap();
 
     let path = directory.path().join("windows/p/7.window");

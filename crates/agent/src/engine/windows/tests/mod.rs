@@ -2,11 +2,13 @@
 
 pub(super) mod faults;
 mod format;
+mod golden;
 mod model;
 mod random;
 mod retention;
 mod scene;
 mod threads;
+mod unreadable;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +32,7 @@ fn metric(direction: Direction, name: &str, layout: Arc<TableLayout>) -> StoredM
     let text = |text: &str| format!("{text} of {name}");
     let agg = Some(Aggregation::Max);
     let (name, map, help) = (name.to_owned(), text("map"), text("help"));
-    StoredMetric { direction, name, map, help, agg, layout, reading: Reading::Cumulative }
+    StoredMetric { direction, name, map, help, agg, layout, reading: Reading::Cumulative, dropped: 0 }
 }
 
 fn head(seq: u64, closed_by: ClosedBy, lost_windows: u64) -> WindowHead {
@@ -55,6 +57,7 @@ fn head(seq: u64, closed_by: ClosedBy, lost_windows: u64) -> WindowHead {
             metric(Direction::Ingress, "a", layout(MapKind::Hash, None)),
             metric(Direction::Egress, "b", layout(MapKind::HashOfMaps, Some(inner))),
         ],
+        hidden: Vec::new(),
     }
 }
 

@@ -147,6 +147,7 @@ impl Model {
                 newest: self.retained.keys().max().copied(),
                 lost: self.lost.len() as u64,
                 damaged: self.damaged,
+                unreadable: 0,
             },
             acknowledged: COLLECTORS.map(|name| self.cursor(name)).to_vec(),
             acknowledged_for_all: self.acknowledged,
