@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -20,8 +21,10 @@ pub const MAX_CHAIN: usize = 16;
 /// As many more, so that all probes can be replaced while they run.
 const PAIRS: usize = 2 * MAX_CHAIN;
 const BPF_MAP_TYPE_PROG_ARRAY: u32 = 3;
-/// Among the pins: a symbolic link to where the namespace was found, unless it is the daemon's.
+/// Among the pins: a symbolic link whose text says where the namespace was found, unless it is the daemon's. It leads
+/// nowhere, as the one that names the pins' owner.
 pub const NETNS: &str = "netns";
+pub const NETNS_PATH: &str = "path:";
 
 /// Identifies one deployment of a probe in all dispatchers it is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +91,7 @@ impl Dispatcher {
         let pinned = sys::obj_pin(slots.as_fd(), &pins.join("slots"));
         // Before anything is attached: the next daemon looks for it there.
         let pinned = pinned.and_then(|()| match place.netns.path() {
-            Some(path) => std::os::unix::fs::symlink(path, pins.join(NETNS)),
+            Some(path) => symlink(format!("{NETNS_PATH}{}", path.display()), pins.join(NETNS)),
             None => Ok(()),
         });
         if let Err(error) = pinned {
@@ -151,7 +154,6 @@ impl Dispatcher {
     pub fn let_go(&mut self) -> io::Result<()> {
         self.attachment = None;
         self.program = None;
-        self.health().mode = None;
         Attachment::unpin(&self.pins)
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Dispatchers;
-use super::chain::NETNS;
+use super::chain::{NETNS, NETNS_PATH};
 use super::place::{Key, parse_pin_name};
 use crate::kernel::hook::{Attachment, Hook};
 use crate::kernel::loader::with_causes;
@@ -139,8 +139,10 @@ fn namespace(pins: &Path, id: u64) -> io::Result<Option<Netns>> {
     if own.id() == id {
         return Ok(Some(own));
     }
-    if let Ok(path) = std::fs::read_link(pins.join(NETNS)) {
-        match Netns::open(&path) {
+    let link = std::fs::read_link(pins.join(NETNS)).ok();
+    let path = link.as_deref().and_then(Path::to_str).and_then(|text| text.strip_prefix(NETNS_PATH));
+    if let Some(path) = path {
+        match Netns::open(Path::new(path)) {
             Ok(netns) if netns.id() == id => return Ok(Some(netns)),
             Err(error) if !Netns::is_not_there(&error) => return Err(error),
             _ => {}
