@@ -1,0 +1,129 @@
+//! What is done, step by step. Each step can be done whatever came before it, so that a list of them can be shortened.
+
+use std::fmt;
+
+use super::spec::pick;
+use crate::random::Random;
+
+/// Probes there can be.
+pub const PROBES: [&str; 4] = ["xdp", "pattern", "ingress", "egress"];
+
+/// Where the daemon can die in a change or a reading, and how often it comes there at most.
+pub const POINTS: [(&str, u64); 18] = [
+    ("pinned", 1),
+    ("prepared", 1),
+    ("filled", 2),
+    ("linked", 1),
+    ("attached", 2),
+    ("switched", 1),
+    ("committed", 1),
+    ("transferred", 1),
+    ("retiring", 2),
+    ("retired", 1),
+    ("flipped", 2),
+    ("summed", 3),
+    ("written", 2),
+    ("stored", 2),
+    ("cleared", 2),
+    ("forgotten", 1),
+    ("detaching", 1),
+    ("detached", 1),
+];
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A burst to mon0; `dropped`: one that enforcing probes drop.
+    Send { packets: u64, dropped: bool },
+    /// Creates a probe, or replaces it by one that differs by `seed`.
+    Put { probe: usize, seed: u64, traffic: bool },
+    /// A replacement that can't be.
+    Refuse { probe: usize, how: u64, traffic: bool },
+    Rollback { probe: usize, back: u64, traffic: bool },
+    Delete { probe: usize, traffic: bool },
+    Read { probe: usize, traffic: bool },
+    /// Reads and hangs up after so many bytes.
+    HangUp { probe: usize, bytes: usize, traffic: bool },
+    Close { probe: usize, traffic: bool },
+    /// Windows up to one that is `back` before the newest.
+    Acknowledge { probe: usize, collector: Option<&'static str>, back: u64 },
+    /// A retained window is given again.
+    Reread { probe: usize, back: u64 },
+    Restart { kill: bool, traffic: bool },
+    /// The daemon dies when it comes to a point for the `time`th time in a step.
+    Crash { point: &'static str, time: u64, step: Box<Self> },
+    /// It is killed so many milliseconds after a step began.
+    Kill { after: u64, step: Box<Self> },
+    /// All that the kernel has is gone.
+    Reboot { kill: bool },
+    /// `--detach-on-exit`.
+    DetachOnExit,
+    /// Time goes by.
+    Wait { milliseconds: u64 },
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+/// So many steps by chance; the first ones make probes.
+pub fn plan(seed: u64, steps: usize) -> Vec<Step> {
+    let mut random = Random::seeded(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    random.below(2);
+    let mut plan = Vec::new();
+    for probe in 0..PROBES.len() {
+        plan.push(Step::Put { probe, seed: random.below(u64::MAX), traffic: false });
+    }
+    while plan.len() < steps {
+        if random.below(2) == 0 {
+            plan.push(send(&mut random));
+        }
+        plan.push(choose(&mut random));
+    }
+    plan
+}
+
+fn send(random: &mut Random) -> Step {
+    Step::Send { packets: 1 + random.below(150), dropped: random.below(4) == 0 }
+}
+
+fn choose(random: &mut Random) -> Step {
+    match random.below(100) {
+        0..45 => request(random),
+        45..50 => Step::Acknowledge {
+            probe: probe(random),
+            collector: pick(random, &[None, Some("a"), Some("b")]),
+            back: random.below(3),
+        },
+        50..53 => Step::Reread { probe: probe(random), back: random.below(5) },
+        53..58 => Step::Restart { kill: random.below(2) == 0, traffic: random.below(2) == 0 },
+        58..76 => {
+            let (point, times) = pick(random, &POINTS);
+            let time = 1 + random.below(times);
+            Step::Crash { point, time, step: Box::new(request(random)) }
+        }
+        76..86 => Step::Kill { after: random.below(500), step: Box::new(request(random)) },
+        86..91 => Step::Reboot { kill: random.below(2) == 0 },
+        91..94 => Step::DetachOnExit,
+        _ => Step::Wait { milliseconds: random.below(300) },
+    }
+}
+
+fn probe(random: &mut Random) -> usize {
+    random.below(PROBES.len() as u64) as usize
+}
+
+fn request(random: &mut Random) -> Step {
+    let probe = probe(random);
+    let traffic = random.below(3) > 0;
+    match random.below(20) {
+        0..7 => Step::Put { probe, seed: random.below(u64::MAX), traffic },
+        7..9 => Step::Refuse { probe, how: random.below(5), traffic },
+        9 => Step::Rollback { probe, back: random.below(3), traffic },
+        10 => Step::Delete { probe, traffic },
+        11..14 => Step::Read { probe, traffic },
+        14..16 => Step::HangUp { probe, bytes: random.below(6000) as usize, traffic },
+        _ => Step::Close { probe, traffic },
+    }
+}

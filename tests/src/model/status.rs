@@ -1,0 +1,41 @@
+//! What the status of a probe has to say.
+
+use anyhow::{Result, ensure};
+use serde_json::Value;
+
+use super::probe::ProbeModel;
+use super::spec::Place;
+
+pub fn check(probe: &mut ProbeModel, status: &Value) -> Result<()> {
+    ensure!(status["state"] == "running", "{}: {}", status["state"], status["reason"]);
+    ensure!(status["revision"] == probe.revision, "revision {}, not {}", status["revision"], probe.revision);
+    ensure!(status["config"] == probe.spec.config(), "another configuration: {}", status["config"]);
+    if probe.created.is_null() {
+        probe.created = status["created"].clone();
+    }
+    ensure!(status["created"] == probe.created, "created {}, not {}", status["created"], probe.created);
+    attachments(probe, status)?;
+    let windows = &status["windows"];
+    ensure!(windows["lost"] == 0 && windows["damaged"] == 0 && windows.get("error").is_none(), "{windows}");
+    if probe.spec.interval.is_none() {
+        let kept = probe.seq - probe.settled();
+        ensure!(windows["retained"] == kept, "{kept} windows must be retained: {windows}");
+    }
+    Ok(())
+}
+
+fn attachments(probe: &ProbeModel, status: &Value) -> Result<()> {
+    let found = status["interfaces"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut found: Vec<(&str, &str)> = found
+        .iter()
+        .map(|at| (at["interface"].as_str().unwrap_or("?"), at["state"].as_str().unwrap_or("?")))
+        .collect();
+    found.sort_unstable();
+    let expected: &[(&str, &str)] = match probe.spec.place {
+        Place::Xdp | Place::TcIngress => &[("mon0", "attached")],
+        Place::TcEgress => &[("mon1", "attached")],
+        Place::XdpPattern => &[("ext*", "pending"), ("mon0", "attached")],
+    };
+    ensure!(found == expected, "at {found:?}, it must be {expected:?}: {}", status["interfaces"]);
+    Ok(())
+}

@@ -1,0 +1,344 @@
+//! How steps are done, and what each has to come to.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+
+use super::plan::{PROBES, Step};
+use super::probe::{ProbeModel, Turn};
+use super::spec::{Broken, ProbeSpec};
+use super::time::now;
+use super::world::{PLACES, World};
+use crate::http;
+use crate::random::Random;
+use crate::windows::Windows;
+use crate::DaemonOptions;
+
+/// One step, and a look at everything after it.
+pub fn execute(world: &mut World, step: &Step) -> Result<()> {
+    perform(world, step)?;
+    if world.daemon.is_none() {
+        world.recover()?;
+    }
+    world.check().context("after the step")
+}
+
+fn perform(world: &mut World, step: &Step) -> Result<()> {
+    match *step {
+        Step::Send { packets, dropped } => world.send(packets, dropped),
+        Step::Put { probe, seed, traffic } => {
+            let mut random = Random::seeded(seed);
+            random.below(2);
+            let generation = world.next_generation;
+            world.next_generation += 1;
+            let spec = match world.probes.get(&probe) {
+                Some(known) => known.spec.change(generation, &mut random),
+                None => ProbeSpec::choose(PLACES[probe], generation, &mut random),
+            };
+            put(world, probe, spec, traffic)
+        }
+        Step::Refuse { probe, how, traffic } => refuse(world, probe, how, traffic),
+        Step::Rollback { probe, back, traffic } => roll_back(world, probe, back, traffic),
+        Step::Delete { probe, traffic } => delete(world, probe, traffic),
+        Step::Read { probe, traffic } if world.probes.contains_key(&probe) => read(world, probe, traffic),
+        Step::HangUp { probe, bytes, traffic } if world.probes.contains_key(&probe) => {
+            hang_up(world, probe, bytes, traffic)
+        }
+        Step::Close { probe, traffic } if world.probes.contains_key(&probe) => close(world, probe, traffic),
+        Step::Acknowledge { probe, collector, back } => acknowledge(world, probe, collector, back),
+        Step::Reread { probe, back } => reread(world, probe, back),
+        Step::Restart { kill, traffic } => {
+            let mut daemon = world.daemon.take();
+            let options = world.options.clone();
+            let (started, sent) = world.during(traffic, |world| {
+                let daemon = daemon.take().context("a daemon")?;
+                let directories = if kill { daemon.kill()? } else { daemon.terminate()?.1 };
+                crate::Daemon::start_in(world.topology.monitor(), &options, directories)
+            })?;
+            world.daemon = Some(started?);
+            sent.into_iter().for_each(|sent| world.account(sent, None));
+            Ok(())
+        }
+        Step::Crash { point, time, ref step } => {
+            let daemon = world.daemon.take().context("a daemon")?;
+            let directories = daemon.kill()?;
+            let options = world.options.clone().environment("TWINPROBE_CRASH_AT", format!("{point}:{time}"));
+            let daemon = crate::Daemon::spawn_in(world.topology.monitor(), &options, directories)?;
+            daemon.wait_for_start(Duration::from_secs(15));
+            world.daemon = Some(daemon);
+            doomed(world, step)
+        }
+        Step::Kill { after, ref step } => {
+            let daemon = world.daemon.as_ref().context("a daemon")?;
+            let killer = daemon.killer()?;
+            let thread = thread::spawn(move || {
+                thread::sleep(Duration::from_millis(after));
+                killer();
+            });
+            let done = doomed(world, step);
+            thread.join().map_err(|_| anyhow::anyhow!("the killer panicked"))?;
+            done
+        }
+        Step::Reboot { kill } => anew(world, kill, false),
+        Step::DetachOnExit => anew(world, false, true),
+        Step::Wait { milliseconds } => {
+            thread::sleep(Duration::from_millis(milliseconds));
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A step in which the daemon may die at any time.
+fn doomed(world: &mut World, step: &Step) -> Result<()> {
+    world.doomed = true;
+    perform(world, step)?;
+    if world.doomed {
+        world.recover()?;
+    }
+    Ok(())
+}
+
+/// What a request came to that may have been cut off.
+enum Outcome {
+    Done(http::Response),
+    /// The daemon died; the next one runs.
+    Broken,
+}
+
+fn ask(
+    world: &mut World,
+    traffic: bool,
+    method: &str,
+    path: &str,
+    body: &Value,
+) -> Result<(Outcome, Option<super::world::Sent>)> {
+    let (answer, sent) = world.during(traffic, |world| world.request(method, path, body))?;
+    if answer.is_none() || world.doomed {
+        world.recover()?;
+    }
+    Ok((answer.map_or(Outcome::Broken, Outcome::Done), sent))
+}
+
+fn put(world: &mut World, index: usize, spec: ProbeSpec, traffic: bool) -> Result<()> {
+    let path = format!("/v1/probes/{}", PROBES[index]);
+    replace(world, index, spec.clone(), traffic, "PUT", &path, &spec.config())
+}
+
+fn replace(
+    world: &mut World,
+    index: usize,
+    spec: ProbeSpec,
+    traffic: bool,
+    method: &str,
+    path: &str,
+    body: &Value,
+) -> Result<()> {
+    let since = now();
+    let (outcome, sent) = ask(world, traffic, method, path, body)?;
+    let probe = format!("/v1/probes/{}", PROBES[index]);
+    let (done, crashed) = match outcome {
+        Outcome::Done(answer) => {
+            ensure!(matches!(answer.status, 200 | 201), "{method} {path}: {}", answer.text());
+            (true, false)
+        }
+        Outcome::Broken => {
+            let revision = world.status(&probe)?.and_then(|status| status["revision"].as_u64()).unwrap_or(0);
+            let known = world.probes.get(&index).map_or(0, |known| known.revision);
+            ensure!(revision == known || revision == known + 1, "revision {revision} after {known}");
+            (revision > known, true)
+        }
+    };
+    let is_new = !world.probes.contains_key(&index);
+    if done && is_new {
+        let order = world.next_order;
+        world.next_order += 1;
+        world.probes.insert(index, ProbeModel::new(PROBES[index], spec.clone(), order));
+    }
+    if let Some(sent) = sent {
+        world.account(sent, (done && is_new).then_some(index));
+    }
+    let turn = Turn::Put { spec: Box::new(spec), since, crashed };
+    world.collect((done && !is_new).then_some((index, turn)))
+}
+
+fn refuse(world: &mut World, index: usize, how: u64, traffic: bool) -> Result<()> {
+    let broken = match how {
+        0 => Broken::Compile,
+        1 => Broken::Verify,
+        2 => Broken::Config,
+        3 => Broken::Interface,
+        _ => Broken::Inner,
+    };
+    let mut random = Random::seeded(how + 7);
+    let generation = world.next_generation;
+    world.next_generation += 1;
+    let mut spec = match world.probes.get(&index) {
+        Some(known) => known.spec.clone(),
+        None => ProbeSpec::choose(PLACES[index], generation, &mut random),
+    };
+    spec.broken = Some(broken);
+    let path = format!("/v1/probes/{}", PROBES[index]);
+    let (outcome, sent) = ask(world, traffic, "PUT", &path, &spec.config())?;
+    if let Outcome::Done(answer) = outcome {
+        ensure!(answer.status == 422, "{broken:?} was answered with {}: {}", answer.status, answer.text());
+    }
+    sent.into_iter().for_each(|sent| world.account(sent, None));
+    Ok(())
+}
+
+fn roll_back(world: &mut World, index: usize, back: u64, traffic: bool) -> Result<()> {
+    let Some(probe) = world.probes.get(&index) else { return Ok(()) };
+    let Some(to) = probe.revision.checked_sub(1 + back).filter(|to| *to > 0) else { return Ok(()) };
+    let Some(spec) = probe.revisions.get(&to).cloned() else { return Ok(()) };
+    let path = format!("{}/rollback", probe.path());
+    replace(world, index, spec, traffic, "POST", &path, &json!({ "revision": to }))
+}
+
+fn delete(world: &mut World, index: usize, traffic: bool) -> Result<()> {
+    let Some(path) = world.probes.get(&index).map(ProbeModel::path) else { return Ok(()) };
+    let (outcome, sent) = ask(world, traffic, "DELETE", &path, &Value::Null)?;
+    let gone = match outcome {
+        Outcome::Done(answer) => {
+            ensure!(answer.status == 204, "DELETE {path}: {}", answer.text());
+            true
+        }
+        Outcome::Broken => world.status(&path)?.is_none(),
+    };
+    if gone {
+        world.probes.remove(&index);
+    }
+    sent.into_iter().for_each(|sent| world.account(sent, None));
+    Ok(())
+}
+
+/// `GET .../metrics`.
+pub fn read(world: &mut World, index: usize, traffic: bool) -> Result<()> {
+    let path = format!("{}/metrics", world.probes[&index].path());
+    let since = now();
+    let (outcome, sent) = ask(world, traffic, "GET", &path, &Value::Null)?;
+    sent.into_iter().for_each(|sent| world.account(sent, None));
+    reset(world, index, since, matches!(outcome, Outcome::Broken))?;
+    world.collect(None)?;
+    let probe = world.probes.get_mut(&index).context("a probe")?;
+    let Outcome::Done(answer) = outcome else { return Ok(()) };
+    ensure!(answer.status == 200, "GET {path}: {}", answer.text());
+    let document = answer.json();
+    if !probe.spec.has_windows() {
+        ensure!(document.get("window").is_none(), "a window: {document}");
+        return probe.live(&document, since);
+    }
+    if probe.spec.interval.is_some() {
+        if document.get("window").is_some() {
+            probe.again(&document, false)?;
+        }
+        return probe.live(&document, since);
+    }
+    probe.again(&document, true)
+}
+
+/// What a reading that began at `since` is to metrics that are reset without a snapshot. `broken`: it was cut off.
+fn reset(world: &mut World, index: usize, since: i128, broken: bool) -> Result<()> {
+    let probe = world.probes.get_mut(&index).context("a probe")?;
+    probe.ledger.race(since);
+    probe.ledger.interrupt();
+    if broken {
+        probe.ledger.cut();
+    }
+    Ok(())
+}
+
+fn hang_up(world: &mut World, index: usize, bytes: usize, traffic: bool) -> Result<()> {
+    let path = format!("{}/metrics", world.probes[&index].path());
+    let address = world.address();
+    let since = now();
+    let (taken, sent) = world.during(traffic, |_| http::take(&address, "GET", &path, bytes))?;
+    sent.into_iter().for_each(|sent| world.account(sent, None));
+    let doomed = world.doomed;
+    if doomed {
+        world.recover()?;
+    }
+    reset(world, index, since, doomed || taken.is_err())
+}
+
+fn close(world: &mut World, index: usize, traffic: bool) -> Result<()> {
+    let probe = &world.probes[&index];
+    let path = format!("{}/windows", probe.path());
+    let since = now();
+    let (outcome, sent) = ask(world, traffic, "POST", &path, &Value::Null)?;
+    sent.into_iter().for_each(|sent| world.account(sent, None));
+    reset(world, index, since, matches!(outcome, Outcome::Broken))?;
+    world.collect(None)?;
+    let probe = &world.probes[&index];
+    match outcome {
+        Outcome::Done(answer) if probe.spec.has_windows() => {
+            ensure!(answer.status == 201, "POST {path}: {}", answer.text());
+            probe.again(&answer.json(), true)
+        }
+        Outcome::Done(answer) => {
+            ensure!(answer.status == 409, "POST {path}: {}", answer.text());
+            Ok(())
+        }
+        Outcome::Broken => Ok(()),
+    }
+}
+
+fn acknowledge(world: &mut World, index: usize, collector: Option<&'static str>, back: u64) -> Result<()> {
+    world.collect(None)?;
+    let address = world.address();
+    let Some(probe) = world.probes.get_mut(&index) else { return Ok(()) };
+    let Some(seq) = probe.seq.checked_sub(back).filter(|seq| *seq > 0) else { return Ok(()) };
+    let collector = collector.filter(|_| probe.spec.collectors);
+    let answer = Windows::at(address, &probe.name).acknowledge(seq, collector)?;
+    ensure!(answer.status == 204, "acknowledge {seq}: {}", answer.text());
+    probe.acknowledge(seq, collector);
+    Ok(())
+}
+
+fn reread(world: &mut World, index: usize, back: u64) -> Result<()> {
+    world.collect(None)?;
+    let address = world.address();
+    let Some(probe) = world.probes.get(&index) else { return Ok(()) };
+    let Some(seq) = probe.seq.checked_sub(back).filter(|seq| *seq > probe.settled()) else { return Ok(()) };
+    let Some(known) = probe.documents.get(&seq) else { return Ok(()) };
+    let answer = Windows::at(address, &probe.name).try_get(seq)?;
+    ensure!(answer.status == 200, "window {seq}: {}", answer.text());
+    ensure!(answer.json() == *known, "window {seq} was {known}, it is {}", answer.text());
+    Ok(())
+}
+
+/// All that the kernel has goes: by a reboot, or because the daemon removes it itself.
+fn anew(world: &mut World, kill: bool, by_itself: bool) -> Result<()> {
+    world.collect(None)?;
+    if by_itself {
+        let options = world.options.clone().argument("--detach-on-exit");
+        let daemon = world.daemon.take().context("a daemon")?;
+        let daemon = daemon.restart(libc::SIGKILL, &options)?;
+        world.daemon = Some(daemon);
+    }
+    let since = now();
+    let daemon = world.daemon.take().context("a daemon")?;
+    let directories = if kill { daemon.kill()? } else { daemon.terminate()?.1 };
+    if !by_itself {
+        super::reboot::forget(&directories, world.topology.monitor())?;
+    }
+    let last: Vec<(usize, u64)> = world
+        .probes
+        .iter()
+        .map(|(index, probe)| Ok((*index, super::reboot::newest(&directories, &probe.name)?)))
+        .collect::<Result<_>>()?;
+    let options: DaemonOptions = world.options.clone();
+    world.start(&options)?;
+    let address = world.address();
+    for (index, last) in last {
+        let turn = Turn::Anew { last, graceful: by_itself, since };
+        let probe = world.probes.get_mut(&index).context("a probe")?;
+        probe.collect(&address, Some(turn)).with_context(|| format!("windows of {}", probe.name))?;
+    }
+    if world.probes.is_empty() && world.daemon.is_none() {
+        bail!("no daemon");
+    }
+    Ok(())
+}
