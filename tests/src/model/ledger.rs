@@ -172,14 +172,22 @@ impl Ledger {
         }
     }
 
+    /// What was sent after `since` may be lost to a counter.
+    pub fn doubt(&mut self, name: Name, since: i128) {
+        let late = self.seen.iter().filter(|(_, seen)| seen.ended >= since);
+        let late: Vec<(Key, u64)> = late.map(|(key, seen)| (*key, seen.packets.hi)).collect();
+        let Some(counter) = self.counters.get_mut(&name) else { return };
+        for (key, packets) in late {
+            let gone = counter.gone.entry(if counter.single { ALL } else { key }).or_default();
+            gone.hi += packets;
+        }
+    }
+
     /// What was sent after `since` may be lost to metrics that are reset without a snapshot: they were read then.
     pub fn race(&mut self, since: i128) {
-        let late: Vec<(Key, u64)> =
-            self.seen.iter().filter(|(_, seen)| seen.ended >= since).map(|(k, s)| (*k, s.packets.hi)).collect();
-        for counter in self.counters.values_mut().filter(|counter| counter.mode == Mode::Init) {
-            for (key, packets) in &late {
-                let gone = counter.gone.entry(if counter.single { ALL } else { *key }).or_default();
-                gone.hi += packets;
+        for name in self.names() {
+            if self.counters.get(&name).is_some_and(|counter| counter.mode == Mode::Init) {
+                self.doubt(name, since);
             }
         }
     }

@@ -235,6 +235,17 @@ impl ProbeModel {
         Ok(())
     }
 
+    /// The daemon died while it replaced this configuration by `spec`, too early. Packets that the new programs have
+    /// seen meanwhile are in the maps that both share.
+    pub fn attempted(&mut self, spec: &ProbeSpec, since: i128) {
+        for metric in self.spec.metrics.clone() {
+            let shared = spec.metric(metric.map).is_some_and(|new| !new.reset && is_same(&metric, new));
+            if !shared {
+                metric.fields().iter().for_each(|field| self.ledger.doubt((metric.map, field), since));
+            }
+        }
+    }
+
     pub fn acknowledge(&mut self, seq: u64, collector: Option<&'static str>) {
         let all = ["a", "b"];
         for name in collector.as_ref().map_or(&all[..], std::slice::from_ref) {

@@ -160,6 +160,9 @@ fn replace(
     if let Some(sent) = sent {
         world.account(sent, (done && is_new).then_some(index));
     }
+    if !done && let Some(probe) = world.probes.get_mut(&index) {
+        probe.attempted(&spec, since);
+    }
     let turn = Turn::Put { spec: Box::new(spec), since, crashed };
     world.collect((done && !is_new).then_some((index, turn)))
 }
