@@ -83,6 +83,8 @@ pub struct Counter {
     sum: BTreeMap<Key, u64>,
     /// Whether a reading may be an older one that its client did not take.
     repeated: bool,
+    /// How it was read before, for people.
+    before: Option<Mode>,
 }
 
 /// What is known about one probe's packets.
@@ -132,7 +134,7 @@ impl Ledger {
         }
         self.counters.insert(
             name,
-            Counter { mode, single, room, gone, sum: BTreeMap::new(), repeated: false },
+            Counter { mode, single, room, gone, sum: BTreeMap::new(), repeated: false, before: None },
         );
     }
 
@@ -156,6 +158,7 @@ impl Ledger {
                 gone.hi = gone.hi.max(seen.packets.hi);
             }
         }
+        counter.before = Some(counter.mode);
         (counter.mode, counter.room) = (mode, room);
     }
 
@@ -253,9 +256,10 @@ impl Ledger {
             let gone = counter.gone.get(&key).copied().unwrap_or_default();
             let Some(total) = gone.plus(Range::exactly(value)).common(bound) else {
                 let Range { lo, hi } = bound;
+                let before = counter.before;
                 let state = self.seen.get(&key).map(|seen| (seen.begun, seen.ended));
                 anyhow::bail!(
-                    "{name:?} ({mode:?}), key {key}: {value} packets read, {gone:?} gone before, of {lo} to {hi} \
+                    "{name:?} ({mode:?}, before {before:?}), key {key}: {value} packets read, {gone:?} gone before, of {lo} to {hi} \
                      seen until {end} (sent {state:?})"
                 );
             };

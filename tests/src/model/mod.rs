@@ -21,6 +21,13 @@ use self::plan::Step;
 use self::world::World;
 use crate::DaemonOptions;
 
+/// Says what is done, if `TWINPROBE_MODEL_VERBOSE` is set.
+fn tell(what: impl FnOnce() -> String) {
+    if std::env::var_os("TWINPROBE_MODEL_VERBOSE").is_some() {
+        println!("{}", what());
+    }
+}
+
 /// How a list of steps failed.
 #[derive(Debug)]
 pub struct Failure {

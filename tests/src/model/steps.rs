@@ -18,6 +18,7 @@ use crate::DaemonOptions;
 
 /// One step, and a look at everything after it.
 pub fn execute(world: &mut World, step: &Step) -> Result<()> {
+    super::tell(|| step.to_string());
     perform(world, step)?;
     if world.daemon.is_none() {
         world.recover()?;
@@ -136,6 +137,7 @@ fn replace(
     path: &str,
     body: &Value,
 ) -> Result<()> {
+    super::tell(|| format!("{method} {path}: {spec:?}"));
     let since = now();
     let (outcome, sent) = ask(world, traffic, method, path, body)?;
     let probe = format!("/v1/probes/{}", PROBES[index]);
