@@ -69,14 +69,33 @@ pub enum Mode {
     Init,
 }
 
+/// Which keys a map has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// Those below.
+    Below(Key),
+    /// So many, whichever come first.
+    Any(u64),
+}
+
+impl Room {
+    const fn has(self, key: Key) -> bool {
+        match self {
+            Self::Below(end) => key < end,
+            Self::Any(_) => true,
+        }
+    }
+}
+
 /// One number of a value, in one map.
 #[derive(Clone, Debug)]
 pub struct Counter {
     pub mode: Mode,
     /// Whether it is one number for all keys.
     pub single: bool,
-    /// Keys from this one on do not fit.
-    pub room: u32,
+    pub room: Room,
+    /// With room for so many keys only: those that are certainly in the map.
+    held: BTreeSet<Key>,
     /// Packets that were seen and are in it no more: in earlier windows, or reset.
     gone: BTreeMap<Key, Range>,
     /// The last sum, by the windows so far.
@@ -120,7 +139,7 @@ impl Ledger {
     }
 
     /// A counter that begins with what comes from now on. Of bursts that ended after `since` it may have a part.
-    pub fn begin(&mut self, name: Name, mode: Mode, single: bool, room: u32, since: i128) {
+    pub fn begin(&mut self, name: Name, mode: Mode, single: bool, room: Room, since: i128) {
         let mut gone = BTreeMap::new();
         let mut all = Range::default();
         for (key, seen) in &self.seen {
@@ -134,12 +153,12 @@ impl Ledger {
         }
         self.counters.insert(
             name,
-            Counter { mode, single, room, gone, sum: BTreeMap::new(), repeated: false, before: None },
+            Counter { mode, single, room, held: BTreeSet::new(), gone, sum: BTreeMap::new(), repeated: false, before: None },
         );
     }
 
     /// The same counter, read in another way from now on.
-    pub fn turn(&mut self, name: Name, mode: Mode, room: u32) {
+    pub fn turn(&mut self, name: Name, mode: Mode, room: Room) {
         let Some(counter) = self.counters.get_mut(&name) else { return };
         if (counter.mode, mode) == (Mode::Sum, Mode::Window) {
             // Of the sum, what the open window has goes on.
@@ -151,12 +170,14 @@ impl Ledger {
         if mode != Mode::Sum || counter.mode != Mode::Sum {
             counter.sum.clear();
         }
-        if room != counter.room && !counter.single {
-            let least = room.min(counter.room);
-            for (key, seen) in self.seen.range(least..) {
-                let gone = counter.gone.entry(*key).or_default();
-                gone.hi = gone.hi.max(seen.packets.hi);
+        if room != counter.room {
+            for (key, seen) in &self.seen {
+                if !(room.has(*key) && counter.room.has(*key)) {
+                    let gone = counter.gone.entry(*key).or_default();
+                    gone.hi = gone.hi.max(seen.packets.hi);
+                }
             }
+            counter.held.clear();
         }
         counter.before = Some(counter.mode);
         (counter.mode, counter.room) = (mode, room);
@@ -216,11 +237,31 @@ impl Ledger {
         }
     }
 
+    /// Whether there may be more keys than there is room for.
+    fn is_full(&self, counter: &Counter) -> bool {
+        let Room::Any(most) = counter.room else { return false };
+        let gone = |key: &Key| counter.gone.get(key).map_or(0, |gone| gone.lo);
+        self.seen.iter().filter(|(key, seen)| gone(key) < seen.packets.hi).count() as u64 > most
+    }
+
+    /// How many keys must be in a map at least.
+    fn least(&self, counter: &Counter, sure: i128) -> u64 {
+        let Room::Any(most) = counter.room else { return 0 };
+        let gone = |key: &Key| counter.gone.get(key).map_or(0, |gone| gone.hi);
+        let certain = self.seen.iter().filter(|(key, seen)| seen.ended < sure && gone(key) < seen.packets.lo);
+        most.min(certain.count() as u64)
+    }
+
     /// How many packets of a key were seen until `end`, at least those that were sent before `sure`.
     fn total(&self, name: Name, key: Key, end: i128, sure: i128) -> Range {
         let Some(counter) = self.counters.get(&name) else { return Range::default() };
+        let full = self.is_full(counter);
         let of = |key: Key, seen: &Seen| Range {
-            lo: if seen.ended < sure && key < counter.room { seen.packets.lo } else { 0 },
+            lo: if seen.ended < sure && counter.room.has(key) && (!full || counter.held.contains(&key)) {
+                seen.packets.lo
+            } else {
+                0
+            },
             hi: if seen.begun < end.saturating_add(LATE) { seen.packets.hi } else { 0 },
         };
         if counter.single {
@@ -248,9 +289,12 @@ impl Ledger {
         for key in rows.keys() {
             ensure!(single || self.seen.contains_key(key), "{name:?} has key {key}, which was not sent");
         }
+        let sure = if repeated && mode == Mode::Init { i128::MIN } else { end };
+        let least = if single { 0 } else { self.least(counter, sure) };
+        ensure!(rows.len() as u64 >= least, "{name:?} ({mode:?}) has {} keys, not {least}", rows.len());
+        let full = self.is_full(counter);
         for key in self.keys(name) {
             let value = if single { rows.values().sum() } else { rows.get(&key).copied().unwrap_or_default() };
-            let sure = if repeated && mode == Mode::Init { i128::MIN } else { end };
             let bound = self.total(name, key, end, sure);
             let Some(counter) = self.counters.get_mut(&name) else { return Ok(()) };
             let gone = counter.gone.get(&key).copied().unwrap_or_default();
@@ -271,12 +315,16 @@ impl Ledger {
             counter.gone.insert(key, if takes { total } else { total.minus(value) });
             if let Some(seen) = self.seen.get_mut(&key)
                 && !single
-                && key < room
+                && room.has(key)
+                && !full
                 && seen.ended < sure
                 && let Some(known) = seen.packets.common(total)
             {
                 seen.packets = known;
             }
+        }
+        if let Some(counter) = self.counters.get_mut(&name) {
+            counter.held = if mode == Mode::Live { rows.keys().copied().collect() } else { BTreeSet::new() };
         }
         Ok(())
     }

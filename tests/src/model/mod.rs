@@ -1,7 +1,9 @@
 //! Random operations on a daemon beside a model of what they must come to.
 
+mod beside;
 mod document;
 mod ledger;
+mod links;
 mod plan;
 mod probe;
 mod reboot;

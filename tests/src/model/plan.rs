@@ -57,6 +57,20 @@ pub enum Step {
     Reboot { kill: bool },
     /// `--detach-on-exit`.
     DetachOnExit,
+    /// A daemon with another state directory and the same pins.
+    SecondDaemon,
+    /// The daemon can open only so many more descriptors, for a while in which a step is done.
+    Descriptors { more: u64, milliseconds: u64, step: Box<Self> },
+    /// The disk is full or read-only while steps are done.
+    Disk { full: bool, steps: Vec<Self> },
+    /// The interface that a pattern matches comes, goes or gets another name.
+    Link { rename: bool },
+    /// It comes so many milliseconds after a step began.
+    Arrive { after: u64, step: Box<Self> },
+    /// Somebody takes away what the daemon has attached.
+    Detach { which: u64 },
+    /// A burst to the interface that comes and goes.
+    SendExtra { packets: u64 },
     /// Time goes by.
     Wait { milliseconds: u64 },
 }
@@ -89,7 +103,7 @@ fn send(random: &mut Random) -> Step {
 }
 
 fn choose(random: &mut Random) -> Step {
-    match random.below(100) {
+    match random.below(120) {
         0..45 => request(random),
         45..50 => Step::Acknowledge {
             probe: probe(random),
@@ -106,6 +120,24 @@ fn choose(random: &mut Random) -> Step {
         76..86 => Step::Kill { after: random.below(500), step: Box::new(request(random)) },
         86..91 => Step::Reboot { kill: random.below(2) == 0 },
         91..94 => Step::DetachOnExit,
+        94..97 => Step::Link { rename: random.below(3) == 0 },
+        97..99 => Step::Arrive { after: random.below(400), step: Box::new(request(random)) },
+        99..104 => Step::SendExtra { packets: 1 + random.below(50) },
+        104..106 => Step::Detach { which: random.below(8) },
+        106..108 => Step::SecondDaemon,
+        108..113 => Step::Descriptors {
+            more: random.below(40),
+            milliseconds: 200 + random.below(800),
+            step: Box::new(request(random)),
+        },
+        113..117 => {
+            let full = random.below(2) == 0;
+            let mut steps: Vec<Step> = (0..=random.below(3)).map(|_| request(random)).collect();
+            if random.below(3) == 0 {
+                steps.insert(1, Step::Restart { kill: true, traffic: false });
+            }
+            Step::Disk { full, steps }
+        }
         _ => Step::Wait { milliseconds: random.below(300) },
     }
 }

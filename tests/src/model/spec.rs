@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::ledger::{Key, Mode};
+use super::ledger::{Key, Mode, Room};
 use crate::random::Random;
 
 const SOURCE: &str = include_str!("../../bpf/model.bpf.c");
@@ -97,9 +97,13 @@ impl MetricSpec {
         self.map == "global"
     }
 
-    /// Whether keys from `entries` on do not fit.
-    pub fn room(&self) -> Key {
-        if matches!(self.map, "array" | "percpu_array") { self.entries } else { KEYS }
+    pub fn room(&self) -> Room {
+        match self.map {
+            "array" | "percpu_array" => Room::Below(self.entries),
+            "hash" if self.other_type => Room::Any(KEYS.into()),
+            "hash" | "percpu_hash" | "trie" => Room::Any(self.entries.into()),
+            _ => Room::Below(KEYS),
+        }
     }
 
     fn is_percpu(&self) -> bool {
@@ -135,7 +139,8 @@ impl MetricSpec {
             layout: random.below(5) as u32,
             entries,
             other_type: random.below(4) == 0,
-            reset: random.below(8) == 0,
+            // The maps in a map are maps that no metric names: they are carried on.
+            reset: map != "nested" && random.below(8) == 0,
         }
     }
 }
@@ -188,10 +193,10 @@ impl ProbeSpec {
             0 => self.variant += 1,
             1..=3 => metric.layout = random.below(5) as u32,
             4..=6 => metric.mode = MetricSpec::choose(metric.map, random).mode,
-            7 if metric.map != "queue" => metric.entries = pick(random, &[64, 256, 300, 512]),
+            7 if metric.map != "queue" => metric.entries = pick(random, &[16, 64, 256, 300, 512]),
             7 => metric.entries = pick(random, &[QUEUED, 2 * QUEUED]),
             8 => metric.other_type = !metric.other_type,
-            9 => metric.reset = !metric.reset,
+            9 => metric.reset = metric.map != "nested" && !metric.reset,
             10 => {
                 if self.metrics.len() > 1 {
                     self.metrics.remove(at);
@@ -213,8 +218,8 @@ impl ProbeSpec {
     /// Makes it one that is accepted.
     fn settle(&mut self) {
         for metric in &mut self.metrics {
-            // Only arrays may be too small for what is in them.
-            if !matches!(metric.map, "array" | "percpu_array") {
+            // The maps in a map, and queues, are never too small.
+            if matches!(metric.map, "nested" | "queue") {
                 metric.entries = metric.entries.max(KEYS);
             }
         }
@@ -255,12 +260,16 @@ impl ProbeSpec {
         for metric in &self.metrics {
             let map = metric.map;
             define(format!("ON_{map}"), "1");
-            let layout = metric.layout.to_string();
+            let mut layout = metric.layout;
+            if self.broken == Some(Broken::Inner) && map == "nested" {
+                // As large, with other fields, where there is such a one.
+                layout = [4, 3, 0, 1, 0][layout as usize];
+            }
+            let layout = layout.to_string();
             define(format!("LAYOUT_{map}"), if compile_error { "nonsense" } else { &layout });
             let entries = match metric.other_type && map == "hash" {
                 // A small LRU_HASH evicts before it is full.
                 true => 32 * metric.entries,
-                false if self.broken == Some(Broken::Inner) => 77,
                 false => metric.entries,
             };
             define(format!("ENTRIES_{map}"), &entries.to_string());

@@ -6,7 +6,8 @@ use serde_json::Value;
 use super::probe::ProbeModel;
 use super::spec::Place;
 
-pub fn check(probe: &mut ProbeModel, status: &Value) -> Result<()> {
+/// `extra`: whether there is an interface that patterns match.
+pub fn check(probe: &mut ProbeModel, status: &Value, extra: bool) -> Result<()> {
     ensure!(status["state"] == "running", "{}: {}", status["state"], status["reason"]);
     ensure!(status["revision"] == probe.revision, "revision {}, not {}", status["revision"], probe.revision);
     ensure!(status["config"] == probe.spec.config(), "another configuration: {}", status["config"]);
@@ -14,7 +15,7 @@ pub fn check(probe: &mut ProbeModel, status: &Value) -> Result<()> {
         probe.created = status["created"].clone();
     }
     ensure!(status["created"] == probe.created, "created {}, not {}", status["created"], probe.created);
-    attachments(probe, status)?;
+    attachments(probe, status, extra)?;
     let windows = &status["windows"];
     ensure!(windows["lost"] == 0 && windows["damaged"] == 0 && windows.get("error").is_none(), "{windows}");
     if probe.spec.interval.is_none() {
@@ -24,7 +25,8 @@ pub fn check(probe: &mut ProbeModel, status: &Value) -> Result<()> {
     Ok(())
 }
 
-fn attachments(probe: &ProbeModel, status: &Value) -> Result<()> {
+/// Whether the probe is where it belongs.
+pub fn attachments(probe: &ProbeModel, status: &Value, extra: bool) -> Result<()> {
     let found = status["interfaces"].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut found: Vec<(&str, &str)> = found
         .iter()
@@ -34,6 +36,7 @@ fn attachments(probe: &ProbeModel, status: &Value) -> Result<()> {
     let expected: &[(&str, &str)] = match probe.spec.place {
         Place::Xdp | Place::TcIngress => &[("mon0", "attached")],
         Place::TcEgress => &[("mon1", "attached")],
+        Place::XdpPattern if extra => &[("ext0", "attached"), ("mon0", "attached")],
         Place::XdpPattern => &[("ext*", "pending"), ("mon0", "attached")],
     };
     ensure!(found == expected, "at {found:?}, it must be {expected:?}: {}", status["interfaces"]);

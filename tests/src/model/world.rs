@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
+use super::beside::Beside;
 use super::ledger::{Key, Range};
 use super::plan::PROBES;
 use super::probe::{ProbeModel, Turn};
@@ -34,6 +35,12 @@ pub struct World {
     pub options: DaemonOptions,
     /// Whether the daemon is about to die.
     pub doomed: bool,
+    /// Whether requests may fail, which changes nothing.
+    pub trouble: bool,
+    beside: Beside,
+    /// What the interface that comes and goes is called now, and how packets get there.
+    pub extra: Option<&'static str>,
+    extra_socket: Option<Socket>,
     pub probes: BTreeMap<usize, ProbeModel>,
     next_key: Key,
     pub next_order: u64,
@@ -68,6 +75,10 @@ impl World {
             directories,
             options,
             doomed: false,
+            trouble: false,
+            beside: Beside::start(&topology)?,
+            extra: None,
+            extra_socket: None,
             probes: BTreeMap::new(),
             next_key: 0,
             next_order: 0,
@@ -167,6 +178,44 @@ impl World {
             let probe = self.probes.get_mut(&index).expect("it is on the path");
             probe.see(sent.key, packets, sent.begun, sent.ended);
         }
+        // Only XDP programs drop, and so before it.
+        if self.path(sent.key).1 {
+            self.beside.see(sent);
+        }
+    }
+
+    pub fn set_extra(&mut self, name: Option<&'static str>) -> Result<()> {
+        self.extra = name;
+        self.extra_socket = match name {
+            Some(_) => Some(Socket::new(self.topology.generator(), "genx0")?),
+            None => None,
+        };
+        Ok(())
+    }
+
+    /// Sends a burst to the interface that comes and goes, where only the probe with a pattern is.
+    pub fn send_extra(&mut self, packets: u64, seen: bool) -> Result<()> {
+        let (Some(name), Some(socket)) = (self.extra, self.extra_socket.take()) else { return Ok(()) };
+        let key = self.key(false);
+        let monitor = self.topology.monitor();
+        let received = || crate::topology::interface_stats(monitor, name).map(|stats| stats.rx_packets);
+        let before = received()?;
+        let begun = now();
+        for number in 0..packets as u32 {
+            socket.send(key << super::spec::SHIFT | number)?;
+        }
+        wait_for("packets at the other interface", ARRIVAL, || {
+            let arrived = received()?;
+            ensure!(arrived - before == packets, "{} of {packets}", arrived - before);
+            Ok(())
+        })?;
+        self.extra_socket = Some(socket);
+        if seen && name == "ext0" {
+            for probe in self.probes.values_mut().filter(|probe| probe.spec.place == Place::XdpPattern) {
+                probe.see(key, Range::exactly(packets), begun, now());
+            }
+        }
+        Ok(())
     }
 
     /// Does something while packets that nobody drops pass.
@@ -187,7 +236,9 @@ impl World {
             (result, sending.join())
         });
         let packets = packets.map_err(|_| anyhow::anyhow!("the sender panicked"))??;
-        self.wait_for_sink(before + packets)?;
+        if let Err(error) = self.wait_for_sink(before + packets) {
+            bail!("while something was done: {error:#}");
+        }
         Ok((result, Some(Sent { key, packets, begun, ended: now() })))
     }
 
@@ -251,8 +302,9 @@ impl World {
         ensure!(listed == names, "probes are {listed:?}, they must be {names:?}");
         for probe in self.probes.values_mut() {
             let status = found.iter().find(|status| status["name"] == probe.name).context("listed")?;
-            super::status::check(probe, status).with_context(|| format!("status of {}", probe.name))?;
+            super::status::check(probe, status, self.extra == Some("ext0")).with_context(|| format!("status of {}", probe.name))?;
         }
+        self.beside.check()?;
         let indices: Vec<usize> = self.probes.keys().copied().collect();
         for index in indices {
             if !self.probes[&index].spec.has_windows() || self.probes[&index].spec.interval.is_some() {

@@ -1,112 +1,24 @@
-//! How steps are done, and what each has to come to.
+//! Requests, and what each has to come to.
 
-use std::thread;
-use std::time::Duration;
-
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::plan::{PROBES, Step};
-use super::probe::{ProbeModel, Turn};
-use super::spec::{Broken, ProbeSpec};
-use super::time::now;
-use super::world::{PLACES, World};
 use crate::http;
+use crate::model::plan::PROBES;
+use crate::model::probe::{ProbeModel, Turn};
+use crate::model::spec::{Broken, ProbeSpec};
+use crate::model::time::now;
+use crate::model::world::{PLACES, Sent, World};
 use crate::random::Random;
 use crate::windows::Windows;
-use crate::DaemonOptions;
-
-/// One step, and a look at everything after it.
-pub fn execute(world: &mut World, step: &Step) -> Result<()> {
-    super::tell(|| step.to_string());
-    perform(world, step)?;
-    if world.daemon.is_none() {
-        world.recover()?;
-    }
-    world.check().context("after the step")
-}
-
-fn perform(world: &mut World, step: &Step) -> Result<()> {
-    match *step {
-        Step::Send { packets, dropped } => world.send(packets, dropped),
-        Step::Put { probe, seed, traffic } => {
-            let mut random = Random::seeded(seed);
-            random.below(2);
-            let generation = world.next_generation;
-            world.next_generation += 1;
-            let spec = match world.probes.get(&probe) {
-                Some(known) => known.spec.change(generation, &mut random),
-                None => ProbeSpec::choose(PLACES[probe], generation, &mut random),
-            };
-            put(world, probe, spec, traffic)
-        }
-        Step::Refuse { probe, how, traffic } => refuse(world, probe, how, traffic),
-        Step::Rollback { probe, back, traffic } => roll_back(world, probe, back, traffic),
-        Step::Delete { probe, traffic } => delete(world, probe, traffic),
-        Step::Read { probe, traffic } if world.probes.contains_key(&probe) => read(world, probe, traffic),
-        Step::HangUp { probe, bytes, traffic } if world.probes.contains_key(&probe) => {
-            hang_up(world, probe, bytes, traffic)
-        }
-        Step::Close { probe, traffic } if world.probes.contains_key(&probe) => close(world, probe, traffic),
-        Step::Acknowledge { probe, collector, back } => acknowledge(world, probe, collector, back),
-        Step::Reread { probe, back } => reread(world, probe, back),
-        Step::Restart { kill, traffic } => {
-            let mut daemon = world.daemon.take();
-            let options = world.options.clone();
-            let (started, sent) = world.during(traffic, |world| {
-                let daemon = daemon.take().context("a daemon")?;
-                let directories = if kill { daemon.kill()? } else { daemon.terminate()?.1 };
-                crate::Daemon::start_in(world.topology.monitor(), &options, directories)
-            })?;
-            world.daemon = Some(started?);
-            sent.into_iter().for_each(|sent| world.account(sent, None));
-            Ok(())
-        }
-        Step::Crash { point, time, ref step } => {
-            let daemon = world.daemon.take().context("a daemon")?;
-            let directories = daemon.kill()?;
-            let options = world.options.clone().environment("TWINPROBE_CRASH_AT", format!("{point}:{time}"));
-            let daemon = crate::Daemon::spawn_in(world.topology.monitor(), &options, directories)?;
-            daemon.wait_for_start(Duration::from_secs(15));
-            world.daemon = Some(daemon);
-            doomed(world, step)
-        }
-        Step::Kill { after, ref step } => {
-            let daemon = world.daemon.as_ref().context("a daemon")?;
-            let killer = daemon.killer()?;
-            let thread = thread::spawn(move || {
-                thread::sleep(Duration::from_millis(after));
-                killer();
-            });
-            let done = doomed(world, step);
-            thread.join().map_err(|_| anyhow::anyhow!("the killer panicked"))?;
-            done
-        }
-        Step::Reboot { kill } => anew(world, kill, false),
-        Step::DetachOnExit => anew(world, false, true),
-        Step::Wait { milliseconds } => {
-            thread::sleep(Duration::from_millis(milliseconds));
-            Ok(())
-        }
-        _ => Ok(()),
-    }
-}
-
-/// A step in which the daemon may die at any time.
-fn doomed(world: &mut World, step: &Step) -> Result<()> {
-    world.doomed = true;
-    perform(world, step)?;
-    if world.doomed {
-        world.recover()?;
-    }
-    Ok(())
-}
 
 /// What a request came to that may have been cut off.
 enum Outcome {
     Done(http::Response),
     /// The daemon died; the next one runs.
     Broken,
+    /// It failed, as it may when there is no room or descriptor: nothing has changed.
+    Failed,
 }
 
 fn ask(
@@ -115,15 +27,20 @@ fn ask(
     method: &str,
     path: &str,
     body: &Value,
-) -> Result<(Outcome, Option<super::world::Sent>)> {
+) -> Result<(Outcome, Option<Sent>)> {
     let (answer, sent) = world.during(traffic, |world| world.request(method, path, body))?;
     if answer.is_none() || world.doomed {
         world.recover()?;
     }
-    Ok((answer.map_or(Outcome::Broken, Outcome::Done), sent))
+    let outcome = match answer {
+        Some(answer) if world.trouble && answer.status >= 400 => Outcome::Failed,
+        Some(answer) => Outcome::Done(answer),
+        None => Outcome::Broken,
+    };
+    Ok((outcome, sent))
 }
 
-fn put(world: &mut World, index: usize, spec: ProbeSpec, traffic: bool) -> Result<()> {
+pub fn put(world: &mut World, index: usize, spec: ProbeSpec, traffic: bool) -> Result<()> {
     let path = format!("/v1/probes/{}", PROBES[index]);
     replace(world, index, spec.clone(), traffic, "PUT", &path, &spec.config())
 }
@@ -137,7 +54,7 @@ fn replace(
     path: &str,
     body: &Value,
 ) -> Result<()> {
-    super::tell(|| format!("{method} {path}: {spec:?}"));
+    crate::model::tell(|| format!("{method} {path}: {spec:?}"));
     let since = now();
     let (outcome, sent) = ask(world, traffic, method, path, body)?;
     let probe = format!("/v1/probes/{}", PROBES[index]);
@@ -146,6 +63,7 @@ fn replace(
             ensure!(matches!(answer.status, 200 | 201), "{method} {path}: {}", answer.text());
             (true, false)
         }
+        Outcome::Failed => (false, false),
         Outcome::Broken => {
             let revision = world.status(&probe)?.and_then(|status| status["revision"].as_u64()).unwrap_or(0);
             let known = world.probes.get(&index).map_or(0, |known| known.revision);
@@ -162,14 +80,16 @@ fn replace(
     if let Some(sent) = sent {
         world.account(sent, (done && is_new).then_some(index));
     }
-    if !done && let Some(probe) = world.probes.get_mut(&index) {
+    if crashed
+        && !done
+        && let Some(probe) = world.probes.get_mut(&index) {
         probe.attempted(&spec, since);
     }
     let turn = Turn::Put { spec: Box::new(spec), since, crashed };
     world.collect((done && !is_new).then_some((index, turn)))
 }
 
-fn refuse(world: &mut World, index: usize, how: u64, traffic: bool) -> Result<()> {
+pub fn refuse(world: &mut World, index: usize, how: u64, traffic: bool) -> Result<()> {
     let broken = match how {
         0 => Broken::Compile,
         1 => Broken::Verify,
@@ -194,7 +114,7 @@ fn refuse(world: &mut World, index: usize, how: u64, traffic: bool) -> Result<()
     Ok(())
 }
 
-fn roll_back(world: &mut World, index: usize, back: u64, traffic: bool) -> Result<()> {
+pub fn roll_back(world: &mut World, index: usize, back: u64, traffic: bool) -> Result<()> {
     let Some(probe) = world.probes.get(&index) else { return Ok(()) };
     let Some(to) = probe.revision.checked_sub(1 + back).filter(|to| *to > 0) else { return Ok(()) };
     let Some(spec) = probe.revisions.get(&to).cloned() else { return Ok(()) };
@@ -202,7 +122,7 @@ fn roll_back(world: &mut World, index: usize, back: u64, traffic: bool) -> Resul
     replace(world, index, spec, traffic, "POST", &path, &json!({ "revision": to }))
 }
 
-fn delete(world: &mut World, index: usize, traffic: bool) -> Result<()> {
+pub fn delete(world: &mut World, index: usize, traffic: bool) -> Result<()> {
     let Some(path) = world.probes.get(&index).map(ProbeModel::path) else { return Ok(()) };
     let (outcome, sent) = ask(world, traffic, "DELETE", &path, &Value::Null)?;
     let gone = match outcome {
@@ -210,6 +130,7 @@ fn delete(world: &mut World, index: usize, traffic: bool) -> Result<()> {
             ensure!(answer.status == 204, "DELETE {path}: {}", answer.text());
             true
         }
+        Outcome::Failed => false,
         Outcome::Broken => world.status(&path)?.is_none(),
     };
     if gone {
@@ -225,7 +146,7 @@ pub fn read(world: &mut World, index: usize, traffic: bool) -> Result<()> {
     let since = now();
     let (outcome, sent) = ask(world, traffic, "GET", &path, &Value::Null)?;
     sent.into_iter().for_each(|sent| world.account(sent, None));
-    reset(world, index, since, matches!(outcome, Outcome::Broken))?;
+    reset(world, index, since, !matches!(outcome, Outcome::Done(_)))?;
     world.collect(None)?;
     let probe = world.probes.get_mut(&index).context("a probe")?;
     let Outcome::Done(answer) = outcome else { return Ok(()) };
@@ -255,7 +176,7 @@ fn reset(world: &mut World, index: usize, since: i128, broken: bool) -> Result<(
     Ok(())
 }
 
-fn hang_up(world: &mut World, index: usize, bytes: usize, traffic: bool) -> Result<()> {
+pub fn hang_up(world: &mut World, index: usize, bytes: usize, traffic: bool) -> Result<()> {
     let path = format!("{}/metrics", world.probes[&index].path());
     let address = world.address();
     let since = now();
@@ -268,13 +189,13 @@ fn hang_up(world: &mut World, index: usize, bytes: usize, traffic: bool) -> Resu
     reset(world, index, since, doomed || taken.is_err())
 }
 
-fn close(world: &mut World, index: usize, traffic: bool) -> Result<()> {
+pub fn close(world: &mut World, index: usize, traffic: bool) -> Result<()> {
     let probe = &world.probes[&index];
     let path = format!("{}/windows", probe.path());
     let since = now();
     let (outcome, sent) = ask(world, traffic, "POST", &path, &Value::Null)?;
     sent.into_iter().for_each(|sent| world.account(sent, None));
-    reset(world, index, since, matches!(outcome, Outcome::Broken))?;
+    reset(world, index, since, !matches!(outcome, Outcome::Done(_)))?;
     world.collect(None)?;
     let probe = &world.probes[&index];
     match outcome {
@@ -286,11 +207,11 @@ fn close(world: &mut World, index: usize, traffic: bool) -> Result<()> {
             ensure!(answer.status == 409, "POST {path}: {}", answer.text());
             Ok(())
         }
-        Outcome::Broken => Ok(()),
+        Outcome::Broken | Outcome::Failed => Ok(()),
     }
 }
 
-fn acknowledge(world: &mut World, index: usize, collector: Option<&'static str>, back: u64) -> Result<()> {
+pub fn acknowledge(world: &mut World, index: usize, collector: Option<&'static str>, back: u64) -> Result<()> {
     world.collect(None)?;
     let address = world.address();
     let Some(probe) = world.probes.get_mut(&index) else { return Ok(()) };
@@ -302,7 +223,7 @@ fn acknowledge(world: &mut World, index: usize, collector: Option<&'static str>,
     Ok(())
 }
 
-fn reread(world: &mut World, index: usize, back: u64) -> Result<()> {
+pub fn reread(world: &mut World, index: usize, back: u64) -> Result<()> {
     world.collect(None)?;
     let address = world.address();
     let Some(probe) = world.probes.get(&index) else { return Ok(()) };
@@ -314,36 +235,3 @@ fn reread(world: &mut World, index: usize, back: u64) -> Result<()> {
     Ok(())
 }
 
-/// All that the kernel has goes: by a reboot, or because the daemon removes it itself.
-fn anew(world: &mut World, kill: bool, by_itself: bool) -> Result<()> {
-    world.collect(None)?;
-    if by_itself {
-        let options = world.options.clone().argument("--detach-on-exit");
-        let daemon = world.daemon.take().context("a daemon")?;
-        let daemon = daemon.restart(libc::SIGKILL, &options)?;
-        world.daemon = Some(daemon);
-    }
-    let since = now();
-    let daemon = world.daemon.take().context("a daemon")?;
-    let directories = if kill { daemon.kill()? } else { daemon.terminate()?.1 };
-    if !by_itself {
-        super::reboot::forget(&directories, world.topology.monitor())?;
-    }
-    let last: Vec<(usize, u64)> = world
-        .probes
-        .iter()
-        .map(|(index, probe)| Ok((*index, super::reboot::newest(&directories, &probe.name)?)))
-        .collect::<Result<_>>()?;
-    let options: DaemonOptions = world.options.clone();
-    world.start(&options)?;
-    let address = world.address();
-    for (index, last) in last {
-        let turn = Turn::Anew { last, graceful: by_itself, since };
-        let probe = world.probes.get_mut(&index).context("a probe")?;
-        probe.collect(&address, Some(turn)).with_context(|| format!("windows of {}", probe.name))?;
-    }
-    if world.probes.is_empty() && world.daemon.is_none() {
-        bail!("no daemon");
-    }
-    Ok(())
-}
