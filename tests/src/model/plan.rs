@@ -8,6 +8,24 @@ use crate::random::Random;
 /// Probes there can be.
 pub const PROBES: [&str; 4] = ["xdp", "pattern", "ingress", "egress"];
 
+/// Steps that can be left out.
+pub const NAMES: [&str; 14] = [
+    "Reboot",
+    "DetachOnExit",
+    "SecondDaemon",
+    "Descriptors",
+    "Disk",
+    "Link",
+    "Arrive",
+    "Detach {",
+    "Crash",
+    "Kill",
+    "HangUp",
+    "Rollback",
+    "Refuse",
+    "SendExtra",
+];
+
 /// Where the daemon can die in a change or a reading, and how often it comes there at most.
 pub const POINTS: [(&str, u64); 18] = [
     ("pinned", 1),
