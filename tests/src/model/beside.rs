@@ -31,9 +31,10 @@ impl Beside {
             variant: 0,
             generation: 0,
             broken: None,
+            netns: None,
         };
         daemon.put("/v1/probes/beside", &spec.config()).expect(201);
-        Ok(Self { daemon, probe: ProbeModel::new("beside", spec, 0) })
+        Ok(Self { daemon, probe: ProbeModel::new("beside", spec, 0, Arc::default()) })
     }
 
     /// `arrived`: whether the packets came as far.

@@ -5,6 +5,7 @@ mod document;
 mod ledger;
 mod links;
 mod plan;
+mod power;
 mod probe;
 mod reboot;
 mod sender;
@@ -48,7 +49,7 @@ pub fn run(seed: u64, steps: &[Step]) -> Result<(), Failure> {
     let mut done = 0;
     let outcome = catch_unwind(AssertUnwindSafe(|| -> Result<()> {
         let method = if seed.is_multiple_of(3) { "clsact" } else { "auto" };
-        let mut world = World::new(DaemonOptions::default().argument("--tc-attach").argument(method))?;
+        let mut world = World::new(DaemonOptions::default().argument("--tc-attach").argument(method), seed % 5 == 4)?;
         for (number, step) in steps.iter().enumerate() {
             if world.is_exhausted() {
                 break;
@@ -63,7 +64,7 @@ pub fn run(seed: u64, steps: &[Step]) -> Result<(), Failure> {
             }
             result?;
         }
-        Ok(())
+        steps::end(&mut world).context("at the end")
     }));
     let error = match outcome {
         Ok(Ok(())) => return Ok(()),

@@ -6,10 +6,10 @@ use super::spec::pick;
 use crate::random::Random;
 
 /// Probes there can be.
-pub const PROBES: [&str; 4] = ["xdp", "pattern", "ingress", "egress"];
+pub const PROBES: [&str; 5] = ["xdp", "pattern", "ingress", "egress", "space"];
 
 /// Steps that can be left out.
-pub const NAMES: [&str; 14] = [
+pub const NAMES: [&str; 19] = [
     "Reboot",
     "DetachOnExit",
     "SecondDaemon",
@@ -24,6 +24,11 @@ pub const NAMES: [&str; 14] = [
     "Rollback",
     "Refuse",
     "SendExtra",
+    "Space",
+    "Clock",
+    "Busy",
+    "NoCompiler",
+    "Unreadable",
 ];
 
 /// Where the daemon can die in a change or a reading, and how often it comes there at most.
@@ -89,6 +94,17 @@ pub enum Step {
     Detach { which: u64 },
     /// A burst to the interface that comes and goes.
     SendExtra { packets: u64 },
+    /// The namespace of a probe comes or goes.
+    Space,
+    SendSpace { packets: u64 },
+    /// The daemon's wall clock is so many seconds ahead from now on.
+    Clock { seconds: i64 },
+    /// A real-time task keeps a CPU to itself while something is done.
+    Busy { step: Box<Self> },
+    /// The next daemon finds no compiler, and the one after it does.
+    NoCompiler { probe: usize },
+    /// The next daemon can't read what is stored about a probe, and the one after it can.
+    Unreadable { probe: usize },
     /// Time goes by.
     Wait { milliseconds: u64 },
 }
@@ -121,7 +137,7 @@ fn send(random: &mut Random) -> Step {
 }
 
 fn choose(random: &mut Random) -> Step {
-    match random.below(120) {
+    match random.below(136) {
         0..45 => request(random),
         45..50 => Step::Acknowledge {
             probe: probe(random),
@@ -156,6 +172,12 @@ fn choose(random: &mut Random) -> Step {
             }
             Step::Disk { full, steps }
         }
+        117..121 => Step::Space,
+        121..126 => Step::SendSpace { packets: 1 + random.below(50) },
+        126..129 => Step::Clock { seconds: pick(random, &[-3600, -5, 0, 0, 7, 3600]) },
+        129 => Step::Busy { step: Box::new(request(random)) },
+        130 => Step::NoCompiler { probe: probe(random) },
+        131 => Step::Unreadable { probe: probe(random) },
         _ => Step::Wait { milliseconds: random.below(300) },
     }
 }

@@ -1,6 +1,7 @@
 //! One probe as it must be: revisions, windows, and what each of its metrics has counted.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -8,7 +9,7 @@ use serde_json::Value;
 use super::document::rows;
 use super::ledger::{Ledger, Mode, Range};
 use super::spec::{MetricSpec, Place, ProbeSpec};
-use super::time::nanoseconds;
+use super::time::{Clock, nanoseconds};
 use crate::http::Address;
 use crate::windows::Windows;
 
@@ -35,6 +36,7 @@ pub struct ProbeModel {
     /// The last window that was looked at, and when it ended.
     pub seq: u64,
     end: Option<String>,
+    clock: Arc<Clock>,
     /// Whether the next window may begin later than the last one ended.
     gap: bool,
     /// Windows as they were given first.
@@ -44,7 +46,7 @@ pub struct ProbeModel {
 }
 
 impl ProbeModel {
-    pub fn new(name: &str, spec: ProbeSpec, order: u64) -> Self {
+    pub fn new(name: &str, spec: ProbeSpec, order: u64, clock: Arc<Clock>) -> Self {
         let mut probe = Self {
             name: name.to_owned(),
             revision: 1,
@@ -54,6 +56,7 @@ impl ProbeModel {
             order,
             seq: 0,
             end: None,
+            clock,
             gap: true,
             documents: BTreeMap::new(),
             acknowledged: BTreeMap::from([("a", 0), ("b", 0)]),
@@ -131,11 +134,21 @@ impl ProbeModel {
         ensure!(window.get("lost_windows").is_none(), "{window}");
         let (start, end) = (text(&window["start"])?, text(&window["end"])?);
         let (from, until) = (nanoseconds(&start)?, nanoseconds(&end)?);
-        ensure!(from <= until, "{window}");
+        ensure!(from < until, "{window}");
+        let step = window["clock_step_ns"].as_i64().unwrap_or_default();
         if let Some(last) = &self.end {
-            let follows = if self.gap { from >= nanoseconds(last)? } else { start == *last };
+            let follows = match &window["duration_ns"] {
+                // Where the clock was set back it is what it would have been.
+                Value::Number(duration) if step < 0 && start != *last => {
+                    let duration = duration.as_u64().context("a duration")?;
+                    (until - from - i128::from(duration)).abs() < 2_000_000
+                }
+                _ if self.gap => step != 0 || from >= nanoseconds(last)?,
+                _ => start == *last,
+            };
             ensure!(follows, "{window} follows on one that ended at {last}");
         }
+        let until = self.clock.real(until)?;
         (self.seq, self.end, self.gap) = (seq, Some(end), false);
         for metric in self.spec.metrics.clone() {
             match self.reading(document, &metric) {
@@ -209,6 +222,16 @@ impl ProbeModel {
         let old = std::mem::replace(&mut self.spec, spec);
         self.revision += 1;
         self.revisions.insert(self.revision, self.spec.clone());
+        // What can't be a part of the new maps is in a window that ended before.
+        for before in old.metrics.iter().filter(|before| before.mode == Mode::Window && !crashed) {
+            let now = self.spec.metric(before.map);
+            if now.is_some_and(|now| !now.reset && is_other_shape(before, now)) && !super::without("Scalar") {
+                for field in before.fields() {
+                    let left = self.ledger.is_empty((before.map, *field), since);
+                    left.context("in no window although its values look different now")?;
+                }
+            }
+        }
         for before in &old.metrics {
             let now = self.spec.metric(before.map).cloned();
             for field in before.fields() {
@@ -266,10 +289,14 @@ impl ProbeModel {
 
 /// Whether the content of a map goes on under another definition.
 fn goes_on(before: &MetricSpec, now: &MetricSpec) -> bool {
-    let scalar = |metric: &MetricSpec| metric.layout == 0;
     let same_type = before.map != "hash" || before.other_type == now.other_type;
     let nested = before.map != "nested" || is_same(before, now);
-    same_type && nested && (before.map == "queue" || scalar(before) == scalar(now))
+    same_type && nested && !is_other_shape(before, now)
+}
+
+/// Whether a number became a structure, or the other way round.
+fn is_other_shape(before: &MetricSpec, now: &MetricSpec) -> bool {
+    before.map != "queue" && (before.layout == 0) != (now.layout == 0)
 }
 
 /// Whether it is the same map.

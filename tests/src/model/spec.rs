@@ -31,6 +31,8 @@ pub enum Place {
     TcIngress,
     /// TC egress of mon1.
     TcEgress,
+    /// TC ingress of the interface in a namespace that comes and goes.
+    Space,
 }
 
 /// One metric.
@@ -59,6 +61,8 @@ pub struct ProbeSpec {
     pub variant: u32,
     /// Part of the metrics' names, so that windows tell under which configuration they were closed.
     pub generation: u32,
+    /// The namespace's path, of [`Place::Space`].
+    pub netns: Option<String>,
     /// Tried to be refused.
     pub broken: Option<Broken>,
 }
@@ -169,6 +173,7 @@ impl ProbeSpec {
             collectors: random.below(3) == 0,
             variant: 0,
             generation,
+            netns: None,
             broken: None,
         };
         spec.settle();
@@ -257,7 +262,7 @@ impl ProbeSpec {
     pub fn config(&self) -> Value {
         let (section, context, pass, drop) = match self.place {
             Place::Xdp | Place::XdpPattern => ("\"xdp\"", "xdp_md", "XDP_PASS", "XDP_DROP"),
-            Place::TcIngress | Place::TcEgress => ("\"tc\"", "__sk_buff", "-1", "2"),
+            Place::TcIngress | Place::TcEgress | Place::Space => ("\"tc\"", "__sk_buff", "-1", "2"),
         };
         let mut defines: BTreeMap<String, String> = BTreeMap::new();
         let mut define = |name: String, value: &str| {
@@ -305,18 +310,22 @@ impl ProbeSpec {
         let mut config = json!({ "window": { "retain": 100_000 } });
         match self.place {
             Place::Xdp | Place::XdpPattern => config["ingress"] = direction,
-            Place::TcIngress => {
+            Place::TcIngress | Place::Space => {
                 direction["hook"] = json!("tc");
                 config["ingress"] = direction;
             }
             Place::TcEgress => config["egress"] = direction,
         }
         config["interfaces"] = match self.place {
-            _ if self.broken == Some(Broken::Interface) => json!(["nowhere0"]),
+            _ if self.broken == Some(Broken::Interface) => json!(["nowhere0", "no/name"]),
             Place::Xdp | Place::TcIngress => json!(["mon0"]),
             Place::XdpPattern => json!(["mon0", "ext*"]),
             Place::TcEgress => json!(["mon1"]),
+            Place::Space => json!(["in0"]),
         };
+        if let Some(netns) = &self.netns {
+            (config["netns"], config["wait_for_interface"]) = (json!(netns), json!(true));
+        }
         if let Some(interval) = self.interval {
             config["window"]["interval"] = json!(format!("{interval}ms"));
         }

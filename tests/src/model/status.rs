@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::probe::ProbeModel;
 use super::spec::Place;
 
-/// `extra`: whether there is an interface that patterns match.
+/// `extra`: whether the interface that comes and goes, or that in the namespace which does, is there.
 pub fn check(probe: &mut ProbeModel, status: &Value, extra: bool) -> Result<()> {
     ensure!(status["state"] == "running", "{}: {}", status["state"], status["reason"]);
     ensure!(status["revision"] == probe.revision, "revision {}, not {}", status["revision"], probe.revision);
@@ -36,6 +36,8 @@ pub fn attachments(probe: &ProbeModel, status: &Value, extra: bool) -> Result<()
     let expected: &[(&str, &str)] = match probe.spec.place {
         Place::Xdp | Place::TcIngress => &[("mon0", "attached")],
         Place::TcEgress => &[("mon1", "attached")],
+        Place::Space if extra => &[("in0", "attached")],
+        Place::Space => &[("in0", "pending")],
         Place::XdpPattern if extra => &[("ext0", "attached"), ("mon0", "attached")],
         Place::XdpPattern => &[("ext*", "pending"), ("mon0", "attached")],
     };

@@ -1,8 +1,39 @@
 //! The wall clock, and times as documents write them.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+
+/// How far the daemon's clock is from this one, and since when.
+#[derive(Debug, Default)]
+pub struct Clock(Mutex<Vec<(i128, i128)>>);
+
+/// Between a change of the clock and when all have noticed.
+const AROUND: i128 = 2_000_000_000;
+
+impl Clock {
+    /// From now on it is ahead by so many nanoseconds.
+    pub fn set(&self, offset: i128) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((now(), offset));
+    }
+
+    /// When it was by this clock what the daemon's clock said.
+    pub fn real(&self, daemons: i128) -> Result<i128> {
+        let eras = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut until = i128::MAX - AROUND;
+        for (since, offset) in eras.iter().rev() {
+            let real = daemons - offset;
+            if real >= since - AROUND && real <= until + AROUND {
+                return Ok(real);
+            }
+            until = *since;
+        }
+        let real = daemons;
+        ensure!(real <= until + AROUND, "{daemons} is no time that the clock has shown: {eras:?}");
+        Ok(real)
+    }
+}
 
 /// Nanoseconds since 1970.
 pub fn now() -> i128 {

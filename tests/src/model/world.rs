@@ -14,17 +14,18 @@ use super::ledger::{Key, Range};
 use super::plan::PROBES;
 use super::probe::{ProbeModel, Turn};
 use super::sender::{self, Socket};
-use super::spec::{KEYS, Place};
-use super::time::now;
+use super::spec::{KEYS, Place, ProbeSpec};
+use super::time::{Clock, now};
 use crate::counter::{Counter, Place as CounterPlace};
 use crate::http::{self, Address, Response};
+use crate::random::Random;
 use crate::traffic::Generator;
 use crate::wait::{EndOnDrop, wait_for};
-use crate::{Daemon, DaemonOptions, Directories, EgressForward, Topology};
+use crate::{Daemon, DaemonOptions, Directories, EgressForward, Namespace, Topology};
 
 /// Where each of the probes is.
 pub const PLACES: [Place; PROBES.len()] =
-    [Place::Xdp, Place::XdpPattern, Place::TcIngress, Place::TcEgress];
+    [Place::Xdp, Place::XdpPattern, Place::TcIngress, Place::TcEgress, Place::Space];
 /// In this time packets are where they belong.
 const ARRIVAL: Duration = Duration::from_secs(3);
 
@@ -41,6 +42,9 @@ pub struct World {
     /// What the interface that comes and goes is called now, and how packets get there.
     pub extra: Option<&'static str>,
     extra_socket: Option<Socket>,
+    /// The namespace that comes and goes.
+    pub space: Option<(Namespace, Socket)>,
+    pub clock: Arc<Clock>,
     pub probes: BTreeMap<usize, ProbeModel>,
     next_key: Key,
     pub next_order: u64,
@@ -62,13 +66,18 @@ pub struct Sent {
 }
 
 impl World {
-    pub fn new(options: DaemonOptions) -> Result<Self> {
+    /// `little`: the daemon may do what the service's unit allows and no more.
+    pub fn new(options: DaemonOptions, little: bool) -> Result<Self> {
         let topology = Topology::new()?;
         let sink = Counter::attach(topology.sink(), "sink0", CounterPlace::XdpDrop)?;
         let forward = topology.forward_to_egress()?;
         let generator = sender::generator(topology.generator(), "gen0")?;
         let socket = Socket::new(topology.generator(), "gen0")?;
         let directories = Arc::new(Directories::with_state_in_memory(64 << 20)?);
+        let mut options = options.environment("TWINPROBE_CLOCK_OFFSET", directories.temporary().join("clock"));
+        if little {
+            options.binary = Some(super::power::wrapper(directories.temporary())?);
+        }
         let daemon = Daemon::start_in(topology.monitor(), &options, Arc::clone(&directories))?;
         Ok(Self {
             daemon: Some(daemon),
@@ -79,6 +88,8 @@ impl World {
             beside: Beside::start(&topology)?,
             extra: None,
             extra_socket: None,
+            space: None,
+            clock: Arc::default(),
             probes: BTreeMap::new(),
             next_key: 0,
             next_order: 0,
@@ -115,7 +126,8 @@ impl World {
             let xdp = matches!(PLACES[*index], Place::Xdp | Place::XdpPattern);
             (if xdp { 0 } else { *index }, self.probes[index].order)
         };
-        let mut order: Vec<usize> = self.probes.keys().copied().collect();
+        let here = self.probes.keys().filter(|index| PLACES[**index] != Place::Space);
+        let mut order: Vec<usize> = here.copied().collect();
         order.sort_by_key(at);
         let mut seen = Vec::new();
         for index in order {
@@ -191,6 +203,50 @@ impl World {
             None => None,
         };
         Ok(())
+    }
+
+    /// Whether the interface that is not always there is there for a probe.
+    pub fn is_there(&self, index: usize) -> bool {
+        match PLACES[index] {
+            Place::Space => self.space.is_some(),
+            _ => self.extra == Some("ext0"),
+        }
+    }
+
+    /// Sends a burst into the namespace that comes and goes.
+    pub fn send_space(&mut self, packets: u64) -> Result<()> {
+        if self.space.is_none() {
+            return Ok(());
+        }
+        let key = self.key(false);
+        let Some((space, socket)) = &self.space else { return Ok(()) };
+        let begun = now();
+        let received = || crate::topology::interface_stats(space, "in0").map(|stats| stats.rx_packets);
+        let before = received()?;
+        for number in 0..packets as u32 {
+            socket.send(key << super::spec::SHIFT | number)?;
+        }
+        wait_for("packets in the namespace", ARRIVAL, || {
+            let arrived = received()?;
+            ensure!(arrived - before == packets, "{} of {packets}", arrived - before);
+            Ok(())
+        })?;
+        for probe in self.probes.values_mut().filter(|probe| probe.spec.place == Place::Space) {
+            probe.see(key, Range::exactly(packets), begun, now());
+        }
+        Ok(())
+    }
+
+    /// A new probe.
+    pub fn choose(&self, index: usize, generation: u32, random: &mut Random) -> ProbeSpec {
+        let mut spec = ProbeSpec::choose(PLACES[index], generation, random);
+        spec.netns = (PLACES[index] == Place::Space).then(|| self.space_path());
+        spec
+    }
+
+    /// Where the namespace is that comes and goes.
+    pub fn space_path(&self) -> String {
+        self.topology.generator().path().display().to_string().replace("-gen", "-space")
     }
 
     /// Sends a burst to the interface that comes and goes, where only the probe with a pattern is.
@@ -300,9 +356,11 @@ impl World {
         names.sort_unstable();
         let listed: Vec<&str> = found.iter().filter_map(|probe| probe["name"].as_str()).collect();
         ensure!(listed == names, "probes are {listed:?}, they must be {names:?}");
-        for probe in self.probes.values_mut() {
+        for index in self.probes.keys().copied().collect::<Vec<_>>() {
+            let is_there = self.is_there(index);
+            let probe = self.probes.get_mut(&index).context("a probe")?;
             let status = found.iter().find(|status| status["name"] == probe.name).context("listed")?;
-            super::status::check(probe, status, self.extra == Some("ext0")).with_context(|| format!("status of {}", probe.name))?;
+            super::status::check(probe, status, is_there).with_context(|| format!("status of {}", probe.name))?;
         }
         self.beside.check()?;
         let indices: Vec<usize> = self.probes.keys().copied().collect();

@@ -1,5 +1,6 @@
 //! What is done to the daemon itself.
 
+use std::fs;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 
 use super::perform;
+use crate::model::links::attachments;
 use crate::model::plan::Step;
 use crate::model::probe::Turn;
 use crate::model::reboot;
@@ -141,6 +143,70 @@ fn recovered(world: &mut World) -> Result<()> {
     let windows: Vec<usize> =
         world.probes.iter().filter(|(_, probe)| probe.spec.has_windows()).map(|(index, _)| *index).collect();
     windows.into_iter().try_for_each(|index| super::requests::close(world, index, false))
+}
+
+/// The daemon's wall clock is set.
+pub fn clock(world: &mut World, seconds: i64) -> Result<()> {
+    let file = world.directories.temporary().join("clock");
+    let new = file.with_extension("new");
+    let nanoseconds = seconds * 1_000_000_000;
+    fs::write(&new, nanoseconds.to_string())?;
+    fs::rename(new, file)?;
+    world.clock.set(nanoseconds.into());
+    Ok(())
+}
+
+/// What runs is taken over without a compiler; nothing new can be.
+pub fn no_compiler(world: &mut World, index: usize) -> Result<()> {
+    let directories = world.daemon.take().context("a daemon")?.kill()?;
+    let options = world.options.clone().environment("TWINPROBE_CLANG", "/nonexistent/clang");
+    world.daemon = Some(Daemon::start_in(world.topology.monitor(), &options, directories)?);
+    world.check().context("without a compiler")?;
+    world.trouble = true;
+    let done = perform(world, &Step::Put { probe: index, seed: 1, traffic: true });
+    world.trouble = false;
+    done?;
+    world.check().context("without a compiler")?;
+    world.recover()
+}
+
+/// What is stored about a probe can't be read for a while: its programs go on.
+pub fn unreadable(world: &mut World, index: usize) -> Result<()> {
+    let Some(probe) = world.probes.get(&index) else { return Ok(()) };
+    let file = world.directories.state().join(format!("probes/{}.json", probe.name));
+    world.collect(None)?;
+    let directories = world.daemon.take().context("a daemon")?.kill()?;
+    let stored = fs::read(&file).context("a stored configuration")?;
+    fs::write(&file, b"{ \"none\"")?;
+    world.daemon = Some(Daemon::start_in(world.topology.monitor(), &world.options.clone(), directories)?);
+    world.send(30, false)?;
+    world.send(30, true)?;
+    world.daemon.take().context("a daemon")?.kill()?;
+    fs::write(&file, stored)?;
+    world.recover()
+}
+
+/// Nothing is left of probes that are deleted.
+pub fn end(world: &mut World) -> Result<()> {
+    for index in world.probes.keys().copied().collect::<Vec<_>>() {
+        perform(world, &Step::Close { probe: index, traffic: false })?;
+        perform(world, &Step::Delete { probe: index, traffic: false })?;
+    }
+    world.check()?;
+    if !world.is_exhausted() {
+        world.send(20, true)?;
+    }
+    for directory in ["hooks", "probes"] {
+        let left = fs::read_dir(world.directories.bpffs().join(directory)).into_iter().flatten().count();
+        ensure!(left == 0, "{left} pins are left in {directory}");
+    }
+    let left = attachments(world.directories.bpffs(), world.topology.monitor())?;
+    ensure!(left.is_empty(), "{left:?} are left");
+    if let Some((space, _)) = &world.space {
+        let filters = space.output("tc", &["filter", "show", "dev", "in0", "ingress"])?;
+        ensure!(filters.is_empty(), "a filter is left in a namespace: {filters}");
+    }
+    Ok(())
 }
 
 fn limit(pid: u32, new: Option<libc::rlimit>) -> Result<libc::rlimit> {

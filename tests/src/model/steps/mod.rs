@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+pub use self::daemon::end;
 pub use self::requests::read;
 use self::requests::{acknowledge, close, delete, hang_up, put, refuse, reread, roll_back};
 use super::plan::Step;
-use super::spec::ProbeSpec;
-use super::world::{PLACES, World};
+use super::power::Hog;
+use super::world::World;
 use crate::random::Random;
 
 /// One step, and a look at everything after it.
@@ -36,7 +37,7 @@ fn perform(world: &mut World, step: &Step) -> Result<()> {
             world.next_generation += 1;
             let spec = match world.probes.get(&probe) {
                 Some(known) => known.spec.change(generation, &mut random),
-                None => ProbeSpec::choose(PLACES[probe], generation, &mut random),
+                None => world.choose(probe, generation, &mut random),
             };
             put(world, probe, spec, traffic)
         }
@@ -63,6 +64,15 @@ fn perform(world: &mut World, step: &Step) -> Result<()> {
         Step::Link { rename } => surroundings::link(world, rename),
         Step::Arrive { after, ref step } => surroundings::arrive(world, after, step),
         Step::Detach { which } => surroundings::detach(world, which),
+        Step::Space => surroundings::space(world),
+        Step::SendSpace { packets } => world.send_space(packets),
+        Step::Clock { seconds } => daemon::clock(world, seconds),
+        Step::Busy { ref step } => {
+            let _hog = Hog::start(1)?;
+            perform(world, step)
+        }
+        Step::NoCompiler { probe } => daemon::no_compiler(world, probe),
+        Step::Unreadable { probe } => daemon::unreadable(world, probe),
         Step::SendExtra { packets } => surroundings::send(world, packets),
         Step::Wait { milliseconds } => {
             thread::sleep(Duration::from_millis(milliseconds));

@@ -1,5 +1,7 @@
 //! Requests, and what each has to come to.
 
+use std::sync::Arc;
+
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
@@ -8,7 +10,7 @@ use crate::model::plan::PROBES;
 use crate::model::probe::{ProbeModel, Turn};
 use crate::model::spec::{Broken, ProbeSpec};
 use crate::model::time::now;
-use crate::model::world::{PLACES, Sent, World};
+use crate::model::world::{Sent, World};
 use crate::random::Random;
 use crate::windows::Windows;
 
@@ -75,7 +77,7 @@ fn replace(
     if done && is_new {
         let order = world.next_order;
         world.next_order += 1;
-        world.probes.insert(index, ProbeModel::new(PROBES[index], spec.clone(), order));
+        world.probes.insert(index, ProbeModel::new(PROBES[index], spec.clone(), order, Arc::clone(&world.clock)));
     }
     if let Some(sent) = sent {
         world.account(sent, (done && is_new).then_some(index));
@@ -102,7 +104,7 @@ pub fn refuse(world: &mut World, index: usize, how: u64, traffic: bool) -> Resul
     world.next_generation += 1;
     let mut spec = match world.probes.get(&index) {
         Some(known) => known.spec.clone(),
-        None => ProbeSpec::choose(PLACES[index], generation, &mut random),
+        None => world.choose(index, generation, &mut random),
     };
     spec.broken = Some(broken);
     let path = format!("/v1/probes/{}", PROBES[index]);

@@ -8,10 +8,11 @@ use anyhow::{Context, Result, anyhow, ensure};
 use super::perform;
 use crate::model::links::attachments;
 use crate::model::plan::Step;
+use crate::model::sender::Socket;
 use crate::model::spec::Place;
 use crate::model::world::World;
-use crate::veth_pair;
 use crate::wait::wait_for;
+use crate::{Namespace, veth_pair};
 
 /// In this time attachments are as they have to be; documented is 1 s for interfaces, some seconds for what others do.
 const SOON: Duration = Duration::from_secs(5);
@@ -57,7 +58,7 @@ pub fn followed(world: &mut World) -> Result<()> {
         let path = world.probes[&index].path();
         wait_for("probes follow their interfaces", SOON, || {
             let status = world.status(&path)?.context("a probe")?;
-            let extra = world.extra == Some("ext0");
+            let extra = world.is_there(index);
             crate::model::status::attachments(&world.probes[&index], &status, extra)
         })?;
     }
@@ -91,6 +92,21 @@ pub fn detach(world: &mut World, which: u64) -> Result<()> {
         ensure!(taken.is_there(monitor)?, "{taken:?} is not there");
         Ok(())
     })
+}
+
+/// The namespace of a probe comes or goes.
+pub fn space(world: &mut World) -> Result<()> {
+    const OTHER_END: &str = "gspace0";
+    let path = world.space_path();
+    if world.space.take().is_none() {
+        let name = path.rsplit('/').next().context("a name")?;
+        let space = Namespace::create(name)?;
+        let generator = world.topology.generator();
+        veth_pair(generator, OTHER_END, &space, "in0")?;
+        let socket = Socket::new(generator, OTHER_END)?;
+        world.space = Some((space, socket));
+    }
+    followed(world)
 }
 
 /// A burst to the interface that comes and goes.
