@@ -21,10 +21,15 @@ impl Beside {
     pub fn start(topology: &Topology) -> Result<Self> {
         let directories = Arc::new(Directories::new()?);
         let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
-        let metric = |map, mode| MetricSpec { map, mode, layout: 1, entries: 256, other_type: false, reset: false };
+        let metric =
+            |map, mode| MetricSpec { map, mode, layout: 1, entries: 256, other_type: false, reset: false };
         let spec = ProbeSpec {
             place: Place::TcIngress,
-            metrics: vec![metric("hash", Mode::Window), metric("array", Mode::Sum), metric("trie", Mode::Live)],
+            metrics: vec![
+                metric("hash", Mode::Window),
+                metric("array", Mode::Sum),
+                metric("trie", Mode::Live),
+            ],
             enforce: false,
             interval: None,
             collectors: false,

@@ -63,14 +63,14 @@ fn add(metric: &MetricSpec, key: Key, value: &Value, rows: &mut Rows) -> Result<
         let weight = WEIGHTS.iter().find(|(name, _)| name == field).map_or(1, |(_, weight)| *weight);
         let found = if field.is_empty() { value } else { &value[*field] };
         let Some(found) = found.as_u64() else { bail!("no {field} in {value} of {}", metric.map) };
-        ensure!(found % weight == 0, "{}, key {key}: {field} is {found}, no multiple of {weight}", metric.map);
+        ensure!(
+            found % weight == 0,
+            "{}, key {key}: {field} is {found}, no multiple of {weight}",
+            metric.map
+        );
         // Arrays have zeros for all keys that nothing was sent of.
         if found > 0 {
-            ensure!(
-                rows.insert(key, found / weight).is_none(),
-                "{}: key {key} comes twice",
-                metric.map
-            );
+            ensure!(rows.insert(key, found / weight).is_none(), "{}: key {key} comes twice", metric.map);
         }
     }
     Ok(())

@@ -49,7 +49,8 @@ pub fn run(seed: u64, steps: &[Step]) -> Result<(), Failure> {
     let mut done = 0;
     let outcome = catch_unwind(AssertUnwindSafe(|| -> Result<()> {
         let method = if seed.is_multiple_of(3) { "clsact" } else { "auto" };
-        let mut world = World::new(DaemonOptions::default().argument("--tc-attach").argument(method), seed % 5 == 4)?;
+        let mut world =
+            World::new(DaemonOptions::default().argument("--tc-attach").argument(method), seed % 5 == 4)?;
         for (number, step) in steps.iter().enumerate() {
             if world.is_exhausted() {
                 break;
@@ -71,7 +72,10 @@ pub fn run(seed: u64, steps: &[Step]) -> Result<(), Failure> {
         Ok(Err(error)) => error,
         Err(panic) => {
             let text = panic.downcast_ref::<String>().cloned();
-            anyhow!("panic: {}", text.or_else(|| panic.downcast_ref::<&str>().map(|t| (*t).to_owned())).unwrap_or_default())
+            anyhow!(
+                "panic: {}",
+                text.or_else(|| panic.downcast_ref::<&str>().map(|t| (*t).to_owned())).unwrap_or_default()
+            )
         }
     };
     Err(Failure { done, error })
@@ -120,8 +124,9 @@ pub fn explore(seed: u64, length: usize, duration: Duration, shrinking: Duration
             let (shortest, again) = shrink(seed, &steps[..done], shrinking);
             let list: String = shortest.iter().map(|step| format!("  {step}\n")).collect();
             let again = again.map(|error| format!("\nwhich fails by: {error:#}")).unwrap_or_default();
-            return Err(error
-                .context(format!("TWINPROBE_SEED={seed}, {done} steps, shortest list:\n{list}{again}")));
+            return Err(
+                error.context(format!("TWINPROBE_SEED={seed}, {done} steps, shortest list:\n{list}{again}"))
+            );
         }
         println!("seed {seed}: {length} steps in {:?}", began.elapsed());
         if started.elapsed() >= duration {

@@ -56,57 +56,132 @@ pub const POINTS: [(&str, u64); 18] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A burst to mon0; `dropped`: one that enforcing probes drop.
-    Send { packets: u64, dropped: bool },
+    Send {
+        packets: u64,
+        dropped: bool,
+    },
     /// Creates a probe, or replaces it by one that differs by `seed`.
-    Put { probe: usize, seed: u64, traffic: bool },
+    Put {
+        probe: usize,
+        seed: u64,
+        traffic: bool,
+    },
     /// A replacement that can't be.
-    Refuse { probe: usize, how: u64, traffic: bool },
-    Rollback { probe: usize, back: u64, traffic: bool },
-    Delete { probe: usize, traffic: bool },
-    Read { probe: usize, traffic: bool },
+    Refuse {
+        probe: usize,
+        how: u64,
+        traffic: bool,
+    },
+    Rollback {
+        probe: usize,
+        back: u64,
+        traffic: bool,
+    },
+    Delete {
+        probe: usize,
+        traffic: bool,
+    },
+    Read {
+        probe: usize,
+        traffic: bool,
+    },
     /// Reads and hangs up after so many bytes.
-    HangUp { probe: usize, bytes: usize, traffic: bool },
-    Close { probe: usize, traffic: bool },
+    HangUp {
+        probe: usize,
+        bytes: usize,
+        traffic: bool,
+    },
+    Close {
+        probe: usize,
+        traffic: bool,
+    },
     /// Windows up to one that is `back` before the newest.
-    Acknowledge { probe: usize, collector: Option<&'static str>, back: u64 },
+    Acknowledge {
+        probe: usize,
+        collector: Option<&'static str>,
+        back: u64,
+    },
     /// A retained window is given again.
-    Reread { probe: usize, back: u64 },
-    Restart { kill: bool, traffic: bool },
+    Reread {
+        probe: usize,
+        back: u64,
+    },
+    Restart {
+        kill: bool,
+        traffic: bool,
+    },
     /// The daemon dies when it comes to a point for the `time`th time in a step.
-    Crash { point: &'static str, time: u64, step: Box<Self> },
+    Crash {
+        point: &'static str,
+        time: u64,
+        step: Box<Self>,
+    },
     /// It is killed so many milliseconds after a step began.
-    Kill { after: u64, step: Box<Self> },
+    Kill {
+        after: u64,
+        step: Box<Self>,
+    },
     /// All that the kernel has is gone.
-    Reboot { kill: bool },
+    Reboot {
+        kill: bool,
+    },
     /// `--detach-on-exit`.
     DetachOnExit,
     /// A daemon with another state directory and the same pins.
     SecondDaemon,
     /// The daemon can open only so many more descriptors, for a while in which a step is done.
-    Descriptors { more: u64, milliseconds: u64, step: Box<Self> },
+    Descriptors {
+        more: u64,
+        milliseconds: u64,
+        step: Box<Self>,
+    },
     /// The disk is full or read-only while steps are done.
-    Disk { full: bool, steps: Vec<Self> },
+    Disk {
+        full: bool,
+        steps: Vec<Self>,
+    },
     /// The interface that a pattern matches comes, goes or gets another name.
-    Link { rename: bool },
+    Link {
+        rename: bool,
+    },
     /// It comes so many milliseconds after a step began.
-    Arrive { after: u64, step: Box<Self> },
+    Arrive {
+        after: u64,
+        step: Box<Self>,
+    },
     /// Somebody takes away what the daemon has attached.
-    Detach { which: u64 },
+    Detach {
+        which: u64,
+    },
     /// A burst to the interface that comes and goes.
-    SendExtra { packets: u64 },
+    SendExtra {
+        packets: u64,
+    },
     /// The namespace of a probe comes or goes.
     Space,
-    SendSpace { packets: u64 },
+    SendSpace {
+        packets: u64,
+    },
     /// The daemon's wall clock is so many seconds ahead from now on.
-    Clock { seconds: i64 },
+    Clock {
+        seconds: i64,
+    },
     /// A real-time task keeps a CPU to itself while something is done.
-    Busy { step: Box<Self> },
+    Busy {
+        step: Box<Self>,
+    },
     /// The next daemon finds no compiler, and the one after it does.
-    NoCompiler { probe: usize },
+    NoCompiler {
+        probe: usize,
+    },
     /// The next daemon can't read what is stored about a probe, and the one after it can.
-    Unreadable { probe: usize },
+    Unreadable {
+        probe: usize,
+    },
     /// Time goes by.
-    Wait { milliseconds: u64 },
+    Wait {
+        milliseconds: u64,
+    },
 }
 
 impl fmt::Display for Step {

@@ -20,7 +20,8 @@ const LONGEST: Duration = Duration::from_secs(2);
 pub fn wrapper(directory: &Path) -> Result<PathBuf> {
     let line = UNIT.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet="));
     let names = line.context("the unit has a bounding set")?.split_whitespace();
-    let set: String = names.map(|name| format!(",+{}", name.trim_start_matches("CAP_").to_lowercase())).collect();
+    let set: String =
+        names.map(|name| format!(",+{}", name.trim_start_matches("CAP_").to_lowercase())).collect();
     let path = directory.join("wrapper");
     let script = format!(
         "#!/bin/sh\nexec setpriv --bounding-set=-all{set} --inh-caps=-all --no-new-privs '{}' \"$@\"\n",

@@ -74,7 +74,8 @@ impl World {
         let generator = sender::generator(topology.generator(), "gen0")?;
         let socket = Socket::new(topology.generator(), "gen0")?;
         let directories = Arc::new(Directories::with_state_in_memory(64 << 20)?);
-        let mut options = options.environment("TWINPROBE_CLOCK_OFFSET", directories.temporary().join("clock"));
+        let mut options =
+            options.environment("TWINPROBE_CLOCK_OFFSET", directories.temporary().join("clock"));
         if little {
             options.binary = Some(super::power::wrapper(directories.temporary())?);
         }
@@ -185,8 +186,11 @@ impl World {
     pub fn account(&mut self, sent: Sent, changing: Option<usize>) {
         let (path, _) = self.path(sent.key);
         for index in path {
-            let packets =
-                if changing == Some(index) { Range::up_to(sent.packets) } else { Range::exactly(sent.packets) };
+            let packets = if changing == Some(index) {
+                Range::up_to(sent.packets)
+            } else {
+                Range::exactly(sent.packets)
+            };
             let probe = self.probes.get_mut(&index).expect("it is on the path");
             probe.see(sent.key, packets, sent.begun, sent.ended);
         }
@@ -360,7 +364,8 @@ impl World {
             let is_there = self.is_there(index);
             let probe = self.probes.get_mut(&index).context("a probe")?;
             let status = found.iter().find(|status| status["name"] == probe.name).context("listed")?;
-            super::status::check(probe, status, is_there).with_context(|| format!("status of {}", probe.name))?;
+            super::status::check(probe, status, is_there)
+                .with_context(|| format!("status of {}", probe.name))?;
         }
         self.beside.check()?;
         let indices: Vec<usize> = self.probes.keys().copied().collect();

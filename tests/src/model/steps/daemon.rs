@@ -129,11 +129,19 @@ pub fn descriptors(world: &mut World, more: u64, milliseconds: u64, step: &Step)
 pub fn disk(world: &mut World, full: bool, steps: &[Step]) -> Result<()> {
     let directories = Arc::clone(&world.directories);
     let disk = directories.state_in_memory();
-    if full { disk.fill()? } else { disk.read_only()? };
+    if full {
+        disk.fill()?;
+    } else {
+        disk.read_only()?;
+    }
     world.trouble = true;
     let done = steps.iter().try_for_each(|step| perform(world, step));
     world.trouble = false;
-    if full { disk.free()? } else { disk.read_write()? };
+    if full {
+        disk.free()?;
+    } else {
+        disk.read_write()?;
+    }
     done?;
     recovered(world)
 }

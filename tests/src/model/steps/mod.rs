@@ -81,4 +81,3 @@ fn perform(world: &mut World, step: &Step) -> Result<()> {
         _ => Ok(()),
     }
 }
-

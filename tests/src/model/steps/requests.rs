@@ -44,7 +44,8 @@ fn ask(
 
 pub fn put(world: &mut World, index: usize, spec: ProbeSpec, traffic: bool) -> Result<()> {
     let path = format!("/v1/probes/{}", PROBES[index]);
-    replace(world, index, spec.clone(), traffic, "PUT", &path, &spec.config())
+    let config = spec.config();
+    replace(world, index, spec, traffic, "PUT", &path, &config)
 }
 
 fn replace(
@@ -77,14 +78,17 @@ fn replace(
     if done && is_new {
         let order = world.next_order;
         world.next_order += 1;
-        world.probes.insert(index, ProbeModel::new(PROBES[index], spec.clone(), order, Arc::clone(&world.clock)));
+        world
+            .probes
+            .insert(index, ProbeModel::new(PROBES[index], spec.clone(), order, Arc::clone(&world.clock)));
     }
     if let Some(sent) = sent {
         world.account(sent, (done && is_new).then_some(index));
     }
     if crashed
         && !done
-        && let Some(probe) = world.probes.get_mut(&index) {
+        && let Some(probe) = world.probes.get_mut(&index)
+    {
         probe.attempted(&spec, since);
     }
     let turn = Turn::Put { spec: Box::new(spec), since, crashed };
@@ -217,7 +221,12 @@ pub fn close(world: &mut World, index: usize, traffic: bool) -> Result<()> {
     }
 }
 
-pub fn acknowledge(world: &mut World, index: usize, collector: Option<&'static str>, back: u64) -> Result<()> {
+pub fn acknowledge(
+    world: &mut World,
+    index: usize,
+    collector: Option<&'static str>,
+    back: u64,
+) -> Result<()> {
     world.collect(None)?;
     let address = world.address();
     let Some(probe) = world.probes.get_mut(&index) else { return Ok(()) };
@@ -240,4 +249,3 @@ pub fn reread(world: &mut World, index: usize, back: u64) -> Result<()> {
     ensure!(answer.json() == *known, "window {seq} was {known}, it is {}", answer.text());
     Ok(())
 }
-
