@@ -269,12 +269,22 @@ impl ProbeModel {
         }
     }
 
-    pub fn acknowledge(&mut self, seq: u64, collector: Option<&'static str>) {
+    /// Acknowledges windows up to this one.
+    pub fn acknowledge_at(
+        &mut self,
+        address: &Address,
+        seq: u64,
+        collector: Option<&'static str>,
+    ) -> Result<()> {
+        let collector = collector.filter(|_| self.spec.collectors);
+        let answer = Windows::at(address.clone(), &self.name).acknowledge(seq, collector)?;
+        ensure!(answer.status == 204, "acknowledge {seq}: {}", answer.text());
         let all = ["a", "b"];
         for name in collector.as_ref().map_or(&all[..], std::slice::from_ref) {
             let cursor = self.acknowledged.entry(name).or_default();
             *cursor = seq.max(*cursor);
         }
+        Ok(())
     }
 
     /// The last window that all have acknowledged.

@@ -169,7 +169,7 @@ impl ProbeSpec {
             place,
             metrics,
             enforce: place == Place::Xdp && random.below(2) == 0,
-            interval: (random.below(3) == 0).then(|| pick(random, &[20, 100, 400])),
+            interval: (random.below(3) == 0).then(|| pick(random, &[60, 200, 700])),
             collectors: random.below(3) == 0,
             variant: 0,
             generation,
@@ -231,7 +231,7 @@ impl ProbeSpec {
                     self.metrics.push(MetricSpec::choose(map, random));
                 }
                 if random.below(3) == 0 {
-                    self.interval = pick(random, &[None, Some(20), Some(100), Some(400)]);
+                    self.interval = pick(random, &[None, Some(60), Some(200), Some(700)]);
                 }
                 self.enforce ^= self.place == Place::Xdp && random.below(2) == 0;
             }

@@ -231,11 +231,7 @@ pub fn acknowledge(
     let address = world.address();
     let Some(probe) = world.probes.get_mut(&index) else { return Ok(()) };
     let Some(seq) = probe.seq.checked_sub(back).filter(|seq| *seq > 0) else { return Ok(()) };
-    let collector = collector.filter(|_| probe.spec.collectors);
-    let answer = Windows::at(address, &probe.name).acknowledge(seq, collector)?;
-    ensure!(answer.status == 204, "acknowledge {seq}: {}", answer.text());
-    probe.acknowledge(seq, collector);
-    Ok(())
+    probe.acknowledge_at(&address, seq, collector)
 }
 
 pub fn reread(world: &mut World, index: usize, back: u64) -> Result<()> {
