@@ -300,7 +300,6 @@ impl Ledger {
         }
         let sure = if repeated && mode == Mode::Init { i128::MIN } else { end };
         let least = if single { 0 } else { self.least(counter, sure) };
-        ensure!(rows.len() as u64 >= least, "{name:?} ({mode:?}) has {} keys, not {least}", rows.len());
         let full = self.is_full(counter);
         for key in self.keys(name) {
             let value =
@@ -333,6 +332,7 @@ impl Ledger {
                 seen.packets = known;
             }
         }
+        ensure!(rows.len() as u64 >= least, "{name:?} ({mode:?}) has {} keys, not {least}", rows.len());
         if let Some(counter) = self.counters.get_mut(&name) {
             counter.held = if mode == Mode::Live { rows.keys().copied().collect() } else { BTreeSet::new() };
         }

@@ -246,6 +246,8 @@ impl ProbeModel {
                 let name = (metric.map, *field);
                 let Some(before) = before.filter(|before| before.fields().contains(field)) else {
                     let (single, room) = (metric.is_single(), metric.room());
+                    // Maps in a map are carried as what they are besides: maps that no metric names.
+                    let since = if metric.map == "nested" { i128::MIN } else { since };
                     self.ledger.begin(name, metric.mode, single, room, since);
                     continue;
                 };
