@@ -212,7 +212,7 @@ fn send(random: &mut Random) -> Step {
 }
 
 fn choose(random: &mut Random) -> Step {
-    match random.below(136) {
+    match random.below(138) {
         0..45 => request(random),
         45..50 => Step::Acknowledge {
             probe: probe(random),
@@ -251,8 +251,8 @@ fn choose(random: &mut Random) -> Step {
         121..126 => Step::SendSpace { packets: 1 + random.below(50) },
         126..129 => Step::Clock { seconds: pick(random, &[-3600, -5, 0, 0, 7, 3600]) },
         129 => Step::Busy { step: Box::new(request(random)) },
-        130 => Step::NoCompiler { probe: probe(random) },
-        131 => Step::Unreadable { probe: probe(random) },
+        130..132 => Step::NoCompiler { probe: probe(random) },
+        132..134 => Step::Unreadable { probe: probe(random) },
         _ => Step::Wait { milliseconds: random.below(300) },
     }
 }

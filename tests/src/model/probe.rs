@@ -101,6 +101,7 @@ impl ProbeModel {
                 self.apply(turn)?;
             }
             self.window(listed.seq, &document)
+                .inspect_err(|_| super::tell(|| document.to_string()))
                 .with_context(|| format!("window {} of {}", listed.seq, self.name))?;
             self.documents.insert(listed.seq, document);
         }
@@ -138,12 +139,13 @@ impl ProbeModel {
         let step = window["clock_step_ns"].as_i64().unwrap_or_default();
         if let Some(last) = &self.end {
             let follows = match &window["duration_ns"] {
+                // The gap hides how much of it the clock was set by.
+                _ if self.gap => step != 0 || from >= nanoseconds(last)?,
                 // Where the clock was set back it is what it would have been.
                 Value::Number(duration) if step < 0 && start != *last => {
                     let duration = duration.as_u64().context("a duration")?;
                     (until - from - i128::from(duration)).abs() < 2_000_000
                 }
-                _ if self.gap => step != 0 || from >= nanoseconds(last)?,
                 _ => start == *last,
             };
             ensure!(follows, "{window} follows on one that ended at {last}");
@@ -247,7 +249,7 @@ impl ProbeModel {
                 let Some(before) = before.filter(|before| before.fields().contains(field)) else {
                     let (single, room) = (metric.is_single(), metric.room());
                     // Maps in a map are carried as what they are besides: maps that no metric names.
-                    let since = if metric.map == "nested" { i128::MIN } else { since };
+                    let since = if metric.map == "nested" && !metric.reset { i128::MIN } else { since };
                     self.ledger.begin(name, metric.mode, single, room, since);
                     continue;
                 };

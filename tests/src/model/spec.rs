@@ -143,8 +143,7 @@ impl MetricSpec {
             layout: random.below(5) as u32,
             entries,
             other_type: random.below(4) == 0,
-            // The maps in a map are maps that no metric names: they are carried on.
-            reset: map != "nested" && random.below(8) == 0,
+            reset: random.below(8) == 0,
         }
     }
 }
@@ -219,7 +218,7 @@ impl ProbeSpec {
             7 if metric.map != "queue" => metric.entries = pick(random, &[16, 64, 256, 300, 512]),
             7 => metric.entries = pick(random, &[QUEUED, 2 * QUEUED]),
             8 => metric.other_type = !metric.other_type,
-            9 => metric.reset = metric.map != "nested" && !metric.reset,
+            9 => metric.reset = !metric.reset,
             10 => {
                 if self.metrics.len() > 1 {
                     self.metrics.remove(at);
