@@ -227,10 +227,11 @@ impl ProbeModel {
         // What can't be a part of the new maps is in a window that ended before.
         for before in old.metrics.iter().filter(|before| before.mode == Mode::Window && !crashed) {
             let now = self.spec.metric(before.map);
-            if now.is_some_and(|now| !now.reset && is_other_shape(before, now)) && !super::without("Scalar") {
+            let starts_empty = |now: &MetricSpec| is_other_shape(before, now) || is_other_type(before, now);
+            if now.is_some_and(|now| !now.reset && starts_empty(now)) && !super::without("Scalar") {
                 for field in before.fields() {
                     let left = self.ledger.is_empty((before.map, *field), since);
-                    left.context("in no window although its values look different now")?;
+                    left.context("in no window although it starts empty now")?;
                 }
             }
         }
@@ -255,7 +256,11 @@ impl ProbeModel {
                 };
                 self.ledger.turn(name, metric.mode, metric.room());
                 if crashed && !is_same(before, &metric) {
-                    self.ledger.lose(name, true, since);
+                    // What was counted between the copy and the switch, and what a queue had.
+                    if metric.map == "queue" {
+                        self.ledger.lose(name, true, since);
+                    }
+                    self.ledger.doubt(name, since);
                 }
             }
         }
@@ -303,9 +308,13 @@ impl ProbeModel {
 
 /// Whether the content of a map goes on under another definition.
 fn goes_on(before: &MetricSpec, now: &MetricSpec) -> bool {
-    let same_type = before.map != "hash" || before.other_type == now.other_type;
+    let same_type = !is_other_type(before, now);
     let nested = before.map != "nested" || is_same(before, now);
     same_type && nested && !is_other_shape(before, now)
+}
+
+fn is_other_type(before: &MetricSpec, now: &MetricSpec) -> bool {
+    before.map == "hash" && before.other_type != now.other_type
 }
 
 /// Whether a number became a structure, or the other way round.

@@ -110,6 +110,12 @@ impl MetricSpec {
         }
     }
 
+    /// Whether its sum has room for as many entries as the map only.
+    fn is_small_sum(&self) -> bool {
+        let comes_and_goes = matches!(self.map, "hash" | "percpu_hash" | "trie") && !self.other_type;
+        self.mode == Mode::Sum && self.entries < 64 && comes_and_goes
+    }
+
     fn is_percpu(&self) -> bool {
         self.map.starts_with("percpu")
     }
@@ -121,6 +127,9 @@ impl MetricSpec {
         metric["init"] = json!(matches!(self.mode, Mode::Window | Mode::Init));
         if self.is_percpu() {
             metric["agg"] = json!("sum");
+        }
+        if self.is_small_sum() {
+            metric["sum_entries"] = json!(self.entries);
         }
         if self.reset {
             metric["on_replace"] = json!("reset");

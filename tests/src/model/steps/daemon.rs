@@ -12,6 +12,7 @@ use crate::model::links::attachments;
 use crate::model::plan::Step;
 use crate::model::probe::Turn;
 use crate::model::reboot;
+use crate::model::spec::Place;
 use crate::model::time::now;
 use crate::model::world::World;
 use crate::wait::wait_for;
@@ -182,6 +183,10 @@ pub fn no_compiler(world: &mut World, index: usize) -> Result<()> {
 /// What is stored about a probe can't be read for a while: its programs go on.
 pub fn unreadable(world: &mut World, index: usize) -> Result<()> {
     let Some(probe) = world.probes.get(&index) else { return Ok(()) };
+    if probe.spec.place == Place::Space && world.space.is_none() {
+        // What is attached nowhere is not held.
+        return Ok(());
+    }
     let file = world.directories.state().join(format!("probes/{}.json", probe.name));
     world.collect(None)?;
     let directories = world.daemon.take().context("a daemon")?.kill()?;
