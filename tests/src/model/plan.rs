@@ -32,8 +32,9 @@ pub const NAMES: [&str; 19] = [
 ];
 
 /// Where the daemon can die in a change or a reading, and how often it comes there at most.
-pub const POINTS: [(&str, u64); 18] = [
+pub const POINTS: [(&str, u64); 20] = [
     ("pinned", 1),
+    ("saved", 1),
     ("prepared", 1),
     ("filled", 2),
     ("linked", 1),
@@ -41,6 +42,7 @@ pub const POINTS: [(&str, u64); 18] = [
     ("switched", 1),
     ("committed", 1),
     ("transferred", 1),
+    ("rewritten", 1),
     ("retiring", 2),
     ("retired", 1),
     ("flipped", 2),
