@@ -239,6 +239,26 @@ impl Daemon {
         self.log.wait_for(text, limit)
     }
 
+    /// Waits until it listens or has ended; says whether it listens.
+    pub fn wait_for_start(&self, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
+        while Instant::now() < deadline {
+            if self.log.wait_for("listening on", Duration::from_millis(20)) {
+                return true;
+            }
+            if wait_for_exit(&self.pidfd, Duration::ZERO) {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// What kills it, from any thread, also when it has ended by itself.
+    pub fn killer(&self) -> Result<impl FnOnce() + Send + 'static> {
+        let pidfd = self.pidfd.try_clone()?;
+        Ok(move || send_signal(&pidfd, libc::SIGKILL))
+    }
+
     /// Stops the daemon by SIGTERM and waits. Pins and state stay for [`Daemon::start_in`] as long as the returned
     /// directories are kept.
     pub fn terminate(mut self) -> Result<(ExitStatus, Arc<Directories>)> {

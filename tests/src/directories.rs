@@ -22,6 +22,8 @@ pub struct Directories {
     state: Option<Tmpfs>,
     temporary: TempDir,
     bpffs: PathBuf,
+    /// Whether the pins are another's.
+    borrowed: bool,
 }
 
 impl Directories {
@@ -31,7 +33,14 @@ impl Directories {
         remove_stale(Path::new(BPFFS));
         remove_stale(&env::temp_dir());
         let temporary = tempfile::Builder::new().prefix(&format!("{name}-")).tempdir()?;
-        Ok(Self { state: None, temporary, bpffs: Path::new(BPFFS).join(name) })
+        Ok(Self { state: None, temporary, bpffs: Path::new(BPFFS).join(name), borrowed: false })
+    }
+
+    /// With a state of its own and the pins of `other`, as by a mistake.
+    pub fn with_pins_of(other: &Self) -> Result<Self> {
+        let mut directories = Self::new()?;
+        (directories.bpffs, directories.borrowed) = (other.bpffs.clone(), true);
+        Ok(directories)
     }
 
     /// With a state directory in memory, of this size.
@@ -85,6 +94,9 @@ fn is_left_behind(name: &str) -> bool {
 
 impl Drop for Directories {
     fn drop(&mut self) {
+        if self.borrowed {
+            return;
+        }
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         if mounts.lines().any(|line| line.split(' ').nth(1).is_some_and(|at| Path::new(at) == self.bpffs)) {
             let _ = Command::new("umount").arg(&self.bpffs).status();

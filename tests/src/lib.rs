@@ -23,6 +23,7 @@ mod leaks;
 mod log;
 pub mod maps;
 pub mod measure;
+pub mod model;
 pub mod netns;
 pub mod packets;
 pub mod probes;

@@ -16,6 +16,11 @@ impl Random {
         Self(seed | 1)
     }
 
+    /// Always the same one.
+    pub const fn seeded(seed: u64) -> Self {
+        Self(seed | 1)
+    }
+
     /// A number below `limit`.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 << 13;

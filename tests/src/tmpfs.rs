@@ -3,12 +3,16 @@
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 use crate::netns::run;
+use crate::wait::wait_for;
 
 const FILLER: &str = "filler";
+/// Files that a daemon has open for writing are closed sooner.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A mounted tmpfs; unmounted on drop, whoever uses it.
 #[derive(Debug)]
@@ -42,7 +46,8 @@ impl Tmpfs {
     }
 
     pub fn read_only(&self) -> Result<()> {
-        run("mount", &["-o", "remount,ro", path(&self.0)?])
+        // Not while a file is being written.
+        wait_for("read-only", PATIENCE, || run("mount", &["-o", "remount,ro", path(&self.0)?]))
     }
 
     pub fn read_write(&self) -> Result<()> {

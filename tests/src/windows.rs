@@ -104,7 +104,12 @@ impl List {
 impl Windows {
     /// Of a probe of this name, whether there is one or not, also of the daemon's successors.
     pub fn of(daemon: &Daemon, probe: &str) -> Self {
-        Self { address: daemon.address(), path: format!("/v1/probes/{probe}/windows") }
+        Self::at(daemon.address(), probe)
+    }
+
+    /// As [`Windows::of`], of whatever daemon listens there.
+    pub fn at(address: Address, probe: &str) -> Self {
+        Self { address, path: format!("/v1/probes/{probe}/windows") }
     }
 
     pub fn path(&self, seq: u64) -> String {

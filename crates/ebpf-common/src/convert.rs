@@ -361,7 +361,10 @@ mod tests {
         assert_eq!(fewer, [table(&[2, 5]), table(&[3, 6]), table(&[1, 4])]);
         let fewer = convert_slots(&three, &layout(3, 4), &layout(2, 4)).unwrap();
         assert_eq!(fewer, [table(&[3, 0, 6, 0]), table(&[1, 2, 4, 5])]);
-        assert_eq!(convert_slots(&three, &layout(3, 4), &layout(3, 4)).unwrap(), std::slice::from_ref(&three));
+        assert_eq!(
+            convert_slots(&three, &layout(3, 4), &layout(3, 4)).unwrap(),
+            std::slice::from_ref(&three)
+        );
     }
 
     #[test]

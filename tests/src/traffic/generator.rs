@@ -159,6 +159,13 @@ impl Generator {
         Ok(state.get(&0, 0)?.sent)
     }
 
+    /// The next packet is of this address, counted from the first one.
+    pub fn continue_at(&mut self, address: u32) -> Result<()> {
+        let mut state: Array<_, State> = self.ebpf.map_mut("state").context("no state")?.try_into()?;
+        let sent = state.get(&0, 0)?.sent;
+        Ok(state.set(0, State { sent, address, port: 0 }, 0)?)
+    }
+
     pub fn meter(&self) -> Result<Meter> {
         let Some(Map::Array(state)) = self.ebpf.map("state") else { bail!("no state") };
         let state = MapData::from_fd(state.fd().as_fd().try_clone_to_owned()?)?;

@@ -1,0 +1,365 @@
+//! What has to be counted: packets that a probe has seen, and for each of its counters how many of them are not in it
+//! any more. Most numbers are exact; a packet that was sent while something changed may be a range until it was read.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Result, ensure};
+
+/// A burst of packets: all of them have this key.
+pub type Key = u32;
+/// Stands for all keys where a counter has only one number.
+const ALL: Key = Key::MAX;
+/// How long after the end of a window, as it is written, its last packet may come.
+const LATE: i128 = 8_000_000_000;
+
+/// At least and at most so many packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Range {
+    pub lo: u64,
+    pub hi: u64,
+}
+
+impl Range {
+    pub const fn exactly(number: u64) -> Self {
+        Self { lo: number, hi: number }
+    }
+
+    pub const fn up_to(number: u64) -> Self {
+        Self { lo: 0, hi: number }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self { lo: self.lo + other.lo, hi: self.hi + other.hi }
+    }
+
+    fn minus(self, number: u64) -> Self {
+        Self { lo: self.lo.saturating_sub(number), hi: self.hi.saturating_sub(number) }
+    }
+
+    /// `None` if they have no number in common.
+    fn common(self, other: Self) -> Option<Self> {
+        let common = Self { lo: self.lo.max(other.lo), hi: self.hi.min(other.hi) };
+        (common.lo <= common.hi).then_some(common)
+    }
+
+    fn both(self, other: Self) -> Self {
+        Self { lo: self.lo.min(other.lo), hi: self.hi.max(other.hi) }
+    }
+}
+
+/// What one burst is to a probe.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    packets: Range,
+    /// In nanoseconds of the daemon's clock.
+    begun: i128,
+    ended: i128,
+}
+
+/// How a metric is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mode {
+    /// Neither `snapshot` nor `init`.
+    Live,
+    /// `snapshot` and `init`.
+    Window,
+    /// `snapshot` without `init`.
+    Sum,
+    /// `init` without `snapshot`.
+    Init,
+}
+
+/// Which keys a map has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// Those below.
+    Below(Key),
+    /// So many, whichever come first.
+    Any(u64),
+}
+
+impl Room {
+    const fn has(self, key: Key) -> bool {
+        match self {
+            Self::Below(end) => key < end,
+            Self::Any(_) => true,
+        }
+    }
+}
+
+/// One number of a value, in one map.
+#[derive(Clone, Debug)]
+pub struct Counter {
+    pub mode: Mode,
+    /// Whether it is one number for all keys.
+    pub single: bool,
+    pub room: Room,
+    /// With room for so many keys only: those that are certainly in the map.
+    held: BTreeSet<Key>,
+    /// Packets that were seen and are in it no more: in earlier windows, or reset.
+    gone: BTreeMap<Key, Range>,
+    /// The last sum, by the windows so far.
+    sum: BTreeMap<Key, u64>,
+    /// Whether a reading may be an older one that its client did not take.
+    repeated: bool,
+    /// How it was read before, for people.
+    before: Option<Mode>,
+}
+
+/// What is known about one probe's packets.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    seen: BTreeMap<Key, Seen>,
+    counters: BTreeMap<Name, Counter>,
+    /// Packets that queues have given.
+    popped: BTreeSet<u32>,
+}
+
+/// Map and field.
+pub type Name = (&'static str, &'static str);
+
+impl Ledger {
+    pub fn see(&mut self, key: Key, packets: Range, begun: i128, ended: i128) {
+        let seen = self.seen.entry(key).or_insert(Seen { packets: Range::default(), begun, ended });
+        seen.packets = seen.packets.plus(packets);
+        seen.begun = seen.begun.min(begun);
+        seen.ended = seen.ended.max(ended);
+    }
+
+    pub fn counter(&mut self, name: Name) -> Option<&mut Counter> {
+        self.counters.get_mut(&name)
+    }
+
+    pub fn names(&self) -> Vec<Name> {
+        self.counters.keys().copied().collect()
+    }
+
+    pub fn remove(&mut self, name: Name) {
+        self.counters.remove(&name);
+    }
+
+    /// A counter that begins with what comes from now on. Of bursts that ended after `since` it may have a part.
+    pub fn begin(&mut self, name: Name, mode: Mode, single: bool, room: Room, since: i128) {
+        let mut gone = BTreeMap::new();
+        let mut all = Range::default();
+        for (key, seen) in &self.seen {
+            let lo = if seen.ended < since { seen.packets.lo } else { 0 };
+            let range = Range { lo, hi: seen.packets.hi };
+            all = all.plus(range);
+            gone.insert(*key, range);
+        }
+        if single {
+            gone = BTreeMap::from([(ALL, all)]);
+        }
+        self.counters.insert(
+            name,
+            Counter {
+                mode,
+                single,
+                room,
+                held: BTreeSet::new(),
+                gone,
+                sum: BTreeMap::new(),
+                repeated: false,
+                before: None,
+            },
+        );
+    }
+
+    /// The same counter, read in another way from now on.
+    pub fn turn(&mut self, name: Name, mode: Mode, room: Room) {
+        let Some(counter) = self.counters.get_mut(&name) else { return };
+        if (counter.mode, mode) == (Mode::Sum, Mode::Window) {
+            // Of the sum, what the open window has goes on.
+            for (key, sum) in &counter.sum {
+                let gone = counter.gone.entry(*key).or_default();
+                *gone = gone.plus(Range::exactly(*sum));
+            }
+        }
+        if mode != Mode::Sum || counter.mode != Mode::Sum {
+            counter.sum.clear();
+        }
+        if room != counter.room {
+            for (key, seen) in &self.seen {
+                if !(room.has(*key) && counter.room.has(*key)) {
+                    let gone = counter.gone.entry(*key).or_default();
+                    gone.hi = gone.hi.max(seen.packets.hi);
+                }
+            }
+            counter.held.clear();
+        }
+        counter.before = Some(counter.mode);
+        (counter.mode, counter.room) = (mode, room);
+    }
+
+    /// What is in the maps now is gone for good: all of it, or (`some`) any part. Closed windows stay in sums.
+    pub fn lose(&mut self, name: Name, some: bool, since: i128) {
+        let keys: Vec<Key> = self.keys(name);
+        for key in keys {
+            let seen = self.total(name, key, i128::MAX, since);
+            let Some(counter) = self.counters.get_mut(&name) else { return };
+            let sum = counter.sum.get(&key).copied().unwrap_or_default();
+            let gone = counter.gone.entry(key).or_default();
+            let all = seen.minus(if counter.mode == Mode::Sum { sum } else { 0 });
+            *gone = if some { gone.both(Range { lo: gone.lo, hi: all.hi.max(gone.hi) }) } else { all };
+        }
+    }
+
+    /// What was sent after `since` may be lost to a counter.
+    pub fn doubt(&mut self, name: Name, since: i128) {
+        let late = self.seen.iter().filter(|(_, seen)| seen.ended >= since);
+        let late: Vec<(Key, u64)> = late.map(|(key, seen)| (*key, seen.packets.hi)).collect();
+        let Some(counter) = self.counters.get_mut(&name) else { return };
+        for (key, packets) in late {
+            let gone = counter.gone.entry(if counter.single { ALL } else { key }).or_default();
+            gone.hi += packets;
+        }
+    }
+
+    /// What was sent after `since` may be lost to metrics that are reset without a snapshot: they were read then.
+    pub fn race(&mut self, since: i128) {
+        for name in self.names() {
+            if self.counters.get(&name).is_some_and(|counter| counter.mode == Mode::Init) {
+                self.doubt(name, since);
+            }
+        }
+    }
+
+    /// The daemon died while it read: what it had taken out of maps that are reset without a snapshot is lost.
+    pub fn cut(&mut self) {
+        for name in self.names() {
+            if self.counters.get(&name).is_some_and(|counter| counter.mode == Mode::Init) {
+                self.lose(name, true, i128::MAX);
+            }
+        }
+    }
+
+    /// A reading was cut off: the next one may be the same again.
+    pub fn interrupt(&mut self) {
+        self.counters.values_mut().for_each(|counter| counter.repeated = true);
+    }
+
+    fn keys(&self, name: Name) -> Vec<Key> {
+        match self.counters.get(&name) {
+            Some(counter) if counter.single => vec![ALL],
+            _ => self.seen.keys().copied().collect(),
+        }
+    }
+
+    /// Whether there may be more keys than there is room for.
+    fn is_full(&self, counter: &Counter) -> bool {
+        let Room::Any(most) = counter.room else { return false };
+        let gone = |key: &Key| counter.gone.get(key).map_or(0, |gone| gone.lo);
+        self.seen.iter().filter(|(key, seen)| gone(key) < seen.packets.hi).count() as u64 > most
+    }
+
+    /// How many keys must be in a map at least.
+    fn least(&self, counter: &Counter, sure: i128) -> u64 {
+        let Room::Any(most) = counter.room else { return 0 };
+        let gone = |key: &Key| counter.gone.get(key).map_or(0, |gone| gone.hi);
+        let certain = self.seen.iter().filter(|(key, seen)| seen.ended < sure && gone(key) < seen.packets.lo);
+        most.min(certain.count() as u64)
+    }
+
+    /// How many packets of a key were seen until `end`, at least those that were sent before `sure`.
+    fn total(&self, name: Name, key: Key, end: i128, sure: i128) -> Range {
+        let Some(counter) = self.counters.get(&name) else { return Range::default() };
+        let full = self.is_full(counter);
+        let of = |key: Key, seen: &Seen| Range {
+            lo: if seen.ended < sure && counter.room.has(key) && (!full || counter.held.contains(&key)) {
+                seen.packets.lo
+            } else {
+                0
+            },
+            hi: if seen.begun < end.saturating_add(LATE) { seen.packets.hi } else { 0 },
+        };
+        if counter.single {
+            return self.seen.values().fold(Range::default(), |sum, seen| sum.plus(of(0, seen)));
+        }
+        self.seen.get(&key).map_or_else(Range::default, |seen| of(key, seen))
+    }
+
+    /// Whether everything that was sent before `before` has left a counter.
+    pub fn is_empty(&self, name: Name, before: i128) -> Result<()> {
+        for key in self.keys(name) {
+            let seen = self.total(name, key, i128::MAX, before);
+            let Some(counter) = self.counters.get(&name) else { return Ok(()) };
+            let gone = counter.gone.get(&key).copied().unwrap_or_default();
+            let given = gone.hi + counter.sum.get(&key).copied().unwrap_or_default();
+            ensure!(given >= seen.lo, "{name:?}, key {key}: {} packets, {given} were given", seen.lo);
+        }
+        Ok(())
+    }
+
+    /// Compares a reading, by key, with what must be in it: of everything that was counted until `end`.
+    pub fn read(&mut self, name: Name, rows: &BTreeMap<Key, u64>, end: i128) -> Result<()> {
+        let Some(counter) = self.counters.get(&name) else { return Ok(()) };
+        let (mode, single, room, repeated) = (counter.mode, counter.single, counter.room, counter.repeated);
+        for key in rows.keys() {
+            ensure!(single || self.seen.contains_key(key), "{name:?} has key {key}, which was not sent");
+        }
+        let sure = if repeated && mode == Mode::Init { i128::MIN } else { end };
+        let least = if single { 0 } else { self.least(counter, sure) };
+        let full = self.is_full(counter);
+        if let (Room::Any(most), Mode::Sum) = (room, mode) {
+            // Without `sum_entries`, which only small ones have, it is a multiple of the map's.
+            let limit = if most < 64 { most } else { 8 * most };
+            ensure!(rows.len() as u64 <= limit, "{name:?}: the sum has {} entries", rows.len());
+        }
+        for key in self.keys(name) {
+            let value =
+                if single { rows.values().sum() } else { rows.get(&key).copied().unwrap_or_default() };
+            let bound = self.total(name, key, end, sure);
+            let Some(counter) = self.counters.get_mut(&name) else { return Ok(()) };
+            let gone = counter.gone.get(&key).copied().unwrap_or_default();
+            let Some(total) = gone.plus(Range::exactly(value)).common(bound) else {
+                let Range { lo, hi } = bound;
+                let before = counter.before;
+                let state = self.seen.get(&key).map(|seen| (seen.begun, seen.ended));
+                anyhow::bail!(
+                    "{name:?} ({mode:?}, before {before:?}), key {key}: {value} packets read, {gone:?} gone before, of {lo} to {hi} \
+                     seen until {end} (sent {state:?})"
+                );
+            };
+            if mode == Mode::Sum {
+                let before = counter.sum.insert(key, value).unwrap_or_default();
+                ensure!(
+                    full || value >= before,
+                    "{name:?}, key {key}: the sum fell from {before} to {value}"
+                );
+            }
+            let takes = matches!(mode, Mode::Window | Mode::Init);
+            counter.gone.insert(key, if takes { total } else { total.minus(value) });
+            if let Some(seen) = self.seen.get_mut(&key)
+                && !single
+                && room.has(key)
+                && !full
+                && seen.ended < sure
+                && let Some(known) = seen.packets.common(total)
+            {
+                seen.packets = known;
+            }
+        }
+        ensure!(rows.len() as u64 >= least, "{name:?} ({mode:?}) has {} keys, not {least}", rows.len());
+        if let Some(counter) = self.counters.get_mut(&name) {
+            counter.held = if mode == Mode::Live { rows.keys().copied().collect() } else { BTreeSet::new() };
+        }
+        Ok(())
+    }
+
+    /// A complete reading: the next one is another.
+    pub fn settle(&mut self) {
+        self.counters.values_mut().for_each(|counter| counter.repeated = false);
+    }
+
+    /// Packet numbers that a queue has given: each once.
+    pub fn pop(&mut self, numbers: &[u32]) -> Result<()> {
+        for number in numbers {
+            ensure!(self.popped.insert(*number), "the queue has given packet {number:#x} twice");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

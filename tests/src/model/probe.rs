@@ -1,0 +1,332 @@
+//! One probe as it must be: revisions, windows, and what each of its metrics has counted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use super::document::rows;
+use super::ledger::{Ledger, Mode, Range};
+use super::spec::{MetricSpec, Place, ProbeSpec};
+use super::time::{Clock, nanoseconds};
+use crate::http::Address;
+use crate::windows::Windows;
+
+/// What has become of a probe's maps, from some window on.
+#[derive(Clone, Debug)]
+pub enum Turn {
+    /// Another configuration. `crashed`: by a daemon that died before the old one was retired.
+    Put { spec: Box<ProbeSpec>, since: i128, crashed: bool },
+    /// Deployed anew after the windows up to `last` were closed. `graceful`: nothing was left in the maps.
+    Anew { last: u64, graceful: bool, since: i128 },
+}
+
+#[derive(Debug)]
+pub struct ProbeModel {
+    pub name: String,
+    pub spec: ProbeSpec,
+    pub revision: u64,
+    /// All configurations, by revision.
+    pub revisions: BTreeMap<u64, ProbeSpec>,
+    pub created: Value,
+    pub ledger: Ledger,
+    /// When it came among the probes of its hook.
+    pub order: u64,
+    /// The last window that was looked at, and when it ended.
+    pub seq: u64,
+    end: Option<String>,
+    clock: Arc<Clock>,
+    /// Whether the next window may begin later than the last one ended.
+    gap: bool,
+    /// Windows as they were given first.
+    pub documents: BTreeMap<u64, Value>,
+    /// What each collector has acknowledged.
+    pub acknowledged: BTreeMap<&'static str, u64>,
+}
+
+impl ProbeModel {
+    pub fn new(name: &str, spec: ProbeSpec, order: u64, clock: Arc<Clock>) -> Self {
+        let mut probe = Self {
+            name: name.to_owned(),
+            revision: 1,
+            revisions: BTreeMap::from([(1, spec.clone())]),
+            created: Value::Null,
+            ledger: Ledger::default(),
+            order,
+            seq: 0,
+            end: None,
+            clock,
+            gap: true,
+            documents: BTreeMap::new(),
+            acknowledged: BTreeMap::from([("a", 0), ("b", 0)]),
+            spec,
+        };
+        for metric in probe.spec.metrics.clone() {
+            probe.begin(&metric, i128::MAX);
+        }
+        probe
+    }
+
+    pub fn path(&self) -> String {
+        format!("/v1/probes/{}", self.name)
+    }
+
+    const fn direction(&self) -> &'static str {
+        match self.spec.place {
+            Place::TcEgress => "egress",
+            _ => "ingress",
+        }
+    }
+
+    fn begin(&mut self, metric: &MetricSpec, since: i128) {
+        for field in metric.fields() {
+            let name = (metric.map, *field);
+            self.ledger.begin(name, metric.mode, metric.is_single(), metric.room(), since);
+        }
+    }
+
+    /// Looks at all windows since the last time. What `turn` says holds from some of them on.
+    pub fn collect(&mut self, address: &Address, mut turn: Option<Turn>) -> Result<()> {
+        let windows = Windows::at(address.clone(), &self.name);
+        let list = windows.try_list(&format!("after={}", self.seq)).context("list windows")?;
+        ensure!(list.lost == 0, "{} windows of {} were lost", list.lost, self.name);
+        for listed in &list.windows {
+            let answer = windows.try_get(listed.seq)?;
+            ensure!(answer.status == 200, "window {} of {}: {}", listed.seq, self.name, answer.status);
+            let document = answer.json();
+            if turn.as_ref().is_some_and(|turn| self.is_after(turn, listed.seq, &document))
+                && let Some(turn) = turn.take()
+            {
+                self.apply(turn)?;
+            }
+            self.window(listed.seq, &document)
+                .inspect_err(|_| super::tell(|| document.to_string()))
+                .with_context(|| format!("window {} of {}", listed.seq, self.name))?;
+            self.documents.insert(listed.seq, document);
+        }
+        if let Some(turn) = turn {
+            self.apply(turn)?;
+        }
+        while self.documents.len() > 100 {
+            self.documents.pop_first();
+        }
+        Ok(())
+    }
+
+    fn is_after(&self, turn: &Turn, seq: u64, document: &Value) -> bool {
+        match turn {
+            Turn::Anew { last, .. } => seq > *last,
+            Turn::Put { .. } => {
+                let mut snapshots = self.spec.metrics.iter().filter(|metric| metric.is_snapshot());
+                snapshots.all(|metric| self.reading(document, metric).is_none())
+            }
+        }
+    }
+
+    fn reading<'a>(&self, document: &'a Value, metric: &MetricSpec) -> Option<&'a Value> {
+        document[self.direction()].get(metric.name(self.spec.generation))
+    }
+
+    fn window(&mut self, seq: u64, document: &Value) -> Result<()> {
+        let window = &document["window"];
+        ensure!(seq == self.seq + 1, "follows on {}", self.seq);
+        ensure!(window["seq"] == seq, "{window}");
+        ensure!(window.get("lost_windows").is_none(), "{window}");
+        let (start, end) = (text(&window["start"])?, text(&window["end"])?);
+        let (from, until) = (nanoseconds(&start)?, nanoseconds(&end)?);
+        ensure!(from < until, "{window}");
+        let step = window["clock_step_ns"].as_i64().unwrap_or_default();
+        if let Some(last) = &self.end {
+            let follows = match &window["duration_ns"] {
+                // The gap hides how much of it the clock was set by.
+                _ if self.gap => step != 0 || from >= nanoseconds(last)?,
+                // Where the clock was set back it is what it would have been.
+                Value::Number(duration) if step < 0 && start != *last => {
+                    let duration = duration.as_u64().context("a duration")?;
+                    (until - from - i128::from(duration)).abs() < 2_000_000
+                }
+                _ => start == *last,
+            };
+            ensure!(follows, "{window} follows on one that ended at {last}");
+        }
+        let until = self.clock.real(until)?;
+        (self.seq, self.end, self.gap) = (seq, Some(end), false);
+        for metric in self.spec.metrics.clone() {
+            match self.reading(document, &metric) {
+                Some(reading) => {
+                    let reading = reading.clone();
+                    self.metric(&metric, &reading, until).context("in a window")?;
+                }
+                None => ensure!(!metric.is_snapshot(), "{} is missing in {document}", metric.map),
+            }
+        }
+        Ok(())
+    }
+
+    fn metric(&mut self, metric: &MetricSpec, reading: &Value, until: i128) -> Result<()> {
+        let (rows, numbers) = rows(metric, reading)?;
+        self.ledger.pop(&numbers)?;
+        for (field, rows) in rows {
+            self.ledger.read((metric.map, field), &rows, until)?;
+        }
+        Ok(())
+    }
+
+    /// Metrics that belong to no window, as they were read after `since`.
+    pub fn live(&mut self, document: &Value, since: i128) -> Result<()> {
+        for metric in self.spec.metrics.clone() {
+            if metric.is_snapshot() {
+                continue;
+            }
+            let reading = self.reading(document, &metric);
+            let reading = reading.with_context(|| format!("no {} in {document}", metric.map))?.clone();
+            self.metric(&metric, &reading, since).with_context(|| format!("{} now", self.name))?;
+        }
+        self.ledger.settle();
+        Ok(())
+    }
+
+    /// A window that was given once more must be the same; without `whole` only its snapshots count.
+    pub fn again(&self, document: &Value, whole: bool) -> Result<()> {
+        let seq = document["window"]["seq"].as_u64().context("a window")?;
+        let Some(known) = self.documents.get(&seq) else { bail!("window {seq} is not retained") };
+        let mut same = known["window"] == document["window"];
+        for metric in &self.spec.metrics {
+            let name = metric.name(self.spec.generation);
+            let [a, b] = [known, document].map(|document| document[self.direction()].get(&name));
+            // Of a window of another configuration, the snapshots are not there.
+            same &= a == b || !whole && (a.is_none() || !metric.is_snapshot());
+        }
+        ensure!(same && (!whole || known == document), "{document} was {known}");
+        Ok(())
+    }
+
+    fn apply(&mut self, turn: Turn) -> Result<()> {
+        match turn {
+            Turn::Put { spec, since, crashed } => self.put(*spec, since, crashed),
+            Turn::Anew { graceful, since, .. } => {
+                self.gap = true;
+                for name in self.ledger.names() {
+                    let mode = self.ledger.counter(name).map(|counter| counter.mode);
+                    if graceful && matches!(mode, Some(Mode::Window | Mode::Sum)) {
+                        self.ledger.is_empty(name, since).context("left in the maps at the exit")?;
+                    } else {
+                        self.ledger.lose(name, false, since);
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn put(&mut self, spec: ProbeSpec, since: i128, crashed: bool) -> Result<()> {
+        let old = std::mem::replace(&mut self.spec, spec);
+        self.revision += 1;
+        self.revisions.insert(self.revision, self.spec.clone());
+        // What can't be a part of the new maps is in a window that ended before.
+        for before in old.metrics.iter().filter(|before| before.mode == Mode::Window && !crashed) {
+            let now = self.spec.metric(before.map);
+            let starts_empty = |now: &MetricSpec| is_other_shape(before, now) || is_other_type(before, now);
+            if now.is_some_and(|now| !now.reset && starts_empty(now)) && !super::without("Scalar") {
+                for field in before.fields() {
+                    let left = self.ledger.is_empty((before.map, *field), since);
+                    left.context("in no window although it starts empty now")?;
+                }
+            }
+        }
+        for before in &old.metrics {
+            let now = self.spec.metric(before.map).cloned();
+            for field in before.fields() {
+                if now.as_ref().is_none_or(|now| !now.fields().contains(field)) {
+                    self.ledger.remove((before.map, *field));
+                }
+            }
+        }
+        for metric in self.spec.metrics.clone() {
+            let before = old.metric(metric.map).filter(|before| !metric.reset && goes_on(before, &metric));
+            for field in metric.fields() {
+                let name = (metric.map, *field);
+                let Some(before) = before.filter(|before| before.fields().contains(field)) else {
+                    let (single, room) = (metric.is_single(), metric.room());
+                    // Maps in a map are carried as what they are besides: maps that no metric names.
+                    let since = if metric.map == "nested" && !metric.reset { i128::MIN } else { since };
+                    self.ledger.begin(name, metric.mode, single, room, since);
+                    continue;
+                };
+                self.ledger.turn(name, metric.mode, metric.room());
+                if crashed && !is_same(before, &metric) {
+                    // What was counted between the copy and the switch, and what a queue had.
+                    if metric.map == "queue" {
+                        self.ledger.lose(name, true, since);
+                    }
+                    self.ledger.doubt(name, since);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The daemon died while it replaced this configuration by `spec`, too early. Packets that the new programs have
+    /// seen meanwhile are in the maps that both share.
+    pub fn attempted(&mut self, spec: &ProbeSpec, since: i128) {
+        for metric in self.spec.metrics.clone() {
+            let shared = spec.metric(metric.map).is_some_and(|new| !new.reset && is_same(&metric, new));
+            if !shared {
+                metric.fields().iter().for_each(|field| self.ledger.doubt((metric.map, field), since));
+            }
+        }
+    }
+
+    /// Acknowledges windows up to this one.
+    pub fn acknowledge_at(
+        &mut self,
+        address: &Address,
+        seq: u64,
+        collector: Option<&'static str>,
+    ) -> Result<()> {
+        let collector = collector.filter(|_| self.spec.collectors);
+        let answer = Windows::at(address.clone(), &self.name).acknowledge(seq, collector)?;
+        ensure!(answer.status == 204, "acknowledge {seq}: {}", answer.text());
+        let all = ["a", "b"];
+        for name in collector.as_ref().map_or(&all[..], std::slice::from_ref) {
+            let cursor = self.acknowledged.entry(name).or_default();
+            *cursor = seq.max(*cursor);
+        }
+        Ok(())
+    }
+
+    /// The last window that all have acknowledged.
+    pub fn settled(&self) -> u64 {
+        self.acknowledged.values().min().copied().unwrap_or_default()
+    }
+
+    pub fn see(&mut self, key: u32, packets: Range, begun: i128, ended: i128) {
+        self.ledger.see(key, packets, begun, ended);
+    }
+}
+
+/// Whether the content of a map goes on under another definition.
+fn goes_on(before: &MetricSpec, now: &MetricSpec) -> bool {
+    let same_type = !is_other_type(before, now);
+    let nested = before.map != "nested" || is_same(before, now);
+    same_type && nested && !is_other_shape(before, now)
+}
+
+fn is_other_type(before: &MetricSpec, now: &MetricSpec) -> bool {
+    before.map == "hash" && before.other_type != now.other_type
+}
+
+/// Whether a number became a structure, or the other way round.
+fn is_other_shape(before: &MetricSpec, now: &MetricSpec) -> bool {
+    before.map != "queue" && (before.layout == 0) != (now.layout == 0)
+}
+
+/// Whether it is the same map.
+fn is_same(before: &MetricSpec, now: &MetricSpec) -> bool {
+    (before.layout, before.entries, before.other_type) == (now.layout, now.entries, now.other_type)
+}
+
+fn text(value: &Value) -> Result<String> {
+    Ok(value.as_str().with_context(|| format!("{value} is no text"))?.to_owned())
+}

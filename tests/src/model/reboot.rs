@@ -1,0 +1,35 @@
+//! A reboot: the kernel has nothing of the daemon any more, the disk has all.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+
+use crate::{Directories, Namespace};
+
+/// Takes everything out of the kernel that an ended daemon has left there.
+pub fn forget(directories: &Directories, monitor: &Namespace) -> Result<()> {
+    if directories.bpffs().exists() {
+        fs::remove_dir_all(directories.bpffs()).context("remove the pins")?;
+    }
+    for interface in ["mon0", "mon1"] {
+        for direction in ["ingress", "egress"] {
+            for priority in ["1", "65000"] {
+                // There is one only if filters are used.
+                let _ = monitor.run("tc", &["filter", "del", "dev", interface, direction, "prio", priority]);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The number of the last window of a probe on disk; 0 if there is none.
+pub fn newest(directories: &Directories, probe: &str) -> Result<u64> {
+    let directory = directories.state().join("windows").join(probe);
+    let mut newest = 0;
+    for entry in fs::read_dir(directory).into_iter().flatten() {
+        let name = entry?.file_name();
+        let number = name.to_str().and_then(|name| name.split_once('.')?.0.parse().ok());
+        newest = newest.max(number.unwrap_or_default());
+    }
+    Ok(newest)
+}

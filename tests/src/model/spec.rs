@@ -1,0 +1,345 @@
+//! What probes of the model look like: where they are, which maps they count in, and how these are read.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::ledger::{Key, Mode, Room};
+use crate::random::Random;
+
+const SOURCE: &str = include_str!("../../bpf/model.bpf.c");
+/// Packets of a burst have numbers with this many bits; what is above is the burst.
+pub const SHIFT: u32 = 12;
+/// Bursts there can be.
+pub const KEYS: Key = 256;
+/// Packets of each are this much in the fields of a value.
+pub const WEIGHTS: [(&str, u64); 4] = [("", 1), ("packets", 1), ("bytes", 3), ("extra", 5)];
+pub const QUEUED: u32 = 1 << 16;
+
+/// The maps of `model.bpf.c`.
+pub const MAPS: [&str; 8] =
+    ["array", "hash", "percpu_array", "percpu_hash", "trie", "global", "nested", "queue"];
+
+/// Where a probe's packets pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// XDP ingress of mon0.
+    Xdp,
+    /// XDP ingress of mon0 and of whatever matches `ext*`.
+    XdpPattern,
+    /// TC ingress of mon0.
+    TcIngress,
+    /// TC egress of mon1.
+    TcEgress,
+    /// TC ingress of the interface in a namespace that comes and goes.
+    Space,
+}
+
+/// One metric.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetricSpec {
+    pub map: &'static str,
+    pub mode: Mode,
+    /// Index of the value's type.
+    pub layout: u32,
+    pub entries: u32,
+    /// Of `hash`: another map type.
+    pub other_type: bool,
+    /// `on_replace: reset`.
+    pub reset: bool,
+}
+
+/// One configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeSpec {
+    pub place: Place,
+    pub metrics: Vec<MetricSpec>,
+    pub enforce: bool,
+    /// In milliseconds.
+    pub interval: Option<u32>,
+    pub collectors: bool,
+    pub variant: u32,
+    /// Part of the metrics' names, so that windows tell under which configuration they were closed.
+    pub generation: u32,
+    /// The namespace's path, of [`Place::Space`].
+    pub netns: Option<String>,
+    /// Tried to be refused.
+    pub broken: Option<Broken>,
+}
+
+/// What is wrong with a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    Compile,
+    Verify,
+    Config,
+    Interface,
+    /// The inner maps of a map of maps differ, and the verifier refuses.
+    Inner,
+}
+
+impl MetricSpec {
+    pub fn name(&self, generation: u32) -> String {
+        format!("{}_{:?}_{generation}", self.map, self.mode).to_lowercase()
+    }
+
+    /// The fields of its values.
+    pub fn fields(&self) -> &'static [&'static str] {
+        match (self.map, self.layout) {
+            ("queue", _) | (_, 0) => &[""],
+            (_, 1 | 3) => &["packets", "bytes"],
+            (_, 2) => &["bytes", "extra", "packets"],
+            _ => &["packets"],
+        }
+    }
+
+    pub fn is_snapshot(&self) -> bool {
+        matches!(self.mode, Mode::Window | Mode::Sum)
+    }
+
+    pub fn is_single(&self) -> bool {
+        self.map == "global"
+    }
+
+    pub fn room(&self) -> Room {
+        match self.map {
+            "array" | "percpu_array" => Room::Below(self.entries),
+            "hash" if self.other_type => Room::Any(KEYS.into()),
+            "hash" | "percpu_hash" | "trie" => Room::Any(self.entries.into()),
+            _ => Room::Below(KEYS),
+        }
+    }
+
+    /// Whether its sum has room for as many entries as the map only.
+    fn is_small_sum(&self) -> bool {
+        let comes_and_goes = matches!(self.map, "hash" | "percpu_hash" | "trie") && !self.other_type;
+        self.mode == Mode::Sum && self.entries < 64 && comes_and_goes
+    }
+
+    fn is_percpu(&self) -> bool {
+        self.map.starts_with("percpu")
+    }
+
+    fn config(&self, generation: u32) -> Value {
+        let map = if self.map == "global" { ".bss:global" } else { self.map };
+        let mut metric = json!({ "name": self.name(generation), "map": map });
+        metric["snapshot"] = json!(self.is_snapshot());
+        metric["init"] = json!(matches!(self.mode, Mode::Window | Mode::Init));
+        if self.is_percpu() {
+            metric["agg"] = json!("sum");
+        }
+        if self.is_small_sum() {
+            metric["sum_entries"] = json!(self.entries);
+        }
+        if self.reset {
+            metric["on_replace"] = json!("reset");
+        }
+        metric
+    }
+
+    /// A metric by chance.
+    pub fn choose(map: &'static str, random: &mut Random) -> Self {
+        let mode = match map {
+            "queue" => Mode::Window,
+            // Maps of maps are not added up.
+            "nested" => pick(random, &[Mode::Live, Mode::Window]),
+            _ => pick(random, &[Mode::Live, Mode::Window, Mode::Window, Mode::Sum, Mode::Sum, Mode::Init]),
+        };
+        let entries = if map == "queue" { QUEUED } else { pick(random, &[256, 300, 512]) };
+        Self {
+            map,
+            mode,
+            layout: random.below(5) as u32,
+            entries,
+            other_type: random.below(4) == 0,
+            reset: random.below(8) == 0,
+        }
+    }
+}
+
+pub fn pick<T: Copy>(random: &mut Random, of: &[T]) -> T {
+    of[random.below(of.len() as u64) as usize]
+}
+
+impl ProbeSpec {
+    /// A new probe.
+    pub fn choose(place: Place, generation: u32, random: &mut Random) -> Self {
+        let mut metrics = Vec::new();
+        for map in MAPS {
+            if random.below(2) == 0 {
+                metrics.push(MetricSpec::choose(map, random));
+            }
+        }
+        if metrics.is_empty() {
+            metrics.push(MetricSpec::choose("hash", random));
+        }
+        let mut spec = Self {
+            place,
+            metrics,
+            enforce: place == Place::Xdp && random.below(2) == 0,
+            interval: (random.below(3) == 0).then(|| pick(random, &[60, 200, 700])),
+            collectors: random.below(3) == 0,
+            variant: 0,
+            generation,
+            netns: None,
+            broken: None,
+        };
+        spec.settle();
+        spec
+    }
+
+    /// The next configuration of a probe: one to three things are another way.
+    #[must_use]
+    pub fn change(&self, generation: u32, random: &mut Random) -> Self {
+        let mut spec = Self { generation, ..self.clone() };
+        for _ in 0..=random.below(3) {
+            spec.change_one(random);
+        }
+        spec.settle();
+        spec.avoid(self);
+        spec
+    }
+
+    /// Leaves out what is known to fail, if `TWINPROBE_MODEL_WITHOUT` says so.
+    fn avoid(&mut self, old: &Self) {
+        for metric in &mut self.metrics {
+            let Some(before) = old.metric(metric.map) else { continue };
+            if super::without("SumToLive") && before.mode == Mode::Sum && metric.mode != Mode::Sum {
+                metric.mode = Mode::Window;
+            }
+            if super::without("Nested") && metric.map == "nested" {
+                (metric.layout, metric.entries) = (before.layout, before.entries);
+            }
+            if super::without("Scalar") && (before.layout == 0) != (metric.layout == 0) {
+                metric.layout = before.layout;
+            }
+        }
+        self.settle();
+    }
+
+    fn change_one(&mut self, random: &mut Random) {
+        let at = random.below(self.metrics.len() as u64) as usize;
+        let metric = &mut self.metrics[at];
+        match random.below(12) {
+            0 => self.variant += 1,
+            1..=3 => metric.layout = random.below(5) as u32,
+            4..=6 => metric.mode = MetricSpec::choose(metric.map, random).mode,
+            7 if metric.map != "queue" => metric.entries = pick(random, &[16, 64, 256, 300, 512]),
+            7 => metric.entries = pick(random, &[QUEUED, 2 * QUEUED]),
+            8 => metric.other_type = !metric.other_type,
+            9 => metric.reset = !metric.reset,
+            10 => {
+                if self.metrics.len() > 1 {
+                    self.metrics.remove(at);
+                }
+            }
+            _ => {
+                let map = pick(random, &MAPS);
+                if self.metrics.iter().all(|metric| metric.map != map) {
+                    self.metrics.push(MetricSpec::choose(map, random));
+                }
+                if random.below(3) == 0 {
+                    self.interval = pick(random, &[None, Some(60), Some(200), Some(700)]);
+                }
+                self.enforce ^= self.place == Place::Xdp && random.below(2) == 0;
+            }
+        }
+    }
+
+    /// Makes it one that is accepted.
+    fn settle(&mut self) {
+        for metric in &mut self.metrics {
+            // The maps in a map, and queues, are never too small.
+            if matches!(metric.map, "nested" | "queue") {
+                metric.entries = metric.entries.max(KEYS);
+            }
+        }
+        if !self.has_windows() {
+            self.interval = None;
+        }
+    }
+
+    pub fn has_windows(&self) -> bool {
+        self.metrics.iter().any(MetricSpec::is_snapshot)
+    }
+
+    pub fn metric(&self, map: &str) -> Option<&MetricSpec> {
+        self.metrics.iter().find(|metric| metric.map == map)
+    }
+
+    pub fn config(&self) -> Value {
+        let (section, context, pass, drop) = match self.place {
+            Place::Xdp | Place::XdpPattern => ("\"xdp\"", "xdp_md", "XDP_PASS", "XDP_DROP"),
+            Place::TcIngress | Place::TcEgress | Place::Space => ("\"tc\"", "__sk_buff", "-1", "2"),
+        };
+        let mut defines: BTreeMap<String, String> = BTreeMap::new();
+        let mut define = |name: String, value: &str| {
+            defines.insert(name, value.to_owned());
+        };
+        define("SECTION".into(), section);
+        define("CONTEXT".into(), context);
+        define("PASS".into(), pass);
+        define("DROP".into(), drop);
+        define("VARIANT".into(), &self.variant.to_string());
+        if self.enforce {
+            define("ENFORCED".into(), "1");
+        }
+        if matches!(self.broken, Some(Broken::Verify | Broken::Inner)) {
+            define("UNVERIFIABLE".into(), "1");
+        }
+        let compile_error = self.broken == Some(Broken::Compile);
+        for metric in &self.metrics {
+            let map = metric.map;
+            define(format!("ON_{map}"), "1");
+            let mut layout = metric.layout;
+            if self.broken == Some(Broken::Inner) && map == "nested" {
+                // As large, with other fields, where there is such a one.
+                layout = [4, 3, 0, 1, 0][layout as usize];
+            }
+            let layout = layout.to_string();
+            define(format!("LAYOUT_{map}"), if compile_error { "nonsense" } else { &layout });
+            let entries = match metric.other_type && map == "hash" {
+                // A small LRU_HASH evicts before it is full.
+                true => 32 * metric.entries,
+                false => metric.entries,
+            };
+            define(format!("ENTRIES_{map}"), &entries.to_string());
+            if map == "hash" {
+                let other = metric.other_type;
+                define("TYPE_hash".into(), if other { "BPF_MAP_TYPE_LRU_HASH" } else { "BPF_MAP_TYPE_HASH" });
+            }
+        }
+        let metrics: Vec<Value> = self.metrics.iter().map(|metric| metric.config(self.generation)).collect();
+        let mut direction = json!({ "source": SOURCE, "defines": defines, "metrics": metrics });
+        direction["verdict"] = json!(if self.enforce { "enforce" } else { "observe" });
+        if self.broken == Some(Broken::Config) {
+            direction["metrics"][0]["map"] = json!("there_is_no_such_map");
+        }
+        let mut config = json!({ "window": { "retain": 100_000 } });
+        match self.place {
+            Place::Xdp | Place::XdpPattern => config["ingress"] = direction,
+            Place::TcIngress | Place::Space => {
+                direction["hook"] = json!("tc");
+                config["ingress"] = direction;
+            }
+            Place::TcEgress => config["egress"] = direction,
+        }
+        config["interfaces"] = match self.place {
+            _ if self.broken == Some(Broken::Interface) => json!(["nowhere0", "no/name"]),
+            Place::Xdp | Place::TcIngress => json!(["mon0"]),
+            Place::XdpPattern => json!(["mon0", "ext*"]),
+            Place::TcEgress => json!(["mon1"]),
+            Place::Space => json!(["in0"]),
+        };
+        if let Some(netns) = &self.netns {
+            (config["netns"], config["wait_for_interface"]) = (json!(netns), json!(true));
+        }
+        if let Some(interval) = self.interval {
+            config["window"]["interval"] = json!(format!("{interval}ms"));
+        }
+        if self.collectors {
+            config["window"]["collectors"] = json!(["a", "b"]);
+        }
+        config
+    }
+}
