@@ -102,6 +102,8 @@ pub struct Counter {
     sum: BTreeMap<Key, u64>,
     /// Whether a reading may be an older one that its client did not take.
     repeated: bool,
+    /// Whether a part of the open window is on disk, where a replacement has put it.
+    on_disk: bool,
     /// How it was read before, for people.
     before: Option<Mode>,
 }
@@ -161,6 +163,7 @@ impl Ledger {
                 gone,
                 sum: BTreeMap::new(),
                 repeated: false,
+                on_disk: false,
                 before: None,
             },
         );
@@ -199,10 +202,16 @@ impl Ledger {
             let seen = self.total(name, key, i128::MAX, since);
             let Some(counter) = self.counters.get_mut(&name) else { return };
             let sum = counter.sum.get(&key).copied().unwrap_or_default();
+            let some = some || counter.on_disk;
             let gone = counter.gone.entry(key).or_default();
             let all = seen.minus(if counter.mode == Mode::Sum { sum } else { 0 });
             *gone = if some { gone.both(Range { lo: gone.lo, hi: all.hi.max(gone.hi) }) } else { all };
         }
+    }
+
+    /// A replacement has put what the maps had onto the disk, from where it goes into the next window.
+    pub fn save(&mut self, name: Name) {
+        self.counters.get_mut(&name).into_iter().for_each(|counter| counter.on_disk = true);
     }
 
     /// What was sent after `since` may be lost to a counter.
@@ -342,6 +351,7 @@ impl Ledger {
         }
         ensure!(rows.len() as u64 >= least, "{name:?} ({mode:?}) has {} keys, not {least}", rows.len());
         if let Some(counter) = self.counters.get_mut(&name) {
+            counter.on_disk = false;
             counter.held = if mode == Mode::Live { rows.keys().copied().collect() } else { BTreeSet::new() };
         }
         Ok(())

@@ -8,6 +8,9 @@ use crate::random::Random;
 /// Probes there can be.
 pub const PROBES: [&str; 5] = ["xdp", "pattern", "ingress", "egress", "space"];
 
+/// The one that goes where an interface of some name comes.
+const PATTERN: usize = 1;
+
 /// Steps that can be left out.
 pub const NAMES: [&str; 19] = [
     "Reboot",
@@ -232,7 +235,12 @@ fn choose(random: &mut Random) -> Step {
         86..91 => Step::Reboot { kill: random.below(2) == 0 },
         91..94 => Step::DetachOnExit,
         94..97 => Step::Link { rename: random.below(3) == 0 },
-        97..99 => Step::Arrive { after: random.below(400), step: Box::new(request(random)) },
+        97..99 => {
+            let seed = random.below(u64::MAX);
+            let put = Step::Put { probe: PATTERN, seed, traffic: random.below(2) == 0 };
+            let step = if random.below(4) > 0 { put } else { request(random) };
+            Step::Arrive { after: random.below(300), step: Box::new(step) }
+        }
         99..104 => Step::SendExtra { packets: 1 + random.below(50) },
         104..106 => Step::Detach { which: random.below(8) },
         106..108 => Step::SecondDaemon,

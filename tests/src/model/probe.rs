@@ -255,6 +255,9 @@ impl ProbeModel {
                     continue;
                 };
                 self.ledger.turn(name, metric.mode, metric.room());
+                if !is_same(before, &metric) {
+                    self.ledger.save(name);
+                }
                 if crashed && !is_same(before, &metric) {
                     // What was counted between the copy and the switch, and what a queue had.
                     if metric.map == "queue" {

@@ -185,6 +185,7 @@ impl ProbeSpec {
             broken: None,
         };
         spec.settle();
+        spec.avoid(&spec.clone());
         spec
     }
 
@@ -203,6 +204,7 @@ impl ProbeSpec {
     /// Leaves out what is known to fail, if `TWINPROBE_MODEL_WITHOUT` says so.
     fn avoid(&mut self, old: &Self) {
         for metric in &mut self.metrics {
+            metric.reset &= metric.mode != Mode::Sum || !super::without("ResetSum");
             let Some(before) = old.metric(metric.map) else { continue };
             if super::without("SumToLive") && before.mode == Mode::Sum && metric.mode != Mode::Sum {
                 metric.mode = Mode::Window;

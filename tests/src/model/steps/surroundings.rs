@@ -67,8 +67,11 @@ pub fn followed(world: &mut World) -> Result<()> {
 
 /// The interface comes while something is done.
 pub fn arrive(world: &mut World, after: u64, step: &Step) -> Result<()> {
+    if world.extra == Some("other0") {
+        link(world, true)?;
+    }
     if world.extra.is_some() {
-        return perform(world, step);
+        link(world, false)?;
     }
     let (monitor, generator) = (world.topology.monitor().clone(), world.topology.generator().clone());
     let thread = thread::spawn(move || {
