@@ -149,7 +149,7 @@ impl MetricSpec {
         Self {
             map,
             mode,
-            layout: random.below(5) as u32,
+            layout: pick(random, &[0, 0, 0, 1, 2, 3, 4]),
             entries,
             other_type: random.below(4) == 0,
             reset: random.below(8) == 0,
@@ -224,7 +224,7 @@ impl ProbeSpec {
         let metric = &mut self.metrics[at];
         match random.below(12) {
             0 => self.variant += 1,
-            1..=3 => metric.layout = random.below(5) as u32,
+            1..=3 => metric.layout = pick(random, &[0, 0, 0, 1, 2, 3, 4]),
             4..=6 => metric.mode = MetricSpec::choose(metric.map, random).mode,
             7 if metric.map != "queue" => metric.entries = pick(random, &[16, 64, 256, 300, 512]),
             7 => metric.entries = pick(random, &[QUEUED, 2 * QUEUED]),
