@@ -1,13 +1,18 @@
 //! What runs of a probe goes on until its successor is attached, whatever a start finds of its configuration.
 
 use std::fs;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::counter::{Counter, Place};
 use twinprobe_tests::sample::{counter_config, total};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
+use twinprobe_tests::wait::wait_for_attachment;
 use twinprobe_tests::{Daemon, DaemonOptions, Directories, KernelObjects, Topology};
+
+/// Within which probes follow their interfaces.
+const SOON: Duration = Duration::from_secs(5);
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -127,6 +132,49 @@ fn enforcing_probes_go_on_until_they_are_replaced_or_deleted() -> Result<()> {
             }
             baseline.wait_for_only(daemon.directories().bpffs(), daemon.pid())?;
         }
+    }
+    Ok(())
+}
+
+/// Its interface is away while its configuration can't be read: the maps with what it has counted wait for both.
+#[test]
+fn what_is_attached_nowhere_waits_until_it_can_be_read() -> Result<()> {
+    let topology = Topology::new()?;
+    let mut daemon = Daemon::start(topology.monitor())?;
+    for name in NAMES {
+        daemon.put(&path(name), &config(false)).expect(201);
+    }
+    let send = |count| -> Result<()> {
+        Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(count).map(drop)
+    };
+    let rename = |from: &str, to: &str| topology.monitor().run("ip", &["link", "set", from, "name", to]);
+    send(10)?;
+    rename("mon0", "away0")?;
+    for name in NAMES {
+        wait_for_attachment(&daemon, name, "mon0", "pending", SOON)?;
+    }
+    let directories = daemon.kill()?;
+    let files = NAMES.map(|name| directories.state().join(format!("probes/{name}.json")));
+    let [readable, ..] = &files;
+    let content = fs::read(readable)?;
+    fs::write(readable, "garbage")?;
+    daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
+    assert_eq!(daemon.json(&path("a"))["state"], "failed");
+    // A new probe gets nothing that the other has.
+    daemon
+        .put(&path("guest"), &json!({ "interface": "mon1", "ingress": config(false)["ingress"] }))
+        .expect(201);
+    let directories = daemon.kill()?;
+    fs::write(readable, content)?;
+    daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
+    rename("away0", "mon0")?;
+    for name in NAMES {
+        wait_for_attachment(&daemon, name, "mon0", "attached", SOON)?;
+    }
+    send(5)?;
+    for name in NAMES {
+        let document = daemon.json(&format!("/v1/probes/{name}/metrics"));
+        assert_eq!(total(&document, "ingress", "packets"), 15, "{name}");
     }
     Ok(())
 }

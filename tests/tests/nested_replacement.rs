@@ -74,9 +74,19 @@ fn an_accepted_replacement_goes_on_with_the_maps_in_a_map() -> Result<()> {
     for (probe, ..) in PROBES {
         assert_eq!(packets(&daemon, probe), 110, "{probe}");
     }
-    // Fields are carried over by name.
-    daemon.put(&path("live"), &config(outer, PROBES[0], &["RENAMED"])).expect(200);
     generator.send(1)?;
-    assert_eq!(packets(&daemon, "live"), 111);
+    // With other fields it starts empty, and the open window is closed with what it has.
+    for probe in PROBES {
+        let status = daemon.put(&path(probe.0), &config(outer, probe, &["RENAMED"])).expect(200).json();
+        let warnings = status["warnings"].to_string();
+        assert!(warnings.contains("metric outer begins anew"), "{}: {warnings}", probe.0);
+    }
+    generator.send(2)?;
+    for (probe, snapshot, _) in PROBES {
+        if snapshot {
+            assert_eq!(packets(&daemon, probe), 1, "{probe}: the window that was closed first");
+        }
+        assert_eq!(packets(&daemon, probe), 2, "{probe}");
+    }
     Ok(())
 }

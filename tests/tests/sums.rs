@@ -109,6 +109,8 @@ fn sums_survive_a_reboot() -> Result<()> {
     let mut daemon = Daemon::start(topology.monitor())?;
     let mut hidden = config(Reading::Sum, &[]);
     hidden["ingress"]["metrics"][2]["export"] = json!(false);
+    // To deploy a stored probe anew is no replacement.
+    hidden["on_replace"] = json!("reset");
     let read_all = |daemon: &Daemon| PROBES.map(|probe| read(daemon, probe));
     PROBES.iter().for_each(|probe| drop(daemon.put(probe, &hidden).expect(201)));
     generator.send(1000)?;

@@ -275,7 +275,9 @@ fn remove_but(directory: &Path, is_used: impl Fn(&str) -> bool) {
         }
         Ok(())
     };
-    if let Err(error) = remove() {
+    if let Err(error) = remove()
+        && error.kind() != io::ErrorKind::NotFound
+    {
         tracing::warn!(directory = %directory.display(), %error, "files that nobody needs could not be removed");
     }
 }

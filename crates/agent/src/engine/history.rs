@@ -10,17 +10,25 @@ pub(super) struct History {
     pub created: String,
     /// The deployment before, if there was one.
     pub before: Option<Before>,
+    /// Whether a request puts the probe in the place of that deployment. A start that deploys a stored probe anew
+    /// replaces nothing: what `on_replace` says is not meant.
+    pub replaces: bool,
 }
 
 impl History {
     pub fn new() -> Self {
-        Self { revision: 1, created: timestamp(clock::now()), before: None }
+        Self { revision: 1, created: timestamp(clock::now()), before: None, replaces: false }
     }
 
     /// Of what is stored.
     pub fn of(stored: &StoredProbe) -> Self {
         let before = Before(stored.running.as_ref().map(|running| running.deployment.serial));
-        Self { revision: stored.revision, created: stored.created.clone(), before: Some(before) }
+        Self {
+            revision: stored.revision,
+            created: stored.created.clone(),
+            before: Some(before),
+            replaces: false,
+        }
     }
 
     /// `last` is the last revision that there is a file of.
@@ -28,6 +36,6 @@ impl History {
         let created = if self.created.is_empty() { Self::new().created } else { self.created.clone() };
         // A revision that was prepared and not committed is written again.
         let revision = if self.revision == 0 { last } else { self.revision } + 1;
-        Self { revision, created, ..self }
+        Self { revision, created, replaces: true, ..self }
     }
 }

@@ -126,7 +126,7 @@ impl Probe {
         let serial = deployable.record().serial;
         let mut kept = engine.kept(&name);
         let begun =
-            begin(&mut readers, &deployable, running, history.before, old.is_some(), &mut kept, &name);
+            begin(&mut readers, &deployable, running, history.before, history.replaces, &mut kept, &name);
         let start = match begun {
             Ok(start) => start,
             Err(error) => {

@@ -94,7 +94,9 @@ impl Engine {
         for (name, stored, why) in others {
             let running = stored.as_ref().and_then(|stored| stored.running.as_ref());
             let serial = running.map(|running| running.deployment.serial);
-            let held = Held::find(&self.kernel, &name, serial);
+            // What is deployed anew takes the place of what packets meet. What can't be read waits as it is.
+            let attached = matches!(why, NotAdopted::Anew(_));
+            let held = Held::find(&self.kernel, &name, serial, attached);
             serials.extend(held.as_ref().map(Held::serial));
             let reason = match why {
                 NotAdopted::Anew(reason) => {

@@ -74,13 +74,23 @@ impl<'a> Replaced<'a> {
 
 impl Held {
     /// The deployment of `probe` that packets meet, to be called before [`Kernel::settle`], and after all
-    /// adoptions: `serial`, where that is known, else the one whose note names the probe. `None` if nothing of it runs.
-    pub fn find(kernel: &Arc<Kernel>, probe: &str, serial: Option<u64>) -> Option<Self> {
+    /// adoptions: `serial`, where that is known, else the one whose note names the probe. `None` if nothing of it runs;
+    /// unless it has
+    /// to be `attached`, one that is attached nowhere counts, too: its maps have what it has counted.
+    pub fn find(kernel: &Arc<Kernel>, probe: &str, serial: Option<u64>, attached: bool) -> Option<Self> {
         let mut serials =
             serial.map_or_else(|| super::serials(&kernel.pins).unwrap_or_default(), |s| vec![s]);
         // Of two, the younger one was perhaps never to be.
         serials.sort_unstable();
-        serials.into_iter().find_map(|serial| Self::of(kernel, probe, serial))
+        let mut found = None;
+        for serial in serials {
+            match Self::of(kernel, probe, serial) {
+                Some(held) if !held.places.is_empty() => return Some(held),
+                Some(held) if !attached && found.is_none() => found = Some(held),
+                _ => {}
+            }
+        }
+        found
     }
 
     fn of(kernel: &Arc<Kernel>, probe: &str, serial: u64) -> Option<Self> {
@@ -95,7 +105,7 @@ impl Held {
             held.kernel.dispatchers.keep_unclaimed();
             return None;
         }
-        (!held.places.is_empty()).then_some(held)
+        Some(held)
     }
 
     /// Claims its slots wherever there are some.

@@ -1,6 +1,6 @@
 //! The maps of a probe: made, filled with what the source says, and handed to those who read them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
@@ -139,6 +139,7 @@ impl ProbeMaps {
                 None => old.is_some_and(|old| old.unnamed),
             }
         };
+        let begin_anew = begin_anew(object, requests, old, &kept);
         let mut made = Self::default();
         let mut empty = Vec::new();
         // A map of maps comes after the maps in it: it can be taken over only together with them.
@@ -148,7 +149,8 @@ impl ProbeMaps {
             let taken_over =
                 |inner| made.maps.get(inner).is_some_and(|map: &ProbeMap| map.origin == Origin::TakenOver);
             let content_is_same = spec.slots.values().all(taken_over);
-            let old = old.filter(|old| kept(name) && old.maps.by_name().contains_key(name));
+            let goes_on = kept(name) && !begin_anew.contains(name.as_str());
+            let old = old.filter(|old| goes_on && old.maps.by_name().contains_key(name));
             let reused = old.filter(|_| content_is_same).map(|old| old.reuse(name, &spec, &shape, private));
             let reused = reused
                 .transpose()
@@ -268,6 +270,30 @@ impl ProbeMaps {
         }
         Ok(maps)
     }
+}
+
+/// The maps in those maps of maps that metrics read, had before, and can't go on with: such a map starts empty, whatever
+/// of it looks as before.
+fn begin_anew<'a>(
+    object: &'a ProbeObject,
+    requests: &[MetricRequest],
+    old: Option<&Predecessor>,
+    kept: &dyn Fn(&str) -> bool,
+) -> BTreeSet<&'a str> {
+    let Some(old) = old else { return BTreeSet::new() };
+    let defined: BTreeMap<&String, (MapSpec, MapShape)> =
+        definitions(object, requests).map(|(name, spec, shape, _)| (name, (spec, shape))).collect();
+    let goes_on = |name: &String| {
+        kept(name) && defined.get(name).is_some_and(|(spec, shape)| old.has_same(name, spec, shape))
+    };
+    let is_read = |outer: &str| requests.iter().any(|request| request.map_name() == outer);
+    let outer = object.maps().iter().filter(|(name, spec)| {
+        !spec.slots.is_empty() && is_read(name) && old.maps.by_name().contains_key(name.as_str())
+    });
+    outer
+        .filter(|(name, spec)| !goes_on(name) || !spec.slots.values().all(goes_on))
+        .flat_map(|(_, spec)| spec.slots.values().map(String::as_str))
+        .collect()
 }
 
 /// Each map of the source: its name, what it is, and whether each twin has its own.

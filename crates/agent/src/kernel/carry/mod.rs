@@ -77,6 +77,11 @@ impl Predecessor {
         self.maps.by_name().get(name).is_some_and(|map| matches!(map.fds, TwinFds::Private(_)))
     }
 
+    /// Whether the deployment has a map of this name that is defined just so.
+    pub fn has_same(&self, name: &str, spec: &MapSpec, shape: &MapShape) -> bool {
+        self.maps.by_name().get(name).is_some_and(|old| is_same(old, spec, shape))
+    }
+
     /// Descriptors of the old map `name` for both twins, or for both at once, if the new one is the same.
     /// `None` in a place: that twin needs a map of its own.
     pub fn reuse(
@@ -86,7 +91,7 @@ impl Predecessor {
         shape: &MapShape,
         private: bool,
     ) -> io::Result<Option<[Option<OwnedFd>; 2]>> {
-        let Some(old) = self.maps.by_name().get(name).filter(|old| is_same(old, spec, shape)) else {
+        let Some(old) = self.maps.by_name().get(name).filter(|_| self.has_same(name, spec, shape)) else {
             return Ok(None);
         };
         Ok(Some(match (&old.fds, private) {
