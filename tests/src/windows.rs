@@ -116,8 +116,11 @@ impl Windows {
         format!("{}/{seq}", self.path)
     }
 
+    /// A daemon that has not taken over yet is none.
     pub fn request(&self, method: &str, path: &str) -> Result<Response> {
-        http::request(&self.address, method, path, &[], b"")
+        let answer = http::request(&self.address, method, path, &[], b"")?;
+        ensure!(answer.status != 503, "the daemon is starting");
+        Ok(answer)
     }
 
     pub fn try_close(&self) -> Result<Response> {

@@ -227,8 +227,7 @@ impl ProbeModel {
         // What can't be a part of the new maps is in a window that ended before.
         for before in old.metrics.iter().filter(|before| before.mode == Mode::Window && !crashed) {
             let now = self.spec.metric(before.map);
-            let starts_empty = |now: &MetricSpec| is_other_shape(before, now) || is_other_type(before, now);
-            if now.is_some_and(|now| !now.reset && starts_empty(now)) && !super::without("Scalar") {
+            if now.is_some_and(|now| !now.reset && !goes_on(before, now)) {
                 for field in before.fields() {
                     let left = self.ledger.is_empty((before.map, *field), since);
                     left.context("in no window although it starts empty now")?;
@@ -249,8 +248,9 @@ impl ProbeModel {
                 let name = (metric.map, *field);
                 let Some(before) = before.filter(|before| before.fields().contains(field)) else {
                     let (single, room) = (metric.is_single(), metric.room());
-                    // Maps in a map are carried as what they are besides: maps that no metric names.
-                    let since = if metric.map == "nested" && !metric.reset { i128::MIN } else { since };
+                    // The window that was closed for that is read only once there is a daemon again.
+                    let is_unread = crashed && metric.map == "nested" && !metric.reset;
+                    let since = if is_unread { i128::MIN } else { since };
                     self.ledger.begin(name, metric.mode, single, room, since);
                     continue;
                 };

@@ -185,7 +185,6 @@ impl ProbeSpec {
             broken: None,
         };
         spec.settle();
-        spec.avoid(&spec.clone());
         spec
     }
 
@@ -197,26 +196,7 @@ impl ProbeSpec {
             spec.change_one(random);
         }
         spec.settle();
-        spec.avoid(self);
         spec
-    }
-
-    /// Leaves out what is known to fail, if `TWINPROBE_MODEL_WITHOUT` says so.
-    fn avoid(&mut self, old: &Self) {
-        for metric in &mut self.metrics {
-            metric.reset &= metric.mode != Mode::Sum || !super::without("ResetSum");
-            let Some(before) = old.metric(metric.map) else { continue };
-            if super::without("SumToLive") && before.mode == Mode::Sum && metric.mode != Mode::Sum {
-                metric.mode = Mode::Window;
-            }
-            if super::without("Nested") && metric.map == "nested" {
-                (metric.layout, metric.entries) = (before.layout, before.entries);
-            }
-            if super::without("Scalar") && (before.layout == 0) != (metric.layout == 0) {
-                metric.layout = before.layout;
-            }
-        }
-        self.settle();
     }
 
     fn change_one(&mut self, random: &mut Random) {

@@ -12,7 +12,6 @@ use crate::model::links::attachments;
 use crate::model::plan::Step;
 use crate::model::probe::Turn;
 use crate::model::reboot;
-use crate::model::spec::Place;
 use crate::model::time::now;
 use crate::model::world::World;
 use crate::wait::wait_for;
@@ -183,10 +182,6 @@ pub fn no_compiler(world: &mut World, index: usize) -> Result<()> {
 /// What is stored about a probe can't be read for a while: its programs go on.
 pub fn unreadable(world: &mut World, index: usize) -> Result<()> {
     let Some(probe) = world.probes.get(&index) else { return Ok(()) };
-    if probe.spec.place == Place::Space && world.space.is_none() {
-        // What is attached nowhere is not held.
-        return Ok(());
-    }
     let file = world.directories.state().join(format!("probes/{}.json", probe.name));
     world.collect(None)?;
     let directories = world.daemon.take().context("a daemon")?.kill()?;
@@ -216,9 +211,7 @@ pub fn end(world: &mut World) -> Result<()> {
     }
     let left = attachments(world.directories.bpffs(), world.topology.monitor())?;
     ensure!(left.is_empty(), "{left:?} are left");
-    if let Some((space, _)) = &world.space
-        && !crate::model::without("SpaceFilter")
-    {
+    if let Some((space, _)) = &world.space {
         wait_for("no filter in the namespace", Duration::from_secs(3), || {
             let filters = space.output("tc", &["filter", "show", "dev", "in0", "ingress"])?;
             ensure!(filters.is_empty(), "{filters}");

@@ -159,11 +159,7 @@ pub fn read(world: &mut World, index: usize, traffic: bool) -> Result<()> {
     ensure!(answer.status == 200, "GET {path}: {}", answer.text());
     let document = answer.json();
     if !probe.spec.has_windows() {
-        if document.get("window").is_some() && !crate::model::without("StaleWindow") {
-            // One that nobody has taken before the probe lost its windows is given first.
-            probe.again(&document, true)?;
-            return read(world, index, false);
-        }
+        ensure!(document.get("window").is_none(), "the window of an earlier configuration: {document}");
         return probe.live(&document, since);
     }
     if probe.spec.interval.is_some() {
