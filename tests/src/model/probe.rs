@@ -312,7 +312,7 @@ impl ProbeModel {
 /// Whether the content of a map goes on under another definition.
 fn goes_on(before: &MetricSpec, now: &MetricSpec) -> bool {
     let same_type = !is_other_type(before, now);
-    let nested = before.map != "nested" || is_same(before, now);
+    let nested = before.map != "nested" || (before.layout, before.entries) == (now.layout, now.entries);
     same_type && nested && !is_other_shape(before, now)
 }
 
