@@ -59,7 +59,7 @@ fn torn_windows(options: &DaemonOptions, windows: u64, steps: u32) -> Result<Opt
     });
     daemon.put("/v1/probes/pair", &config).expect(201);
     let cpu = GeneratorOptions { cpu: Some(0), ..GeneratorOptions::default() };
-    let load = Generator::new(topology.generator(), "gen0", cpu)?.spawn(Load::default());
+    let load = Generator::new(topology.generator(), "gen0", cpu)?.spawn(slow_load(steps));
     let mut sums = (0, 0);
     for window in 0..windows {
         let (first, second) = counts(&daemon.json("/v1/probes/pair/metrics"));
@@ -77,6 +77,11 @@ fn torn_windows(options: &DaemonOptions, windows: u64, steps: u32) -> Result<Opt
     assert_eq!(sums, (sent, sent));
     bystanders.finish()?;
     Ok(None)
+}
+
+/// In calls of a fraction of a second, at some nanoseconds for a step.
+fn slow_load(steps: u32) -> Load {
+    Load { chunk: Some((100_000_000 / u64::from(steps)).max(1)), ..Load::default() }
 }
 
 fn counts(document: &Value) -> (u64, u64) {
@@ -101,7 +106,7 @@ fn without_the_grace_period_windows_are_torn() -> Result<()> {
     }
     let options = DaemonOptions::default().argument("--quiesce").argument("none");
     // Longer than it takes to make the file that the window goes into, which comes before the maps are read.
-    let torn = torn_windows(&options, 600, 100_000)?;
+    let torn = torn_windows(&options, 600, 300_000)?;
     assert!(torn.is_some(), "no window of 600 was torn: the test shows nothing");
     Ok(())
 }

@@ -142,7 +142,7 @@ fn a_slow_client_loses_its_own_events_only() -> Result<()> {
     let count = 250_000;
     let mut slow = scene.stream("")?;
     let mut others = [scene.stream("")?, scene.stream("")?];
-    let load = Load { count: Some(count), rate: Some(100_000), duration: None };
+    let load = Load { count: Some(count), rate: Some(100_000), ..Load::default() };
     let running = scene.generator()?.spawn(load);
     thread::scope(|scope| {
         let readers: Vec<_> =

@@ -148,7 +148,7 @@ fn send_paced(arguments: &Arguments, namespace: &Namespace, spread: Spread) -> R
 fn generate(arguments: &Arguments, namespace: &Namespace, spread: Spread) -> Result<(u64, Duration)> {
     let options =
         GeneratorOptions { frame: frame(arguments)?, spread, batch: arguments.batch, cpu: arguments.cpu };
-    let mut load = Load { count: arguments.count, rate: arguments.rate, duration: None };
+    let mut load = Load { count: arguments.count, rate: arguments.rate, ..Load::default() };
     if let Some(seconds) = arguments.duration {
         load.duration = Some(Duration::try_from_secs_f64(seconds).context("--duration")?);
     } else if load.count.is_none() {

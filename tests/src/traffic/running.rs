@@ -26,6 +26,8 @@ pub struct Load {
     /// Packets per second, on average; within 50 ms they come in one burst.
     pub rate: Option<u64>,
     pub duration: Option<Duration>,
+    /// Packets at once, which can't be stopped; fewer where the program under test takes its time for each.
+    pub chunk: Option<u64>,
 }
 
 /// A generator at work on a thread of its own. Stops on drop.
@@ -96,20 +98,21 @@ impl Drop for Running {
 fn drive(generator: &mut Generator, load: Load, stop: &AtomicBool, sent: &AtomicU64) -> Result<()> {
     let start = Instant::now();
     let mut total = 0;
+    let most = load.chunk.unwrap_or(CHUNK);
     while !stop.load(Ordering::Acquire) && load.duration.is_none_or(|limit| start.elapsed() < limit) {
         let left = load.count.map_or(u64::MAX, |count| count - total);
         if left == 0 {
             break;
         }
         let due = match load.rate {
-            None => CHUNK,
+            None => most,
             Some(rate) => {
                 let due = (start.elapsed() + PACE).as_nanos() * u128::from(rate) / 1_000_000_000;
                 u64::try_from(due).unwrap_or(u64::MAX).saturating_sub(total)
             }
         };
         if due > 0 {
-            let chunk = due.min(left).min(CHUNK);
+            let chunk = due.min(left).min(most);
             generator.send(chunk)?;
             total += chunk;
             sent.store(total, Ordering::Release);
