@@ -214,6 +214,21 @@ impl Scene {
         }
     }
 
+    /// Windows that clients have go first, as no newer one may be lost while they are there. If that makes room enough,
+    /// the next daemon retains an older one that was to be lost.
+    fn between(&self, before: &Model, operation: &Operation) -> Option<Model> {
+        let Operation::Commit { skipped, size, closed_by } = operation else { return None };
+        let mut between = before.clone();
+        let after = &self.model;
+        between.retained.retain(|seq, kept| {
+            !(kept.taken && before.limits.taken_counts)
+                || after.retained.contains_key(seq)
+                || after.lost.contains(seq)
+        });
+        Self::expect_commit(&mut between, 1 + skipped, *size, *closed_by);
+        Some(between)
+    }
+
     /// It was done, or it was not.
     fn kill(&mut self, steps: usize, operation: &Operation) {
         self.set_full(false);
@@ -247,7 +262,10 @@ impl Scene {
         lock(&self.windows.index).unsaved = false;
         self.reopen(Directory::new(self.path.clone()));
         let found = view(&self.windows);
-        if found != self.model.view() {
+        let between = self.between(&before, operation);
+        if between.as_ref().is_some_and(|between| found == between.view()) {
+            self.model = between.unwrap_or(before);
+        } else if found != self.model.view() {
             assert!(!matches!(operation, Operation::SetLimits(_) | Operation::Damage { .. }), "found again");
             assert_eq!(found, before.view(), "neither before nor after: {:?}", self.model.view());
             self.model = before;
