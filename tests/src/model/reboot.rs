@@ -6,16 +6,19 @@ use anyhow::{Context, Result};
 
 use crate::{Directories, Namespace};
 
-/// Takes everything out of the kernel that an ended daemon has left there.
-pub fn forget(directories: &Directories, monitor: &Namespace) -> Result<()> {
+/// Takes everything out of the kernel that an ended daemon has left there, in its own namespace and in another one.
+pub fn forget(directories: &Directories, monitor: &Namespace, space: Option<&Namespace>) -> Result<()> {
     if directories.bpffs().exists() {
         fs::remove_dir_all(directories.bpffs()).context("remove the pins")?;
     }
-    for interface in ["mon0", "mon1"] {
+    let places = [(Some(monitor), "mon0"), (Some(monitor), "mon1"), (space, "in0")];
+    for (namespace, interface) in places.into_iter().filter_map(|(namespace, name)| Some((namespace?, name)))
+    {
         for direction in ["ingress", "egress"] {
             for priority in ["1", "65000"] {
                 // There is one only if filters are used.
-                let _ = monitor.run("tc", &["filter", "del", "dev", interface, direction, "prio", priority]);
+                let _ =
+                    namespace.run("tc", &["filter", "del", "dev", interface, direction, "prio", priority]);
             }
         }
     }

@@ -112,7 +112,8 @@ impl MetricSpec {
 
     /// Whether its sum has room for as many entries as the map only.
     fn is_small_sum(&self) -> bool {
-        let comes_and_goes = matches!(self.map, "hash" | "percpu_hash" | "trie") && !self.other_type;
+        let is_lru = self.map == "hash" && self.other_type;
+        let comes_and_goes = matches!(self.map, "hash" | "percpu_hash" | "trie") && !is_lru;
         self.mode == Mode::Sum && self.entries < 64 && comes_and_goes
     }
 

@@ -78,7 +78,8 @@ pub fn anew(world: &mut World, kill: bool, by_itself: bool) -> Result<()> {
     let daemon = world.daemon.take().context("a daemon")?;
     let directories = if kill { daemon.kill()? } else { daemon.terminate()?.1 };
     if !by_itself {
-        reboot::forget(&directories, world.topology.monitor())?;
+        let space = world.space.as_ref().map(|(space, _)| space);
+        reboot::forget(&directories, world.topology.monitor(), space)?;
     }
     let last: Vec<(usize, u64)> = world
         .probes
