@@ -139,8 +139,8 @@ impl ProbeModel {
         let step = window["clock_step_ns"].as_i64().unwrap_or_default();
         if let Some(last) = &self.end {
             let follows = match &window["duration_ns"] {
-                // The gap hides how much of it the clock was set by.
-                _ if self.gap => step != 0 || from >= nanoseconds(last)?,
+                // The clock may have been set in the gap.
+                _ if self.gap => true,
                 // Where the clock was set back it is what it would have been.
                 Value::Number(duration) if step < 0 && start != *last => {
                     let duration = duration.as_u64().context("a duration")?;

@@ -31,7 +31,10 @@ pub fn newest(directories: &Directories, probe: &str) -> Result<u64> {
     let mut newest = 0;
     for entry in fs::read_dir(directory).into_iter().flatten() {
         let name = entry?.file_name();
-        let number = name.to_str().and_then(|name| name.split_once('.')?.0.parse().ok());
+        // Of a window; a baseline is of one that is open.
+        let window =
+            name.to_str().and_then(|name| name.split_once('.')).filter(|(_, form)| *form != "damaged");
+        let number = window.filter(|(_, form)| !form.contains('.')).and_then(|(seq, _)| seq.parse().ok());
         newest = newest.max(number.unwrap_or_default());
     }
     Ok(newest)

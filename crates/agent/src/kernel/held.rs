@@ -186,8 +186,6 @@ impl Held {
                 tracing::warn!(error = super::with_causes(&error), "detaching was not clean");
             }
         }
-        if let Err(error) = self.pins.remove() {
-            tracing::warn!(%error, "a probe's pins could not be removed");
-        }
+        self.kernel.remove_pins(self.owner.0);
     }
 }

@@ -38,8 +38,8 @@ mod verifier;
 pub mod watch;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use self::bpffs::Claim;
 pub use self::capabilities::Capabilities;
@@ -81,6 +81,8 @@ pub struct Kernel {
     pins: PathBuf,
     claim: Claim,
     serials: AtomicU64,
+    /// Serials whose pins could not be removed, for want of descriptors say; it is tried again.
+    unremoved: Mutex<Vec<u64>>,
 }
 
 impl Kernel {
@@ -113,6 +115,7 @@ impl Kernel {
             pins,
             claim,
             serials: AtomicU64::new(last + 1),
+            unremoved: Mutex::default(),
         }))
     }
 
@@ -153,10 +156,8 @@ impl Kernel {
     pub fn settle(&self, kept: &[u64], unsure: bool) {
         self.dispatchers.settle(unsure);
         for serial in serials(&self.pins).unwrap_or_default() {
-            if !kept.contains(&serial)
-                && let Err(error) = Pins::new(&self.pins, serial).remove()
-            {
-                tracing::warn!(serial, %error, "an earlier daemon's pins could not be removed");
+            if !kept.contains(&serial) {
+                self.remove_pins(serial);
             }
         }
     }
@@ -173,6 +174,18 @@ impl Kernel {
     /// Makes every attachment again that somebody has removed.
     pub fn look(&self) {
         self.dispatchers.look();
+        self.unremoved
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|serial| Pins::new(&self.pins, *serial).remove().is_err());
+    }
+
+    /// Removes the pins of a deployment that is no more, or later, with [`Self::look`].
+    fn remove_pins(&self, serial: u64) {
+        if let Err(error) = Pins::new(&self.pins, serial).remove() {
+            tracing::warn!(serial, %error, "a probe's pins could not be removed; it is tried again");
+            self.unremoved.lock().unwrap_or_else(PoisonError::into_inner).push(serial);
+        }
     }
 
     /// Once all probes are detached: leaves no pin.

@@ -356,9 +356,7 @@ impl Attached {
     }
 
     fn remove_pins(&self) {
-        if let Err(error) = self.pins.remove() {
-            tracing::warn!(%error, "a probe's pins could not be removed");
-        }
+        self.kernel.remove_pins(self.owner.0);
     }
 }
 

@@ -56,13 +56,13 @@ impl Deployable {
         let pins = Pins::new(&kernel.pins, serial);
         for (record, loaded) in record.directions.iter().zip(&directions) {
             if let Err(error) = pins.pin(record, &loaded.twins) {
-                let _ = pins.remove();
+                kernel.remove_pins(serial);
                 return Err(KernelError::new("pinning", "the probe", error).into());
             }
         }
         let note = Note::new(identity, &record, &directions).and_then(|note| pins.write_note(&note));
         if let Err(error) = note {
-            let _ = pins.remove();
+            kernel.remove_pins(serial);
             return Err(KernelError::new("pinning", "the probe", error).into());
         }
         crash::point("pinned");

@@ -292,7 +292,11 @@ fn processes_that_are_killed_lose_nothing() {
     sys::obj_pin(table.fd(), &pins.0.join("queue")).unwrap();
     let full = env::var("TWINPROBE_SCALE").is_ok_and(|scale| scale == "full");
     let (mut in_the_middle, rounds) = (0, if full { 100 } else { 4 });
-    for round in 0..rounds {
+    for round in 0..100 {
+        // More where the processes end before they are killed, as on a busy machine.
+        if round >= rounds && in_the_middle > 10 {
+            break;
+        }
         let expected = push(&table, CHILD_VALUES);
         let mut last = 0;
         for kill in 0.. {
