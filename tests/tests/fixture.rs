@@ -128,6 +128,11 @@ fn frames_have_valid_checksums() -> Result<()> {
 /// The receiver of a paced sender gets every packet, also one that runs only when the sender waits.
 #[test]
 fn a_receiver_that_lags_behind_loses_no_packet_of_a_paced_sender() -> Result<()> {
+    let kernel = fs::read_to_string("/proc/2/comm");
+    if kernel.map_or(true, |name| name.trim() != "kthreadd") {
+        println!("not tried: in this process namespace no thread of the kernel can be seen, nor moved");
+        return Ok(());
+    }
     let topology = Topology::new()?;
     let counter = Counter::attach_with_flows(topology.monitor(), "mon0", Place::XdpDrop, 30_000)?;
     let cpu = 0;
