@@ -16,6 +16,7 @@ mod daemon;
 mod directories;
 mod egress;
 pub mod event_scene;
+pub mod hog;
 mod holdings;
 pub mod http;
 pub mod layouts;

@@ -3,13 +3,12 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
+use twinprobe_tests::hog::Hog;
 use twinprobe_tests::netns::pin_to_cpu;
 use twinprobe_tests::sample::{counter_config, total};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
@@ -21,46 +20,6 @@ const PROBES: [&str; 3] = ["p", "q", "r"];
 const HOG_TIME: Duration = Duration::from_secs(5);
 /// The kernel leaves ordinary tasks 50 ms of each second of such a CPU: a visit may take 950 ms.
 const LIMIT: Duration = Duration::from_millis(500);
-
-/// A SCHED_FIFO task that runs on a CPU without end: until it is dropped, or for [`HOG_TIME`].
-struct Hog {
-    end: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Hog {
-    fn start(cpu: usize) -> Result<Self> {
-        let end = Arc::new(AtomicBool::new(false));
-        let (sender, begun) = std::sync::mpsc::channel();
-        let thread = thread::spawn({
-            let end = Arc::clone(&end);
-            move || {
-                let started = pin_to_cpu(cpu).map_err(Into::into).and_then(|()| real_time());
-                let runs = started.is_ok();
-                let _ = sender.send(started);
-                let deadline = Instant::now() + HOG_TIME;
-                while runs && !end.load(Ordering::Relaxed) && Instant::now() < deadline {}
-            }
-        });
-        begun.recv()??;
-        Ok(Self { end, thread: Some(thread) })
-    }
-}
-
-impl Drop for Hog {
-    fn drop(&mut self) {
-        self.end.store(true, Ordering::Relaxed);
-        let _ = self.thread.take().map(JoinHandle::join);
-    }
-}
-
-fn real_time() -> Result<()> {
-    let parameters = libc::sched_param { sched_priority: 50 };
-    // SAFETY: `parameters` lives through the call; pid 0 is this thread.
-    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
-    ensure!(result == 0, "sched_setscheduler: {}", std::io::Error::last_os_error());
-    Ok(())
-}
 
 /// A program that goes to the first CPU and becomes the daemon: what it does not wait for there, no other CPU holds up,
 /// nor do other tests, which have that CPU only meanwhile.
@@ -94,7 +53,7 @@ fn a_real_time_task_does_not_hold_up_windows() -> Result<()> {
 
     let (mut counted, mut sent) = ([0; PROBES.len()], 0);
     let mut late = None;
-    let hog = Hog::start(1)?;
+    let hog = Hog::start(1, HOG_TIME)?;
     let until = Instant::now() + HOG_TIME - Duration::from_secs(1);
     while Instant::now() < until {
         generator.send(100)?;

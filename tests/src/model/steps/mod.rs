@@ -13,8 +13,8 @@ pub use self::daemon::end;
 pub use self::requests::read;
 use self::requests::{acknowledge, close, delete, hang_up, put, refuse, reread, roll_back};
 use super::plan::Step;
-use super::power::Hog;
 use super::world::World;
+use crate::hog::Hog;
 use crate::random::Random;
 
 /// One step, and a look at everything after it.
@@ -68,7 +68,7 @@ fn perform(world: &mut World, step: &Step) -> Result<()> {
         Step::SendSpace { packets } => world.send_space(packets),
         Step::Clock { seconds } => daemon::clock(world, seconds),
         Step::Busy { ref step } => {
-            let _hog = Hog::start(1)?;
+            let _hog = Hog::start(1, Duration::from_secs(2))?;
             perform(world, step)
         }
         Step::NoCompiler { probe } => daemon::no_compiler(world, probe),
