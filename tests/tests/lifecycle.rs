@@ -1,18 +1,14 @@
 //! Probes come, are read, are replaced, enforce, and go without a trace.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use serde_json::json;
 use twinprobe_tests::counter::{Counter, Place};
-use twinprobe_tests::http::{self, Address};
 use twinprobe_tests::sample::{counter_config, total, window, xdp_counter};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
-use twinprobe_tests::{
-    Bystanders, Daemon, DaemonOptions, Directories, KernelObjects, Topology, binary, scaled,
-};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, KernelObjects, Topology, scaled};
 
 fn generator(topology: &Topology) -> Result<Generator> {
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())
@@ -396,57 +392,6 @@ fn a_daemon_that_was_killed_is_succeeded() -> Result<()> {
             .output()?;
         assert!(filters.stdout.is_empty(), "{}", String::from_utf8_lossy(&filters.stdout));
         bystanders.finish()?;
-    }
-    Ok(())
-}
-
-#[test]
-fn a_second_daemon_on_the_same_state_is_refused() -> Result<()> {
-    let topology = Topology::new()?;
-    let daemon = Daemon::start(topology.monitor())?;
-    let second = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), daemon.directories());
-    let error = format!("{:#}", second.expect_err("two daemons on one state"));
-    assert!(error.contains("in use by another twinprobe"), "{error}");
-    daemon.get("/healthz").expect(200);
-    Ok(())
-}
-
-#[test]
-fn the_daemon_describes_itself() -> Result<()> {
-    let topology = Topology::new()?;
-    let daemon = Daemon::start(topology.monitor())?;
-    daemon.get("/healthz").expect(200);
-    daemon.get("/readyz").expect(200);
-    assert!(daemon.get("/openapi.yaml").expect(200).text().starts_with("openapi: 3.1"));
-    let report = daemon.post("/v1/validate", &counter_config("mon0", "XDP_PASS")).expect(200).json();
-    assert_eq!(report["valid"], true);
-    assert_eq!(report["metrics"]["ingress"][0]["type"], "array");
-    assert_eq!(daemon.json("/v1/probes"), json!({ "probes": [] }));
-    Ok(())
-}
-
-#[test]
-fn a_log_that_nobody_reads_fails_no_request() -> Result<()> {
-    let directories = Directories::new()?;
-    let mut daemon = Command::new(binary()?)
-        .arg("serve")
-        .args(["--listen".into(), format!("unix:{}", directories.socket().display())])
-        .arg("--state-dir")
-        .arg(directories.state())
-        .arg("--bpffs")
-        .arg(directories.bpffs())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    let log = BufReader::new(daemon.stderr.take().context("a log")?);
-    let ready = log.lines().any(|line| line.is_ok_and(|line| line.starts_with("listening on")));
-    // The log is closed now, and each request writes a line.
-    let address = Address::Unix(directories.socket());
-    let answers = [(); 2].map(|()| http::request(&address, "GET", "/healthz", &[], b""));
-    daemon.kill()?;
-    daemon.wait()?;
-    assert!(ready);
-    for answer in answers {
-        assert_eq!(answer?.status, 200);
     }
     Ok(())
 }

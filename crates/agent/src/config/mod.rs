@@ -6,12 +6,14 @@ mod interface;
 mod parse;
 mod probe;
 mod validate;
+mod window;
 
 pub use document::{ConfigDocument, DirectionDocument, MergeDocument, MetricDocument};
 pub use interface::InterfacePattern;
 pub use parse::{ParseError, parse_document};
 pub use probe::{
     AfterRead, Direction, DirectionConfig, Extraction, Hook, MetricConfig, OnReplace, Position, ProbeConfig,
-    Schedule, Source, Verdict, Visibility, WindowConfig, XdpMode,
+    Source, Verdict, Visibility, XdpMode,
 };
 pub use validate::check_name;
+pub use window::{Schedule, WindowConfig};

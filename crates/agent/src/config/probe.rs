@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use twinprobe_exporter::{Aggregation, Format, MergeRules};
 
 use super::InterfacePattern;
+use super::window::{Schedule, WindowConfig};
 
 /// What to run where, and what to read from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,24 +23,6 @@ pub struct ProbeConfig {
     pub(super) ingress: Option<DirectionConfig>,
     pub(super) egress: Option<DirectionConfig>,
     pub(super) window: Option<WindowConfig>,
-}
-
-/// When windows are closed without a request, and how long they are kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WindowConfig {
-    pub(super) schedule: Option<Schedule>,
-    pub(super) retain: usize,
-    pub(super) retain_bytes: u64,
-    pub(super) collectors: Vec<String>,
-}
-
-/// Windows that are closed by the clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Schedule {
-    pub interval: Duration,
-    /// Whether windows end at multiples of the interval since the Unix epoch; else they count from when the first
-    /// one began.
-    pub align: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -207,29 +189,6 @@ impl ProbeConfig {
     /// Whether reading this probe needs a flip.
     pub fn has_snapshot(&self) -> bool {
         self.directions().any(|(_, config)| config.has_snapshot())
-    }
-}
-
-impl WindowConfig {
-    /// Windows that are kept until they are acknowledged; beyond it the oldest goes.
-    pub fn retain(&self) -> usize {
-        self.retain
-    }
-
-    /// As [`Self::retain`], in bytes on disk.
-    pub fn retain_bytes(&self) -> u64 {
-        self.retain_bytes
-    }
-
-    /// Who has to acknowledge a window; empty: anybody.
-    pub fn collectors(&self) -> &[String] {
-        &self.collectors
-    }
-}
-
-impl Default for WindowConfig {
-    fn default() -> Self {
-        Self { schedule: None, retain: 32, retain_bytes: 256 << 20, collectors: Vec::new() }
     }
 }
 
