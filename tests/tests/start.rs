@@ -1,19 +1,21 @@
 //! From when on a daemon answers, what it answers until then, and what it does without what it would like to have.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use twinprobe_tests::http;
+use twinprobe_tests::http::{self, Address};
 use twinprobe_tests::sample::{counter_config, total};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
 use twinprobe_tests::wait::wait_for;
 use twinprobe_tests::windows::Windows;
-use twinprobe_tests::{Daemon, DaemonOptions, Directories, Topology};
+use twinprobe_tests::{Daemon, DaemonOptions, Directories, Topology, binary};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const LIMIT: Duration = Duration::from_secs(15);
@@ -228,6 +230,57 @@ fn windows_are_closed_once_dispatchers_are_settled() -> Result<()> {
         let counted: u64 =
             windows.seqs().iter().map(|seq| total(&windows.get(*seq), "ingress", "packets")).sum();
         assert_eq!(counted, sent, "{name}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_second_daemon_on_the_same_state_is_refused() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let second = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), daemon.directories());
+    let error = format!("{:#}", second.expect_err("two daemons on one state"));
+    assert!(error.contains("in use by another twinprobe"), "{error}");
+    daemon.get("/healthz").expect(200);
+    Ok(())
+}
+
+#[test]
+fn the_daemon_describes_itself() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    daemon.get("/healthz").expect(200);
+    daemon.get("/readyz").expect(200);
+    assert!(daemon.get("/openapi.yaml").expect(200).text().starts_with("openapi: 3.1"));
+    let report = daemon.post("/v1/validate", &counter_config("mon0", "XDP_PASS")).expect(200).json();
+    assert_eq!(report["valid"], true);
+    assert_eq!(report["metrics"]["ingress"][0]["type"], "array");
+    assert_eq!(daemon.json("/v1/probes"), json!({ "probes": [] }));
+    Ok(())
+}
+
+#[test]
+fn a_log_that_nobody_reads_fails_no_request() -> Result<()> {
+    let directories = Directories::new()?;
+    let mut daemon = Command::new(binary()?)
+        .arg("serve")
+        .args(["--listen".into(), format!("unix:{}", directories.socket().display())])
+        .arg("--state-dir")
+        .arg(directories.state())
+        .arg("--bpffs")
+        .arg(directories.bpffs())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let log = BufReader::new(daemon.stderr.take().context("a log")?);
+    let ready = log.lines().any(|line| line.is_ok_and(|line| line.starts_with("listening on")));
+    // The log is closed now, and each request writes a line.
+    let address = Address::Unix(directories.socket());
+    let answers = [(); 2].map(|()| http::request(&address, "GET", "/healthz", &[], b""));
+    daemon.kill()?;
+    daemon.wait()?;
+    assert!(ready);
+    for answer in answers {
+        assert_eq!(answer?.status, 200);
     }
     Ok(())
 }
