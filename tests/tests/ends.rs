@@ -117,7 +117,7 @@ fn detach_on_exit_holds_from_the_first_moment() -> Result<()> {
         daemon.put(&path(name), &live("")).expect(201);
     }
     let mut directories = daemon.kill()?;
-    for step in ["claimed", "loaded"] {
+    for step in ["opened", "claimed", "loaded"] {
         let go = directories.temporary().join(step);
         let options = DaemonOptions::default()
             .argument("--detach-on-exit")
@@ -125,6 +125,10 @@ fn detach_on_exit_holds_from_the_first_moment() -> Result<()> {
         let daemon = Daemon::spawn_in(topology.monitor(), &options, directories)?;
         ensure!(daemon.wait_for_log("waits for a test", LIMIT), "{}", daemon.log());
         daemon.signal(libc::SIGTERM);
+        if step == "opened" {
+            // The daemon hears of the signal once it goes on.
+            fs::write(&go, "")?;
+        }
         ensure!(daemon.wait_for_log("draining", LIMIT), "{}", daemon.log());
         fs::write(go, "")?;
         let (exit, left) = daemon.terminate()?;

@@ -106,7 +106,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     let windows = WindowStore::new(options.state_dir.join("windows"), options.retain_bytes);
     let engine = Engine::new(kernel, toolchain, store, windows);
 
-    // Who asks early is told to wait; the addresses are announced once requests are answered.
+    // Early clients are told to wait; the addresses are announced once requests are answered.
     let readiness = Arc::new(Readiness::default());
     let router = api::router(api::Api { engine: Arc::clone(&engine), readiness: Arc::clone(&readiness) });
     let (stop, stopped) = watch::channel(false);
@@ -116,15 +116,18 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         names.push(listener.name()?);
         listener.serve(&router, stopped.clone(), &mut servers);
     }
+    tokio::task::spawn_blocking(|| crash::pause("opened")).await?;
     let restored = tokio::select! {
-        restored = engine.restore() => {
-            restored.context("the stored probes can't be read")?;
-            true
-        }
-        // What is being deployed is left to the next daemon.
+        // The signal comes first: a daemon that has been told to stop takes over nothing any more.
+        biased;
+        // A deployment that is under way is left to the next daemon.
         told = told.wait(&mut servers) => {
             told?;
             false
+        }
+        restored = engine.restore() => {
+            restored.context("the stored probes can't be read")?;
+            true
         }
     };
     if restored {
