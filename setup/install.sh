@@ -1,6 +1,6 @@
 #!/bin/sh
-# install.sh [COMMAND...]: installs what building, testing and the demo need on Debian and its kin, and runs COMMAND with
-# it. Installs only what is missing: calls neither apt nor rustup when all is there.
+# install.sh [COMMAND...]: installs what building, testing and the demo need on Debian and its derivatives, and then
+# runs COMMAND. Installs only what is missing: calls neither apt nor rustup if nothing is.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -45,7 +45,7 @@ fi
 # The reference parser of OpenMetrics comes from PyPI, into an environment below target/.
 python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3 python3-venv python3-pip"
 
-# rust_is_there: whether the Rust on PATH is new enough and has what `make check` calls.
+# rust_is_there: succeeds if the Rust on PATH is new enough and has what `make check` calls.
 rust_needed=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 rust_is_there() {
     version=$(rustc --version 2>/dev/null | cut -d ' ' -f 2)
@@ -55,7 +55,7 @@ rust_is_there() {
     done
 }
 
-# Rust that rustup has installed for this user counts, also where PATH does not lead to it.
+# A Rust that rustup has installed for this user counts, even if it is not on PATH.
 rustup_bin="${CARGO_HOME:-$HOME/.cargo}/bin"
 rust_missing=""
 rust_on_path=yes
@@ -75,14 +75,14 @@ as_root() {
     fi
 }
 
-# install_packages PACKAGE...: fails if that would remove another package.
+# install_packages PACKAGE...: fails if the installation would remove another package.
 install_packages() {
     echo "installing $*"
     as_root env DEBIAN_FRONTEND=noninteractive \
         apt-get -o Acquire::Retries=3 -qq install --no-install-recommends --no-remove -y "$@"
 }
 
-# Debian has Rust under two names; the second follows what browsers need, and is newer.
+# Debian has Rust under two names; the Rust of the second name is for building browsers, and newer.
 rust_from_debian() {
     for packages in "cargo rustc rust-clippy rustfmt" "cargo-web rustc-web rust-web-clippy rustfmt-web"; do
         offered=$(apt-cache show --no-all-versions "${packages%% *}" 2>/dev/null | sed -n 's/^Version: //p')
@@ -94,7 +94,8 @@ rust_from_debian() {
     return 1
 }
 
-# For this user only, below ~/.rustup and ~/.cargo. rustup checks what it downloads; the digest below is rustup's own.
+# Installs Rust for this user only, below ~/.rustup and ~/.cargo. rustup checks its downloads; the digest below is that
+# of rustup itself.
 rust_from_rustup() {
     rust_on_path=""
     set -- --profile minimal -c clippy -c rustfmt
@@ -115,7 +116,7 @@ rust_from_rustup() {
         "https://static.rust-lang.org/rustup/archive/1.28.2/$machine-unknown-linux-gnu/rustup-init"
     echo "$digest  $directory/rustup-init" | sha256sum --quiet -c -
     chmod +x "$directory/rustup-init"
-    # An old Rust of the system's may stay where it is.
+    # An old Rust of the system may stay where it is.
     RUSTUP_INIT_SKIP_PATH_CHECK=yes "$directory/rustup-init" -qy --no-modify-path --default-toolchain "$rust_needed" "$@"
     rm -r "$directory"
 }
@@ -131,7 +132,7 @@ elif [ -n "$missing" ]; then
     exit 1
 fi
 if [ -n "$rust_missing" ]; then
-    # Debian's Rust would stand beside the one of somebody who has rustup already.
+    # A user who has rustup already gets no second Rust from Debian.
     if command -v rustup >/dev/null 2>&1; then
         rust_from_rustup
     else

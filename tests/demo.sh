@@ -4,9 +4,9 @@
 #   client:client0 192.0.2.1 <---> 192.0.2.2 server0:server    (network namespaces; the daemon is in `server`)
 #
 # The client sends TCP SYNs from 256 addresses and real pings. The server answers each SYN with a RST and each ping
-# with a reply, so that both directions have something to count. Each window is compared with what was sent: by the
-# client's own count on the way in, by the interface's statistics on the way out. The demo fails if they differ.
-# Everything made here is removed at the end.
+# with a reply, so that both directions have something to count. Each window is compared with the packets sent: ingress
+# with the client's own count, egress with the statistics of the interface. The demo fails if they differ. Everything
+# made here is removed at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH="$PATH:/usr/sbin:/sbin"
@@ -61,7 +61,7 @@ for end in "$client client0" "$server server0"; do
     ip -n "$1" link set lo up
     ip -n "$1" link set "$2" up
 done
-# Known neighbours send no ARP requests: SYNs, pings and the answers to them are all there is.
+# Permanent neighbour entries prevent ARP requests: the only packets are SYNs, pings and the answers to them.
 mac() {
     nsenter --net="/run/netns/$1" ip -br link show dev "$2" | awk '{ print $3 }'
 }
@@ -88,8 +88,8 @@ step "twinprobe apply -f probes/packet-counter/packet-counter.json --interface s
 "$bin/twinprobe" apply -f probes/packet-counter/packet-counter.json --interface server0
 "$bin/twinprobe" list
 
-# Packets that passed the TC egress hook of server0, by the statistics of the interface: those that left and those that
-# found no room at the other end.
+# left_server: the packets that passed the TC egress hook of server0, by the statistics of the interface: those that
+# left and those that found no room at the other end.
 left_server() {
     nsenter --net="/run/netns/$server" cat /proc/net/dev | awk -F: '$1 ~ /server0/ { split($2, n, " "); print n[10] + n[12] }'
 }
@@ -101,7 +101,7 @@ counted() {
             in_it && NF == 3 && $2 ~ /^[0-9]+$/ { sum += $2 } END { print sum + 0 }'
 }
 
-# compare TEXT SENT COUNTED
+# compare TEXT SENT COUNTED: fails if the two numbers differ.
 compare() {
     if [ "$2" -ne "$3" ]; then
         echo "$1: $2 packets, counted $3: DIFFERENT" >&2
@@ -115,11 +115,11 @@ left=$(left_server)
 for format in table json xml; do
     window=$((window + 1))
     step "Traffic: 100,000 SYNs and 10 pings"
-    # --paced: on a slow machine, too, nothing is lost between the sender and the interface that counts.
+    # The option --paced keeps a slow machine from losing packets between the sender and the interface that counts.
     syns=$("$bin/traffic" --netns "$client" --interface client0 --count 100000 --paced --destination 192.0.2.2 \
         --destination-mac "$(mac "$server" server0)")
     echo "SYNs: $syns"
-    # The server answers in order: when the last ping is answered, all before it is.
+    # The server answers in order: when the last ping is answered, every packet before it is answered too.
     pings=$(ip netns exec "$client" ping -q -c 10 -i 0.01 -W 30 192.0.2.2 | sed -n 's/ packets transmitted/&/p')
     echo "pings: $pings"
     step "twinprobe metrics packet-counter -o $format"

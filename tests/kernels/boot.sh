@@ -7,8 +7,8 @@ set -eu
 
 directory=$1
 tests=$2
-# A guest that says nothing for so long hangs: a test says its name when it begins and what came of it when it ends, and
-# none takes longer than half a minute. How long all of it takes depends on the machine, so there is no limit to that.
+# A guest without output for this long hangs: a test prints its name when it begins and its result when it ends, and no
+# test takes longer than half a minute. The whole run has no limit, because its duration depends on the machine.
 silent_seconds=${TWINPROBE_SILENT_SECONDS:-300}
 
 initrd=$directory/initrd
@@ -49,7 +49,7 @@ boot() {
     done
     wait "$qemu" || true
     trap - EXIT
-    # What was ended shows in the result, which has no end then.
+    # The result of a guest that was killed lacks the line "ended".
     grep -q '^booted ' "$directory/result"
 }
 

@@ -25,8 +25,8 @@ binary=${TWINPROBE_BIN:-$release/twinprobe}
 kernels=$(dirname "$release")/kernels
 mkdir -p "$kernels"
 
-# Emulated time is for the kernel: what the daemon has compiled during the core tests is compiled on this machine, while
-# they run here. Programs are loaded into this kernel, as root.
+# Compiling in the emulated machine would be slow: the core tests run here first, and record what the daemon compiles,
+# for use in the guest. Programs are loaded into this machine's kernel, as root.
 as_root=""
 [ "$(id -u)" -eq 0 ] || as_root="sudo -E"
 clang=$(command -v "${TWINPROBE_CLANG:-clang}") || { echo "no clang" >&2; exit 1; }
@@ -53,7 +53,7 @@ one() {
     cat >"$directory/tests" <<EOF
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export TWINPROBE_BIN='$binary' TWINPROBE_EXPECT='$3' TWINPROBE_CLANG=/run/clang/bin/clang
-# Everybody can reach it there, wherever the tests are.
+# Every user can reach /run/clang, wherever the tests are.
 cp -r '$kernels/clang' /run/clang
 '$unit' $filter --test-threads=1 --color=never
 '$core' --test-threads=1 --color=never

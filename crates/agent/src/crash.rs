@@ -1,4 +1,4 @@
-//! Dies, fails or waits at a certain step, for the tests of what that leaves.
+//! Ends the process, fails or waits at a given step, for the tests of what such an event leaves behind.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,23 +8,23 @@ use std::time::{Duration, Instant};
 
 /// `STEP` or `STEP:N`, the N-th time it is reached.
 const DIE: &str = "TWINPROBE_CRASH_AT";
-/// The same for a step that fails there, once.
+/// The step that fails, once, in the format of [`DIE`].
 const FAIL: &str = "TWINPROBE_FAIL_AT";
-/// `STEP=FILE,...`: a step waits until the file is there.
+/// `STEP=FILE,...`: each step waits until its file exists.
 const WAIT: &str = "TWINPROBE_WAIT_AT";
-/// A test that was killed must not keep a daemon for ever.
+/// The limit of a wait: a test that was killed must not keep a daemon for ever.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// The end of this process, if it is to end at `step`.
 pub fn point(step: &str) {
     static AT: OnceLock<Option<(String, AtomicU32)>> = OnceLock::new();
     if is_reached(&AT, DIE, step) {
-        // As a signal would: nothing is cleaned up.
+        // Aborts as a signal would: nothing is cleaned up.
         std::process::abort();
     }
 }
 
-/// An I/O error, if `step` is to fail.
+/// Returns an I/O error if `step` is to fail.
 pub fn fault(step: &str) -> io::Result<()> {
     static AT: OnceLock<Option<(String, AtomicU32)>> = OnceLock::new();
     if is_reached(&AT, FAIL, step) {
@@ -33,7 +33,7 @@ pub fn fault(step: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits, if `step` is to be waited at. Blocks its thread.
+/// Waits if `step` has a file to wait for. Blocks the thread.
 pub fn pause(step: &str) {
     static AT: OnceLock<Vec<(String, PathBuf)>> = OnceLock::new();
     let at = AT.get_or_init(|| {

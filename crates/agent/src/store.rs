@@ -9,9 +9,9 @@
 //! | `windows/NAME/SEQ.window` | retained windows; see `engine::windows` |
 //! | `lock` | keeps a second daemon out |
 //!
-//! Files are replaced whole, so a crash leaves the old or the new one. What `probes/` says is what shall run. Files of
-//! probes and revisions say which version of their format they have ([`format`]); one that can't be read is left as it is, and the probe
-//! stays listed. A PUT that replaces it keeps it as `probes/NAME.unreadable`.
+//! Files are replaced whole, so a crash leaves the old or the new one. The files in `probes/` say what has to run. The
+//! files of probes and revisions contain the version of their format ([`format`]). A file that can't be read is left as
+//! it is, and its probe stays listed; a PUT that replaces such a file keeps it as `probes/NAME.unreadable`.
 
 mod format;
 mod pending;
@@ -91,7 +91,8 @@ pub struct Revision {
 /// A probe's name, and what is stored or why it can't be read.
 pub type Stored = (String, Result<StoredProbe, Unread>);
 
-/// What files are called while they are written, and the one that a file replaces until that lasts.
+/// The prefixes of temporary files: of a file that is being written, and of a replaced file until the new one is on
+/// disk to stay.
 const TEMPORARY: [&str; 2] = [".new-", ".old-"];
 
 fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
@@ -145,7 +146,7 @@ impl Store {
         let history = self.revisions.join(name);
         fs::create_dir_all(&history).map_err(failed("creating", &history))?;
         let path = history.join(format!("{}.json", probe.revision));
-        // A probe that is deployed anew has it already, with the time when it was first deployed.
+        // A probe that is deployed anew has the file already, with the time when the revision was first deployed.
         let known = fs::read(&path).ok().and_then(|bytes| format::parse_revision(&bytes));
         if known.is_none_or(|(_, config)| config != probe.config) {
             let revision = format::revision(&jiff::Timestamp::now().to_string(), &probe.config);
@@ -171,7 +172,7 @@ impl Store {
         Ok(())
     }
 
-    /// Where earlier versions kept the sums of a probe's windows.
+    /// The directory where earlier versions kept the sums of a probe's windows.
     pub fn old_sums(&self, name: &str) -> PathBuf {
         self.old_sums.join(name)
     }
@@ -214,7 +215,7 @@ impl Store {
         Ok(digest)
     }
 
-    /// What was kept; `None` if it is not there, or is not what was kept.
+    /// Returns an object that was kept; `None` if it is missing or damaged.
     pub fn object(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let path = self.object_path(name);
         match fs::read(&path) {
@@ -224,15 +225,15 @@ impl Store {
         }
     }
 
-    /// The last revision of a probe that there is a file of; 0: there is none.
+    /// The newest revision of a probe that has a file; 0 if there is none.
     pub fn last_revision(&self, name: &str) -> u64 {
         let entries = fs::read_dir(self.revisions.join(name)).into_iter().flatten().flatten();
         let number = |name: &str| name.strip_suffix(".json")?.parse().ok();
         entries.filter_map(|entry| entry.file_name().to_str().and_then(number)).max().unwrap_or(0)
     }
 
-    /// Removes objects that no stored probe uses. Where one can't be read, nobody knows, and all stay. To be called
-    /// while nothing else changes.
+    /// Removes the objects that no stored probe uses. Removes none if a stored probe can't be read, because nobody
+    /// knows what that probe uses. Must be called while nothing else changes.
     pub fn sweep_objects(&self) {
         let Ok(stored) = self.load() else { return };
         let mut used = BTreeSet::new();
@@ -244,7 +245,7 @@ impl Store {
         remove_but(&self.objects, is_used);
     }
 
-    /// Removes what is left of probes that have no file. A file that can't be read is one.
+    /// Removes what is left of probes that have no file. A file that can't be read counts as a file.
     pub fn forget_others(&self, probes: &BTreeSet<String>) {
         for directory in [&self.revisions, &self.old_sums] {
             remove_but(directory, |name| probes.contains(name));
@@ -282,7 +283,7 @@ fn remove_but(directory: &Path, is_used: impl Fn(&str) -> bool) {
     }
 }
 
-/// Removes what a daemon that was killed while writing has left.
+/// Removes the temporary files of a daemon that was killed while writing.
 fn clean(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if entry

@@ -105,7 +105,7 @@ pub struct Accumulator {
     total: RawTable,
     /// Entry by key. Keys come from packets, so the hash must be one that senders can't aim at.
     index: HashMap<Box<[u8]>, usize>,
-    /// For each entry the last window that had it. Empty unless [`Self::has_ages`].
+    /// The last window that had the entry, for each entry. Empty unless [`Self::has_ages`].
     ages: Vec<u64>,
 }
 
@@ -144,22 +144,23 @@ impl Accumulator {
         }
     }
 
-    /// Whether the entries come and go with the traffic, so that without a bound they would be ever more.
+    /// Tells whether the entries come and go with the traffic, so that their number grows unless it is bounded.
     pub fn has_ages(&self) -> bool {
         matches!(self.layout.kind.family(), MapFamily::Hash | MapFamily::Trie)
     }
 
-    /// For each entry the last window that had it; empty for tables whose entries are always the same.
+    /// The last window that had the entry, for each entry; empty for tables whose entries are always the same.
     pub fn ages(&self) -> &[u64] {
         &self.ages
     }
 
-    /// Says of the first entries how old they are.
+    /// Sets the ages of the first entries.
     pub fn set_ages(&mut self, ages: &[u64]) {
         self.ages.iter_mut().zip(ages).for_each(|(own, age)| *own = *age);
     }
 
-    /// Drops the entries that have not been seen for longest, so that `entries` are left. Says how many went.
+    /// Drops the entries that have not been seen for longest, so that `entries` are left. Returns the number of dropped
+    /// entries.
     pub fn bound(&mut self, entries: usize) -> usize {
         let surplus = self.ages.len().saturating_sub(entries);
         if surplus == 0 {

@@ -57,16 +57,17 @@ impl Direction {
     }
 }
 
-/// The time between two flips; `start` and `end` are RFC 3339, by the wall clock as it was at the end.
+/// The time between two flips; `start` and `end` are RFC 3339, by the wall clock. If the clock was set back behind the
+/// start, `start` is by the clock as it was at the end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
     pub seq: u64,
     pub start: String,
     pub end: String,
-    /// What has really passed, whatever was done to the wall clock. Windows of earlier versions lack it.
+    /// The time that has really passed, whatever was done to the wall clock. Windows of earlier versions lack it.
     #[serde(default)]
     pub duration_ns: Option<u64>,
-    /// How far the wall clock was set in between: forth, or back if negative.
+    /// The step by which the wall clock was set in between: forward, or back if negative.
     #[serde(default)]
     pub clock_step_ns: Option<i64>,
     /// From the flip until no program was left in the idle twin.
@@ -98,7 +99,7 @@ pub struct Metric {
     pub agg: Option<Aggregation>,
     pub layout: Arc<TableLayout>,
     pub reading: Reading,
-    /// Entries that the sum of its windows had no room for, so far.
+    /// The number of entries that the sum of the windows has dropped so far for lack of room.
     pub dropped: u64,
     /// Filled when they are first needed; start with the default.
     pub plans: Plans,

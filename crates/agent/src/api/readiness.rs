@@ -1,5 +1,5 @@
-//! From when on requests are answered: the daemon listens before it has taken over what runs, so that somebody who asks
-//! learns what it is doing.
+//! The readiness of the daemon to answer requests. The daemon listens before it has taken over the probes that run, so
+//! that an early client learns what the daemon is doing.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -15,20 +15,20 @@ const STARTING: u8 = 0;
 const READY: u8 = 1;
 const STOPPING: u8 = 2;
 
-/// What is answered while the stored probes are not in place.
+/// The paths that are answered before the stored probes are in place.
 const ALWAYS: [&str; 3] = ["/healthz", "/readyz", "/openapi.yaml"];
 
-/// How far the daemon is.
+/// The state of the daemon: starting, ready or stopping.
 #[derive(Debug, Default)]
 pub struct Readiness(AtomicU8);
 
 impl Readiness {
-    /// The stored probes are in place, or listed with the reason why not.
+    /// Notes that every stored probe is in place, or is listed with the reason why it is not.
     pub fn set_ready(&self) {
         self.0.store(READY, Ordering::Release);
     }
 
-    /// It ends once the requests under way are answered.
+    /// Notes that the daemon ends once the requests under way are answered.
     pub fn set_stopping(&self) {
         self.0.store(STOPPING, Ordering::Release);
     }
@@ -42,7 +42,8 @@ pub(super) async fn readyz(State(api): State<Api>) -> Response {
     }
 }
 
-/// An early request would find half of the probes.
+/// Answers requests with 503 until the stored probes are in place, except those in [`ALWAYS`]: an early request would
+/// find only some of the probes.
 pub(super) async fn refuse_early(State(api): State<Api>, request: Request, next: Next) -> Response {
     let starting_up = api.readiness.0.load(Ordering::Acquire) == STARTING;
     if starting_up && !ALWAYS.contains(&request.uri().path()) {

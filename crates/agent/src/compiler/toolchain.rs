@@ -1,11 +1,11 @@
-//! The clang of this machine, which may be missing: what was compiled before runs without it.
+//! The clang of this machine, which may be missing: programs that were compiled before run without clang.
 
 use std::sync::{PoisonError, RwLock};
 
 use super::Compiler;
 use crate::kernel::with_causes;
 
-/// A compiler, or why there is none.
+/// A compiler, or the reason why there is none.
 #[derive(Debug)]
 pub struct Toolchain(RwLock<Result<Compiler, String>>);
 
@@ -14,12 +14,12 @@ impl Toolchain {
         Self(RwLock::new(find()))
     }
 
-    /// As it was found last.
+    /// Returns the result of the last search.
     pub fn known(&self) -> Result<Compiler, String> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Looks again if there was none. Waits for a child process.
+    /// Returns the compiler; searches again if the last search found none. Waits for a child process.
     pub fn get(&self) -> Result<Compiler, String> {
         self.known().or_else(|_| {
             let found = find();

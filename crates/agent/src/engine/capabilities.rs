@@ -15,10 +15,10 @@ pub struct CapabilityReport {
 
 #[derive(Clone, Debug, Serialize)]
 struct CompilerReport {
-    /// Empty if there is none.
+    /// The version of the compiler; empty if there is no compiler.
     version: String,
     confined: bool,
-    /// Why there is none.
+    /// The reason why there is no compiler.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }

@@ -27,7 +27,7 @@ const LOAD_LIMIT: Duration = Duration::from_secs(60);
 /// Compiled, verified and loaded.
 #[derive(Debug)]
 pub struct LoadedProbe {
-    /// Whether all interfaces that are named have to be there.
+    /// True if every named interface has to exist.
     pub first: bool,
     /// In the order of [`ProbeConfig::directions`].
     pub directions: Vec<LoadedDirection>,
@@ -37,8 +37,8 @@ pub struct LoadedProbe {
 }
 
 impl LoadedProbe {
-    /// Loads again what was loaded for the other twin of `old`: a window was closed since. To be called while none can
-    /// be closed.
+    /// Loads the directions again that were loaded for the other twin of `old`, because a window was closed since. Must
+    /// be called while no window can be closed.
     pub fn follow(&mut self, kernel: &Kernel, config: &ProbeConfig, old: &Running) -> Result<(), Rejection> {
         let unnamed = config.on_replace() == OnReplace::Carry;
         for (loaded, (direction, config)) in self.directions.iter_mut().zip(config.directions()) {
@@ -63,8 +63,8 @@ impl Engine {
         first: bool,
         old: Option<Arc<Probe>>,
     ) -> Result<LoadedProbe, EngineError> {
-        // What is wrong with the interfaces is said before anything is compiled. Which there are is asked again when the
-        // probe is attached.
+        // Problems with the interfaces are reported before anything is compiled. The interfaces are listed again when
+        // the probe is attached.
         let asked = config.clone();
         tokio::task::spawn_blocking(move || wanted(&asked, first)).await??;
         let toolchain = Arc::clone(&self.toolchain);
@@ -191,7 +191,7 @@ fn merge(rejections: Vec<Rejection>) -> Rejection {
     }
 }
 
-/// Brings onto the disk what is needed to adopt the deployment.
+/// Writes to disk what a later daemon needs to adopt the deployment.
 pub(super) fn prepare<'a>(
     store: &'a Store,
     name: &str,

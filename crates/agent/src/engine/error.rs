@@ -1,4 +1,4 @@
-//! Why a request could not be answered.
+//! The reasons why a request could not be answered.
 
 use std::io::ErrorKind;
 
@@ -15,7 +15,7 @@ pub enum EngineError {
     NotFound(String),
     #[error("the configuration was refused")]
     Rejected(Rejection),
-    /// Something else is in the way.
+    /// The request conflicts with what is there already.
     #[error("{0}")]
     Conflict(String),
     #[error("{0}")]
@@ -55,7 +55,7 @@ pub enum EngineError {
 }
 
 impl EngineError {
-    /// Whether it is room on the disk that is wanting.
+    /// True if the disk or its quota is full.
     pub fn is_full(&self) -> bool {
         let kind = match self {
             Self::Close(CloseError::Store(error)) => error.kind(),
@@ -94,7 +94,7 @@ impl From<AttachError> for EngineError {
     }
 }
 
-/// `None`: the probe has been replaced or deleted.
+/// Returns `None` if the probe has been replaced or deleted.
 pub(super) fn not_read(name: String, error: ReadError) -> Option<EngineError> {
     match error {
         ReadError::Gone => None,

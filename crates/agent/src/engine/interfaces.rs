@@ -20,14 +20,13 @@ use crate::report::{Finding, Rejection, Stage};
 
 /// How often it is tried again to attach where something was in the way.
 const AGAIN: Duration = Duration::from_secs(5);
-/// How often it is looked whether what was attached still is: of links nothing tells it.
+/// The interval of the check that attachments still exist: the kernel does not report the removal of a BPF link.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// A network namespace: the daemon's own, or that of a path.
 pub(super) type Namespace = Option<PathBuf>;
 
-/// The tasks that wait for interfaces, one for each namespace that a probe is in, and the one that looks after
-/// attachments.
+/// The tasks that wait for interfaces, one for each namespace that a probe is in, and the task that checks attachments.
 #[derive(Debug, Default)]
 pub(super) struct Watches {
     namespaces: Mutex<BTreeMap<Namespace, AbortHandle>>,
@@ -39,20 +38,21 @@ pub(super) struct Watches {
 pub(super) struct Wanted {
     pub interfaces: Vec<Interface>,
     pub pending: Vec<Pending>,
-    /// Why it can't be told which interfaces there are: then nothing of the above means that there are none.
+    /// The reason why the interfaces can't be listed. While there is one, the other fields do not mean that interfaces
+    /// are missing.
     pub unlisted: Option<String>,
 }
 
-/// Why a namespace's interfaces are not listed.
+/// The reason why a namespace's interfaces are not listed.
 #[derive(Debug)]
 struct Unlisted {
     error: io::Error,
-    /// The namespace is known not to be there, and no interface in it.
+    /// True if the namespace is known not to exist, and so no interface in it.
     gone: bool,
 }
 
-/// What there is now. Without `first` what is missing is waited for, whatever the configuration says. May have to wait
-/// for the namespace's path.
+/// Returns the interfaces that exist now. Without `first`, missing interfaces are waited for, whatever the
+/// configuration says. May have to wait for the namespace's path.
 pub(super) fn wanted(config: &ProbeConfig, first: bool) -> Result<Wanted, Rejection> {
     let listed = listing(config.netns());
     let unlisted = listed.as_ref().err().filter(|unlisted| !unlisted.gone);
@@ -78,7 +78,7 @@ pub(super) fn wanted(config: &ProbeConfig, first: bool) -> Result<Wanted, Reject
     Ok(Wanted { interfaces, pending, unlisted })
 }
 
-/// The names of a namespace's interfaces by index; `None`: they can't be told.
+/// Returns the names of a namespace's interfaces by index; `None` if the interfaces can't be listed.
 pub(super) fn names(namespace: Option<&Path>) -> Option<HashMap<u32, String>> {
     let (_, interfaces) = listing(namespace).ok()?;
     Some(interfaces.by_name().iter().map(|(name, index)| (*index, name.clone())).collect())
@@ -167,7 +167,7 @@ impl Engine {
         }
     }
 
-    /// Looks now and then whether what was attached still is.
+    /// Starts the task that checks at intervals of [`LOOK`] whether attachments still exist.
     fn look_after(self: &Arc<Self>) {
         let engine = Arc::downgrade(self);
         tokio::spawn(async move {
@@ -186,8 +186,8 @@ impl Engine {
         }
     }
 
-    /// Has probes look for their interfaces that could not when they were adopted; then what no probe claims can go. To
-    /// be called while nothing else changes.
+    /// Has the probes look again for the interfaces that they could not list when they were adopted; then the kernel
+    /// can remove what no probe claims. Must be called while nothing else changes.
     pub(super) fn settle_again(&self) {
         if self.kernel.is_unsettled() {
             self.list().iter().for_each(|probe| probe.follow(&Changes::default()));
@@ -195,7 +195,7 @@ impl Engine {
         }
     }
 
-    /// Whether a probe runs that does not know where its interfaces are.
+    /// Tells whether a running probe does not know where its interfaces are.
     fn is_unsure(&self) -> bool {
         self.list().iter().any(|probe| probe.is_unsure())
     }

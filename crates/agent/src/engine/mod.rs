@@ -68,16 +68,17 @@ pub struct Engine {
     windows: WindowStore,
     events: EventLoop,
     telemetry: Telemetry,
-    /// Every stored probe, whether it runs or not, once a start has looked at them.
+    /// Every stored probe, whether it runs or not, once a start has listed them.
     probes: RwLock<BTreeMap<String, Arc<Probe>>>,
     watches: Watches,
     /// Who changes which probe: from its loading, which takes what the present one has, to its attachment.
     turns: Turns,
     /// Held while attachments and the registry change. Tasks own the guard and outlive their request: a client that hangs up leaves no change half done.
     changes: Arc<tokio::sync::Mutex<()>>,
-    /// Whether a start has looked at what is stored. Changes while [`Self::changes`] is held, as the next one.
+    /// True if a start has listed the stored probes. Changes only while [`Self::changes`] is held, as does
+    /// [`Self::detached`].
     listed: AtomicBool,
-    /// Whether all probes were taken out of the kernel for good.
+    /// True if all probes were taken out of the kernel for good.
     detached: AtomicBool,
     /// Those who wait for a window wait no longer: a probe was deleted, or (true) the daemon stops.
     disturbed: watch::Sender<bool>,
@@ -125,7 +126,7 @@ impl Engine {
         let (engine, name) = (Arc::clone(self), name.to_owned());
         tokio::task::spawn_blocking(move || {
             let (_turn, _change) = (turn, change);
-            // What is attached now would outlive a daemon that was to leave nothing.
+            // An attachment made now would outlive a daemon that is to leave nothing behind.
             if engine.detached.load(Ordering::Acquire) {
                 return Err(EngineError::Stopping);
             }
@@ -133,7 +134,7 @@ impl Engine {
             let old = engine.get(&name).ok();
             let history = match (&stored, &old) {
                 (Some(stored), _) => History { revision: stored.revision.max(1), ..History::of(stored) },
-                // Numbers go on although the file that had the last one can't be read.
+                // Revision numbers go on even if the file with the last number can't be read.
                 (None, Some(old)) => old.history().next(engine.store.last_revision(&name)),
                 (None, None) => History::new(),
             };
@@ -292,13 +293,13 @@ impl Engine {
         self.probes.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// Takes every probe out of the kernel for good; their configurations stay stored.
+    /// Takes every probe out of the kernel for good; the configurations stay stored.
     pub async fn detach_all(self: &Arc<Self>) -> Result<(), EngineError> {
         let change = Arc::clone(&self.changes).lock_owned().await;
         let engine = Arc::clone(self);
         Ok(tokio::task::spawn_blocking(move || {
             let _change = change;
-            // A daemon may be told to stop before it has begun: what runs has to be known to be detached.
+            // A daemon may be told to stop before it has listed the stored probes: only a known probe can be detached.
             if !engine.listed.load(Ordering::Acquire)
                 && let Err(error) = engine.take_over()
             {

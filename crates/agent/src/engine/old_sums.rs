@@ -1,5 +1,6 @@
-//! Sums as versions kept them that wrote windows of format 1: in files of their own, `totals/PROBE/DIRECTION:MAP`, with
-//! the number of the last window in them. They are taken over once; files that can't be read stay where they are.
+//! The sums of versions that wrote windows of format 1. Each sum is in a file of its own, `totals/PROBE/DIRECTION:MAP`,
+//! with the number of the last window in the sum. A sum is taken over once; a file that can't be read stays where it
+//! is.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,7 +19,7 @@ use crate::config::Direction;
 const MAGIC: &[u8; 8] = b"tpsums01";
 const DIGEST: usize = 32;
 
-/// Of one probe.
+/// The old sums of one probe.
 #[derive(Debug)]
 pub(super) struct OldSums {
     directory: PathBuf,
@@ -30,8 +31,8 @@ impl OldSums {
         Self { directory, taken: BTreeSet::new() }
     }
 
-    /// What there is of a metric, if that is more than is in window `newest`, which is the newest. `adopted`: a
-    /// window after it may be in the maps still.
+    /// Returns what the files hold of a metric, without open rows that are in window `newest`, the newest one; `None`
+    /// if there is nothing. `adopted`: a window after `newest` may still be in the maps.
     pub fn parts(
         &mut self,
         direction: Direction,
@@ -57,7 +58,7 @@ impl OldSums {
                 }
                 Ok(saved) if content == PartContent::Open && saved.epoch <= newest => {}
                 Ok(Saved { epoch, layout, rows }) => {
-                    // Where windows are not numbered on, that number means another one.
+                    // A deployment that does not go on with the window numbers uses this number for another window.
                     let through = if adopted { epoch } else { newest };
                     parts.push(Part {
                         direction: exported(direction),
@@ -76,7 +77,7 @@ impl OldSums {
         (!parts.is_empty()).then_some(parts)
     }
 
-    /// What was taken over is in a window now.
+    /// Removes the files that were taken over: a window holds their content now.
     pub fn forget(&mut self) {
         let taken = std::mem::take(&mut self.taken);
         if taken.is_empty() {
@@ -87,13 +88,13 @@ impl OldSums {
                 tracing::warn!(path = %path.display(), %error, "a sum that was taken over can't be removed");
             }
         }
-        // Unless there is one that could not be read.
+        // The directory stays if it holds a file that could not be read.
         let _ = fs::remove_dir(&self.directory);
     }
 }
 
 struct Saved {
-    /// The last window in it, or the open one.
+    /// The last window in the sum; for open rows, the open window.
     epoch: u64,
     layout: TableLayout,
     rows: RawTable,
@@ -111,7 +112,7 @@ fn parse(bytes: &[u8], layout: &TableLayout) -> Option<Saved> {
     if values.len() as u64 != number(2)? {
         return None;
     }
-    // The machine may have had another number of CPUs.
+    // The number of CPUs may have been another one when the file was written.
     let per_row = if layout.kind.has_keys() { keys.len().checked_div(layout.key.size)? } else { 1 };
     let slots = values.len().checked_div(per_row * layout.slot_stride()).unwrap_or(layout.slots);
     let slots = if layout.kind.is_percpu() { slots } else { layout.slots };
@@ -126,7 +127,7 @@ mod tests {
     use super::*;
     use crate::engine::windows::Windows;
 
-    /// Written by the daemon that kept sums so, after window 2: 7 packets.
+    /// The golden files are from a daemon that kept sums in such files, after window 2: 7 packets.
     #[test]
     fn sums_of_the_first_format_are_read_once() {
         let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/src/engine/windows/tests/golden");
@@ -150,7 +151,7 @@ mod tests {
             let first = |value: &[u8]| u64::from_le_bytes(value[..8].try_into().unwrap());
             assert_eq!(slots.map(first).sum::<u64>(), 7, "packets of all keys and CPUs");
         }
-        // Of another layout: it stays.
+        // The file of another layout stays.
         let other = Metric { map: "in_percpu_array".into(), ..Metric::clone(&metrics[0].1) };
         let mut another = OldSums::new(sums.clone());
         assert_eq!(another.parts(Direction::Ingress, &other, 2, true), None);

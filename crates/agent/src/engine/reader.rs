@@ -26,9 +26,9 @@ pub(super) struct Reader {
     pub position: (usize, usize),
     pub config: MetricConfig,
     pub metric: Arc<Metric>,
-    /// For a snapshot that is not reset.
+    /// The sum, for a snapshot that is not reset.
     sum: Option<Sum>,
-    /// What earlier deployments have counted of the open window.
+    /// The rows of the open window that earlier deployments have counted.
     carried: Option<Accumulator>,
     /// What was taken out of the map for a window that is not stored yet.
     taken: Popped,
@@ -85,8 +85,8 @@ impl Reader {
         self.config.visibility() == Visibility::Export
     }
 
-    /// Hands on what belongs to a window, whose maps keep it until [`Self::clear`]; what can only be popped, the
-    /// journal in the directory `journal` keeps.
+    /// Hands on the rows of a window. The maps keep the rows until [`Self::clear`]; rows that can only be popped are
+    /// kept by the journal in the directory `journal`.
     pub fn window(&self, map: &MetricMap, journal: &Path, out: &mut Out<'_>) -> Result<(), CloseError> {
         if let Some(sum) = &self.sum {
             pieces(sum.rows.table(), &self.metric.layout, out)?;

@@ -96,7 +96,7 @@ impl Running {
         running
     }
 
-    /// What is shown of its sums, without waiting for a reading.
+    /// The status of the sums, which can be read without waiting for a reading.
     pub fn sums(&self) -> Arc<Mutex<Vec<SumStatus>>> {
         Arc::clone(&self.sums)
     }
@@ -119,7 +119,7 @@ impl Running {
         &self.pending
     }
 
-    /// Why it can't be told which interfaces there are. What is attached stays.
+    /// The reason why the interfaces can't be listed. Attachments stay.
     pub fn unlisted(&self) -> Option<&str> {
         self.unlisted.as_deref()
     }
@@ -129,7 +129,7 @@ impl Running {
             tracing::warn!(probe = self.config.name(), reason, "what is attached stays; it is tried again");
         }
         if unlisted.is_some() {
-            // Nobody knows whether the others are there.
+            // Only interfaces without an attachment are pending: nobody knows whether these exist.
             let is_at = |name: &str| self.attached.places().iter().any(|at| at.place.interface == name);
             pending.retain(|pending| !is_at(&pending.interface));
         }
@@ -180,8 +180,8 @@ impl Running {
         }
     }
 
-    /// Takes the place of `old`, which sees packets no more, with all that it has not handed on yet. Says what could not
-    /// be taken over.
+    /// Takes the place of `old`, which sees no more packets, with everything that `old` has not handed on yet. Returns
+    /// what could not be taken over.
     pub fn succeed(&mut self, old: Self) -> Vec<Loss> {
         if !old.goes_on(&self.readers, self.attached.directions()) {
             self.opened = Moment::now();
@@ -207,7 +207,7 @@ impl Running {
         Ok(taken?)
     }
 
-    /// What a replacement of a direction can take over.
+    /// The state that a replacement of a direction can take over.
     pub fn predecessor(&self, direction: &str, unnamed: bool) -> Option<Predecessor> {
         self.attached.predecessor(direction, unnamed, self.more_known(direction))
     }

@@ -27,11 +27,11 @@ pub struct Adopted {
     pub warnings: Vec<Finding>,
 }
 
-/// Why a stored probe is not adopted.
+/// The reason why a stored probe is not adopted.
 enum NotAdopted {
-    /// It is to be deployed anew.
+    /// The probe is to be deployed anew.
     Anew(String),
-    /// Its own file or its object can't be read now: what it has counted waits for a daemon that can.
+    /// The file or an object of the probe can't be read now: its counts stay for a daemon that can read them.
     Unreadable(String),
 }
 
@@ -42,8 +42,8 @@ impl From<String> for NotAdopted {
 }
 
 impl Engine {
-    /// Brings what runs to what the state directory says. What can't be deployed now stays listed, with the reason,
-    /// and what runs of it goes on.
+    /// Makes the kernel run what the state directory says. A probe that can't be deployed now stays listed with the
+    /// reason, and what runs of it goes on.
     pub async fn restore(self: &Arc<Self>) -> Result<(), EngineError> {
         let change = Arc::clone(&self.changes).lock_owned().await;
         let engine = Arc::clone(self);
@@ -63,8 +63,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Lists every stored probe, with what runs of it, and gives those that have to be deployed anew. Nothing of a
-    /// stored probe is removed.
+    /// Lists every stored probe, with what runs of it, and returns the probes that have to be deployed anew. Removes
+    /// nothing of a stored probe.
     pub(super) fn take_over(self: &Arc<Self>) -> Result<Vec<(String, StoredProbe)>, StoreError> {
         let stored = self.store.load()?;
         for (_, stored) in &stored {
@@ -94,7 +94,8 @@ impl Engine {
         for (name, stored, why) in others {
             let running = stored.as_ref().and_then(|stored| stored.running.as_ref());
             let serial = running.map(|running| running.deployment.serial);
-            // What is deployed anew takes the place of what packets meet. What can't be read waits as it is.
+            // A new deployment takes the place of attached programs only. An unreadable probe keeps its deployment,
+            // attached or not.
             let attached = matches!(why, NotAdopted::Anew(_));
             let held = Held::find(&self.kernel, &name, serial, attached);
             serials.extend(held.as_ref().map(Held::serial));
@@ -119,12 +120,13 @@ impl Engine {
         }
         crash::pause("claimed");
         self.kernel.settle(&serials, adopted.iter().any(|probe| probe.is_unsure()));
-        // Not before: a dispatcher that was half switched may have called programs that follow other twins.
+        // Probes resume after the kernel has settled: a dispatcher that was half switched may have called programs that
+        // follow other twins.
         for probe in adopted {
             probe.resume();
             self.insert(probe);
         }
-        // What a removal that was cut off has left. A probe whose file is there stays, whatever is in the file.
+        // Removes what an interrupted removal has left. A probe that has a file stays, whatever is in the file.
         self.store.forget_others(&names);
         self.windows.sweep(&names);
         self.store.sweep_objects();
@@ -153,7 +155,7 @@ impl Engine {
         let failed = |error: EngineError| describe(&error);
         let Wanted { interfaces, mut pending, unlisted } =
             wanted(&config, false).map_err(|rejection| failed(rejection.into()))?;
-        // All that can fail comes before the first slot is claimed: what is claimed is called from then on.
+        // Every step that can fail comes before the first slot is claimed: a claimed slot is called from then on.
         let readers = readers(&config, &directions).map_err(|rejection| failed(rejection.into()))?;
         let events =
             ProbeEvents::open(&config, &directions, &self.events).map_err(|error| failed(error.into()))?;

@@ -60,7 +60,7 @@ async fn close(engine: &Weak<Engine>, probe: &Weak<Probe>) -> bool {
 enum Ticks {
     /// From a beginning on.
     Counted { ticks: Box<time::Interval>, last: Option<Instant> },
-    /// By the wall clock.
+    /// Ticks by the wall clock, at multiples of the interval.
     Aligned { interval: Duration, last: Option<Moment> },
 }
 
@@ -87,7 +87,7 @@ impl Ticks {
                 }
                 Self::Aligned { interval, last } => {
                     boundary(*interval).await;
-                    // A clock that was set passes by no boundary.
+                    // Elapsed time counts the boundaries, because setting the wall clock passes none of them.
                     let since = last.replace(Moment::now()).map_or(Duration::ZERO, Moment::elapsed);
                     (since + *interval / 2).as_nanos() / interval.as_nanos()
                 }

@@ -41,14 +41,14 @@ pub struct ProbeStatus {
     pub config: ConfigDocument,
 }
 
-/// The sum of a metric whose windows are added up, as it was after the last one.
+/// The sum of a metric's windows, as it was after the last window.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SumStatus {
     pub direction: &'static str,
     pub metric: String,
     pub entries: usize,
     pub max_entries: usize,
-    /// Entries that had to go since there was no room for them.
+    /// The number of entries dropped for lack of room.
     pub dropped: u64,
 }
 
@@ -68,7 +68,7 @@ pub struct AttachmentStatus {
     pub interface: String,
     /// `attached` or `pending`; the rest is there when it is attached.
     pub state: &'static str,
-    /// Why it is pending, or what befell what is attached.
+    /// The reason for `pending`, or what has happened to the attachment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -107,20 +107,20 @@ pub struct MetricReport {
     pub kind: &'static str,
 }
 
-/// What the status says of the state, kept apart from it: the state is locked while a window is read.
+/// The part of the state that the status shows, kept apart from the state, which is locked while a window is read.
 #[derive(Clone, Debug)]
 pub(super) struct Shown {
     state: &'static str,
     reason: Option<String>,
-    /// Each says itself what has become of it.
+    /// The attachments, each with its own health.
     places: Vec<AttachedAt>,
     pending: Vec<Pending>,
-    /// Why it can't be told which interfaces there are.
+    /// The reason why the interfaces can't be listed.
     unlisted: Option<String>,
-    /// Of its directions.
+    /// The hooks of the probe's directions.
     hooks: Vec<Hook>,
     programs: BTreeMap<&'static str, ProgramStatus>,
-    /// Why the last window could not be closed.
+    /// The reason why the last window could not be closed.
     trouble: Option<String>,
 }
 
@@ -159,17 +159,18 @@ impl Shown {
         }
     }
 
-    /// Whether it should be at more interfaces than it is, or may have to be.
+    /// True if the probe belongs on more interfaces than it is attached to, or may belong on more.
     pub fn is_waiting(&self) -> bool {
         !self.pending.is_empty() || self.is_unsure()
     }
 
-    /// Whether it could not be told where its interfaces are.
+    /// True if the probe's interfaces could not be listed.
     pub fn is_unsure(&self) -> bool {
         self.unlisted.is_some()
     }
 
-    /// What it waits for, and where it is called. What it waits for in one direction may be there in the other.
+    /// The attachments that the probe waits for, and those that it has. An interface that the probe waits for in one
+    /// direction may be attached in the other.
     pub fn facts(&self) -> Vec<AttachmentFacts> {
         let waits = self.pending.iter().flat_map(|pending| {
             let interface = &pending.interface;
@@ -215,7 +216,7 @@ impl Shown {
     }
 }
 
-/// What somebody has done to an attachment, and since when.
+/// Describes what somebody has done to an attachment, and since when.
 fn reason_of(health: &Health) -> Option<String> {
     if let Some((reason, since)) = &health.trouble {
         let since = timestamp(*since);
@@ -255,7 +256,7 @@ impl ProbeStatus {
         }
     }
 
-    /// For lists: without the sources.
+    /// Removes the sources, for lists.
     #[must_use]
     pub fn without_sources(mut self) -> Self {
         for direction in [&mut self.config.ingress, &mut self.config.egress].into_iter().flatten() {

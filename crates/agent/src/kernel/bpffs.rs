@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 const BPF_FS_MAGIC: libc::c_long = 0xcafe_4a11;
 const USUAL: &str = "/sys/fs/bpf";
-/// A symbolic link whose text names the state directory of the daemon whose pins these are. It leads nowhere: who
-/// goes through the pins is not to end up among other files.
+/// The name of a symbolic link whose text names the state directory of the daemon that owns the pins. The text is the
+/// path of no file, so that a program that goes through the pins can't follow the link to other files.
 const OWNER: &str = "owner";
 const STATE_DIR: &str = "state-dir:";
 
@@ -26,17 +26,18 @@ pub fn prepare(directory: &Path) -> io::Result<()> {
     std::fs::create_dir_all(directory)
 }
 
-/// The directory is this daemon's: the lock is on the directory itself, whatever path leads to it, and ends with the
-/// process. What names the owner says nothing without the lock.
+/// The claim of one daemon to the directory of pins. The lock is on the directory itself, whatever path leads there,
+/// and ends with the process. Without the lock the link that names the owner means nothing.
 #[derive(Debug)]
 pub struct Claim {
     owner: PathBuf,
-    /// Locked while the daemon lives.
+    /// The directory, locked while the daemon lives.
     _directory: File,
 }
 
 impl Claim {
-    /// [`io::ErrorKind::ResourceBusy`]: another daemon, which the error names, has it.
+    /// Locks `directory` and names `state_dir` in a link there. Fails with [`io::ErrorKind::ResourceBusy`] if another
+    /// daemon, which the error names, has the lock.
     pub fn take(directory: &Path, state_dir: &Path) -> io::Result<Self> {
         let file = File::open(directory)?;
         let owner = directory.join(OWNER);
@@ -57,7 +58,7 @@ impl Claim {
         Ok(claim)
     }
 
-    /// Names no owner any more; the lock ends with the process.
+    /// Removes the link that names the owner; the lock ends with the process.
     pub fn give_up(&self) -> io::Result<()> {
         match std::fs::remove_file(&self.owner) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

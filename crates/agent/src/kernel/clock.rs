@@ -1,4 +1,4 @@
-//! The clocks: the wall clock, which may be set at any time, and those that only go on.
+//! The clocks: the wall clock, which may be set at any time, and clocks that are never set.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -6,38 +6,38 @@ use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 
-/// A file with nanoseconds that are added to the wall clock, for the tests of what happens when that is set.
+/// The environment variable that names a file with nanoseconds to add to the wall clock, for tests that set the clock.
 const OFFSET: &str = "TWINPROBE_CLOCK_OFFSET";
-/// Between the readings of two clocks that count as simultaneous.
+/// The longest time between the readings of two clocks that count as simultaneous, in nanoseconds.
 const SIMULTANEOUS: u64 = 20_000;
-/// What NTP may make the wall clock run faster or slower is a part of this; more than that is a step.
+/// NTP may make the wall clock gain or lose one nanosecond in this many; a larger difference is a step.
 const SLEW: i128 = 2_000;
-/// What counts as no step in any case.
+/// The difference that counts as no step in any case.
 const JITTER_NS: i128 = 1_000_000;
 
-/// An instant by the wall clock and by one that is never set.
+/// An instant, read from the wall clock and from a clock that is never set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     pub wall: Timestamp,
-    /// Since the machine was started, suspension included (CLOCK_BOOTTIME), in nanoseconds. 0: not known.
+    /// Nanoseconds since the machine was started, suspension included (CLOCK_BOOTTIME). 0: unknown.
     pub boot_ns: u64,
 }
 
-/// The time between two moments, as the wall clock of its end sees it.
+/// The time between two moments. The start is corrected if the wall clock was set back behind it: [`Moment::until`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     pub start: Timestamp,
     pub end: Timestamp,
-    /// What has really passed.
+    /// The time that has really passed, in nanoseconds.
     pub duration_ns: u64,
-    /// How far the wall clock was set meanwhile.
+    /// The nanoseconds by which the wall clock was set meanwhile; `None` without a step.
     pub step_ns: Option<i64>,
 }
 
 impl Moment {
     pub fn now() -> Self {
         let offset = offset_ns();
-        // A thread that loses its CPU between two readings would see a step.
+        // A thread that is preempted between two readings would see a step.
         for _ in 0..10 {
             let before = boot_ns();
             let wall = wall_ns();
@@ -49,13 +49,13 @@ impl Moment {
         Self { wall: timestamp(wall_ns() + offset), boot_ns: boot_ns() }
     }
 
-    /// What has passed since.
+    /// Returns the time that has passed since this moment.
     pub fn elapsed(self) -> Duration {
         Duration::from_nanos(self.until(Self::now()).duration_ns)
     }
 
-    /// From here to `end`. Where the wall clock was set back behind the start, the start is what it would have been by
-    /// the clock as it is now: no window ends before it begins.
+    /// Returns the span from this moment to `end`. If the wall clock was set back behind the start, the start is the
+    /// time that the clock, as it is set at `end`, would have shown then: no window ends before it begins.
     pub fn until(self, end: Self) -> Span {
         let wall = end.wall.as_nanosecond() - self.wall.as_nanosecond();
         let known = self.boot_ns != 0 && end.boot_ns >= self.boot_ns;
@@ -72,7 +72,7 @@ impl Moment {
     }
 }
 
-/// The wall clock.
+/// Reads the wall clock.
 pub fn now() -> Timestamp {
     timestamp(wall_ns() + offset_ns())
 }
@@ -102,7 +102,7 @@ fn boot_ns() -> u64 {
     u64::try_from(read(libc::CLOCK_BOOTTIME).as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Zero unless a test asks for something else.
+/// Returns zero unless a test sets an offset.
 fn offset_ns() -> i128 {
     static FILE: OnceLock<Option<PathBuf>> = OnceLock::new();
     let file = FILE.get_or_init(|| std::env::var_os(OFFSET).map(PathBuf::from)).as_ref();
@@ -137,18 +137,18 @@ mod tests {
         let s = SECOND;
         let opened = moment(100 * s, 7 * s);
         assert_eq!(opened.until(moment(110 * s, 17 * s)), span(100 * s, 110 * s, 10 * s, None));
-        // Slewed.
+        // The clock is slewed.
         assert_eq!(
             opened.until(moment(110 * s + 3_000_000, 17 * s)),
             span(100 * s, 110 * s + 3_000_000, 10 * s, None)
         );
-        // Forth, back, and back behind the start.
+        // The clock is set forward, back, and back behind the start.
         assert_eq!(opened.until(moment(210 * s, 17 * s)), span(100 * s, 210 * s, 10 * s, Some(100 * s)));
         assert_eq!(opened.until(moment(107 * s, 17 * s)), span(100 * s, 107 * s, 10 * s, Some(-3 * s)));
         assert_eq!(opened.until(moment(60 * s, 17 * s)), span(50 * s, 60 * s, 10 * s, Some(-50 * s)));
     }
 
-    /// Of a window that a daemon without such a clock has opened.
+    /// The window was opened by a daemon that does not record CLOCK_BOOTTIME.
     #[test]
     fn without_the_other_clock_the_wall_clock_decides() {
         let opened = moment(100, 0);

@@ -4,9 +4,9 @@
 //! directions. A flip is therefore one store: atomic for the whole probe, without a system call. The word
 //! counts flips, so it is also the sequence number of the window that is open.
 //!
-//! The map is pinned and outlives the daemon, and with it what else has to be known about a window after a
-//! crash: whether the idle twin has been read and reset, and when the open window began. By a clock that is never set,
-//! that is in a second map, `clocks`: programs follow the first one, whose form stays what it is.
+//! The map is pinned and outlives the daemon. It also has what must be known about a window after a crash: whether the
+//! idle twin has been read and reset, and when the open window began. A second map, `clocks`, has that time by a clock
+//! that is never set: programs follow the first map, so the layout of that one stays the same.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -33,12 +33,12 @@ const WORD_BYTES: usize = size_of::<u64>();
 /// Probes; the first places hold constants that dispatchers read. Offsets must fit an instruction's 16 bits.
 const PLACES: usize = 512;
 const BYTES: usize = PLACES * WORDS * WORD_BYTES;
-/// A probe's words in the second map: when the open window began, and when the last one was closed.
+/// A probe's words in the second map: the start of the open window, and the end of the last one.
 const CLOCK_WORDS: usize = 2;
 const CLOCK_OPENED: usize = 0;
 const CLOCK_CLOSED: usize = 1;
 const CLOCK_BYTES: usize = PLACES * CLOCK_WORDS * WORD_BYTES;
-/// What the two are pinned as.
+/// The names of the pins of the two maps.
 pub const PINS: [&str; 2] = ["epochs", "clocks"];
 const BPF_MAP_TYPE_ARRAY: u32 = 2;
 const BPF_F_MMAPABLE: u32 = 1 << 10;
@@ -51,7 +51,7 @@ pub struct EpochPage {
     taken: Mutex<[bool; PLACES]>,
 }
 
-/// A pinned array of one value, in memory.
+/// A pinned array of one value, mapped into memory.
 #[derive(Debug)]
 struct Words {
     map: OwnedFd,
@@ -60,7 +60,7 @@ struct Words {
 }
 
 impl Words {
-    /// What an earlier daemon left at `pin`, else a new one that is pinned there.
+    /// Opens the map that an earlier daemon left at `pin`, else makes a new one and pins it there.
     fn open(pin: &Path, name: &str, bytes: usize) -> Result<Self, KernelError> {
         let error = |call| move |source| KernelError::new(call, "the epoch map", source);
         let left = sys::obj_get(pin).ok().filter(|map| is_page(map.as_fd(), bytes));
@@ -85,7 +85,7 @@ impl Words {
 }
 
 impl EpochPage {
-    /// The maps an earlier daemon left in `bpffs`, else new ones.
+    /// Opens the maps that an earlier daemon left in `bpffs`, else makes new ones.
     pub fn open(bpffs: &Path) -> Result<Arc<Self>, KernelError> {
         let [epochs, clocks] = PINS.map(|name| bpffs.join(name));
         let epochs = Words::open(&epochs, "tp_epochs", BYTES)?;
@@ -133,7 +133,7 @@ impl EpochPage {
         self.word(place, CLEARED).store(epoch.wrapping_sub(1), Ordering::SeqCst);
         self.word(place, EPOCH).store(epoch, Ordering::SeqCst);
         let word = EpochWord { page: Arc::clone(self), place };
-        // Not what the probe had that was here before.
+        // The place still has the start that its previous probe had set.
         word.set_opened(Moment::now());
         Some(word)
     }
@@ -218,7 +218,7 @@ impl EpochWord {
         self.word(CLEARED).store(epoch, Ordering::SeqCst);
     }
 
-    /// When the open window began.
+    /// The start of the open window.
     pub fn opened(&self) -> Moment {
         self.moment(OPENED, CLOCK_OPENED)
     }
@@ -227,7 +227,7 @@ impl EpochWord {
         self.set_moment(OPENED, CLOCK_OPENED, at);
     }
 
-    /// When the last flip was; told before it.
+    /// The moment of the last flip, stored before the flip.
     pub fn closed(&self) -> Moment {
         self.moment(CLOSED, CLOCK_CLOSED)
     }
@@ -248,7 +248,7 @@ impl EpochWord {
     fn set_moment(&self, wall: usize, clock: usize, at: Moment) {
         let nanoseconds = u64::try_from(at.wall.as_nanosecond()).unwrap_or_default();
         let clock = self.page.clock_word(self.place, clock);
-        // Killed in between, the daemon leaves no two instants that do not belong together.
+        // A daemon that is killed between the stores must not leave two times that belong to different moments.
         clock.store(0, Ordering::SeqCst);
         self.word(wall).store(nanoseconds, Ordering::SeqCst);
         clock.store(at.boot_ns, Ordering::SeqCst);

@@ -1,5 +1,5 @@
-//! What an earlier daemon has left attached of a probe that this one can't take over: it goes on as it is, until its
-//! successor is attached or it is removed.
+//! Attachments of a probe that this daemon can't take over from an earlier one. They stay as they are until a successor
+//! is attached or the probe is removed.
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::reclaim::Reclaim;
 use super::sys;
 use crate::config::{Position, Verdict, XdpMode};
 
-/// A deployment that nobody reads. Its programs see packets, and their verdicts count.
+/// A deployment whose maps nobody reads. Its programs see packets, and their verdicts count.
 #[derive(Debug)]
 pub struct Held {
     kernel: Arc<Kernel>,
@@ -27,7 +27,7 @@ pub struct Held {
     pins: Pins,
 }
 
-/// What a deployment takes the place of.
+/// The deployment that another one replaces.
 #[derive(Clone, Copy, Debug)]
 pub enum Replaced<'a> {
     Nothing,
@@ -36,7 +36,7 @@ pub enum Replaced<'a> {
 }
 
 impl<'a> Replaced<'a> {
-    /// What goes on in the deployment that takes its place.
+    /// Returns the replaced deployment if its successor goes on with its content.
     pub const fn attached(self) -> Option<&'a Attached> {
         match self {
             Self::Attached(attached) => Some(attached),
@@ -52,7 +52,7 @@ impl<'a> Replaced<'a> {
         })
     }
 
-    /// Puts it back where `instead_of` has taken its place.
+    /// Puts the replaced deployment back at `place`, instead of `instead_of`.
     pub(super) fn put_back(self, place: &Place, instead_of: Owner) -> Result<(), AttachError> {
         let Some(at) = self.at(place) else { return Ok(()) };
         match self {
@@ -73,14 +73,14 @@ impl<'a> Replaced<'a> {
 }
 
 impl Held {
-    /// The deployment of `probe` that packets meet, to be called before [`Kernel::settle`], and after all
-    /// adoptions: `serial`, where that is known, else the one whose note names the probe. `None` if nothing of it runs;
-    /// unless it has
-    /// to be `attached`, one that is attached nowhere counts, too: its maps have what it has counted.
+    /// Finds the deployment of `probe` that packets meet: the one with `serial`, where that is known, else one whose
+    /// note names the probe. To be called before [`Kernel::settle`] and after all adoptions. Unless the deployment has
+    /// to be `attached`, one that is attached nowhere counts, too: its maps have what it has counted. `None` if there
+    /// is no such deployment.
     pub fn find(kernel: &Arc<Kernel>, probe: &str, serial: Option<u64>, attached: bool) -> Option<Self> {
         let mut serials =
             serial.map_or_else(|| super::serials(&kernel.pins).unwrap_or_default(), |s| vec![s]);
-        // Of two, the younger one was perhaps never to be.
+        // The younger of two deployments may be of a replacement that was never committed.
         serials.sort_unstable();
         let mut found = None;
         for serial in serials {
@@ -100,7 +100,8 @@ impl Held {
         let kernel = Arc::clone(kernel);
         let mut held = Self { kernel, owner: Owner(serial), epoch, note, places: Vec::new(), pins };
         if let Err(error) = held.claim() {
-            // It may run, and nobody will look for it again: whatever nobody claims stays, up to the next daemon.
+            // The deployment may run, and nobody will look for it again: all unclaimed attachments stay until the next
+            // daemon.
             tracing::error!(probe, %error, "what runs can't be found, and is left as it is");
             held.kernel.dispatchers.keep_unclaimed();
             return None;
@@ -108,7 +109,7 @@ impl Held {
         Some(held)
     }
 
-    /// Claims its slots wherever there are some.
+    /// Claims the slots of the deployment at every place that has some.
     fn claim(&mut self) -> std::io::Result<()> {
         let netns = match self.note.netns.as_deref().map_or_else(Netns::own, Netns::open) {
             Err(error) if Netns::is_not_there(&error) => return Ok(()),
@@ -148,7 +149,7 @@ impl Held {
         self.owner.0
     }
 
-    /// Where it is among those of the same priority.
+    /// The position of the probe among those of the same priority.
     pub const fn order(&self) -> u64 {
         self.note.order
     }
@@ -157,12 +158,12 @@ impl Held {
         &self.places
     }
 
-    /// Removes it from all places but those where `successor` has taken its place.
+    /// Removes the deployment from all places but those where `successor` has replaced it.
     pub fn retire(self, successor: &Attached) {
         self.leave(|place| successor.is_at(place), &mut Reclaim::default());
     }
 
-    /// Removes it and waits until the kernel has freed it.
+    /// Removes the deployment and waits until the kernel has freed it.
     pub fn detach(self) {
         let mut reclaim = Reclaim::default();
         for id in self.note.directions.iter().flat_map(|direction| direction.programs) {

@@ -49,7 +49,7 @@ impl Programs {
         }
     }
 
-    /// Those of even and odd epochs.
+    /// Returns the ids of the programs for even and odd epochs.
     pub fn ids(&self) -> std::io::Result<[u32; 2]> {
         let id = |parity| Ok::<_, std::io::Error>(sys::prog_identity(self.of_parity(parity))?.id);
         Ok([id(0)?, id(1)?])

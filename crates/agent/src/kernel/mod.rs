@@ -81,13 +81,13 @@ pub struct Kernel {
     pins: PathBuf,
     claim: Claim,
     serials: AtomicU64,
-    /// Serials whose pins could not be removed, for want of descriptors say; it is tried again.
+    /// Serials whose pins could not be removed, for want of descriptors, say; [`Self::look`] tries again.
     unremoved: Mutex<Vec<u64>>,
 }
 
 impl Kernel {
-    /// Takes over the pins in `bpffs`, for the daemon of this state directory. What an earlier daemon left there goes on
-    /// as it is until [`Self::settle`]: until then its probes are to be [adopted](Attached::adopt).
+    /// Takes over the pins in `bpffs`, for the daemon of this state directory. What an earlier daemon left there goes
+    /// on as it is until [`Self::settle`]; before that its probes are to be [adopted](Attached::adopt).
     pub fn open(bpffs: &Path, state_dir: &Path, options: Options) -> Result<Arc<Self>, KernelError> {
         let failed = |call| move |error| KernelError::new(call, bpffs.display().to_string(), error);
         // First of all: a method that is not possible here is refused before anything is touched.
@@ -150,9 +150,9 @@ impl Kernel {
         loader::adopt(elf, hook.kind(), metrics, &self.capabilities, pins.programs(record)?, open)
     }
 
-    /// Once every probe that an earlier daemon ran has been adopted: removes what is left of others, which
-    /// were half made or half removed. `kept` are the serials of those adopted; with `unsure` ones among them that do
-    /// not know where their interfaces are, nothing is detached before [`Self::settle_again`].
+    /// Removes what is left of deployments that were half made or half removed, once every probe that an earlier daemon
+    /// ran has been adopted. `kept` are the serials of the deployments that stay. If probes are `unsure` where their
+    /// interfaces are, nothing is detached before [`Self::settle_again`].
     pub fn settle(&self, kept: &[u64], unsure: bool) {
         self.dispatchers.settle(unsure);
         for serial in serials(&self.pins).unwrap_or_default() {
@@ -162,7 +162,7 @@ impl Kernel {
         }
     }
 
-    /// Whether probes have to look for their interfaces, and then [`Self::settle_again`].
+    /// Tells whether probes have to look for their interfaces, and [`Self::settle_again`] has to be called afterwards.
     pub fn is_unsettled(&self) -> bool {
         self.dispatchers.has_unclaimed()
     }
@@ -171,7 +171,7 @@ impl Kernel {
         self.dispatchers.settle(unsure);
     }
 
-    /// Makes every attachment again that somebody has removed.
+    /// Makes every attachment again that somebody has removed, and retries the removals that were not possible before.
     pub fn look(&self) {
         self.dispatchers.look();
         self.unremoved
@@ -180,7 +180,7 @@ impl Kernel {
             .retain(|serial| Pins::new(&self.pins, *serial).remove().is_err());
     }
 
-    /// Removes the pins of a deployment that is no more, or later, with [`Self::look`].
+    /// Removes the pins of a deployment that is no more; if this fails, [`Self::look`] tries again.
     fn remove_pins(&self, serial: u64) {
         if let Err(error) = Pins::new(&self.pins, serial).remove() {
             tracing::warn!(serial, %error, "a probe's pins could not be removed; it is tried again");

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread;
 
 const OWN: &str = "/proc/self/ns/net";
-/// Where `ip netns` keeps those that have a name.
+/// The directory where `ip netns` keeps the namespaces that have a name.
 const NAMED: &str = "/run/netns";
 
 /// A network namespace. It exists, with its interfaces, as long as any clone does: keep none of one that has
@@ -24,7 +24,7 @@ struct Inner {
     file: File,
     id: u64,
     own: bool,
-    /// Where it was found; `None` for the daemon's.
+    /// The path where the namespace was found; `None` for the daemon's own.
     path: Option<PathBuf>,
 }
 
@@ -36,9 +36,9 @@ impl Netns {
         Ok(Self(Arc::new(Inner { file, id, own: true, path: None })))
     }
 
-    /// The one that is at `path` now. The error says in full what is wrong; a path where nothing is gives
-    /// [`io::ErrorKind::NotFound`], one where something else is [`io::ErrorKind::InvalidInput`]: with these two the
-    /// namespace is known not to be there. All others mean that it can't be told.
+    /// Opens the namespace that is at `path` now. The error says in full what is wrong: [`io::ErrorKind::NotFound`] if
+    /// nothing is at the path, [`io::ErrorKind::InvalidInput`] if something else is. These two mean that the namespace
+    /// is not there; any other error, that the answer is unknown.
     pub fn open(path: &Path) -> io::Result<Self> {
         patience::ask(path, Self::open_now)
     }
@@ -66,12 +66,12 @@ impl Netns {
         Ok(Self(Arc::new(Inner { file, id, own, path: Some(path.to_owned()) })))
     }
 
-    /// Whether an error of [`Self::open`] means that the namespace is not there.
+    /// Tells whether an error of [`Self::open`] means that the namespace is not there.
     pub fn is_not_there(error: &io::Error) -> bool {
         matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput)
     }
 
-    /// The namespace with this number, if it has a name or a process that can be seen here.
+    /// Finds the namespace with this number, if it has a name or a process that can be seen here.
     pub fn find(id: u64) -> Option<Self> {
         let entries = |directory: &str| std::fs::read_dir(directory).into_iter().flatten().flatten();
         let named = entries(NAMED).map(|entry| entry.path());
@@ -93,12 +93,12 @@ impl Netns {
         self.0.own
     }
 
-    /// Where it was found; `None` for the daemon's.
+    /// The path where the namespace was found; `None` for the daemon's own.
     pub fn path(&self) -> Option<&Path> {
         self.0.path.as_deref()
     }
 
-    /// Whether this is what is at `path` now. An error: it can't be told.
+    /// Tells whether this namespace is at `path` now. Fails if the answer is unknown.
     pub fn is_at(&self, path: &Path) -> io::Result<bool> {
         // The number alone could be that of a file elsewhere.
         let of = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());

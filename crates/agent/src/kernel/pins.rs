@@ -59,14 +59,14 @@ const NOTE: &str = "note";
 const NOTE_VERSION: u32 = 1;
 const BPF_MAP_TYPE_ARRAY: u32 = 2;
 
-/// What a later daemon has to know of a deployment to let it go on as it is, although its stored configuration can't be
-/// read. Pinned with it.
+/// The facts about a deployment that a later daemon needs to let it go on as it is, although its stored configuration
+/// can't be read. The note is pinned with the deployment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {
-    /// Of the note itself.
+    /// The version of the note's format.
     pub version: u32,
     pub probe: String,
-    /// The path of its network namespace, unless it is the daemon's own.
+    /// The path of the probe's network namespace, unless that is the daemon's own.
     pub netns: Option<PathBuf>,
     pub order: u64,
     pub epoch: usize,
@@ -79,7 +79,7 @@ pub struct NotedDirection {
     pub first: bool,
     pub priority: i32,
     pub enforce: bool,
-    /// Of the programs for even and odd epochs.
+    /// The ids of the programs for even and odd epochs.
     pub programs: [u32; 2],
 }
 
@@ -105,7 +105,7 @@ impl Note {
     }
 }
 
-/// Whose deployment it is.
+/// The probe that a deployment belongs to, and the path of the probe's network namespace.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity<'a> {
     pub probe: &'a str,
@@ -152,14 +152,14 @@ impl Pins {
         check(&self.map(&record.direction, index, twin), &id, sys::map_id)
     }
 
-    /// Says whose deployment it is. See [`Note`].
+    /// Pins `note` with the deployment, unless the same note is there.
     pub fn write_note(&self, note: &Note) -> io::Result<()> {
         if self.note().is_ok_and(|(known, _)| known == *note) {
             return Ok(());
         }
         let path = self.0.join(NOTE);
         let mut text = serde_json::to_vec(note)?;
-        // The kernel rounds sizes of values up; JSON does not mind.
+        // The kernel rounds sizes of values up; JSON allows spaces at its end.
         text.resize(text.len().next_multiple_of(8), b' ');
         let map = sys::map_create(&MapCreate {
             name: "tp_note",
@@ -177,7 +177,7 @@ impl Pins {
         sys::obj_pin(map.as_fd(), &path)
     }
 
-    /// What was noted, and the map that it is in.
+    /// Returns the note, and the map that holds it.
     pub fn note(&self) -> io::Result<(Note, OwnedFd)> {
         let map = sys::obj_get(&self.0.join(NOTE))?;
         let info = sys::map_info(map.as_fd())?;

@@ -30,7 +30,7 @@ impl Reclaim {
         self.ids.extend(sys::map_id(map).map(|id| (ObjectKind::Map, id)));
     }
 
-    /// What is pinned beside the programs and their maps.
+    /// Adds what is pinned beside the programs and their maps.
     pub fn add_pinned(&mut self, pins: &Pins) {
         if let Ok((_, map)) = pins.note() {
             self.add_map(map.as_fd());

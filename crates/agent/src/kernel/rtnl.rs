@@ -21,7 +21,7 @@ const ATTRIBUTE: usize = size_of::<libc::rtattr>();
 const BUFFER: usize = 64 << 10;
 /// How often a list that changed while it was told is asked for again.
 const ATTEMPTS: u32 = 16;
-/// How long it is left alone before the second attempt; each further one waits twice as long, up to the last.
+/// The pause before the second attempt; each further pause is twice as long, up to the longest one.
 const PAUSE: Duration = Duration::from_micros(250);
 const LONGEST_PAUSE: Duration = Duration::from_millis(32);
 
@@ -89,17 +89,17 @@ impl Socket {
         self.buffer.get(..received).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// Sends a request and gives what the payloads say that answer it, up to the end: all of one moment, or an error.
+    /// Sends a request and returns what `answer` makes of each payload: complete and of one moment, or an error.
     fn ask<T>(&mut self, request: &Request, answer: impl Fn(&[u8]) -> Option<T>) -> io::Result<Vec<T>> {
         undisturbed(|| self.ask_once(request, &answer))
     }
 
-    /// Sends a request that is only acknowledged.
+    /// Sends a request whose only answer is an acknowledgement.
     fn tell(&mut self, request: &Request) -> io::Result<()> {
         self.ask(request, |_| None::<()>).map(drop)
     }
 
-    /// [`io::ErrorKind::Interrupted`] if what was asked for changed meanwhile.
+    /// Asks as [`Self::ask`] does, but once; [`io::ErrorKind::Interrupted`] if what is listed has changed meanwhile.
     fn ask_once<T>(&mut self, request: &Request, answer: &impl Fn(&[u8]) -> Option<T>) -> io::Result<Vec<T>> {
         self.sequence = self.sequence.wrapping_add(1);
         let sequence = self.sequence;
@@ -111,7 +111,7 @@ impl Socket {
                 torn |= i32::from(header.flags) & libc::NLM_F_DUMP_INTR != 0;
                 match i32::from(header.kind) {
                     libc::NLMSG_DONE | libc::NLMSG_ERROR => {
-                        // Both end the answer, and both may say that it is not complete.
+                        // Both kinds end the answer, and both may say that the answer is not complete.
                         return match error_of(payload) {
                             Some(code) => Err(io::Error::from_raw_os_error(code)),
                             None if torn => Err(io::ErrorKind::Interrupted.into()),
@@ -137,7 +137,7 @@ impl AsRawFd for Socket {
     }
 }
 
-/// All links of a namespace at one moment, by index.
+/// Lists all links of a namespace at one moment, by index.
 pub fn list(netns: &Netns) -> io::Result<BTreeMap<u32, Link>> {
     let mut socket = Socket::open(netns, 0, 0)?;
     let request = Request::new(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; LINK_INFO]);
@@ -148,7 +148,7 @@ pub fn list(netns: &Netns) -> io::Result<BTreeMap<u32, Link>> {
     Ok(links.into_iter().collect())
 }
 
-/// Asks again what something came in between of, as long as it is worth it.
+/// Repeats a request that a change has interrupted, up to [`ATTEMPTS`] times in all.
 fn undisturbed<T>(mut ask: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let mut pause = PAUSE;
     for _ in 1..ATTEMPTS {
@@ -162,7 +162,7 @@ fn undisturbed<T>(mut ask: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     ask()
 }
 
-/// What an acknowledgement or the end of a dump says.
+/// Returns the error code in an acknowledgement or at the end of a dump; `None` for success.
 fn error_of(payload: &[u8]) -> Option<i32> {
     match u32_at(payload, 0) {
         Some(0) => None,

@@ -36,7 +36,7 @@ impl TwinMap {
         }
     }
 
-    /// How many entries the map has room for; `None` for events and variables.
+    /// Returns the number of entries that the map has room for; `None` for events and variables.
     pub fn max_entries(&self) -> Option<usize> {
         match self {
             Self::Shared(map) => map.max_entries(),
@@ -112,21 +112,21 @@ impl ProbeMaps {
         &self.maps
     }
 
-    /// The twin of the replaced deployment that has to see packets when these maps take over: a map that was shared
-    /// and becomes private to each twin, or the other way round, was chosen by it. `None`: there is no such map.
+    /// The twin of the replaced deployment that has to see packets when these maps take over, since maps were chosen by
+    /// it: those that were shared and become private to each twin, or the other way round. `None` if there are none.
     pub const fn expected_twin(&self) -> Option<usize> {
         self.expected_twin
     }
 
-    /// Makes the maps; those that are the same in `old` are taken over with their content. Nothing is written to a map
-    /// that `old` has: its packets go on meanwhile, and the new source may yet be refused.
+    /// Makes the maps, and takes over those that are the same in `old` with their content. Nothing is written to a map
+    /// of `old`: packets are still counted there, and the new source may yet be refused.
     pub fn create(
         object: &ProbeObject,
         btf: Option<BorrowedFd<'_>>,
         requests: &[MetricRequest],
         old: Option<&Predecessor>,
     ) -> Result<Self, KernelError> {
-        // A map in a map of maps is read through that one, and begins anew with it.
+        // A map in a map of maps is read through the outer map, and begins anew with that map.
         let is_read_by = |name: &str, request: &MetricRequest| {
             let of = request.map_name();
             of == name
@@ -142,7 +142,7 @@ impl ProbeMaps {
         let begin_anew = begin_anew(object, requests, old, &kept);
         let mut made = Self::default();
         let mut empty = Vec::new();
-        // A map of maps comes after the maps in it: it can be taken over only together with them.
+        // A map of maps comes after the maps in it: the outer map can be taken over only together with them.
         let (outer, plain): (Vec<_>, Vec<_>) =
             definitions(object, requests).partition(|(_, spec, ..)| !spec.slots.is_empty());
         for (name, spec, shape, private) in plain.into_iter().chain(outer) {
@@ -207,7 +207,7 @@ impl ProbeMaps {
         self.maps.values().any(|map| matches!(map.fds, TwinFds::Private(_)))
     }
 
-    /// Puts the inner maps into the new map `outer` of a twin, of each twin its own.
+    /// Puts the inner maps into the new map `outer` of a twin. Private inner maps are those of the same twin.
     fn fill(&self, outer: &str, twin: usize) -> Result<(), KernelError> {
         let map = &self.maps[outer];
         for (slot, inner) in &map.spec.slots {
@@ -272,8 +272,8 @@ impl ProbeMaps {
     }
 }
 
-/// The maps in those maps of maps that metrics read, had before, and can't go on with: such a map starts empty, whatever
-/// of it looks as before.
+/// Returns the maps in those maps of maps that metrics read and that `old` has, but that can't be taken over: such a
+/// map of maps starts empty, even if some of the maps in it are the same as before.
 fn begin_anew<'a>(
     object: &'a ProbeObject,
     requests: &[MetricRequest],

@@ -22,11 +22,11 @@ pub struct Changes {
     /// by now. Links at a deleted one are dead (`ENOLINK`), those at one that moved go on there until they are
     /// detached; clsact filters are gone either way.
     pub gone: BTreeSet<u32>,
-    /// More than could be told: any interface may have gone.
+    /// True if messages were lost: any interface may have gone.
     pub missed: bool,
-    /// Interfaces are new, gone or have another name.
+    /// True if interfaces are new, gone or renamed.
     pub links: bool,
-    /// Filters have changed: one of ours may be gone.
+    /// True if filters have changed: one of ours may be gone.
     pub filters: bool,
 }
 
@@ -48,7 +48,7 @@ pub struct Watch {
     netns: Netns,
     socket: AsyncFd<Socket>,
     known: BTreeMap<u32, Link>,
-    /// More was told than the socket holds, and what there is now has not been listed since.
+    /// True if messages were lost and the links have not been listed since.
     overflowed: bool,
 }
 
@@ -60,7 +60,7 @@ impl Watch {
         Self::open(move || Ok(netns)).await
     }
 
-    /// As [`Self::new`], of the namespace that `find` gives. Whatever has to be waited for is waited for elsewhere.
+    /// Watches the namespace that `find` returns, as [`Self::new`] does. Whatever may block runs on another thread.
     async fn open(find: impl FnOnce() -> io::Result<Netns> + Send + 'static) -> io::Result<Self> {
         let (netns, socket, known) = elsewhere(move || {
             let netns = find()?;
@@ -80,7 +80,7 @@ impl Watch {
         &self.netns
     }
 
-    /// Until an interface is new, gone or renamed, or filters have changed, and all that was told by then was heard. Up,
+    /// Waits until an interface is new, gone or renamed, or filters have changed, and all messages so far are read. Up,
     /// down and addresses do not matter. Nothing is lost when the future is dropped.
     pub async fn changed(&mut self) -> io::Result<Changes> {
         loop {
@@ -130,7 +130,7 @@ fn hear(message: Message, known: &mut BTreeMap<u32, Link>, changes: &mut Option<
     }
 }
 
-/// Runs what may have to wait: for a path, for the kernel's lock of all links.
+/// Runs work that may have to wait, for a path or the kernel's lock of all links, on a thread for such work.
 async fn elsewhere<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
@@ -170,7 +170,7 @@ impl PlaceWatch {
         self.state.as_ref().map(Watch::netns)
     }
 
-    /// Until something has changed; as [`Watch::changed`].
+    /// Waits until something has changed; see [`Watch::changed`].
     pub async fn changed(&mut self) -> Event {
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -199,7 +199,7 @@ impl PlaceWatch {
         }
     }
 
-    /// Whether anything else is there than before. Where it can't be told nothing has changed.
+    /// Tells whether anything else is there than before. A look that fails counts as no change.
     async fn look(&mut self) -> bool {
         match (&self.state, self.path.clone()) {
             (Ok(_), None) => false,

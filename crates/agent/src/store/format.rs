@@ -1,5 +1,5 @@
-//! What is in the files of probes and revisions. Each says which version of the format it has; what a later twinprobe
-//! writes is left to that one. `golden/` has a file of each version that there ever was.
+//! The content of the files of probes and revisions. Each file contains the version of its format; a file of a later
+//! version is left to the twinprobe that wrote it. `golden/` has a file of each version so far.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::config::{ConfigDocument, parse_document};
 /// The version that is written. Files without a number are of version 0, which had the same fields.
 const VERSION: u64 = 1;
 
-/// Why a file can't be read.
+/// The reason why a file can't be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unread(pub String);
 
@@ -48,7 +48,7 @@ pub fn parse(bytes: &[u8]) -> Result<StoredProbe, Unread> {
     })
 }
 
-/// When it was deployed, and the configuration.
+/// Returns the time of the deployment, and the configuration.
 pub fn parse_revision(bytes: &[u8]) -> Option<(String, ConfigDocument)> {
     let state: Value = serde_json::from_slice(bytes).ok()?;
     check_version(&state).ok()?;
@@ -93,7 +93,7 @@ mod tests {
         }
     }
 
-    /// Every later twinprobe reads what any before has written. Never change these files: add new ones.
+    /// Every later twinprobe reads the files of all earlier versions. Never change these files: add new ones.
     #[test]
     fn files_of_every_version_are_read() {
         for file in [&include_bytes!("golden/probe-0.json")[..], include_bytes!("golden/probe-1.json")] {

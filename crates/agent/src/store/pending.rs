@@ -1,4 +1,4 @@
-//! The one moment that decides which configuration of a probe is the stored one.
+//! The commit that decides which configuration of a probe is the stored one.
 
 use std::fs;
 use std::io;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Store, StoreError, TEMPORARY, failed, format, sync};
 
-/// A probe's state that is on disk but not yet under its name. Dropping it forgets it.
+/// A probe's state that is on disk but not yet under its name. Dropping the value discards the state.
 #[derive(Debug)]
 pub struct Pending<'a> {
     pub(super) store: &'a Store,
@@ -15,7 +15,8 @@ pub struct Pending<'a> {
 }
 
 impl Pending<'_> {
-    /// After an error the file is what it was before: the kernel is brought back to that as well.
+    /// Makes the state the stored one. After an error the file is what it was before, and the kernel is brought back to
+    /// that file as well.
     pub fn commit(self) -> Result<(), StoreError> {
         let Self { store, temporary, path } = self;
         let failed = || failed("writing", &path);
@@ -31,7 +32,7 @@ impl Pending<'_> {
     }
 }
 
-/// As [`Pending::commit`]: removes what is stored of a probe.
+/// Removes the stored state of a probe. After an error the file is what it was before, as with [`Pending::commit`].
 pub fn remove(store: &Store, path: &Path) -> Result<(), StoreError> {
     let old = Old::keep(path).map_err(failed("removing", path))?;
     let removed = match fs::remove_file(path) {
@@ -47,7 +48,7 @@ pub fn remove(store: &Store, path: &Path) -> Result<(), StoreError> {
 
 const UNREADABLE: &str = "unreadable";
 
-/// What is to be replaced, until its successor is on disk to stay.
+/// The file that is to be replaced, kept until its successor is on disk to stay.
 struct Old {
     link: PathBuf,
     path: PathBuf,
@@ -67,7 +68,8 @@ impl Old {
         Ok(Self { link, path: path.to_owned(), was_there })
     }
 
-    /// One that nobody could read is kept for a daemon that can, or for whoever wants to look at it.
+    /// Removes the replaced file. An unreadable file is kept for a daemon that can read it, or for whoever wants to
+    /// look at it.
     fn forget(self) {
         let Self { link, path, was_there } = self;
         let unread = || fs::read(&link).is_ok_and(|bytes| format::parse(&bytes).is_ok());
@@ -85,7 +87,7 @@ impl Old {
         }
     }
 
-    /// The change may not outlive a power failure: takes it back. Where that fails as well the change holds, so that the
+    /// Takes back a change that may not outlive a power failure. If that fails as well, the change holds, so that the
     /// file and the kernel say the same.
     fn settle(&self, error: io::Error) -> io::Result<()> {
         let back =

@@ -1,4 +1,4 @@
-//! Against real files.
+//! Tests of the store against real files.
 
 use super::*;
 
@@ -52,7 +52,7 @@ fn a_damaged_object_is_not_used() {
     let path = dir.path().join(format!("objects/{name}.o"));
     fs::write(&path, b"elg").unwrap();
     assert_eq!(store.object(&name).unwrap(), None);
-    // A probe that can't be read may use it.
+    // A probe that can't be read may use the object.
     fs::write(dir.path().join("probes/bad.json"), b"{").unwrap();
     store.sweep_objects();
     assert!(path.exists());

@@ -167,13 +167,13 @@ fn slice(source: &Source, context: &Context, output: &mut Output) -> Progress {
     progress
 }
 
-/// What renderings need to know, renewed now and then. Interfaces are listed for those events only that speak of them,
-/// on another thread: a namespace that does not answer holds up no stream.
+/// The names and the clock that renderings need, renewed now and then. Interfaces are listed only for events that
+/// contain interface indices, and on another thread: a namespace that does not answer delays no stream.
 struct Names {
     namespace: Option<Namespace>,
     context: Context,
     since: Instant,
-    /// What is being listed.
+    /// The task that lists the interfaces, while one runs.
     listed: Option<JoinHandle<Option<HashMap<u32, String>>>>,
 }
 
@@ -206,7 +206,7 @@ impl Names {
                 self.list();
             }
         }
-        // What could not be listed is as it was.
+        // A failed listing changes nothing.
         let is_listed = self.listed.as_ref().is_some_and(JoinHandle::is_finished);
         if is_listed
             && let Some(Ok(Some(listed))) = self.listed.take().and_then(|listed| listed.now_or_never())

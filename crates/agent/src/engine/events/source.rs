@@ -26,7 +26,7 @@ pub struct Source {
     /// `"direction":"ingress","metric":"name"`
     pub(super) labels: Arc<str>,
     pub(super) encoder: EventEncoder,
-    /// Where the interfaces are that events speak of; `None`: they speak of none.
+    /// The namespace whose interfaces the events name; `None` if the events name no interfaces.
     pub(super) names_interfaces_of: Option<Namespace>,
     /// Bytes of a ring.
     room: u64,

@@ -1,5 +1,5 @@
-//! What is known of a metric beside its map: the sum of all windows so far, and what earlier deployments have counted of
-//! the open one.
+//! The rows of a metric that are not in its map: the sum of all windows so far, and what earlier deployments have
+//! counted of the open window.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use crate::engine::status::SumStatus;
 use crate::engine::windows::{Part, PartContent};
 use crate::kernel::{KernelError, MetricMap, Remains, Taken, TwinMap};
 
-/// How many times the entries of its map a sum may have, unless the configuration says it.
+/// The default limit of a sum's entries, as a multiple of the entries of the metric's map.
 const SUM_ENTRIES: usize = 8;
 /// The sum of all windows so far.
 #[derive(Debug)]
 pub(super) struct Sum {
     pub rows: Accumulator,
-    /// The last window in it.
+    /// The last window in the sum.
     through: u64,
-    /// How many entries it may have, where they come and go.
+    /// The number of entries that the sum may have, if entries come and go with the traffic.
     max_entries: Option<usize>,
-    /// How many it had no room for, so far.
+    /// The number of entries dropped so far for lack of room.
     dropped: u64,
 }
 
@@ -41,27 +41,27 @@ impl Sum {
 }
 
 impl Reader {
-    /// Whether it has a sum, which is in every window.
+    /// Tells whether the metric has a sum, which is in every window.
     pub const fn has_sum(&self) -> bool {
         self.sum.is_some()
     }
 
-    /// Whether something is known of it that is not in its map.
+    /// Tells whether the reader knows rows of the metric that are not in its map.
     pub const fn knows_more(&self) -> bool {
         self.sum.is_some() || self.carried.is_some()
     }
 
-    /// Entries that the sum had no room for, so far.
+    /// The number of entries that the sum has dropped so far for lack of room.
     pub fn dropped(&self) -> u64 {
         self.sum.as_ref().map_or(0, |sum| sum.dropped)
     }
 
-    /// For each entry of the sum the last window that had it.
+    /// The last window that had the entry, for each entry of the sum.
     pub fn ages(&self) -> &[u64] {
         self.sum.as_ref().map_or(&[], |sum| sum.rows.ages())
     }
 
-    /// Of a sum whose entries come and go.
+    /// The status of a sum whose entries come and go; `None` if the metric has no such sum.
     pub fn sum_status(&self) -> Option<SumStatus> {
         let Sum { rows, max_entries, dropped, .. } = self.sum.as_ref()?;
         Some(SumStatus {
@@ -73,7 +73,7 @@ impl Reader {
         })
     }
 
-    /// What is known of it beside its map, and `open`, which belongs to the open window as well.
+    /// Returns the rows known beside the map, together with `open`, which belongs to the open window as well.
     pub fn parts(&self, open: &[Remains]) -> Vec<Part> {
         let mut carried = self.carried.clone();
         for rows in open.iter().filter_map(|remains| self.of_remains(remains)) {
@@ -94,7 +94,8 @@ impl Reader {
         sum.into_iter().chain(carried).map(part).collect()
     }
 
-    /// Goes on with what was known after window `through`, and with nothing else. False: some of it does not fit.
+    /// Goes on with the parts known after window `through`, and with nothing else. Returns false if some of them do not
+    /// fit.
     pub fn go_on(&mut self, through: u64, parts: &[Part]) -> bool {
         self.carried = None;
         if let Some(sum) = &mut self.sum {
@@ -130,26 +131,26 @@ impl Reader {
         fits
     }
 
-    /// Goes on with what `old` knows beside its map.
+    /// Goes on with the rows that `old` knows beside its map.
     pub fn succeed(&mut self, old: &Self) {
         for part in old.parts(&[]) {
             self.go_on_with(&part);
         }
     }
 
-    /// Goes on with what the maps before have counted and nobody has read.
+    /// Goes on with the rows that the replaced maps have counted and nobody has read.
     pub fn add_remains(&mut self, remains: &Remains) {
         let rows = self.of_remains(remains);
         rows.iter().for_each(|rows| self.add_open(rows));
     }
 
-    /// The map that the metric names, or the section of its variable.
+    /// The map that the metric names, or the section of the variable that the metric names.
     pub fn map_name(&self) -> &str {
         let map = self.config.map();
         map.split_once(':').map_or(map, |(section, _)| section)
     }
 
-    /// Adds what is known of it to `rows` of the map of this name and layout.
+    /// Adds the rows known beside the map to `rows`, which are of the map with this name and layout.
     pub fn with_more(&self, map: &str, layout: &TableLayout, mut rows: RawTable) -> RawTable {
         let known = self.sum.as_ref().map(|sum| &sum.rows).or(self.carried.as_ref());
         let Some(mut all) = known.filter(|_| map == self.map_name()).cloned() else { return rows };
@@ -168,7 +169,7 @@ impl Reader {
         rows
     }
 
-    /// Whether a replacement takes over what it knows.
+    /// Tells whether a replacement takes over what the reader knows.
     pub fn carries(&self) -> bool {
         self.config.on_replace() == OnReplace::Carry
     }
@@ -182,7 +183,7 @@ impl Reader {
         is_own.then(|| remains_for(self.config.map(), remains, &self.metric.layout)).flatten()
     }
 
-    /// What belongs to the open window and is in no map.
+    /// Adds rows that belong to the open window and are in no map.
     fn add_open(&mut self, rows: &RawTable) {
         let mut carried = self.carried.take();
         self.carry(&mut carried, rows);
@@ -198,7 +199,7 @@ impl Reader {
         }
     }
 
-    /// Adds the window of `epoch`, whose map keeps it until [`Self::clear`], to the sum.
+    /// Adds the window of `epoch` to the sum. The map keeps the window until [`Self::clear`].
     pub fn sum_up(&mut self, map: &MetricMap, epoch: u64) -> Result<(), KernelError> {
         let Some(sum) = self.sum.as_mut().filter(|sum| sum.through != epoch) else { return Ok(()) };
         let mut window = RawTable::default();
@@ -211,7 +212,7 @@ impl Reader {
     }
 }
 
-/// The rows that are about `map`, which may be a variable of a section.
+/// Returns the rows for `map`, which may be a variable of a section.
 fn remains_for(map: &str, remains: &Remains, layout: &TableLayout) -> Option<RawTable> {
     if map == remains.map {
         return Some(remains.rows.clone());
@@ -222,7 +223,7 @@ fn remains_for(map: &str, remains: &Remains, layout: &TableLayout) -> Option<Raw
     Some(RawTable { values, ..RawTable::default() })
 }
 
-/// Where a variable is in the value of its section.
+/// The bytes of a variable in the value of its section.
 fn variable_of(section: &TableLayout, name: &str) -> Option<Range<usize>> {
     let Shape::Struct(variables) = &section.value.shape else { return None };
     let variable = variables.iter().find(|variable| variable.name == name)?;
@@ -230,13 +231,13 @@ fn variable_of(section: &TableLayout, name: &str) -> Option<Range<usize>> {
     Some(start..start + variable.layout.size)
 }
 
-/// Where a metric has a sum, an empty one. The error names the field that does not fit.
+/// Creates an empty sum if the metric has one. The error names the field that does not fit.
 pub(super) fn sum(
     metric: &MetricConfig,
     map: &TwinMap,
     layout: &Arc<TableLayout>,
 ) -> Result<Option<Sum>, (&'static str, String)> {
-    // What is popped from a queue is events, which do not add up: each is shown once.
+    // Rows popped from a queue are events, which do not add up: each event is shown once.
     let Some(rules) = metric.merge().filter(|_| layout.kind.family() != MapFamily::Fifo) else {
         return Ok(None);
     };

@@ -1,5 +1,5 @@
-//! What a deployment starts from: the sums of the windows so far and rows of the open one, which it has from its
-//! predecessor or from disk.
+//! The base of a deployment: the sums of the windows so far and rows of the open window, from the predecessor or from
+//! disk.
 
 use std::io;
 
@@ -13,24 +13,25 @@ use crate::report::{Finding, Stage};
 use twinprobe_ebpf_common::convert::carries;
 use twinprobe_ebpf_common::{RawTable, TableLayout};
 
-/// The deployment before this one, if it does not run any more. `None`: it is not known which it was.
+/// The serial of the deployment before this one, if that deployment does not run any more; `None` if the serial is not
+/// known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) struct Before(pub Option<u64>);
 
-/// Whether what a deployment starts from is known.
+/// Tells whether the base of a deployment is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Start {
     Known,
-    /// It could not be read so far: no window is closed before it is.
+    /// The base could not be read so far: no window is closed before the base is read.
     Awaited(Before),
 }
 
-/// Has on disk what the deployment with this serial starts from.
+/// Writes the base of the deployment with this serial to disk.
 fn save(windows: &Windows, probe: &str, epoch: u64, serial: u64, parts: &[Part]) -> io::Result<()> {
     if parts.is_empty() { Ok(()) } else { windows.write_baseline(probe, epoch, serial, parts) }
 }
 
-/// Has readers go on with what is on disk. `adopted`: and with the very maps that an earlier daemon has left.
+/// Has the readers go on with the base on disk; if `adopted`, with the very maps of an earlier daemon as well.
 fn go_on<'a>(
     readers: impl Iterator<Item = &'a mut Reader>,
     windows: &Windows,
@@ -39,7 +40,7 @@ fn go_on<'a>(
     adopted: bool,
 ) -> Result<(), BaseError> {
     let base = windows.base(serial)?;
-    // A version that kept sums apart has left no window, or one of its own format.
+    // A version that kept sums in files of their own has left no window, or a window of format 1.
     let apart = base.as_ref().is_none_or(|base| base.format == Some(1));
     let base = base.unwrap_or_default();
     for reader in readers {
@@ -58,8 +59,8 @@ fn go_on<'a>(
     Ok(())
 }
 
-/// Has the readers of a new deployment go on with what `old`, or the one before on disk, knows, and brings that onto
-/// the disk: once the deployment is committed, it has it.
+/// Has the readers of a new deployment go on with what `old` knows, or else with the base of the deployment before on
+/// disk, and writes the result to disk: once the deployment is committed, it has its base.
 pub(in crate::engine) fn begin(
     readers: &mut [Reader],
     deployable: &Deployable,
@@ -85,7 +86,7 @@ pub(in crate::engine) fn begin(
             }
             Err(error) => return Err(error.into()),
         },
-        // Of a probe that is new there is nothing.
+        // A new probe has no base.
         (None, None) => {}
     }
     if old.is_some() || before.is_some() || windows.last_seq() > 0 {
@@ -97,7 +98,7 @@ pub(in crate::engine) fn begin(
 }
 
 impl Running {
-    /// Goes on with what an earlier deployment has left, unless that is known already.
+    /// Reads the base that an earlier deployment has left, unless the base is known already.
     pub(super) fn load_base(&mut self) -> Result<(), BaseError> {
         if let Start::Awaited(before) = self.start {
             go_on(self.readers.iter_mut(), &self.windows, &mut self.old_sums, before, true)?;
@@ -107,8 +108,8 @@ impl Running {
         Ok(())
     }
 
-    /// As [`Self::load_base`] at a start. What keeps it from that is in the status, and it is tried again with each
-    /// window.
+    /// Does the same as [`Self::load_base`], at a start. An error is in the status, and the base is read again with
+    /// each window.
     pub fn resume(&mut self) {
         match self.load_base() {
             Ok(()) => self.windows.forget_other_baselines(self.attached.serial()),
@@ -120,7 +121,7 @@ impl Running {
         }
     }
 
-    /// Takes over what the last programs have counted of the open window, and has it on disk.
+    /// Takes over the rows of the open window that the replaced programs have counted, and writes them to disk.
     pub(super) fn take_over(&mut self, remains: &[Remains]) {
         for reader in self.readers.iter_mut().filter(|reader| reader.carries()) {
             remains.iter().for_each(|remains| reader.add_remains(remains));
@@ -136,26 +137,27 @@ impl Running {
         self.windows.forget_other_baselines(serial);
     }
 
-    /// The reader that had the map of `next`.
+    /// Returns the reader that had the map of `next`.
     fn reader_of(&self, next: &Reader) -> Option<&Reader> {
         let same = |old: &&Reader| old.direction == next.direction && old.config.map() == next.config.map();
         self.readers.iter().find(same)
     }
 
-    /// `rows` of a map and what is known of it beside them.
+    /// Adds the rows known beside a map to the `rows` of the map.
     pub fn with_more(&self, direction: &str, map: &str, layout: &TableLayout, rows: RawTable) -> RawTable {
         let own = self.readers.iter().filter(|reader| reader.direction.name() == direction);
         own.fold(rows, |rows, reader| reader.with_more(map, layout, rows))
     }
 
-    /// Maps of a direction of which something is known that is not in them.
+    /// The maps of a direction for which readers know rows that are not in the map.
     pub fn more_known(&self, direction: &str) -> std::collections::BTreeSet<String> {
         let knows = |reader: &&Reader| reader.direction.name() == direction && reader.knows_more();
         let name = |reader: &Reader| reader.map_name().to_owned();
         self.readers.iter().filter(knows).map(name).collect()
     }
 
-    /// Closes the open window if metrics of `next` can't go on with anything that it holds of them, and says which.
+    /// Closes the open window if metrics of `next` can't go on with anything that it holds of them. Returns a finding
+    /// for each of these metrics.
     pub fn close_before(
         &mut self,
         next: &[Reader],
@@ -187,7 +189,7 @@ impl Running {
         Ok(cut.into_iter().map(finding).collect())
     }
 
-    /// Whether nothing of what the metric has counted can go on in `next`.
+    /// True if nothing that the metric has counted can go on in `next`.
     fn is_cut(&self, next: &Reader, loaded: &LoadedDirection) -> bool {
         let constant = next.config.map().starts_with(".rodata");
         let cut = |old: &Reader| {
@@ -196,7 +198,7 @@ impl Running {
         !constant && self.reader_of(next).is_some_and(cut)
     }
 
-    /// Whether the open window of a deployment with these readers has anything of this one.
+    /// True if the open window of a deployment with these readers has anything of this deployment.
     pub(super) fn goes_on(&self, next: &[Reader], loaded: &[LoadedDirection]) -> bool {
         let goes_on = |reader: &Reader| {
             reader.is_snapshot()

@@ -121,7 +121,7 @@ impl Running {
                         .collect(),
                 };
                 let mut file = self.windows.write(&head)?;
-                // In the order of the head: what is shown, then what is not.
+                // The order is that of the head: shown metrics come before hidden ones.
                 readers.sort_by_key(|reader| !reader.is_shown());
                 let in_file = |reader: &&mut Reader| reader.is_shown() || is_hidden_sum(reader);
                 for (place, reader) in readers.iter_mut().filter(|reader| in_file(reader)).enumerate() {
@@ -172,7 +172,7 @@ fn stored_metric(reader: &&mut Reader) -> StoredMetric {
     StoredMetric { dropped: reader.dropped(), ..stored }
 }
 
-/// Whether it is in every window although nobody sees it.
+/// True if the reader has a sum that every window stores although no document shows it.
 fn is_hidden_sum(reader: &Reader) -> bool {
     reader.has_sum() && !reader.is_shown()
 }

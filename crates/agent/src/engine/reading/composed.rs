@@ -23,7 +23,7 @@ pub(super) struct Extraction {
 impl Running {
     /// A reading that closes no window: the last one, if there is one, and what belongs to none.
     pub(super) fn compose(&mut self) -> Result<Delivery, CloseError> {
-        // Retained windows of a configuration before this one are none of its readings.
+        // Retained windows of an earlier configuration are not part of a reading if this configuration has no windows.
         let newest = self.windows.newest().filter(|_| self.has_windows());
         let last = newest.and_then(|stored| stored.open().ok()).map(Arc::new);
         let tables: Vec<Extract> = self.readers.iter().map(|reader| reader.extract(&self.attached)).collect();

@@ -72,7 +72,7 @@ impl Telemetry {
         Arc::clone(counters)
     }
 
-    /// Forgets a probe. Who still holds its counters counts for nobody.
+    /// Forgets a probe. Counters of the probe that are still held are no longer shown.
     pub fn forget(&self, name: &str) {
         let mut probes = self.probes();
         if probes.remove(name).is_some() {

@@ -29,13 +29,13 @@ pub struct ProbeFacts {
     pub attachments: Vec<AttachmentFacts>,
 }
 
-/// An interface and hook that a probe is to be at.
+/// An interface and hook where a probe is to be attached.
 #[derive(Clone, Debug)]
 pub struct AttachmentFacts {
     pub interface: String,
     pub hook: Hook,
     pub attached: bool,
-    /// How often it was made again after somebody had removed it.
+    /// The number of times that the attachment was made again after somebody had removed it.
     pub repairs: u64,
 }
 

@@ -1,9 +1,10 @@
-//! What the open window starts from: the sums of all windows before it, and rows that belong to it and are in no map.
+//! The base of the open window: the sums of all windows before it, and rows that belong to the open window and are in
+//! no map.
 //!
-//! The sums are in the newest window. A baseline is written where that says too little: before a replacement is
-//! committed, in the layouts of the new deployment, as `SEQ.SERIAL.baseline`. It counts for the deployment with this
-//! serial, until the file of window SEQ is there. So a replacement that is committed has its sums, and one that is not
-//! leaves those of the old deployment as they are.
+//! The newest window holds the sums. A baseline is written where the newest window is not enough: before a replacement
+//! is committed, in the layouts of the new deployment, as `SEQ.SERIAL.baseline`. The baseline counts for the deployment
+//! with this serial, until the file of window SEQ exists. So a committed replacement has its sums, and a replacement
+//! that is not committed leaves the sums of the old deployment as they are.
 
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -17,43 +18,43 @@ use super::format::{self, Content, Encoder, FileHead, Unusable};
 use super::stored::WindowError;
 use super::{Windows, lock};
 
-/// What windows before the open one have left.
+/// The rows that the windows before the open one have left.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Base {
     /// The last window in the sums.
     pub through: u64,
     pub parts: Vec<Part>,
-    /// The format of the window it is from; `None`: from a baseline.
+    /// The format of the window that holds the base; `None` if a baseline holds it.
     pub format: Option<u8>,
 }
 
-/// What is known of one metric beside its map.
+/// The rows of one metric that are not in its map.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
     pub direction: Direction,
-    /// As the metric names it.
+    /// The map, as the metric names it.
     pub map: String,
     pub content: PartContent,
-    /// The last window in it.
+    /// The last window in the rows.
     pub through: u64,
     pub layout: Arc<TableLayout>,
     pub rows: RawTable,
-    /// Of sums whose entries come and go: for each the last window that had it.
+    /// The last window that had the entry, for each entry of a sum whose entries come and go.
     pub ages: Vec<u64>,
-    /// Entries that the sum had no room for, so far.
+    /// The number of entries that the sum has dropped so far for lack of room.
     pub dropped: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PartContent {
-    /// Of the windows before.
+    /// The sum of the windows before.
     Sum,
     /// Rows of the open window.
     Open,
 }
 
-/// Why it is not known what the open window starts from. Until it is, no window can be closed.
+/// The reason why the base of the open window is not known. No window can be closed before the base is known.
 #[derive(Debug, thiserror::Error)]
 pub enum BaseError {
     #[error(
@@ -67,9 +68,10 @@ pub enum BaseError {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct BaselineHead {
     pub probe: String,
-    /// The open window.
+    /// The number of the open window.
     pub seq: u64,
-    /// Rows name theirs by its place here; the ages of its entries come after all parts.
+    /// The parts, in the order of the places that chunks of rows name. The ages of the entries have the places after
+    /// those of all parts.
     pub parts: Vec<PartHead>,
 }
 
@@ -92,7 +94,7 @@ impl FileHead for BaselineHead {
     }
 }
 
-/// Numbers as rows of 8 bytes.
+/// Converts ages into rows of 8 bytes.
 pub fn ages_as_rows(ages: &[u64]) -> RawTable {
     RawTable { values: ages.iter().flat_map(|age| age.to_le_bytes()).collect(), ..RawTable::default() }
 }
@@ -103,7 +105,7 @@ pub(super) fn ages_of(rows: &RawTable) -> Vec<u64> {
 }
 
 impl Windows {
-    /// Has what the open window `seq` starts from on disk, for the deployment with this serial.
+    /// Writes the base of the open window `seq` to disk, for the deployment with this serial.
     pub fn write_baseline(&self, probe: &str, seq: u64, serial: u64, parts: &[Part]) -> io::Result<()> {
         self.expect_open()?;
         let _turn = lock(&self.changes);
@@ -126,7 +128,7 @@ impl Windows {
         Ok(())
     }
 
-    /// A deployment with another serial goes on with what `from` has, although that can't be read now.
+    /// Gives the baseline of serial `from` to serial `to` as well, although the baseline can't be read now.
     pub fn pass_baseline_on(&self, from: Option<u64>, to: u64) -> io::Result<()> {
         let _turn = lock(&self.changes);
         let Some((seq, from)) = lock(&self.index).baseline_of(from) else { return Ok(()) };
@@ -140,12 +142,12 @@ impl Windows {
         self.forget_baselines(|_, other| other == serial);
     }
 
-    /// Forgets the baselines of all deployments but this one.
+    /// Forgets the baselines of all deployments but the one with this serial.
     pub fn forget_other_baselines(&self, serial: u64) {
         self.forget_baselines(|_, other| other != serial);
     }
 
-    /// Those that the file of window `seq` has made needless.
+    /// Forgets the baselines that are needless because window `seq` has a file.
     pub(super) fn forget_old_baselines(&self, seq: u64) {
         self.forget_baselines(|of, _| of <= seq);
     }
@@ -160,9 +162,9 @@ impl Windows {
         gone.into_iter().for_each(|(seq, serial)| self.directory.remove_baseline(seq, serial));
     }
 
-    /// What the open window of the deployment with this serial starts from; where that is not known, of the newest
-    /// one. `None`: there is nothing. What is damaged has been set aside and reported, and what was there before it
-    /// is taken.
+    /// Returns the base of the open window of the deployment with this serial, or of the newest deployment if the
+    /// serial is not known; `None` if there is no base. A damaged file is set aside and reported, and the file before
+    /// it is used.
     pub fn base(&self, serial: Option<u64>) -> Result<Option<Base>, BaseError> {
         self.expect_open().map_err(|error| BaseError::Blocked(error.to_string()))?;
         loop {
@@ -199,7 +201,7 @@ impl Windows {
             });
             match read {
                 Ok(base) => return Ok(Some(base)),
-                // It was set aside.
+                // The window was set aside.
                 Err(WindowError::Gone | WindowError::Damaged(_)) => {}
                 Err(error @ (WindowError::Io(_) | WindowError::Newer(_))) => {
                     let reason = match &error {

@@ -1,5 +1,5 @@
-//! Files that can't be read now, or that a later version has written: they are left as they are, and looked at again
-//! whenever somebody asks for what is in them.
+//! The files that can't be read now, or that a later version has written: they are left as they are, and examined again
+//! whenever somebody asks for their content.
 
 use std::io;
 
@@ -33,7 +33,7 @@ impl Windows {
                 index.look(seq);
                 index.lose_damaged(seq);
                 drop(index);
-                // What could not be written down was logged, and is with the next change.
+                // A failed save was logged, and the next change repeats it.
                 let _ = self.save();
                 self.directory.rename(seq, form, Form::Damaged);
             }
@@ -41,13 +41,13 @@ impl Windows {
         }
     }
 
-    /// An error while nothing in the directory may be changed; before it, looks whether that is over.
+    /// Returns an error while nothing in the directory may be changed; checks first whether that is over.
     pub(super) fn expect_open(&self) -> io::Result<()> {
         let _turn = lock(&self.changes);
         self.unblock()
     }
 
-    /// As [`Self::expect_open`]. The caller holds `changes`.
+    /// Does the same as [`Self::expect_open`]. The caller holds `changes`.
     pub(super) fn unblock(&self) -> io::Result<()> {
         if lock(&self.index).blocked.is_none() {
             return Ok(());
@@ -64,7 +64,7 @@ impl Windows {
         let change = index.set_limits(limits);
         let last = index.state.last;
         drop(index);
-        // What could not be written down was logged, and is with the next change.
+        // A failed save was logged, and the next change repeats it.
         let _ = self.apply(&change);
         self.newest.send_replace(last);
         Ok(())

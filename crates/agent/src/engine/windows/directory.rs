@@ -146,17 +146,17 @@ impl Directory {
             .inspect_err(|_| self.remove(seq, Form::Window))
     }
 
-    /// What the open window `seq` of a deployment starts from.
+    /// The baseline file of the open window `seq` of the deployment with this serial.
     pub fn baseline(&self, seq: u64, serial: u64) -> PathBuf {
         self.path.join(format!("{seq}.{serial}.{BASELINE}"))
     }
 
-    /// Every baseline: window and serial.
+    /// Every baseline, as the number of its window and the serial of its deployment.
     pub fn baselines(&self) -> io::Result<BTreeSet<(u64, u64)>> {
         Ok(self.names()?.iter().filter_map(|name| parse_baseline(name)).collect())
     }
 
-    /// Gives a baseline that is on disk to its end its name.
+    /// Gives a baseline its name, after all of it is on disk.
     pub fn publish_baseline(&self, file: NamedTempFile, seq: u64, serial: u64) -> io::Result<()> {
         self.step(Step::Write)?;
         file.as_file().sync_all()?;
@@ -267,7 +267,7 @@ fn parse(name: &str) -> Option<(u64, Form)> {
     Some((parse_number(number)?, form))
 }
 
-/// `SEQ.SERIAL.baseline`, as it is written.
+/// Parses `SEQ.SERIAL.baseline`, exactly as it is written.
 fn parse_baseline(name: &str) -> Option<(u64, u64)> {
     let (seq, rest) = name.split_once('.')?;
     let (serial, suffix) = rest.split_once('.')?;

@@ -17,7 +17,7 @@ impl Windows {
         tracing::error!(path = %path.display(), reason, "the file of a window is damaged and set aside");
         let saved = self.save();
         if saved.is_err() && form != Form::Acked {
-            // What is acknowledged later would hide that this one was lost before.
+            // A later acknowledgement would hide that this window was lost before.
             self.directory.mark_lost(seq);
             lock(&self.index).marked.push(seq);
         }

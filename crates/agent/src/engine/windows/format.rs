@@ -9,8 +9,8 @@
 //! | 32 | SHA-256 of all before it |
 //!
 //! A table is the lengths of its keys and values and the number of its inner tables (8 bytes each), then these.
-//! Numbers are little-endian. The digest is compared before anything else is believed. Every version begins with its
-//! magic and ends with the digest, so that a file of a later version is told from one that is damaged.
+//! Numbers are little-endian. The digest is compared before any other content is used. Every version begins with the
+//! magic and ends with the digest, so that a file of a later version is told from a damaged one.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -31,17 +31,17 @@ const MAX_NESTING: usize = 4;
 /// What is read and digested at once.
 const PIECE: usize = 256 * 1024;
 
-/// What a kind of file says before its rows.
+/// The head of a kind of file, which comes before the rows.
 pub(super) trait FileHead: Serialize + DeserializeOwned {
     const MAGIC: &[u8; 6];
-    /// Of the files that are written; earlier ones are read.
+    /// The version of the files that are written; files of earlier versions are read.
     const VERSION: u8;
 
-    /// How many tables its rows can belong to.
+    /// The number of tables that the rows can belong to.
     fn tables(&self) -> usize;
 }
 
-/// Writes a file and digests what it writes.
+/// Writes a file and computes its digest.
 #[derive(Debug)]
 pub(super) struct Encoder<W> {
     out: W,
@@ -62,7 +62,7 @@ pub(super) struct Place {
 #[derive(Debug)]
 pub(super) struct Content<H> {
     pub head: H,
-    /// For each table, in the order they were written.
+    /// The chunks of each table, in the order in which they were written.
     pub chunks: Vec<Vec<Place>>,
     pub version: u8,
 }
@@ -180,7 +180,7 @@ pub(super) fn read_table(file: &File, place: Place) -> io::Result<RawTable> {
     table.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a chunk of rows is damaged"))
 }
 
-/// The tables at `places`, which are one.
+/// Reads the tables at `places` as one table.
 pub(super) fn read_all(file: &File, places: &[Place]) -> io::Result<RawTable> {
     let mut table = RawTable::default();
     for &place in places {

@@ -22,18 +22,18 @@ pub struct WindowHead {
     pub closed_by: ClosedBy,
     /// In the order of the document. Rows name theirs by its place here.
     pub metrics: Vec<StoredMetric>,
-    /// Sums that are not shown; their places are after those of `metrics`.
+    /// The sums that are not shown; their places are after those of `metrics`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hidden: Vec<StoredMetric>,
 }
 
 impl WindowHead {
-    /// Every metric that has rows, by its place.
+    /// Every metric that has rows, in the order of the places.
     pub fn all(&self) -> impl Iterator<Item = &StoredMetric> {
         self.metrics.iter().chain(&self.hidden)
     }
 
-    /// Where the ages of a sum's entries are.
+    /// The place of the ages of a metric's sum.
     pub const fn place_of_ages(&self, metric: usize) -> usize {
         self.metrics.len() + self.hidden.len() + metric
     }
@@ -41,7 +41,7 @@ impl WindowHead {
 
 impl FileHead for WindowHead {
     const MAGIC: &[u8; 6] = b"tpwind";
-    /// 1: no sums but those that are shown, and no ages.
+    /// Version 1 had no hidden sums and no ages.
     const VERSION: u8 = 2;
 
     fn tables(&self) -> usize {
@@ -83,7 +83,7 @@ pub struct StoredMetric {
     pub agg: Option<Aggregation>,
     pub layout: Arc<TableLayout>,
     pub reading: Reading,
-    /// Entries that its sum had no room for, so far.
+    /// The number of entries that the sum has dropped so far for lack of room.
     #[serde(default, skip_serializing_if = "is_none")]
     pub dropped: u64,
 }

@@ -17,11 +17,11 @@ pub(super) struct Index {
     /// Those whose loss is said by a file, as long as the state on disk does not.
     pub marked: Vec<u64>,
     pub limits: Limits,
-    /// Files that can't be read, or are of a later version: nobody touches them.
+    /// The files that can't be read, or that a later version has written: nobody changes them.
     unreadable: BTreeMap<u64, Unreadable>,
-    /// What open windows start from: window and serial.
+    /// The baselines, each as the number of the open window and the serial of the deployment.
     pub baselines: BTreeSet<(u64, u64)>,
-    /// Why nothing can be known or changed.
+    /// The reason why nothing can be known or changed.
     pub blocked: Option<String>,
     retained: BTreeMap<u64, Kept>,
     bytes: u64,
@@ -103,12 +103,12 @@ impl Index {
         self.retained.insert(window.seq(), Kept { window, taken: form == Form::Taken, form });
     }
 
-    /// A file that has to be left alone.
+    /// Notes a file that has to be left alone.
     pub fn leave(&mut self, seq: u64, form: Form, reason: String) {
         self.unreadable.insert(seq, Unreadable { form, reason });
     }
 
-    /// It can be read, or is known to be damaged. Says what it is called.
+    /// Forgets an unreadable file that can be read now, or is known to be damaged. Returns the form of the file's name.
     pub fn look(&mut self, seq: u64) -> Option<Form> {
         self.unreadable.remove(&seq).map(|file| file.form)
     }
@@ -121,7 +121,7 @@ impl Index {
         self.unreadable.get(&seq).map(|file| file.form)
     }
 
-    /// The newest of all files, if that is one that can't be read.
+    /// The newest of all files, if it can't be read.
     pub fn newest_unreadable(&self) -> Option<(u64, &str)> {
         let (&seq, file) = self.unreadable.last_key_value()?;
         self.newest().is_none_or(|newest| newest.seq() < seq).then_some((seq, &*file.reason))
@@ -133,8 +133,8 @@ impl Index {
         newest.max(self.unreadable.keys().next_back().copied()).unwrap_or_default()
     }
 
-    /// What the open window of a deployment starts from, if a window has not made it needless; of the newest
-    /// deployment where no serial is given.
+    /// The baseline of the open window of a deployment, or of the newest deployment if no serial is given; `None` if
+    /// the file of a window has made the baseline needless.
     pub fn baseline_of(&self, serial: Option<u64>) -> Option<(u64, u64)> {
         let newest = self.newest_file();
         let fits = |&&(seq, of): &&(u64, u64)| seq > newest && serial.is_none_or(|serial| serial == of);
@@ -209,7 +209,7 @@ impl Index {
         self.acknowledged.take_if(|window| window.seq() == seq).map(|_| Form::Acked)
     }
 
-    /// A window that could not be read before turned out to be damaged.
+    /// Counts a window as lost that could not be read before and turned out to be damaged.
     pub fn lose_damaged(&mut self, seq: u64) {
         if seq > self.state.acknowledged && !self.state.lost.contains(seq) {
             self.lose(seq);

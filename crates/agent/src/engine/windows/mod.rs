@@ -7,7 +7,7 @@
 //! | `SEQ.acked` | the newest window, acknowledged: kept until the next one |
 //! | `SEQ.damaged` | what was found not to be what was written |
 //! | `SEQ.lost` | empty: a window that had to go while there was no room to write that down in `state.json` |
-//! | `SEQ.SERIAL.baseline` | what the open window starts from, see [`baseline`] |
+//! | `SEQ.SERIAL.baseline` | the base of the open window, see [`baseline`] |
 //! | `state.json` | which windows were lost, who has acknowledged what |
 //! | `state.damaged` | what took its place and can't be read |
 //!
@@ -15,8 +15,9 @@
 //! ([`restore`]). Where there is no room for it the files go first, and their names say why: a full disk does not
 //! keep windows from making room.
 //!
-//! What can't be read, or is of a later version, stays as it is and is reported: the file of a window by itself, and
-//! with `state.json` the whole directory, in which nothing is changed until it can be read ([`blocked`]).
+//! A file that can't be read, or that a later version has written, stays as it is and is reported. This holds for the
+//! file of a single window; if the file is `state.json`, nothing in the whole directory is changed until it can be read
+//! ([`blocked`]).
 
 mod baseline;
 mod blocked;
@@ -137,7 +138,7 @@ pub struct Statistics {
     pub lost: u64,
     /// How many of them because their files were damaged.
     pub damaged: u64,
-    /// How many files can't be read now, or are of a later version. They stay as they are.
+    /// The number of files that can't be read now, or that a later version has written. Such files stay as they are.
     #[serde(skip_serializing_if = "is_none")]
     pub unreadable: usize,
 }
@@ -171,7 +172,7 @@ impl Windows {
     pub fn set_limits(&self, limits: Limits) {
         let _turn = lock(&self.changes);
         if self.unblock().is_err() {
-            // They hold once it can be read.
+            // The limits hold once the directory can be read.
             lock(&self.index).limits = limits;
             return;
         }

@@ -83,7 +83,7 @@ pub(super) fn restore(directory: &Directory, windows: &Weak<Windows>) -> Index {
     index.blocked = blocked;
     unreadable.into_iter().for_each(|(seq, form, reason)| index.leave(seq, form, reason));
     if index.blocked.is_some() {
-        // Windows can be read, and that is all.
+        // A blocked directory allows windows to be read, and nothing else.
         found.into_iter().for_each(|(window, form)| index.keep(window, form));
         return index;
     }
@@ -153,7 +153,7 @@ pub(super) fn examine(
     Ok((StoredWindow::new(head, bytes, Weak::clone(windows)), head.window.lost_windows))
 }
 
-/// `None` if there is none, or one that is damaged. The error says why it has to be left alone.
+/// Returns `None` if there is no state, or a damaged one. The error says why the state has to be left alone.
 fn read_state(directory: &Directory) -> Result<Option<State>, String> {
     let Some(bytes) = directory.read_state().map_err(|error| error.to_string())? else { return Ok(None) };
     match State::decode(&bytes) {

@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 /// Gaps that are remembered one by one; of those before, how many windows were lost in all.
 const GAPS: usize = 256;
-/// Of the files that are written.
+/// The version of the files that are written.
 const VERSION: u32 = 1;
 
 /// Written whole, before what it says is done to the files.
@@ -39,7 +39,7 @@ impl State {
         Ok(bytes)
     }
 
-    /// What was written, unless that can't be used.
+    /// Returns the state that was encoded, or the reason why it can't be used.
     pub fn decode(bytes: &[u8]) -> Result<Self, Undecodable> {
         let end = bytes.iter().position(|&byte| byte == b'\n').ok_or(Undecodable::Damaged)?;
         let (state, digest) = bytes.split_at(end);
@@ -54,11 +54,11 @@ impl State {
     }
 }
 
-/// Why a state can't be used.
+/// The reason why a state can't be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Undecodable {
     Damaged,
-    /// Of this version.
+    /// The state has this version, which is later than [`VERSION`].
     Newer(u32),
 }
 
@@ -69,7 +69,7 @@ struct Content<'a> {
     state: &'a State,
 }
 
-/// What every version of the file says; the first files did not.
+/// The field that every version of the file has, except the first one.
 #[derive(Deserialize)]
 struct Version {
     #[serde(default)]

@@ -34,7 +34,7 @@ pub enum WindowError {
     Damaged(String),
     #[error("the file of the window can't be read")]
     Io(#[source] io::Error),
-    /// It stays as it is.
+    /// The file has a later version and stays as it is.
     #[error("the file of the window can't be read: {0}")]
     Newer(String),
 }
@@ -121,7 +121,7 @@ impl WindowReader {
         &self.head
     }
 
-    /// Of the file.
+    /// The format version of the file.
     pub(super) const fn format(&self) -> u8 {
         self.version
     }
@@ -137,7 +137,7 @@ impl WindowReader {
         place.map(|&place| format::read_table(&self.file, place)).transpose()
     }
 
-    /// The sums of all windows up to this one, hidden ones as well.
+    /// Returns the sums of all windows up to this one, with the hidden sums.
     pub(super) fn sums(&self) -> io::Result<Vec<Part>> {
         let cumulative = |(_, metric): &(usize, &StoredMetric)| metric.reading == Reading::Cumulative;
         let part = |(place, metric): (usize, &StoredMetric)| {

@@ -67,17 +67,17 @@ pub struct Predecessor {
     pub active: usize,
     /// Whether maps that no metric names are taken over, too.
     pub unnamed: bool,
-    /// Maps of which something is known that is not in them: sums of windows, what an earlier one had counted.
+    /// Names of maps with counts that are kept elsewhere: sums of windows, and what an earlier map had counted.
     pub more_known: BTreeSet<String>,
 }
 
 impl Predecessor {
-    /// Whether each twin has its own map of this name.
+    /// Tells whether each twin has its own map of this name.
     pub fn is_private(&self, name: &str) -> bool {
         self.maps.by_name().get(name).is_some_and(|map| matches!(map.fds, TwinFds::Private(_)))
     }
 
-    /// Whether the deployment has a map of this name that is defined just so.
+    /// Tells whether the deployment has a map of this name with the same definition.
     pub fn has_same(&self, name: &str, spec: &MapSpec, shape: &MapShape) -> bool {
         self.maps.by_name().get(name).is_some_and(|old| is_same(old, spec, shape))
     }
@@ -103,7 +103,7 @@ impl Predecessor {
                 fds[self.active & 1] = Some(fd.try_clone()?);
                 fds
             }
-            // A map of its own can be given that before packets are counted in it.
+            // A new map is made: it can get the counts that are kept elsewhere before packets are counted in it.
             (TwinFds::Private(_), false) if self.more_known.contains(name) => return Ok(None),
             (TwinFds::Private(fds), false) => [Some(fds[self.active & 1].try_clone()?), None],
         }))

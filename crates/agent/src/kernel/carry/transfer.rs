@@ -35,10 +35,10 @@ pub struct Transfers {
     losses: Vec<Loss>,
 }
 
-/// What a replacement could not take over: the direction, and what to say of it.
+/// Content that a replacement could not take over: the direction, and the message about the content.
 pub type Loss = (&'static str, String);
 
-/// Adds to the rows of an old map, which is of this direction, name and layout, what is known of it beside them.
+/// Adds the counts of an old map that are kept elsewhere to the map's rows, given its direction, name and layout.
 pub type MoreKnown<'a> = dyn Fn(&'static str, &str, &TableLayout, RawTable) -> RawTable + 'a;
 
 #[derive(Debug)]
@@ -51,7 +51,7 @@ struct Transfer {
     /// A new value before anything is brought.
     blank: Vec<u8>,
     target: Target,
-    /// Of the new map, and how many entries did not fit into it.
+    /// The size of the new map in entries, and the number of entries that did not fit into it.
     max_entries: u32,
     left: usize,
 }
@@ -98,17 +98,18 @@ impl Transfers {
         self.transfers.is_empty()
     }
 
-    /// What could not be brought so far.
+    /// The content that could not be taken over so far.
     pub fn losses(&self) -> &[Loss] {
         &self.losses
     }
 
-    /// What [`Self::finish`] would give now: the old programs still count. What can only be popped stays where it is.
+    /// Returns what [`Self::finish`] would give now, while the old programs still count. Maps that can only be popped
+    /// are left out and keep their values.
     pub fn preview(&self) -> Result<Vec<Remains>, KernelError> {
         self.transfers.iter().filter_map(|transfer| transfer.preview().transpose()).collect()
     }
 
-    /// Brings the rest, once no CPU runs the old programs any more. Also says what of it could not be brought.
+    /// Takes over the rest, once no CPU runs the old programs any more. Also returns what could not be taken over.
     pub fn finish(self) -> (Vec<Remains>, Vec<Loss>) {
         let mut remains = Vec::new();
         let mut finished = Self::default();
@@ -219,8 +220,8 @@ impl Transfer {
         convert_onto(&self.blank, rows, &self.from, &self.to).unwrap_or_default()
     }
 
-    /// Puts `all`, which is what the old map has `counted` and what is known beside it, into a map that no program uses
-    /// yet. What does not fit stays behind.
+    /// Puts `all` into a map that no program uses yet: what the old map has `counted`, and the counts that are kept
+    /// elsewhere. Entries that do not fit are left out.
     fn put(&mut self, counted: &RawTable, all: &RawTable) -> io::Result<()> {
         let Target::Live(map, copied) = &mut self.target else { return Ok(()) };
         let mut left = HashSet::new();
@@ -237,7 +238,7 @@ impl Transfer {
         Ok(())
     }
 
-    /// What belongs to the open window, and how many entries did not fit into the new map.
+    /// Returns the rows that belong to the open window, and the number of entries that did not fit into the new map.
     fn finish(self) -> Result<(Option<Remains>, usize), KernelError> {
         let fifo = self.to.kind.family() == MapFamily::Fifo;
         let rows = self.rows(if fifo { AfterRead::Reset } else { AfterRead::Keep })?;
@@ -263,7 +264,7 @@ impl Transfer {
     }
 }
 
-/// Whether a map has no room for another entry: each family says so in its own way.
+/// Tells whether a map has no room for another entry: the error depends on the family of the map.
 fn is_full(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::E2BIG | libc::ENOSPC))
 }

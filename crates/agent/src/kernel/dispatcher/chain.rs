@@ -21,8 +21,8 @@ pub const MAX_CHAIN: usize = 16;
 /// As many more, so that all probes can be replaced while they run.
 const PAIRS: usize = 2 * MAX_CHAIN;
 const BPF_MAP_TYPE_PROG_ARRAY: u32 = 3;
-/// Among the pins: a symbolic link whose text says where the namespace was found, unless it is the daemon's. It leads
-/// nowhere, as the one that names the pins' owner.
+/// The name of a symbolic link among the pins whose text says where the namespace was found; the daemon's own has no
+/// link. The text is the path of no file, as that of the link that names the owner of the pins.
 pub const NETNS: &str = "netns";
 pub const NETNS_PATH: &str = "path:";
 
@@ -41,7 +41,7 @@ pub struct Rank {
 #[derive(Clone, Copy, Debug)]
 pub enum Callee<'a> {
     Loaded(&'a Programs),
-    /// Those of these ids, for even and odd epochs, which an earlier daemon has put into their slots.
+    /// The programs with these ids, for even and odd epochs, which an earlier daemon has put into their slots.
     Slotted([u32; 2]),
 }
 
@@ -61,14 +61,14 @@ pub struct Dispatcher {
     pub attachment: Option<Attachment>,
     /// The id of the program that was attached, if it is known.
     pub program: Option<u32>,
-    /// Shared with whoever shows it. Nobody takes another lock while holding it.
+    /// The state of the attachment, shared with those who show it. Nobody takes another lock while holding this one.
     pub health: Arc<Mutex<Health>>,
     /// In the order they are called.
     pub entries: Vec<Entry>,
     /// Not called any more; their slots are still filled, so that they can be called again.
     pub retired: Vec<Entry>,
-    /// Pairs that the present revision still calls although nobody is there: they are empty, and can't be used before
-    /// there is another revision.
+    /// Pairs that the present revision still calls although no entry has them. Their slots are empty, and stay unused
+    /// until the next revision.
     pub abandoned: Vec<usize>,
     /// An earlier daemon's, whose entries are being claimed.
     pub adopted: bool,
@@ -89,7 +89,7 @@ impl Dispatcher {
         std::fs::create_dir_all(&pins)?;
         // Without a pin the kernel empties a prog-array when its last descriptor is closed.
         let pinned = sys::obj_pin(slots.as_fd(), &pins.join("slots"));
-        // Before anything is attached: the next daemon looks for it there.
+        // The link is made before anything is attached: the next daemon looks for the attachment in that namespace.
         let pinned = pinned.and_then(|()| match place.netns.path() {
             Some(path) => symlink(format!("{NETNS_PATH}{}", path.display()), pins.join(NETNS)),
             None => Ok(()),
@@ -130,8 +130,8 @@ impl Dispatcher {
         Ok(attachment.map(|attachment| Self::with(pins, slots, Some(attachment))))
     }
 
-    /// Whether packets still come here: an interface that goes takes the attachment with it, whatever its
-    /// successor is called. An error: it can't be told.
+    /// Tells whether packets still come here: an interface that goes takes the attachment with it, whatever its
+    /// successor is called. Fails if the answer is unknown.
     pub fn is_alive(&self, place: &Place) -> io::Result<bool> {
         match &self.attachment {
             Some(attachment) => Ok(attachment.program_at(place.ifindex)?.is_some()),
@@ -139,7 +139,7 @@ impl Dispatcher {
         }
     }
 
-    /// Packets come here.
+    /// Records that packets come here.
     pub fn is_well(&self) {
         let mut health = self.health();
         health.mode = self.attachment.as_ref().map(Attachment::mode);
@@ -157,7 +157,7 @@ impl Dispatcher {
         Attachment::unpin(&self.pins)
     }
 
-    /// Where the programs are in the prog-array already, or a free pair that is filled with them.
+    /// Returns the pair that holds the programs already, or fills a free pair with them.
     pub fn place_programs(&self, callee: Callee<'_>) -> io::Result<usize> {
         let taken = |pair: usize| {
             let mut entries = self.entries.iter().chain(&self.retired);
@@ -220,13 +220,13 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Detaches and removes the pins. What fails is logged: there is nobody to give it back to. What may be possible
-    /// later is left to be [discarded](super::Dispatchers::discard).
+    /// Detaches and removes the pins. Failures are logged: no caller can handle them. After a failure that may be over
+    /// later, returns the pins, to be [discarded](super::Dispatchers::discard).
     pub fn detach(self, place: &Place) -> Result<(), PathBuf> {
         let detached = self.attachment.map_or(Ok(()), Attachment::detach);
         let detached = match detached {
             Err(error) if is_passing(&error) => return Err(self.pins),
-            // A link that went with its interface.
+            // The link went with its interface.
             Err(error) if error.raw_os_error() == Some(libc::ENOLINK) => Ok(()),
             detached => detached,
         };

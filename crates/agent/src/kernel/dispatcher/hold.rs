@@ -1,4 +1,4 @@
-//! What a probe that can't be adopted has in the dispatchers of an earlier daemon.
+//! Slots of a probe that can't be adopted, in the dispatchers of an earlier daemon.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,8 +7,8 @@ use super::chain::Dispatcher;
 use super::{Addition, Dispatchers, Health, Place, left};
 
 impl Dispatchers {
-    /// Goes on calling what an earlier daemon has had called at `place`, before [`Self::settle`]. `None` if that does
-    /// not run there.
+    /// Goes on calling the programs that an earlier daemon called at `place`; to be used before [`Self::settle`].
+    /// Returns `None` if the programs do not run there.
     pub fn hold(&self, place: &Place, addition: &Addition<'_>) -> Option<Arc<Mutex<Health>>> {
         let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
         let known = by_place.remove(&place.key()).map(|(_, dispatcher)| dispatcher);

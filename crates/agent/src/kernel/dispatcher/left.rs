@@ -1,4 +1,5 @@
-//! Attachments that call nobody any more: what a daemon that died has left, and what could not be removed at once.
+//! Attachments that call no probe any more: those that a dead daemon has left, and those that could not be removed at
+//! once.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -15,8 +16,9 @@ use crate::kernel::netns::Netns;
 use crate::kernel::pins;
 
 impl Dispatchers {
-    /// Once every probe that an earlier daemon ran has been added: brings the dispatchers to call just these. What no
-    /// probe has claimed is detached, or, if some are `unsure` where their interfaces are, kept until they know.
+    /// Makes the dispatchers call just the probes that have been added. To be called once every probe that an earlier
+    /// daemon ran is among them. Detaches attachments that no probe has claimed, or, if probes are `unsure` where their
+    /// interfaces are, keeps these attachments until the probes know.
     pub fn settle(&self, unsure: bool) {
         let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
         for (place, dispatcher) in by_place.values_mut().filter(|(_, dispatcher)| dispatcher.adopted) {
@@ -53,13 +55,13 @@ impl Dispatchers {
         }
     }
 
-    /// Whether an earlier daemon's pins wait for probes that could not look for their interfaces yet. Once these have,
-    /// they are to be settled again.
+    /// Tells whether pins of an earlier daemon wait for probes that could not look for their interfaces yet. Once these
+    /// probes have looked, [`Self::settle`] is to be called again.
     pub fn has_unclaimed(&self) -> bool {
         !lock(&self.unclaimed).is_empty()
     }
 
-    /// From now on nothing is detached only because no probe has claimed it.
+    /// Prevents from now on that an attachment is detached only because no probe has claimed it.
     pub fn keep_unclaimed(&self) {
         self.keeps_unclaimed.store(true, Ordering::Relaxed);
     }
@@ -77,8 +79,8 @@ impl Dispatchers {
         std::fs::read_dir(&self.root)?.map(|entry| Ok(entry?.path())).collect()
     }
 
-    /// Detaches what `pins` hold and removes them, later if it is not possible now: without its pins a filter is
-    /// known to nobody and stays for ever.
+    /// Detaches what `pins` hold and removes `pins`. If this is not possible now, [`Self::remove_left`] does it later:
+    /// a filter without pins is known to nobody and stays for ever.
     pub(super) fn discard(&self, pins: PathBuf) {
         if let Err(error) = remove(&pins) {
             tracing::warn!(pins = %pins.display(), %error, "an attachment can't be removed now; it is tried again");
@@ -86,7 +88,7 @@ impl Dispatchers {
         }
     }
 
-    /// Tries again what could not be removed before.
+    /// Retries the removals that were not possible before.
     pub(super) fn remove_left(&self) {
         let mut left = lock(&self.left);
         left.retain(|pins| match remove(pins) {
@@ -98,7 +100,7 @@ impl Dispatchers {
         });
     }
 
-    /// Makes room for another dispatcher with these pins.
+    /// Completes the removal of `pins`, if it is pending, so that another dispatcher can have the same path.
     pub(super) fn make_room(&self, pins: &Path) -> io::Result<()> {
         let mut left = lock(&self.left);
         if left.contains(pins) {
@@ -109,7 +111,7 @@ impl Dispatchers {
     }
 }
 
-/// The error is one that may be over the next time.
+/// Detaches what `pins` hold and removes `pins`. After an error another attempt may succeed.
 fn remove(pins: &Path) -> io::Result<()> {
     if let Some((netns, ifindex, hook, _)) = key(pins) {
         match detach(pins, netns, ifindex, hook) {
@@ -122,7 +124,7 @@ fn remove(pins: &Path) -> io::Result<()> {
 }
 
 fn detach(pins: &Path, netns: u64, ifindex: u32, hook: Hook) -> io::Result<()> {
-    // Links can be detached from everywhere; a filter in a namespace that is no more has gone with it.
+    // A link can be detached from any namespace; a filter goes with its namespace.
     let left = match Attachment::adopt_link(pins)? {
         Some(link) => Some(link),
         None => match namespace(pins, netns)? {
@@ -133,7 +135,7 @@ fn detach(pins: &Path, netns: u64, ifindex: u32, hook: Hook) -> io::Result<()> {
     left.map_or(Ok(()), |left| left.detach())
 }
 
-/// The namespace that a dispatcher was made in, where it was then or where it has another name or a process.
+/// Finds the namespace that a dispatcher was made in: at the path it had then, or by another name or a process.
 fn namespace(pins: &Path, id: u64) -> io::Result<Option<Netns>> {
     let own = Netns::own()?;
     if own.id() == id {
@@ -151,7 +153,7 @@ fn namespace(pins: &Path, id: u64) -> io::Result<Option<Netns>> {
     Ok(Netns::find(id))
 }
 
-/// Whether something else than the attachment is to blame.
+/// True if the cause of the error is not the attachment, so that another attempt may succeed.
 pub(super) fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::Interrupted | io::ErrorKind::OutOfMemory)
         || matches!(

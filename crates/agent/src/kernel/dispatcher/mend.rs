@@ -1,4 +1,4 @@
-//! Attachments that somebody removes are made again, for all whom the dispatcher calls.
+//! Repairs of attachments that somebody has removed, for all probes that the dispatcher calls.
 
 use std::io;
 use std::sync::PoisonError;
@@ -13,19 +13,19 @@ use crate::kernel::hook::AttachError;
 use crate::kernel::loader::with_causes;
 use crate::kernel::rtnl::Socket;
 
-/// What has become of an attachment since this daemon looks after it.
+/// The state of an attachment, and its repairs since this daemon looks after it.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
-    /// How it is attached; `None`: it is not.
+    /// The mode of the attachment; `None` if nothing is attached.
     pub mode: Option<&'static str>,
-    /// Why it is not, and since when.
+    /// The reason why nothing is attached, and since when.
     pub trouble: Option<(String, Timestamp)>,
-    /// How often it was made again after somebody had removed it, and when last.
+    /// The number of times the attachment was made again after somebody had removed it, and the time of the last one.
     pub repairs: u64,
     pub repaired: Option<Timestamp>,
 }
 
-/// What packets at a place meet.
+/// The program that packets at a place meet.
 enum Standing {
     Ours,
     /// Another program behind our link.
@@ -34,7 +34,7 @@ enum Standing {
 }
 
 impl Dispatchers {
-    /// Makes every attachment again that somebody has removed, and removes what could not be removed before.
+    /// Makes every attachment again that somebody has removed, and retries the removals that were not possible before.
     pub fn look(&self) {
         if !self.settled.load(Ordering::Relaxed) {
             return;
@@ -47,8 +47,8 @@ impl Dispatchers {
         self.remove_left();
     }
 
-    /// As [`Self::look`], where a probe is to stay and the interface `was_gone` or not. False: the probe is not called
-    /// there.
+    /// Does what [`Self::look`] does at `place`, where a probe is to stay. `was_gone`: the interface may have been gone
+    /// meanwhile. Returns false if the dispatcher there does not call the probe.
     pub fn keep(&self, place: &Place, owner: Owner, was_gone: bool) -> bool {
         let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((known, dispatcher)) = by_place.get_mut(&place.key()) else { return false };
@@ -62,7 +62,7 @@ impl Dispatchers {
     }
 
     fn mend(&self, dispatcher: &mut Dispatcher, place: &Place, was_gone: bool) {
-        // An earlier daemon's, that is about to be settled.
+        // An adopted dispatcher is about to be settled.
         if dispatcher.adopted {
             return;
         }
@@ -73,7 +73,7 @@ impl Dispatchers {
                 return;
             }
             Ok(Standing::Another) => self.switch(dispatcher, place, dispatcher.entries.clone()),
-            // Whoever tells that interfaces have gone is about to tell it.
+            // The watch of the interfaces is about to report that the interface has gone.
             Ok(Standing::Nothing) if !was_gone && is_gone(place) => return,
             Ok(Standing::Nothing) => self.attach_again(dispatcher, place),
             Err(error) => {
@@ -133,18 +133,18 @@ fn standing(dispatcher: &Dispatcher, place: &Place, was_gone: bool) -> io::Resul
     if was_gone && !place.netns.run(|| attachment.is_found(place.ifindex, place.hook))?? {
         return Ok(Standing::Nothing);
     }
-    // What could not be told when it was attached is not known to be wrong.
+    // An id that could not be read when the program was attached does not prove that another program is there.
     let is_ours = dispatcher.program.is_none_or(|ours| ours == program);
     Ok(if is_ours { Standing::Ours } else { Standing::Another })
 }
 
-/// Whether the interface is known not to be there any more.
+/// True if the interface is known to be gone.
 fn is_gone(place: &Place) -> bool {
     let device = place.netns.run(|| Socket::here()?.device(place.ifindex));
     matches!(device, Ok(Ok(None)))
 }
 
-/// What is asked for by those that ask for anything: they agree.
+/// Returns the mode that entries ask for: all that ask for one agree.
 fn xdp_mode(entries: &[Entry]) -> XdpMode {
     entries.iter().map(|entry| entry.xdp_mode).find(|mode| *mode != XdpMode::Auto).unwrap_or(XdpMode::Auto)
 }

@@ -56,14 +56,16 @@ pub struct Dispatchers {
     root: PathBuf,
     tc_method: TcMethod,
     by_place: Mutex<BTreeMap<Key, (Place, Dispatcher)>>,
-    /// Pins of what calls nobody and could not be detached yet. Locked after `by_place`, if at all.
+    /// Pins of attachments that call no probe and could not be detached yet. If both locks are taken, that of
+    /// `by_place` comes first.
     left: Mutex<BTreeSet<PathBuf>>,
-    /// An earlier daemon's pins whose probes are not known to be elsewhere: those could not look for their interfaces.
-    /// Locked as `left` is.
+    /// Pins of an earlier daemon that no probe has claimed, as long as probes could not look for their interfaces. The
+    /// lock is taken in the same order as that of `left`.
     unclaimed: Mutex<BTreeSet<PathBuf>>,
-    /// Since it was last asked, something that may be over the next time kept pins from being adopted.
+    /// True if an error that may be over the next time has kept pins from being adopted since the last
+    /// [`Self::settle`].
     hindered: AtomicBool,
-    /// A probe that is held could not look for its interfaces, and does not do so again.
+    /// True if a held probe could not look for its interfaces, which it does only once.
     keeps_unclaimed: AtomicBool,
     /// Whether what earlier daemons left has been dealt with.
     settled: AtomicBool,
@@ -92,8 +94,8 @@ impl Dispatchers {
         })
     }
 
-    /// Calls a probe at `place`, instead of the deployment it replaces, if any; that one stays ready until it
-    /// is [retired](Self::retire). Nothing has changed after an error.
+    /// Calls a probe at `place`, instead of the deployment it replaces, if any; that deployment stays ready until it is
+    /// [retired](Self::retire). An error changes nothing.
     pub fn add(
         &self,
         place: &Place,
@@ -142,7 +144,7 @@ impl Dispatchers {
 
     /// Takes a deployment out of the dispatcher at `place`; the last one takes the dispatcher with it.
     pub fn remove(&self, place: &Place, owner: Owner, reclaim: &mut Reclaim) -> Result<(), AttachError> {
-        // What keeps a replaced deployment's slots from being emptied must not keep this one where it is.
+        // A failure to empty the slots of a replaced deployment must not prevent the removal of this one.
         if let Err(error) = self.retire(place, owner) {
             tracing::warn!(error = super::with_causes(&error), "a replaced probe was not cleared");
         }
@@ -167,8 +169,8 @@ impl Dispatchers {
         let mut entries = dispatcher.entries.clone();
         let removed = entries.remove(index);
         if let Err(error) = self.switch(dispatcher, place, entries) {
-            // The present revision goes on calling the slots. Empty ones let every packet pass, and emptying them needs
-            // neither memory nor the verifier.
+            // The present revision goes on calling the slots. Empty slots let every packet pass, and emptying them
+            // needs neither memory nor the verifier.
             dispatcher.entries.remove(index);
             dispatcher.abandoned.push(removed.call.pair);
             dispatcher.clear(removed.call.pair).map_err(|error| failed(place, error))?;
@@ -187,7 +189,7 @@ impl Dispatchers {
             {
                 Ok(Some(dispatcher)) => return Ok(dispatcher),
                 Ok(None) => {}
-                // What is attached stays: it may be that nothing is wrong with it.
+                // The attachment stays, since it may be intact.
                 Err(error) if left::is_passing(&error) => {
                     self.leave_unclaimed(pins);
                     return Err(error);

@@ -120,7 +120,7 @@ impl ClsactFilter {
         Ok(())
     }
 
-    /// The program that packets of the interface meet, if it is ours.
+    /// Returns the program that packets of the interface meet, if the program is ours.
     pub(super) fn program_at(&self, ifindex: u32) -> io::Result<Option<ProgIdentity>> {
         Ok((self.parent.ifindex == ifindex && self.is_there()?).then_some(self.program))
     }

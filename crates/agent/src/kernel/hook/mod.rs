@@ -209,7 +209,7 @@ impl Attachment {
         }
     }
 
-    /// As [`Self::adopt`], of what is known by a link, from any namespace.
+    /// Adopts as [`Self::adopt`] does, but only links, and from any namespace.
     pub fn adopt_link(pins: &Path) -> io::Result<Option<Self>> {
         for mode in LINK_PINS {
             match sys::obj_get(&pins.join(link_pin(mode))) {
@@ -231,8 +231,8 @@ impl Attachment {
         }
     }
 
-    /// The id of the program that packets of the interface meet here; `None`: they come here no more. An error: it
-    /// can't be told.
+    /// Returns the id of the program that packets of the interface meet here; `None` if packets do not come here any
+    /// more. Fails if the answer is unknown.
     pub fn program_at(&self, ifindex: u32) -> io::Result<Option<u32>> {
         let of = |link| {
             let info = sys::link_info(link)?;
@@ -245,8 +245,9 @@ impl Attachment {
         }
     }
 
-    /// As [`Self::program_at`], but told by the interface: a link that went elsewhere with its interface looks attached
-    /// here when another interface has got the index. To be called in the interface's namespace.
+    /// Tells whether the interface itself reports the program of [`Self::program_at`]: a link that went elsewhere with
+    /// its interface looks attached here when another interface has got the index. To be called in the interface's
+    /// namespace.
     pub fn is_found(&self, ifindex: u32, hook: Hook) -> io::Result<bool> {
         let Some(program) = self.program_at(ifindex)? else { return Ok(false) };
         match self {
@@ -267,7 +268,7 @@ impl Attachment {
         Ok(())
     }
 
-    /// Of the program that packets of the interface meet here; `None` if it can't be told.
+    /// Returns the tag of the program that packets of the interface meet here; `None` if the program is unknown.
     pub fn program_tag(&self, ifindex: u32) -> Option<[u8; 8]> {
         if let Self::Clsact(filter) = self {
             return filter.program_at(ifindex).ok()?.map(|program| program.tag);

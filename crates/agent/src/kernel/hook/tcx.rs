@@ -11,7 +11,7 @@ use crate::kernel::sys;
 const BPF_TCX_INGRESS: u32 = 46;
 const BPF_TCX_EGRESS: u32 = 47;
 
-/// `BPF_MPROG_MAX`: programs at one hook of an interface.
+/// `BPF_MPROG_MAX`: the largest number of programs at one hook of an interface.
 const MAX_PROGRAMS: usize = 64;
 
 const BPF_F_BEFORE: u32 = 1 << 3;

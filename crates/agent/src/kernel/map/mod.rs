@@ -59,7 +59,7 @@ pub struct Table {
     access: Access,
     /// For maps of maps: how the maps in it are read.
     inner: Access,
-    /// For maps of maps: those of the probe that may be in it, by id.
+    /// For maps of maps: the probe's own maps that may be in it, by id.
     members: Vec<(u32, OwnedFd)>,
     chunk_bytes: usize,
 }
@@ -81,7 +81,7 @@ impl MetricMap {
         }
     }
 
-    /// How many entries there is room for; `None` for a variable.
+    /// Returns the number of entries that the map has room for; `None` for a variable.
     pub const fn max_entries(&self) -> Option<usize> {
         match self {
             Self::Table(table) => Some(table.max_entries),
@@ -146,8 +146,8 @@ impl Table {
         Self { fd, name, layout, max_entries, access, inner, members, chunk_bytes: CHUNK_BYTES }
     }
 
-    /// The same of a map of maps that may have these in it: the kernel opens others by their id only for those who
-    /// have CAP_SYS_ADMIN.
+    /// Adds the probe's own maps that may be in this map of maps: the kernel opens other maps by their ids only for
+    /// those who have CAP_SYS_ADMIN.
     pub fn with_members(self, members: Vec<OwnedFd>) -> std::io::Result<Self> {
         let members = members.into_iter().map(|fd| Ok((sys::map_id(fd.as_fd())?, fd)));
         Ok(Self { members: members.collect::<std::io::Result<_>>()?, ..self })

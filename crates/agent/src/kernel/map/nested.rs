@@ -49,12 +49,12 @@ fn entries(map: &Table) -> Result<RawTable, KernelError> {
     read.map(|_| entries)
 }
 
-/// The map in it with this id; `None`: it is gone.
+/// Opens the inner map with this id; `None` if the map is gone.
 fn member(map: &Table, id: u32) -> io::Result<Option<OwnedFd>> {
     if let Some((_, fd)) = map.members.iter().find(|(member, _)| *member == id) {
         return fd.try_clone().map(Some);
     }
-    // Somebody else has put it there.
+    // Somebody else has put the map there.
     sys::map_fd_by_id(id).map_err(|error| match error.raw_os_error() {
         Some(libc::EPERM) => io::Error::other(format!(
             "map id {id} is none of the probe's own, and opening it takes CAP_SYS_ADMIN; take it out of {}",

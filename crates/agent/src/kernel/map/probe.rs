@@ -106,7 +106,7 @@ impl Tiny {
         self.map.as_fd()
     }
 
-    /// Whether the map in a map can be told from what a lookup gives, which is how it is read.
+    /// Checks that a lookup in a map of maps gives the id of the inner map, which readers need.
     fn finds_inner(&self) -> io::Result<()> {
         let Some(inner) = &self.inner else { return Ok(()) };
         let mut id = [0; 4];

@@ -1,4 +1,4 @@
-//! Questions about paths that may never answer: what is mounted there can be a file system of a server that is gone.
+//! Questions about paths that may never be answered: the path may be on a file system whose server is gone.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long an answer is waited for.
+/// The longest time to wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A question that has not been answered yet.
@@ -20,8 +20,8 @@ struct Asked {
 
 static ASKED: Mutex<Vec<Asked>> = Mutex::new(Vec::new());
 
-/// Asks on a thread of its own, which nobody waits for longer than [`PATIENCE`]. While a path owes an answer for that
-/// long nobody asks it again: one thread waits for it, and not more with each attempt.
+/// Asks on a thread of its own, and waits at most [`PATIENCE`] for the answer. A path that has not answered for that
+/// long is not asked again until it does: one thread waits for the path, and not one more with each attempt.
 pub fn ask<T: Send + 'static>(
     path: &Path,
     question: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
@@ -44,7 +44,7 @@ pub fn ask<T: Send + 'static>(
     }
 }
 
-/// Forgets a question that is answered or was not asked.
+/// Removes a question from [`ASKED`] once it is answered or could not be asked.
 struct Noted(u64);
 
 impl Drop for Noted {

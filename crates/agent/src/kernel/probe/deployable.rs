@@ -16,18 +16,18 @@ use crate::kernel::sys::KernelError;
 #[derive(Debug)]
 pub struct Deployable(Attached);
 
-/// How a deployment that goes on with nothing that runs begins.
+/// The beginning of a deployment that goes on with the content of no other one.
 #[derive(Clone, Copy, Debug)]
 pub struct Beginning {
-    /// The number of its first window.
+    /// The number of the first window.
     pub first_epoch: u64,
-    /// Its place among those of the same priority, if it had one before.
+    /// The probe's position among those of the same priority, if it had one before.
     pub order: Option<u64>,
 }
 
 impl Deployable {
-    /// Pins what was loaded. `replaces` is what it goes on with; where there is no such thing, it begins anew.
-    /// `more_known` is what is known of its maps beside their content.
+    /// Pins what was loaded. The deployment goes on with `replaces`, or, without one, starts as `beginning` says.
+    /// `more_known` adds the counts of its maps that are kept elsewhere.
     pub fn new(
         kernel: &Arc<Kernel>,
         identity: Identity<'_>,
@@ -98,12 +98,12 @@ impl Deployable {
         self.0.epoch.current()
     }
 
-    /// What maps that look different now have counted of the open window so far, as the new ones have it.
+    /// Returns what old maps of another layout have counted of the open window so far, in the layout of the new maps.
     pub fn open_rows(&self) -> Result<Vec<Remains>, KernelError> {
         self.0.transfers.preview()
     }
 
-    /// What it can't take over.
+    /// The content that could not be taken over.
     pub fn losses(&self) -> &[Loss] {
         self.0.transfers.losses()
     }
@@ -118,7 +118,7 @@ impl Deployable {
         let Self(mut attached) = self;
         let mut failed = Vec::new();
         let mut places = attached.places_at(interfaces);
-        // New places first: what is in the way there is found before any packet has gone to the new programs.
+        // New places come first: obstacles there are found before any packet has gone to the new programs.
         places.sort_by_key(|(_, place)| replaces.owner_at(place).is_some());
         for (direction, place) in places {
             let old = replaces.owner_at(&place);

@@ -11,7 +11,7 @@ use super::sweep::softirqs_are_preemptible;
 const MEMBARRIER_CMD_QUERY: libc::c_int = 0;
 const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
 
-/// Whether the kernel has it, which it says.
+/// Asks the kernel whether it has `MEMBARRIER_CMD_GLOBAL`.
 pub(super) fn prepare() -> io::Result<()> {
     let commands = membarrier(MEMBARRIER_CMD_QUERY)?;
     if commands & MEMBARRIER_CMD_GLOBAL == 0 {

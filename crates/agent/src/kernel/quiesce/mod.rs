@@ -1,13 +1,13 @@
 //! The grace period after a flip: wait until no CPU can still run a program of the twin that was left.
 //!
 //! The paper reads the idle twin straight after the swap, while other CPUs may still be inside it; updates
-//! are then lost or counted in the wrong window. There are several ways to wait, one file each. Which of them are valid
-//! here is found by trying when the daemon starts, and the first of those is used. To add one: a file, a variant
-//! of [`QuiesceMethod`], and how it is [prepared](prepare).
+//! are then lost or counted in the wrong window. There are several methods to wait, one file each. The daemon tries all
+//! of them when it starts, and uses the first that is valid here. A new method needs a file, a variant of
+//! [`QuiesceMethod`], and a case in [`prepare`].
 //!
-//! A real-time task that keeps a CPU to itself holds up a method for as long as the kernel lets it. So each method has
-//! a [worker] of its own, and whoever waits turns to the next one [in addition](PATIENCE): the first that has waited
-//! for a grace period serves. After [`LIMIT`] there is an error, and no reading.
+//! A real-time task that keeps a CPU to itself delays a method for as long as the kernel lets it. So each method has a
+//! [worker] of its own, and a caller that has waited for [`PATIENCE`] asks the next method as well: the first method
+//! that has waited for a grace period serves the caller. After [`LIMIT`] there is an error, and nothing is read.
 
 mod cpus;
 mod map_in_map;
@@ -27,9 +27,9 @@ pub use self::cpus::{online_cpus, possible_cpus, run_on};
 use self::map_in_map::MapInMap;
 use self::worker::Workers;
 
-/// How long to wait for one method before the next is tried, too: longer than any takes on a busy machine as a rule.
+/// The time to wait for one method before the next is asked, too: longer than any usually takes on a busy machine.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// How long to wait in all.
+/// The longest time to wait in all.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// How to wait.
@@ -58,13 +58,13 @@ pub struct MethodReport {
     reason: Option<String>,
 }
 
-/// Waits until a grace period is over that began after the call.
+/// A function that returns once a grace period that began after the call is over.
 type Way = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
 
-/// What came of trying a method.
+/// A method, and the result of its trial.
 type Trial = (QuiesceMethod, io::Result<Way>);
 
-/// Waits for grace periods, on threads of its own, since the sweep moves the thread that does it.
+/// Waits for grace periods, on threads of its own, since a sweep moves its thread to other CPUs.
 #[derive(Debug)]
 pub struct Quiescer {
     workers: Arc<Workers>,
@@ -87,7 +87,7 @@ impl MethodReport {
     }
 }
 
-/// The method, if it is valid here.
+/// Returns the function of the method, if the method is valid here.
 fn prepare(method: QuiesceMethod) -> io::Result<Way> {
     Ok(match method {
         QuiesceMethod::Sweep => sweep::prepare().map(|()| Arc::new(sweep::wait))?,
@@ -97,9 +97,9 @@ fn prepare(method: QuiesceMethod) -> io::Result<Way> {
     })
 }
 
-/// Tries each method. One that is valid and does not come to its end in [`PATIENCE`] is there: something holds it up.
+/// Tries each method. A valid method that takes longer than [`PATIENCE`] counts as available: something delays it.
 fn try_all() -> Vec<Trial> {
-    // Side by side: two of them take milliseconds.
+    // The trials run side by side: two of them take milliseconds.
     let begun = QuiesceMethod::ALL.map(|method| {
         let (sender, result) = mpsc::channel();
         let trial = prepare(method).and_then(|way| {
@@ -143,10 +143,10 @@ impl Quiescer {
     }
 
     /// Returns once every program run that began before the call has ended, with the time that took. An error, after
-    /// [`LIMIT`] at the latest, says that programs may still run.
+    /// [`LIMIT`] at the latest, means that programs may still run.
     pub fn quiesce(&self) -> io::Result<Duration> {
         if self.never_waits {
-            // Not even the time it takes to wake a thread, which would be a grace period for most programs.
+            // Waking a thread would already be a grace period for most programs.
             return Ok(Duration::ZERO);
         }
         let started = Instant::now();

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::cpus::{move_to, online_cpus};
 
-/// The CPU that was to be visited last.
+/// The CPU that a sweep has moved to, or tried to, last.
 static VISITING: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether it is valid. Whether every CPU can be visited is found by doing so.
+/// Checks that the method is valid. Only a sweep shows whether every CPU can be visited.
 pub(super) fn prepare() -> io::Result<()> {
     if softirqs_are_preemptible() {
         return Err(io::Error::other("softirqs are preemptible here (PREEMPT_RT)"));
@@ -19,7 +19,7 @@ pub(super) fn prepare() -> io::Result<()> {
     Ok(())
 }
 
-/// Where it is, for people.
+/// The CPU that a sweep is at, as a part of a message.
 pub(super) fn place() -> String {
     format!(" at CPU {}", VISITING.load(Ordering::Relaxed))
 }

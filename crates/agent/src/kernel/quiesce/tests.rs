@@ -8,7 +8,7 @@ fn found(method: QuiesceMethod) -> Trial {
     (method, prepare(method))
 }
 
-/// A method that waits for what is sent to it.
+/// Makes a method that waits until a result is sent to it.
 fn stuck(method: QuiesceMethod) -> (mpsc::Sender<io::Result<()>>, Trial) {
     let (sender, released) = mpsc::channel();
     let released = std::sync::Mutex::new(released);
@@ -79,14 +79,14 @@ fn one_that_is_held_up_holds_up_nobody() {
     let took = quiescer.quiesce().unwrap();
     assert!(took >= PATIENCE && took < LIMIT / 2, "{took:?}");
     assert_eq!((quiescer.method(), available(&quiescer)), (Membarrier, vec![false, true, true]));
-    // It is known now, and not waited for again.
+    // The delay is known now: nobody waits for this method again.
     thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| assert!(quiescer.quiesce().unwrap() < PATIENCE));
         }
     });
     release.send(Ok(())).unwrap();
-    // The second one, which those have asked for.
+    // The threads have asked for a second grace period.
     release.send(Ok(())).unwrap();
     drop(release);
     while !available(&quiescer)[0] || quiescer.method() != Sweep {
@@ -108,7 +108,7 @@ fn one_that_fails_is_not_waited_for() {
     assert_eq!(quiescer.quiesce().unwrap_err().raw_os_error(), Some(libc::EPERM));
 }
 
-/// What had begun before is no grace period for those who ask later.
+/// A grace period that began before does not serve those who ask later.
 #[test]
 fn a_grace_period_begins_after_the_call() {
     use QuiesceMethod::{Auto, Sweep};

@@ -1,4 +1,4 @@
-//! A thread for each method, so that one which is held up holds up nobody who can be served by another.
+//! Threads, one for each method, so that a delayed method delays nobody whom another method can serve.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use super::{MethodReport, PATIENCE, QuiesceMethod, Way, sweep};
 
-/// How often the log says that a method is late.
+/// The shortest time between two log messages that a method is late.
 const SAID_EVERY: Duration = Duration::from_secs(60);
 
-/// The methods there are, in the order of preference, and who waits for them.
+/// The available methods, in the order of preference, and the grace periods that callers wait for.
 #[derive(Debug)]
 pub(super) struct Workers {
     state: Mutex<State>,
@@ -23,22 +23,22 @@ struct State {
     workers: Vec<Worker>,
     in_use: QuiesceMethod,
     reports: Vec<MethodReport>,
-    /// When the log said so last, by method.
+    /// The time of the last log message about a late method, by the method's name.
     said: BTreeMap<String, Instant>,
     ended: bool,
 }
 
-/// Counts the grace periods that one method waits for.
+/// The numbers of the grace periods that one method waits for.
 #[derive(Debug)]
 struct Worker {
     method: QuiesceMethod,
-    /// The last one that somebody wants, that was begun, that is over.
+    /// The numbers of the last grace period that somebody wants, of the last that has begun, of the last that is over.
     wanted: u64,
     begun: u64,
     over: u64,
-    /// The last one that failed, and why.
+    /// The number of the last grace period that failed, and the error.
     failed: Option<(u64, io::Error)>,
-    /// Somebody has lost patience with the one that is under way.
+    /// True if a caller no longer waits only for the grace period that is under way.
     late: bool,
 }
 
@@ -47,13 +47,13 @@ impl Worker {
         Self { method, wanted: 0, begun: 0, over: 0, failed: None, late: false }
     }
 
-    /// The number of the next one to begin: it serves everybody who asks before.
+    /// Returns the number of the next grace period to begin, which serves everybody who asks before.
     fn ask(&mut self) -> u64 {
         self.wanted = self.begun + 1;
         self.wanted
     }
 
-    /// Why none that began with `number` or later has come to its end, if that is known.
+    /// Returns the error of the last grace period that failed, if its number is `number` or a later one.
     fn failure(&self, number: u64) -> Option<&io::Error> {
         self.failed.as_ref().filter(|(failed, _)| *failed >= number).map(|(_, error)| error)
     }
@@ -67,7 +67,8 @@ impl State {
         }
     }
 
-    /// Somebody turns to another method, or gives up.
+    /// Marks a method as late, and says so in its report and the log, when a caller no longer waits only for this
+    /// method.
     fn late(&mut self, index: usize) {
         let worker = &mut self.workers[index];
         worker.late = true;
@@ -110,14 +111,14 @@ impl Workers {
         self.lock().reports.clone()
     }
 
-    /// Nobody will ask any more: the threads end, each with the grace period it waits for.
+    /// Ends the threads, each after the grace period it waits for; to be called once nobody will ask any more.
     pub fn end(&self) {
         self.lock().ended = true;
         self.changed.notify_all();
     }
 
-    /// Until one of the methods has waited for a grace period that began after the call. They are asked one after the
-    /// other, each once those before it have failed or are late.
+    /// Waits until one of the methods has waited for a grace period that began after the call. The methods are asked
+    /// one after the other, each once those before it have failed or are late.
     pub fn wait(&self, deadline: Instant) -> io::Result<()> {
         let mut state = self.lock();
         let mut asked: Vec<u64> = Vec::new();
@@ -155,7 +156,7 @@ impl Workers {
                     patience = if next.late { now } else { now + PATIENCE };
                     self.changed.notify_all();
                 } else {
-                    // Whichever comes to its end.
+                    // All methods are asked: the first that ends serves.
                     patience = deadline;
                 }
             }
@@ -164,7 +165,7 @@ impl Workers {
         }
     }
 
-    /// One worker's thread.
+    /// Runs the thread of one worker.
     fn serve(&self, index: usize, way: &Way) {
         let mut state = self.lock();
         while !state.ended {

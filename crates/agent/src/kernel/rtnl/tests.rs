@@ -11,7 +11,7 @@ fn of_link(kind: u16, family: u8, index: u32, attributes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A dump that ends with an error, or changed while it was told, is no list, however much of it there is.
+/// A dump that ends with an error, or that a change has interrupted, is no list, however much of it there is.
 #[test]
 fn what_is_not_complete_is_no_answer() {
     assert_eq!(error_of(&0_i32.to_ne_bytes()), None);
@@ -33,7 +33,7 @@ fn what_is_not_complete_is_no_answer() {
     assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::EPERM));
 }
 
-/// Links come and go all the time: each list is of one moment, with all that stay.
+/// Each list is of one moment and has all links that stay, while other links come and go all the time.
 #[test]
 fn lists_under_change_are_complete() {
     use std::sync::atomic::{AtomicBool, Ordering};

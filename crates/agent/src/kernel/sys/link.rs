@@ -77,7 +77,7 @@ pub fn link_detach(link: BorrowedFd<'_>) -> io::Result<()> {
     bpf(bpf_cmd::BPF_LINK_DETACH, &mut link_fd).map(drop)
 }
 
-/// The programs that are attached to an interface, as many as `ids` has room for; without room, none.
+/// Returns the programs that are attached to an interface, as many as `ids` has room for; none without room.
 pub fn prog_query(ifindex: u32, attach_type: u32, ids: &mut [u32]) -> io::Result<Vec<u32>> {
     #[repr(C)]
     #[derive(Default)]
@@ -89,7 +89,7 @@ pub fn prog_query(ifindex: u32, attach_type: u32, ids: &mut [u32]) -> io::Result
         prog_ids: u64,
         count: u32,
         pad: u32,
-        /// Arrays that are not asked for, and a revision.
+        /// The arrays that are not asked for, and a revision.
         rest: [u64; 4],
     }
     let prog_ids = if ids.is_empty() { 0 } else { ids.as_mut_ptr() as u64 };

@@ -1,6 +1,6 @@
-//! Files that versions so far have written, and that every later one has to read. A file of the present version is
-//! also compared byte by byte: whoever changes what is written gives it another version and adds a file here.
-//! `UPDATE_GOLDEN=1` writes those that are missing.
+//! The files of all versions so far, which every later version has to read. A file of the present version is also
+//! compared byte by byte: a change of what is written needs a new version and a new file here. `UPDATE_GOLDEN=1` writes
+//! the files that are missing.
 
 use std::fs;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ fn assert_golden(name: &str, written: &[u8]) {
     assert!(golden(name) == written, "{name} is written in another way: give the format another version");
 }
 
-/// A directory with one file.
+/// Creates a directory with one file.
 fn with(name: &str, bytes: &[u8]) -> (TempDir, Arc<Windows>) {
     let directory = directory();
     fs::write(directory.path().join(name), bytes).unwrap();
@@ -46,7 +46,7 @@ fn sum(of: Direction, map: &str, through: u64) -> Part {
     }
 }
 
-/// Written by the daemon that kept sums in files of their own: 7 packets.
+/// The golden file is from a daemon that kept sums in files of their own: 7 packets.
 #[test]
 fn windows_of_the_first_format_are_read() {
     let (_directory, windows) = with("2.taken", &golden("window-1"));

@@ -165,7 +165,7 @@ impl Model {
         self.cursors
             .iter_mut()
             .for_each(|(name, seq)| *seq = known.get(name).map_or(0, |&known| known.min(*seq)));
-        // One that was removed and came again is found as it was before both.
+        // A collector that was removed and added again is found as it was before both changes.
         for (name, &seq) in known.iter().filter(|(name, _)| self.limits.collectors.contains(name)) {
             self.cursors.entry(name.clone()).or_insert(seq);
         }

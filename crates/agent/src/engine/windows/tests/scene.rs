@@ -214,8 +214,8 @@ impl Scene {
         }
     }
 
-    /// Windows that clients have go first, as no newer one may be lost while they are there. If that makes room enough,
-    /// the next daemon retains an older one that was to be lost.
+    /// The model after a part of a commit: windows that clients have taken go first, because no newer window may be
+    /// lost while they exist. If that makes enough room, the next daemon retains an older window that was to be lost.
     fn between(&self, before: &Model, operation: &Operation) -> Option<Model> {
         let Operation::Commit { skipped, size, closed_by } = operation else { return None };
         let mut between = before.clone();

@@ -1,4 +1,4 @@
-//! What can't be read, or was written by a later version, is left alone and reported.
+//! Files that can't be read, or that a later version has written, are left alone and reported.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -11,7 +11,7 @@ use super::super::baseline::BaseError;
 use super::super::{AckError, Limits, Missing};
 use super::*;
 
-/// A file of a later version: all that is known of it is how it begins and ends.
+/// Makes a file of a later version, of which only the beginning and the end are known.
 fn make_newer(path: &Path) {
     let mut bytes = fs::read(path).unwrap();
     bytes.truncate(bytes.len() - 32);
@@ -22,7 +22,7 @@ fn make_newer(path: &Path) {
     fs::write(path, bytes).unwrap();
 }
 
-/// Opening it fails, for root as well.
+/// Makes opening the file fail, even for root.
 fn make_unreadable(path: &Path, aside: &Path) {
     fs::rename(path, aside).unwrap();
     symlink(path, path).unwrap();
@@ -50,7 +50,7 @@ fn a_window_that_can_not_be_read_is_left_alone() {
     commit(&windows, 6, 3);
     assert_eq!(files(&path), ["2.window", "3.window", "6.window", "state.json"]);
 
-    // It can be read again, and was acknowledged with the others.
+    // The file can be read again, and its window was acknowledged with the others.
     fs::remove_file(path.join("3.window")).unwrap();
     fs::rename(&aside, path.join("3.window")).unwrap();
     assert_eq!(windows.get(3).unwrap_err(), Missing::Acknowledged);
@@ -78,7 +78,7 @@ fn sums_in_a_window_that_can_not_be_read_are_waited_for() {
     assert_eq!(numbers(&windows), [1, 2, 3]);
     drop(windows);
 
-    // One that is damaged is set aside, and what was before it counts.
+    // A damaged window is set aside, and the window before it counts.
     fs::write(path.join("3.window"), b"tpwind02").unwrap();
     let windows = Windows::open(path);
     assert_eq!(windows.base(Some(1)).unwrap().unwrap().through, 2);
@@ -135,7 +135,7 @@ fn a_baseline_that_can_not_be_read_is_waited_for_or_set_aside() {
     windows.write_baseline("p", 2, 7, &[]).unwrap();
     make_unreadable(&path.join("2.7.baseline"), &aside);
     assert!(matches!(windows.base(Some(7)), Err(BaseError::Unreadable { .. })));
-    // A deployment that takes the place of this one finds the same.
+    // A deployment that takes the place of this one finds the same baseline.
     fs::remove_file(path.join("2.7.baseline")).unwrap();
     fs::rename(&aside, path.join("2.7.baseline")).unwrap();
     windows.pass_baseline_on(Some(7), 8).unwrap();

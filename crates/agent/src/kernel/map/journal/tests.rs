@@ -293,7 +293,7 @@ fn processes_that_are_killed_lose_nothing() {
     let full = env::var("TWINPROBE_SCALE").is_ok_and(|scale| scale == "full");
     let (mut in_the_middle, rounds) = (0, if full { 100 } else { 4 });
     for round in 0..100 {
-        // More where the processes end before they are killed, as on a busy machine.
+        // More rounds are needed where the processes end before they are killed, as on a busy machine.
         if round >= rounds && in_the_middle > 10 {
             break;
         }
