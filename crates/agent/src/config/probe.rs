@@ -185,11 +185,6 @@ impl ProbeConfig {
     pub fn schedule(&self) -> Option<Schedule> {
         self.window.as_ref()?.schedule
     }
-
-    /// Whether reading this probe needs a flip.
-    pub fn has_snapshot(&self) -> bool {
-        self.directions().any(|(_, config)| config.has_snapshot())
-    }
 }
 
 impl DirectionConfig {

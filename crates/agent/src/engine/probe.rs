@@ -15,7 +15,7 @@ use super::reading::{CloseError, Running};
 use super::status::{ProbeStatus, Shown, SumStatus};
 use super::telemetry::{AttachmentFacts, Counters};
 use super::windows::{ClosedBy, StoredWindow, WindowError, Windows};
-use crate::config::{Direction, Schedule};
+use crate::config::Schedule;
 use crate::kernel::clock::Moment;
 use crate::kernel::watch::Changes;
 use crate::kernel::{Held, Predecessor, with_causes};
@@ -146,9 +146,9 @@ impl Probe {
     }
 
     /// What a replacement can take over.
-    pub(super) fn predecessor(&self, direction: Direction, unnamed: bool) -> Option<Predecessor> {
+    pub(super) fn predecessor(&self, direction: &str) -> Option<Predecessor> {
         match &*self.lock() {
-            State::Running(running) => running.predecessor(direction.name(), unnamed),
+            State::Running(running) => running.predecessor(direction),
             State::Failed { .. } | State::Gone => None,
         }
     }

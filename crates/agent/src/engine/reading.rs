@@ -160,7 +160,8 @@ impl Running {
     }
 
     pub fn has_windows(&self) -> bool {
-        self.config.has_snapshot()
+        let mut metrics = self.attached.directions().iter().flat_map(|loaded| &loaded.plan.metrics);
+        metrics.any(|metric| metric.extraction == crate::kernel::Extraction::Clear)
     }
 
     /// What OpenMetrics answers have left out.
@@ -208,8 +209,8 @@ impl Running {
     }
 
     /// The state that a replacement of a direction can take over.
-    pub fn predecessor(&self, direction: &str, unnamed: bool) -> Option<Predecessor> {
-        self.attached.predecessor(direction, unnamed, self.more_known(direction))
+    pub fn predecessor(&self, direction: &str) -> Option<Predecessor> {
+        self.attached.predecessor(direction, self.more_known(direction))
     }
 
     pub const fn attached(&self) -> &Attached {

@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::deploy::{hook, loaded_direction, requests};
+use super::deploy::request;
 use super::events::ProbeEvents;
 use super::interfaces::{Wanted, refused, wanted};
 use super::placement::Pending;
 use super::reader::{Reader, readers};
 use super::{Engine, EngineError, Probe, describe};
-use crate::config::{ConfigDocument, ProbeConfig};
+use crate::config::{ConfigDocument, Direction, ProbeConfig};
 use crate::crash;
-use crate::kernel::{Attached, Held, Identity};
-use crate::report::{Finding, Stage};
+use crate::kernel::{Attached, Held, Identity, ProbePlan};
+use crate::report::{Finding, Rejection};
 use crate::store::{Store, StoreError, StoredProbe, Unread};
 
 /// A deployment of an earlier daemon.
@@ -138,21 +138,21 @@ impl Engine {
     fn adopt(&self, name: &str, stored: &StoredProbe) -> Result<Probe, NotAdopted> {
         let running = stored.running.as_ref().ok_or_else(|| "it was not running".to_owned())?;
         let config = ProbeConfig::validate(name, &stored.config).map_err(|error| describe(&error.into()))?;
-        let mut directions = Vec::new();
-        for (direction, config) in config.directions() {
-            let elf = object(&self.store, &running.objects, direction.name())?;
-            let (hook, _) = hook(config);
-            let twins =
-                self.kernel.open_twins(&elf, hook, &requests(direction, config), &running.deployment)?;
-            directions.push(loaded_direction(config, twins));
-        }
-        let warnings = directions.iter().flat_map(|loaded| {
-            let source = format!("{}.source", loaded.hook.direction());
-            let finding = move |warning: &String| Finding::new(Stage::Load, &source, warning);
-            loaded.twins.warnings.iter().map(finding).collect::<Vec<_>>()
-        });
-        let warnings = warnings.collect();
         let failed = |error: EngineError| describe(&error);
+        let mut wanted_directions = Vec::new();
+        for direction in Direction::ALL {
+            if let Some(request) = request(&config, direction) {
+                wanted_directions.push((request, object(&self.store, &running.objects, direction.name())?));
+            }
+        }
+        let wanted_directions = wanted_directions.iter().map(|(request, elf)| (request.clone(), &elf[..]));
+        let (plan, _, findings) = ProbePlan::build(wanted_directions, self.kernel.facts());
+        if !findings.is_empty() {
+            return Err(failed(Rejection::from(findings).into()).into());
+        }
+        let open = |plan| self.kernel.open_direction(plan, &running.deployment);
+        let directions = plan.directions.into_iter().map(open).collect::<Result<Vec<_>, _>>()?;
+        let warnings = plan.warnings;
         let Wanted { interfaces, mut pending, unlisted } =
             wanted(&config, false).map_err(|rejection| failed(rejection.into()))?;
         // Every step that can fail comes before the first slot is claimed: a claimed slot is called from then on.

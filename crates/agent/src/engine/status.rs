@@ -133,7 +133,7 @@ impl Shown {
             places: attached.places().to_vec(),
             pending: running.pending().to_vec(),
             unlisted: running.unlisted().map(str::to_owned),
-            hooks: attached.directions().iter().map(|loaded| loaded.hook).collect(),
+            hooks: attached.directions().iter().map(|loaded| loaded.plan.attach.hook).collect(),
             programs: programs(attached.directions()),
             trouble: running.trouble().map(str::to_owned),
         }
@@ -268,13 +268,13 @@ impl ProbeStatus {
 
 impl ValidationReport {
     pub(super) fn new(config: &ProbeConfig, loaded: &LoadedProbe) -> Self {
-        let metrics = config.directions().zip(&loaded.directions).map(|((direction, config), loaded)| {
-            let reports = config.metrics().iter().zip(&loaded.twins.maps).map(|(metric, map)| MetricReport {
-                name: metric.name().to_owned(),
-                map: metric.map().to_owned(),
-                kind: map.kind_name(),
+        let metrics = loaded.directions.iter().map(|loaded| {
+            let reports = loaded.plan.metrics.iter().map(|metric| MetricReport {
+                name: metric.request.name.clone(),
+                map: metric.request.map.clone(),
+                kind: metric.kind_name(),
             });
-            (direction.name(), reports.collect())
+            (loaded.plan.direction(), reports.collect())
         });
         Self {
             valid: true,
@@ -290,8 +290,8 @@ fn programs(directions: &[LoadedDirection]) -> BTreeMap<&'static str, ProgramSta
     directions
         .iter()
         .map(|loaded| {
-            let twins = loaded.twins.programs.are_twins();
-            (loaded.hook.direction(), ProgramStatus { entry: loaded.twins.entry.clone(), twins })
+            let (entry, twins) = (loaded.plan.entry.clone(), loaded.plan.has_twins());
+            (loaded.plan.direction(), ProgramStatus { entry, twins })
         })
         .collect()
 }

@@ -9,6 +9,7 @@ use twinprobe_ebpf_common::{EventKind, MapKind};
 use super::hook;
 use super::map::probe;
 use super::map::strategy::{Access, Operations, Strategy};
+use super::mapping;
 use super::quiesce::{MethodReport, Quiescer};
 use super::sys::{self, MapCreate};
 
@@ -119,7 +120,7 @@ fn event(kind: EventKind) -> EventCapabilities {
 
 fn try_event(kind: EventKind) -> std::io::Result<OwnedFd> {
     let (size, max_entries) = match kind {
-        EventKind::Ringbuf => (0, super::events::max_entries(kind.bpf_type(), 1)),
+        EventKind::Ringbuf => (0, mapping::page_size() as u32),
         EventKind::PerfEventArray => (4, 1),
     };
     let map_type = kind.bpf_type();

@@ -2,17 +2,17 @@
 //! of snapshot metrics are private to each, everything else is shared (Algorithm 1 of the paper, lines
 //! 12-21, without its second compilation).
 
-use std::collections::HashMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use aya_obj::Function;
 
+use super::bind::Bindable;
 use super::capabilities::Capabilities;
 use super::carry::Predecessor;
 use super::hook::ProgramKind;
-use super::object::{ObjectError, ProbeObject};
-use super::request::{self, MetricRequest};
+use super::plan::object::ProbeObject;
+use super::plan::probe_plan::DirectionPlan;
 use super::sys::{self, InfoRecords, KernelError, ProgLoad};
 use super::twin_maps::{ProbeMaps, TwinMap};
 use super::verifier;
@@ -21,16 +21,24 @@ use crate::report::{Finding, Rejection, Stage};
 /// Characters of a source line that a finding quotes.
 const MAX_QUOTE: usize = 120;
 
-/// A direction's program as it is in the kernel, attached to nothing.
+/// One direction of a probe, loaded and ready to be attached.
 #[derive(Debug)]
-pub struct LoadedTwins {
-    pub entry: String,
+pub struct LoadedDirection {
+    pub plan: Arc<DirectionPlan>,
     pub programs: Programs,
-    /// What the metrics read, in the order of the requests.
+    /// What the metrics read, in the order of the plan.
     pub maps: Vec<TwinMap>,
     /// All maps of the program.
     pub own: Arc<ProbeMaps>,
-    pub warnings: Vec<String>,
+    /// What the kernel lacks.
+    pub warnings: Vec<Finding>,
+}
+
+impl LoadedDirection {
+    /// True if the map that a metric reads is the replaced deployment's own.
+    pub fn takes_over(&self, metric: usize) -> bool {
+        self.own.inherited(self.plan.metrics[metric].map).is_taken_over()
+    }
 }
 
 #[derive(Debug)]
@@ -55,10 +63,6 @@ impl Programs {
         Ok([id(0)?, id(1)?])
     }
 
-    pub const fn are_twins(&self) -> bool {
-        matches!(self, Self::Twins(_))
-    }
-
     /// The programs there are.
     pub fn each(&self) -> &[OwnedFd] {
         match self {
@@ -68,62 +72,50 @@ impl Programs {
     }
 }
 
-/// Loads the twins of `elf` as `requests` want them, with what they take over from `old`. `field` is the
-/// configuration's path of the direction.
+/// Loads the programs and maps of `plan`, which `object` was planned to, with what they take over from `old`.
 pub fn load(
-    elf: &[u8],
-    kind: ProgramKind,
-    field: &str,
-    requests: &[MetricRequest],
+    plan: Arc<DirectionPlan>,
+    object: &ProbeObject,
     capabilities: &Capabilities,
     old: Option<&Predecessor>,
-) -> Result<LoadedTwins, Rejection> {
-    let source = format!("{field}.source");
-    let object = parse(elf, kind).map_err(|error| Finding::new(Stage::Load, &source, with_causes(&error)))?;
-    let mut warnings = object.warnings().to_vec();
-    let contents = request::check(&object, requests, capabilities.kernel.possible_cpus, &mut warnings)?;
-
+) -> Result<LoadedDirection, Rejection> {
+    let source = format!("{}.source", plan.direction());
+    let finding = |message: String| Finding::new(Stage::Load, &source, message);
     let refuse = |error: KernelError| Rejection::from(map_finding(&source, &error));
-    let btf = sys::btf_load(object.btf_blob())
-        .map_err(|error| warnings.push(format!("the kernel takes no type information: {error}")))
+    let bindable = Bindable::new(object).map_err(|error| finding(with_causes(&error)))?;
+    let mut warnings = Vec::new();
+    let btf = sys::btf_load(&object.btf_blob)
+        .map_err(|error| warnings.push(finding(format!("the kernel takes no type information: {error}"))))
         .ok();
-    let own = ProbeMaps::create(&object, btf.as_ref().map(AsFd::as_fd), requests, old).map_err(refuse)?;
-    let program = |twin| load_program(&object, kind, &btf, &source, &own.of_twin(twin));
-    let programs = match own.are_twins() {
+    let own = ProbeMaps::create(Arc::clone(&plan), btf.as_ref().map(AsFd::as_fd), old).map_err(refuse)?;
+    let program = |twin| {
+        let function = bindable.bind(&own.of_twin(twin)).map_err(|error| finding(with_causes(&error)))?;
+        load_program(object, plan.attach.hook.kind(), &btf, &source, &function)
+    };
+    let programs = match plan.has_twins() {
         false => Programs::Single(program(0)?),
         true => Programs::Twins([program(0)?, program(1)?]),
     };
-    let maps = own.readers(requests, contents, capabilities).map_err(refuse)?;
-    Ok(LoadedTwins { entry: object.entry().to_owned(), programs, maps, own: Arc::new(own), warnings })
+    let maps = own.readers(capabilities).map_err(refuse)?;
+    Ok(LoadedDirection { plan, programs, maps, own: Arc::new(own), warnings })
 }
 
-/// The twins that an earlier daemon has loaded from `elf`: `open` gives its maps by name and twin, and
-/// `programs` are its programs. The error says what does not fit.
+/// The direction that an earlier daemon has loaded as planned: `open` gives its maps by name and twin, and `programs`
+/// are its programs. The error says what does not fit.
 pub fn adopt(
-    elf: &[u8],
-    kind: ProgramKind,
-    requests: &[MetricRequest],
+    plan: Arc<DirectionPlan>,
     capabilities: &Capabilities,
     mut programs: Vec<OwnedFd>,
     open: impl FnMut(&str, usize) -> Result<OwnedFd, String>,
-) -> Result<LoadedTwins, String> {
-    let object = parse(elf, kind).map_err(|error| with_causes(&error))?;
-    let mut warnings = object.warnings().to_vec();
-    let contents = request::check(&object, requests, capabilities.kernel.possible_cpus, &mut warnings)
-        .map_err(|_| "the object does not have the maps that the metrics name".to_owned())?;
-    let own = ProbeMaps::adopt(&object, requests, open)?;
-    let programs = match (own.are_twins(), programs.pop(), programs.pop()) {
+) -> Result<LoadedDirection, String> {
+    let own = ProbeMaps::adopt(Arc::clone(&plan), open)?;
+    let programs = match (plan.has_twins(), programs.pop(), programs.pop()) {
         (false, Some(program), None) => Programs::Single(program),
         (true, Some(second), Some(first)) => Programs::Twins([first, second]),
         _ => return Err("the number of programs does not fit".into()),
     };
-    let maps = own.readers(requests, contents, capabilities).map_err(|error| with_causes(&error))?;
-    Ok(LoadedTwins { entry: object.entry().to_owned(), programs, maps, own: Arc::new(own), warnings })
-}
-
-fn parse(elf: &[u8], kind: ProgramKind) -> Result<ProbeObject, ObjectError> {
-    let no_features = aya_obj::btf::BtfFeatures::default();
-    ProbeObject::parse(elf, kind, aya::features().btf().unwrap_or(&no_features))
+    let maps = own.readers(capabilities).map_err(|error| with_causes(&error))?;
+    Ok(LoadedDirection { plan, programs, maps, own: Arc::new(own), warnings: Vec::new() })
 }
 
 /// An error and what caused it, in one line.
@@ -155,24 +147,20 @@ fn map_finding(source: &str, error: &KernelError) -> Finding {
     Finding::new(Stage::Load, source, format!("{}{hint}", with_causes(error)))
 }
 
-/// Binds the maps and loads.
 fn load_program(
     object: &ProbeObject,
     kind: ProgramKind,
     btf: &Option<OwnedFd>,
     source: &str,
-    maps: &HashMap<&str, RawFd>,
+    function: &Function,
 ) -> Result<OwnedFd, Rejection> {
-    let function = object
-        .bind(maps)
-        .map_err(|error: ObjectError| Finding::new(Stage::Load, source, with_causes(&error)))?;
     let (func_info, line_info) = (function.func_info.func_info_bytes(), function.line_info.line_info_bytes());
     let program = ProgLoad {
-        name: object.entry(),
+        name: &object.defined.entry,
         prog_type: kind.prog_type(),
         expected_attach_type: kind.expected_attach_type(),
         flags: kind.load_flags(),
-        license: object.license(),
+        license: &object.program.license,
         instructions: &function.instructions,
         btf: btf.as_ref().map(AsFd::as_fd),
         func_info: InfoRecords {
@@ -186,7 +174,7 @@ fn load_program(
             count: function.line_info.len() as u32,
         },
     };
-    verifier::load(&program).map_err(|refusal| refused(object, &function, source, refusal))
+    verifier::load(&program).map_err(|refusal| refused(object, function, source, refusal))
 }
 
 fn refused(object: &ProbeObject, function: &Function, source: &str, refusal: verifier::Refusal) -> Rejection {

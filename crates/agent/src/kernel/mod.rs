@@ -6,34 +6,31 @@
 )]
 
 mod asm;
+mod bind;
 mod bpffs;
 mod capabilities;
 mod carry;
 pub mod clock;
 pub mod confine;
 mod dispatcher;
-mod elf;
 mod epoch;
 mod events;
 mod held;
 mod hook;
-mod inner_maps;
 pub mod interface;
 mod loader;
 mod map;
 mod mapping;
 pub mod memory;
 pub mod netns;
-mod object;
 mod pins;
+mod plan;
 mod probe;
 mod quiesce;
 mod reclaim;
-mod request;
 mod rtnl;
 mod sys;
 mod twin_maps;
-mod variables;
 mod verifier;
 pub mod watch;
 
@@ -50,14 +47,16 @@ use self::epoch::EpochPage;
 pub use self::events::{Event, EventMap, EventReader, Progress, Waiter};
 pub use self::held::{Held, Replaced};
 pub use self::hook::{AttachError, Hook, TcMethod};
-pub use self::loader::{LoadedTwins, with_causes};
+pub use self::loader::{LoadedDirection, with_causes};
 pub use self::map::{Journal, MetricMap, Taken};
 use self::pins::Pins;
 pub use self::pins::{Deployment, Identity};
-pub use self::probe::{Attached, AttachedAt, Beginning, Deployable, Interface, LoadedDirection, NotAttached};
+pub use self::plan::object::ProbeObject;
+pub use self::plan::probe_plan::{DirectionPlan, Extraction, ProbePlan};
+pub use self::plan::request::{AttachRequest, DirectionRequest, KernelFacts, MetricRequest};
+pub use self::probe::{Attached, AttachedAt, Beginning, Deployable, Interface, NotAttached};
 pub use self::quiesce::QuiesceMethod;
 use self::quiesce::Quiescer;
-pub use self::request::MetricRequest;
 pub use self::sys::KernelError;
 pub use self::twin_maps::TwinMap;
 use crate::report::Rejection;
@@ -119,35 +118,40 @@ impl Kernel {
         }))
     }
 
-    /// Lets the kernel verify a direction's program and loads its twins, attached to nothing.
-    pub fn load(
-        &self,
-        elf: &[u8],
-        hook: Hook,
-        field: &str,
-        metrics: &[MetricRequest],
-        old: Option<&Predecessor>,
-    ) -> Result<LoadedTwins, Rejection> {
-        loader::load(elf, hook.kind(), field, metrics, &self.capabilities, old)
+    /// What a plan has to know of this kernel.
+    pub fn facts(&self) -> KernelFacts {
+        KernelFacts {
+            possible_cpus: self.capabilities.kernel.possible_cpus,
+            page_size: mapping::page_size(),
+            btf: aya::features().btf(),
+        }
     }
 
-    /// The twins that an earlier daemon loaded from `elf`, if what is pinned is what the record says.
-    pub fn open_twins(
+    /// Lets the kernel verify the program of a planned direction, and loads it with its maps, attached to nothing.
+    pub fn load(
         &self,
-        elf: &[u8],
-        hook: Hook,
-        metrics: &[MetricRequest],
+        plan: Arc<DirectionPlan>,
+        object: &ProbeObject,
+        old: Option<&Predecessor>,
+    ) -> Result<LoadedDirection, Rejection> {
+        loader::load(plan, object, &self.capabilities, old)
+    }
+
+    /// The direction that an earlier daemon loaded as planned, if what is pinned is what the record says.
+    pub fn open_direction(
+        &self,
+        plan: Arc<DirectionPlan>,
         deployment: &Deployment,
-    ) -> Result<LoadedTwins, String> {
+    ) -> Result<LoadedDirection, String> {
         if deployment.boot_id != self.boot_id {
             return Err("the machine has been started anew".into());
         }
-        let name = hook.direction();
+        let name = plan.direction();
         let record = deployment.directions.iter().find(|record| record.direction == name);
         let record = record.ok_or_else(|| format!("the record does not have the {name} direction"))?;
         let pins = Pins::new(&self.pins, deployment.serial);
         let open = |map: &str, twin: usize| pins.open_map(record, map, twin);
-        loader::adopt(elf, hook.kind(), metrics, &self.capabilities, pins.programs(record)?, open)
+        loader::adopt(plan, &self.capabilities, pins.programs(record)?, open)
     }
 
     /// Removes what is left of deployments that were half made or half removed, once every probe that an earlier daemon

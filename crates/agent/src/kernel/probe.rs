@@ -16,36 +16,17 @@ use super::clock::Moment;
 use super::dispatcher::{Addition, Callee, Health, Owner, Place, Rank};
 use super::epoch::EpochWord;
 use super::held::Replaced;
-use super::hook::{AttachError, Hook};
-use super::loader::LoadedTwins;
+use super::hook::AttachError;
+use super::loader::LoadedDirection;
 use super::map::MetricMap;
 use super::netns::Netns;
 use super::pins::{Deployment, Identity, Note, Pins};
+use super::plan::request::AttachRequest;
 use super::reclaim::Reclaim;
 use super::sys::KernelError;
-use super::twin_maps::{Origin, TwinMap};
+use super::twin_maps::TwinMap;
 use super::watch::Changes;
-use crate::config::{Position, Verdict, XdpMode};
 use crate::crash;
-
-/// One direction of a probe, loaded and ready to be attached.
-#[derive(Debug)]
-pub struct LoadedDirection {
-    pub twins: LoadedTwins,
-    pub hook: Hook,
-    pub verdict: Verdict,
-    pub xdp_mode: XdpMode,
-    pub priority: i32,
-    pub position: Position,
-}
-
-impl LoadedDirection {
-    /// Whether the map that a metric names is the replaced deployment's own.
-    pub fn takes_over(&self, map: &str) -> bool {
-        let name = map.split_once(':').map_or(map, |(section, _)| section);
-        self.twins.own.by_name().get(name).is_some_and(|map| map.origin == Origin::TakenOver)
-    }
-}
 
 /// Where a probe can be attached.
 #[derive(Clone, Debug)]
@@ -200,7 +181,7 @@ impl Attached {
         let mut reclaim = Reclaim::default();
         for direction in &self.directions {
             for parity in 0..2 {
-                reclaim.add_program(direction.twins.programs.of_parity(parity));
+                reclaim.add_program(direction.programs.of_parity(parity));
             }
         }
         reclaim.add_pinned(&self.pins);
@@ -234,14 +215,14 @@ impl Attached {
     }
 
     /// What a replacement of the direction called `name` can take over.
-    pub fn predecessor(&self, name: &str, unnamed: bool, more: BTreeSet<String>) -> Option<Predecessor> {
-        let maps = Arc::clone(&self.direction(name)?.twins.own);
-        Some(Predecessor { maps, active: self.active(), unnamed, more_known: more })
+    pub fn predecessor(&self, name: &str, more: BTreeSet<String>) -> Option<Predecessor> {
+        let maps = Arc::clone(&self.direction(name)?.own);
+        Some(Predecessor { maps, active: self.active(), more_known: more })
     }
 
     /// Whether `new` goes on with the maps that packets are counted in now. A flip since it was loaded may have
     /// changed that; to be asked while none can happen.
-    pub fn is_continued_by(&self, new: &LoadedTwins) -> bool {
+    pub fn is_continued_by(&self, new: &LoadedDirection) -> bool {
         new.own.expected_twin().is_none_or(|twin| twin == self.active())
     }
 
@@ -288,7 +269,7 @@ impl Attached {
     }
 
     pub fn map(&self, direction: usize, metric: usize) -> &TwinMap {
-        &self.directions[direction].twins.maps[metric]
+        &self.directions[direction].maps[metric]
     }
 
     pub fn directions(&self) -> &[LoadedDirection] {
@@ -300,12 +281,12 @@ impl Attached {
     }
 
     fn direction(&self, name: &str) -> Option<&LoadedDirection> {
-        self.directions.iter().find(|loaded| loaded.hook.direction() == name)
+        self.directions.iter().find(|loaded| loaded.plan.direction() == name)
     }
 
     fn places_at(&self, interfaces: &[Interface]) -> Vec<(usize, Place)> {
         let of = |(direction, loaded): (usize, &LoadedDirection)| {
-            let (hook, position) = (loaded.hook, loaded.position);
+            let AttachRequest { hook, position, .. } = loaded.plan.attach;
             interfaces
                 .iter()
                 .map(move |interface| {
@@ -339,13 +320,14 @@ impl Attached {
         replaces: Option<Owner>,
     ) -> Result<Arc<Mutex<Health>>, AttachError> {
         let loaded = &self.directions[direction];
+        let AttachRequest { verdict, xdp_mode, priority, .. } = loaded.plan.attach;
         let addition = Addition {
             owner: self.owner,
-            rank: Rank { priority: loaded.priority, order: self.record.order },
-            callee: Callee::Loaded(&loaded.twins.programs),
+            rank: Rank { priority: priority.into(), order: self.record.order },
+            callee: Callee::Loaded(&loaded.programs),
             epoch: &self.epoch,
-            verdict: loaded.verdict,
-            xdp_mode: loaded.xdp_mode,
+            verdict,
+            xdp_mode,
         };
         self.kernel.dispatchers.add(place, &addition, replaces)
     }

@@ -67,7 +67,6 @@ fn defaults_are_those_of_the_contract() {
     assert_eq!((metric.visibility(), metric.aggregation()), (Visibility::Export, None));
     assert_eq!(metric.merge(), None);
     assert_eq!(metric.on_replace(), OnReplace::Carry);
-    assert!(!probe.has_snapshot());
     assert!(!probe.wait_for_interface());
     assert_eq!(probe.netns(), None);
     let egress = probe.direction(Direction::Egress).unwrap();
@@ -89,7 +88,6 @@ fn everything_that_is_given_arrives() {
     let ingress = probe.direction(Direction::Ingress).unwrap();
     assert_eq!((ingress.hook(), ingress.verdict()), (Hook::TcIngress, Verdict::Enforce));
     assert_eq!(ingress.defines()["N"], "4");
-    assert!(ingress.has_snapshot() && probe.has_snapshot());
     let [window, total, parts] = ingress.metrics() else { panic!("three metrics") };
     assert_eq!((window.source(), window.after_read()), (Source::Snapshot, AfterRead::Reset));
     assert_eq!((window.visibility(), window.aggregation()), (Visibility::Hidden, Some(Aggregation::Avg)));

@@ -82,10 +82,10 @@ impl ProbeEvents {
     ) -> Result<Self, KernelError> {
         let mut sources = Vec::new();
         let namespace = config.netns().map(Path::to_owned);
-        for ((direction, config), loaded) in config.directions().zip(loaded) {
-            for (metric, map) in config.metrics().iter().zip(&loaded.twins.maps) {
+        for ((direction, _), loaded) in config.directions().zip(loaded) {
+            for (metric, map) in loaded.plan.metrics.iter().zip(&loaded.maps) {
                 if let TwinMap::Events(map) = map {
-                    sources.push(Source::open(direction, metric.name(), map, &namespace)?);
+                    sources.push(Source::open(direction, &metric.request.name, map, &namespace)?);
                 }
             }
         }

@@ -13,7 +13,7 @@ use crate::config::{AfterRead, MetricConfig, OnReplace, Source};
 use crate::engine::reading::exported;
 use crate::engine::status::SumStatus;
 use crate::engine::windows::{Part, PartContent};
-use crate::kernel::{KernelError, MetricMap, Remains, Taken, TwinMap};
+use crate::kernel::{KernelError, MetricMap, Remains, Taken};
 
 /// The default limit of a sum's entries, as a multiple of the entries of the metric's map.
 const SUM_ENTRIES: usize = 8;
@@ -234,7 +234,7 @@ fn variable_of(section: &TableLayout, name: &str) -> Option<Range<usize>> {
 /// Creates an empty sum if the metric has one. The error names the field that does not fit.
 pub(super) fn sum(
     metric: &MetricConfig,
-    map: &TwinMap,
+    max_entries: Option<usize>,
     layout: &Arc<TableLayout>,
 ) -> Result<Option<Sum>, (&'static str, String)> {
     // Rows popped from a queue are events, which do not add up: each event is shown once.
@@ -242,7 +242,7 @@ pub(super) fn sum(
         return Ok(None);
     };
     let rows = Accumulator::new(Arc::clone(layout), rules).map_err(|error| ("merge", error.to_string()))?;
-    let map_entries = map.max_entries().filter(|_| rows.has_ages());
+    let map_entries = max_entries.filter(|_| rows.has_ages());
     let max_entries = match (map_entries, metric.sum_entries()) {
         (None, Some(_)) => {
             let (name, kind) = (metric.map(), layout.kind.name());

@@ -14,9 +14,11 @@ use super::adder::Adder;
 use crate::config::AfterRead;
 use crate::kernel::capabilities::Capabilities;
 use crate::kernel::map::{MetricMap, Table, Taken};
+use crate::kernel::plan::inherit::Inherited;
+use crate::kernel::plan::probe_plan::MapPlan;
 use crate::kernel::quiesce;
 use crate::kernel::sys::{self, KernelError};
-use crate::kernel::twin_maps::{Origin, ProbeMap, ProbeMaps, TwinFds};
+use crate::kernel::twin_maps::{ProbeMaps, TwinFds};
 
 /// What is left in the old maps of a snapshot: it belongs to the window that is open.
 #[derive(Debug)]
@@ -75,9 +77,13 @@ impl Transfers {
         more_known: &MoreKnown<'_>,
     ) -> Self {
         let mut begun = Self::default();
-        for (name, new) in new.by_name().iter().filter(|(_, new)| new.origin == Origin::Successor) {
-            let Some(old) = old.by_name().get(name) else { continue };
-            match Transfer::begin(direction, name, old, active, new, capabilities, more_known) {
+        for (index, new_map) in new.each().enumerate() {
+            let name = &new_map.0.name;
+            if new.inherited(index) != Inherited::Convert {
+                continue;
+            }
+            let Some(old) = old.by_name(name) else { continue };
+            match Transfer::begin(direction, old, active, new_map, capabilities, more_known) {
                 Ok(Some(transfer)) => {
                     begun.leave(direction, name, transfer.left, transfer.max_entries);
                     begun.transfers.push(transfer);
@@ -149,13 +155,13 @@ impl Transfers {
 impl Transfer {
     fn begin(
         direction: &'static str,
-        name: &str,
-        old: &ProbeMap,
+        (old, old_fds): (&MapPlan, &TwinFds),
         active: usize,
-        new: &ProbeMap,
+        (new, new_fds): (&MapPlan, &TwinFds),
         capabilities: &Capabilities,
         more_known: &MoreKnown<'_>,
     ) -> Result<Option<Self>, KernelError> {
+        let name = &new.name;
         let failed = |source| KernelError::new("taking over", format!("map {name}"), source);
         let cpus = capabilities.kernel.possible_cpus;
         let (Some(mut from), Some(to)) = (old.shape.table(&old.spec, cpus), new.shape.table(&new.spec, cpus))
@@ -166,11 +172,11 @@ impl Transfer {
             return Ok(None);
         }
         forget_new_initials(&mut from, old, new);
-        let fd = old.fds.of_twin(active).try_clone_to_owned().map_err(failed)?;
+        let fd = old_fds.of_twin(active).try_clone_to_owned().map_err(failed)?;
         let access = [capabilities.access(from.kind); 2];
         let layout = Arc::new(from.clone());
         let old = MetricMap::Table(Table::new(fd, name, layout, old.spec.max_entries, access));
-        let target = match &new.fds {
+        let target = match new_fds {
             TwinFds::Private(_) => Target::Window,
             TwinFds::Shared(fd) => Target::Live(fd.try_clone().map_err(failed)?, HashMap::new()),
         };
@@ -179,7 +185,7 @@ impl Transfer {
             ([], _) | (_, Target::Window) => vec![0; to.value.size],
             (initial, Target::Live(..)) => initial.to_vec(),
         };
-        let name = name.to_owned();
+        let name = name.clone();
         let max_entries = new.spec.max_entries;
         let mut transfer = Self { direction, name, old, from, to, blank, target, max_entries, left: 0 };
         // What is popped is gone from where packets still come to.
@@ -270,7 +276,7 @@ fn is_full(error: &io::Error) -> bool {
 }
 
 /// A variable whose initial value the new source gives anew begins with that.
-fn forget_new_initials(from: &mut TableLayout, old: &ProbeMap, new: &ProbeMap) {
+fn forget_new_initials(from: &mut TableLayout, old: &MapPlan, new: &MapPlan) {
     let (Shape::Struct(before), Shape::Struct(now)) = (&mut from.value.shape, &new.shape.value.shape) else {
         return;
     };
@@ -278,7 +284,7 @@ fn forget_new_initials(from: &mut TableLayout, old: &ProbeMap, new: &ProbeMap) {
     if old.spec.initial.is_empty() && new.spec.initial.is_empty() {
         return;
     }
-    let initial = |map: &ProbeMap, bit_offset: usize, size: usize| -> Vec<u8> {
+    let initial = |map: &MapPlan, bit_offset: usize, size: usize| -> Vec<u8> {
         let start = bit_offset / 8;
         map.spec.initial.get(start..start + size).map_or_else(|| vec![0; size], <[u8]>::to_vec)
     };

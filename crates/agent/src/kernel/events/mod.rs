@@ -2,7 +2,6 @@
 //! is shared with it.
 
 mod perf;
-pub mod request;
 mod ringbuf;
 mod waiter;
 
@@ -15,8 +14,8 @@ use twinprobe_ebpf_common::{EventKind, Layout};
 use self::perf::PerfBuffers;
 use self::ringbuf::RingBuffer;
 pub use self::waiter::Waiter;
+use super::quiesce;
 use super::sys::KernelError;
-use super::{mapping, quiesce};
 
 /// An event metric's map. Both twins write to it.
 #[derive(Debug)]
@@ -59,10 +58,6 @@ pub enum EventReader {
 impl EventMap {
     pub fn new(fd: OwnedFd, name: &str, kind: EventKind, max_entries: u32, layout: Option<Layout>) -> Self {
         Self { fd: Arc::new(fd), name: name.to_owned(), kind, max_entries, layout }
-    }
-
-    pub const fn kind(&self) -> EventKind {
-        self.kind
     }
 
     /// What an event's bytes mean; `None` if the configuration names no type.
@@ -139,13 +134,4 @@ impl EventReader {
             Self::Perf(buffers) => Some(buffers.lost()),
         }
     }
-}
-
-/// `max_entries` as the kernel takes it: a ring buffer's is its bytes, a power of two and whole pages. Sources
-/// written for libbpf rely on its being rounded.
-pub fn max_entries(map_type: u32, wanted: u32) -> u32 {
-    if EventKind::from_bpf_type(map_type) != Some(EventKind::Ringbuf) || wanted == 0 {
-        return wanted;
-    }
-    wanted.max(mapping::page_size() as u32).checked_next_power_of_two().unwrap_or(wanted)
 }

@@ -8,10 +8,10 @@ use twinprobe_ebpf_common::{MapFamily, MapKind};
 
 use super::strategy::Operations;
 use crate::kernel::mapping::{Access, Mapping};
+use crate::kernel::plan::map_spec::BPF_F_MMAPABLE;
 use crate::kernel::sys::{self, BatchCursor, MapCreate};
 
 const BPF_F_NO_PREALLOC: u32 = 1;
-pub const BPF_F_MMAPABLE: u32 = 1 << 10;
 
 /// Entries a trial asks for at once: more than there are.
 const ROOM: usize = 8;

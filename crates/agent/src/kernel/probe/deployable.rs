@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use super::{Attached, Interface, LoadedDirection, NotAttached};
+use super::{Attached, Interface, NotAttached};
 use crate::crash;
 use crate::kernel::Kernel;
 use crate::kernel::carry::{Loss, MoreKnown, Remains, Transfers};
 use crate::kernel::dispatcher::Owner;
 use crate::kernel::held::Replaced;
 use crate::kernel::hook::AttachError;
+use crate::kernel::loader::LoadedDirection;
 use crate::kernel::pins::{Deployment, DirectionRecord, Identity, Note, Pins};
 use crate::kernel::sys::KernelError;
 
@@ -44,8 +45,7 @@ impl Deployable {
                 AttachError::Occupied("the daemon has as many probes as it can have; delete one first".into())
             })?),
         };
-        let records =
-            directions.iter().map(|loaded| DirectionRecord::new(loaded.hook.direction(), &loaded.twins));
+        let records = directions.iter().map(DirectionRecord::new);
         let record = Deployment {
             boot_id: kernel.boot_id.clone(),
             serial,
@@ -55,7 +55,7 @@ impl Deployable {
         };
         let pins = Pins::new(&kernel.pins, serial);
         for (record, loaded) in record.directions.iter().zip(&directions) {
-            if let Err(error) = pins.pin(record, &loaded.twins) {
+            if let Err(error) = pins.pin(record, loaded) {
                 kernel.remove_pins(serial);
                 return Err(KernelError::new("pinning", "the probe", error).into());
             }
@@ -68,9 +68,9 @@ impl Deployable {
         crash::point("pinned");
         let mut transfers = Transfers::default();
         for loaded in &directions {
-            let name = loaded.hook.direction();
+            let name = loaded.plan.direction();
             if let Some(old) = replaces.and_then(|old| old.direction(name)) {
-                let (old, new, active) = (&old.twins.own, &loaded.twins.own, (epoch.current() & 1) as usize);
+                let (old, new, active) = (&old.own, &loaded.own, (epoch.current() & 1) as usize);
                 let capabilities = &kernel.capabilities;
                 transfers.extend(Transfers::begin(name, old, active, new, capabilities, more_known));
             }

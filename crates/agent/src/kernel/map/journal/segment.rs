@@ -15,8 +15,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::kernel::map::probe::BPF_F_MMAPABLE;
 use crate::kernel::mapping::{Access, Mapping, page_size};
+use crate::kernel::plan::map_spec::BPF_F_MMAPABLE;
 use crate::kernel::sys::{self, MapCreate};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"tpjourn1");

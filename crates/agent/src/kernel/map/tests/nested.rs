@@ -3,6 +3,7 @@
 use super::*;
 use crate::kernel::map::{Section, Variable};
 use crate::kernel::mapping::Access as Memory;
+use crate::kernel::plan::map_spec::BPF_F_MMAPABLE;
 
 struct Outer {
     table: Table,
@@ -109,18 +110,19 @@ fn what_was_taken_out_of_an_inner_map_is_kept() {
 #[test]
 fn variables_are_read_and_reset_without_their_neighbours() {
     let len = 100_usize;
-    let fd = create(MapKind::Array, 4, len as u32, 1, probe::BPF_F_MMAPABLE);
+    let fd = create(MapKind::Array, 4, len as u32, 1, BPF_F_MMAPABLE);
     let content: Vec<u8> = (0..len as u8).collect();
     let section = Section::new(fd.as_fd(), len, Memory::ReadWrite).unwrap();
     for (offset, size) in [(0, 1), (1, 8), (8, 8), (3, 13), (4, 4), (96, 4), (99, 1), (0, 100), (7, 24)] {
         sys::map_update(fd.as_fd(), &[0; 4], &content).unwrap();
         let initial: Box<[u8]> = vec![0xee; size].into();
         let layout = layout(MapKind::Global, 0, size as u32);
-        let variable = MetricMap::Variable(Variable::new(Arc::clone(&section), layout, offset, initial));
+        let section = Arc::clone(&section);
+        let variable = MetricMap::Variable(Variable::new(section, Arc::clone(&layout), offset, initial));
         let read = |after| {
             let mut out = RawTable::default();
             variable.read(after, &mut Taken::default(), &mut out).unwrap();
-            assert_eq!(out.len(variable.layout()), 1);
+            assert_eq!(out.len(&layout), 1);
             out.values
         };
         assert_eq!(read(AfterRead::Keep), content[offset..offset + size]);

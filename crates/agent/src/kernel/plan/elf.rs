@@ -1,10 +1,10 @@
 //! Makes an object that clang wrote digestible for aya-obj: checks what aya-obj trusts, and renames the TC
 //! sections, of which aya-obj 0.3 knows only `classifier`.
 
-mod static_maps;
+use std::collections::BTreeMap;
 
-use object::build::elf::{Builder, SectionData};
-use object::elf::{EM_BPF, SHN_UNDEF, SHT_NOBITS, SHT_STRTAB};
+use object::build::elf::{Builder, SectionData, SectionId, SymbolId};
+use object::elf::{EM_BPF, SHF_EXECINSTR, SHN_UNDEF, SHT_NOBITS, SHT_STRTAB, STT_SECTION};
 
 /// Globals and code of one object together; keeps a huge `.bss` from being allocated.
 const MAX_SECTION_BYTES: u64 = 64 << 20;
@@ -60,7 +60,7 @@ pub fn prepare(elf: &[u8]) -> Result<Vec<u8>, ElfError> {
         }
     }
     check_symbols(&builder)?;
-    static_maps::name_them(&mut builder);
+    name_static_maps(&mut builder);
     rename_in_btf(&mut builder, &renamed)?;
     add_section_names(&mut builder);
     let mut out = Vec::with_capacity(elf.len() + 256);
@@ -78,6 +78,63 @@ fn check_symbols(builder: &Builder<'_>) -> Result<(), ElfError> {
         .collect();
     undefined.sort();
     if undefined.is_empty() { Ok(()) } else { Err(ElfError::Undefined(undefined.join(", "))) }
+}
+
+/// The map definitions of `.maps`, by where they begin.
+type Definitions = BTreeMap<u64, (u64, SymbolId)>;
+
+/// Makes references to `static` maps name the map's own symbol: clang names such a map by its section and its place in
+/// it, and aya-obj would take any map of that section.
+fn name_static_maps(builder: &mut Builder<'_>) {
+    let Some(maps) = builder.sections.iter().find(|section| section.name.as_slice() == b".maps") else {
+        return;
+    };
+    let maps = maps.id();
+    let in_maps = || builder.symbols.iter().filter(|symbol| symbol.section == Some(maps));
+    let section_symbols: Vec<SymbolId> =
+        in_maps().filter(|symbol| symbol.st_type() == STT_SECTION).map(|symbol| symbol.id()).collect();
+    let definitions: Definitions = in_maps()
+        .filter(|symbol| symbol.st_type() != STT_SECTION && symbol.st_size > 0)
+        .map(|symbol| (symbol.st_value, (symbol.st_size, symbol.id())))
+        .collect();
+
+    let mut named = Vec::new();
+    for section in &builder.sections {
+        let (SectionData::Relocation(relocations), Some(target)) = (&section.data, section.sh_info_section)
+        else {
+            continue;
+        };
+        for (index, relocation) in relocations.iter().enumerate() {
+            if relocation.symbol.is_some_and(|symbol| section_symbols.contains(&symbol))
+                && let Some(place) = addend(builder, target, target == maps, relocation.r_offset)
+                && let Some(symbol) = definition(&definitions, place)
+            {
+                named.push((section.id(), index, symbol));
+            }
+        }
+    }
+    for (section, index, symbol) in named {
+        if let SectionData::Relocation(relocations) = &mut builder.sections.get_mut(section).data {
+            relocations[index].symbol = Some(symbol);
+        }
+    }
+}
+
+/// What stands at the place of a relocation: among the maps a pointer, in code the number in an instruction.
+fn addend(builder: &Builder<'_>, target: SectionId, pointer: bool, offset: u64) -> Option<u64> {
+    let section = builder.sections.get(target);
+    let SectionData::Data(data) = &section.data else { return None };
+    let at = data.as_slice().get(usize::try_from(offset).ok()?..)?;
+    if pointer {
+        return at.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+    }
+    let is_code = section.sh_flags & u64::from(SHF_EXECINSTR) != 0;
+    at.get(4..)?.first_chunk().filter(|_| is_code).map(|bytes| u64::from(u32::from_le_bytes(*bytes)))
+}
+
+fn definition(definitions: &Definitions, place: u64) -> Option<SymbolId> {
+    let (start, (size, symbol)) = definitions.range(..=place).next_back()?;
+    (place - start < *size).then_some(*symbol)
 }
 
 /// clang keeps the names of sections and symbols in one table; the writer wants two.
