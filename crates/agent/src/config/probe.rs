@@ -1,9 +1,9 @@
 //! A configuration that obeys every rule. Made only by [`ProbeConfig::validate`].
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
+pub use twinprobe_ebpf_common::Direction;
 use twinprobe_exporter::{Aggregation, Format, MergeRules};
 
 use super::InterfacePattern;
@@ -50,12 +50,6 @@ pub struct MetricConfig {
     pub(super) extraction: Extraction,
     pub(super) on_replace: OnReplace,
     pub(super) event_type: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Direction {
-    Ingress,
-    Egress,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -282,23 +276,6 @@ impl MetricConfig {
     /// The C name of the type that the events of a RINGBUF or PERF_EVENT_ARRAY are decoded by.
     pub fn event_type(&self) -> Option<&str> {
         self.event_type.as_deref()
-    }
-}
-
-impl Direction {
-    pub const ALL: [Self; 2] = [Self::Ingress, Self::Egress];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ingress => "ingress",
-            Self::Egress => "egress",
-        }
-    }
-}
-
-impl fmt::Display for Direction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

@@ -12,7 +12,6 @@ use sha2::{Digest as _, Sha256};
 use twinprobe_ebpf_common::{RawTable, TableLayout};
 use twinprobe_exporter::Metric;
 
-use super::reading::exported;
 use super::windows::{Part, PartContent};
 use crate::config::Direction;
 
@@ -61,7 +60,7 @@ impl OldSums {
                     // A deployment that does not go on with the window numbers uses this number for another window.
                     let through = if adopted { epoch } else { newest };
                     parts.push(Part {
-                        direction: exported(direction),
+                        direction,
                         map: metric.map.clone(),
                         content,
                         through,

@@ -24,7 +24,7 @@ use super::reader::Reader;
 use super::status::SumStatus;
 use super::telemetry::Counters;
 use super::windows::{ClosedBy, Windows};
-use crate::config::{Direction, InterfacePattern, ProbeConfig, Schedule};
+use crate::config::{InterfacePattern, ProbeConfig, Schedule};
 use crate::kernel::clock::{self, Moment};
 use crate::kernel::watch::Changes;
 use crate::kernel::{Attached, Loss, Predecessor};
@@ -275,13 +275,6 @@ impl Running {
         let names = speaks.then(|| interfaces::names(self.config.netns())).flatten();
         let interfaces = names.unwrap_or_default();
         Context { boot_time_ns: clock::monotonic_zero_ns(), interfaces }
-    }
-}
-
-pub(super) const fn exported(direction: Direction) -> twinprobe_exporter::Direction {
-    match direction {
-        Direction::Ingress => twinprobe_exporter::Direction::Ingress,
-        Direction::Egress => twinprobe_exporter::Direction::Egress,
     }
 }
 

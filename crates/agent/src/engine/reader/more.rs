@@ -10,7 +10,6 @@ use twinprobe_exporter::Accumulator;
 
 use super::Reader;
 use crate::config::{AfterRead, MetricConfig, OnReplace, Source};
-use crate::engine::reading::exported;
 use crate::engine::status::SumStatus;
 use crate::engine::windows::{Part, PartContent};
 use crate::kernel::{KernelError, MetricMap, Remains, Taken, TwinMap};
@@ -82,7 +81,7 @@ impl Reader {
         let sum = self.sum.as_ref().map(|sum| (PartContent::Sum, &sum.rows, sum.dropped));
         let carried = carried.as_ref().map(|rows| (PartContent::Open, rows, 0));
         let part = |(content, rows, dropped): (PartContent, &Accumulator, u64)| Part {
-            direction: exported(self.direction),
+            direction: self.direction,
             map: self.config.map().to_owned(),
             content,
             through: self.sum.as_ref().map_or(0, |sum| sum.through),
@@ -102,7 +101,7 @@ impl Reader {
             sum.rows.take();
             (sum.through, sum.dropped) = (through, 0);
         }
-        let direction = exported(self.direction);
+        let direction = self.direction;
         let mut fits = true;
         for part in parts.iter().filter(|part| part.direction == direction) {
             if part.map == self.config.map() {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use twinprobe_exporter::Window;
 
-use super::{Running, exported, timestamp};
+use super::{Running, timestamp};
 use crate::config::AfterRead;
 use crate::crash;
 use crate::engine::reader::Reader;
@@ -168,7 +168,7 @@ impl Running {
 }
 
 fn stored_metric(reader: &&mut Reader) -> StoredMetric {
-    let stored = StoredMetric::new(exported(reader.direction), &reader.metric);
+    let stored = StoredMetric::new(reader.direction, &reader.metric);
     StoredMetric { dropped: reader.dropped(), ..stored }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Running, exported};
+use super::Running;
 use crate::engine::delivery::{Delivery, Part, Reading, Rows};
 use crate::engine::live::LiveMap;
 use crate::engine::reader::Extract;
@@ -48,7 +48,7 @@ impl Running {
     fn parts(&self, tables: &[Extract], last: Option<&Arc<WindowReader>>) -> Vec<Part> {
         let mut parts = Vec::new();
         for (reader, table) in self.readers.iter().zip(tables).filter(|(reader, _)| reader.is_shown()) {
-            let direction = exported(reader.direction);
+            let direction = reader.direction;
             let mut metric = Arc::clone(&reader.metric);
             let rows = match (&table.spool, reader.live(&self.attached)) {
                 (Some(spool), _) => Rows::Kept(Arc::clone(spool)),
