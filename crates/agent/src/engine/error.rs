@@ -38,8 +38,9 @@ pub enum EngineError {
     Broken(#[from] Broken),
     #[error("probe {0} has no windows: none of its metrics has snapshot: true")]
     NoWindows(String),
-    #[error("{0}")]
-    NoWindow(String),
+    /// The probe has no such window.
+    #[error("{reason}")]
+    NoWindow { probe: String, reason: String },
     #[error("{0}")]
     NoCollector(String),
     #[error(
@@ -109,8 +110,8 @@ pub(super) fn not_read(name: String, error: ReadError) -> Option<EngineError> {
 pub(super) fn no_events(name: &str, metric: Option<&str>, known: &[String]) -> String {
     match metric {
         _ if known.is_empty() => format!(
-            "probe {name} has no event metrics, which are those of a RINGBUF or PERF_EVENT_ARRAY; see \
-             GET /v1/probes/{name}/metrics for the others"
+            "probe {name} has no event metrics, which are those of a RINGBUF or PERF_EVENT_ARRAY; its \
+             other metrics are read as a document"
         ),
         Some(metric) => format!("probe {name} has no event metric {metric}; it has {}", known.join(", ")),
         None => format!("probe {name} has no event metrics"),

@@ -141,7 +141,7 @@ impl Workers {
                 return Err(io::Error::new(
                     io::ErrorKind::TimedOut,
                     "no grace period within the time there is for it; a real-time task may keep a CPU to itself, or the \
-                     kernel is stuck: see GET /v1/capabilities and the kernel's log",
+                     kernel is stuck: see the daemon's capabilities and the kernel's log",
                 ));
             }
             let all_failed = failures.count() == asked.len();
