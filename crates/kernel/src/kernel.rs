@@ -7,8 +7,9 @@ use twinprobe_ebpf_common::finding::Rejection;
 
 use crate::attach::dispatcher::dispatchers::Dispatchers;
 use crate::attach::epoch::{self, EpochPage};
-use crate::attach::hook::attachment::{Hook, TcMethod};
-use crate::attach::quiesce::quiescer::{QuiesceMethod, Quiescer};
+use crate::attach::hook::target::TcMethod;
+use crate::attach::quiesce::method::QuiesceMethod;
+use crate::attach::quiesce::quiescer::Quiescer;
 use crate::capabilities::Capabilities;
 use crate::load::carry::predecessor::Predecessor;
 use crate::load::pins::{self, Deployment, Pins};
@@ -17,6 +18,7 @@ use crate::plan::build::MetricRequest;
 use crate::sys::bpffs::{self, Claim};
 use crate::sys::call::KernelError;
 use crate::sys::cpus;
+use twinprobe_ebpf_common::hook::Hook;
 
 /// How the kernel is to be used.
 #[derive(Clone, Copy, Debug)]

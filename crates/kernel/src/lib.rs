@@ -24,8 +24,8 @@ pub use self::attach::attached::{Attached, AttachedAt, Interface, LoadedDirectio
 pub use self::attach::deployable::{Beginning, Deployable};
 pub use self::attach::dispatcher::mend::Health;
 pub use self::attach::held::{Held, Replaced};
-pub use self::attach::hook::attachment::{AttachError, Hook, TcMethod};
-pub use self::attach::quiesce::quiescer::QuiesceMethod;
+pub use self::attach::hook::target::{AttachError, TcMethod};
+pub use self::attach::quiesce::method::QuiesceMethod;
 pub use self::attach::quiesced::Quiesced;
 pub use self::capabilities::Capabilities;
 pub use self::kernel::{Kernel, Options};

@@ -14,7 +14,7 @@ use crate::attach::dispatcher::hook_point::Place;
 use crate::attach::dispatcher::mend::Health;
 use crate::attach::epoch::EpochWord;
 use crate::attach::held::Replaced;
-use crate::attach::hook::attachment::{AttachError, Hook};
+use crate::attach::hook::target::AttachError;
 use crate::attach::quiesced::Quiesced;
 use crate::attach::reclaim::Reclaim;
 use crate::crash;
@@ -29,6 +29,7 @@ use crate::net::watch::Changes;
 use crate::read::table::MetricMap;
 use crate::sys::call::KernelError;
 use crate::sys::clock::Moment;
+use twinprobe_ebpf_common::hook::Hook;
 
 /// One direction of a probe, loaded and ready to be attached.
 #[derive(Debug)]

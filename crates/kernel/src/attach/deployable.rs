@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::attach::attached::{Attached, Interface, LoadedDirection, NotAttached};
 use crate::attach::dispatcher::chain::Owner;
 use crate::attach::held::Replaced;
-use crate::attach::hook::attachment::AttachError;
+use crate::attach::hook::target::AttachError;
 use crate::crash;
 use crate::kernel::Kernel;
 use crate::load::carry::transfer::{Loss, MoreKnown, Remains, Transfers};

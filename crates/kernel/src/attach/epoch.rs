@@ -15,12 +15,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 
-use crate::attach::hook::attachment::Hook;
 use crate::sys::call::KernelError;
 use crate::sys::clock::Moment;
 use crate::sys::map::{self, MapCreate};
 use crate::sys::mapping::{Access, Mapping};
 use crate::sys::object;
+use twinprobe_ebpf_common::hook::Hook;
 
 /// A probe's words: its epoch, the last epoch whose twin has been reset, when the open window began, and when the
 /// last one was closed.

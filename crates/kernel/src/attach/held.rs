@@ -12,13 +12,14 @@ use crate::attach::dispatcher::chain::{Callee, Owner, Rank};
 use crate::attach::dispatcher::dispatchers::Addition;
 use crate::attach::dispatcher::hook_point::Place;
 use crate::attach::epoch::EpochWord;
-use crate::attach::hook::attachment::{AttachError, Hook};
+use crate::attach::hook::target::AttachError;
 use crate::attach::reclaim::Reclaim;
 use crate::kernel::{self, Kernel};
 use crate::load::pins::{Note, NotedDirection, Pins};
 use crate::net::interface;
 use crate::net::netns::Netns;
 use crate::sys::prog;
+use twinprobe_ebpf_common::hook::Hook;
 
 /// A deployment whose maps nobody reads. Its programs see packets, and their verdicts count.
 #[derive(Debug)]

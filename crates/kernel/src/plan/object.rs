@@ -13,10 +13,10 @@ use aya_obj::{EbpfSectionKind, Function, Object, ProgramSection};
 use twinprobe_ebpf_common::btf::{Btf, MapTypes};
 use twinprobe_ebpf_common::{Layout, MapKind, TableLayout};
 
-use crate::attach::hook::attachment::ProgramKind;
 use crate::plan::elf;
 use crate::plan::inner_maps::{self, Slots};
 use crate::sys::cpus;
+use twinprobe_ebpf_common::hook::ProgramKind;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectError {

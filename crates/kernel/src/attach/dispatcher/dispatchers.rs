@@ -21,12 +21,14 @@ use crate::attach::dispatcher::left;
 use crate::attach::dispatcher::mend::Health;
 use crate::attach::dispatcher::program::{self, Call};
 use crate::attach::epoch::{EpochPage, EpochWord};
-use crate::attach::hook::attachment::{AttachError, Attachment, Target, TcMethod};
+use crate::attach::hook::attachment::Attachment;
+use crate::attach::hook::target::{AttachError, Target, TcMethod};
 use crate::attach::quiesce::quiescer::Quiescer;
 use crate::attach::reclaim::Reclaim;
 use crate::crash;
 use crate::load::{pins, verifier};
 use crate::sys::prog::{self, InfoRecords, ProgLoad};
+use crate::trial::programs;
 
 /// What a probe brings to a dispatcher.
 #[derive(Clone, Copy, Debug)]
@@ -346,7 +348,7 @@ impl Dispatchers {
             name: "tp_dispatcher",
             prog_type: kind.prog_type(),
             expected_attach_type: kind.expected_attach_type(),
-            flags: kind.load_flags(),
+            flags: programs::load_flags(kind),
             license: c"GPL",
             instructions: &program.instructions,
             btf: Some(btf.as_fd()),

@@ -12,9 +12,10 @@ use twinprobe_ebpf_common::finding::with_causes;
 use crate::attach::dispatcher::chain::{NETNS, NETNS_PATH};
 use crate::attach::dispatcher::dispatchers::Dispatchers;
 use crate::attach::dispatcher::hook_point::{Key, parse_pin_name};
-use crate::attach::hook::attachment::{Attachment, Hook};
+use crate::attach::hook::attachment::Attachment;
 use crate::load::pins;
 use crate::net::netns::Netns;
+use twinprobe_ebpf_common::hook::Hook;
 
 impl Dispatchers {
     /// Makes the dispatchers call just the probes that have been added. To be called once every probe that an earlier

@@ -11,7 +11,7 @@ use twinprobe_ebpf_common::hook::XdpMode;
 use crate::attach::dispatcher::chain::{Dispatcher, Entry, Owner};
 use crate::attach::dispatcher::dispatchers::Dispatchers;
 use crate::attach::dispatcher::hook_point::Place;
-use crate::attach::hook::attachment::AttachError;
+use crate::attach::hook::target::AttachError;
 use crate::net::rtnl::socket::Socket;
 
 /// The state of an attachment, and its repairs since this daemon looks after it.

@@ -11,8 +11,8 @@ use aya_obj::generated::bpf_insn;
 use twinprobe_ebpf_common::hook::Verdict;
 
 use crate::attach::epoch::EpochPage;
-use crate::attach::hook::attachment::Hook;
 use crate::sys::asm;
+use twinprobe_ebpf_common::hook::Hook;
 
 /// One probe in the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
