@@ -8,7 +8,7 @@ use std::path::Path;
 use sha2::{Digest as _, Sha256};
 
 use super::super::baseline::BaseError;
-use super::super::{AckError, Limits, Missing};
+use super::super::{AckError, Limits, Missing, WindowError};
 use super::*;
 
 /// Makes a file of a later version, of which only the beginning and the end are known.
@@ -113,6 +113,23 @@ fn nothing_changes_while_the_state_can_not_be_read() {
         assert!(matches!(windows.base(None), Err(BaseError::Blocked(_))));
         assert!(windows.get(3).unwrap().open().is_ok(), "what is there can be read");
         assert_eq!(files(&path), before, "case {case}");
+        // A window whose file is damaged, or gone, meanwhile changes nothing either.
+        let (window, file) = (windows.get(3).unwrap(), path.join("3.window"));
+        let content = fs::read(&file).unwrap();
+        fs::write(&file, b"tpwind02").unwrap();
+        assert!(matches!(window.open(), Err(WindowError::Damaged(_))));
+        assert_eq!(files(&path), before, "case {case}, damaged");
+        assert_eq!(windows.get(3).unwrap_err(), Missing::Unreadable);
+        assert_eq!(files(&path), before, "case {case}, looked at again");
+        fs::write(&file, &content).unwrap();
+        let window = windows.get(3).expect("it can be read again");
+        fs::remove_file(&file).unwrap();
+        assert!(matches!(window.open(), Err(WindowError::Gone)));
+        fs::write(&file, &content).unwrap();
+        assert_eq!(files(&path), before, "case {case}, gone");
+        if case == 1 {
+            assert_eq!(fs::read_to_string(path.join("state.json")).unwrap(), newer);
+        }
 
         fs::remove_file(path.join("state.json")).unwrap();
         fs::write(path.join("state.json"), &state).unwrap();
