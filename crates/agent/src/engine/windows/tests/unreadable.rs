@@ -76,6 +76,9 @@ fn sums_in_a_window_that_can_not_be_read_are_waited_for() {
     fs::rename(&aside, path.join("3.window")).unwrap();
     assert_eq!(windows.base(Some(1)).unwrap().unwrap().through, 3);
     assert_eq!(numbers(&windows), [1, 2, 3]);
+    make_newer(&path.join("3.window"));
+    let later = windows.base(Some(1)).unwrap_err().to_string();
+    assert!(later.contains("until they can: window 3: it has format 77"), "{later}");
     drop(windows);
 
     // A damaged window is set aside, and the window before it counts.
