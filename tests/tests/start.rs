@@ -7,6 +7,7 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -126,6 +127,22 @@ fn a_daemon_that_stops_before_it_is_ready_answers_no_early_request() -> Result<(
     ensure!(answer.starts_with("HTTP/1.1 503") && answer.contains("the daemon is stopping"), "{answer}");
     let (exit, _) = daemon.terminate()?;
     ensure!(exit.success(), "{exit}");
+    Ok(())
+}
+
+#[test]
+fn a_start_that_fails_leaves_no_socket() -> Result<()> {
+    let topology = Topology::new()?;
+    let directories = Arc::new(Directories::new()?);
+    let (options, files) = waiting(&directories, &["opened"]);
+    let daemon = Daemon::spawn_in(topology.monitor(), &options, Arc::clone(&directories))?;
+    ensure!(daemon.wait_for_log(WAITS, LIMIT), "{}", daemon.log());
+    ensure!(directories.socket().exists(), "the daemon listens before it restores");
+    fs::remove_dir(directories.state().join("probes"))?;
+    fs::write(&files[0], "")?;
+    ensure!(!daemon.wait_for_start(LIMIT), "{}", daemon.log());
+    ensure!(daemon.log().contains("the stored probes can't be read"), "{}", daemon.log());
+    ensure!(!directories.socket().exists(), "{}", directories.socket().display());
     Ok(())
 }
 
