@@ -4,11 +4,11 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use twinprobe_ebpf_common::finding::with_causes;
 
 use crate::config::ParseError;
 use crate::engine::EngineError;
-use crate::kernel::with_causes;
-use crate::report::{Finding, Rejection, Stage};
+use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 
 /// `application/problem+json`.
 #[derive(Clone, Debug, Serialize)]

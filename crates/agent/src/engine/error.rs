@@ -2,12 +2,14 @@
 
 use std::io::ErrorKind;
 
+use twinprobe_ebpf_common::finding::with_causes;
+use twinprobe_kernel::{AttachError, KernelError};
+
 use super::Broken;
 use super::probe::ReadError;
 use super::reading::CloseError;
-use crate::kernel::{AttachError, KernelError};
-use crate::report::{Finding, Rejection, Stage};
 use crate::store::StoreError;
+use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
@@ -87,7 +89,7 @@ impl From<AttachError> for EngineError {
             AttachError::Occupied(message) => Self::Conflict(message),
             AttachError::Kernel(error) => Self::Kernel(error),
             error @ (AttachError::Unsupported(_) | AttachError::Failed { .. }) => {
-                let message = crate::kernel::with_causes(&error);
+                let message = with_causes(&error);
                 Self::Rejected(Finding { field: None, ..Finding::new(Stage::Attach, "", message) }.into())
             }
         }
@@ -121,6 +123,6 @@ pub(super) fn describe(error: &EngineError) -> String {
             let messages: Vec<&str> = rejection.findings.iter().map(|f| f.message.as_str()).collect();
             messages.join("; ")
         }
-        other => crate::kernel::with_causes(other),
+        other => with_causes(other),
     }
 }

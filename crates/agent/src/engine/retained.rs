@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
+use twinprobe_windows::{AckError, ClosedBy, Listing, Missing, WindowError};
 
-use super::windows::{AckError, ClosedBy, Listing, Missing, WindowError};
 use super::{CloseError, Delivery, Engine, EngineError, not_read};
 
 impl Engine {
