@@ -4,18 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use twinprobe_ebpf_common::finding::{Finding, Rejection};
+use twinprobe_ebpf_common::hook::Hook;
+use twinprobe_kernel::{
+    AttachRequest, Deployable, DirectionRequest, Kernel, LoadedDirection, MetricRequest, ProbeObject,
+    ProbePlan, crash,
+};
+
 use super::history::History;
 use super::interfaces::wanted;
 use super::reading::Running;
 use super::{Engine, EngineError, Probe};
 use crate::compiler::{CompiledObject, Compiler};
 use crate::config::{self, ConfigDocument, Direction, ProbeConfig};
-use crate::crash;
-use crate::kernel::{
-    AttachRequest, Deployable, DirectionRequest, Hook, Kernel, LoadedDirection, MetricRequest, ProbeObject,
-    ProbePlan,
-};
-use crate::report::{Finding, Rejection};
 use crate::store::{Pending, Store, StoreError, StoredDeployment, StoredProbe};
 
 /// The verifier needs a second for a million instructions. What takes much longer never ends: a verifier

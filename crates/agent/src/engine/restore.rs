@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use twinprobe_ebpf_common::finding::{Finding, Rejection, with_causes};
+use twinprobe_kernel::{Attached, Held, Identity, ProbePlan, crash};
+
 use super::deploy::request;
 use super::events::ProbeEvents;
 use super::interfaces::{Wanted, refused, wanted};
@@ -11,9 +14,6 @@ use super::placement::Pending;
 use super::reader::{Reader, readers};
 use super::{Engine, EngineError, Probe, describe};
 use crate::config::{ConfigDocument, Direction, ProbeConfig};
-use crate::crash;
-use crate::kernel::{Attached, Held, Identity, ProbePlan};
-use crate::report::{Finding, Rejection};
 use crate::store::{Store, StoreError, StoredProbe, Unread};
 
 /// A deployment of an earlier daemon.
@@ -173,6 +173,6 @@ fn object(store: &Store, objects: &BTreeMap<String, String>, direction: &str) ->
     match store.object(digest) {
         Ok(Some(elf)) => Ok(elf),
         Ok(None) => Err(format!("object {digest} is missing or damaged").into()),
-        Err(error) => Err(NotAdopted::Unreadable(crate::kernel::with_causes(&error))),
+        Err(error) => Err(NotAdopted::Unreadable(with_causes(&error))),
     }
 }

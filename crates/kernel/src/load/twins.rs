@@ -1,0 +1,197 @@
+//! Twins from one object: one compilation, two loads. The twins differ only in the maps bound to them: maps
+//! of snapshot metrics are private to each, everything else is shared (Algorithm 1 of the paper, lines
+//! 12-21, without its second compilation).
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use aya_obj::Function;
+
+use twinprobe_ebpf_common::finding::{Finding, Rejection, SOURCE_NAME, Stage, with_causes};
+use twinprobe_ebpf_common::hook::ProgramKind;
+
+use crate::capabilities::Capabilities;
+use crate::load::bind::Bindable;
+use crate::load::carry::predecessor::Predecessor;
+use crate::load::maps::{ProbeMaps, TwinMap};
+use crate::load::verifier;
+use crate::plan::object::ProbeObject;
+use crate::plan::probe_plan::DirectionPlan;
+use crate::sys::call::KernelError;
+use crate::sys::prog::{self, InfoRecords, ProgLoad};
+use crate::trial::programs;
+
+/// Characters of a source line that a finding quotes.
+const MAX_QUOTE: usize = 120;
+
+/// One direction of a probe, loaded and ready to be attached.
+#[derive(Debug)]
+pub struct LoadedDirection {
+    pub plan: Arc<DirectionPlan>,
+    pub programs: Programs,
+    /// What the metrics read, in the order of the plan.
+    pub maps: Vec<TwinMap>,
+    /// All maps of the program.
+    pub own: Arc<ProbeMaps>,
+    /// What the kernel lacks.
+    pub warnings: Vec<Finding>,
+}
+
+impl LoadedDirection {
+    /// True if the map that a metric reads is the replaced deployment's own.
+    pub fn takes_over(&self, metric: usize) -> bool {
+        self.own.inherited(self.plan.metrics[metric].map).is_taken_over()
+    }
+}
+
+#[derive(Debug)]
+pub enum Programs {
+    /// No metric wants a snapshot: there is nothing to swap.
+    Single(OwnedFd),
+    Twins([OwnedFd; 2]),
+}
+
+impl Programs {
+    /// The program that runs while the epoch has this parity.
+    pub fn of_parity(&self, parity: usize) -> BorrowedFd<'_> {
+        match self {
+            Self::Single(program) => program.as_fd(),
+            Self::Twins(programs) => programs[parity & 1].as_fd(),
+        }
+    }
+
+    /// Returns the ids of the programs for even and odd epochs.
+    pub fn ids(&self) -> std::io::Result<[u32; 2]> {
+        let id = |parity| Ok::<_, std::io::Error>(prog::prog_identity(self.of_parity(parity))?.id);
+        Ok([id(0)?, id(1)?])
+    }
+
+    /// The programs there are.
+    pub fn each(&self) -> &[OwnedFd] {
+        match self {
+            Self::Single(program) => std::slice::from_ref(program),
+            Self::Twins(programs) => programs,
+        }
+    }
+}
+
+/// Loads the programs and maps of `plan`, which `object` was planned to, with what they take over from `old`.
+pub fn load(
+    plan: Arc<DirectionPlan>,
+    object: &ProbeObject,
+    capabilities: &Capabilities,
+    old: Option<&Predecessor>,
+) -> Result<LoadedDirection, Rejection> {
+    let source = format!("{}.source", plan.direction());
+    let finding = |message: String| Finding::new(Stage::Load, &source, message);
+    let refuse = |error: KernelError| Rejection::from(map_finding(&source, &error));
+    let bindable = Bindable::new(object).map_err(|error| finding(with_causes(&error)))?;
+    let mut warnings = Vec::new();
+    let btf = prog::btf_load(&object.btf_blob)
+        .map_err(|error| warnings.push(finding(format!("the kernel takes no type information: {error}"))))
+        .ok();
+    let own = ProbeMaps::create(Arc::clone(&plan), btf.as_ref().map(AsFd::as_fd), old).map_err(refuse)?;
+    let program = |twin| {
+        let function = bindable.bind(&own.of_twin(twin)).map_err(|error| finding(with_causes(&error)))?;
+        load_program(object, plan.attach.hook.kind(), &btf, &source, &function)
+    };
+    let programs = match plan.has_twins() {
+        false => Programs::Single(program(0)?),
+        true => Programs::Twins([program(0)?, program(1)?]),
+    };
+    let maps = own.readers(capabilities).map_err(refuse)?;
+    Ok(LoadedDirection { plan, programs, maps, own: Arc::new(own), warnings })
+}
+
+/// The direction that an earlier daemon has loaded as planned: `open` gives its maps by name and twin, and `programs`
+/// are its programs. The error says what does not fit.
+pub fn adopt(
+    plan: Arc<DirectionPlan>,
+    capabilities: &Capabilities,
+    mut programs: Vec<OwnedFd>,
+    open: impl FnMut(&str, usize) -> Result<OwnedFd, String>,
+) -> Result<LoadedDirection, String> {
+    let own = ProbeMaps::adopt(Arc::clone(&plan), open)?;
+    let programs = match (plan.has_twins(), programs.pop(), programs.pop()) {
+        (false, Some(program), None) => Programs::Single(program),
+        (true, Some(second), Some(first)) => Programs::Twins([first, second]),
+        _ => return Err("the number of programs does not fit".into()),
+    };
+    let maps = own.readers(capabilities).map_err(|error| with_causes(&error))?;
+    Ok(LoadedDirection { plan, programs, maps, own: Arc::new(own), warnings: Vec::new() })
+}
+
+fn map_finding(source: &str, error: &KernelError) -> Finding {
+    let hint = match error.errno() {
+        libc::EINVAL => {
+            "; its type, sizes, flags or max_entries do not go together (LPM_TRIE needs the flag BPF_F_NO_PREALLOC), \
+             or this kernel has no maps of its type"
+        }
+        libc::E2BIG | libc::ENOMEM => "; it is larger than the kernel allows, lower max_entries or the sizes",
+        libc::EPERM => {
+            "; the daemon needs CAP_BPF, and CAP_SYS_RESOURCE where maps count as locked memory (before Linux 5.11)"
+        }
+        _ => "",
+    };
+    Finding::new(Stage::Load, source, format!("{}{hint}", with_causes(error)))
+}
+
+fn load_program(
+    object: &ProbeObject,
+    kind: ProgramKind,
+    btf: &Option<OwnedFd>,
+    source: &str,
+    function: &Function,
+) -> Result<OwnedFd, Rejection> {
+    let (func_info, line_info) = (function.func_info.func_info_bytes(), function.line_info.line_info_bytes());
+    let program = ProgLoad {
+        name: &object.defined.entry,
+        prog_type: kind.prog_type(),
+        expected_attach_type: kind.expected_attach_type(),
+        flags: programs::load_flags(kind),
+        license: &object.program.license,
+        instructions: &function.instructions,
+        btf: btf.as_ref().map(AsFd::as_fd),
+        func_info: InfoRecords {
+            bytes: &func_info,
+            record_size: function.func_info_rec_size as u32,
+            count: function.func_info.len() as u32,
+        },
+        line_info: InfoRecords {
+            bytes: &line_info,
+            record_size: function.line_info_rec_size as u32,
+            count: function.line_info.len() as u32,
+        },
+    };
+    verifier::load(&program).map_err(|refusal| refused(object, function, source, refusal))
+}
+
+fn refused(object: &ProbeObject, function: &Function, source: &str, refusal: verifier::Refusal) -> Rejection {
+    let mut finding = Finding::new(Stage::Load, source, refusal.message);
+    if let Some((line, column)) =
+        refusal.instruction.and_then(|instruction| source_position(object, function, instruction))
+    {
+        finding = finding.at(line, Some(column));
+    }
+    if let Some(quoted) = refusal.quoted {
+        let quoted: String = quoted.chars().take(MAX_QUOTE).collect();
+        finding.message = format!("{} (at `{quoted}`)", finding.message);
+    }
+    Rejection::from(finding).with_log(refusal.log)
+}
+
+/// The user's line that `instruction` was compiled from: that of the last record before it which is not
+/// from a header.
+fn source_position(object: &ProbeObject, function: &Function, instruction: u32) -> Option<(u32, u32)> {
+    function
+        .line_info
+        .line_info
+        .iter()
+        .filter(|record| record.insn_off <= instruction)
+        .filter(|record| {
+            let file = object.file_name(record.file_name_off);
+            file.is_some_and(|file| file.ends_with(SOURCE_NAME))
+        })
+        .max_by_key(|record| record.insn_off)
+        .map(|record| (record.line_col >> 10, record.line_col & 0x3ff))
+}

@@ -1,0 +1,245 @@
+//! From objects and configuration to a plan, or to everything that is wrong with them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use twinprobe_ebpf_common::{EventKind, MapFamily};
+
+use crate::plan::object::{Definitions, ProbeObject};
+use crate::plan::probe_plan::{DirectionPlan, Extraction, MapPlan, MetricPlan, MetricSource, ProbePlan};
+use crate::plan::request::{DirectionRequest, KernelFacts, MetricRequest, Notes};
+use crate::plan::shape::MapShape;
+use crate::plan::{events, tables, variables};
+use twinprobe_ebpf_common::finding::{Finding, Stage, with_causes};
+use twinprobe_ebpf_common::metric::{OnReplace, Source, Visibility};
+
+impl ProbePlan {
+    /// Plans a probe from what is asked of each direction and the object that the direction's source was compiled to.
+    /// Returns the plan of those directions that are in order, their objects in the same order, and what is wrong with
+    /// the others.
+    pub fn build<'a>(
+        wanted: impl IntoIterator<Item = (DirectionRequest, &'a [u8])>,
+        facts: KernelFacts,
+    ) -> (Self, Vec<ProbeObject>, Vec<Finding>) {
+        let (mut plan, mut objects, mut findings) = (Self::default(), Vec::new(), Vec::new());
+        for (request, elf) in wanted {
+            let hook = request.attach.hook;
+            let source = format!("{}.source", hook.direction());
+            let planned = ProbeObject::parse(elf, hook.kind(), facts)
+                .map_err(|error| vec![Finding::new(Stage::Load, &source, with_causes(&error))])
+                .and_then(|object| Ok((direction(request, &object.defined, facts)?, object)));
+            match planned {
+                Ok(((direction, warnings), object)) => {
+                    let warnings = object.defined.warnings.iter().chain(&warnings);
+                    plan.warnings.extend(warnings.map(|text| Finding::new(Stage::Load, &source, text)));
+                    plan.directions.push(Arc::new(direction));
+                    objects.push(object);
+                }
+                Err(refused) => findings.extend(refused),
+            }
+        }
+        (plan, objects, findings)
+    }
+}
+
+/// Plans one direction. Returns the warnings with the plan.
+pub(super) fn direction(
+    request: DirectionRequest,
+    defined: &Definitions,
+    facts: KernelFacts,
+) -> Result<(DirectionPlan, Vec<String>), Vec<Finding>> {
+    let mut notes = Notes::default();
+    let DirectionRequest { attach, on_replace, metrics } = request;
+    let sources: Vec<Option<MetricSource>> =
+        metrics.iter().map(|metric| source(defined, metric, facts, &mut notes)).collect();
+    let links = Links::new(defined, &metrics, attach.hook.direction(), &mut notes);
+    let private = links.private_maps();
+    links.check(&private, &mut notes);
+    warn_of_neighbours(defined, &metrics, &private, &mut notes);
+    let on_replace = |map| links.on_replace(map).unwrap_or(on_replace);
+    let on_replace: Vec<OnReplace> = (0..defined.maps.len()).map(on_replace).collect();
+    let Links { slots, read, .. } = links;
+    let maps = defined.maps.iter().zip(slots).zip(private).zip(on_replace);
+    let maps = maps.map(|((((name, spec), slots), private), on_replace)| MapPlan {
+        name: name.clone(),
+        shape: MapShape::new(&defined.btf, name, spec),
+        spec: spec.clone(),
+        private,
+        slots,
+        on_replace,
+    });
+    let maps = maps.collect();
+    let metrics = metrics.into_iter().zip(read).zip(sources).filter_map(|((request, map), source)| {
+        let source = source?;
+        let extraction = extraction(&source, &request);
+        Some(MetricPlan { request, map: map?, source, extraction })
+    });
+    let plan = DirectionPlan { attach, entry: defined.entry.clone(), maps, metrics: metrics.collect() };
+    if notes.findings.is_empty() { Ok((plan, notes.warnings)) } else { Err(notes.findings) }
+}
+
+/// What the metric is read from; `None` if it can't be.
+fn source(
+    defined: &Definitions,
+    request: &MetricRequest,
+    facts: KernelFacts,
+    notes: &mut Notes,
+) -> Option<MetricSource> {
+    let name = &request.map;
+    let source = match (name.split_once(':'), defined.maps.get(name).filter(|_| !name.starts_with('.'))) {
+        (Some(variable), _) => variables::plan(defined, request, variable, notes),
+        (None, Some(spec)) => match EventKind::from_bpf_type(spec.map_type) {
+            Some(kind) => Ok(events::plan(defined, request, kind, notes)),
+            None => tables::plan(defined, request, spec, facts, notes),
+        },
+        (None, None) => Err(request.finding("map", unknown(defined, name))),
+    };
+    if let Ok(MetricSource::Table(_) | MetricSource::Variable(_)) = source
+        && request.event_type.is_some()
+    {
+        let message =
+            format!("the types of {name} are known from its definition: type is for events, leave it out");
+        notes.findings.push(request.finding("type", message));
+    }
+    source.map_err(|finding| notes.findings.push(finding)).ok()
+}
+
+fn unknown(defined: &Definitions, name: &str) -> String {
+    let names = defined.maps.keys().map(String::as_str).filter(|name| !name.starts_with('.'));
+    let names: Vec<&str> = names.collect();
+    let known = match names.is_empty() {
+        true => "it defines none".to_owned(),
+        false => format!("it defines {}", names.join(", ")),
+    };
+    format!("the source defines no map {name}; {known}")
+}
+
+/// Reading a queue or stack takes its values out, whatever is asked for.
+fn extraction(source: &MetricSource, request: &MetricRequest) -> Extraction {
+    let pops = match source {
+        MetricSource::Events(..) => return Extraction::Stream,
+        MetricSource::Table(layout) => layout.kind.family() == MapFamily::Fifo,
+        MetricSource::Variable(_) => false,
+    };
+    match (request.source, request.visibility) {
+        (Source::Snapshot, _) => Extraction::Clear,
+        (Source::Live, Visibility::Export) if pops || request.is_reset() => Extraction::Drain,
+        (Source::Live, Visibility::Hidden) if request.is_reset() => Extraction::Discard,
+        (Source::Live, _) => Extraction::Copy,
+    }
+}
+
+/// Which metric reads which map, and which map is in which. Maps are numbered in the order of their names.
+struct Links<'a> {
+    names: Vec<&'a str>,
+    requests: &'a [MetricRequest],
+    /// The map of each request, if the source defines it.
+    read: Vec<Option<usize>>,
+    /// The maps in each map, by slot.
+    slots: Vec<BTreeMap<u32, usize>>,
+}
+
+impl<'a> Links<'a> {
+    fn new(
+        defined: &'a Definitions,
+        requests: &'a [MetricRequest],
+        direction: &str,
+        notes: &mut Notes,
+    ) -> Self {
+        let names: Vec<&str> = defined.maps.keys().map(String::as_str).collect();
+        let number = |name: &str| names.iter().position(|known| *known == name);
+        let read = requests.iter().map(|request| number(request.map_name())).collect();
+        let mut slots = vec![BTreeMap::new(); names.len()];
+        for (outer, inner) in &defined.slots {
+            for (slot, inner) in inner {
+                if let (Some(outer), Some(inner)) = (number(outer), number(inner)) {
+                    slots[outer].insert(*slot, inner);
+                    continue;
+                }
+                let message = format!("map {outer}, slot {slot}: the source defines no map {inner}");
+                notes.findings.push(Finding::new(Stage::Load, format!("{direction}.source"), message));
+            }
+        }
+        Self { names, requests, read, slots }
+    }
+
+    fn holds(&self, outer: usize, inner: usize) -> bool {
+        self.slots[outer].values().any(|map| *map == inner)
+    }
+
+    /// Tells of which maps each twin has its own: those of snapshots, the maps in them, and the maps that those are in.
+    fn private_maps(&self) -> Vec<bool> {
+        let snapshots = self.requests.iter().zip(&self.read).filter(|(request, _)| request.is_snapshot());
+        let mut todo: Vec<usize> = snapshots.filter_map(|(_, map)| *map).collect();
+        let mut private = vec![false; self.names.len()];
+        while let Some(map) = todo.pop() {
+            if !std::mem::replace(&mut private[map], true) {
+                todo.extend(
+                    (0..self.names.len()).filter(|&other| self.holds(map, other) || self.holds(other, map)),
+                );
+            }
+        }
+        private
+    }
+
+    /// What the metrics that read a map want to become of its content when the probe is replaced; `None` if no metric
+    /// reads it. A map in a map of maps is read through the outer map, and begins anew with that map.
+    fn on_replace(&self, map: usize) -> Option<OnReplace> {
+        let reads = |read: usize| read == map || self.holds(read, map);
+        let readers = self.requests.iter().zip(&self.read).filter(|(_, read)| read.is_some_and(reads));
+        readers
+            .map(|(request, _)| request.on_replace)
+            .reduce(|all, one| if one == OnReplace::Carry { all } else { one })
+    }
+
+    /// A map that is private to the twins is so for every metric that reads it, and no map is read twice.
+    fn check(&self, private: &[bool], notes: &mut Notes) {
+        for (request, map) in self.requests.iter().zip(&self.read) {
+            if request.is_snapshot() || !map.is_some_and(|map| private[map]) {
+                continue;
+            }
+            let message = match request.map_name() {
+                section if section.starts_with('.') => {
+                    format!(
+                        "another variable of {section} is a snapshot, so all of {section} is; add snapshot: true"
+                    )
+                }
+                map => format!("map {map} belongs to the snapshot of another metric; add snapshot: true"),
+            };
+            notes.findings.push(request.finding("snapshot", message));
+        }
+        for outer in self.read.iter().flatten() {
+            for (request, map) in self.requests.iter().zip(&self.read) {
+                if map.is_some_and(|map| self.holds(*outer, map)) {
+                    let outer = self.names[*outer];
+                    let message = format!("map {} is already read as part of map {outer}", request.map);
+                    notes.findings.push(request.finding("map", message));
+                }
+            }
+        }
+    }
+}
+
+/// A section is private as a whole, also those of its variables that no metric names.
+fn warn_of_neighbours(
+    defined: &Definitions,
+    requests: &[MetricRequest],
+    private: &[bool],
+    notes: &mut Notes,
+) {
+    let sections = defined.maps.keys().zip(private);
+    for (section, _) in sections.filter(|(name, private)| **private && name.starts_with('.')) {
+        let variables = defined.btf.section_variables(section);
+        let is_metric =
+            |name: &str| requests.iter().any(|request| request.map == format!("{section}:{name}"));
+        let others: Vec<&str> =
+            variables.iter().map(|variable| variable.name.as_str()).filter(|name| !is_metric(name)).collect();
+        if !others.is_empty() {
+            notes.warnings.push(format!(
+                "{section} is private to each twin, because of the snapshots of its variables; so are {}: what one \
+                 twin writes there the other does not see",
+                others.join(", ")
+            ));
+        }
+    }
+}
