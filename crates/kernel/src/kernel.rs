@@ -11,7 +11,7 @@ use crate::attach::hook::target::TcMethod;
 use crate::attach::quiesce::method::QuiesceMethod;
 use crate::attach::quiesce::quiescer::Quiescer;
 use crate::capabilities::Capabilities;
-use crate::load::carry::predecessor::Predecessor;
+use crate::load::maps::Predecessor;
 use crate::load::pins::{self, Deployment, Pins};
 use crate::load::twins::{self, LoadedDirection};
 use crate::plan::object::ProbeObject;

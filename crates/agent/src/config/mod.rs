@@ -12,8 +12,8 @@ pub use document::{ConfigDocument, DirectionDocument, MergeDocument, MetricDocum
 pub use interface::InterfacePattern;
 pub use parse::{ParseError, parse_document};
 pub use probe::{
-    AfterRead, Direction, DirectionConfig, Extraction, Hook, MetricConfig, OnReplace, Position, ProbeConfig,
-    Source, Verdict, Visibility, XdpMode,
+    AfterRead, AttachRequest, Direction, DirectionConfig, Hook, MetricConfig, MetricRequest, OnReplace,
+    Position, ProbeConfig, Source, StrategyChoice, Verdict, Visibility, XdpMode,
 };
 pub use validate::check_name;
 pub use window::{Schedule, WindowConfig};

@@ -5,10 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
-use twinprobe_ebpf_common::hook::Hook;
 use twinprobe_kernel::{
-    AttachRequest, Deployable, DirectionRequest, Kernel, LoadedDirection, MetricRequest, ProbeObject,
-    ProbePlan, crash,
+    Deployable, DirectionRequest, Kernel, LoadedDirection, ProbeObject, ProbePlan, crash,
 };
 
 use super::history::History;
@@ -16,7 +14,7 @@ use super::interfaces::wanted;
 use super::reading::Running;
 use super::{Engine, EngineError, Probe};
 use crate::compiler::{CompiledObject, Compiler};
-use crate::config::{self, ConfigDocument, Direction, ProbeConfig};
+use crate::config::{ConfigDocument, Direction, ProbeConfig};
 use crate::store::{Pending, Store, StoreError, StoredDeployment, StoredProbe};
 
 /// The verifier needs a second for a million instructions. What takes much longer never ends: a verifier
@@ -95,7 +93,7 @@ impl Engine {
         compiler: &Compiler,
         config: &ProbeConfig,
         direction: Direction,
-    ) -> Option<Result<CompiledDirection, Rejection>> {
+    ) -> Option<Result<(Direction, CompiledObject), Rejection>> {
         let config = config.direction(direction)?;
         let field = format!("{direction}.source");
         let started = Instant::now();
@@ -105,24 +103,16 @@ impl Engine {
     }
 }
 
-/// A direction, and what its source was compiled to.
-type CompiledDirection = (Direction, CompiledObject);
-
 fn load_all(
     kernel: &Kernel,
     first: bool,
     config: &ProbeConfig,
-    compiled: Vec<CompiledDirection>,
+    compiled: Vec<(Direction, CompiledObject)>,
     old: Option<&Probe>,
 ) -> Result<LoadedProbe, EngineError> {
-    let wanted = compiled
-        .iter()
-        .filter_map(|(direction, object)| Some((request(config, *direction)?, object.elf.as_slice())));
+    let wanted = requests(config).zip(compiled.iter().map(|(_, object)| &object.elf[..]));
     let (plan, parsed, findings) = ProbePlan::build(wanted, kernel.facts());
-    let mut refused = Vec::new();
-    if !findings.is_empty() {
-        refused.push(Rejection::from(findings));
-    }
+    let mut refused: Vec<Rejection> = findings.into_iter().map(Rejection::from).collect();
     let (mut objects, mut warnings) = (BTreeMap::new(), Vec::new());
     for (direction, object) in compiled {
         warnings.extend(object.warnings);
@@ -147,31 +137,13 @@ fn load_all(
     Ok(LoadedProbe { first, directions, parsed, objects, warnings })
 }
 
-/// What is asked of a direction; `None` if nothing is configured for it.
-pub(super) fn request(config: &ProbeConfig, direction: Direction) -> Option<DirectionRequest> {
-    let on_replace = config.on_replace();
-    let config = config.direction(direction)?;
-    let (hook, xdp_mode) = match config.hook() {
-        config::Hook::Xdp(mode) => (Hook::Xdp, mode),
-        config::Hook::TcIngress => (Hook::TcIngress, config::XdpMode::Auto),
-        config::Hook::TcEgress => (Hook::TcEgress, config::XdpMode::Auto),
-    };
-    let (verdict, priority, position) = (config.verdict(), config.priority(), config.position());
-    let attach = AttachRequest { hook, xdp_mode, verdict, priority, position };
-    let metrics = config.metrics().iter().enumerate().map(|(index, metric)| MetricRequest {
-        field: format!("{direction}.metrics[{index}]"),
-        name: metric.name().to_owned(),
-        map: metric.map().to_owned(),
-        source: metric.source(),
-        after_read: metric.after_read(),
-        visibility: metric.visibility(),
-        aggregation: metric.aggregation(),
-        merge: metric.merge().cloned(),
-        strategy: metric.extraction(),
-        on_replace: metric.on_replace(),
-        event_type: metric.event_type().map(str::to_owned),
-    });
-    Some(DirectionRequest { attach, on_replace, metrics: metrics.collect() })
+/// What is asked of each direction, in the order of [`ProbeConfig::directions`].
+pub(super) fn requests(config: &ProbeConfig) -> impl Iterator<Item = DirectionRequest> {
+    config.directions().map(|(_, direction)| DirectionRequest {
+        attach: direction.attach(),
+        on_replace: config.on_replace(),
+        metrics: direction.metrics().iter().map(|metric| metric.request().clone()).collect(),
+    })
 }
 
 /// What both directions say, in one answer.

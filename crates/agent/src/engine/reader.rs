@@ -195,7 +195,7 @@ pub(super) fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Resul
     for (at, ((direction, config), loaded)) in config.directions().zip(loaded).enumerate() {
         for (index, (metric, planned)) in config.metrics().iter().zip(&loaded.plan.metrics).enumerate() {
             let Some(layout) = planned.layout() else { continue };
-            let entries = loaded.plan.max_entries(planned);
+            let entries = loaded.plan.maps[planned.map].spec.max_entries as usize;
             let sum = more::sum(metric, entries, layout).unwrap_or_else(|(field, message)| {
                 findings.push(planned.request.finding(field, message));
                 None

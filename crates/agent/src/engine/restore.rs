@@ -7,13 +7,13 @@ use std::sync::atomic::Ordering;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, with_causes};
 use twinprobe_kernel::{Attached, Held, Identity, ProbePlan, crash};
 
-use super::deploy::request;
+use super::deploy::requests;
 use super::events::ProbeEvents;
 use super::interfaces::{Wanted, refused, wanted};
 use super::placement::Pending;
 use super::reader::{Reader, readers};
 use super::{Engine, EngineError, Probe, describe};
-use crate::config::{ConfigDocument, Direction, ProbeConfig};
+use crate::config::{ConfigDocument, ProbeConfig};
 use crate::store::{Store, StoreError, StoredProbe, Unread};
 
 /// A deployment of an earlier daemon.
@@ -139,13 +139,10 @@ impl Engine {
         let running = stored.running.as_ref().ok_or_else(|| "it was not running".to_owned())?;
         let config = ProbeConfig::validate(name, &stored.config).map_err(|error| describe(&error.into()))?;
         let failed = |error: EngineError| describe(&error);
-        let mut wanted_directions = Vec::new();
-        for direction in Direction::ALL {
-            if let Some(request) = request(&config, direction) {
-                wanted_directions.push((request, object(&self.store, &running.objects, direction.name())?));
-            }
-        }
-        let wanted_directions = wanted_directions.iter().map(|(request, elf)| (request.clone(), &elf[..]));
+        let elfs =
+            config.directions().map(|(direction, _)| object(&self.store, &running.objects, direction.name()));
+        let elfs = elfs.collect::<Result<Vec<_>, _>>()?;
+        let wanted_directions = requests(&config).zip(elfs.iter().map(|elf| &elf[..]));
         let (plan, _, findings) = ProbePlan::build(wanted_directions, self.kernel.facts());
         if !findings.is_empty() {
             return Err(failed(Rejection::from(findings).into()).into());

@@ -2,6 +2,7 @@
 //! and swapped maps can only be reached through [`Quiesced`], the guard of a finished flip.
 
 use std::collections::BTreeSet;
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -18,9 +19,8 @@ use crate::attach::quiesced::Quiesced;
 use crate::attach::reclaim::Reclaim;
 use crate::crash;
 use crate::kernel::Kernel;
-use crate::load::carry::predecessor::Predecessor;
 use crate::load::carry::transfer::{Loss, Remains, Transfers};
-use crate::load::maps::TwinMap;
+use crate::load::maps::{Predecessor, TwinMap};
 use crate::load::pins::{Deployment, Identity, Note, Pins};
 use crate::load::twins::LoadedDirection;
 use crate::net::netns::Netns;
@@ -183,7 +183,7 @@ impl Attached {
         let mut reclaim = Reclaim::default();
         for direction in &self.directions {
             for parity in 0..2 {
-                reclaim.add_program(direction.programs.of_parity(parity));
+                reclaim.add_program(direction.programs.of_twin(parity).as_fd());
             }
         }
         reclaim.add_pinned(&self.pins);
@@ -225,7 +225,7 @@ impl Attached {
     /// Whether `new` goes on with the maps that packets are counted in now. A flip since it was loaded may have
     /// changed that; to be asked while none can happen.
     pub fn is_continued_by(&self, new: &LoadedDirection) -> bool {
-        new.own.expected_twin().is_none_or(|twin| twin == self.active())
+        new.own.expected_twin.is_none_or(|twin| twin == self.active())
     }
 
     /// When the open window began; kept with the epoch.

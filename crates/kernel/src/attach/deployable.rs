@@ -45,13 +45,12 @@ impl Deployable {
                 AttachError::Occupied("the daemon has as many probes as it can have; delete one first".into())
             })?),
         };
-        let records = directions.iter().map(DirectionRecord::new);
         let record = Deployment {
             boot_id: kernel.boot_id.clone(),
             serial,
             order: replaces.map(|old| old.record.order).or(order).unwrap_or(serial),
             epoch: epoch.place(),
-            directions: records.collect::<Result<_, _>>()?,
+            directions: directions.iter().map(DirectionRecord::new).collect::<Result<_, _>>()?,
         };
         let pins = Pins::new(&kernel.pins, serial);
         for (record, loaded) in record.directions.iter().zip(&directions) {

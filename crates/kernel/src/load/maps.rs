@@ -1,6 +1,7 @@
 //! The maps of a probe: made, filled with what the source says, and handed to those who read them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeSet;
+use std::collections::hash_map::{Entry, HashMap};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
@@ -8,10 +9,9 @@ use twinprobe_ebpf_common::TableLayout;
 use twinprobe_ebpf_common::metric::StrategyChoice;
 
 use crate::capabilities::Capabilities;
-use crate::load::carry::predecessor::Predecessor;
 use crate::plan::inherit::{Inherited, inherit};
 use crate::plan::map_spec::MapSpec;
-use crate::plan::probe_plan::{DirectionPlan, MapPlan, MetricSource};
+use crate::plan::probe_plan::{DirectionPlan, MapPlan, MetricPlan, MetricSource};
 use crate::plan::request::MetricRequest;
 use crate::read::access::Access;
 use crate::read::events::event_map::EventMap;
@@ -30,60 +30,66 @@ pub enum TwinMap {
     Events(Arc<EventMap>),
 }
 
-/// One map for both twins, or one each.
+/// One for both twins, or one each.
 #[derive(Debug)]
-pub enum TwinFds {
-    Shared(OwnedFd),
-    Private([OwnedFd; 2]),
+pub enum Twins<T> {
+    Shared(T),
+    Private([T; 2]),
 }
 
-impl TwinFds {
-    pub fn of_twin(&self, twin: usize) -> BorrowedFd<'_> {
+impl<T> Twins<T> {
+    /// Makes one for each twin if they are `private`, else one for both.
+    pub fn make<E>(private: bool, mut make: impl FnMut(usize) -> Result<T, E>) -> Result<Self, E> {
+        Ok(if private { Self::Private([make(0)?, make(1)?]) } else { Self::Shared(make(0)?) })
+    }
+
+    pub const fn of_twin(&self, twin: usize) -> &T {
         match self {
-            Self::Shared(fd) => fd.as_fd(),
-            Self::Private(fds) => fds[twin & 1].as_fd(),
+            Self::Shared(one) => one,
+            Self::Private(both) => &both[twin & 1],
         }
     }
 
-    /// The descriptors there are, each with the first twin it belongs to.
-    pub fn each(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
-        let (first, second) = match self {
-            Self::Shared(fd) => (fd, None),
-            Self::Private([first, second]) => (first, Some(second)),
-        };
-        std::iter::once(first).chain(second).map(AsFd::as_fd).enumerate()
+    /// What there is, in the order of the twins.
+    pub const fn each(&self) -> &[T] {
+        match self {
+            Self::Shared(one) => std::slice::from_ref(one),
+            Self::Private(both) => both,
+        }
     }
+}
+
+/// The deployment that is being replaced, as one direction sees it.
+#[derive(Clone, Debug)]
+pub struct Predecessor {
+    pub maps: Arc<ProbeMaps>,
+    /// Which of its twins sees packets, where it has twins.
+    pub active: usize,
+    /// Names of maps with counts that are kept elsewhere: sums of windows, and what an earlier map had counted.
+    pub more_known: BTreeSet<String>,
 }
 
 /// All maps of a loaded direction, as planned.
 #[derive(Debug)]
 pub struct ProbeMaps {
     plan: Arc<DirectionPlan>,
-    fds: Vec<TwinFds>,
-    inherited: Vec<Inherited>,
-    expected_twin: Option<usize>,
+    fds: Vec<Twins<OwnedFd>>,
+    /// Where the content of each map comes from.
+    pub inherited: Vec<Inherited>,
+    /// The twin of the replaced deployment that has to see packets when these maps take over, since maps were chosen by
+    /// it: those that were shared and become private to each twin, or the other way round. `None` if there are none.
+    pub expected_twin: Option<usize>,
 }
 
 impl ProbeMaps {
     /// Each map of the plan with its descriptors.
-    pub fn each(&self) -> impl Iterator<Item = (&MapPlan, &TwinFds)> {
+    pub fn each(&self) -> impl Iterator<Item = (&MapPlan, &Twins<OwnedFd>)> {
         self.plan.maps.iter().zip(&self.fds)
     }
 
     /// The map with this name and its descriptors.
-    pub fn by_name(&self, name: &str) -> Option<(&MapPlan, &TwinFds)> {
+    pub fn by_name(&self, name: &str) -> Option<(&MapPlan, &Twins<OwnedFd>)> {
         self.each().find(|(map, _)| map.name == name)
-    }
-
-    /// Where the content of a map of the plan comes from.
-    pub fn inherited(&self, map: usize) -> Inherited {
-        self.inherited[map]
-    }
-
-    /// The twin of the replaced deployment that has to see packets when these maps take over, since maps were chosen by
-    /// it: those that were shared and become private to each twin, or the other way round. `None` if there are none.
-    pub const fn expected_twin(&self) -> Option<usize> {
-        self.expected_twin
     }
 
     /// Makes the maps, and takes over those that are the same in `old` with their content. Nothing is written to a map
@@ -97,21 +103,23 @@ impl ProbeMaps {
             Some(old) => inherit(&old.maps.plan, &plan, &old.more_known),
             None => vec![Inherited::New; plan.maps.len()],
         };
-        let from_active = inherited.contains(&Inherited::FromActive);
-        let expected_twin = old.filter(|_| from_active).map(|old| old.active & 1);
+        let active = old.map_or(0, |old| old.active & 1);
+        let expected_twin = inherited.contains(&Inherited::FromActive).then_some(active);
         let (mut fds, mut empty) = (Vec::new(), Vec::new());
         for (index, (map, inherited)) in plan.maps.iter().zip(&inherited).enumerate() {
-            let old = old.filter(|_| inherited.is_taken_over());
-            let [first, second] = old
-                .map_or(Ok([None, None]), |old| old.reuse(map))
-                .map_err(|source| KernelError::new("taking over", format!("map {}", map.name), source))?;
-            let twins = [first.is_none(), map.private && second.is_none()].into_iter().enumerate();
-            empty.extend(twins.filter(|(_, is_new)| *is_new).map(|(twin, _)| (index, twin)));
-            let own = |fd: Option<OwnedFd>| fd.map_or_else(|| create_map(&map.name, &map.spec, btf), Ok);
-            fds.push(match map.private {
-                true => TwinFds::Private([own(first)?, own(second)?]),
-                false => TwinFds::Shared(own(first)?),
-            });
+            let failed = |source| KernelError::new("taking over", format!("map {}", map.name), source);
+            let before = old.and_then(|old| old.maps.by_name(&map.name));
+            fds.push(Twins::make(map.private, |twin| match (inherited, before) {
+                (Inherited::Same, Some((_, fds))) => fds.of_twin(twin).try_clone().map_err(failed),
+                // What was live becomes the open window, and the other way round.
+                (Inherited::FromActive, Some((_, fds))) if !map.private || twin == active => {
+                    fds.of_twin(active).try_clone().map_err(failed)
+                }
+                _ => {
+                    empty.push((index, twin));
+                    create_map(&map.name, &map.spec, btf)
+                }
+            })?);
         }
         let made = Self { plan, fds, inherited, expected_twin };
         empty.into_iter().try_for_each(|(map, twin)| made.fill(map, twin))?;
@@ -123,11 +131,8 @@ impl ProbeMaps {
         plan: Arc<DirectionPlan>,
         mut open: impl FnMut(&str, usize) -> Result<OwnedFd, String>,
     ) -> Result<Self, String> {
-        let fds = plan.maps.iter().map(|map| match map.private {
-            true => Ok(TwinFds::Private([open(&map.name, 0)?, open(&map.name, 1)?])),
-            false => Ok(TwinFds::Shared(open(&map.name, 0)?)),
-        });
-        let (fds, inherited) = (fds.collect::<Result<_, String>>()?, vec![Inherited::Same; plan.maps.len()]);
+        let fds = plan.maps.iter().map(|map| Twins::make(map.private, |twin| open(&map.name, twin)));
+        let (fds, inherited) = (fds.collect::<Result<_, _>>()?, vec![Inherited::Same; plan.maps.len()]);
         Ok(Self { plan, fds, inherited, expected_twin: None })
     }
 
@@ -138,69 +143,57 @@ impl ProbeMaps {
 
     /// Puts the inner maps into the new map `outer` of a twin. Private inner maps are those of the same twin.
     fn fill(&self, outer: usize, twin: usize) -> Result<(), KernelError> {
-        let map = &self.plan.maps[outer];
+        let (map, fd) = (&self.plan.maps[outer], self.fds[outer].of_twin(twin));
         for (slot, inner) in &map.slots {
             let value = self.fds[*inner].of_twin(twin).as_raw_fd().to_ne_bytes();
-            map::map_update(self.fds[outer].of_twin(twin), &slot.to_ne_bytes(), &value).map_err(
-                |source| {
-                    let inner = &self.plan.maps[*inner].name;
-                    let object = format!("map {}, slot {slot} ({inner})", map.name);
-                    KernelError::new("initialisation", object, source)
-                },
-            )?;
+            map::map_update(fd.as_fd(), &slot.to_ne_bytes(), &value).map_err(|source| {
+                let object = format!("map {}, slot {slot} ({})", map.name, self.plan.maps[*inner].name);
+                KernelError::new("initialisation", object, source)
+            })?;
         }
         Ok(())
     }
 
     /// What the metrics read, in the order of the plan.
     pub fn readers(&self, capabilities: &Capabilities) -> Result<Vec<TwinMap>, KernelError> {
-        let mut sections = [Sections::default(), Sections::default()];
-        let mut maps = Vec::new();
-        for metric in &self.plan.metrics {
-            let map = &self.plan.maps[metric.map];
+        let mut sections = HashMap::new();
+        let reader = |metric: &MetricPlan| {
+            let (map, fds) = (&self.plan.maps[metric.map], &self.fds[metric.map]);
             let (name, entries) = (&map.name, map.spec.max_entries);
-            let clone = |fd: BorrowedFd<'_>| {
-                fd.try_clone_to_owned()
-                    .map_err(|source| KernelError::new("opening", format!("map {name}"), source))
+            let failed = |call| move |source| KernelError::new(call, format!("map {name}"), source);
+            let clone = |fd: &OwnedFd| fd.try_clone().map_err(failed("opening"));
+            let maps = match &metric.source {
+                MetricSource::Events(kind, layout) => {
+                    let map = EventMap::new(clone(fds.of_twin(0))?, name, *kind, entries, layout.clone());
+                    return Ok(TwinMap::Events(Arc::new(map)));
+                }
+                MetricSource::Variable(variable) => Twins::make(map.private, |twin| {
+                    let section = match sections.entry((metric.map, twin)) {
+                        Entry::Occupied(known) => Arc::clone(known.get()),
+                        Entry::Vacant(place) => {
+                            let section = section(map, fds.of_twin(twin)).map_err(failed("mapping"))?;
+                            Arc::clone(place.insert(section))
+                        }
+                    };
+                    let (layout, initial) = (Arc::clone(&variable.layout), variable.initial.clone());
+                    Ok(MetricMap::Variable(Variable::new(section, layout, variable.offset, initial)))
+                })?,
+                MetricSource::Table(layout) => Twins::make(map.private, |twin| {
+                    let access = access(&metric.request, layout, capabilities);
+                    let members = map.slots.values().map(|inner| clone(self.fds[*inner].of_twin(twin)));
+                    let members = members.collect::<Result<_, _>>()?;
+                    let table =
+                        Table::new(clone(fds.of_twin(twin))?, name, Arc::clone(layout), entries, access);
+                    table.with_members(members).map(MetricMap::Table).map_err(failed("identification"))
+                })?,
             };
-            let mut readers = Vec::new();
-            for (twin, fd) in self.fds[metric.map].each() {
-                readers.push(match &metric.source {
-                    MetricSource::Variable(variable) => {
-                        let section = sections[twin].open(map, fd)?;
-                        let (layout, initial) = (Arc::clone(&variable.layout), variable.initial.clone());
-                        MetricMap::Variable(Variable::new(section, layout, variable.offset, initial))
-                    }
-                    MetricSource::Table(layout) => {
-                        let access = access(&metric.request, layout, capabilities);
-                        let members = map.slots.values().map(|inner| clone(self.fds[*inner].of_twin(twin)));
-                        let members = members.collect::<Result<_, _>>()?;
-                        let table = Table::new(clone(fd)?, name, Arc::clone(layout), entries, access);
-                        let table = table.with_members(members).map_err(|source| {
-                            KernelError::new("identification", format!("the maps in map {name}"), source)
-                        })?;
-                        MetricMap::Table(table)
-                    }
-                    MetricSource::Events(..) => break,
-                });
-            }
-            if let MetricSource::Events(kind, layout) = &metric.source {
-                let fd = clone(self.fds[metric.map].of_twin(0))?;
-                maps.push(TwinMap::Events(Arc::new(EventMap::new(fd, name, *kind, entries, layout.clone()))));
-                continue;
-            }
-            let mut readers = readers.into_iter();
-            maps.extend(twin_map(readers.next(), readers.next()));
-        }
-        Ok(maps)
+            Ok(match maps {
+                Twins::Shared(map) => TwinMap::Shared(Arc::new(map)),
+                Twins::Private(maps) => TwinMap::Private(maps),
+            })
+        };
+        self.plan.metrics.iter().map(reader).collect()
     }
-}
-
-fn twin_map(first: Option<MetricMap>, second: Option<MetricMap>) -> Option<TwinMap> {
-    Some(match (first?, second) {
-        (first, Some(second)) => TwinMap::Private([first, second]),
-        (first, None) => TwinMap::Shared(Arc::new(first)),
-    })
 }
 
 /// Of the map, and of the maps in it.
@@ -212,22 +205,10 @@ fn access(request: &MetricRequest, layout: &TableLayout, capabilities: &Capabili
     })
 }
 
-/// The mapped sections of one twin.
-#[derive(Default)]
-struct Sections(BTreeMap<String, Arc<Section>>);
-
-impl Sections {
-    fn open(&mut self, map: &MapPlan, fd: BorrowedFd<'_>) -> Result<Arc<Section>, KernelError> {
-        let MapPlan { name, spec, .. } = map;
-        if let Some(section) = self.0.get(name) {
-            return Ok(Arc::clone(section));
-        }
-        let memory = if spec.frozen { mapping::Access::Read } else { mapping::Access::ReadWrite };
-        let section = Section::new(fd, spec.value_size as usize, memory)
-            .map_err(|source| KernelError::new("mapping", format!("section {name}"), source))?;
-        self.0.insert(name.clone(), Arc::clone(&section));
-        Ok(section)
-    }
+/// The memory of a data section.
+fn section(map: &MapPlan, fd: &OwnedFd) -> std::io::Result<Arc<Section>> {
+    let memory = if map.spec.frozen { mapping::Access::Read } else { mapping::Access::ReadWrite };
+    Section::new(fd.as_fd(), map.spec.value_size as usize, memory)
 }
 
 fn create_map(name: &str, spec: &MapSpec, btf: Option<BorrowedFd<'_>>) -> Result<OwnedFd, KernelError> {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use twinprobe_ebpf_common::hook::{Position, Verdict};
 
-use crate::load::twins::LoadedDirection;
+use crate::load::twins::{LoadedDirection, program_ids};
 use crate::sys::call::KernelError;
 use crate::sys::map::{self, MapCreate};
 use crate::sys::object;
@@ -47,7 +47,7 @@ impl DirectionRecord {
         let failed = |source| KernelError::new("identification", format!("the {direction} programs"), source);
         let programs = loaded.programs.each().iter().map(|program| prog::prog_identity(program.as_fd()));
         let maps = loaded.own.each().map(|(map, fds)| {
-            let ids: io::Result<Vec<u32>> = fds.each().map(|(_, fd)| map::map_id(fd)).collect();
+            let ids: io::Result<Vec<u32>> = fds.each().iter().map(|fd| map::map_id(fd.as_fd())).collect();
             Ok(MapRecord { name: map.name.clone(), ids: ids? })
         });
         Ok(Self {
@@ -95,7 +95,7 @@ impl Note {
                 first: attach.position == Position::First,
                 priority: attach.priority.into(),
                 enforce: attach.verdict == Verdict::Enforce,
-                programs: loaded.programs.ids()?,
+                programs: program_ids(&loaded.programs)?,
             })
         });
         Ok(Self {
@@ -132,8 +132,8 @@ impl Pins {
             object::obj_pin(program.as_fd(), &self.program(&record.direction, twin))?;
         }
         for (index, (_, fds)) in loaded.own.each().enumerate() {
-            for (twin, fd) in fds.each() {
-                object::obj_pin(fd, &self.map(&record.direction, index, twin))?;
+            for (twin, fd) in fds.each().iter().enumerate() {
+                object::obj_pin(fd.as_fd(), &self.map(&record.direction, index, twin))?;
             }
         }
         Ok(())

@@ -2,18 +2,16 @@
 //! of snapshot metrics are private to each, everything else is shared (Algorithm 1 of the paper, lines
 //! 12-21, without its second compilation).
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use aya_obj::Function;
-
 use twinprobe_ebpf_common::finding::{Finding, Rejection, SOURCE_NAME, Stage, with_causes};
 use twinprobe_ebpf_common::hook::ProgramKind;
 
 use crate::capabilities::Capabilities;
 use crate::load::bind::Bindable;
-use crate::load::carry::predecessor::Predecessor;
-use crate::load::maps::{ProbeMaps, TwinMap};
+use crate::load::maps::{Predecessor, ProbeMaps, TwinMap, Twins};
 use crate::load::verifier;
 use crate::plan::object::ProbeObject;
 use crate::plan::probe_plan::DirectionPlan;
@@ -28,7 +26,8 @@ const MAX_QUOTE: usize = 120;
 #[derive(Debug)]
 pub struct LoadedDirection {
     pub plan: Arc<DirectionPlan>,
-    pub programs: Programs,
+    /// One program, or twins that are swapped.
+    pub programs: Twins<OwnedFd>,
     /// What the metrics read, in the order of the plan.
     pub maps: Vec<TwinMap>,
     /// All maps of the program.
@@ -40,39 +39,14 @@ pub struct LoadedDirection {
 impl LoadedDirection {
     /// True if the map that a metric reads is the replaced deployment's own.
     pub fn takes_over(&self, metric: usize) -> bool {
-        self.own.inherited(self.plan.metrics[metric].map).is_taken_over()
+        self.own.inherited[self.plan.metrics[metric].map].is_taken_over()
     }
 }
 
-#[derive(Debug)]
-pub enum Programs {
-    /// No metric wants a snapshot: there is nothing to swap.
-    Single(OwnedFd),
-    Twins([OwnedFd; 2]),
-}
-
-impl Programs {
-    /// The program that runs while the epoch has this parity.
-    pub fn of_parity(&self, parity: usize) -> BorrowedFd<'_> {
-        match self {
-            Self::Single(program) => program.as_fd(),
-            Self::Twins(programs) => programs[parity & 1].as_fd(),
-        }
-    }
-
-    /// Returns the ids of the programs for even and odd epochs.
-    pub fn ids(&self) -> std::io::Result<[u32; 2]> {
-        let id = |parity| Ok::<_, std::io::Error>(prog::prog_identity(self.of_parity(parity))?.id);
-        Ok([id(0)?, id(1)?])
-    }
-
-    /// The programs there are.
-    pub fn each(&self) -> &[OwnedFd] {
-        match self {
-            Self::Single(program) => std::slice::from_ref(program),
-            Self::Twins(programs) => programs,
-        }
-    }
+/// Returns the ids of the programs for even and odd epochs.
+pub fn program_ids(programs: &Twins<OwnedFd>) -> std::io::Result<[u32; 2]> {
+    let id = |parity| std::io::Result::Ok(prog::prog_identity(programs.of_twin(parity).as_fd())?.id);
+    Ok([id(0)?, id(1)?])
 }
 
 /// Loads the programs and maps of `plan`, which `object` was planned to, with what they take over from `old`.
@@ -95,10 +69,7 @@ pub fn load(
         let function = bindable.bind(&own.of_twin(twin)).map_err(|error| finding(with_causes(&error)))?;
         load_program(object, plan.attach.hook.kind(), &btf, &source, &function)
     };
-    let programs = match plan.has_twins() {
-        false => Programs::Single(program(0)?),
-        true => Programs::Twins([program(0)?, program(1)?]),
-    };
+    let programs = Twins::make(plan.has_twins(), program)?;
     let maps = own.readers(capabilities).map_err(refuse)?;
     Ok(LoadedDirection { plan, programs, maps, own: Arc::new(own), warnings })
 }
@@ -113,8 +84,8 @@ pub fn adopt(
 ) -> Result<LoadedDirection, String> {
     let own = ProbeMaps::adopt(Arc::clone(&plan), open)?;
     let programs = match (plan.has_twins(), programs.pop(), programs.pop()) {
-        (false, Some(program), None) => Programs::Single(program),
-        (true, Some(second), Some(first)) => Programs::Twins([first, second]),
+        (false, Some(program), None) => Twins::Shared(program),
+        (true, Some(second), Some(first)) => Twins::Private([first, second]),
         _ => return Err("the number of programs does not fit".into()),
     };
     let maps = own.readers(capabilities).map_err(|error| with_causes(&error))?;

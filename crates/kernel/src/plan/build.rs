@@ -43,7 +43,7 @@ impl ProbePlan {
 }
 
 /// Plans one direction. Returns the warnings with the plan.
-pub(super) fn direction(
+pub fn direction(
     request: DirectionRequest,
     defined: &Definitions,
     facts: KernelFacts,
@@ -52,27 +52,36 @@ pub(super) fn direction(
     let DirectionRequest { attach, on_replace, metrics } = request;
     let sources: Vec<Option<MetricSource>> =
         metrics.iter().map(|metric| source(defined, metric, facts, &mut notes)).collect();
-    let links = Links::new(defined, &metrics, attach.hook.direction(), &mut notes);
-    let private = links.private_maps();
-    links.check(&private, &mut notes);
-    warn_of_neighbours(defined, &metrics, &private, &mut notes);
-    let on_replace = |map| links.on_replace(map).unwrap_or(on_replace);
-    let on_replace: Vec<OnReplace> = (0..defined.maps.len()).map(on_replace).collect();
-    let Links { slots, read, .. } = links;
-    let maps = defined.maps.iter().zip(slots).zip(private).zip(on_replace);
-    let maps = maps.map(|((((name, spec), slots), private), on_replace)| MapPlan {
+    let names: Vec<&str> = defined.maps.keys().map(String::as_str).collect();
+    let number = |name: &str| names.iter().position(|known| *known == name);
+    let maps = defined.maps.iter().map(|(name, spec)| MapPlan {
         name: name.clone(),
         shape: MapShape::new(&defined.btf, name, spec),
         spec: spec.clone(),
-        private,
-        slots,
+        private: false,
+        slots: BTreeMap::new(),
         on_replace,
     });
-    let maps = maps.collect();
-    let metrics = metrics.into_iter().zip(read).zip(sources).filter_map(|((request, map), source)| {
-        let source = source?;
+    let mut maps: Vec<MapPlan> = maps.collect();
+    for (outer, slot, inner) in &defined.slots {
+        if let (Some(outer), Some(inner)) = (number(outer), number(inner)) {
+            maps[outer].slots.insert(*slot, inner);
+        } else {
+            let message = format!("map {outer}, slot {slot}: the source defines no map {inner}");
+            let source = format!("{}.source", attach.hook.direction());
+            notes.findings.push(Finding::new(Stage::Load, source, message));
+        }
+    }
+    let read = metrics.iter().filter_map(|metric| Some((metric, number(metric.map_name())?)));
+    let read: Vec<(&MetricRequest, usize)> = read.collect();
+    set_private(&mut maps, &read);
+    set_on_replace(&mut maps, &read);
+    check_together(&maps, &read, &mut notes);
+    warn_of_neighbours(defined, &maps, &metrics, &mut notes);
+    let metrics = metrics.into_iter().zip(sources).filter_map(|(request, source)| {
+        let (map, source) = (number(request.map_name())?, source?);
         let extraction = extraction(&source, &request);
-        Some(MetricPlan { request, map: map?, source, extraction })
+        Some(MetricPlan { request, map, source, extraction })
     });
     let plan = DirectionPlan { attach, entry: defined.entry.clone(), maps, metrics: metrics.collect() };
     if notes.findings.is_empty() { Ok((plan, notes.warnings)) } else { Err(notes.findings) }
@@ -129,93 +138,46 @@ fn extraction(source: &MetricSource, request: &MetricRequest) -> Extraction {
     }
 }
 
-/// Which metric reads which map, and which map is in which. Maps are numbered in the order of their names.
-struct Links<'a> {
-    names: Vec<&'a str>,
-    requests: &'a [MetricRequest],
-    /// The map of each request, if the source defines it.
-    read: Vec<Option<usize>>,
-    /// The maps in each map, by slot.
-    slots: Vec<BTreeMap<u32, usize>>,
+/// Gives each twin its own of the maps of snapshots, the maps in them, and the maps that those are in.
+fn set_private(maps: &mut [MapPlan], read: &[(&MetricRequest, usize)]) {
+    let snapshots = read.iter().filter(|(request, _)| request.is_snapshot());
+    let mut todo: Vec<usize> = snapshots.map(|(_, map)| *map).collect();
+    while let Some(map) = todo.pop() {
+        if !std::mem::replace(&mut maps[map].private, true) {
+            todo.extend((0..maps.len()).filter(|&other| maps[map].holds(other) || maps[other].holds(map)));
+        }
+    }
 }
 
-impl<'a> Links<'a> {
-    fn new(
-        defined: &'a Definitions,
-        requests: &'a [MetricRequest],
-        direction: &str,
-        notes: &mut Notes,
-    ) -> Self {
-        let names: Vec<&str> = defined.maps.keys().map(String::as_str).collect();
-        let number = |name: &str| names.iter().position(|known| *known == name);
-        let read = requests.iter().map(|request| number(request.map_name())).collect();
-        let mut slots = vec![BTreeMap::new(); names.len()];
-        for (outer, inner) in &defined.slots {
-            for (slot, inner) in inner {
-                if let (Some(outer), Some(inner)) = (number(outer), number(inner)) {
-                    slots[outer].insert(*slot, inner);
-                    continue;
-                }
-                let message = format!("map {outer}, slot {slot}: the source defines no map {inner}");
-                notes.findings.push(Finding::new(Stage::Load, format!("{direction}.source"), message));
-            }
+/// The content of a map goes on if all metrics that read it say so. A map in a map of maps is read through the outer map,
+/// and begins anew with that map.
+fn set_on_replace(maps: &mut [MapPlan], read: &[(&MetricRequest, usize)]) {
+    for map in 0..maps.len() {
+        let readers = read.iter().filter(|(_, of)| *of == map || maps[*of].holds(map));
+        let wishes = readers.map(|(request, _)| request.on_replace);
+        if let Some(wish) = wishes.reduce(|all, one| if all == OnReplace::Carry { one } else { all }) {
+            maps[map].on_replace = wish;
         }
-        Self { names, requests, read, slots }
     }
+}
 
-    fn holds(&self, outer: usize, inner: usize) -> bool {
-        self.slots[outer].values().any(|map| *map == inner)
-    }
-
-    /// Tells of which maps each twin has its own: those of snapshots, the maps in them, and the maps that those are in.
-    fn private_maps(&self) -> Vec<bool> {
-        let snapshots = self.requests.iter().zip(&self.read).filter(|(request, _)| request.is_snapshot());
-        let mut todo: Vec<usize> = snapshots.filter_map(|(_, map)| *map).collect();
-        let mut private = vec![false; self.names.len()];
-        while let Some(map) = todo.pop() {
-            if !std::mem::replace(&mut private[map], true) {
-                todo.extend(
-                    (0..self.names.len()).filter(|&other| self.holds(map, other) || self.holds(other, map)),
-                );
+/// A map that is private to the twins is so for every metric that reads it, and no map is read twice.
+fn check_together(maps: &[MapPlan], read: &[(&MetricRequest, usize)], notes: &mut Notes) {
+    for (request, _) in read.iter().filter(|(request, map)| !request.is_snapshot() && maps[*map].private) {
+        let message = match request.map_name() {
+            section if section.starts_with('.') => {
+                format!(
+                    "another variable of {section} is a snapshot, so all of {section} is; add snapshot: true"
+                )
             }
-        }
-        private
+            map => format!("map {map} belongs to the snapshot of another metric; add snapshot: true"),
+        };
+        notes.findings.push(request.finding("snapshot", message));
     }
-
-    /// What the metrics that read a map want to become of its content when the probe is replaced; `None` if no metric
-    /// reads it. A map in a map of maps is read through the outer map, and begins anew with that map.
-    fn on_replace(&self, map: usize) -> Option<OnReplace> {
-        let reads = |read: usize| read == map || self.holds(read, map);
-        let readers = self.requests.iter().zip(&self.read).filter(|(_, read)| read.is_some_and(reads));
-        readers
-            .map(|(request, _)| request.on_replace)
-            .reduce(|all, one| if one == OnReplace::Carry { all } else { one })
-    }
-
-    /// A map that is private to the twins is so for every metric that reads it, and no map is read twice.
-    fn check(&self, private: &[bool], notes: &mut Notes) {
-        for (request, map) in self.requests.iter().zip(&self.read) {
-            if request.is_snapshot() || !map.is_some_and(|map| private[map]) {
-                continue;
-            }
-            let message = match request.map_name() {
-                section if section.starts_with('.') => {
-                    format!(
-                        "another variable of {section} is a snapshot, so all of {section} is; add snapshot: true"
-                    )
-                }
-                map => format!("map {map} belongs to the snapshot of another metric; add snapshot: true"),
-            };
-            notes.findings.push(request.finding("snapshot", message));
-        }
-        for outer in self.read.iter().flatten() {
-            for (request, map) in self.requests.iter().zip(&self.read) {
-                if map.is_some_and(|map| self.holds(*outer, map)) {
-                    let outer = self.names[*outer];
-                    let message = format!("map {} is already read as part of map {outer}", request.map);
-                    notes.findings.push(request.finding("map", message));
-                }
-            }
+    for outer in read.iter().map(|(_, map)| &maps[*map]) {
+        for (request, _) in read.iter().filter(|(_, map)| outer.holds(*map)) {
+            let message = format!("map {} is already read as part of map {}", request.map, outer.name);
+            notes.findings.push(request.finding("map", message));
         }
     }
 }
@@ -223,12 +185,12 @@ impl<'a> Links<'a> {
 /// A section is private as a whole, also those of its variables that no metric names.
 fn warn_of_neighbours(
     defined: &Definitions,
+    maps: &[MapPlan],
     requests: &[MetricRequest],
-    private: &[bool],
     notes: &mut Notes,
 ) {
-    let sections = defined.maps.keys().zip(private);
-    for (section, _) in sections.filter(|(name, private)| **private && name.starts_with('.')) {
+    for section in maps.iter().filter(|map| map.private && map.name.starts_with('.')) {
+        let section = &section.name;
         let variables = defined.btf.section_variables(section);
         let is_metric =
             |name: &str| requests.iter().any(|request| request.map == format!("{section}:{name}"));

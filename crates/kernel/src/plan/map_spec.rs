@@ -39,26 +39,20 @@ pub fn map_specs(
 ) -> Result<BTreeMap<String, MapSpec>, BtfError> {
     let mut specs = BTreeMap::new();
     for (name, map) in &object.maps {
-        let types = btf.map_definition(name);
-        let global = matches!(
-            map.section_kind(),
-            EbpfSectionKind::Bss | EbpfSectionKind::Data | EbpfSectionKind::Rodata
-        );
         if map.pinning() != aya_obj::maps::PinningType::None {
             warnings.push(format!("map {name}: pinning is ignored; maps belong to their probe"));
         }
         let mut spec = spec_of(map, facts);
-        if let Some(types) = types {
+        if let Some(types) = btf.map_definition(name) {
             type_spec(&mut spec, types, btf)?;
         }
         if name.starts_with('.') {
             // Metrics read variables in mapped memory.
             spec.flags |= BPF_F_MMAPABLE;
         }
-        if global {
-            spec.initial =
-                if map.section_kind() == EbpfSectionKind::Bss { Vec::new() } else { map.data().to_vec() };
-            spec.frozen = map.section_kind() == EbpfSectionKind::Rodata;
+        spec.frozen = map.section_kind() == EbpfSectionKind::Rodata;
+        if spec.frozen || map.section_kind() == EbpfSectionKind::Data {
+            spec.initial = map.data().to_vec();
         }
         if let Some(inner) = map.inner() {
             let mut inner = spec_of(&inner, facts);

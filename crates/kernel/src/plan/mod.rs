@@ -5,7 +5,6 @@ pub mod build;
 pub mod elf;
 pub mod events;
 pub mod inherit;
-pub mod inner_maps;
 pub mod map_spec;
 pub mod object;
 pub mod probe_plan;

@@ -8,11 +8,13 @@ use aya_obj::btf::BtfFeatures;
 use aya_obj::{Object, ProgramSection};
 use twinprobe_ebpf_common::btf::Btf;
 
-use crate::plan::elf;
-use crate::plan::inner_maps::{self, Slots};
+use crate::plan::elf::{self, MapPointer};
 use crate::plan::map_spec::{self, MapSpec};
 use crate::plan::request::KernelFacts;
 use twinprobe_ebpf_common::hook::ProgramKind;
+
+/// Bytes of a pointer in an object.
+const POINTER: u64 = 8;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectError {
@@ -20,8 +22,6 @@ pub enum ObjectError {
     Elf(#[from] elf::ElfError),
     #[error("the object can't be parsed")]
     Parse(#[from] aya_obj::ParseError),
-    #[error("the object's references between maps can't be read")]
-    InnerMaps(#[from] object::read::Error),
     #[error("the object's type information can't be used")]
     Btf(#[from] aya_obj::btf::BtfError),
     #[error("the object's type information can't be read")]
@@ -48,8 +48,8 @@ pub struct Definitions {
     /// The function that is called for each packet.
     pub entry: String,
     pub maps: BTreeMap<String, MapSpec>,
-    /// Of maps of maps: the maps that are in them from the start.
-    pub slots: Slots,
+    /// The maps that are in maps of maps from the start: outer map, slot, inner map.
+    pub slots: Vec<(String, u32, String)>,
     pub btf: Btf,
     pub warnings: Vec<String>,
 }
@@ -66,7 +66,7 @@ pub struct ProbeObject {
 impl ProbeObject {
     /// Parses `elf`, which has one entry point of this kind.
     pub fn parse(elf: &[u8], kind: ProgramKind, facts: KernelFacts) -> Result<Self, ObjectError> {
-        let elf = elf::prepare(elf)?;
+        let (elf, pointers) = elf::prepare(elf)?;
         let mut program = guarded(|| Object::parse(&elf))??;
         let entry = entry_point(&program, kind)?;
         let no_features = BtfFeatures::default();
@@ -75,8 +75,7 @@ impl ProbeObject {
         let btf = Btf::parse(&btf_blob)?;
         let mut warnings = Vec::new();
         let maps = map_spec::map_specs(&program, &btf, facts, &mut warnings)?;
-        let mut slots = inner_maps::slots(&elf, &btf)?;
-        slots.retain(|outer, _| maps.get(outer).is_some_and(|spec| spec.inner.is_some()));
+        let slots = pointers.into_iter().filter_map(|pointer| slot(pointer, &maps, &btf)).collect();
         Ok(Self { program, btf_blob, defined: Definitions { entry, maps, slots, btf, warnings } })
     }
 
@@ -89,6 +88,15 @@ impl ProbeObject {
         let start = word(4)?.checked_add(word(16)?)?.checked_add(offset as usize)?;
         CStr::from_bytes_until_nul(self.btf_blob.get(start..)?).ok()?.to_str().ok()
     }
+}
+
+/// The slot that `.values = { [3] = &map }` writes a pointer to, of those maps that have slots.
+fn slot(pointer: MapPointer, maps: &BTreeMap<String, MapSpec>, btf: &Btf) -> Option<(String, u32, String)> {
+    let MapPointer { outer, offset, inner } = pointer;
+    maps.get(&outer)?.inner.as_ref()?;
+    let values = btf.inner_map_definition(&outer)?.values_offset as u64;
+    let slot = u32::try_from(offset.checked_sub(values)? / POINTER).ok()?;
+    Some((outer, slot, inner))
 }
 
 /// aya-obj can panic on an object it does not expect, and what clang writes is in the hands of the source

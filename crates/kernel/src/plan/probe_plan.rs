@@ -88,6 +88,13 @@ pub enum Extraction {
     Stream,
 }
 
+impl MapPlan {
+    /// Tells whether the map with this number is in it from the start.
+    pub fn holds(&self, map: usize) -> bool {
+        self.slots.values().any(|inner| *inner == map)
+    }
+}
+
 impl DirectionPlan {
     /// As configurations call it.
     pub const fn direction(&self) -> &'static str {
@@ -107,12 +114,6 @@ impl DirectionPlan {
     /// True if two copies of the program are loaded, since some maps are private to each.
     pub fn has_twins(&self) -> bool {
         self.maps.iter().any(|map| map.private)
-    }
-
-    /// The number of entries that the metric's map has room for; `None` for events and variables.
-    pub fn max_entries(&self, metric: &MetricPlan) -> Option<usize> {
-        let is_table = matches!(metric.source, MetricSource::Table(_));
-        is_table.then(|| self.maps[metric.map].spec.max_entries as usize)
     }
 }
 

@@ -28,7 +28,7 @@ pub struct DirectionRequest {
 }
 
 /// The hook at which a direction's program runs, and the program's place there.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttachRequest {
     pub hook: Hook,
     pub xdp_mode: XdpMode,
@@ -39,7 +39,7 @@ pub struct AttachRequest {
 }
 
 /// What is asked of one metric.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricRequest {
     /// The path of the metric in the configuration, for findings.
     pub field: String,

@@ -55,11 +55,12 @@ fn defaults_are_those_of_the_contract() {
         ("flows", &["eth0".to_owned()][..], Format::Json)
     );
     let directions: Vec<_> =
-        probe.directions().map(|(direction, config)| (direction, config.hook())).collect();
-    let hooks = [(Direction::Ingress, Hook::Xdp(XdpMode::Auto)), (Direction::Egress, Hook::TcEgress)];
-    assert_eq!(directions, hooks);
+        probe.directions().map(|(direction, config)| (direction, config.attach().hook)).collect();
+    assert_eq!(directions, [(Direction::Ingress, Hook::Xdp), (Direction::Egress, Hook::TcEgress)]);
     let ingress = probe.direction(Direction::Ingress).unwrap();
-    assert_eq!((ingress.verdict(), ingress.source()), (Verdict::Observe, "int x;"));
+    let attach = ingress.attach();
+    assert_eq!((attach.xdp_mode, attach.verdict, attach.priority), (XdpMode::Auto, Verdict::Observe, 0));
+    assert_eq!(ingress.source(), "int x;");
     assert!(ingress.defines().is_empty());
     let metric = &ingress.metrics()[0];
     assert_eq!((metric.name(), metric.map(), metric.help()), ("n", "m", None));
@@ -70,7 +71,7 @@ fn defaults_are_those_of_the_contract() {
     assert!(!probe.wait_for_interface());
     assert_eq!(probe.netns(), None);
     let egress = probe.direction(Direction::Egress).unwrap();
-    assert_eq!((ingress.priority(), egress.priority(), egress.position()), (0, 0, Position::Last));
+    assert_eq!((egress.attach().priority, egress.attach().position), (0, Position::Last));
 }
 
 #[test]
@@ -86,7 +87,7 @@ fn everything_that_is_given_arrives() {
     .unwrap();
     assert_eq!(probe.format(), Format::Xml);
     let ingress = probe.direction(Direction::Ingress).unwrap();
-    assert_eq!((ingress.hook(), ingress.verdict()), (Hook::TcIngress, Verdict::Enforce));
+    assert_eq!((ingress.attach().hook, ingress.attach().verdict), (Hook::TcIngress, Verdict::Enforce));
     assert_eq!(ingress.defines()["N"], "4");
     let [window, total, parts] = ingress.metrics() else { panic!("three metrics") };
     assert_eq!((window.source(), window.after_read()), (Source::Snapshot, AfterRead::Reset));
@@ -212,8 +213,8 @@ fn order_and_replacement_are_inherited_and_overridden() {
     }))
     .unwrap();
     let [ingress, egress] = Direction::ALL.map(|direction| probe.direction(direction).unwrap());
-    assert_eq!((ingress.priority(), ingress.position()), (-5, Position::First));
-    assert_eq!((egress.priority(), egress.position()), (32767, Position::Last));
+    assert_eq!((ingress.attach().priority, ingress.attach().position), (-5, Position::First));
+    assert_eq!((egress.attach().priority, egress.attach().position), (32767, Position::Last));
     let on_replace: Vec<_> = ingress.metrics().iter().map(MetricConfig::on_replace).collect();
     assert_eq!(on_replace, [OnReplace::Reset, OnReplace::Carry]);
 

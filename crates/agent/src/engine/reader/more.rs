@@ -233,7 +233,7 @@ fn variable_of(section: &TableLayout, name: &str) -> Option<Range<usize>> {
 /// Creates an empty sum if the metric has one. The error names the field that does not fit.
 pub(super) fn sum(
     metric: &MetricConfig,
-    max_entries: Option<usize>,
+    entries: usize,
     layout: &Arc<TableLayout>,
 ) -> Result<Option<Sum>, (&'static str, String)> {
     // Rows popped from a queue are events, which do not add up: each event is shown once.
@@ -241,7 +241,7 @@ pub(super) fn sum(
         return Ok(None);
     };
     let rows = Accumulator::new(Arc::clone(layout), rules).map_err(|error| ("merge", error.to_string()))?;
-    let map_entries = max_entries.filter(|_| rows.has_ages());
+    let map_entries = rows.has_ages().then_some(entries);
     let max_entries = match (map_entries, metric.sum_entries()) {
         (None, Some(_)) => {
             let (name, kind) = (metric.map(), layout.kind.name());

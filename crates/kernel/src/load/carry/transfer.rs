@@ -14,7 +14,7 @@ use twinprobe_ebpf_common::{MapFamily, RawTable, Shape, TableLayout};
 
 use crate::capabilities::Capabilities;
 use crate::load::carry::adder::Adder;
-use crate::load::maps::{ProbeMaps, TwinFds};
+use crate::load::maps::{ProbeMaps, Twins};
 use crate::plan::inherit::Inherited;
 use crate::plan::probe_plan::MapPlan;
 use crate::read::table::{MetricMap, Table, Taken};
@@ -78,13 +78,11 @@ impl Transfers {
         more_known: &MoreKnown<'_>,
     ) -> Self {
         let mut begun = Self::default();
-        for (index, new_map) in new.each().enumerate() {
-            let name = &new_map.0.name;
-            if new.inherited(index) != Inherited::Convert {
-                continue;
-            }
+        let converted = new.each().zip(&new.inherited).filter(|(_, from)| **from == Inherited::Convert);
+        for (new, _) in converted {
+            let name = &new.0.name;
             let Some(old) = old.by_name(name) else { continue };
-            match Transfer::begin(direction, old, active, new_map, capabilities, more_known) {
+            match Transfer::begin(direction, old, active, new, capabilities, more_known) {
                 Ok(Some(transfer)) => {
                     begun.leave(direction, name, transfer.left, transfer.max_entries);
                     begun.transfers.push(transfer);
@@ -156,9 +154,9 @@ impl Transfers {
 impl Transfer {
     fn begin(
         direction: &'static str,
-        (old, old_fds): (&MapPlan, &TwinFds),
+        (old, old_fds): (&MapPlan, &Twins<OwnedFd>),
         active: usize,
-        (new, new_fds): (&MapPlan, &TwinFds),
+        (new, new_fds): (&MapPlan, &Twins<OwnedFd>),
         capabilities: &Capabilities,
         more_known: &MoreKnown<'_>,
     ) -> Result<Option<Self>, KernelError> {
@@ -173,13 +171,13 @@ impl Transfer {
             return Ok(None);
         }
         forget_new_initials(&mut from, old, new);
-        let fd = old_fds.of_twin(active).try_clone_to_owned().map_err(failed)?;
+        let fd = old_fds.of_twin(active).try_clone().map_err(failed)?;
         let access = [capabilities.access(from.kind); 2];
         let layout = Arc::new(from.clone());
         let old = MetricMap::Table(Table::new(fd, name, layout, old.spec.max_entries, access));
         let target = match new_fds {
-            TwinFds::Private(_) => Target::Window,
-            TwinFds::Shared(fd) => Target::Live(fd.try_clone().map_err(failed)?, HashMap::new()),
+            Twins::Private(_) => Target::Window,
+            Twins::Shared(fd) => Target::Live(fd.try_clone().map_err(failed)?, HashMap::new()),
         };
         let blank = match (&new.spec.initial[..], &target) {
             // What goes with a reading is added to what is in the map.

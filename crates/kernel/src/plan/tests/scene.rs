@@ -1,6 +1,5 @@
 //! Sources and requests by hand, and by clang where types matter.
 
-use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
@@ -64,10 +63,6 @@ pub fn outer(kind: MapKind, inner: MapKind) -> MapSpec {
 
 /// A source that defines `maps`, of which some are in others from the start.
 pub fn defines(maps: &[(&str, MapSpec)], slots: &[(&str, u32, &str)]) -> Definitions {
-    let mut by_outer: BTreeMap<String, BTreeMap<u32, String>> = BTreeMap::new();
-    for (outer, slot, inner) in slots {
-        by_outer.entry((*outer).to_owned()).or_default().insert(*slot, (*inner).to_owned());
-    }
     // Type information that has no types.
     let mut btf = vec![0x9f, 0xeb, 1, 0];
     btf.extend([24, 0, 0, 0, 1_u32].iter().flat_map(|word| word.to_le_bytes()));
@@ -75,7 +70,7 @@ pub fn defines(maps: &[(&str, MapSpec)], slots: &[(&str, u32, &str)]) -> Definit
     Definitions {
         entry: "entry".to_owned(),
         maps: maps.iter().map(|(name, spec)| ((*name).to_owned(), spec.clone())).collect(),
-        slots: by_outer,
+        slots: slots.iter().map(|(outer, slot, inner)| ((*outer).into(), *slot, (*inner).into())).collect(),
         btf: Btf::parse(&btf).unwrap(),
         warnings: Vec::new(),
     }
