@@ -24,6 +24,8 @@ pub struct Held {
     epoch: EpochWord,
     note: Note,
     places: Vec<AttachedAt>,
+    /// True if the interfaces could not be listed: the deployment may be attached, and `places` is empty.
+    is_unsure: bool,
     pins: Pins,
 }
 
@@ -75,8 +77,8 @@ impl<'a> Replaced<'a> {
 impl Held {
     /// Finds the deployment of `probe` that packets meet: the one with `serial`, where that is known, else one whose
     /// note names the probe. To be called before [`Kernel::settle`] and after all adoptions. Unless the deployment has
-    /// to be `attached`, one that is attached nowhere counts, too: its maps have what it has counted. `None` if there
-    /// is no such deployment.
+    /// to be `attached`, one that is attached nowhere counts, too: its maps have what it has counted. A deployment
+    /// counts as attached if nobody knows. `None` if there is no such deployment.
     pub fn find(kernel: &Arc<Kernel>, probe: &str, serial: Option<u64>, attached: bool) -> Option<Self> {
         let mut serials =
             serial.map_or_else(|| super::serials(&kernel.pins).unwrap_or_default(), |s| vec![s]);
@@ -85,7 +87,7 @@ impl Held {
         let mut found = None;
         for serial in serials {
             match Self::of(kernel, probe, serial) {
-                Some(held) if !held.places.is_empty() => return Some(held),
+                Some(held) if held.is_unsure || !held.places.is_empty() => return Some(held),
                 Some(held) if !attached && found.is_none() => found = Some(held),
                 _ => {}
             }
@@ -98,13 +100,15 @@ impl Held {
         let (note, _) = pins.note().ok().filter(|(note, _)| note.probe == probe)?;
         let epoch = kernel.epochs.claim(note.epoch)?;
         let kernel = Arc::clone(kernel);
-        let mut held = Self { kernel, owner: Owner(serial), epoch, note, places: Vec::new(), pins };
+        let owner = Owner(serial);
+        let mut held = Self { kernel, owner, epoch, note, places: Vec::new(), is_unsure: false, pins };
         if let Err(error) = held.claim() {
             // The deployment may run, and nobody will look for it again: all unclaimed attachments stay until the next
-            // daemon.
+            // daemon. So do the pins, for a daemon that can adopt the deployment, and the place of the epoch, which the
+            // programs follow.
             tracing::error!(probe, %error, "what runs can't be found, and is left as it is");
             held.kernel.dispatchers.keep_unclaimed();
-            return None;
+            held.is_unsure = true;
         }
         Some(held)
     }
@@ -161,6 +165,7 @@ impl Held {
     /// Removes the deployment from all places but those where `successor` has replaced it.
     pub fn retire(self, successor: &Attached) {
         self.leave(|place| successor.is_at(place), &mut Reclaim::default());
+        self.close();
     }
 
     /// Removes the deployment and waits until the kernel has freed it.
@@ -173,8 +178,15 @@ impl Held {
         }
         reclaim.add_pinned(&self.pins);
         self.leave(|_| false, &mut reclaim);
-        drop(self);
+        self.close();
         reclaim.wait();
+    }
+
+    /// Frees the place of the epoch, unless attachments that were not found may still call programs that follow it.
+    fn close(self) {
+        if self.is_unsure {
+            std::mem::forget(self.epoch);
+        }
     }
 
     fn leave(&self, taken: impl Fn(&Place) -> bool, reclaim: &mut Reclaim) {
