@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::left::is_passing;
+use super::left::is_final;
 use super::mend::Health;
 use super::place::Place;
 use super::program::Call;
@@ -225,7 +225,7 @@ impl Dispatcher {
     pub fn detach(self, place: &Place) -> Result<(), PathBuf> {
         let detached = self.attachment.map_or(Ok(()), Attachment::detach);
         let detached = match detached {
-            Err(error) if is_passing(&error) => return Err(self.pins),
+            Err(error) if !is_final(&error) => return Err(self.pins),
             // The link went with its interface.
             Err(error) if error.raw_os_error() == Some(libc::ENOLINK) => Ok(()),
             detached => detached,
