@@ -29,14 +29,16 @@ pub struct Held {
     pub epoch: EpochWord,
     pub note: Note,
     pub places: Vec<AttachedAt>,
+    /// True if the interfaces could not be listed: the deployment may be attached, and `places` is empty.
+    is_unsure: bool,
     pub pins: Pins,
 }
 
 impl Held {
     /// Finds the deployment of `probe` that packets meet: the one with `serial`, where that is known, else one whose
     /// note names the probe. To be called before [`Kernel::settle`] and after all adoptions. Unless the deployment has
-    /// to be `attached`, one that is attached nowhere counts, too: its maps have what it has counted. `None` if there
-    /// is no such deployment.
+    /// to be `attached`, one that is attached nowhere counts, too: its maps have what it has counted. A deployment
+    /// counts as attached if nobody knows. `None` if there is no such deployment.
     pub fn find(host: &Arc<Host>, probe: &str, serial: Option<u64>, attached: bool) -> Option<Self> {
         let mut serials = serial.map_or_else(|| host::serials(&host.pins).unwrap_or_default(), |s| vec![s]);
         // The younger of two deployments may be of a replacement that was never committed.
@@ -44,7 +46,7 @@ impl Held {
         let mut found = None;
         for serial in serials {
             match Self::of(host, probe, serial) {
-                Some(held) if !held.places.is_empty() => return Some(held),
+                Some(held) if held.is_unsure || !held.places.is_empty() => return Some(held),
                 Some(held) if !attached && found.is_none() => found = Some(held),
                 _ => {}
             }
@@ -57,13 +59,15 @@ impl Held {
         let (note, _) = pins.note().ok().filter(|(note, _)| note.probe == probe)?;
         let epoch = host.epochs.claim(note.epoch)?;
         let host = Arc::clone(host);
-        let mut held = Self { host, owner: Owner(serial), epoch, note, places: Vec::new(), pins };
+        let owner = Owner(serial);
+        let mut held = Self { host, owner, epoch, note, places: Vec::new(), is_unsure: false, pins };
         if let Err(error) = held.claim() {
             // The deployment may run, and nobody will look for it again: all unclaimed attachments stay until the next
-            // daemon.
+            // daemon. So do the pins, for a daemon that can adopt the deployment, and the place of the epoch, which the
+            // programs follow.
             tracing::error!(probe, %error, "what runs can't be found, and is left as it is");
             held.host.dispatchers.keep_unclaimed();
-            return None;
+            held.is_unsure = true;
         }
         Some(held)
     }
@@ -127,8 +131,15 @@ impl Held {
         }
         reclaim.add_pinned(&self.pins);
         self.leave(|_| false, &mut reclaim);
-        drop(self);
+        self.close();
         reclaim.wait();
+    }
+
+    /// Frees the place of the epoch, unless attachments that were not found may still call programs that follow it.
+    pub fn close(self) {
+        if self.is_unsure {
+            std::mem::forget(self.epoch);
+        }
     }
 
     pub fn leave(&self, taken: impl Fn(&Place) -> bool, reclaim: &mut Reclaim) {

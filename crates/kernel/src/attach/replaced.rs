@@ -70,5 +70,6 @@ impl Held {
     /// Removes the deployment from all places but those where `successor` has replaced it.
     pub fn retire(self, successor: &Attached) {
         self.leave(|place| successor.is_at(place), &mut Reclaim::default());
+        self.close();
     }
 }

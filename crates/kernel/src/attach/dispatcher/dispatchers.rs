@@ -191,7 +191,7 @@ impl Dispatchers {
                 Err(error) => tracing::warn!(pins = %pins.display(), %error, "pins can't be used"),
             }
         }
-        self.make_room(&pins)?;
+        self.make_room(&pins, &place.netns)?;
         Dispatcher::create(pins, place)
     }
 
