@@ -9,8 +9,8 @@ use twinprobe_ebpf_common::finding::with_causes;
 
 use crate::attach::dispatcher::chain::{Callee, Owner, Rank};
 use crate::attach::dispatcher::dispatchers::Addition;
+use crate::attach::dispatcher::health::Health;
 use crate::attach::dispatcher::hook_point::Place;
-use crate::attach::dispatcher::mend::Health;
 use crate::attach::epoch::EpochWord;
 use crate::attach::hook::target::AttachError;
 use crate::attach::host::Host;

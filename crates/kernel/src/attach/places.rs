@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::attach::dispatcher::health::Health;
 use crate::attach::dispatcher::hook_point::Place;
-use crate::attach::dispatcher::mend::Health;
 use crate::attach::hook::target::AttachError;
 use crate::net::netns::Netns;
 

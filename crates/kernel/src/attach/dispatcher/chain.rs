@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_ebpf_common::hook::XdpMode;
 
+use crate::attach::dispatcher::failure::is_final;
+use crate::attach::dispatcher::health::Health;
 use crate::attach::dispatcher::hook_point::Place;
-use crate::attach::dispatcher::left::is_final;
-use crate::attach::dispatcher::mend::Health;
 use crate::attach::dispatcher::program::Call;
 use crate::attach::hook::attachment::Attachment;
 use crate::load::pins;

@@ -11,11 +11,11 @@ use twinprobe_ebpf_common::finding::with_causes;
 
 use crate::attach::dispatcher::chain::{NETNS, NETNS_PATH};
 use crate::attach::dispatcher::dispatchers::Dispatchers;
+use crate::attach::dispatcher::failure::is_final;
 use crate::attach::dispatcher::hook_point::{Key, parse_pin_name};
 use crate::attach::hook::attachment::Attachment;
 use crate::load::pins;
 use crate::net::netns::Netns;
-use crate::sys::call;
 use twinprobe_ebpf_common::hook::Hook;
 
 impl Dispatchers {
@@ -157,23 +157,6 @@ fn namespace(pins: &Path, id: u64) -> io::Result<Option<Netns>> {
     }
 }
 
-/// True if the error of a removal says that nothing is attached, or that no attachment is pinned: another attempt would
-/// find the same.
-pub fn is_final(error: &io::Error) -> bool {
-    // A link loses its interface with ENOLINK.
-    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV | libc::ENOLINK))
-        || call::is_unsupported(error)
-}
-
-/// True if the cause of the error is not the attachment, so that another attempt may succeed.
-pub fn is_passing(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::Interrupted | io::ErrorKind::OutOfMemory)
-        || matches!(
-            error.raw_os_error(),
-            Some(libc::EMFILE | libc::ENFILE | libc::EAGAIN | libc::ENOBUFS | libc::EBUSY)
-        )
-}
-
 fn lock(pins: &Mutex<BTreeSet<PathBuf>>) -> MutexGuard<'_, BTreeSet<PathBuf>> {
     pins.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -192,7 +175,7 @@ mod tests {
     use super::*;
     use crate::attach::dispatcher::chain::Dispatcher;
     use crate::attach::dispatcher::hook_point::Place;
-    use crate::attach::hook::attachment::{Target, TcMethod};
+    use crate::attach::hook::target::{Target, TcMethod};
     use crate::net::netns::testing::{Named, ip};
     use crate::net::rtnl::filter::Parent;
     use crate::net::rtnl::socket::Socket;

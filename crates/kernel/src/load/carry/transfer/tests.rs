@@ -3,7 +3,8 @@
 use twinprobe_ebpf_common::{Layout, MapKind};
 
 use super::*;
-use crate::attach::quiesce::quiescer::{QuiesceMethod, Quiescer};
+use crate::attach::quiesce::method::QuiesceMethod;
+use crate::attach::quiesce::quiescer::Quiescer;
 use crate::sys::map::{MapCreate, map_create, map_update};
 
 fn map(kind: MapKind, max_entries: u32) -> OwnedFd {
