@@ -74,7 +74,7 @@ fn answer(arguments: &[OsString]) -> Result<u8> {
     let known = read("request").is_ok_and(|known| known == request.to_bytes());
     ensure!(
         known,
-        "this was not compiled beforehand; tests/kernels/run.sh prepares what tests/core.rs needs"
+        "this was not compiled beforehand; tests/kernels/run.sh prepares what tests/core needs"
     );
     io::stderr().write_all(&read("log")?)?;
     io::stdout().write_all(&read("output")?)?;
