@@ -6,3 +6,4 @@ mod capabilities;
 mod capture;
 mod cpuset;
 mod fixture;
+mod setup;
