@@ -59,7 +59,7 @@ fn torn_windows(options: &DaemonOptions, windows: u64, steps: u32) -> Result<Opt
     });
     daemon.put("/v1/probes/pair", &config).expect(201);
     let cpu = GeneratorOptions { cpu: Some(0), ..GeneratorOptions::default() };
-    let load = Generator::new(topology.generator(), "gen0", cpu)?.spawn(slow_load(steps));
+    let load = Generator::new(topology.generator(), "gen0", cpu)?.spawn(Load::default());
     let mut sums = (0, 0);
     for window in 0..windows {
         let (first, second) = counts(&daemon.json("/v1/probes/pair/metrics"));
@@ -77,11 +77,6 @@ fn torn_windows(options: &DaemonOptions, windows: u64, steps: u32) -> Result<Opt
     assert_eq!(sums, (sent, sent));
     bystanders.finish()?;
     Ok(None)
-}
-
-/// In calls of a fraction of a second, at some nanoseconds for a step.
-fn slow_load(steps: u32) -> Load {
-    Load { chunk: Some((100_000_000 / u64::from(steps)).max(1)), ..Load::default() }
 }
 
 fn counts(document: &Value) -> (u64, u64) {

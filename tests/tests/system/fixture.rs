@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, fs, path::PathBuf, time::Duration};
 
+use crate::capture;
 use anyhow::{Context as _, Result};
 use twinprobe_tests::{
     Topology,
@@ -197,5 +198,3 @@ fn checksum_errors(topology: &Topology, frame: Frame) -> Result<usize> {
     assert_eq!(capture.frames(100)?, packets);
     Ok(packets.iter().filter(|packet| !capture::checksums_are_right(packet)).count())
 }
-
-mod capture;

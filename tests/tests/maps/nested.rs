@@ -1,9 +1,7 @@
 //! Maps of maps: the maps in them are read and reset, of each twin its own.
 
-mod maps_scene;
-
+use crate::scene::{ADDRESSES, Scene, metric};
 use anyhow::Result;
-use maps_scene::{ADDRESSES, Scene, metric};
 use serde_json::{Value, json};
 
 const PACKETS: u64 = 5_000;

@@ -1,16 +1,14 @@
 //! Sums of windows: they are in the window's file, go on through replacements, restarts, reboots and upgrades, and have
 //! a bound.
 
-mod sums_scene;
-
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::sums_scene::{PROBES, Reading, config, count, counted, generator, read};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use sums_scene::{PROBES, Reading, config, count, counted, generator, read};
 use twinprobe_tests::http;
 use twinprobe_tests::layouts::{self, Layout};
 use twinprobe_tests::sample::window;

@@ -1,10 +1,8 @@
 //! Sums and windows whose maps are replaced by live ones, by others and by smaller ones.
 
-mod sums_scene;
-
+use crate::sums_scene::{PROBES, Reading, SOURCE, config, count, counted, generator, read};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use sums_scene::{PROBES, Reading, SOURCE, config, count, counted, generator, read};
 use twinprobe_tests::traffic::Load;
 use twinprobe_tests::{Daemon, Topology, scaled};
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::{Daemon, DaemonOptions, Topology};
 
-const SOURCE: &str = include_str!("../bpf/inner.bpf.c");
+const SOURCE: &str = include_str!("../../bpf/inner.bpf.c");
 
 /// Names of probes, and how each reads the outer map.
 const PROBES: [(&str, bool, bool); 3] =

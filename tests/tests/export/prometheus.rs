@@ -1,22 +1,20 @@
 //! `GET /metrics`: what Prometheus gets to see of the daemon and of all its probes.
 
-mod prometheus_page;
-
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::thread;
 
+use crate::prometheus_page::{Page, assert_contiguous};
 use anyhow::Result;
-use prometheus_page::{Page, assert_contiguous};
 use serde_json::{Value, json};
 use twinprobe_tests::maps::HashTable;
 use twinprobe_tests::measure::Resident;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Spread};
 use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Topology, probes, scaled};
 
-const COUNTERS: &str = include_str!("../bpf/counters.bpf.c");
-const TABLE: &str = include_str!("../bpf/export.bpf.c");
+const COUNTERS: &str = include_str!("../../bpf/counters.bpf.c");
+const TABLE: &str = include_str!("../../bpf/export.bpf.c");
 
 /// Counts each packet once in each of its maps.
 fn counting(metrics: &Value) -> Value {

@@ -1,12 +1,10 @@
 //! `GET /v1/capabilities` and `twinprobe capabilities`.
 
-mod cpuset;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::cpuset::Cpuset;
 use anyhow::Result;
-use cpuset::Cpuset;
 use serde_json::{Value, json};
 use twinprobe_tests::sample::counter_config;
 use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Directories, KernelObjects, Topology};

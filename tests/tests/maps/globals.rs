@@ -1,9 +1,7 @@
 //! Global variables as metrics.
 
-mod maps_scene;
-
+use crate::scene::{Scene, metric};
 use anyhow::Result;
-use maps_scene::{Scene, metric};
 use serde_json::{Value, json};
 use twinprobe_tests::traffic::Load;
 

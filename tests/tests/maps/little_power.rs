@@ -1,19 +1,17 @@
 //! The daemon with the capabilities that `deploy/twinprobe.service` leaves it, which lack CAP_SYS_ADMIN.
 
-mod maps_scene;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use crate::scene::{ADDRESSES, MAPS, metric};
 use anyhow::{Context as _, Result};
-use maps_scene::{ADDRESSES, MAPS, metric};
 use serde_json::{Value, json};
 use twinprobe_tests::sample::counter_config;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Spread};
 use twinprobe_tests::{Daemon, DaemonOptions, Topology};
 
-const UNIT: &str = include_str!("../../deploy/twinprobe.service");
+const UNIT: &str = include_str!("../../../deploy/twinprobe.service");
 const PROBES: [&str; 3] = ["p", "q", "r"];
 const PACKETS: u64 = 1_000;
 

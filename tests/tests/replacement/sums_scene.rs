@@ -1,5 +1,4 @@
 //! Probes that count every packet in maps whose windows are added up.
-#![allow(dead_code, reason = "every test uses a part of it")]
 
 use anyhow::Result;
 use serde_json::{Value, json};

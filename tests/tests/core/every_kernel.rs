@@ -1,12 +1,10 @@
 //! What must work on every kernel, old ones too: `make test-kernels` runs this on several. It asks for nothing that came
 //! after Linux 5.10.
 
-mod core_scene;
-
 use std::collections::BTreeMap;
 
+use crate::scene::{ADDRESSES, send_and_count};
 use anyhow::Result;
-use core_scene::{ADDRESSES, send_and_count};
 use serde_json::{Value, json};
 use twinprobe_tests::event_scene::LINES;
 use twinprobe_tests::sample::{COUNTER_MAPS, COUNTERS, counter_config, total, window};
@@ -15,7 +13,7 @@ use twinprobe_tests::{Daemon, DaemonOptions, Response, Topology};
 
 const PACKETS: u64 = 3_000;
 /// Map types beyond those of [`COUNTERS`]; also maps in maps, and variables.
-const MAPS: &str = include_str!("../bpf/maps.bpf.c");
+const MAPS: &str = include_str!("../../bpf/maps.bpf.c");
 
 /// [`COUNTERS`] at one hook, observing.
 fn counters(interface: &str, direction: &str, hook: &str, mode: Option<&str>) -> Value {

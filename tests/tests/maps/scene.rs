@@ -1,5 +1,4 @@
 //! A daemon with the probe of `bpf/maps.bpf.c`.
-#![allow(dead_code, reason = "every test uses a part of it")]
 
 use anyhow::Result;
 use serde_json::{Value, json};

@@ -1,9 +1,7 @@
 //! Further map types through the daemon: every packet is in every map, whatever is asked for.
 
-mod maps_scene;
-
+use crate::scene::{ADDRESSES, MAPS, Scene, metric};
 use anyhow::Result;
-use maps_scene::{ADDRESSES, MAPS, Scene, metric};
 use serde_json::{Value, json};
 use twinprobe_tests::sample::{total, window};
 

@@ -11,7 +11,7 @@ use twinprobe_tests::sample::{total, window};
 use twinprobe_tests::windows::{Collector, Windows};
 use twinprobe_tests::{Bystanders, Daemon, Topology, scaled};
 
-const SOURCE: &str = include_str!("../bpf/echo.bpf.c");
+const SOURCE: &str = include_str!("../../bpf/echo.bpf.c");
 const SERVER: &str = "10.111.0.2:7";
 /// Requests under way at once.
 const OUTSTANDING: u64 = 16;
