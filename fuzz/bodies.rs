@@ -6,7 +6,7 @@
 
 use std::{io, sync::Arc};
 
-use twinprobe_ebpf_common::{Layout, MapKind, RawTable, TableLayout, btf::Btf};
+use twinprobe_ebpf_common::{Btf, Layout, MapKind, RawTable, TableLayout};
 use twinprobe_exporter::{
     Accumulator, Aggregation, Context, Direction, DocumentEncoder, Format, Head, MergeRule, Metric, Plans,
     Progress, Reading,

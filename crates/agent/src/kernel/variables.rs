@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::btf::SectionVariable;
-use twinprobe_ebpf_common::{Layout, MapKind, TableLayout};
+use twinprobe_ebpf_common::{Layout, MapKind, SectionVariable, TableLayout};
 
 use super::object::ProbeObject;
 use super::request::{MetricRequest, private_maps};

@@ -10,8 +10,7 @@ use crate::engine::reader::Reader;
 use crate::engine::windows::{BaseError, ClosedBy, Part, Windows};
 use crate::kernel::{Deployable, LoadedDirection, Remains};
 use crate::report::{Finding, Stage};
-use twinprobe_ebpf_common::convert::carries;
-use twinprobe_ebpf_common::{RawTable, TableLayout};
+use twinprobe_ebpf_common::{RawTable, TableLayout, carries};
 
 /// The serial of the deployment before this one, if that deployment does not run any more; `None` if the serial is not
 /// known.

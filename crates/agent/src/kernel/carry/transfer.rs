@@ -7,8 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::convert::{convert, convert_onto, counters};
-use twinprobe_ebpf_common::{MapFamily, RawTable, Shape, TableLayout};
+use twinprobe_ebpf_common::{MapFamily, RawTable, Shape, TableLayout, convert, convert_onto, counters};
 
 use super::adder::Adder;
 use crate::config::AfterRead;
