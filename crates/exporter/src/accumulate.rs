@@ -6,10 +6,8 @@ use twinprobe_ebpf_common::{
     Aggregation, Layout, MapFamily, MergeRule, MergeRules, RawTable, Shape, TableLayout,
 };
 
-use crate::{
-    aggregate::fold,
-    leaf::{LeafKind, Leaves, Meaning},
-};
+use crate::aggregate::fold::fold;
+use crate::leaf::{LeafKind, Leaves, Meaning};
 
 /// A rule names a field that the value does not have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

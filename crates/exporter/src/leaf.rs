@@ -5,7 +5,8 @@
 
 use twinprobe_ebpf_common::Layout;
 
-use crate::decode::{Bits, Field, Plan, Scalar, load, load_bits, sign_extend, store_bits};
+use crate::decode::bits::{Bits, load, load_bits, sign_extend, store_bits};
+use crate::decode::plan::{Field, Plan, Scalar};
 
 /// A number in a value.
 #[derive(Clone, Debug)]
@@ -221,4 +222,9 @@ impl<T> Leaf<T> {
         };
         bytes.copy_from_slice(&raw.to_le_bytes()[..self.size]);
     }
+}
+
+/// Makes the bits of numbers comparable as unsigned ones.
+pub const fn order(bits: u128, signed: bool) -> u128 {
+    if signed { bits ^ (1 << 127) } else { bits }
 }

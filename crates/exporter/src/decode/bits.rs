@@ -1,6 +1,13 @@
 //! Little-endian numbers and bitfields in byte slices.
 
-use super::plan::Bits;
+/// Where a bitfield is in the little-endian number that a field's bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bits {
+    /// Less than 8.
+    pub shift: u32,
+    /// From 1 to 128.
+    pub width: u32,
+}
 
 /// The number in up to 16 bytes.
 pub fn load(bytes: &[u8]) -> u128 {

@@ -5,6 +5,8 @@
 
 use twinprobe_ebpf_common::{Layout, Member, Render, Shape};
 
+use super::bits::Bits;
+
 /// What to do with `size` bytes. `L` is a member's name as a format writes it.
 #[derive(Clone, Debug)]
 pub enum Plan<L> {
@@ -62,15 +64,6 @@ pub struct Field<L> {
     pub size: usize,
     pub bits: Option<Bits>,
     pub plan: Plan<L>,
-}
-
-/// Where a bitfield is in the little-endian number that a field's bytes are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bits {
-    /// Less than 8.
-    pub shift: u32,
-    /// From 1 to 128.
-    pub width: u32,
 }
 
 impl<L> Plan<L> {

@@ -3,17 +3,18 @@
 
 use twinprobe_ebpf_common::Layout;
 
-use super::{
-    json::{Json, Label},
-    tree::DocumentSink as _,
-};
-use crate::decode::{Decoder, Plan, ValueSink as _};
+use super::fragment::Fragment;
+use super::json::Json;
+use super::sink::DocumentSink as _;
+use crate::decode::decoder::Decoder;
+use crate::decode::plan::Plan;
+use crate::decode::sink::ValueSink as _;
 
 /// How to write the events of one metric.
 #[derive(Clone, Debug)]
 pub struct EventEncoder {
     /// The size of the type and what to do with it; `None`: no type is known, events are shown in hex.
-    typed: Option<(usize, Plan<Label>)>,
+    typed: Option<(usize, Plan<Fragment>)>,
 }
 
 impl EventEncoder {
@@ -48,7 +49,7 @@ impl EventEncoder {
     }
 }
 
-fn append(plan: &Plan<Label>, decoder: &mut Decoder<'_>, bytes: &[u8], out: &mut Vec<u8>) {
+fn append(plan: &Plan<Fragment>, decoder: &mut Decoder<'_>, bytes: &[u8], out: &mut Vec<u8>) {
     with_sink(out, |sink| decoder.value(plan, bytes, sink));
 }
 
@@ -63,7 +64,7 @@ fn with_sink(out: &mut Vec<u8>, write: impl FnOnce(&mut Json)) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Context;
+    use twinprobe_ebpf_common::Context;
 
     #[test]
     fn events_are_appended_by_their_type_and_length() {

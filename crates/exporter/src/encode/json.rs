@@ -1,17 +1,13 @@
 //! JSON, compact: written straight to bytes, since a generic value tree would cost more than reading the map.
 
-use std::{
-    io::Write as _,
-    sync::{Arc, OnceLock},
-};
+use std::io::Write as _;
 
-use super::{
-    fragment::{Fragment, push_number, push_short},
-    tree::DocumentSink,
-};
-use crate::{Head, Metric, Plans, decode::ValueSink, plans::Tables};
+use twinprobe_ebpf_common::Head;
 
-pub type Label = <Json as ValueSink>::Label;
+use super::fragment::{Fragment, push_number, push_short};
+use super::sink::DocumentSink;
+use crate::decode::sink::ValueSink;
+use crate::metric::Metric;
 
 #[derive(Debug, Default)]
 pub struct Json {
@@ -153,10 +149,6 @@ impl ValueSink for Json {
 impl DocumentSink for Json {
     fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.out
-    }
-
-    fn plans(plans: &Plans) -> &OnceLock<Arc<Tables<Fragment>>> {
-        &plans.json
     }
 
     fn begin_document(&mut self, document: &Head<'_>) {

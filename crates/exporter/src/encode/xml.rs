@@ -1,23 +1,16 @@
 //! XML: the tree of the JSON document, as `api/metrics.xsd` describes it.
 
-use std::{
-    borrow::Cow,
-    io::Write as _,
-    sync::{Arc, OnceLock},
-};
+use std::borrow::Cow;
+use std::io::Write as _;
 
-use quick_xml::{
-    Writer,
-    events::{BytesDecl, BytesEnd, BytesStart, BytesText, Event},
-};
+use quick_xml::Writer;
+use quick_xml::events::{BytesDecl, BytesEnd, BytesStart, BytesText, Event};
+use twinprobe_ebpf_common::Head;
 
-use super::{
-    fragment::{Fragment, push_number, push_short},
-    tree::DocumentSink,
-};
-use crate::{Head, Metric, Plans, decode::ValueSink, plans::Tables};
-
-pub type Label = <Xml as ValueSink>::Label;
+use super::fragment::{Fragment, push_number, push_short};
+use super::sink::DocumentSink;
+use crate::decode::sink::ValueSink;
+use crate::metric::Metric;
 
 pub struct Xml {
     writer: Writer<Vec<u8>>,
@@ -151,10 +144,6 @@ impl ValueSink for Xml {
 impl DocumentSink for Xml {
     fn buffer(&mut self) -> &mut Vec<u8> {
         self.writer.get_mut()
-    }
-
-    fn plans(plans: &Plans) -> &OnceLock<Arc<Tables<Self::Label>>> {
-        &plans.xml
     }
 
     fn begin_document(&mut self, document: &Head<'_>) {

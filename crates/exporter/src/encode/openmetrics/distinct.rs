@@ -6,13 +6,11 @@ use std::{
     hash::{BuildHasher as _, RandomState},
 };
 
-use twinprobe_ebpf_common::{MapFamily, RawTable};
+use twinprobe_ebpf_common::{MapFamily, RawTable, Temporality};
 
 use super::series::Series;
-use crate::{
-    Reading,
-    decode::{Decoder, Plan, Scalar},
-};
+use crate::decode::decoder::Decoder;
+use crate::decode::plan::{Plan, Scalar};
 
 /// The labels that one walk over a table has met.
 #[derive(Debug, Default)]
@@ -52,7 +50,7 @@ impl Seen {
 pub fn is_certain(series: &Series) -> bool {
     let layout = &*series.metric.layout;
     // A walk over a trie can start again when a program deletes under it.
-    let steady = layout.kind.family() != MapFamily::Trie || series.metric.reading != Reading::Live;
+    let steady = layout.kind.family() != MapFamily::Trie || series.metric.reading != Temporality::Live;
     if !steady || !layout.kind.has_keys() {
         return false;
     }

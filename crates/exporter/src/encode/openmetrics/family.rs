@@ -6,8 +6,9 @@
 
 use std::collections::{HashMap, HashSet};
 
+use twinprobe_ebpf_common::Temporality;
+
 use super::series::Series;
-use crate::Reading;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -81,12 +82,12 @@ fn kind(series: &Series, value: usize) -> Kind {
     let (reading, samples) = (series.metric.reading, &series.samples);
     let counter = value.counts && value.family.len() > TOTAL.len() && value.family.ends_with(TOTAL);
     match reading {
-        Reading::Window if samples.is_histogram => Kind::GaugeHistogram,
+        Temporality::Window if samples.is_histogram => Kind::GaugeHistogram,
         _ if samples.is_histogram => Kind::Histogram,
-        Reading::Window => Kind::Gauge,
-        Reading::Cumulative | Reading::Live if counter => Kind::Counter,
-        Reading::Cumulative => Kind::Unknown,
-        Reading::Live => Kind::Gauge,
+        Temporality::Window => Kind::Gauge,
+        Temporality::Cumulative | Temporality::Live if counter => Kind::Counter,
+        Temporality::Cumulative => Kind::Unknown,
+        Temporality::Live => Kind::Gauge,
     }
 }
 

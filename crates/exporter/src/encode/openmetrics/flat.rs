@@ -4,7 +4,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use twinprobe_ebpf_common::{Layout, Member, RawTable, Shape, TableLayout};
 
-use crate::Metric;
+use crate::metric::Metric;
 
 /// What the inner map's key is called beside the outer one's.
 const INNER: &str = "inner";
@@ -12,11 +12,10 @@ const INNER: &str = "inner";
 /// A metric of any other map as it is.
 pub fn flat(metric: &Arc<Metric>) -> Arc<Metric> {
     let Some(inner) = &metric.layout.inner else { return Arc::clone(metric) };
-    let flat = metric.plans.flat.get_or_init(|| {
+    metric.plans.get(|| {
         let layout = Arc::new(layout(&metric.layout, inner));
-        Arc::new(Metric { layout, ..Metric::clone(metric) })
-    });
-    Arc::clone(flat)
+        Metric { layout, ..Metric::clone(metric) }
+    })
 }
 
 /// The rows of [`flat`].

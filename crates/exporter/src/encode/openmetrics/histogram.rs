@@ -2,10 +2,8 @@
 
 use twinprobe_ebpf_common::RawTable;
 
-use super::{
-    series::Series,
-    text::{bound, integer},
-};
+use super::series::Series;
+use super::text::{bound, integer};
 use crate::leaf::Leaf;
 
 /// What no value of 64 bits exceeds is the bound of the last slot but infinity.

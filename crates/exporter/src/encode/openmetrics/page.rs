@@ -2,17 +2,16 @@
 
 use std::borrow::Cow;
 
-use twinprobe_ebpf_common::RawTable;
+use twinprobe_ebpf_common::{RawTable, Temporality};
 
-use super::{
-    distinct::{Seen, is_certain},
-    family::{Family, families, reserved},
-    histogram::Histogram,
-    samples::{Dimension, Value},
-    series::{Count, Series},
-    text::{escaped, integer, number},
-};
-use crate::{Reading, decode::Decoder, encode::CHUNK};
+use super::distinct::{Seen, is_certain};
+use super::family::{Family, families, reserved};
+use super::histogram::Histogram;
+use super::samples::{Dimension, Value};
+use super::series::{Count, Series};
+use super::text::{escaped, integer, number};
+use crate::decode::decoder::Decoder;
+use crate::encode::encoder::CHUNK;
 
 /// What ends every page.
 const SKIPPED: &str = "\
@@ -46,7 +45,7 @@ struct Table {
 impl Table {
     /// Whether rows of the next walk may be alike.
     fn may_repeat(&self) -> bool {
-        let same_again = self.series.metric.reading != Reading::Live;
+        let same_again = self.series.metric.reading != Temporality::Live;
         let none_before = self.count.is_some_and(|count| count.duplicates == 0);
         !(self.certain || same_again && none_before)
     }

@@ -3,11 +3,10 @@
 use twinprobe_ebpf_common::{MapFamily, Render};
 
 use super::text::{label_name, metric_name, push_name};
-use crate::{
-    Metric,
-    decode::{Bits, Field, Plan, Scalar},
-    leaf::{Leaf, LeafKind, Meaning},
-};
+use crate::decode::bits::Bits;
+use crate::decode::plan::{Field, Plan, Scalar};
+use crate::leaf::{Leaf, LeafKind, Meaning};
+use crate::metric::Metric;
 
 /// A key of more parts is written in hex, as one label.
 const MAX_LABELS: usize = 64;

@@ -2,14 +2,14 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use twinprobe_ebpf_common::RawTable;
+use twinprobe_ebpf_common::{Context, Direction, RawTable};
 
-use super::{
-    flat::{flat, flatten},
-    samples::Samples,
-    text::{Labels, escaped},
-};
-use crate::{Context, Direction, Metric, aggregate::Folder, decode::Decoder};
+use super::flat::{flat, flatten};
+use super::samples::Samples;
+use super::text::{Labels, escaped};
+use crate::aggregate::fold::Folder;
+use crate::decode::decoder::Decoder;
+use crate::metric::Metric;
 
 #[derive(Debug)]
 pub struct Series {
@@ -45,7 +45,7 @@ impl Series {
         labels.push(b'"');
         let original = Arc::clone(metric);
         let metric = flat(metric);
-        let samples = Arc::clone(metric.plans.samples.get_or_init(|| Arc::new(Samples::new(&metric))));
+        let samples = metric.plans.get(|| Samples::new(&metric));
         let labels = String::from_utf8_lossy(&labels).into_owned();
         let folded = metric.agg.is_some() && metric.layout.kind.is_percpu();
         Self { original, metric, samples, labels, context, folded, nameless: 0 }
@@ -55,8 +55,7 @@ impl Series {
     pub fn prepare<'a>(&self, rows: Cow<'a, RawTable>) -> Cow<'a, RawTable> {
         let rows = flatten(&self.original, rows);
         let layout = &*self.metric.layout;
-        let Some(agg) = self.metric.agg.filter(|_| self.folded) else { return rows };
-        let mut folder = Folder::new(agg, layout, self.metric.plans.leaves(layout));
+        let Some(mut folder) = Folder::of(&self.metric, layout) else { return rows };
         let mut folded = RawTable::default();
         for (key, value) in rows.entries(layout) {
             folded.keys.extend_from_slice(key);

@@ -2,7 +2,9 @@
 
 use std::io::Write as _;
 
-use crate::{decode::ValueSink, encode::fragment::push_number, leaf::LeafKind};
+use crate::decode::sink::ValueSink;
+use crate::encode::fragment::push_number;
+use crate::leaf::LeafKind;
 
 /// A metric name: what can't be part of one becomes `_`.
 pub fn metric_name(name: &str) -> String {

@@ -1,0 +1,77 @@
+//! One page about all probes.
+
+use std::sync::Arc;
+
+use twinprobe_ebpf_common::{Context, Direction, RawTable};
+
+use super::page::{Account, Page};
+use super::series::Series;
+use super::text::escaped;
+use crate::encode::encoder::Encoded;
+use crate::metric::Metric;
+
+/// Writes one page about several probes: families of one name are merged. Nothing is kept of the tables, which are
+/// asked for again for each family that they have a part in:
+///
+/// ```text
+/// new, (add_probe, add_metric...)..., begin, (next_table, rows... or abandon)..., finish
+/// ```
+///
+/// Each call appends to the caller's buffer, which can be handed on and emptied between any two calls.
+#[derive(Debug, Default)]
+pub struct PageEncoder {
+    page: Page,
+    probe: String,
+}
+
+impl PageEncoder {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// `skipped_before` is what earlier pages left out, so that the counter at the end only grows.
+    pub fn add_probe(&mut self, probe: &str, skipped_before: u64) {
+        self.probe = probe.to_owned();
+        let mut labels = b"{probe=\"".to_vec();
+        escaped(&mut labels, probe);
+        labels.extend_from_slice(b"\"}");
+        let labels = String::from_utf8_lossy(&labels).into_owned();
+        self.page.add_account(Account { labels, before: skipped_before, skipped: 0 });
+    }
+
+    /// A metric of the probe added last; returns what [`Self::next_table`] calls it. In its table no key comes
+    /// twice, but for tries that are read live.
+    pub fn add_metric(&mut self, direction: Direction, metric: &Arc<Metric>, context: Arc<Context>) -> usize {
+        self.page.add(Series::new(&self.probe, direction, metric, context), None)
+    }
+
+    /// Once all metrics have been added. `own` holds further families, rendered, without `# EOF`; their names are
+    /// not given to others.
+    pub fn begin(&mut self, own: &str, out: &mut Vec<u8>) {
+        out.extend_from_slice(own.as_bytes());
+        if !own.is_empty() && !own.ends_with('\n') {
+            out.push(b'\n');
+        }
+        self.page.begin(own);
+    }
+
+    /// Ends the table before. The one whose rows come next, from the first one; `None` before the end of the page.
+    pub fn next_table(&mut self, out: &mut Vec<u8>) -> Option<usize> {
+        self.page.next(out)
+    }
+
+    /// Any number of complete entries of that table. What `out` grows by is in proportion to them.
+    pub fn rows(&mut self, rows: &RawTable, out: &mut Vec<u8>) {
+        self.page.rows(rows, out);
+    }
+
+    /// The rest of that table can't be had. Samples that have been written stay; it is not asked for again.
+    pub fn abandon(&mut self) {
+        self.page.abandon();
+    }
+
+    /// What was left out, by probe.
+    pub fn finish(&mut self, out: &mut Vec<u8>) -> Vec<Encoded> {
+        self.page.finish(out).iter().map(|account| Encoded { skipped: account.skipped }).collect()
+    }
+}

@@ -1,0 +1,28 @@
+//! What a document says about a metric beside its values.
+
+use std::sync::Arc;
+
+use twinprobe_ebpf_common::{Aggregation, TableLayout, Temporality};
+
+use crate::cache::Cache;
+
+/// What is constant about a metric while its probe is deployed.
+#[derive(Clone, Debug)]
+pub struct Metric {
+    /// Its name in documents.
+    pub name: String,
+    /// The name of the map, or of the variable, in the source.
+    pub map: String,
+    /// What the operator says about it; may be empty.
+    pub help: String,
+    /// How the values of the CPUs become one; only PERCPU maps have several. `None`: they are shown one by one.
+    pub agg: Option<Aggregation>,
+    /// The kind of the map and what its keys and values mean.
+    pub layout: Arc<TableLayout>,
+    /// What the numbers count from.
+    pub reading: Temporality,
+    /// The number of entries that the sum of the windows has dropped so far for lack of room.
+    pub dropped: u64,
+    /// What the formats work out about the metric when they first need it; starts with the default.
+    pub plans: Cache,
+}
