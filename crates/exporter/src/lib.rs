@@ -13,7 +13,6 @@ mod metric;
 pub use accumulate::{Accumulator, UnknownField};
 pub use cache::Cache as Plans;
 pub use decode::decoder::Decoder;
-pub use decode::text::rfc3339;
 pub use encode::document::DocumentEncoder;
 pub use encode::encoder::{Encoded, Progress};
 pub use encode::event::EventEncoder;

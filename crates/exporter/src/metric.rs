@@ -26,3 +26,13 @@ pub struct Metric {
     /// What the formats work out about the metric when they first need it; starts with the default.
     pub plans: Cache,
 }
+
+#[cfg(test)]
+impl Metric {
+    /// A metric of this layout that says nothing else.
+    pub fn example(name: &str, layout: TableLayout) -> Self {
+        let (name, map, help) = (name.to_owned(), String::new(), String::new());
+        let (layout, reading, plans) = (Arc::new(layout), Temporality::default(), Cache::default());
+        Self { name, map, help, agg: None, layout, reading, dropped: 0, plans }
+    }
+}

@@ -1,11 +1,8 @@
-use std::sync::Arc;
-
-use twinprobe_ebpf_common::{Aggregation, Layout, MapKind, Member, Render, Shape, TableLayout, Temporality};
+use twinprobe_ebpf_common::{Aggregation, Layout, MapKind, Member, Render, Shape, TableLayout};
 
 use super::avg::Avg;
 use super::fold::Folder;
 use super::operation::Operation as _;
-use crate::cache::Cache;
 use crate::metric::Metric;
 
 fn int(size: usize, signed: bool) -> Layout {
@@ -24,16 +21,7 @@ fn fold(aggregation: Aggregation, value: &Layout, values: &[&[u8]]) -> Vec<u8> {
         .iter()
         .flat_map(|value| [value, &[0xaa; 8][..layout.slot_stride() - value.len()]].concat())
         .collect();
-    let metric = Metric {
-        name: String::new(),
-        map: String::new(),
-        help: String::new(),
-        agg: Some(aggregation),
-        layout: Arc::new(layout),
-        reading: Temporality::default(),
-        dropped: 0,
-        plans: Cache::default(),
-    };
+    let metric = Metric { agg: Some(aggregation), ..Metric::example("m", layout) };
     Folder::of(&metric, &metric.layout).expect("a value for each CPU").fold(&slots).to_vec()
 }
 

@@ -124,3 +124,37 @@ impl<'a> Decoder<'a> {
         sink.plain(self.scratch.as_bytes());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use twinprobe_ebpf_common::{EnumVariant, Layout, Render, Shape};
+
+    use super::*;
+    use crate::encode::json::Json;
+    use crate::encode::sink::DocumentSink as _;
+
+    fn shown(layout: &Layout, bytes: &[u8]) -> String {
+        let context = Context { boot_time_ns: 1, interfaces: [(2, "eth0".to_owned())].into() };
+        let mut json = Json::default();
+        Decoder::new(&context).value(&Plan::new(layout, Json::label), bytes, &mut json);
+        String::from_utf8(json.buffer().clone()).expect("UTF-8")
+    }
+
+    #[test]
+    fn names_and_times_are_shown_where_there_are_any() {
+        let tagged = |render, size| Layout { render: Some(render), ..Layout::unsigned(size) };
+        assert_eq!(shown(&tagged(Render::Ifindex, 4), &[2, 0, 0, 0]), "\"eth0\"");
+        assert_eq!(shown(&tagged(Render::Ifindex, 4), &[3, 0, 0, 0]), "3");
+        let time = "\"1970-01-01T00:00:00.000000008Z\"";
+        assert_eq!(shown(&tagged(Render::Ktime, 8), &[7, 0, 0, 0, 0, 0, 0, 0]), time);
+        let variants = vec![EnumVariant { name: "OPEN".into(), value: 1 }];
+        let state = Layout { size: 1, shape: Shape::Enum { signed: true, variants }, render: None };
+        assert_eq!((shown(&state, &[1]), shown(&state, &[0xff])), ("\"OPEN\"".into(), "-1".into()));
+    }
+
+    #[test]
+    fn numbers_wider_than_any_format_are_shown_in_hex() {
+        assert_eq!(shown(&Layout::unsigned(16), &[1; 16]), format!("\"0x{}\"", "01".repeat(16)));
+        assert_eq!(shown(&Layout::unsigned(8), &[0xff; 8]), u64::MAX.to_string());
+    }
+}

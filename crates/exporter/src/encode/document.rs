@@ -71,3 +71,51 @@ impl DocumentEncoder {
         self.0.finish(out)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use twinprobe_ebpf_common::{Layout, MapKind, TableLayout};
+
+    use super::*;
+
+    #[test]
+    fn rows_in_pieces_are_the_rows_at_once() {
+        let (key, value) = (Layout::unsigned(1), Layout::unsigned(1));
+        let layout = TableLayout { kind: MapKind::Hash, key, value, slots: 1, inner: None };
+        let metric = Arc::new(Metric::example("m", layout));
+        let table = RawTable { keys: vec![1, 2, 3], values: vec![4, 5, 6], ..RawTable::default() };
+        for format in Format::ALL {
+            let written = |pieces: &[Range<usize>]| {
+                let mut out = Vec::new();
+                let mut encoder = DocumentEncoder::new(format, &Head::default(), Arc::default(), &mut out);
+                encoder.rows(&table, &mut out);
+                encoder.begin_metric(Direction::Egress, &metric, &mut out);
+                for piece in pieces {
+                    encoder.some_rows(&table, piece.clone(), &mut out);
+                }
+                assert_eq!(encoder.finish(&mut out), Progress::Done(Default::default()));
+                String::from_utf8(out).expect("UTF-8")
+            };
+            let whole = written(&[0..2, 0..0, 2..usize::MAX]);
+            assert_eq!(written(&[0..7, 3..9]), whole);
+            assert_eq!(whole.matches(['4', '5', '6']).count(), 3, "{whole}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "metrics of the ingress come first")]
+    fn directions_have_an_order() {
+        let layout = TableLayout {
+            kind: MapKind::Global,
+            key: Layout::opaque(0),
+            value: Layout::unsigned(1),
+            slots: 1,
+            inner: None,
+        };
+        let metric = Arc::new(Metric::example("m", layout));
+        let mut out = Vec::new();
+        let mut encoder = DocumentEncoder::new(Format::Json, &Head::default(), Arc::default(), &mut out);
+        encoder.begin_metric(Direction::Egress, &metric, &mut out);
+        encoder.begin_metric(Direction::Ingress, &metric, &mut out);
+    }
+}

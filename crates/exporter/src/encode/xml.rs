@@ -12,6 +12,7 @@ use super::sink::DocumentSink;
 use crate::decode::sink::ValueSink;
 use crate::metric::Metric;
 
+/// Appends a document in XML to its buffer.
 pub struct Xml {
     writer: Writer<Vec<u8>>,
 }
@@ -24,7 +25,7 @@ impl Default for Xml {
 
 impl Xml {
     fn event(&mut self, event: Event<'_>) {
-        // The writer is a Vec, which takes everything.
+        // Writing to a Vec does not fail.
         drop(self.writer.write_event(event));
     }
 
@@ -37,7 +38,7 @@ impl Xml {
         self.event(Event::End(BytesEnd::new(name)));
     }
 
-    /// What is known to need no escaping.
+    /// Appends text that needs no escaping.
     fn push(&mut self, text: &str) {
         self.writer.get_mut().extend_from_slice(text.as_bytes());
     }
@@ -54,7 +55,7 @@ fn element<'n, 'a>(
     element
 }
 
-/// XML 1.0 has no way to write most control characters, not even escaped.
+/// The text with the characters replaced that XML 1.0 has no way to write, not even escaped: most control characters.
 fn legal(text: &str) -> Cow<'_, str> {
     let illegal =
         |c: char| matches!(c, '\0'..='\x08' | '\x0b' | '\x0c' | '\x0e'..='\x1f' | '\u{fffe}' | '\u{ffff}');
@@ -226,5 +227,32 @@ impl DocumentSink for Xml {
 
     fn end_entry(&mut self) {
         self.push("</entry>");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_made_those_of_elements() {
+        let label = |name| {
+            let (begin, end) = Xml::label(name);
+            let mut out = Vec::new();
+            begin.push_to(&mut out);
+            end.push_to(&mut out);
+            String::from_utf8(out).expect("UTF-8")
+        };
+        assert_eq!(label("packets"), "<packets></packets>");
+        assert_eq!(label("$0"), "<_0></_0>");
+        assert_eq!(label("0\u{e4}"), "<_0_></_0_>");
+    }
+
+    #[test]
+    fn text_is_escaped_and_what_xml_can_not_write_replaced() {
+        let mut xml = Xml::default();
+        xml.text("<a>&\0\t");
+        xml.float(f64::NEG_INFINITY);
+        assert_eq!(String::from_utf8(xml.buffer().clone()).expect("UTF-8"), "&lt;a&gt;&amp;\u{fffd}\t-INF");
     }
 }

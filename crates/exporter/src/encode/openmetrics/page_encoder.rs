@@ -25,11 +25,13 @@ pub struct PageEncoder {
 }
 
 impl PageEncoder {
+    /// An empty page.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// `skipped_before` is what earlier pages left out, so that the counter at the end only grows.
+    /// Adds a probe. `skipped_before` is the number of numbers and texts that earlier pages left out, so that the counter
+    /// at the end of the page never falls back.
     pub fn add_probe(&mut self, probe: &str, skipped_before: u64) {
         self.probe = probe.to_owned();
         let mut labels = b"{probe=\"".to_vec();
@@ -39,14 +41,14 @@ impl PageEncoder {
         self.page.add_account(Account { labels, before: skipped_before, skipped: 0 });
     }
 
-    /// A metric of the probe added last; returns what [`Self::next_table`] calls it. In its table no key comes
-    /// twice, but for tries that are read live.
+    /// Adds a metric of the probe that was added last. Returns the number by which [`Self::next_table`] asks for it. In
+    /// its table no key comes twice, unless it is a trie that is read live.
     pub fn add_metric(&mut self, direction: Direction, metric: &Arc<Metric>, context: Arc<Context>) -> usize {
         self.page.add(Series::new(&self.probe, direction, metric, context), None)
     }
 
-    /// Once all metrics have been added. `own` holds further families, rendered, without `# EOF`; their names are
-    /// not given to others.
+    /// Begins the page, once all metrics have been added. `own` holds further families, already written and without
+    /// `# EOF`; their names are not given to others.
     pub fn begin(&mut self, own: &str, out: &mut Vec<u8>) {
         out.extend_from_slice(own.as_bytes());
         if !own.is_empty() && !own.ends_with('\n') {
@@ -55,22 +57,24 @@ impl PageEncoder {
         self.page.begin(own);
     }
 
-    /// Ends the table before. The one whose rows come next, from the first one; `None` before the end of the page.
+    /// Ends the table before. Returns the number of the table whose rows come next, from the first one on; `None` if only
+    /// the end of the page is left.
     pub fn next_table(&mut self, out: &mut Vec<u8>) -> Option<usize> {
         self.page.next(out)
     }
 
-    /// Any number of complete entries of that table. What `out` grows by is in proportion to them.
+    /// Writes the complete entries of `rows`, which are a part of that table. What `out` grows by is in proportion to them.
     pub fn rows(&mut self, rows: &RawTable, out: &mut Vec<u8>) {
         self.page.rows(rows, out);
     }
 
-    /// The rest of that table can't be had. Samples that have been written stay; it is not asked for again.
+    /// Gives up the rest of that table, which can't be read. Samples that have been written stay; the table is not asked
+    /// for again.
     pub fn abandon(&mut self) {
         self.page.abandon();
     }
 
-    /// What was left out, by probe.
+    /// Ends the page. Returns what was left out, for each probe in the order in which they were added.
     pub fn finish(&mut self, out: &mut Vec<u8>) -> Vec<Encoded> {
         self.page.finish(out).iter().map(|account| Encoded { skipped: account.skipped }).collect()
     }
