@@ -1,7 +1,5 @@
 //! The ready-made probes: what is pushed is what is in the source, and features not asked for cost nothing.
 
-#![allow(clippy::disallowed_types, reason = "sources are compiled and verified here without the daemon")]
-
 use anyhow::{Context, Result};
 use aya::programs::{SchedClassifier, Xdp};
 use aya_obj::Object;

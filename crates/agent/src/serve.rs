@@ -11,16 +11,17 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use axum::Router;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use twinprobe_kernel::{Kernel, Options, QuiesceMethod, TcMethod, crash};
+use twinprobe_windows::WindowStore;
 
 use crate::api::{self, Readiness};
 use crate::compiler::Toolchain;
-use crate::crash;
-use crate::engine::{Engine, WindowStore};
-use crate::kernel::{Kernel, Options, QuiesceMethod, TcMethod};
+use crate::engine::Engine;
 use crate::store::Store;
 
 /// How long requests under way may take once the daemon is to stop.
@@ -47,11 +48,25 @@ pub struct Serve {
     #[arg(long)]
     detach_on_exit: bool,
     /// How to wait after a flip until no CPU runs the old twin
-    #[arg(long, value_enum, default_value = "auto")]
+    #[arg(long, value_name = "METHOD", value_parser = quiesce_methods(), default_value = "auto")]
     quiesce: QuiesceMethod,
     /// How to attach TC programs
-    #[arg(long, value_enum, default_value = "auto")]
+    #[arg(long, value_name = "METHOD", value_parser = tc_methods(), default_value = "auto")]
     tc_attach: TcMethod,
+}
+
+fn quiesce_methods() -> impl TypedValueParser<Value = QuiesceMethod> {
+    let choice =
+        |method: QuiesceMethod| PossibleValue::new(method.name()).hide(method == QuiesceMethod::None);
+    PossibleValuesParser::new(QuiesceMethod::CHOICES.map(choice)).map(|name| {
+        QuiesceMethod::CHOICES.into_iter().find(|method| method.name() == name).unwrap_or(QuiesceMethod::Auto)
+    })
+}
+
+fn tc_methods() -> impl TypedValueParser<Value = TcMethod> {
+    PossibleValuesParser::new(TcMethod::CHOICES.map(TcMethod::name)).map(|name| {
+        TcMethod::CHOICES.into_iter().find(|method| method.name() == name).unwrap_or(TcMethod::Auto)
+    })
 }
 
 /// An address to listen on.

@@ -1,4 +1,4 @@
-//! Where in the packet path a program runs.
+//! Where in the packet path a program runs, and what its verdict counts for.
 
 use std::fmt;
 
@@ -30,6 +30,63 @@ impl Direction {
 impl fmt::Display for Direction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum XdpMode {
+    /// Native where the driver has it, else generic.
+    Auto,
+    Native,
+    Generic,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The packet passes whatever the program returns.
+    Observe,
+    Enforce,
+}
+
+/// Where the dispatcher stands among other owners' TC programs on the interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Position {
+    First,
+    #[default]
+    Last,
+}
+
+impl XdpMode {
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Native, Self::Generic];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Native => "native",
+            Self::Generic => "generic",
+        }
+    }
+}
+
+impl Verdict {
+    pub const ALL: [Self; 2] = [Self::Observe, Self::Enforce];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Observe => "observe",
+            Self::Enforce => "enforce",
+        }
+    }
+}
+
+impl Position {
+    pub const ALL: [Self; 2] = [Self::First, Self::Last];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::First => "first",
+            Self::Last => "last",
+        }
     }
 }
 

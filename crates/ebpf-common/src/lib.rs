@@ -8,10 +8,11 @@ mod btf;
 mod convert;
 mod document;
 mod event_kind;
-mod hook;
+pub mod finding;
+pub mod hook;
 mod layout;
 mod map_kind;
-mod metric;
+pub mod metric;
 mod table;
 mod window;
 

@@ -1,4 +1,4 @@
-//! What an operator says about the numbers of a metric: what they count from, and how several become one.
+//! What an operator says about a metric: how its map is read, what its numbers count from, how several become one.
 
 use std::collections::BTreeMap;
 
@@ -93,6 +93,71 @@ pub struct MergeRules {
 impl From<MergeRule> for MergeRules {
     fn from(default: MergeRule) -> Self {
         Self { default, fields: BTreeMap::new() }
+    }
+}
+
+/// What becomes of a map's content when the probe is replaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnReplace {
+    /// It goes on where the map still fits.
+    #[default]
+    Carry,
+    /// It begins anew.
+    Reset,
+}
+
+/// Which copy of the map is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The one being written to.
+    Live,
+    /// The twin that the flip has just taken out of use.
+    Snapshot,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterRead {
+    Keep,
+    Reset,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visibility {
+    Export,
+    /// Reset with the others, never shown.
+    Hidden,
+}
+
+/// How entries are taken out of the map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StrategyChoice {
+    /// The fastest way the kernel has for the map's type.
+    Auto,
+    /// Entry by entry, to compare.
+    Iterative,
+}
+
+impl StrategyChoice {
+    pub const ALL: [Self; 2] = [Self::Auto, Self::Iterative];
+
+    /// The name used for `strategy` in configurations.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Iterative => "iterative",
+        }
+    }
+}
+
+impl OnReplace {
+    pub const ALL: [Self; 2] = [Self::Carry, Self::Reset];
+
+    /// The name used for `on_replace` in configurations.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Carry => "carry",
+            Self::Reset => "reset",
+        }
     }
 }
 

@@ -1,6 +1,4 @@
 //! A packet socket, and a check of IPv4 checksums that shares no code with the generator.
-#![allow(clippy::disallowed_types, reason = "a packet socket is a raw system interface")]
-
 use std::{
     io,
     os::fd::{AsRawFd, FromRawFd, OwnedFd},

@@ -12,6 +12,10 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use twinprobe_ebpf_common::Render;
 use twinprobe_exporter::Context;
+use twinprobe_kernel::clock::{self, Moment};
+use twinprobe_kernel::watch::Changes;
+use twinprobe_kernel::{Attached, Loss, Predecessor};
+use twinprobe_windows::{ClosedBy, Windows};
 
 pub(super) use self::base::{Before, Start, begin};
 pub use self::closing::CloseError;
@@ -23,11 +27,7 @@ use super::placement::Pending;
 use super::reader::Reader;
 use super::status::SumStatus;
 use super::telemetry::Counters;
-use super::windows::{ClosedBy, Windows};
 use crate::config::{InterfacePattern, ProbeConfig, Schedule};
-use crate::kernel::clock::{self, Moment};
-use crate::kernel::watch::Changes;
-use crate::kernel::{Attached, Loss, Predecessor};
 
 /// A probe that is attached and read.
 #[derive(Debug)]

@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use twinprobe_ebpf_common::finding::with_causes;
+use twinprobe_kernel::{Attached, Held, Identity, crash};
+
 use super::deploy::{hook, loaded_direction, requests};
 use super::events::ProbeEvents;
 use super::interfaces::{Wanted, refused, wanted};
@@ -11,10 +14,8 @@ use super::placement::Pending;
 use super::reader::{Reader, readers};
 use super::{Engine, EngineError, Probe, describe};
 use crate::config::{ConfigDocument, ProbeConfig};
-use crate::crash;
-use crate::kernel::{Attached, Held, Identity};
-use crate::report::{Finding, Stage};
 use crate::store::{Store, StoreError, StoredProbe, Unread};
+use twinprobe_ebpf_common::finding::{Finding, Stage};
 
 /// A deployment of an earlier daemon.
 pub struct Adopted {
@@ -173,6 +174,6 @@ fn object(store: &Store, objects: &BTreeMap<String, String>, direction: &str) ->
     match store.object(digest) {
         Ok(Some(elf)) => Ok(elf),
         Ok(None) => Err(format!("object {digest} is missing or damaged").into()),
-        Err(error) => Err(NotAdopted::Unreadable(crate::kernel::with_causes(&error))),
+        Err(error) => Err(NotAdopted::Unreadable(with_causes(&error))),
     }
 }

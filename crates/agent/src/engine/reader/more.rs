@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use twinprobe_ebpf_common::{MapFamily, RawTable, Shape, TableLayout, convert_slots};
 use twinprobe_exporter::Accumulator;
+use twinprobe_kernel::{KernelError, MetricMap, Remains, Taken, TwinMap};
+use twinprobe_windows::{Part, PartContent};
 
 use super::Reader;
 use crate::config::{AfterRead, MetricConfig, OnReplace, Source};
 use crate::engine::status::SumStatus;
-use crate::engine::windows::{Part, PartContent};
-use crate::kernel::{KernelError, MetricMap, Remains, Taken, TwinMap};
 
 /// The default limit of a sum's entries, as a multiple of the entries of the metric's map.
 const SUM_ENTRIES: usize = 8;

@@ -4,17 +4,17 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_exporter::Window;
+use twinprobe_kernel::clock::Moment;
+use twinprobe_kernel::{KernelError, crash};
+use twinprobe_windows::{
+    BaseError, ClosedBy, StoredMetric, StoredWindow, WindowError, WindowHead, ages_as_rows,
+};
 
 use super::{Running, timestamp};
 use crate::config::AfterRead;
-use crate::crash;
 use crate::engine::reader::Reader;
-use crate::engine::windows::{
-    BaseError, ClosedBy, StoredMetric, StoredWindow, WindowError, WindowHead, ages_as_rows,
-};
-use crate::kernel::clock::Moment;
-use crate::kernel::{KernelError, with_causes};
 
 /// Why a window is not closed. What it consists of stays in the kernel, and the next attempt goes on with it.
 #[derive(Debug, thiserror::Error)]

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use twinprobe_ebpf_common::finding::with_causes;
+use twinprobe_kernel::KernelError;
+use twinprobe_windows::WindowReader;
+
 use super::Running;
 use crate::engine::delivery::{Delivery, Part, Reading, Rows};
 use crate::engine::live::LiveMap;
 use crate::engine::reader::Extract;
 use crate::engine::reading::CloseError;
 use crate::engine::spool::Spool;
-use crate::engine::windows::WindowReader;
-use crate::kernel::{KernelError, with_causes};
 
 /// A reading whose maps have not been read to their end.
 #[derive(Debug)]

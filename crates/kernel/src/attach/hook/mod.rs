@@ -1,0 +1,7 @@
+//! The ways to attach a program to an interface, one file each.
+
+pub mod attachment;
+pub mod clsact;
+pub mod foreign;
+pub mod tcx;
+pub mod xdp;

@@ -1,0 +1,3 @@
+//! What this kernel can do, found by trying.
+
+pub mod maps;
