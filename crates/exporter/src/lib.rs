@@ -11,7 +11,7 @@ mod leaf;
 mod metric;
 
 pub use accumulate::{Accumulator, UnknownField};
-pub use cache::Cache as Plans;
+pub use cache::Cache;
 pub use decode::decoder::Decoder;
 pub use encode::document::DocumentEncoder;
 pub use encode::encoder::{Encoded, Progress};
@@ -21,5 +21,5 @@ pub use encode::whole::{Document, MetricTable, encode};
 pub use metric::Metric;
 // The vocabulary stands in `ebpf-common`; the callers take it from there one by one.
 pub use twinprobe_ebpf_common::{
-    Aggregation, Context, Direction, Format, Head, MergeRule, MergeRules, Temporality as Reading, Window,
+    Aggregation, Context, Direction, Format, Head, MergeRule, MergeRules, Temporality, Window,
 };

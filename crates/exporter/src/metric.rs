@@ -20,11 +20,11 @@ pub struct Metric {
     /// The kind of the map and what its keys and values mean.
     pub layout: Arc<TableLayout>,
     /// What the numbers count from.
-    pub reading: Temporality,
+    pub temporality: Temporality,
     /// The number of entries that the sum of the windows has dropped so far for lack of room.
     pub dropped: u64,
     /// What the formats work out about the metric when they first need it; starts with the default.
-    pub plans: Cache,
+    pub cache: Cache,
 }
 
 #[cfg(test)]
@@ -32,7 +32,7 @@ impl Metric {
     /// A metric of this layout that says nothing else.
     pub fn example(name: &str, layout: TableLayout) -> Self {
         let (name, map, help) = (name.to_owned(), String::new(), String::new());
-        let (layout, reading, plans) = (Arc::new(layout), Temporality::default(), Cache::default());
-        Self { name, map, help, agg: None, layout, reading, dropped: 0, plans }
+        let (layout, temporality, cache) = (Arc::new(layout), Temporality::default(), Cache::default());
+        Self { name, map, help, agg: None, layout, temporality, dropped: 0, cache }
     }
 }

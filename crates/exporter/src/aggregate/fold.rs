@@ -47,7 +47,7 @@ impl Folder {
     pub fn of(metric: &Metric, layout: &TableLayout) -> Option<Self> {
         let aggregation = metric.agg.filter(|_| layout.kind.is_percpu())?;
         let quantity = &mut |_: &str, meaning| (meaning == Meaning::Quantity).then_some(());
-        let leaves = metric.plans.get(|| Leaves::new(&layout.value, quantity));
+        let leaves = metric.cache.get(|| Leaves::new(&layout.value, quantity));
         let (size, stride) = (layout.value.size, layout.slot_stride());
         Some(Self { aggregation, leaves, size, stride, value: Vec::new() })
     }

@@ -89,7 +89,7 @@ impl<S: DocumentSink> Encoder for Tree<S> {
             tree.sink.begin_metric(tree.metrics, metric);
             tree.metrics += 1;
         });
-        let tables = metric.plans.get(|| Tables::new(&metric.layout));
+        let tables = metric.cache.get(|| Tables::new(&metric.layout));
         self.current = Some(Current::new(metric, &metric.layout, &tables));
     }
 

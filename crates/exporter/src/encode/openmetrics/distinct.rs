@@ -51,7 +51,7 @@ impl Seen {
 pub fn is_certain(series: &Series) -> bool {
     let layout = &*series.metric.layout;
     // A walk over a live trie starts again when a program deletes the key it has reached, so that keys come twice.
-    let steady = layout.kind.family() != MapFamily::Trie || series.metric.reading != Temporality::Live;
+    let steady = layout.kind.family() != MapFamily::Trie || series.metric.temporality != Temporality::Live;
     if !steady || !layout.kind.has_keys() {
         return false;
     }
@@ -92,9 +92,9 @@ mod tests {
     use super::*;
     use crate::metric::Metric;
 
-    fn series(kind: MapKind, key: Layout, reading: Temporality) -> Series {
+    fn series(kind: MapKind, key: Layout, temporality: Temporality) -> Series {
         let layout = TableLayout { kind, key, value: Layout::unsigned(1), slots: 1, inner: None };
-        let metric = Metric { reading, ..Metric::example("m", layout) };
+        let metric = Metric { temporality, ..Metric::example("m", layout) };
         Series::new("p", Direction::Ingress, &Arc::new(metric), Arc::default())
     }
 
@@ -126,14 +126,14 @@ mod tests {
     fn keys_that_are_shown_to_the_last_bit_need_not_be_remembered() {
         let address = Layout { render: Some(Render::Ipv4), ..Layout::unsigned(4) };
         let interface = Layout { render: Some(Render::Ifindex), ..Layout::unsigned(4) };
-        for (kind, key, reading, expected) in [
+        for (kind, key, temporality, expected) in [
             (MapKind::Hash, address.clone(), Temporality::Live, true),
             (MapKind::Hash, padded(), Temporality::Window, false),
             (MapKind::Hash, interface, Temporality::Window, false),
             (MapKind::LpmTrie, address.clone(), Temporality::Window, true),
             (MapKind::LpmTrie, address, Temporality::Live, false),
         ] {
-            assert_eq!(is_certain(&series(kind, key.clone(), reading)), expected, "{kind:?} {key:?}");
+            assert_eq!(is_certain(&series(kind, key.clone(), temporality)), expected, "{kind:?} {key:?}");
         }
     }
 }

@@ -84,9 +84,9 @@ fn claims(base: &str, kind: &str) -> impl Iterator<Item = String> {
 /// The type that the name and what the numbers count from give to the samples of one value.
 fn kind(series: &Series, value: usize) -> Kind {
     let value = &series.samples.values[value];
-    let (reading, samples) = (series.metric.reading, &series.samples);
+    let (temporality, samples) = (series.metric.temporality, &series.samples);
     let counter = value.counts && value.family.len() > TOTAL.len() && value.family.ends_with(TOTAL);
-    match reading {
+    match temporality {
         Temporality::Window if samples.is_histogram => Kind::GaugeHistogram,
         _ if samples.is_histogram => Kind::Histogram,
         Temporality::Window => Kind::Gauge,
@@ -166,10 +166,10 @@ mod tests {
     use super::*;
     use crate::metric::Metric;
 
-    fn series(probe: &str, name: &str, reading: Temporality) -> Series {
+    fn series(probe: &str, name: &str, temporality: Temporality) -> Series {
         let (key, value) = (Layout::unsigned(4), Layout::unsigned(1));
         let layout = TableLayout { kind: MapKind::Hash, key, value, slots: 1, inner: None };
-        let metric = Metric { reading, ..Metric::example(name, layout) };
+        let metric = Metric { temporality, ..Metric::example(name, layout) };
         Series::new(probe, Direction::Ingress, &Arc::new(metric), Arc::default())
     }
 
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn the_name_and_what_it_counts_from_make_the_type() {
         use Temporality::{Cumulative, Live, Window};
-        for (name, reading, kind) in [
+        for (name, temporality, kind) in [
             ("a_total", Window, Kind::Gauge),
             ("a_total", Cumulative, Kind::Counter),
             ("a_total", Live, Kind::Counter),
@@ -190,7 +190,7 @@ mod tests {
             ("a", Cumulative, Kind::Unknown),
             ("a", Live, Kind::Gauge),
         ] {
-            let (families, nameless) = kinds(&[series("p", name, reading)], "");
+            let (families, nameless) = kinds(&[series("p", name, temporality)], "");
             assert_eq!((families, nameless), (vec![(name.to_owned(), kind)], 0));
         }
     }

@@ -12,7 +12,7 @@ const INNER: &str = "inner";
 /// The metric of a map of maps as that of one table; any other metric as it is.
 pub fn flat(metric: &Arc<Metric>) -> Arc<Metric> {
     let Some(inner) = &metric.layout.inner else { return Arc::clone(metric) };
-    metric.plans.get(|| {
+    metric.cache.get(|| {
         let layout = Arc::new(layout(&metric.layout, inner));
         Metric { layout, ..Metric::clone(metric) }
     })

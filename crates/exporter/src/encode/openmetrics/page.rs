@@ -47,7 +47,7 @@ struct Table {
 impl Table {
     /// Whether rows of the next walk may have the same labels.
     fn may_repeat(&self) -> bool {
-        let same_again = self.series.metric.reading != Temporality::Live;
+        let same_again = self.series.metric.temporality != Temporality::Live;
         let none_before = self.count.is_some_and(|count| count.duplicates == 0);
         !(self.certain || same_again && none_before)
     }

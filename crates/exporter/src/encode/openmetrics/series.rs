@@ -46,7 +46,7 @@ impl Series {
         labels.push(b'"');
         let original = Arc::clone(metric);
         let metric = flat(metric);
-        let samples = metric.plans.get(|| Samples::new(&metric));
+        let samples = metric.cache.get(|| Samples::new(&metric));
         let labels = String::from_utf8_lossy(&labels).into_owned();
         let folded = metric.agg.is_some() && metric.layout.kind.is_percpu();
         Self { original, metric, samples, labels, context, folded, nameless: 0 }
