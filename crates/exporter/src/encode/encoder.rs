@@ -28,7 +28,7 @@ pub struct Encoded {
     pub skipped: u64,
 }
 
-/// A format that writes one document; [`super::document::DocumentEncoder`] says what the calls mean.
+/// A format that writes one document. The calls mean what those of [`crate::DocumentEncoder`] mean.
 pub trait Encoder: Send + Sync {
     /// What earlier documents left out. Formats that leave nothing out need not know.
     fn skipped_before(&mut self, _: u64) {}

@@ -171,3 +171,53 @@ impl<S: DocumentSink> Current<S> {
         sink.end_inner();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use twinprobe_ebpf_common::{Aggregation, Layout, MapKind};
+
+    use super::*;
+    use crate::encode::json::Json;
+
+    fn layout(kind: MapKind, inner: Option<Arc<TableLayout>>) -> TableLayout {
+        let slots = if kind.is_percpu() { 2 } else { 1 };
+        TableLayout { kind, key: Layout::unsigned(1), value: Layout::unsigned(8), slots, inner }
+    }
+
+    /// The direction of the egress with one metric.
+    fn egress(metric: Metric, table: &RawTable) -> String {
+        let mut out = Vec::new();
+        let mut tree = Tree::<Json>::new(&Head::default(), Arc::default(), &mut out);
+        tree.begin_metric(Direction::Egress, &Arc::new(metric), &mut out);
+        tree.rows(table, 0..usize::MAX, &mut out);
+        assert_eq!(tree.finish(&mut out), Progress::Done(Encoded::default()));
+        let text = String::from_utf8(out).expect("UTF-8");
+        let (_, egress) = text.split_once("\"ingress\":{},\"egress\":").expect("both directions");
+        let (_, entries) = egress.split_once("\"entries\":").expect("entries");
+        entries.strip_suffix("}}}").expect("the end of the document").to_owned()
+    }
+
+    #[test]
+    fn values_of_cpus_are_a_list_or_one_number() {
+        let values = [1_u64, 2].iter().flat_map(|number| number.to_le_bytes()).collect();
+        let table = RawTable { keys: vec![7], values, ..RawTable::default() };
+        let metric = Metric::example("m", layout(MapKind::PercpuHash, None));
+        let summed = Metric { agg: Some(Aggregation::Sum), ..metric.clone() };
+        assert_eq!(egress(metric, &table), r#"[{"key":7,"value":[1,2]}]"#);
+        assert_eq!(egress(summed, &table), r#"[{"key":7,"value":3}]"#);
+    }
+
+    #[test]
+    fn a_map_in_a_map_is_a_value_with_entries_of_its_own() {
+        let inner = Arc::new(layout(MapKind::Hash, None));
+        let rows =
+            |keys: &[u8]| RawTable { keys: keys.to_vec(), values: vec![0; 8 * keys.len()], inner: vec![] };
+        let table = RawTable { inner: vec![rows(&[3, 4]), rows(&[])], ..rows(&[1, 2]) };
+        let metric = Metric::example("m", layout(MapKind::HashOfMaps, Some(inner)));
+        let maps = [
+            r#"[{"key":1,"value":{"type":"hash","entries":[{"key":3,"value":0},{"key":4,"value":0}]}},"#,
+            r#"{"key":2,"value":{"type":"hash","entries":[]}}]"#,
+        ];
+        assert_eq!(egress(metric, &table), maps.concat());
+    }
+}

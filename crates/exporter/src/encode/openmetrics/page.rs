@@ -299,3 +299,60 @@ fn each_item(arrays: &[Dimension], base: usize, labels: &mut Vec<u8>, sample: &m
         labels.truncate(outer);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use twinprobe_ebpf_common::{Direction, Layout, MapKind, Member, Shape, TableLayout};
+
+    use super::*;
+    use crate::metric::Metric;
+
+    /// A page about one hash of pairs, and the number of times its rows are asked for.
+    fn page(known: Option<Count>, own: &str) -> (String, usize) {
+        let member = |(index, name): (usize, &str)| Member {
+            name: name.to_owned(),
+            bit_offset: 8 * index,
+            bitfield: None,
+            layout: Layout::unsigned(1),
+        };
+        let members = ["x", "y"].into_iter().enumerate().map(member).collect();
+        let value = Layout { size: 2, shape: Shape::Struct(members), render: None };
+        let layout =
+            TableLayout { kind: MapKind::Hash, key: Layout::unsigned(1), value, slots: 1, inner: None };
+        let metric = Arc::new(Metric::example("m", layout));
+        let (mut page, mut out, mut asked) = (Page::default(), Vec::new(), 0);
+        page.add_account(Account { before: 4, ..Account::default() });
+        page.add(Series::new("p", Direction::Ingress, &metric, Arc::default()), known);
+        page.begin(own);
+        while page.next(&mut out).is_some() {
+            asked += 1;
+            page.rows(&RawTable { keys: vec![7], values: vec![1, 2], ..RawTable::default() }, &mut out);
+        }
+        page.finish(&mut out);
+        (String::from_utf8(out).expect("UTF-8"), asked)
+    }
+
+    #[test]
+    fn a_table_is_asked_for_once_for_each_family() {
+        let (text, asked) = page(None, "");
+        let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        let labels = r#"{probe="p",direction="ingress",key="7"}"#;
+        let expected =
+            [format!("m_x{labels} 1"), format!("m_y{labels} 2"), "twinprobe_export_skipped_total 4".into()];
+        assert_eq!((samples, asked), (expected.each_ref().map(String::as_str).to_vec(), 2));
+        assert!(text.ends_with("# EOF\n"), "{text}");
+    }
+
+    #[test]
+    fn a_table_without_families_is_counted_once() {
+        let own = "# TYPE m_x gauge\n# TYPE m_y gauge\n";
+        let (text, asked) = page(None, own);
+        assert!(text.contains("twinprobe_export_skipped_total 6\n"), "{text}");
+        assert_eq!(asked, 1, "its rows had to be counted");
+        let (text, asked) = page(Some(Count { rows: 3, duplicates: 0 }), own);
+        assert!(text.contains("twinprobe_export_skipped_total 10\n"), "{text}");
+        assert_eq!(asked, 0, "they are known");
+    }
+}
