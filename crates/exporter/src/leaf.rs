@@ -283,6 +283,11 @@ mod tests {
         assert_eq!(paths(&shaped(4, Shape::Union(both))), [("all".to_owned(), Meaning::Quantity)]);
         let same = vec![member("parts", 0, parts), member("all", 0, Layout::unsigned(4))];
         assert_eq!(paths(&shaped(4, Shape::Union(same))), [("parts".to_owned(), Meaning::Quantity)]);
+        let chain =
+            [("a", 0), ("b", 1), ("c", 2)].map(|(name, offset)| member(name, offset, Layout::unsigned(2)));
+        let chosen = paths(&shaped(4, Shape::Struct(chain.into())));
+        let expected = ["a", "c"].map(|name| (name.to_owned(), Meaning::Quantity));
+        assert_eq!(chosen, expected, "where none covers the others, those that do not overlap");
     }
 
     #[test]

@@ -71,7 +71,7 @@ mod tests {
     fn bits_come_back_and_their_neighbours_stay() {
         for (shift, width) in [(0, 1), (3, 11), (7, 57), (5, 64), (0, 128), (7, 128)] {
             let bits = Bits { shift, width };
-            let number = 0x0123_4567_89ab_cdef_fedc_ba98_7654_3211 & mask(width);
+            let number = 0xf123_4567_89ab_cdef_fedc_ba98_7654_3211 & mask(width);
             for fill in [0, 0xff] {
                 let mut bytes = vec![fill; (shift + width).div_ceil(8) as usize];
                 store_bits(&mut bytes, bits, number);
