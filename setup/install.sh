@@ -64,10 +64,13 @@ if ! rust_is_there; then
     if rust_is_there; then rust_on_path=""; else rust_missing=Rust; fi
 fi
 
+is_root() { [ "$(id -u)" -eq 0 ]; }
+has_sudo() { command -v sudo >/dev/null 2>&1; }
+
 as_root() {
-    if [ "$(id -u)" -eq 0 ]; then
+    if is_root; then
         "$@"
-    elif command -v sudo >/dev/null 2>&1; then
+    elif has_sudo; then
         sudo "$@"
     else
         echo "packages are missing ($missing $rust_missing): run this as root, or install sudo" >&2
@@ -122,7 +125,10 @@ rust_from_rustup() {
     rm -r "$directory"
 }
 
-if [ -n "$missing$rust_missing" ] && command -v apt-get >/dev/null 2>&1; then
+# Rust alone needs no root: rustup installs it for this user.
+debian=""
+if command -v apt-get >/dev/null 2>&1 && { [ -n "$missing" ] || is_root || has_sudo; }; then debian=yes; fi
+if [ -n "$missing$rust_missing" ] && [ -n "$debian" ]; then
     as_root apt-get -o Acquire::Retries=3 -qq update
     if [ -n "$missing" ]; then
         # shellcheck disable=SC2046 # a list of packages
@@ -134,7 +140,7 @@ elif [ -n "$missing" ]; then
 fi
 if [ -n "$rust_missing" ]; then
     # A user who has rustup already gets no second Rust from Debian.
-    if command -v rustup >/dev/null 2>&1; then
+    if [ -z "$debian" ] || command -v rustup >/dev/null 2>&1; then
         rust_from_rustup
     else
         rust_from_debian || rust_from_rustup

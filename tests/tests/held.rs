@@ -1,12 +1,14 @@
 //! What runs of a probe goes on until its successor is attached, whatever a start finds of its configuration.
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::counter::{Counter, Place};
 use twinprobe_tests::sample::{counter_config, total};
+use twinprobe_tests::silent::Silent;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
 use twinprobe_tests::wait::wait_for_attachment;
 use twinprobe_tests::{Daemon, DaemonOptions, Directories, KernelObjects, Topology};
@@ -176,6 +178,52 @@ fn what_is_attached_nowhere_waits_until_it_can_be_read() -> Result<()> {
         let document = daemon.json(&format!("/v1/probes/{name}/metrics"));
         assert_eq!(total(&document, "ingress", "packets"), 15, "{name}");
     }
+    Ok(())
+}
+
+/// Its configuration can't be read while the path of its namespace does not answer: nobody can tell where it is attached.
+/// It keeps its maps and its epoch until both can be read.
+#[test]
+fn what_can_not_be_looked_for_is_kept() -> Result<()> {
+    let topology = Topology::new()?;
+    let monitor = topology.monitor().path();
+    let names = Directories::new()?;
+    let (link, hole) = (names.temporary().join("netns"), names.temporary().join("hole"));
+    let lead_to = |target: &Path| -> Result<()> {
+        let new = names.temporary().join("new");
+        std::os::unix::fs::symlink(target, &new)?;
+        Ok(fs::rename(new, &link)?)
+    };
+    lead_to(monitor)?;
+    let mut windows = config(false);
+    windows["netns"] = json!(link);
+    windows["ingress"]["metrics"][0]["snapshot"] = json!(true);
+    let daemon = Daemon::start(topology.sink())?;
+    daemon.put(&path("a"), &windows).expect(201);
+    let mut generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
+    generator.send(10)?;
+    let directories = daemon.kill()?;
+    let file = directories.state().join("probes/a.json");
+    let content = fs::read(&file)?;
+    fs::write(&file, "garbage")?;
+    let silent = Silent::mount(&hole)?;
+    lead_to(&hole.join("netns"))?;
+    let daemon = Daemon::start_in(topology.sink(), &DaemonOptions::default(), directories)?;
+    ensure!(daemon.json(&path("a"))["state"] == "failed");
+    // The flips of another probe are not those of this one.
+    let mut guest = windows.clone();
+    (guest["netns"], guest["interface"]) = (json!(monitor), json!("mon1"));
+    daemon.put(&path("guest"), &guest).expect(201);
+    daemon.get("/v1/probes/guest/metrics").expect(200);
+    generator.send(5)?;
+    let directories = daemon.kill()?;
+    drop(silent);
+    lead_to(monitor)?;
+    fs::write(&file, content)?;
+    let daemon = Daemon::start_in(topology.sink(), &DaemonOptions::default(), directories)?;
+    generator.send(2)?;
+    let document = daemon.json("/v1/probes/a/metrics");
+    assert_eq!(total(&document, "ingress", "packets"), 17, "{document}");
     Ok(())
 }
 

@@ -1,10 +1,13 @@
 //! From when on a daemon answers, what it answers until then, and what it does without what it would like to have.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -86,6 +89,60 @@ fn early_requests_are_told_to_wait() -> Result<()> {
             assert_eq!(counts(&daemon), [200; 3]);
         }
     }
+    Ok(())
+}
+
+/// Returns the number of bytes, as the kernel counts memory, that the other end has not read.
+fn unread(stream: &UnixStream) -> Result<i32> {
+    let mut left = 0;
+    // SAFETY: the request writes one int, to which the pointer leads.
+    let result = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut left) };
+    ensure!(result == 0, "TIOCOUTQ: {}", io::Error::last_os_error());
+    Ok(left)
+}
+
+/// The list of probes is incomplete until the daemon ends.
+#[test]
+fn a_daemon_that_stops_before_it_is_ready_answers_no_early_request() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    daemon.put(&path("a"), &live()).expect(201);
+    let directories = daemon.kill()?;
+    let (options, _) = waiting(&directories, &["claimed"]);
+    let daemon = Daemon::spawn_in(topology.monitor(), &options, directories.clone())?;
+    ensure!(daemon.wait_for_log(WAITS, LIMIT), "{}", daemon.log());
+    // Draining waits for a request of which the daemon has read the beginning.
+    let mut early = UnixStream::connect(directories.socket())?;
+    early.write_all(b"GET /v1/probes HTTP/1.1\r\n")?;
+    wait_for("the daemon to read", LIMIT, || {
+        let left = unread(&early)?;
+        ensure!(left == 0, "{left} bytes left");
+        Ok(())
+    })?;
+    daemon.signal(libc::SIGTERM);
+    ensure!(daemon.wait_for_log("draining", LIMIT), "{}", daemon.log());
+    let mut answer = String::new();
+    early.write_all(b"host: daemon\r\n\r\n")?;
+    early.read_to_string(&mut answer)?;
+    ensure!(answer.starts_with("HTTP/1.1 503") && answer.contains("the daemon is stopping"), "{answer}");
+    let (exit, _) = daemon.terminate()?;
+    ensure!(exit.success(), "{exit}");
+    Ok(())
+}
+
+#[test]
+fn a_start_that_fails_leaves_no_socket() -> Result<()> {
+    let topology = Topology::new()?;
+    let directories = Arc::new(Directories::new()?);
+    let (options, files) = waiting(&directories, &["opened"]);
+    let daemon = Daemon::spawn_in(topology.monitor(), &options, Arc::clone(&directories))?;
+    ensure!(daemon.wait_for_log(WAITS, LIMIT), "{}", daemon.log());
+    ensure!(directories.socket().exists(), "the daemon listens before it restores");
+    fs::remove_dir(directories.state().join("probes"))?;
+    fs::write(&files[0], "")?;
+    ensure!(!daemon.wait_for_start(LIMIT), "{}", daemon.log());
+    ensure!(daemon.log().contains("the stored probes can't be read"), "{}", daemon.log());
+    ensure!(!directories.socket().exists(), "{}", directories.socket().display());
     Ok(())
 }
 

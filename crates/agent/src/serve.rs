@@ -1,6 +1,5 @@
 //! The daemon: opens the kernel and the state, listens, serves until it is told to stop, drains.
 
-use std::future::Future;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
@@ -98,9 +97,12 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     check_addresses(&options.listen, options.insecure)?;
     let store = Store::open(&options.state_dir).context("the state directory can't be used")?;
     // Before the kernel is touched: an address that can't be had is no reason to redeploy probes.
-    let mut listeners = Vec::new();
+    let (mut listeners, mut sockets) = (Vec::new(), Vec::new());
     for address in &options.listen {
         listeners.push(Listener::bind(address).await?);
+        if let Address::Unix(path) = address {
+            sockets.push(SocketFile(path));
+        }
     }
     let kernel_options = Options { quiesce: options.quiesce, tc: options.tc_attach };
     let kernel = Kernel::open(&options.bpffs, &options.state_dir, kernel_options).map_err(|error| {
@@ -153,18 +155,14 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         }
         told.wait(&mut servers).await?;
     }
-    tracing::info!("draining");
     readiness.set_stopping();
+    tracing::info!("draining");
     let _ = stop.send(true);
     engine.end_streams();
     if tokio::time::timeout(DRAIN, async { while servers.join_next().await.is_some() {} }).await.is_err() {
         tracing::warn!("requests were still under way after {} s", DRAIN.as_secs());
     }
-    for address in &options.listen {
-        if let Address::Unix(path) = address {
-            let _ = std::fs::remove_file(path);
-        }
-    }
+    drop(sockets);
     if options.detach_on_exit {
         engine.detach_all().await?;
         tracing::info!("detached");
@@ -186,6 +184,15 @@ fn check_addresses(addresses: &[Address], insecure: bool) -> anyhow::Result<()> 
         }
     }
     Ok(())
+}
+
+/// The file of a socket that this daemon listens on. Dropping the value removes the file, after an error as well.
+struct SocketFile<'a>(&'a Path);
+
+impl Drop for SocketFile<'_> {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.0);
+    }
 }
 
 /// A bound address.
@@ -230,21 +237,13 @@ impl Listener {
         let router = router.clone();
         match self {
             Self::Unix(listener, _) => {
-                spawn(servers, axum::serve(listener, router).with_graceful_shutdown(shutdown));
+                servers.spawn(axum::serve(listener, router).with_graceful_shutdown(shutdown).into_future());
             }
             Self::Tcp(listener) => {
-                spawn(servers, axum::serve(listener, router).with_graceful_shutdown(shutdown));
+                servers.spawn(axum::serve(listener, router).with_graceful_shutdown(shutdown).into_future());
             }
         }
     }
-}
-
-fn spawn<F>(servers: &mut JoinSet<io::Result<()>>, server: F)
-where
-    F: IntoFuture<Output = io::Result<()>>,
-    F::IntoFuture: Future<Output = io::Result<()>> + Send + 'static,
-{
-    servers.spawn(server.into_future());
 }
 
 /// Takes over the socket of a daemon that is gone, never of one that lives.

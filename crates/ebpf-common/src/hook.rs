@@ -90,6 +90,99 @@ impl Position {
     }
 }
 
+/// The kernel's program type of a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProgramKind {
+    Xdp,
+    Tc,
+}
+
+impl ProgramKind {
+    pub const fn section(self) -> &'static str {
+        match self {
+            Self::Xdp => "xdp",
+            Self::Tc => "tc",
+        }
+    }
+
+    /// `enum bpf_prog_type`.
+    pub const fn prog_type(self) -> u32 {
+        match self {
+            Self::Xdp => 6,
+            Self::Tc => 3,
+        }
+    }
+
+    /// `enum bpf_attach_type`; a prog-array refuses programs that differ in it.
+    pub const fn expected_attach_type(self) -> u32 {
+        match self {
+            // BPF_XDP
+            Self::Xdp => 37,
+            Self::Tc => 0,
+        }
+    }
+}
+
+/// A place on an interface that packets pass, as the kernel has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Hook {
+    Xdp,
+    TcIngress,
+    TcEgress,
+}
+
+impl Hook {
+    pub const ALL: [Self; 3] = [Self::Xdp, Self::TcIngress, Self::TcEgress];
+
+    pub const fn kind(self) -> ProgramKind {
+        match self {
+            Self::Xdp => ProgramKind::Xdp,
+            Self::TcIngress | Self::TcEgress => ProgramKind::Tc,
+        }
+    }
+
+    /// As configurations call it.
+    pub const fn direction(self) -> &'static str {
+        match self {
+            Self::Xdp | Self::TcIngress => "ingress",
+            Self::TcEgress => "egress",
+        }
+    }
+
+    /// Used in pins and messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Xdp => "xdp",
+            Self::TcIngress => "tc-ingress",
+            Self::TcEgress => "tc-egress",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|hook| hook.name() == name)
+    }
+
+    /// The verdict that lets the packet pass on, to other owners' programs too.
+    pub const fn pass(self) -> i32 {
+        match self {
+            // XDP_PASS
+            Self::Xdp => 2,
+            // TCX_NEXT, which is TC_ACT_UNSPEC under clsact: TC_ACT_OK would end other owners' chains.
+            Self::TcIngress | Self::TcEgress => -1,
+        }
+    }
+
+    /// Verdicts that end a packet's way when they are enforced, ascending; all others let it pass on. `None`:
+    /// all but [`Self::pass`] do.
+    pub const fn final_verdicts(self) -> Option<&'static [i32]> {
+        match self {
+            Self::Xdp => None,
+            // TC_ACT_SHOT, STOLEN, QUEUED, REDIRECT, TRAP.
+            Self::TcIngress | Self::TcEgress => Some(&[2, 4, 5, 7, 8]),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,12 +6,13 @@ use std::thread;
 use serde::Serialize;
 use twinprobe_ebpf_common::{EventKind, MapKind};
 
-use crate::attach::hook::attachment;
-use crate::attach::quiesce::quiescer::{MethodReport, Quiescer};
+use crate::attach::quiesce::method::MethodReport;
+use crate::attach::quiesce::quiescer::Quiescer;
 use crate::read::access::{Access, Operations, Strategy};
 use crate::read::events::event_map;
 use crate::sys::map::{self, MapCreate};
 use crate::trial::maps;
+use crate::trial::programs;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Capabilities {
@@ -75,8 +76,8 @@ impl Capabilities {
                 quiesce: quiescer.method().name().to_owned(),
                 quiesce_methods: quiescer.methods(),
                 btf: std::path::Path::new("/sys/kernel/btf/vmlinux").exists(),
-                xdp_frags: attachment::has_xdp_frags(),
-                tcx: attachment::has_tcx(),
+                xdp_frags: programs::has_xdp_frags(),
+                tcx: programs::has_tcx(),
             },
             maps: thread::scope(|scope| {
                 let trials = MapKind::ALL.map(|kind| scope.spawn(move || map(kind, possible_cpus)));

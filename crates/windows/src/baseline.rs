@@ -199,18 +199,14 @@ impl Windows {
                 let parts = reader.sums().map_err(WindowError::Io)?;
                 Ok(Base { through: newest.seq(), parts, format: Some(reader.format()) })
             });
-            match read {
+            let reason = match read {
                 Ok(base) => return Ok(Some(base)),
                 // The window was set aside.
-                Err(WindowError::Gone | WindowError::Damaged(_)) => {}
-                Err(error @ (WindowError::Io(_) | WindowError::Newer(_))) => {
-                    let reason = match &error {
-                        WindowError::Io(error) => error.to_string(),
-                        error => error.to_string(),
-                    };
-                    return Err(BaseError::Unreadable { file: format!("window {}", newest.seq()), reason });
-                }
-            }
+                Err(WindowError::Gone | WindowError::Damaged(_)) => continue,
+                Err(WindowError::Io(error)) => error.to_string(),
+                Err(WindowError::Newer(reason)) => reason,
+            };
+            return Err(BaseError::Unreadable { file: format!("window {}", newest.seq()), reason });
         }
     }
 

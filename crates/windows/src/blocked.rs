@@ -15,6 +15,10 @@ impl Windows {
             return;
         }
         let _turn = lock(&self.changes);
+        if self.unblock().is_err() {
+            // The check has examined all files again.
+            return;
+        }
         let Some(form) = lock(&self.index).unreadable_form(seq) else { return };
         let path = self.directory.file(seq, form);
         match restore::examine(&self.directory, seq, form, &self.itself) {

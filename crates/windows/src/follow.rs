@@ -8,9 +8,12 @@ use crate::restore;
 use crate::windows::{Windows, lock};
 
 impl Windows {
-    /// Sets a damaged file aside.
+    /// Sets a damaged file aside, unless nothing in the directory may be changed now.
     pub fn set_aside(&self, seq: u64, reason: &str) {
         let _turn = lock(&self.changes);
+        if self.unblock().is_err() {
+            return;
+        }
         // Not there: it was acknowledged or given up while it was read.
         let damaged = lock(&self.index).damage(seq);
         let Some(form) = damaged else { return };

@@ -53,12 +53,12 @@ pub fn restore(directory: &Directory, windows: &Weak<Windows>) -> Index {
                 }
                 found.push((Arc::new(window), form));
             }
-            Err(reason @ (Unusable::Io(_) | Unusable::Newer(..))) => {
+            // In a blocked directory a damaged file stays as it is, too.
+            Err(reason) if blocked.is_some() || !matches!(reason, Unusable::Damaged(_)) => {
                 let path = directory.file(seq, form);
                 tracing::error!(path = %path.display(), %reason, "the file of a window can't be read and stays as it is");
                 unreadable.push((seq, form, reason.to_string()));
             }
-            Err(_) if blocked.is_some() => {}
             Err(reason) => {
                 let path = directory.file(seq, form);
                 tracing::error!(path = %path.display(), %reason, "the file of a window is damaged and set aside");

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use twinprobe_ebpf_common::hook::Hook;
 use twinprobe_exporter::MergeRules;
-use twinprobe_kernel::{Deployable, Hook, Kernel, LoadedDirection, LoadedTwins, MetricRequest, crash};
+use twinprobe_kernel::{Deployable, Kernel, LoadedDirection, LoadedTwins, MetricRequest, crash};
 
 use super::history::History;
 use super::interfaces::wanted;

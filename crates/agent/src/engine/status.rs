@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use twinprobe_kernel::{AttachedAt, Health, Held, Hook, LoadedDirection};
+use twinprobe_ebpf_common::hook::Hook;
+use twinprobe_kernel::{AttachedAt, Health, Held, LoadedDirection};
 use twinprobe_windows::Statistics;
 
 use super::deploy::LoadedProbe;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use twinprobe_ebpf_common::hook::{Position, Verdict};
 
-use crate::attach::attached::LoadedDirection;
+use crate::load::direction::LoadedDirection;
 use crate::load::twins::LoadedTwins;
 use crate::sys::call::KernelError;
 use crate::sys::map::{self, MapCreate};

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use aya_obj::Function;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, SOURCE_NAME, Stage, with_causes};
 
-use crate::attach::hook::attachment::ProgramKind;
 use crate::capabilities::Capabilities;
 use crate::load::carry::predecessor::Predecessor;
 use crate::load::maps::{ProbeMaps, TwinMap};
@@ -18,6 +17,8 @@ use crate::plan::build::{self, MetricRequest};
 use crate::plan::object::{ObjectError, ProbeObject};
 use crate::sys::call::KernelError;
 use crate::sys::prog::{self, InfoRecords, ProgLoad};
+use crate::trial::programs;
+use twinprobe_ebpf_common::hook::ProgramKind;
 
 /// Characters of a source line that a finding quotes.
 const MAX_QUOTE: usize = 120;
@@ -158,7 +159,7 @@ fn load_program(
         name: object.entry(),
         prog_type: kind.prog_type(),
         expected_attach_type: kind.expected_attach_type(),
-        flags: kind.load_flags(),
+        flags: programs::load_flags(kind),
         license: object.license(),
         instructions: &function.instructions,
         btf: btf.as_ref().map(AsFd::as_fd),

@@ -12,10 +12,10 @@ use aya_obj::generated::bpf_map_type;
 use aya_obj::{EbpfSectionKind, Function, Object, ProgramSection};
 use twinprobe_ebpf_common::{Btf, Layout, MapKind, MapTypes, TableLayout};
 
-use crate::attach::hook::attachment::ProgramKind;
 use crate::plan::elf;
 use crate::plan::inner_maps::{self, Slots};
 use crate::sys::cpus;
+use twinprobe_ebpf_common::hook::ProgramKind;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectError {

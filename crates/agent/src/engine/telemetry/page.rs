@@ -7,7 +7,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
-use twinprobe_kernel::Hook;
+use twinprobe_ebpf_common::hook::Hook;
 use twinprobe_windows::Statistics;
 
 use super::Telemetry;

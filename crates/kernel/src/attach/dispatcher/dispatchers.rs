@@ -16,17 +16,19 @@ use twinprobe_ebpf_common::hook::{Verdict, XdpMode};
 
 use crate::attach::dispatcher::chain::{Callee, Dispatcher, Entry, MAX_CHAIN, Owner, Rank};
 use crate::attach::dispatcher::debug_info::DebugInfo;
+use crate::attach::dispatcher::failure;
+use crate::attach::dispatcher::health::Health;
 use crate::attach::dispatcher::hook_point::{Key, Place};
-use crate::attach::dispatcher::left;
-use crate::attach::dispatcher::mend::Health;
 use crate::attach::dispatcher::program::{self, Call};
 use crate::attach::epoch::{EpochPage, EpochWord};
-use crate::attach::hook::attachment::{AttachError, Attachment, Target, TcMethod};
+use crate::attach::hook::attachment::Attachment;
+use crate::attach::hook::target::{AttachError, Target, TcMethod};
 use crate::attach::quiesce::quiescer::Quiescer;
 use crate::attach::reclaim::Reclaim;
 use crate::crash;
 use crate::load::{pins, verifier};
 use crate::sys::prog::{self, InfoRecords, ProgLoad};
+use crate::trial::programs;
 
 /// What a probe brings to a dispatcher.
 #[derive(Clone, Copy, Debug)]
@@ -182,14 +184,14 @@ impl Dispatchers {
                 Ok(Some(dispatcher)) => return Ok(dispatcher),
                 Ok(None) => {}
                 // The attachment stays, since it may be intact.
-                Err(error) if left::is_passing(&error) => {
+                Err(error) if failure::is_passing(&error) => {
                     self.leave_unclaimed(pins);
                     return Err(error);
                 }
                 Err(error) => tracing::warn!(pins = %pins.display(), %error, "pins can't be used"),
             }
         }
-        self.make_room(&pins)?;
+        self.make_room(&pins, &place.netns)?;
         Dispatcher::create(pins, place)
     }
 
@@ -346,7 +348,7 @@ impl Dispatchers {
             name: "tp_dispatcher",
             prog_type: kind.prog_type(),
             expected_attach_type: kind.expected_attach_type(),
-            flags: kind.load_flags(),
+            flags: programs::load_flags(kind),
             license: c"GPL",
             instructions: &program.instructions,
             btf: Some(btf.as_fd()),

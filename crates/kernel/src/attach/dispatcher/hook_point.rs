@@ -2,8 +2,8 @@
 
 use twinprobe_ebpf_common::hook::Position;
 
-use crate::attach::hook::attachment::Hook;
 use crate::net::netns::Netns;
+use twinprobe_ebpf_common::hook::Hook;
 
 /// A place on an interface.
 #[derive(Clone, Debug)]

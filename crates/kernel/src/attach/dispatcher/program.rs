@@ -11,8 +11,8 @@ use aya_obj::generated::bpf_insn;
 use twinprobe_ebpf_common::hook::Verdict;
 
 use crate::attach::epoch::EpochPage;
-use crate::attach::hook::attachment::Hook;
 use crate::sys::asm;
+use twinprobe_ebpf_common::hook::Hook;
 
 /// One probe in the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,3 +103,6 @@ fn tail_call(hook: Hook, slots: BorrowedFd<'_>, epochs: BorrowedFd<'_>, call: &C
     out.extend([asm::load_u32(0, 0, 0), asm::exit()]);
     out
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,145 +1,14 @@
-//! Where programs run: one file for each way to attach one.
+//! An attached program, whichever way it is attached. A new way needs a file here and a variant of [`Attachment`].
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-use twinprobe_ebpf_common::hook::{Position, XdpMode};
+use twinprobe_ebpf_common::hook::Hook;
 
+use crate::attach::hook::target::{AttachError, Target, TcMethod};
 use crate::attach::hook::{clsact, tcx, xdp};
-use crate::sys::{call, link, object, prog};
-
-/// The kernel's program type of a probe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProgramKind {
-    Xdp,
-    Tc,
-}
-
-impl ProgramKind {
-    pub const fn section(self) -> &'static str {
-        match self {
-            Self::Xdp => "xdp",
-            Self::Tc => "tc",
-        }
-    }
-
-    /// `enum bpf_prog_type`.
-    pub const fn prog_type(self) -> u32 {
-        match self {
-            Self::Xdp => 6,
-            Self::Tc => 3,
-        }
-    }
-
-    /// `enum bpf_attach_type`; a prog-array refuses programs that differ in it.
-    pub const fn expected_attach_type(self) -> u32 {
-        match self {
-            Self::Xdp => xdp::BPF_XDP,
-            Self::Tc => 0,
-        }
-    }
-
-    /// XDP programs take multi-buffer packets where the kernel knows them: a prog-array refuses a mix, and
-    /// native XDP at large MTUs needs it.
-    pub fn load_flags(self) -> u32 {
-        match self {
-            Self::Xdp => xdp::frags_flag(),
-            Self::Tc => 0,
-        }
-    }
-}
-
-/// A place packets pass on an interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Hook {
-    Xdp,
-    TcIngress,
-    TcEgress,
-}
-
-impl Hook {
-    pub const ALL: [Self; 3] = [Self::Xdp, Self::TcIngress, Self::TcEgress];
-
-    pub const fn kind(self) -> ProgramKind {
-        match self {
-            Self::Xdp => ProgramKind::Xdp,
-            Self::TcIngress | Self::TcEgress => ProgramKind::Tc,
-        }
-    }
-
-    /// As configurations call it.
-    pub const fn direction(self) -> &'static str {
-        match self {
-            Self::Xdp | Self::TcIngress => "ingress",
-            Self::TcEgress => "egress",
-        }
-    }
-
-    /// Used in pins and messages.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Xdp => "xdp",
-            Self::TcIngress => "tc-ingress",
-            Self::TcEgress => "tc-egress",
-        }
-    }
-
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|hook| hook.name() == name)
-    }
-
-    /// The verdict that lets the packet pass on, to other owners' programs too.
-    pub const fn pass(self) -> i32 {
-        match self {
-            Self::Xdp => xdp::XDP_PASS,
-            // TCX_NEXT, which is TC_ACT_UNSPEC under clsact: TC_ACT_OK would end other owners' chains.
-            Self::TcIngress | Self::TcEgress => -1,
-        }
-    }
-
-    /// Verdicts that end a packet's way when they are enforced, ascending; all others let it pass on. `None`:
-    /// all but [`Self::pass`] do.
-    pub const fn final_verdicts(self) -> Option<&'static [i32]> {
-        match self {
-            Self::Xdp => None,
-            // TC_ACT_SHOT, STOLEN, QUEUED, REDIRECT, TRAP.
-            Self::TcIngress | Self::TcEgress => Some(&[2, 4, 5, 7, 8]),
-        }
-    }
-}
-
-/// Whether XDP programs can take packets of several buffers (Linux 5.18).
-pub fn has_xdp_frags() -> bool {
-    xdp::frags_flag() != 0
-}
-
-/// Whether TC programs can be attached by links (Linux 6.6).
-pub fn has_tcx() -> bool {
-    tcx::is_known()
-}
-
-/// How TC programs are attached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TcMethod {
-    /// TCX (Linux 6.6), else clsact.
-    Auto,
-    Tcx,
-    Clsact,
-}
-
-impl TcMethod {
-    pub const CHOICES: [Self; 3] = [Self::Auto, Self::Tcx, Self::Clsact];
-
-    /// The names by which a method is chosen on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Tcx => "tcx",
-            Self::Clsact => "clsact",
-        }
-    }
-}
+use crate::sys::{link, object, prog};
 
 /// An attached program; dropping it detaches unless it is pinned.
 #[derive(Debug)]
@@ -147,41 +16,6 @@ pub enum Attachment {
     Xdp(xdp::XdpLink),
     Tcx(tcx::TcxLink),
     Clsact(clsact::ClsactFilter),
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum AttachError {
-    #[error("{0}")]
-    Occupied(String),
-    #[error("{0}")]
-    Unsupported(String),
-    #[error(transparent)]
-    Kernel(#[from] call::KernelError),
-    #[error("attaching at {hook} of {interface} failed")]
-    Failed {
-        hook: &'static str,
-        interface: String,
-        #[source]
-        source: io::Error,
-    },
-}
-
-/// What to attach where.
-#[derive(Clone, Copy, Debug)]
-pub struct Target<'a> {
-    pub interface: &'a str,
-    pub ifindex: u32,
-    pub hook: Hook,
-    /// Among other owners' programs; XDP has room for one only.
-    pub position: Position,
-    pub xdp_mode: XdpMode,
-    pub tc_method: TcMethod,
-}
-
-impl Target<'_> {
-    pub fn failed(&self, source: io::Error) -> AttachError {
-        AttachError::Failed { hook: self.hook.name(), interface: self.interface.to_owned(), source }
-    }
 }
 
 impl Attachment {

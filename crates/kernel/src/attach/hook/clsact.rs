@@ -9,11 +9,12 @@ use std::sync::{Mutex, PoisonError};
 
 use twinprobe_ebpf_common::hook::Position;
 
-use crate::attach::hook::attachment::{AttachError, Hook, Target};
+use crate::attach::hook::target::{AttachError, Target};
 use crate::net::rtnl::filter::{Filter, Parent, Place};
 use crate::net::rtnl::socket::Socket;
 use crate::sys::object;
 use crate::sys::prog::{self, ProgIdentity};
+use twinprobe_ebpf_common::hook::Hook;
 
 /// Priorities of filters; those who ask for none are put before 49152.
 const FIRST: u16 = 1;
@@ -166,10 +167,11 @@ mod tests {
     use twinprobe_ebpf_common::hook::XdpMode;
 
     use super::*;
-    use crate::attach::hook::attachment::{ProgramKind, TcMethod};
+    use crate::attach::hook::target::TcMethod;
     use crate::net::netns::Netns;
     use crate::net::netns::testing::Named;
     use crate::sys::prog::{InfoRecords, ProgLoad};
+    use twinprobe_ebpf_common::hook::ProgramKind;
 
     fn filter(priority: u16, is_alike: bool) -> Filter {
         Filter { place: Place { priority, handle: 1 }, is_alike, program: None }

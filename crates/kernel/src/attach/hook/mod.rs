@@ -3,5 +3,6 @@
 pub mod attachment;
 pub mod clsact;
 pub mod foreign;
+pub mod target;
 pub mod tcx;
 pub mod xdp;

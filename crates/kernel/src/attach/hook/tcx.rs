@@ -3,9 +3,9 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use twinprobe_ebpf_common::hook::Position;
+use twinprobe_ebpf_common::hook::{Hook, Position};
 
-use crate::attach::hook::attachment::{AttachError, Hook, Target};
+use crate::attach::hook::target::{AttachError, Target};
 use crate::sys::{call, link};
 
 /// `enum bpf_attach_type`.
@@ -23,11 +23,6 @@ pub const MODE: &str = "tcx";
 #[derive(Debug)]
 pub struct TcxLink {
     link: OwnedFd,
-}
-
-/// Asks what is attached to the loopback interface, whose index is 1 in every namespace.
-pub fn is_known() -> bool {
-    !matches!(link::prog_query(1, BPF_TCX_INGRESS, &mut []), Err(error) if call::is_unsupported(&error))
 }
 
 /// Whether the interface says that it runs the program. To be called in its namespace.

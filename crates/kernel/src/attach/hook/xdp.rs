@@ -2,23 +2,19 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
 
 use twinprobe_ebpf_common::hook::XdpMode;
 
-use crate::attach::hook::attachment::{self, AttachError, Target};
 use crate::attach::hook::foreign;
+use crate::attach::hook::target::{AttachError, Target};
 use crate::net::rtnl::socket::Socket;
-use crate::sys::prog::{self, InfoRecords, ProgLoad};
-use crate::sys::{asm, call, link};
+use crate::sys::{call, link};
 
 /// `BPF_XDP` of `enum bpf_attach_type`.
 pub const BPF_XDP: u32 = 37;
-pub const XDP_PASS: i32 = 2;
 
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
-const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
 
 pub const NATIVE: &str = "native";
 pub const GENERIC: &str = "generic";
@@ -89,24 +85,4 @@ pub fn runs(ifindex: u32, program: u32) -> io::Result<bool> {
 
 fn is_occupied(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
-}
-
-/// `BPF_F_XDP_HAS_FRAGS` if a program that says it can be loaded (Linux 5.18), found by trying.
-pub fn frags_flag() -> u32 {
-    static FLAG: OnceLock<u32> = OnceLock::new();
-    *FLAG.get_or_init(|| {
-        let pass = asm::pass_program(XDP_PASS);
-        let program = ProgLoad {
-            name: "frags_test",
-            prog_type: attachment::ProgramKind::Xdp.prog_type(),
-            expected_attach_type: BPF_XDP,
-            flags: BPF_F_XDP_HAS_FRAGS,
-            license: c"GPL",
-            instructions: &pass,
-            btf: None,
-            func_info: InfoRecords::default(),
-            line_info: InfoRecords::default(),
-        };
-        if prog::prog_load(&program, None).is_ok() { BPF_F_XDP_HAS_FRAGS } else { 0 }
-    })
 }

@@ -16,44 +16,13 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-use serde::Serialize;
-
 use crate::attach::quiesce::map_in_map::MapInMap;
+use crate::attach::quiesce::method::{MethodReport, PATIENCE, QuiesceMethod, Way};
 use crate::attach::quiesce::worker::Workers;
 use crate::attach::quiesce::{membarrier, sweep};
 
-/// The time to wait for one method before the next is asked, too: longer than any usually takes on a busy machine.
-pub const PATIENCE: Duration = Duration::from_millis(100);
 /// The longest time to wait in all.
 const LIMIT: Duration = Duration::from_secs(5);
-
-/// How to wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QuiesceMethod {
-    /// The first of the following that is valid here.
-    Auto,
-    /// One thread runs on every CPU in turn.
-    Sweep,
-    /// `membarrier(MEMBARRIER_CMD_GLOBAL)`.
-    Membarrier,
-    /// The update of a map of maps.
-    MapInMap,
-    /// Do not wait: windows are torn. Only for the test that shows it.
-    None,
-}
-
-/// Whether a method can be used here.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct MethodReport {
-    pub name: String,
-    available: bool,
-    /// Why it is not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
-}
-
-/// A function that returns once a grace period that began after the call is over.
-pub type Way = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
 
 /// A method, and the result of its trial.
 type Trial = (QuiesceMethod, io::Result<Way>);
@@ -64,31 +33,6 @@ pub struct Quiescer {
     workers: Arc<Workers>,
     /// Windows may be torn.
     never_waits: bool,
-}
-
-impl QuiesceMethod {
-    /// In the order of preference.
-    const ALL: [Self; 3] = [Self::Sweep, Self::Membarrier, Self::MapInMap];
-
-    /// The methods that can be chosen. `None` is for the test that shows what happens without a grace period.
-    pub const CHOICES: [Self; 5] = [Self::Auto, Self::Sweep, Self::Membarrier, Self::MapInMap, Self::None];
-
-    /// The names by which a method is chosen on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Sweep => "sweep",
-            Self::Membarrier => "membarrier",
-            Self::MapInMap => "map-in-map",
-            Self::None => "none",
-        }
-    }
-}
-
-impl MethodReport {
-    pub fn new(method: QuiesceMethod, failure: Option<String>) -> Self {
-        Self { name: method.name().to_owned(), available: failure.is_none(), reason: failure }
-    }
 }
 
 /// Returns the function of the method, if the method is valid here.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-use crate::attach::quiesce::quiescer::{MethodReport, PATIENCE, QuiesceMethod, Way};
+use crate::attach::quiesce::method::{MethodReport, PATIENCE, QuiesceMethod, Way};
 use crate::attach::quiesce::sweep;
 
 /// The shortest time between two log messages that a method is late.

@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use aya_obj::generated::bpf_insn;
 
-use crate::attach::hook::attachment::ProgramKind;
 use crate::sys::asm;
 use crate::sys::prog::{self, InfoRecords, ProgLoad};
+use twinprobe_ebpf_common::hook::ProgramKind;
 
 /// The kernel runs XDP programs on at least a link header and at most a page.
 const LEAST: usize = 14;

@@ -107,14 +107,14 @@ fn baselines_of_this_format_are_read_and_written() {
     windows.write_baseline("p", 9, 12, &parts).unwrap();
     assert_golden("baseline-1", &fs::read(directory.path().join("9.12.baseline")).unwrap());
 
-    let (_directory, windows) = with("9.12.baseline", &golden("baseline-1"));
+    let (directory, windows) = with("9.12.baseline", &golden("baseline-1"));
     let base = Base { through: 8, parts: parts.into(), format: None };
     assert_eq!(windows.base(Some(12)).unwrap(), Some(base.clone()));
     assert_eq!(windows.base(Some(11)).unwrap(), None, "it is another deployment's");
     assert_eq!(windows.base(None).unwrap(), Some(base));
     commit(&windows, 9, 1);
     assert_eq!(windows.base(Some(12)).unwrap().unwrap().through, 9, "the window has its sums");
-    assert_eq!(files(_directory.path()), ["9.window", "state.json"]);
+    assert_eq!(files(directory.path()), ["9.window", "state.json"]);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::*;
 use crate::baseline::BaseError;
+use crate::file::stored::WindowError;
 use crate::windows::{AckError, Limits, Missing};
 
 /// Makes a file of a later version, of which only the beginning and the end are known.
@@ -76,6 +77,9 @@ fn sums_in_a_window_that_can_not_be_read_are_waited_for() {
     fs::rename(&aside, path.join("3.window")).unwrap();
     assert_eq!(windows.base(Some(1)).unwrap().unwrap().through, 3);
     assert_eq!(numbers(&windows), [1, 2, 3]);
+    make_newer(&path.join("3.window"));
+    let later = windows.base(Some(1)).unwrap_err().to_string();
+    assert!(later.contains("until they can: window 3: it has format 77"), "{later}");
     drop(windows);
 
     // A damaged window is set aside, and the window before it counts.
@@ -113,6 +117,23 @@ fn nothing_changes_while_the_state_can_not_be_read() {
         assert!(matches!(windows.base(None), Err(BaseError::Blocked(_))));
         assert!(windows.get(3).unwrap().open().is_ok(), "what is there can be read");
         assert_eq!(files(&path), before, "case {case}");
+        // A window whose file is damaged, or gone, meanwhile changes nothing either.
+        let (window, file) = (windows.get(3).unwrap(), path.join("3.window"));
+        let content = fs::read(&file).unwrap();
+        fs::write(&file, b"tpwind02").unwrap();
+        assert!(matches!(window.open(), Err(WindowError::Damaged(_))));
+        assert_eq!(files(&path), before, "case {case}, damaged");
+        assert_eq!(windows.get(3).unwrap_err(), Missing::Unreadable);
+        assert_eq!(files(&path), before, "case {case}, looked at again");
+        fs::write(&file, &content).unwrap();
+        let window = windows.get(3).expect("it can be read again");
+        fs::remove_file(&file).unwrap();
+        assert!(matches!(window.open(), Err(WindowError::Gone)));
+        fs::write(&file, &content).unwrap();
+        assert_eq!(files(&path), before, "case {case}, gone");
+        if case == 1 {
+            assert_eq!(fs::read_to_string(path.join("state.json")).unwrap(), newer);
+        }
 
         fs::remove_file(path.join("state.json")).unwrap();
         fs::write(path.join("state.json"), &state).unwrap();
