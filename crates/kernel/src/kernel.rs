@@ -1,19 +1,22 @@
-//! The one door to the kernel: only this module knows aya and calls `bpf(2)`.
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+//! This daemon's part of the kernel: opened once, asked for everything else.
+
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
 
 use twinprobe_ebpf_common::finding::Rejection;
 
 use crate::attach::dispatcher::dispatchers::Dispatchers;
 use crate::attach::epoch::{self, EpochPage};
 use crate::attach::hook::target::TcMethod;
+use crate::attach::host::{self, Host};
 use crate::attach::quiesce::method::QuiesceMethod;
 use crate::attach::quiesce::quiescer::Quiescer;
 use crate::capabilities::Capabilities;
+use crate::load::direction::LoadedDirection;
 use crate::load::maps::Predecessor;
 use crate::load::pins::{self, Deployment, Pins};
-use crate::load::twins::{self, LoadedDirection};
+use crate::load::twins;
 use crate::plan::object::ProbeObject;
 use crate::plan::probe_plan::DirectionPlan;
 use crate::plan::request::KernelFacts;
@@ -31,22 +34,13 @@ pub struct Options {
 /// This daemon's part of the kernel.
 #[derive(Debug)]
 pub struct Kernel {
-    pub epochs: Arc<EpochPage>,
-    pub quiescer: Arc<Quiescer>,
-    pub dispatchers: Dispatchers,
-    pub capabilities: Capabilities,
-    pub boot_id: String,
-    /// One directory of pins for each deployment.
-    pub pins: PathBuf,
+    host: Arc<Host>,
     claim: Claim,
-    serials: AtomicU64,
-    /// Serials whose pins could not be removed, for want of descriptors, say; [`Self::look`] tries again.
-    unremoved: Mutex<Vec<u64>>,
 }
 
 impl Kernel {
     /// Takes over the pins in `bpffs`, for the daemon of this state directory. What an earlier daemon left there goes
-    /// on as it is until [`Self::settle`]; before that its probes are to be [adopted](Attached::adopt).
+    /// on as it is until [`Self::settle`]; before that its probes are to be [adopted](crate::attach::attached::Attached::adopt).
     pub fn open(bpffs: &Path, state_dir: &Path, options: Options) -> Result<Arc<Self>, KernelError> {
         let failed = |call| move |error| KernelError::new(call, bpffs.display().to_string(), error);
         // First of all: a method that is not possible here is refused before anything is touched.
@@ -64,24 +58,23 @@ impl Kernel {
             .map_err(failed("adoption"))?;
         let possible_cpus = cpus::possible_cpus().map_err(failed("set-up"))?;
         let capabilities = Capabilities::probe(&quiescer, possible_cpus);
-        let last = serials(&pins).map_err(failed("reading"))?.into_iter().max().unwrap_or(0);
-        Ok(Arc::new(Self {
-            dispatchers,
-            epochs,
-            quiescer,
-            capabilities,
-            boot_id: pins::boot_id().map_err(failed("set-up"))?,
-            pins,
-            claim,
-            serials: AtomicU64::new(last + 1),
-            unremoved: Mutex::default(),
-        }))
+        let last = host::serials(&pins).map_err(failed("reading"))?.into_iter().max().unwrap_or(0);
+        let boot_id = pins::boot_id().map_err(failed("set-up"))?;
+        let serials = AtomicU64::new(last + 1);
+        let unremoved = Mutex::default();
+        let host = Host { epochs, quiescer, dispatchers, capabilities, boot_id, pins, serials, unremoved };
+        Ok(Arc::new(Self { host: Arc::new(host), claim }))
+    }
+
+    /// What all probes share.
+    pub const fn host(&self) -> &Arc<Host> {
+        &self.host
     }
 
     /// What a plan has to know of this kernel.
     pub fn facts(&self) -> KernelFacts {
         KernelFacts {
-            possible_cpus: self.capabilities.kernel.possible_cpus,
+            possible_cpus: self.host.capabilities.kernel.possible_cpus,
             page_size: mapping::page_size(),
             btf: aya::features().btf(),
         }
@@ -94,7 +87,7 @@ impl Kernel {
         object: &ProbeObject,
         old: Option<&Predecessor>,
     ) -> Result<LoadedDirection, Rejection> {
-        twins::load(plan, object, &self.capabilities, old)
+        twins::load(plan, object, &self.host.capabilities, old)
     }
 
     /// The direction that an earlier daemon loaded as planned, if what is pinned is what the record says.
@@ -103,94 +96,65 @@ impl Kernel {
         plan: Arc<DirectionPlan>,
         deployment: &Deployment,
     ) -> Result<LoadedDirection, String> {
-        if deployment.boot_id != self.boot_id {
+        if deployment.boot_id != self.host.boot_id {
             return Err("the machine has been started anew".into());
         }
         let name = plan.direction();
         let record = deployment.directions.iter().find(|record| record.direction == name);
         let record = record.ok_or_else(|| format!("the record does not have the {name} direction"))?;
-        let pins = Pins::new(&self.pins, deployment.serial);
+        let pins = Pins::new(&self.host.pins, deployment.serial);
         let open = |map: &str, twin: usize| pins.open_map(record, map, twin);
-        twins::adopt(plan, &self.capabilities, pins.programs(record)?, open)
+        twins::adopt(plan, &self.host.capabilities, pins.programs(record)?, open)
     }
 
     /// Removes what is left of deployments that were half made or half removed, once every probe that an earlier daemon
     /// ran has been adopted. `kept` are the serials of the deployments that stay. If probes are `unsure` where their
     /// interfaces are, nothing is detached before [`Self::settle_again`].
     pub fn settle(&self, kept: &[u64], unsure: bool) {
-        self.dispatchers.settle(unsure);
-        for serial in serials(&self.pins).unwrap_or_default() {
+        self.host.dispatchers.settle(unsure);
+        for serial in host::serials(&self.host.pins).unwrap_or_default() {
             if !kept.contains(&serial) {
-                self.remove_pins(serial);
+                self.host.remove_pins(serial);
             }
         }
     }
 
     /// Tells whether probes have to look for their interfaces, and [`Self::settle_again`] has to be called afterwards.
     pub fn is_unsettled(&self) -> bool {
-        self.dispatchers.has_unclaimed()
+        self.host.dispatchers.has_unclaimed()
     }
 
     pub fn settle_again(&self, unsure: bool) {
-        self.dispatchers.settle(unsure);
+        self.host.dispatchers.settle(unsure);
     }
 
     /// Makes every attachment again that somebody has removed, and retries the removals that were not possible before.
     pub fn look(&self) {
-        self.dispatchers.look();
-        self.unremoved
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .retain(|serial| Pins::new(&self.pins, *serial).remove().is_err());
-    }
-
-    /// Removes the pins of a deployment that is no more; if this fails, [`Self::look`] tries again.
-    pub fn remove_pins(&self, serial: u64) {
-        if let Err(error) = Pins::new(&self.pins, serial).remove() {
-            tracing::warn!(serial, %error, "a probe's pins could not be removed; it is tried again");
-            self.unremoved.lock().unwrap_or_else(PoisonError::into_inner).push(serial);
-        }
+        self.host.dispatchers.look();
+        self.host.retry_removals();
     }
 
     /// Once all probes are detached: leaves no pin.
     pub fn unpin(&self) {
-        let root = self.pins.parent().unwrap_or(&self.pins);
+        let root = self.host.pins.parent().unwrap_or(&self.host.pins);
         let removed = epoch::PINS
             .iter()
             .try_for_each(|pin| std::fs::remove_file(root.join(pin)))
             .and_then(|()| self.claim.give_up())
             .and_then(|()| std::fs::remove_dir(root.join("hooks")))
-            .and_then(|()| std::fs::remove_dir(&self.pins));
+            .and_then(|()| std::fs::remove_dir(&self.host.pins));
         if let Err(error) = removed {
             tracing::warn!(directory = %root.display(), %error, "not all pins could be removed");
         }
     }
 
     pub fn quiesce_method(&self) -> QuiesceMethod {
-        self.quiescer.method()
+        self.host.quiescer.method()
     }
 
     pub fn capabilities(&self) -> Capabilities {
-        self.capabilities.now(&self.quiescer)
+        self.host.capabilities.now(&self.host.quiescer)
     }
-
-    pub fn new_serial(&self) -> u64 {
-        self.serials.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Serials up to this one have been used.
-    pub fn skip_serials(&self, used: u64) {
-        self.serials.fetch_max(used + 1, Ordering::Relaxed);
-    }
-}
-
-/// Those that have pins.
-pub fn serials(pins: &Path) -> std::io::Result<Vec<u64>> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(pins)? {
-        found.extend(entry?.file_name().to_str().and_then(|name| name.parse::<u64>().ok()));
-    }
-    Ok(found)
 }
 
 /// Every map and program of every probe is open: as many files as may be.

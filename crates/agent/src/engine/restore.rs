@@ -69,7 +69,7 @@ impl Engine {
         let stored = self.store.load()?;
         for (_, stored) in &stored {
             if let Ok(StoredProbe { running: Some(running), .. }) = stored {
-                self.kernel.skip_serials(running.deployment.serial);
+                self.kernel.host().skip_serials(running.deployment.serial);
             }
         }
         let names: BTreeSet<String> = stored.iter().map(|(name, _)| name.clone()).collect();
@@ -97,7 +97,7 @@ impl Engine {
             // A new deployment takes the place of attached programs only. An unreadable probe keeps its deployment,
             // attached or not.
             let attached = matches!(why, NotAdopted::Anew(_));
-            let held = Held::find(&self.kernel, &name, serial, attached);
+            let held = Held::find(self.kernel.host(), &name, serial, attached);
             serials.extend(held.as_ref().map(Held::serial));
             let reason = match why {
                 NotAdopted::Anew(reason) => {
@@ -157,8 +157,13 @@ impl Engine {
         let events =
             ProbeEvents::open(&config, &directions, &self.events).map_err(|error| failed(error.into()))?;
         let identity = Identity { probe: name, netns: config.netns() };
-        let (attached, failed) =
-            Attached::adopt(&self.kernel, identity, running.deployment.clone(), directions, &interfaces)?;
+        let (attached, failed) = Attached::adopt(
+            self.kernel.host(),
+            identity,
+            running.deployment.clone(),
+            directions,
+            &interfaces,
+        )?;
         pending.extend(refused(failed));
         let adopted = Adopted { attached, readers, events, pending, unlisted, warnings };
         Ok(Probe::adopt(stored.clone(), config, adopted, self.kept(name)))

@@ -1,72 +1,36 @@
 //! A probe in the kernel, from loaded to attached to read. Each step is a type that consumes the one before,
-//! and swapped maps can only be reached through [`Quiesced`], the guard of a finished flip.
+//! and swapped maps can only be reached through [`Quiesced`](crate::attach::quiesced::Quiesced), the guard of a finished flip.
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use twinprobe_ebpf_common::finding::with_causes;
 
 use crate::attach::dispatcher::chain::{Callee, Owner, Rank};
 use crate::attach::dispatcher::dispatchers::Addition;
+use crate::attach::dispatcher::health::Health;
 use crate::attach::dispatcher::hook_point::Place;
-use crate::attach::dispatcher::mend::Health;
 use crate::attach::epoch::EpochWord;
-use crate::attach::held::Replaced;
 use crate::attach::hook::target::AttachError;
-use crate::attach::quiesced::Quiesced;
+use crate::attach::host::Host;
+use crate::attach::places::{AttachedAt, Interface, NotAttached};
 use crate::attach::reclaim::Reclaim;
 use crate::crash;
-use crate::kernel::Kernel;
 use crate::load::carry::transfer::{Loss, Remains, Transfers};
+use crate::load::direction::LoadedDirection;
 use crate::load::maps::{Predecessor, TwinMap};
 use crate::load::pins::{Deployment, Identity, Note, Pins};
-use crate::load::twins::LoadedDirection;
-use crate::net::netns::Netns;
 use crate::net::watch::Changes;
 use crate::plan::request::AttachRequest;
 use crate::read::table::MetricMap;
-use crate::sys::call::KernelError;
 use crate::sys::clock::Moment;
-
-/// Where a probe can be attached.
-#[derive(Clone, Debug)]
-pub struct Interface {
-    pub netns: Netns,
-    pub name: String,
-    pub index: u32,
-    /// Whether a probe that can't be attached here is not to be attached at all.
-    pub required: bool,
-}
-
-/// Where one direction is attached.
-#[derive(Clone, Debug)]
-pub struct AttachedAt {
-    /// Index of the direction.
-    pub direction: usize,
-    pub place: Place,
-    pub health: Arc<Mutex<Health>>,
-}
-
-impl AttachedAt {
-    /// What has become of it.
-    pub fn health(&self) -> Health {
-        self.health.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-/// A direction that could not be attached to an interface.
-#[derive(Debug)]
-pub struct NotAttached {
-    pub interface: String,
-    pub error: AttachError,
-}
 
 /// A probe whose twins see packets.
 #[derive(Debug)]
 pub struct Attached {
-    pub kernel: Arc<Kernel>,
+    pub host: Arc<Host>,
     pub owner: Owner,
     /// Shared with the deployment that replaces this one: both always use the same twin.
     pub epoch: Arc<EpochWord>,
@@ -83,23 +47,23 @@ pub struct Attached {
 impl Attached {
     /// What an earlier daemon has attached. `directions` are the ones that its pins hold.
     pub fn adopt(
-        kernel: &Arc<Kernel>,
+        host: &Arc<Host>,
         identity: Identity<'_>,
         record: Deployment,
         directions: Vec<LoadedDirection>,
         interfaces: &[Interface],
     ) -> Result<(Self, Vec<NotAttached>), String> {
-        if !kernel.epochs.is_adopted() {
+        if !host.epochs.is_adopted() {
             return Err("the epoch map is gone".into());
         }
-        let epoch = kernel.epochs.claim(record.epoch).ok_or("its place in the epoch map is taken")?;
+        let epoch = host.epochs.claim(record.epoch).ok_or("its place in the epoch map is taken")?;
         let mut attached = Self {
-            kernel: Arc::clone(kernel),
+            host: Arc::clone(host),
             owner: Owner(record.serial),
             epoch: Arc::new(epoch),
             directions,
             places: Vec::new(),
-            pins: Pins::new(&kernel.pins, record.serial),
+            pins: Pins::new(&host.pins, record.serial),
             record,
             quiesced: None,
             transfers: Transfers::default(),
@@ -117,7 +81,7 @@ impl Attached {
     /// interfaces were not there all the time.
     pub fn place(&mut self, interfaces: &[Interface], changes: &Changes) -> Vec<NotAttached> {
         let wanted = self.places_at(interfaces);
-        let dispatchers = &self.kernel.dispatchers;
+        let dispatchers = &self.host.dispatchers;
         let (keep, gone): (Vec<_>, Vec<_>) = std::mem::take(&mut self.places).into_iter().partition(|at| {
             let now = wanted.iter().find(|(_, place)| *place == at.place);
             let was_gone = changes.may_be_gone(at.place.ifindex);
@@ -146,7 +110,7 @@ impl Attached {
         let taken_over = if transfers.is_empty() {
             Default::default()
         } else {
-            if let Err(error) = self.kernel.quiescer.quiesce() {
+            if let Err(error) = self.host.quiescer.quiesce() {
                 tracing::error!(%error, "the last packets of a replaced probe may be lost");
             }
             transfers.finish()
@@ -155,7 +119,7 @@ impl Attached {
         for at in &old.places {
             crash::point("retiring");
             if self.is_at(&at.place) {
-                if let Err(error) = self.kernel.dispatchers.retire(&at.place, old.owner) {
+                if let Err(error) = self.host.dispatchers.retire(&at.place, old.owner) {
                     tracing::warn!(error = with_causes(&error), "a replaced probe was not cleared");
                 }
             } else {
@@ -165,17 +129,6 @@ impl Attached {
         crash::point("retired");
         old.remove_pins();
         taken_over
-    }
-
-    /// Puts `replaced` back wherever `self` has taken its place and removes `self` everywhere.
-    pub fn undo(mut self, replaced: Replaced<'_>) {
-        for at in std::mem::take(&mut self.places) {
-            if let Err(error) = replaced.put_back(&at.place, self.owner) {
-                tracing::error!(%error, "a probe could not be put back after a failed replacement");
-            }
-            self.remove(&at.place, &mut Reclaim::default());
-        }
-        self.remove_pins();
     }
 
     /// Takes the probe out of all dispatchers and waits until the kernel has freed it.
@@ -195,25 +148,6 @@ impl Attached {
         self.remove_pins();
         drop(self);
         reclaim.wait();
-    }
-
-    /// Ends the epoch: from now on packets are counted by the other twin, and what the guard gives is
-    /// complete and at rest. An epoch whose guard was not [finished](Quiesced::finish), by this daemon or an
-    /// earlier one, is given again instead: no flip happens before the idle twin has been cleared.
-    pub fn flip(&mut self) -> Result<Quiesced<'_>, KernelError> {
-        let epoch = self.epoch.unread().unwrap_or_else(|| self.epoch.flip());
-        crash::point("flipped");
-        crash::pause("flipped");
-        let quiesced = match self.quiesced {
-            Some((of, duration)) if of == epoch => duration,
-            _ => self
-                .kernel
-                .quiescer
-                .quiesce()
-                .map_err(|error| KernelError::new("grace period", "the flip", error))?,
-        };
-        self.quiesced = Some((epoch, quiesced));
-        Ok(Quiesced { probe: self, epoch, quiesced })
     }
 
     /// What a replacement of the direction called `name` can take over.
@@ -336,16 +270,16 @@ impl Attached {
             verdict,
             xdp_mode,
         };
-        self.kernel.dispatchers.add(place, &addition, replaces)
+        self.host.dispatchers.add(place, &addition, replaces)
     }
 
-    fn remove(&self, place: &Place, reclaim: &mut Reclaim) {
-        if let Err(error) = self.kernel.dispatchers.remove(place, self.owner, reclaim) {
+    pub fn remove(&self, place: &Place, reclaim: &mut Reclaim) {
+        if let Err(error) = self.host.dispatchers.remove(place, self.owner, reclaim) {
             tracing::warn!(error = with_causes(&error), "detaching was not clean");
         }
     }
 
-    fn remove_pins(&self) {
-        self.kernel.remove_pins(self.owner.0);
+    pub fn remove_pins(&self) {
+        self.host.remove_pins(self.owner.0);
     }
 }

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use crate::attach::attached::{Attached, Interface, NotAttached};
+use crate::attach::attached::Attached;
 use crate::attach::dispatcher::chain::Owner;
-use crate::attach::held::Replaced;
 use crate::attach::hook::target::AttachError;
+use crate::attach::host::Host;
+use crate::attach::places::{Interface, NotAttached};
+use crate::attach::replaced::Replaced;
 use crate::crash;
-use crate::kernel::Kernel;
 use crate::load::carry::transfer::{Loss, MoreKnown, Remains, Transfers};
+use crate::load::direction::LoadedDirection;
 use crate::load::pins::{Deployment, DirectionRecord, Identity, Note, Pins};
-use crate::load::twins::LoadedDirection;
 use crate::sys::call::KernelError;
 
 /// Loaded, pinned, and known by a record; attached nowhere yet.
@@ -30,38 +31,38 @@ impl Deployable {
     /// Pins what was loaded. The deployment goes on with `replaces`, or, without one, starts as `beginning` says.
     /// `more_known` adds the counts of its maps that are kept elsewhere.
     pub fn new(
-        kernel: &Arc<Kernel>,
+        host: &Arc<Host>,
         identity: Identity<'_>,
         directions: Vec<LoadedDirection>,
         replaces: Option<&Attached>,
         beginning: Beginning,
         more_known: &MoreKnown<'_>,
     ) -> Result<Self, AttachError> {
-        let serial = kernel.new_serial();
+        let serial = host.new_serial();
         let Beginning { first_epoch, order } = beginning;
         let epoch = match replaces {
             Some(old) => Arc::clone(&old.epoch),
-            None => Arc::new(kernel.epochs.allocate(first_epoch).ok_or_else(|| {
+            None => Arc::new(host.epochs.allocate(first_epoch).ok_or_else(|| {
                 AttachError::Occupied("the daemon has as many probes as it can have; delete one first".into())
             })?),
         };
         let record = Deployment {
-            boot_id: kernel.boot_id.clone(),
+            boot_id: host.boot_id.clone(),
             serial,
             order: replaces.map(|old| old.record.order).or(order).unwrap_or(serial),
             epoch: epoch.place(),
             directions: directions.iter().map(DirectionRecord::new).collect::<Result<_, _>>()?,
         };
-        let pins = Pins::new(&kernel.pins, serial);
+        let pins = Pins::new(&host.pins, serial);
         for (record, loaded) in record.directions.iter().zip(&directions) {
             if let Err(error) = pins.pin(record, loaded) {
-                kernel.remove_pins(serial);
+                host.remove_pins(serial);
                 return Err(KernelError::new("pinning", "the probe", error).into());
             }
         }
         let note = Note::new(identity, &record, &directions).and_then(|note| pins.write_note(&note));
         if let Err(error) = note {
-            kernel.remove_pins(serial);
+            host.remove_pins(serial);
             return Err(KernelError::new("pinning", "the probe", error).into());
         }
         crash::point("pinned");
@@ -70,12 +71,12 @@ impl Deployable {
             let name = loaded.plan.direction();
             if let Some(old) = replaces.and_then(|old| old.direction(name)) {
                 let (old, new, active) = (&old.own, &loaded.own, (epoch.current() & 1) as usize);
-                let capabilities = &kernel.capabilities;
+                let capabilities = &host.capabilities;
                 transfers.extend(Transfers::begin(name, old, active, new, capabilities, more_known));
             }
         }
         Ok(Self(Attached {
-            kernel: Arc::clone(kernel),
+            host: Arc::clone(host),
             owner: Owner(serial),
             epoch,
             directions,

@@ -35,10 +35,11 @@ const WORD_BYTES: usize = size_of::<u64>();
 /// Probes; the first places hold constants that dispatchers read. Offsets must fit an instruction's 16 bits.
 const PLACES: usize = 512;
 const BYTES: usize = PLACES * WORDS * WORD_BYTES;
-/// A probe's words in the second map: the start of the open window, and the end of the last one.
-const CLOCK_WORDS: usize = 2;
+/// A probe's words in the second map: the start of the open window, and the end of the last one. Beside each stands the
+/// wall clock's time that belongs to it: a daemon of a version that does not know this map changes only the other one.
+const CLOCK_WORDS: usize = 4;
 const CLOCK_OPENED: usize = 0;
-const CLOCK_CLOSED: usize = 1;
+const CLOCK_CLOSED: usize = 2;
 const CLOCK_BYTES: usize = PLACES * CLOCK_WORDS * WORD_BYTES;
 /// The names of the pins of the two maps.
 pub const PINS: [&str; 2] = ["epochs", "clocks"];
@@ -91,7 +92,10 @@ impl EpochPage {
     pub fn open(bpffs: &Path) -> Result<Arc<Self>, KernelError> {
         let [epochs, clocks] = PINS.map(|name| bpffs.join(name));
         let epochs = Words::open(&epochs, "tp_epochs", BYTES)?;
-        let clocks = Words::open(&clocks, "tp_clocks", CLOCK_BYTES)?;
+        Ok(Self::of(epochs, Words::open(&clocks, "tp_clocks", CLOCK_BYTES)?))
+    }
+
+    fn of(epochs: Words, clocks: Words) -> Arc<Self> {
         let mut taken = [false; PLACES];
         for hook in Hook::ALL {
             taken[Self::pass_place(hook)] = true;
@@ -101,7 +105,7 @@ impl EpochPage {
             let pass = u64::from(hook.pass() as u32);
             epochs.word(Self::pass_place(hook), EPOCH).store(pass, Ordering::Relaxed);
         }
-        Ok(Arc::new(epochs))
+        Arc::new(epochs)
     }
 
     /// Whether it is an earlier daemon's: its programs follow these words.
@@ -240,7 +244,8 @@ impl EpochWord {
 
     fn moment(&self, wall: usize, clock: usize) -> Moment {
         let nanoseconds = self.word(wall).load(Ordering::SeqCst);
-        let boot_ns = self.page.clock_word(self.place, clock).load(Ordering::SeqCst);
+        let [clock, belongs_to] = self.clock_words(clock).map(|word| word.load(Ordering::SeqCst));
+        let boot_ns = if belongs_to == nanoseconds { clock } else { 0 };
         match Timestamp::from_nanosecond(nanoseconds.into()) {
             Ok(wall) => Moment { wall, boot_ns },
             Err(_) => Moment::now(),
@@ -249,11 +254,16 @@ impl EpochWord {
 
     fn set_moment(&self, wall: usize, clock: usize, at: Moment) {
         let nanoseconds = u64::try_from(at.wall.as_nanosecond()).unwrap_or_default();
-        let clock = self.page.clock_word(self.place, clock);
+        let [clock, belongs_to] = self.clock_words(clock);
         // A daemon that is killed between the stores must not leave two times that belong to different moments.
         clock.store(0, Ordering::SeqCst);
+        belongs_to.store(nanoseconds, Ordering::SeqCst);
         self.word(wall).store(nanoseconds, Ordering::SeqCst);
         clock.store(at.boot_ns, Ordering::SeqCst);
+    }
+
+    fn clock_words(&self, first: usize) -> [&AtomicU64; 2] {
+        [first, first + 1].map(|word| self.page.clock_word(self.place, word))
     }
 
     /// To be remembered, for [`EpochPage::claim`].
@@ -276,3 +286,6 @@ impl Drop for EpochWord {
         self.page.taken.lock().unwrap_or_else(PoisonError::into_inner)[self.place] = false;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,7 @@ use crate::attach::attached::Attached;
 use crate::crash;
 use crate::load::maps::TwinMap;
 use crate::read::table::MetricMap;
+use crate::sys::call::KernelError;
 use crate::sys::clock::Moment;
 
 /// The twin of an epoch that has ended, which no CPU runs any more.
@@ -15,6 +16,27 @@ pub struct Quiesced<'a> {
     pub probe: &'a mut Attached,
     pub epoch: u64,
     pub quiesced: Duration,
+}
+
+impl Attached {
+    /// Ends the epoch: from now on packets are counted by the other twin, and what the guard gives is
+    /// complete and at rest. An epoch whose guard was not [finished](Quiesced::finish), by this daemon or an
+    /// earlier one, is given again instead: no flip happens before the idle twin has been cleared.
+    pub fn flip(&mut self) -> Result<Quiesced<'_>, KernelError> {
+        let epoch = self.epoch.unread().unwrap_or_else(|| self.epoch.flip());
+        crash::point("flipped");
+        crash::pause("flipped");
+        let quiesced = match self.quiesced {
+            Some((of, duration)) if of == epoch => duration,
+            _ => self
+                .host
+                .quiescer
+                .quiesce()
+                .map_err(|error| KernelError::new("grace period", "the flip", error))?,
+        };
+        self.quiesced = Some((epoch, quiesced));
+        Ok(Quiesced { probe: self, epoch, quiesced })
+    }
 }
 
 impl Quiesced<'_> {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use twinprobe_ebpf_common::hook::{Position, Verdict};
 
-use crate::load::twins::{LoadedDirection, program_ids};
+use crate::load::direction::{LoadedDirection, program_ids};
 use crate::sys::call::KernelError;
 use crate::sys::map::{self, MapCreate};
 use crate::sys::object;

@@ -10,9 +10,9 @@ use twinprobe_ebpf_common::finding::{Finding, Rejection, SOURCE_NAME, Stage, wit
 use twinprobe_ebpf_common::hook::ProgramKind;
 
 use crate::capabilities::Capabilities;
-use crate::load::bind::Bindable;
-use crate::load::maps::{Predecessor, ProbeMaps, TwinMap, Twins};
-use crate::load::verifier;
+use crate::load::direction::LoadedDirection;
+use crate::load::maps::{Predecessor, ProbeMaps, Twins};
+use crate::load::{bind, verifier};
 use crate::plan::object::ProbeObject;
 use crate::plan::probe_plan::DirectionPlan;
 use crate::sys::call::KernelError;
@@ -21,33 +21,6 @@ use crate::trial::programs;
 
 /// Characters of a source line that a finding quotes.
 const MAX_QUOTE: usize = 120;
-
-/// One direction of a probe, loaded and ready to be attached.
-#[derive(Debug)]
-pub struct LoadedDirection {
-    pub plan: Arc<DirectionPlan>,
-    /// One program, or twins that are swapped.
-    pub programs: Twins<OwnedFd>,
-    /// What the metrics read, in the order of the plan.
-    pub maps: Vec<TwinMap>,
-    /// All maps of the program.
-    pub own: Arc<ProbeMaps>,
-    /// What the kernel lacks.
-    pub warnings: Vec<Finding>,
-}
-
-impl LoadedDirection {
-    /// True if the map that a metric reads is the replaced deployment's own.
-    pub fn takes_over(&self, metric: usize) -> bool {
-        self.own.inherited[self.plan.metrics[metric].map].is_taken_over()
-    }
-}
-
-/// Returns the ids of the programs for even and odd epochs.
-pub fn program_ids(programs: &Twins<OwnedFd>) -> std::io::Result<[u32; 2]> {
-    let id = |parity| std::io::Result::Ok(prog::prog_identity(programs.of_twin(parity).as_fd())?.id);
-    Ok([id(0)?, id(1)?])
-}
 
 /// Loads the programs and maps of `plan`, which `object` was planned to, with what they take over from `old`.
 pub fn load(
@@ -59,14 +32,15 @@ pub fn load(
     let source = format!("{}.source", plan.direction());
     let finding = |message: String| Finding::new(Stage::Load, &source, message);
     let refuse = |error: KernelError| Rejection::from(map_finding(&source, &error));
-    let bindable = Bindable::new(object).map_err(|error| finding(with_causes(&error)))?;
+    let resolved = bind::resolve(object).map_err(|error| finding(with_causes(&error)))?;
     let mut warnings = Vec::new();
     let btf = prog::btf_load(&object.btf_blob)
         .map_err(|error| warnings.push(finding(format!("the kernel takes no type information: {error}"))))
         .ok();
     let own = ProbeMaps::create(Arc::clone(&plan), btf.as_ref().map(AsFd::as_fd), old).map_err(refuse)?;
     let program = |twin| {
-        let function = bindable.bind(&own.of_twin(twin)).map_err(|error| finding(with_causes(&error)))?;
+        let function = bind::bind(resolved.clone().into_owned(), &plan.entry, &own.of_twin(twin));
+        let function = function.map_err(|error| finding(with_causes(&error)))?;
         load_program(object, plan.attach.hook.kind(), &btf, &source, &function)
     };
     let programs = Twins::make(plan.has_twins(), program)?;

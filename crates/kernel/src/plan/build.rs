@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use twinprobe_ebpf_common::finding::{Finding, Stage, with_causes};
+use twinprobe_ebpf_common::metric::{OnReplace, Source, Visibility};
 use twinprobe_ebpf_common::{EventKind, MapFamily};
 
 use crate::plan::object::{Definitions, ProbeObject};
@@ -10,8 +12,6 @@ use crate::plan::probe_plan::{DirectionPlan, Extraction, MapPlan, MetricPlan, Me
 use crate::plan::request::{DirectionRequest, KernelFacts, MetricRequest, Notes};
 use crate::plan::shape::MapShape;
 use crate::plan::{events, tables, variables};
-use twinprobe_ebpf_common::finding::{Finding, Stage, with_causes};
-use twinprobe_ebpf_common::metric::{OnReplace, Source, Visibility};
 
 impl ProbePlan {
     /// Plans a probe from what is asked of each direction and the object that the direction's source was compiled to.

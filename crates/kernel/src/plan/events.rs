@@ -1,13 +1,13 @@
 //! Streams of events as metrics.
 
+use twinprobe_ebpf_common::Btf;
 use twinprobe_ebpf_common::EventKind;
 use twinprobe_ebpf_common::MergeRules;
-use twinprobe_ebpf_common::btf::Btf;
+use twinprobe_ebpf_common::metric::Visibility;
 
 use crate::plan::object::Definitions;
 use crate::plan::probe_plan::MetricSource;
 use crate::plan::request::{MetricRequest, Notes};
-use twinprobe_ebpf_common::metric::Visibility;
 
 /// Struct types that a message lists.
 const LISTED: usize = 20;

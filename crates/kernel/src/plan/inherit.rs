@@ -5,10 +5,10 @@
 use std::collections::BTreeSet;
 
 use twinprobe_ebpf_common::EventKind;
+use twinprobe_ebpf_common::metric::OnReplace;
 
 use crate::plan::map_spec::MapSpec;
 use crate::plan::probe_plan::{DirectionPlan, MapPlan};
-use twinprobe_ebpf_common::metric::OnReplace;
 
 const BPF_MAP_TYPE_PROG_ARRAY: u32 = 3;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use aya_obj::{EbpfSectionKind, Map, Object};
 use twinprobe_ebpf_common::EventKind;
-use twinprobe_ebpf_common::btf::{Btf, BtfError, MapTypes};
+use twinprobe_ebpf_common::{Btf, BtfError, MapTypes};
 
 use crate::plan::request::KernelFacts;
 

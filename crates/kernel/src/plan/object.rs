@@ -6,12 +6,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use aya_obj::btf::BtfFeatures;
 use aya_obj::{Object, ProgramSection};
-use twinprobe_ebpf_common::btf::Btf;
+use twinprobe_ebpf_common::Btf;
+use twinprobe_ebpf_common::hook::ProgramKind;
 
 use crate::plan::elf::{self, MapPointer};
 use crate::plan::map_spec::{self, MapSpec};
 use crate::plan::request::KernelFacts;
-use twinprobe_ebpf_common::hook::ProgramKind;
 
 /// Bytes of a pointer in an object.
 const POINTER: u64 = 8;
@@ -25,7 +25,7 @@ pub enum ObjectError {
     #[error("the object's type information can't be used")]
     Btf(#[from] aya_obj::btf::BtfError),
     #[error("the object's type information can't be read")]
-    OwnBtf(#[from] twinprobe_ebpf_common::btf::BtfError),
+    OwnBtf(#[from] twinprobe_ebpf_common::BtfError),
     #[error("the source's CO-RE relocations do not fit this kernel")]
     Core(#[from] aya_obj::btf::BtfRelocationError),
     #[error("a reference in the object leads nowhere")]

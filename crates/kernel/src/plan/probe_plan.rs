@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::{EventKind, Layout, TableLayout};
+use twinprobe_ebpf_common::finding::Finding;
+use twinprobe_ebpf_common::metric::OnReplace;
+use twinprobe_ebpf_common::{EventKind, Layout, MapKind, TableLayout};
 
 use crate::plan::map_spec::MapSpec;
 use crate::plan::request::{AttachRequest, MetricRequest};
 use crate::plan::shape::MapShape;
-use twinprobe_ebpf_common::finding::Finding;
-use twinprobe_ebpf_common::metric::OnReplace;
 
 /// What a probe will be in the kernel. Computed once for each load, by [`ProbePlan::build`].
 #[derive(Debug, Default)]
@@ -132,7 +132,7 @@ impl MetricPlan {
         match &self.source {
             MetricSource::Events(kind, _) => kind.name(),
             MetricSource::Table(layout) => layout.kind.name(),
-            MetricSource::Variable(variable) => variable.layout.kind.name(),
+            MetricSource::Variable(_) => MapKind::Global.name(),
         }
     }
 }

@@ -1,11 +1,10 @@
 //! What a configuration asks of one direction of a probe, and the facts about the kernel that a plan depends on.
 
 use aya_obj::btf::BtfFeatures;
-use twinprobe_ebpf_common::{Aggregation, MergeRules};
-
 use twinprobe_ebpf_common::finding::Finding;
 use twinprobe_ebpf_common::hook::{Hook, Position, Verdict, XdpMode};
 use twinprobe_ebpf_common::metric::{AfterRead, OnReplace, Source, StrategyChoice, Visibility};
+use twinprobe_ebpf_common::{Aggregation, MergeRules};
 
 /// The facts about the running kernel that a plan depends on.
 #[derive(Clone, Copy, Debug)]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use twinprobe_ebpf_common::finding::Finding;
 use twinprobe_ebpf_common::{EventKind, MapKind};
 
 use crate::plan::map_spec::MapSpec;
@@ -9,7 +10,6 @@ use crate::plan::object::Definitions;
 use crate::plan::probe_plan::MetricSource;
 use crate::plan::request::{KernelFacts, MetricRequest, Notes};
 use crate::plan::shape;
-use twinprobe_ebpf_common::finding::Finding;
 
 /// The descriptor of a map with this flag can't be written through, or not be read.
 const BPF_F_RDONLY: u32 = 1 << 3;

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::btf::SectionVariable;
-use twinprobe_ebpf_common::{Layout, MapKind, TableLayout};
+use twinprobe_ebpf_common::finding::Finding;
+use twinprobe_ebpf_common::{Layout, MapKind, SectionVariable, TableLayout};
 
 use crate::plan::object::Definitions;
 use crate::plan::probe_plan::{MetricSource, VariableSpec};
 use crate::plan::request::{MetricRequest, Notes};
-use twinprobe_ebpf_common::finding::Finding;
 
 /// How the variable `name` of `section` is read.
 pub fn plan(

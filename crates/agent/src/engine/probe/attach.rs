@@ -65,7 +65,8 @@ impl Probe {
             None => rows,
         };
         let (kernel, directions, attached) = (&engine.kernel, loaded.directions, replaces.attached());
-        let deployable = Deployable::new(kernel, identity, directions, attached, beginning, &more_known)?;
+        let deployable =
+            Deployable::new(kernel.host(), identity, directions, attached, beginning, &more_known)?;
         warnings.extend(deployable.losses().iter().map(warning));
         let serial = deployable.record().serial;
         let mut kept = engine.kept(&name);

@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_ebpf_common::hook::XdpMode;
 
+use crate::attach::dispatcher::failure::is_final;
+use crate::attach::dispatcher::health::Health;
 use crate::attach::dispatcher::hook_point::Place;
-use crate::attach::dispatcher::left::is_passing;
-use crate::attach::dispatcher::mend::Health;
 use crate::attach::dispatcher::program::Call;
 use crate::attach::hook::attachment::Attachment;
+use crate::load::direction::program_ids;
 use crate::load::maps::Twins;
 use crate::load::pins;
-use crate::load::twins::program_ids;
 use crate::sys::map::{self, MapCreate};
 use crate::sys::object;
 
@@ -229,7 +229,7 @@ impl Dispatcher {
     pub fn detach(self, place: &Place) -> Result<(), PathBuf> {
         let detached = self.attachment.map_or(Ok(()), Attachment::detach);
         let detached = match detached {
-            Err(error) if is_passing(&error) => return Err(self.pins),
+            Err(error) if !is_final(&error) => return Err(self.pins),
             // The link went with its interface.
             Err(error) if error.raw_os_error() == Some(libc::ENOLINK) => Ok(()),
             detached => detached,

@@ -16,9 +16,9 @@ use twinprobe_ebpf_common::hook::{Verdict, XdpMode};
 
 use crate::attach::dispatcher::chain::{Callee, Dispatcher, Entry, MAX_CHAIN, Owner, Rank};
 use crate::attach::dispatcher::debug_info::DebugInfo;
+use crate::attach::dispatcher::failure;
+use crate::attach::dispatcher::health::Health;
 use crate::attach::dispatcher::hook_point::{Key, Place};
-use crate::attach::dispatcher::left;
-use crate::attach::dispatcher::mend::Health;
 use crate::attach::dispatcher::program::{self, Call};
 use crate::attach::epoch::{EpochPage, EpochWord};
 use crate::attach::hook::attachment::Attachment;
@@ -184,14 +184,14 @@ impl Dispatchers {
                 Ok(Some(dispatcher)) => return Ok(dispatcher),
                 Ok(None) => {}
                 // The attachment stays, since it may be intact.
-                Err(error) if left::is_passing(&error) => {
+                Err(error) if failure::is_passing(&error) => {
                     self.leave_unclaimed(pins);
                     return Err(error);
                 }
                 Err(error) => tracing::warn!(pins = %pins.display(), %error, "pins can't be used"),
             }
         }
-        self.make_room(&pins)?;
+        self.make_room(&pins, &place.netns)?;
         Dispatcher::create(pins, place)
     }
 

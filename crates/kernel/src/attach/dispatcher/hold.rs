@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::attach::dispatcher::chain::Dispatcher;
 use crate::attach::dispatcher::dispatchers::{Addition, Dispatchers};
+use crate::attach::dispatcher::failure;
+use crate::attach::dispatcher::health::Health;
 use crate::attach::dispatcher::hook_point::Place;
-use crate::attach::dispatcher::left;
-use crate::attach::dispatcher::mend::Health;
 
 impl Dispatchers {
     /// Goes on calling the programs that an earlier daemon called at `place`; to be used before [`Self::settle`].
@@ -19,7 +19,7 @@ impl Dispatchers {
         let told = |found: io::Result<_>| {
             found
                 .inspect_err(|error| {
-                    if left::is_passing(error) {
+                    if failure::is_passing(error) {
                         self.keep_unclaimed();
                     }
                 })

@@ -14,18 +14,6 @@ use crate::attach::dispatcher::hook_point::Place;
 use crate::attach::hook::target::AttachError;
 use crate::net::rtnl::socket::Socket;
 
-/// The state of an attachment, and its repairs since this daemon looks after it.
-#[derive(Clone, Debug, Default)]
-pub struct Health {
-    /// The mode of the attachment; `None` if nothing is attached.
-    pub mode: Option<&'static str>,
-    /// The reason why nothing is attached, and since when.
-    pub trouble: Option<(String, Timestamp)>,
-    /// The number of times the attachment was made again after somebody had removed it, and the time of the last one.
-    pub repairs: u64,
-    pub repaired: Option<Timestamp>,
-}
-
 /// The program that packets at a place meet.
 enum Standing {
     Ours,
@@ -68,7 +56,9 @@ impl Dispatchers {
             return;
         }
         let (interface, hook) = (&place.interface, place.hook.name());
-        let mended = match standing(dispatcher, place, was_gone) {
+        let standing = standing(dispatcher, place, was_gone);
+        let is_replaced = matches!(standing, Ok(Standing::Another));
+        let mended = match standing {
             Ok(Standing::Ours) => {
                 dispatcher.is_well();
                 return;
@@ -90,12 +80,11 @@ impl Dispatchers {
                     health.repairs += 1;
                     health.repaired = Some(Timestamp::now());
                     let times = health.repairs;
-                    tracing::warn!(
-                        interface,
-                        hook,
-                        times,
-                        "somebody removed an attachment; it was made again"
-                    );
+                    let message = match is_replaced {
+                        true => "somebody replaced the program of an attachment; it was put back",
+                        false => "somebody removed an attachment; it was made again",
+                    };
+                    tracing::warn!(interface, hook, times, message);
                 }
             }
             Err(error) => {
@@ -105,12 +94,11 @@ impl Dispatchers {
                 let since = match &health.trouble {
                     Some((known, since)) if *known == reason => *since,
                     known => {
-                        tracing::warn!(
-                            interface,
-                            hook,
-                            reason,
-                            "an attachment was removed and can't be made again"
-                        );
+                        let message = match is_replaced {
+                            true => "the program of an attachment was replaced and can't be put back",
+                            false => "an attachment was removed and can't be made again",
+                        };
+                        tracing::warn!(interface, hook, reason, message);
                         known.as_ref().map_or_else(Timestamp::now, |(_, since)| *since)
                     }
                 };

@@ -3,6 +3,8 @@
 pub mod chain;
 pub mod debug_info;
 pub mod dispatchers;
+pub mod failure;
+pub mod health;
 pub mod hold;
 pub mod hook_point;
 pub mod left;

@@ -103,3 +103,6 @@ fn tail_call(hook: Hook, slots: BorrowedFd<'_>, epochs: BorrowedFd<'_>, call: &C
     out.extend([asm::load_u32(0, 0, 0), asm::exit()]);
     out
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,10 +7,9 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::convert::{convert, convert_onto, counters};
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_ebpf_common::metric::AfterRead;
-use twinprobe_ebpf_common::{MapFamily, RawTable, Shape, TableLayout};
+use twinprobe_ebpf_common::{MapFamily, RawTable, Shape, TableLayout, convert, convert_onto, counters};
 
 use crate::capabilities::Capabilities;
 use crate::load::carry::adder::Adder;
@@ -54,9 +53,9 @@ struct Transfer {
     /// A new value before anything is brought.
     blank: Vec<u8>,
     target: Target,
-    /// The size of the new map in entries, and the number of entries that did not fit into it.
+    /// The size of the new map in entries, and the keys of the entries that did not fit into it.
     max_entries: u32,
-    left: usize,
+    left: HashSet<Box<[u8]>>,
 }
 
 #[derive(Debug)]
@@ -84,7 +83,7 @@ impl Transfers {
             let Some(old) = old.by_name(name) else { continue };
             match Transfer::begin(direction, old, active, new, capabilities, more_known) {
                 Ok(Some(transfer)) => {
-                    begun.leave(direction, name, transfer.left, transfer.max_entries);
+                    begun.leave(direction, name, transfer.left.len(), transfer.max_entries);
                     begun.transfers.push(transfer);
                 }
                 Ok(None) => {}
@@ -186,7 +185,8 @@ impl Transfer {
         };
         let name = name.clone();
         let max_entries = new.spec.max_entries;
-        let mut transfer = Self { direction, name, old, from, to, blank, target, max_entries, left: 0 };
+        let mut transfer =
+            Self { direction, name, old, from, to, blank, target, max_entries, left: HashSet::new() };
         // What is popped is gone from where packets still come to.
         if transfer.to.kind.family() != MapFamily::Fifo && matches!(transfer.target, Target::Live(..)) {
             let rows = transfer.read(AfterRead::Keep)?;
@@ -229,21 +229,20 @@ impl Transfer {
     /// elsewhere. Entries that do not fit are left out.
     fn put(&mut self, counted: &RawTable, all: &RawTable) -> io::Result<()> {
         let Target::Live(map, copied) = &mut self.target else { return Ok(()) };
-        let mut left = HashSet::new();
         for (key, value) in all.entries(&self.to) {
             match map::map_update(map.as_fd(), key, value) {
                 Ok(()) => {}
-                Err(error) if is_full(&error) => drop(left.insert(key)),
+                Err(error) if is_full(&error) => drop(self.left.insert(key.into())),
                 Err(error) => return Err(error),
             }
         }
-        let there = counted.entries(&self.to).filter(|(key, _)| !left.contains(key));
+        let there = counted.entries(&self.to).filter(|(key, _)| !self.left.contains(*key));
         copied.extend(there.map(|(key, value)| (key.into(), value.into())));
-        self.left = left.len();
         Ok(())
     }
 
-    /// Returns the rows that belong to the open window, and the number of entries that did not fit into the new map.
+    /// Returns the rows that belong to the open window, and the number of entries that did not fit into the new map and
+    /// were not known before.
     fn finish(self) -> Result<(Option<Remains>, usize), KernelError> {
         let fifo = self.to.kind.family() == MapFamily::Fifo;
         let rows = self.rows(if fifo { AfterRead::Reset } else { AfterRead::Keep })?;
@@ -251,7 +250,7 @@ impl Transfer {
             return Ok((Some(self.remains(rows)), 0));
         }
         let mut left = 0;
-        let Self { name, to, target, .. } = self;
+        let Self { name, to, target, left: known, .. } = self;
         let failed = |source| KernelError::new("taking over", format!("map {name}"), source);
         match target {
             Target::Live(map, _) if fifo => {
@@ -262,7 +261,9 @@ impl Transfer {
                     }
                 }
             }
-            Target::Live(map, copied) => add_changes(&map, &to, &copied, &rows).map_err(failed)?,
+            Target::Live(map, copied) => {
+                left = add_changes(&map, &to, &copied, &known, &rows).map_err(failed)?;
+            }
             Target::Window => {}
         }
         Ok((None, left))
@@ -295,14 +296,17 @@ fn forget_new_initials(from: &mut TableLayout, old: &MapPlan, new: &MapPlan) {
     });
 }
 
-/// Adds what has changed since it was copied, while programs add, too.
+/// Adds what has changed since it was copied, while programs add, too. Returns the number of entries that do not fit,
+/// without those that are `known` not to.
 fn add_changes(
     map: &OwnedFd,
     layout: &TableLayout,
     copied: &HashMap<Box<[u8]>, Box<[u8]>>,
+    known: &HashSet<Box<[u8]>>,
     rows: &RawTable,
-) -> io::Result<()> {
+) -> io::Result<usize> {
     let counters = counters(&layout.value);
+    let mut left = 0;
     let mut changes = Vec::new();
     for (key, value) in rows.entries(layout) {
         let before = copied.get(key);
@@ -314,12 +318,12 @@ fn add_changes(
         match if is_new { map::map_insert(map.as_fd(), key, value) } else { Ok(false) } {
             Ok(true) => {}
             Ok(false) => changes.push((key, value, before)),
-            Err(error) if is_full(&error) => {}
+            Err(error) if is_full(&error) => left += usize::from(!known.contains(key)),
             Err(error) => return Err(error),
         }
     }
     if changes.is_empty() || counters.is_empty() {
-        return Ok(());
+        return Ok(left);
     }
     let adder = Adder::new(map.as_fd(), layout.key.size, &counters)?;
     let stride = layout.slot_stride();
@@ -344,7 +348,7 @@ fn add_changes(
         // Each CPU has a value of its own, which only programs on that CPU reach.
         if layout.kind.is_percpu() { cpus::run_on(slot, add)? } else { add()? }
     }
-    Ok(())
+    Ok(left)
 }
 
 fn load(bytes: &[u8]) -> u64 {
@@ -353,3 +357,6 @@ fn load(bytes: &[u8]) -> u64 {
         _ => u64::from_ne_bytes(bytes.try_into().unwrap_or_default()),
     }
 }
+
+#[cfg(test)]
+mod tests;

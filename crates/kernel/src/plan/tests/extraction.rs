@@ -1,11 +1,11 @@
 //! What a reading does to each metric's map, and what the map's rows are.
 
+use twinprobe_ebpf_common::metric::{AfterRead, Visibility};
 use twinprobe_ebpf_common::{EventKind, MapKind, Shape};
 
 use super::scene::{compiled, cumulative, defines, live, map, numbered, outer, plan, window};
 use crate::plan::probe_plan::{Extraction, MetricSource};
 use crate::plan::request::MetricRequest;
-use twinprobe_ebpf_common::metric::{AfterRead, Visibility};
 
 fn hidden(request: MetricRequest) -> MetricRequest {
     MetricRequest { visibility: Visibility::Hidden, ..request }

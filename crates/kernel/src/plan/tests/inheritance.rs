@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use twinprobe_ebpf_common::hook::Hook;
+use twinprobe_ebpf_common::metric::OnReplace;
 use twinprobe_ebpf_common::{Layout, MapKind};
 
 use super::scene::{FACTS, at, compiled, cumulative, defines, live, map, numbered, outer, plan, window};
@@ -11,8 +13,6 @@ use crate::plan::inherit::inherit;
 use crate::plan::map_spec::MapSpec;
 use crate::plan::probe_plan::DirectionPlan;
 use crate::plan::request::MetricRequest;
-use twinprobe_ebpf_common::hook::Hook;
-use twinprobe_ebpf_common::metric::OnReplace;
 
 /// What becomes of the map `m`, alone in its source.
 fn one(old: (MapSpec, MetricRequest), new: (MapSpec, MetricRequest)) -> Inherited {

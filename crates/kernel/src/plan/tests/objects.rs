@@ -1,9 +1,10 @@
 //! Plans of whole probes, from what clang writes.
 
-use super::scene::{FACTS, HEADER, at, compile, compiled, live, private, window};
-use crate::plan::probe_plan::ProbePlan;
 use twinprobe_ebpf_common::finding::Stage;
 use twinprobe_ebpf_common::hook::Hook;
+
+use super::scene::{FACTS, HEADER, at, compile, compiled, live, private, window};
+use crate::plan::probe_plan::ProbePlan;
 
 const NESTED: &str = r#"
     struct inner { __uint(type, 1); __uint(max_entries, 4); __type(key, u32); __type(value, u64); };

@@ -1,12 +1,12 @@
 //! Each mistake, with the field that it is in.
 
 use twinprobe_ebpf_common::MapKind;
+use twinprobe_ebpf_common::metric::{AfterRead, Visibility};
 use twinprobe_ebpf_common::{Aggregation, MergeRule, MergeRules};
 
 use super::scene::{compiled, cumulative, defines, live, map, numbered, outer, refused, texts, window};
 use crate::plan::map_spec::MapSpec;
 use crate::plan::request::MetricRequest;
-use twinprobe_ebpf_common::metric::{AfterRead, Visibility};
 
 fn summed(request: MetricRequest) -> MetricRequest {
     MetricRequest { aggregation: Some(Aggregation::Sum), ..request }

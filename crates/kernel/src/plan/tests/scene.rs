@@ -4,17 +4,17 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use aya_obj::btf::BtfFeatures;
+use twinprobe_ebpf_common::Btf;
 use twinprobe_ebpf_common::MapKind;
-use twinprobe_ebpf_common::btf::Btf;
+use twinprobe_ebpf_common::finding::Finding;
+use twinprobe_ebpf_common::hook::{Hook, Position, Verdict, XdpMode};
+use twinprobe_ebpf_common::metric::{AfterRead, OnReplace, Source, StrategyChoice, Visibility};
 
 use crate::plan::build::direction;
 use crate::plan::map_spec::MapSpec;
 use crate::plan::object::Definitions;
 use crate::plan::probe_plan::{DirectionPlan, ProbePlan};
 use crate::plan::request::{AttachRequest, DirectionRequest, KernelFacts, MetricRequest};
-use twinprobe_ebpf_common::finding::Finding;
-use twinprobe_ebpf_common::hook::{Hook, Position, Verdict, XdpMode};
-use twinprobe_ebpf_common::metric::{AfterRead, OnReplace, Source, StrategyChoice, Visibility};
 
 static ALL_TYPES: BtfFeatures = BtfFeatures::new(true, true, true, true, true, true, true, true);
 
