@@ -6,9 +6,11 @@
 pub mod btf;
 pub mod convert;
 mod event_kind;
+pub mod finding;
 mod layout;
 mod map_kind;
 mod table;
+pub mod window_list;
 
 pub use event_kind::EventKind;
 pub use layout::{EnumVariant, Layout, Member, Render, Shape};

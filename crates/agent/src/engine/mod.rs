@@ -28,6 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::sync::{oneshot, watch};
+use twinprobe_client::{ProbeStatus, Revision, ValidationReport};
 
 pub use self::delivery::{Cursor, Delivery, MetricRows};
 pub use self::error::EngineError;
@@ -42,7 +43,6 @@ pub use self::reading::CloseError;
 use self::reading::Kept;
 pub use self::scrape::Scraped;
 pub use self::spool::Broken;
-pub use self::status::{ProbeStatus, ValidationReport};
 pub use self::telemetry::Telemetry;
 use self::turns::Turns;
 pub use self::windows::WindowStore;
@@ -50,7 +50,7 @@ use crate::compiler::Toolchain;
 use crate::config::{ConfigDocument, ProbeConfig};
 use crate::crash;
 use crate::kernel::Kernel;
-use crate::store::{Revision, Store, StoredProbe};
+use crate::store::{Store, StoredProbe};
 
 /// Whether a PUT made a probe or replaced one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,7 +190,7 @@ impl Engine {
     ) -> Result<ValidationReport, EngineError> {
         let config = ProbeConfig::validate(name, document)?;
         let loaded = self.load(&config, true, None).await?;
-        Ok(ValidationReport::new(&config, &loaded))
+        Ok(status::validation_report(&config, &loaded))
     }
 
     pub async fn delete(self: &Arc<Self>, name: &str) -> Result<(), EngineError> {

@@ -7,12 +7,13 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedMutexGuard, watch};
+use twinprobe_client::{ProbeStatus, SumStatus};
 
 use super::delivery::Delivery;
 use super::events::ProbeEvents;
 use super::history::History;
 use super::reading::{CloseError, Running};
-use super::status::{ProbeStatus, Shown, SumStatus};
+use super::status::{self, Shown};
 use super::telemetry::{AttachmentFacts, Counters};
 use super::windows::{ClosedBy, StoredWindow, WindowError, Windows};
 use crate::config::{Direction, Schedule};
@@ -162,7 +163,7 @@ impl Probe {
         let events = self.events.as_ref().map(ProbeEvents::status).unwrap_or_default();
         let shown = self.shown().clone();
         let windows = self.windows.statistics();
-        let status = ProbeStatus::new(&self.name, &self.stored, &self.warnings, shown, windows, events);
+        let status = status::probe_status(&self.name, &self.stored, &self.warnings, shown, windows, events);
         ProbeStatus { sums: self.sums(), ..status }
     }
 

@@ -17,6 +17,7 @@ use super::sys::{self, InfoRecords, KernelError, ProgLoad};
 use super::twin_maps::{ProbeMaps, TwinMap};
 use super::verifier;
 use crate::report::{Finding, Rejection, Stage};
+pub use twinprobe_ebpf_common::finding::with_causes;
 
 /// Characters of a source line that a finding quotes.
 const MAX_QUOTE: usize = 120;
@@ -124,20 +125,6 @@ pub fn adopt(
 fn parse(elf: &[u8], kind: ProgramKind) -> Result<ProbeObject, ObjectError> {
     let no_features = aya_obj::btf::BtfFeatures::default();
     ProbeObject::parse(elf, kind, aya::features().btf().unwrap_or(&no_features))
-}
-
-/// An error and what caused it, in one line.
-pub fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let words = error.to_string();
-        if !text.ends_with(&words) {
-            text = format!("{text}: {words}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 fn map_finding(source: &str, error: &KernelError) -> Finding {

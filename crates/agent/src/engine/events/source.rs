@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use twinprobe_client::EventStatus;
 use twinprobe_ebpf_common::Render;
 use twinprobe_exporter::EventEncoder;
 
-use super::EventStatus;
 use super::client::Client;
 use super::pump;
 use crate::config::Direction;
@@ -137,7 +137,7 @@ impl Source {
     pub fn status(&self) -> EventStatus {
         self.note_lost(self.reader().as_ref());
         EventStatus {
-            direction: self.direction.name(),
+            direction: self.direction.name().into(),
             metric: self.metric.clone(),
             delivered: self.delivered.load(Ordering::Relaxed),
             lost: *self.lost.lock().unwrap_or_else(PoisonError::into_inner),

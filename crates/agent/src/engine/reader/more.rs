@@ -4,6 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use twinprobe_client::SumStatus;
 use twinprobe_ebpf_common::convert::convert_slots;
 use twinprobe_ebpf_common::{MapFamily, RawTable, Shape, TableLayout};
 use twinprobe_exporter::Accumulator;
@@ -11,7 +12,6 @@ use twinprobe_exporter::Accumulator;
 use super::Reader;
 use crate::config::{AfterRead, MetricConfig, OnReplace, Source};
 use crate::engine::reading::exported;
-use crate::engine::status::SumStatus;
 use crate::engine::windows::{Part, PartContent};
 use crate::kernel::{KernelError, MetricMap, Remains, Taken, TwinMap};
 
@@ -65,7 +65,7 @@ impl Reader {
     pub fn sum_status(&self) -> Option<SumStatus> {
         let Sum { rows, max_entries, dropped, .. } = self.sum.as_ref()?;
         Some(SumStatus {
-            direction: self.direction.name(),
+            direction: self.direction.name().into(),
             metric: self.config.name().to_owned(),
             entries: rows.ages().len(),
             max_entries: (*max_entries)?,
