@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use reqwest::{Method, RequestBuilder};
 use serde_json::Value;
-use twinprobe_ebpf_common::window_list::Listing;
+use twinprobe_ebpf_common::window::Listing;
 
 use crate::answer::{Answer, EventStream};
 use crate::config::ConfigDocument;

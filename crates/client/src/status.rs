@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
+use twinprobe_ebpf_common::Direction;
 use twinprobe_ebpf_common::finding::Finding;
-use twinprobe_ebpf_common::window_list::Statistics;
+use twinprobe_ebpf_common::window::Statistics;
 
 use crate::config::ConfigDocument;
 
@@ -32,8 +33,7 @@ pub struct ProbeStatus {
     /// When it was first deployed.
     pub created: String,
     pub interfaces: Vec<AttachmentStatus>,
-    /// By direction.
-    pub programs: BTreeMap<Word, ProgramStatus>,
+    pub programs: BTreeMap<Direction, ProgramStatus>,
     /// The event metrics.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<EventStatus>,
@@ -51,7 +51,7 @@ pub struct ProbeStatus {
 /// The sum of a metric's windows, as it was after the last window.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SumStatus {
-    pub direction: Word,
+    pub direction: Direction,
     pub metric: String,
     pub entries: usize,
     pub max_entries: usize,
@@ -81,7 +81,7 @@ pub struct AttachmentStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ifindex: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub direction: Option<Word>,
+    pub direction: Option<Direction>,
     /// `xdp` or `tc`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook: Option<Word>,
@@ -100,7 +100,7 @@ pub struct ProgramStatus {
 /// One event metric in a probe's status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventStatus {
-    pub direction: Word,
+    pub direction: Direction,
     pub metric: String,
     /// Taken out of the map for the clients that listened.
     pub delivered: u64,
@@ -117,10 +117,8 @@ pub struct EventStatus {
 pub struct ValidationReport {
     pub valid: bool,
     pub interfaces: Vec<String>,
-    /// By direction.
-    pub programs: BTreeMap<Word, ProgramStatus>,
-    /// By direction.
-    pub metrics: BTreeMap<Word, Vec<MetricReport>>,
+    pub programs: BTreeMap<Direction, ProgramStatus>,
+    pub metrics: BTreeMap<Direction, Vec<MetricReport>>,
     pub warnings: Vec<Finding>,
 }
 

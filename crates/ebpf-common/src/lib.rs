@@ -5,14 +5,21 @@
 
 pub mod btf;
 pub mod convert;
+mod document;
 mod event_kind;
 pub mod finding;
+pub mod hook;
 mod layout;
 mod map_kind;
+pub mod metric;
 mod table;
-pub mod window_list;
+pub mod window;
 
+pub use document::{Context, Format, Head};
 pub use event_kind::EventKind;
+pub use hook::Direction;
 pub use layout::{EnumVariant, Layout, Member, Render, Shape};
 pub use map_kind::{MapFamily, MapKind};
+pub use metric::{Aggregation, MergeRule, MergeRules, Temporality};
 pub use table::{RawTable, Row, TableLayout};
+pub use window::Window;

@@ -1,99 +1,47 @@
 //! Adding windows up: what a metric with `snapshot` but without `init` shows.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
-use twinprobe_ebpf_common::{Layout, MapFamily, RawTable, Shape, TableLayout};
+use twinprobe_ebpf_common::{
+    Aggregation, Layout, MapFamily, MergeRule, MergeRules, RawTable, Shape, TableLayout,
+};
 
 use crate::{
-    Aggregation,
+    aggregate::fold,
     leaf::{LeafKind, Leaves, Meaning},
 };
-
-/// How a number in a new window joins the running total.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum MergeRule {
-    #[default]
-    Sum,
-    Max,
-    Min,
-    /// Bitwise, for sets of flags.
-    Or,
-    /// The newest window's.
-    Last,
-}
-
-impl MergeRule {
-    pub const ALL: [Self; 5] = [Self::Sum, Self::Max, Self::Min, Self::Or, Self::Last];
-
-    /// The name used in configurations.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sum => "sum",
-            Self::Max => "max",
-            Self::Min => "min",
-            Self::Or => "or",
-            Self::Last => "last",
-        }
-    }
-
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|rule| rule.name() == name)
-    }
-}
-
-/// The rules of one metric.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MergeRules {
-    /// For what `fields` does not name.
-    pub default: MergeRule,
-    /// By path of the value's field (`bytes`, `tcp.syn`); a struct's rule holds for all below it.
-    pub fields: BTreeMap<String, MergeRule>,
-}
 
 /// A rule names a field that the value does not have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the value has no field {0}")]
 pub struct UnknownField(pub String);
 
-impl From<MergeRule> for MergeRules {
-    fn from(default: MergeRule) -> Self {
-        Self { default, fields: BTreeMap::new() }
+/// The rule for a leaf. What only identifies something is the newest window's, unless a rule names it;
+/// where the value is nothing else, the metric's rule does, except that names can't be summed up.
+fn rule(rules: &MergeRules, path: &str, meaning: Meaning) -> MergeRule {
+    let mut prefix = Some(path);
+    while let Some(path) = prefix {
+        if let Some(rule) = rules.fields.get(path) {
+            return *rule;
+        }
+        prefix = path.rsplit_once('.').map(|(parent, _)| parent);
+    }
+    match (meaning, rules.default) {
+        (Meaning::Quantity, rule) => rule,
+        (Meaning::Identity, MergeRule::Sum) => MergeRule::Last,
+        (Meaning::Identity, rule) if path.is_empty() => rule,
+        (Meaning::Identity, _) => MergeRule::Last,
     }
 }
 
-impl MergeRules {
-    /// The rule for a leaf. What only identifies something is the newest window's, unless a rule names it;
-    /// where the value is nothing else, the metric's rule does, except that names can't be summed up.
-    fn rule(&self, path: &str, meaning: Meaning) -> MergeRule {
-        let mut prefix = Some(path);
-        while let Some(path) = prefix {
-            if let Some(rule) = self.fields.get(path) {
-                return *rule;
-            }
-            prefix = path.rsplit_once('.').map(|(parent, _)| parent);
-        }
-        match (meaning, self.default) {
-            (Meaning::Quantity, rule) => rule,
-            (Meaning::Identity, MergeRule::Sum) => MergeRule::Last,
-            (Meaning::Identity, rule) if path.is_empty() => rule,
-            (Meaning::Identity, _) => MergeRule::Last,
-        }
-    }
-}
-
-impl MergeRule {
-    fn join(self, kind: LeafKind, total: u128, window: u128) -> u128 {
-        let both = [total, window].into_iter();
-        match self {
-            Self::Sum => Aggregation::Sum.fold(kind, both),
-            Self::Max => Aggregation::Max.fold(kind, both),
-            Self::Min => Aggregation::Min.fold(kind, both),
-            Self::Or if kind != LeafKind::Float => total | window,
-            Self::Or | Self::Last => window,
-        }
+fn join(rule: MergeRule, kind: LeafKind, total: u128, window: u128) -> u128 {
+    let both = [total, window].into_iter();
+    match rule {
+        MergeRule::Sum => fold(Aggregation::Sum, kind, both),
+        MergeRule::Max => fold(Aggregation::Max, kind, both),
+        MergeRule::Min => fold(Aggregation::Min, kind, both),
+        MergeRule::Or if kind != LeafKind::Float => total | window,
+        MergeRule::Or | MergeRule::Last => window,
     }
 }
 
@@ -114,7 +62,7 @@ impl Accumulator {
         if let Some(path) = rules.fields.keys().find(|path| !has_field(&layout.value, path)) {
             return Err(UnknownField(path.clone()));
         }
-        let leaves = Leaves::new(&layout.value, &mut |path, meaning| Some(rules.rule(path, meaning)));
+        let leaves = Leaves::new(&layout.value, &mut |path, meaning| Some(rule(rules, path, meaning)));
         let (total, index, ages) = Default::default();
         Ok(Self { layout, leaves, total, index, ages })
     }
@@ -219,7 +167,7 @@ fn merge(
         merged.clear();
         merged.extend_from_slice(window);
         leaves.for_each(|leaf, base| {
-            let joined = leaf.tag.join(leaf.kind, leaf.load(total, base), leaf.load(window, base));
+            let joined = join(leaf.tag, leaf.kind, leaf.load(total, base), leaf.load(window, base));
             leaf.store(merged, base, joined);
         });
         total.copy_from_slice(merged);

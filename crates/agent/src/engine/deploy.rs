@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use twinprobe_ebpf_common::hook::Hook;
 use twinprobe_exporter::MergeRules;
+use twinprobe_kernel::{Deployable, Kernel, LoadedDirection, LoadedTwins, MetricRequest, crash};
 
 use super::history::History;
 use super::interfaces::wanted;
@@ -15,10 +17,8 @@ use crate::config::{
     self, AfterRead, ConfigDocument, Direction, DirectionConfig, Extraction, OnReplace, ProbeConfig, Source,
     Visibility,
 };
-use crate::crash;
-use crate::kernel::{Deployable, Hook, Kernel, LoadedDirection, LoadedTwins, MetricRequest};
-use crate::report::{Finding, Rejection, Stage};
 use crate::store::{Pending, Store, StoreError, StoredDeployment, StoredProbe};
+use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 
 /// The verifier needs a second for a million instructions. What takes much longer never ends: a verifier
 /// that fails in the kernel takes the thread that called it with it.

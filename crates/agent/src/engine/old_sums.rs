@@ -3,17 +3,15 @@
 //! is.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::{fs, io};
 
 use sha2::{Digest as _, Sha256};
 use twinprobe_ebpf_common::{RawTable, TableLayout};
 use twinprobe_exporter::Metric;
+use twinprobe_windows::{Part, PartContent};
 
-use super::reading::exported;
-use super::windows::{Part, PartContent};
 use crate::config::Direction;
 
 const MAGIC: &[u8; 8] = b"tpsums01";
@@ -61,7 +59,7 @@ impl OldSums {
                     // A deployment that does not go on with the window numbers uses this number for another window.
                     let through = if adopted { epoch } else { newest };
                     parts.push(Part {
-                        direction: exported(direction),
+                        direction,
                         map: metric.map.clone(),
                         content,
                         through,
@@ -124,13 +122,14 @@ fn parse(bytes: &[u8], layout: &TableLayout) -> Option<Saved> {
 
 #[cfg(test)]
 mod tests {
+    use twinprobe_windows::Windows;
+
     use super::*;
-    use crate::engine::windows::Windows;
 
     /// The golden files are from a daemon that kept sums in such files, after window 2: 7 packets.
     #[test]
     fn sums_of_the_first_format_are_read_once() {
-        let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/src/engine/windows/tests/golden");
+        let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/../windows/src/windows/tests/golden");
         let directory = tempfile::tempdir().unwrap();
         let (windows, sums) = (directory.path().join("windows"), directory.path().join("sums"));
         [&windows, &sums].into_iter().for_each(|path| fs::create_dir(path).unwrap());

@@ -8,6 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedMutexGuard, watch};
 use twinprobe_client::{ProbeStatus, SumStatus};
+use twinprobe_ebpf_common::finding::with_causes;
+use twinprobe_kernel::clock::Moment;
+use twinprobe_kernel::watch::Changes;
+use twinprobe_kernel::{Held, Predecessor};
+use twinprobe_windows::{ClosedBy, StoredWindow, WindowError, Windows};
 
 use super::delivery::Delivery;
 use super::events::ProbeEvents;
@@ -15,13 +20,9 @@ use super::history::History;
 use super::reading::{CloseError, Running};
 use super::status::{self, Shown};
 use super::telemetry::{AttachmentFacts, Counters};
-use super::windows::{ClosedBy, StoredWindow, WindowError, Windows};
 use crate::config::{Direction, Schedule};
-use crate::kernel::clock::Moment;
-use crate::kernel::watch::Changes;
-use crate::kernel::{Held, Predecessor, with_causes};
-use crate::report::Finding;
 use crate::store::StoredProbe;
+use twinprobe_ebpf_common::finding::Finding;
 
 #[derive(Debug)]
 pub enum ReadError {

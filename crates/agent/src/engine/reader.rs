@@ -9,14 +9,13 @@ use std::sync::Arc;
 
 use twinprobe_ebpf_common::{MapFamily, RawTable, TableLayout};
 use twinprobe_exporter::{Accumulator, Metric, Plans};
+use twinprobe_kernel::{Attached, Journal, KernelError, LoadedDirection, MetricMap, Taken, crash};
 
 use self::more::Sum;
 use super::reading::CloseError;
 use super::spool::Spool;
 use crate::config::{AfterRead, Direction, DirectionConfig, MetricConfig, ProbeConfig, Visibility};
-use crate::crash;
-use crate::kernel::{Attached, Journal, KernelError, LoadedDirection, MetricMap, Taken};
-use crate::report::{Finding, Rejection};
+use twinprobe_ebpf_common::finding::{Finding, Rejection};
 
 /// One metric and where its content is.
 #[derive(Debug)]

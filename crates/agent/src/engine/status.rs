@@ -6,16 +6,18 @@ use twinprobe_client::{
     AttachmentStatus, EventStatus, MetricReport, ProbeStatus, ProgramStatus, ValidationReport, WindowStatus,
     Word,
 };
+use twinprobe_ebpf_common::Direction;
+use twinprobe_ebpf_common::hook::Hook;
+use twinprobe_kernel::{AttachedAt, Health, Held, LoadedDirection};
+use twinprobe_windows::Statistics;
 
 use super::deploy::LoadedProbe;
 use super::placement::Pending;
 use super::reading::{Running, timestamp};
 use super::telemetry::AttachmentFacts;
-use super::windows::Statistics;
 use crate::config::ProbeConfig;
-use crate::kernel::{AttachedAt, Health, Held, Hook, LoadedDirection};
-use crate::report::Finding;
 use crate::store::StoredProbe;
+use twinprobe_ebpf_common::finding::Finding;
 
 /// The part of the state that the status shows, kept apart from the state, which is locked while a window is read.
 #[derive(Clone, Debug)]
@@ -29,7 +31,7 @@ pub(super) struct Shown {
     unlisted: Option<String>,
     /// The hooks of the probe's directions.
     hooks: Vec<Hook>,
-    programs: BTreeMap<Word, ProgramStatus>,
+    programs: BTreeMap<Direction, ProgramStatus>,
     /// The reason why the last window could not be closed.
     trouble: Option<String>,
 }
@@ -108,7 +110,7 @@ impl Shown {
                 state: if health.mode.is_some() { "attached" } else { "pending" }.into(),
                 reason: reason_of(&health).or_else(|| self.unlisted.clone()),
                 ifindex: Some(place.ifindex),
-                direction: Some(place.hook.direction().into()),
+                direction: Some(direction(place.hook)),
                 hook: Some(place.hook.kind().section().into()),
                 mode: health.mode.map(Word::Borrowed),
             }
@@ -173,7 +175,7 @@ pub(super) fn validation_report(config: &ProbeConfig, loaded: &LoadedProbe) -> V
             map: metric.map().to_owned(),
             kind: map.kind_name().into(),
         });
-        (direction.name().into(), reports.collect())
+        (direction, reports.collect())
     });
     ValidationReport {
         valid: true,
@@ -184,12 +186,19 @@ pub(super) fn validation_report(config: &ProbeConfig, loaded: &LoadedProbe) -> V
     }
 }
 
-fn programs(directions: &[LoadedDirection]) -> BTreeMap<Word, ProgramStatus> {
+fn programs(directions: &[LoadedDirection]) -> BTreeMap<Direction, ProgramStatus> {
     directions
         .iter()
         .map(|loaded| {
             let twins = loaded.twins.programs.are_twins();
-            (loaded.hook.direction().into(), ProgramStatus { entry: loaded.twins.entry.clone(), twins })
+            (direction(loaded.hook), ProgramStatus { entry: loaded.twins.entry.clone(), twins })
         })
         .collect()
+}
+
+const fn direction(hook: Hook) -> Direction {
+    match hook {
+        Hook::Xdp | Hook::TcIngress => Direction::Ingress,
+        Hook::TcEgress => Direction::Egress,
+    }
 }

@@ -8,64 +8,37 @@ mod sum;
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-use twinprobe_ebpf_common::TableLayout;
+use twinprobe_ebpf_common::{Aggregation, TableLayout};
 
 use crate::leaf::{LeafKind, Leaves, Meaning};
 
-/// What a PERCPU metric's values are folded with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Aggregation {
-    /// Wraps in the width of the field, as it does in the program.
-    Sum,
-    /// Over all possible CPUs, truncated.
-    Avg,
-    Min,
-    Max,
-}
-
-impl Aggregation {
-    pub const ALL: [Self; 4] = [Self::Sum, Self::Avg, Self::Min, Self::Max];
-
-    /// The name used in configurations and documents.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sum => "sum",
-            Self::Avg => "avg",
-            Self::Min => "min",
-            Self::Max => "max",
+/// Folds the bits of leaves, as [`crate::leaf::Leaf::load`] gives them. `values` is not empty.
+pub(crate) fn fold(
+    aggregation: Aggregation,
+    kind: LeafKind,
+    values: impl Iterator<Item = u128> + Clone,
+) -> u128 {
+    match kind {
+        LeafKind::Float => {
+            let values = values.map(|bits| f64::from_bits(bits as u64));
+            let result = match aggregation {
+                Aggregation::Sum => sum::floats(values),
+                Aggregation::Avg => avg::floats(values),
+                Aggregation::Min => min::floats(values),
+                Aggregation::Max => max::floats(values),
+            };
+            u128::from(result.to_bits())
         }
-    }
-
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|aggregation| aggregation.name() == name)
-    }
-
-    /// Folds the bits of leaves, as [`crate::leaf::Leaf::load`] gives them. `values` is not empty.
-    pub(crate) fn fold(self, kind: LeafKind, values: impl Iterator<Item = u128> + Clone) -> u128 {
-        match kind {
-            LeafKind::Float => {
-                let values = values.map(|bits| f64::from_bits(bits as u64));
-                let result = match self {
-                    Self::Sum => sum::floats(values),
-                    Self::Avg => avg::floats(values),
-                    Self::Min => min::floats(values),
-                    Self::Max => max::floats(values),
-                };
-                u128::from(result.to_bits())
-            }
-            LeafKind::Bool => match self {
-                Self::Sum | Self::Max => max::numbers(values, false),
-                Self::Avg | Self::Min => min::numbers(values, false),
-            },
-            LeafKind::Number { signed, .. } => match self {
-                Self::Sum => sum::numbers(values),
-                Self::Avg => avg::numbers(values, signed),
-                Self::Min => min::numbers(values, signed),
-                Self::Max => max::numbers(values, signed),
-            },
-        }
+        LeafKind::Bool => match aggregation {
+            Aggregation::Sum | Aggregation::Max => max::numbers(values, false),
+            Aggregation::Avg | Aggregation::Min => min::numbers(values, false),
+        },
+        LeafKind::Number { signed, .. } => match aggregation {
+            Aggregation::Sum => sum::numbers(values),
+            Aggregation::Avg => avg::numbers(values, signed),
+            Aggregation::Min => min::numbers(values, signed),
+            Aggregation::Max => max::numbers(values, signed),
+        },
     }
 }
 
@@ -106,7 +79,7 @@ impl Folder {
             None => value.resize(*size, 0),
         }
         leaves.for_each(|leaf, base| {
-            let result = aggregation.fold(leaf.kind, slots.clone().map(|slot| leaf.load(slot, base)));
+            let result = fold(*aggregation, leaf.kind, slots.clone().map(|slot| leaf.load(slot, base)));
             leaf.store(value, base, result);
         });
         value

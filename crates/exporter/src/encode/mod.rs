@@ -14,52 +14,12 @@ pub use event::EventEncoder;
 pub(crate) use json::Label as JsonLabel;
 pub use openmetrics::PageEncoder;
 pub(crate) use openmetrics::Samples;
-use serde::{Deserialize, Serialize};
 pub use stream::{DocumentEncoder, Progress};
 pub(crate) use xml::Label as XmlLabel;
 
-use crate::{Context, Document};
+use twinprobe_ebpf_common::{Context, Format};
 
-/// A representation of a metrics document.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Format {
-    Json,
-    Xml,
-    OpenMetrics,
-}
-
-impl Format {
-    pub const ALL: [Self; 3] = [Self::Json, Self::Xml, Self::OpenMetrics];
-
-    /// The name used in configurations and queries.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Json => "json",
-            Self::Xml => "xml",
-            Self::OpenMetrics => "openmetrics",
-        }
-    }
-
-    /// For `Content-Type`, parameters included.
-    pub const fn media_type(self) -> &'static str {
-        match self {
-            Self::Json => "application/json",
-            Self::Xml => "application/xml",
-            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0",
-        }
-    }
-
-    /// The media type without its parameters, to be compared with `Accept`.
-    pub fn essence(self) -> &'static str {
-        let media_type = self.media_type();
-        media_type.split_once(';').map_or(media_type, |(essence, _)| essence)
-    }
-
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|format| format.name() == name)
-    }
-}
+use crate::Document;
 
 /// What is to be said about a document that has been written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! `twinprobe list`.
 
 use clap::Args;
-use twinprobe_client::{AttachmentStatus, Client, ProbeStatus, Word};
+use twinprobe_client::{AttachmentStatus, Client, ProbeStatus};
+use twinprobe_ebpf_common::Direction;
 
 use crate::cli::error::CommandError;
 use crate::cli::output::print;
@@ -24,13 +25,13 @@ fn render(probes: &[ProbeStatus], width: usize) -> String {
         row.text("NAME", &probe.name);
         row.text("STATE", &probe.state);
         row.text("INTERFACES", &distinct(probe, |at| Some(at.interface.clone())));
-        for direction in ["ingress", "egress"] {
+        for direction in Direction::ALL {
             let hook = |at: &AttachmentStatus| {
                 let words = [&at.hook, &at.mode].map(|word| word.as_deref().unwrap_or_default());
-                (at.direction == Some(Word::Borrowed(direction))).then(|| words.join(" ").trim().to_owned())
+                (at.direction == Some(direction)).then(|| words.join(" ").trim().to_owned())
             };
             let hooks = distinct(probe, hook);
-            row.text(&direction.to_uppercase(), if hooks.is_empty() { "-" } else { &hooks });
+            row.text(&direction.name().to_uppercase(), if hooks.is_empty() { "-" } else { &hooks });
         }
         row.text("CREATED", &probe.created);
         if let Some(reason) = &probe.reason {

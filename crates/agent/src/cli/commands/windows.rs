@@ -3,7 +3,7 @@
 use clap::{ArgGroup, Args};
 use jiff::Timestamp;
 use twinprobe_client::{Client, WindowQuery};
-use twinprobe_ebpf_common::window_list::{Entry, Listing};
+use twinprobe_ebpf_common::window::{Entry, Listing};
 
 use crate::cli::error::CommandError;
 use crate::cli::output::format::OutputFormat;

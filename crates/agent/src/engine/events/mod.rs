@@ -14,12 +14,12 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::runtime::Handle;
 use twinprobe_client::EventStatus;
+use twinprobe_kernel::{KernelError, LoadedDirection, TwinMap};
 
 use self::client::Client;
 pub use self::client::{EventStream, Framing};
 use self::source::Source;
 use crate::config::ProbeConfig;
-use crate::kernel::{KernelError, LoadedDirection, TwinMap};
 
 /// A thread of its own on which all event maps are read: neither requests nor exports delay it, and its
 /// wake-ups do not go through other threads.

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Running, exported};
+use twinprobe_ebpf_common::finding::with_causes;
+use twinprobe_kernel::KernelError;
+use twinprobe_windows::WindowReader;
+
+use super::Running;
 use crate::engine::delivery::{Delivery, Part, Reading, Rows};
 use crate::engine::live::LiveMap;
 use crate::engine::reader::Extract;
 use crate::engine::reading::CloseError;
 use crate::engine::spool::Spool;
-use crate::engine::windows::WindowReader;
-use crate::kernel::{KernelError, with_causes};
 
 /// A reading whose maps have not been read to their end.
 #[derive(Debug)]
@@ -48,7 +50,7 @@ impl Running {
     fn parts(&self, tables: &[Extract], last: Option<&Arc<WindowReader>>) -> Vec<Part> {
         let mut parts = Vec::new();
         for (reader, table) in self.readers.iter().zip(tables).filter(|(reader, _)| reader.is_shown()) {
-            let direction = exported(reader.direction);
+            let direction = reader.direction;
             let mut metric = Arc::clone(&reader.metric);
             let rows = match (&table.spool, reader.live(&self.attached)) {
                 (Some(spool), _) => Rows::Kept(Arc::clone(spool)),
