@@ -125,9 +125,29 @@ impl Client {
         self.whole(self.get(["v1", "capabilities"])).await
     }
 
-    /// `GET /metrics`, `/healthz`, `/readyz` or `/openapi.yaml`, whose bodies are text.
-    pub async fn text(&self, path: &str) -> Result<Answer<String>, ClientError> {
-        self.whole(self.transport.request(Method::GET, path.split('/').skip(1), "*/*")).await
+    /// `GET /metrics`: the samples of the daemon and of all probes, in OpenMetrics.
+    pub async fn scrape(&self) -> Result<String, ClientError> {
+        self.text("metrics").await
+    }
+
+    /// `GET /healthz`.
+    pub async fn health(&self) -> Result<String, ClientError> {
+        self.text("healthz").await
+    }
+
+    /// `GET /readyz`; a daemon that is not ready refuses with 503.
+    pub async fn ready(&self) -> Result<String, ClientError> {
+        self.text("readyz").await
+    }
+
+    /// `GET /openapi.yaml`: the description of the API.
+    pub async fn description(&self) -> Result<String, ClientError> {
+        self.text("openapi.yaml").await
+    }
+
+    async fn text(&self, path: &str) -> Result<String, ClientError> {
+        let answer: Answer<String> = self.whole(self.transport.request(Method::GET, [path], "*/*")).await?;
+        Ok(String::from_utf8_lossy(answer.body()).into_owned())
     }
 
     fn get<const N: usize>(&self, path: [&str; N]) -> RequestBuilder {
@@ -157,3 +177,6 @@ impl Client {
 fn collector(request: RequestBuilder, name: Option<&str>) -> RequestBuilder {
     request.query(&name.map(|name| ("collector", name)).as_slice())
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,13 +1,13 @@
-//! Values of one layout as values of another, by the names of their fields: what a new version of a source
-//! still calls the same keeps its content, whatever has become of its place and width.
+//! Values of one layout as values of another.
 
-use crate::{Layout, Member, RawTable, Render, Shape, TableLayout};
+use crate::layout::{Layout, Member, Render, Shape};
 
-/// From values of one layout to values of another.
+/// How values of one layout become values of another, worked out once for all values of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conversion {
     moves: Vec<Move>,
-    size: usize,
+    /// Bytes of a value of the new layout.
+    pub(super) size: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,13 +24,20 @@ struct Bits {
 }
 
 impl Conversion {
+    /// Relates the fields of two layouts by their names.
     pub fn new(from: &Layout, to: &Layout) -> Self {
         let mut moves = Vec::new();
         relate(from, 0, to, 0, &mut moves);
         Self { moves, size: to.size }
     }
 
-    /// What has no counterpart in `from` stays as it is in `to`.
+    /// Whether no field of the old layout has a counterpart in the new one.
+    pub const fn is_empty(&self) -> bool {
+        self.moves.is_empty()
+    }
+
+    /// Copies the fields of one value, each cut or extended to its new width. What has no counterpart in `from` stays
+    /// as it is in `to`. Both have the size of their layout.
     pub fn value(&self, from: &[u8], to: &mut [u8]) {
         for &step in &self.moves {
             match step {
@@ -42,105 +49,6 @@ impl Conversion {
                 }
             }
         }
-    }
-}
-
-/// A table's rows in another layout; `None` if the two are different kinds of tables or have different keys. New
-/// fields are zero.
-pub fn convert(table: &RawTable, from: &TableLayout, to: &TableLayout) -> Option<RawTable> {
-    convert_onto(&vec![0; to.value.size], table, from, to)
-}
-
-/// As [`convert`], also between machines with different numbers of CPUs: what is returned is to be added up. CPUs
-/// that are new have zeros. The values of CPUs that are no more come first, each in a table of its own, as values
-/// of the first CPU.
-pub fn convert_slots(table: &RawTable, from: &TableLayout, to: &TableLayout) -> Option<Vec<RawTable>> {
-    if !from.kind.is_percpu() || from.slots == to.slots {
-        return Some(vec![convert(table, from, to)?]);
-    }
-    let one = |layout: &TableLayout| TableLayout { slots: 1, ..layout.clone() };
-    let stride = to.slot_stride();
-    // The values of one CPU.
-    let of_cpu = |slot: usize| {
-        let values = table
-            .entries(from)
-            .flat_map(|(_, value)| value[slot * from.slot_stride()..][..from.slot_stride()].iter().copied());
-        let own = RawTable { keys: table.keys.clone(), values: values.collect(), ..RawTable::default() };
-        convert(&own, &one(from), &one(to)).map(|own| own.values)
-    };
-    let spread = |columns: &[Vec<u8>]| {
-        let mut values = vec![0; table.len(from) * to.value_stride()];
-        for (row, value) in values.chunks_exact_mut(to.value_stride().max(1)).enumerate() {
-            for (slot, column) in value.chunks_exact_mut(stride.max(1)).zip(columns) {
-                slot.copy_from_slice(&column[row * stride..][..stride]);
-            }
-        }
-        RawTable { keys: table.keys.clone(), values, ..RawTable::default() }
-    };
-    let mut columns = (0..from.slots).map(of_cpu).collect::<Option<Vec<_>>>()?;
-    let gone = columns.split_off(to.slots.min(columns.len()));
-    Some(gone.into_iter().map(|column| spread(&[column])).chain([spread(&columns)]).collect())
-}
-
-/// Whether anything of a table in one layout has a counterpart in the other.
-pub fn carries(from: &TableLayout, to: &TableLayout) -> bool {
-    let mut moves = Vec::new();
-    relate(&from.value, 0, &to.value, 0, &mut moves);
-    !moves.is_empty()
-        && convert(&RawTable::default(), &TableLayout { slots: to.slots, ..from.clone() }, to).is_some()
-}
-
-/// As [`convert`], where new fields are as in the value `blank`.
-pub fn convert_onto(
-    blank: &[u8],
-    table: &RawTable,
-    from: &TableLayout,
-    to: &TableLayout,
-) -> Option<RawTable> {
-    if from.kind != to.kind || from.slots != to.slots || from.kind.is_nested() || !is_same(&from.key, &to.key)
-    {
-        return None;
-    }
-    let conversion = Conversion::new(&from.value, &to.value);
-    let mut out = RawTable { keys: table.keys.clone(), ..RawTable::default() };
-    let mut value = vec![0; to.slot_stride()];
-    for (_, slots) in table.entries(from) {
-        for slot in slots.chunks_exact(from.slot_stride().max(1)) {
-            value[..conversion.size].copy_from_slice(blank);
-            conversion.value(slot, &mut value[..conversion.size]);
-            out.values.extend_from_slice(&value);
-        }
-    }
-    Some(out)
-}
-
-/// Offset and size of every number that can be added to, one by one: 4 or 8 bytes, in the machine's own order.
-pub fn counters(layout: &Layout) -> Vec<(usize, usize)> {
-    let mut found = Vec::new();
-    collect_counters(layout, 0, &mut found);
-    found
-}
-
-fn collect_counters(layout: &Layout, offset: usize, found: &mut Vec<(usize, usize)>) {
-    match &layout.shape {
-        Shape::Int { .. }
-            if matches!(layout.size, 4 | 8)
-                && layout.render.is_none()
-                && offset.is_multiple_of(layout.size) =>
-        {
-            found.push((offset, layout.size));
-        }
-        Shape::Struct(members) => {
-            for member in members.iter().filter(|member| member.bitfield.is_none()) {
-                collect_counters(&member.layout, offset + member.bit_offset / 8, found);
-            }
-        }
-        Shape::Array { element, len } => {
-            for index in 0..*len {
-                collect_counters(element, offset + index * element.size, found);
-            }
-        }
-        _ => {}
     }
 }
 
@@ -192,7 +100,7 @@ fn relate_members(old: &Member, at: usize, new: &Member, place: usize, moves: &m
 }
 
 /// Whether the bytes of one mean the same as those of the other, however they are shown.
-fn is_same(a: &Layout, b: &Layout) -> bool {
+pub(super) fn is_same(a: &Layout, b: &Layout) -> bool {
     let members = |a: &[Member], b: &[Member]| {
         a.len() == b.len()
             && a.iter().zip(b).all(|(a, b)| {
@@ -225,7 +133,7 @@ const fn swapped(layout: &Layout) -> bool {
     swapped_by(layout.render)
 }
 
-/// In network order: another width needs more than bits to be moved.
+/// Whether the bytes are in network order: such a number cannot be widened by moving its bits.
 const fn swapped_by(render: Option<Render>) -> bool {
     matches!(render, Some(Render::Be16 | Render::Be32 | Render::Be64 | Render::Ipv4))
 }
@@ -246,6 +154,3 @@ impl Bits {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;
