@@ -4,7 +4,6 @@
 
 mod api;
 mod cli;
-mod client;
 mod compiler;
 mod config;
 mod engine;
@@ -17,7 +16,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use tracing_subscriber::EnvFilter;
 
-use crate::cli::{Cli, Command, LogFormat};
+use crate::cli::args::{Cli, Command, LogFormat};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -44,7 +43,7 @@ fn main() -> ExitCode {
 async fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Serve(options) => serve::serve(options).await,
-        Command::Client(command) => Ok(client::run(command, &cli.server).await?),
+        Command::Client(command) => Ok(cli::run::run(command, cli.server).await?),
     }
 }
 

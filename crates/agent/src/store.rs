@@ -25,6 +25,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+use twinprobe_client::Revision;
 use twinprobe_kernel::{Deployment, crash};
 
 pub use self::format::Unread;
@@ -74,17 +75,6 @@ pub struct StoredDeployment {
     pub deployment: Deployment,
     /// The digest of each direction's object.
     pub objects: BTreeMap<String, String>,
-}
-
-/// One configuration of a probe.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Revision {
-    pub revision: u64,
-    /// When it was deployed, RFC 3339.
-    pub created: String,
-    /// Whether it is the one that is deployed.
-    pub current: bool,
-    pub config: ConfigDocument,
 }
 
 /// A probe's name, and what is stored or why it can't be read.

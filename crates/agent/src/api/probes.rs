@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use twinprobe_client::ProbeList;
 
 use super::error::Problem;
 use super::extract::{Path, Query};
@@ -39,8 +39,8 @@ pub(super) async fn get(State(api): State<Api>, Path(name): Path<String>) -> Ans
 
 pub(super) async fn list(State(api): State<Api>) -> Response {
     let probes = api.engine.list();
-    let probes: Vec<_> = probes.iter().map(|probe| probe.status().without_sources()).collect();
-    Json(json!({ "probes": probes })).into_response()
+    let probes = probes.iter().map(|probe| probe.status().without_sources()).collect();
+    Json(ProbeList { probes }).into_response()
 }
 
 pub(super) async fn delete(State(api): State<Api>, Path(name): Path<String>) -> Answer<StatusCode> {

@@ -5,21 +5,14 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
-use serde_json::json;
+use twinprobe_client::{RevisionList, Rollback};
 
 use super::error::Problem;
 use super::extract::Path;
 use super::{Api, body};
 
 pub(super) async fn list(State(api): State<Api>, Path(name): Path<String>) -> Result<Response, Problem> {
-    Ok(Json(json!({ "revisions": api.engine.revisions(&name).await? })).into_response())
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Rollback {
-    revision: Option<u64>,
+    Ok(Json(RevisionList { revisions: api.engine.revisions(&name).await? }).into_response())
 }
 
 /// Without a body, or with an empty one: to the configuration before the present one.

@@ -105,7 +105,7 @@ mod tests {
 
     /// The operations of the description: method, path, role and statuses.
     fn described() -> BTreeSet<Line> {
-        let description: Value = serde_norway::from_str(OPENAPI).unwrap();
+        let description: Value = yaml_serde::from_str(OPENAPI).unwrap();
         let mut found = BTreeSet::new();
         for (path, operations) in description["paths"].as_object().unwrap() {
             for (method, operation) in

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use tokio::sync::watch;
+use twinprobe_client::SumStatus;
 use twinprobe_ebpf_common::Render;
 use twinprobe_exporter::Context;
 use twinprobe_kernel::clock::{self, Moment};
@@ -25,7 +26,6 @@ use super::interfaces::{self, Wanted, refused, wanted};
 use super::old_sums::OldSums;
 use super::placement::Pending;
 use super::reader::Reader;
-use super::status::SumStatus;
 use super::telemetry::Counters;
 use crate::config::{InterfacePattern, ProbeConfig, Schedule};
 

@@ -355,6 +355,39 @@ fn merge_belongs_to_cumulative_snapshots() {
     assert!(validate(&patched(&with(true, false, json!("or")))).is_ok());
 }
 
+#[test]
+fn no_bytes_panic() {
+    let full = patched(&json!({
+        "netns": "/run/netns/x", "priority": -1, "window": { "interval": "10s", "retain": 32 },
+        "ingress": { "defines": { "N": "1024" }, "metrics": [{ "name": "n", "map": "m", "snapshot": true,
+            "agg": "sum", "merge": { "bytes": "max" } }] },
+    }));
+    let full = full.to_string();
+    let mut state = 1_u64;
+    let mut next = move |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    for _ in 0..20_000 {
+        let mut bytes = full.as_bytes().to_vec();
+        for _ in 0..=next(4) {
+            let at = next(bytes.len());
+            match next(4) {
+                0 => bytes[at] = next(256) as u8,
+                1 => bytes.truncate(at.max(1)),
+                2 => bytes.insert(at, b"{}[]\",:\\n0"[next(10)]),
+                _ => drop(bytes.remove(at)),
+            }
+            if bytes.is_empty() {
+                bytes.push(b'{');
+            }
+        }
+        if let Ok(document) = parse_document(&bytes) {
+            let _ = ProbeConfig::validate("flows", &document);
+        }
+    }
+}
+
 /// api/openapi.yaml describes what this module accepts.
 mod openapi {
     use super::*;
@@ -370,7 +403,7 @@ mod openapi {
     }
 
     fn document() -> Value {
-        serde_norway::from_str(include_str!("../../../../../api/openapi.yaml")).unwrap()
+        yaml_serde::from_str(include_str!("../../../../../api/openapi.yaml")).unwrap()
     }
 
     #[test]
@@ -403,11 +436,11 @@ mod openapi {
             let described: Vec<_> = schemas[schema]["properties"].as_object().unwrap().keys().collect();
             let message = parse_document(place("bogus").to_string().as_bytes()).unwrap_err().to_string();
             let (_, known) = message.split_once("expected one of ").unwrap();
-            // Modes of egress are read, and refused.
+            // Modes of egress, and files with sources, are read and refused.
             let known: Vec<_> = known
                 .split(", ")
                 .map(|name| name.trim_matches('`'))
-                .filter(|name| !(schema == "Egress" && *name == "mode"))
+                .filter(|name| !(schema == "Egress" && *name == "mode" || *name == "source_file"))
                 .collect();
             assert_eq!(described, known, "{schema}");
         }

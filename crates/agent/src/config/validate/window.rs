@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 
-use super::super::document::WindowDocument;
+use super::super::WindowDocument;
 use super::super::{Schedule, WindowConfig};
 use super::{Findings, names};
 

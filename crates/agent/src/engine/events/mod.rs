@@ -12,29 +12,14 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use serde::Serialize;
 use tokio::runtime::Handle;
+use twinprobe_client::EventStatus;
 use twinprobe_kernel::{KernelError, LoadedDirection, TwinMap};
 
 use self::client::Client;
 pub use self::client::{EventStream, Framing};
 use self::source::Source;
 use crate::config::ProbeConfig;
-
-/// One event metric in a probe's status.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct EventStatus {
-    pub direction: &'static str,
-    pub metric: String,
-    /// Taken out of the map for the clients that listened.
-    pub delivered: u64,
-    /// What the kernel had no room for; `null` where it does not count (RINGBUF).
-    pub lost: Option<u64>,
-    /// Events that clients did not get since they read too slowly, summed over the clients.
-    pub missed: u64,
-    /// Who listens now.
-    pub clients: usize,
-}
 
 /// A thread of its own on which all event maps are read: neither requests nor exports delay it, and its
 /// wake-ups do not go through other threads.

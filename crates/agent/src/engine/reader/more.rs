@@ -4,6 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use twinprobe_client::SumStatus;
 use twinprobe_ebpf_common::{MapFamily, RawTable, Shape, TableLayout, convert_slots};
 use twinprobe_exporter::Accumulator;
 use twinprobe_kernel::{KernelError, MetricMap, Remains, Taken};
@@ -11,7 +12,6 @@ use twinprobe_windows::{Part, PartContent};
 
 use super::Reader;
 use crate::config::{AfterRead, MetricConfig, OnReplace, Source};
-use crate::engine::status::SumStatus;
 
 /// The default limit of a sum's entries, as a multiple of the entries of the metric's map.
 const SUM_ENTRIES: usize = 8;
@@ -63,7 +63,7 @@ impl Reader {
     pub fn sum_status(&self) -> Option<SumStatus> {
         let Sum { rows, max_entries, dropped, .. } = self.sum.as_ref()?;
         Some(SumStatus {
-            direction: self.direction.name(),
+            direction: self.direction,
             metric: self.config.name().to_owned(),
             entries: rows.ages().len(),
             max_entries: (*max_entries)?,

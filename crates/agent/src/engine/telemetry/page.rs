@@ -7,13 +7,12 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
+use twinprobe_client::{EventStatus, SumStatus};
 use twinprobe_ebpf_common::hook::Hook;
 use twinprobe_windows::Statistics;
 
 use super::Telemetry;
 use super::counters::OfProbe;
-use crate::engine::events::EventStatus;
-use crate::engine::status::SumStatus;
 
 pub(super) type Amount<N> = Gauge<N, AtomicU64>;
 pub(super) type Total<N> = Counter<N, AtomicU64>;
@@ -131,7 +130,7 @@ fn register_sums(probes: &[ProbeFacts], registry: &mut Registry) {
     let dropped = Family::<OfMetric, Total<u64>>::default();
     for ProbeFacts { name, sums, .. } in probes {
         for sum in sums {
-            let (direction, metric) = (sum.direction, sum.metric.clone());
+            let (direction, metric) = (sum.direction.name(), sum.metric.clone());
             let label = OfMetric { probe: name.clone(), direction, metric };
             entries.get_or_create(&label).set(sum.entries as u64);
             max_entries.get_or_create(&label).set(sum.max_entries as u64);
@@ -152,7 +151,7 @@ fn register_events(probes: &[ProbeFacts], registry: &mut Registry) {
     let clients = Family::<OfMetric, Amount<u64>>::default();
     for ProbeFacts { name, events, .. } in probes {
         for event in events {
-            let (direction, metric) = (event.direction, event.metric.clone());
+            let (direction, metric) = (event.direction.name(), event.metric.clone());
             let label = OfMetric { probe: name.clone(), direction, metric };
             delivered.get_or_create(&label).inc_by(event.delivered);
             missed.get_or_create(&label).inc_by(event.missed);
@@ -180,10 +179,11 @@ mod tests {
     use twinprobe_windows::ClosedBy;
 
     use super::*;
+    use twinprobe_ebpf_common::Direction;
 
     fn facts(name: &str) -> ProbeFacts {
         let event = EventStatus {
-            direction: "ingress",
+            direction: Direction::Ingress,
             metric: "syns".into(),
             delivered: 5,
             lost: None,
@@ -191,7 +191,7 @@ mod tests {
             clients: 2,
         };
         let windows = Statistics { retained: 3, bytes: 4096, lost: 2, damaged: 1, ..Statistics::default() };
-        let (direction, metric) = ("ingress", "flows".to_owned());
+        let (direction, metric) = (Direction::Ingress, "flows".to_owned());
         let sums = vec![SumStatus { direction, metric, entries: 7, max_entries: 8, dropped: 3 }];
         let attachment = |interface: &str, hook, repairs| AttachmentFacts {
             interface: interface.into(),
