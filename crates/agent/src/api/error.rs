@@ -1,4 +1,4 @@
-//! Every error of the daemon as an RFC 9457 problem document, in one place.
+//! RFC 9457 problem documents: every error of the daemon becomes one, here and nowhere else.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -10,7 +10,8 @@ use crate::config::ParseError;
 use crate::engine::EngineError;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 
-/// `application/problem+json`.
+/// An answer of type `application/problem+json`. `detail` says what is wrong, `errors` where in the request, and
+/// `log` is what the compiler or the verifier printed.
 #[derive(Clone, Debug, Serialize)]
 pub struct Problem {
     #[serde(rename = "type")]
@@ -24,6 +25,7 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// Makes a problem without findings; its title is the reason phrase of `status`.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         Self {
             kind: "about:blank",

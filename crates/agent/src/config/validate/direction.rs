@@ -9,7 +9,7 @@ const SOURCE_LIMIT: usize = 1 << 20;
 const DEFINES_LIMIT: usize = 256;
 const DEFINE_VALUE_LIMIT: usize = 4 << 10;
 
-/// What `document` says; a placeholder where `findings` says why it can't be used.
+/// Checks a direction and adds its mistakes to `findings`. Invalid fields have a placeholder in the result.
 pub(super) fn check(
     direction: Direction,
     document: &DirectionDocument,
@@ -74,7 +74,7 @@ fn position(
     findings: &mut Findings,
 ) -> Position {
     let field = format!("{at}.position");
-    // Of an unknown hook it is not known either whether it has positions.
+    // An unknown hook is refused anyway; whether it has positions is not known.
     let is_xdp = matches!(document.hook.as_deref(), None | Some("xdp")) && matches!(hook, Hook::Xdp(_));
     if document.position.is_some() && is_xdp {
         let message =

@@ -7,6 +7,7 @@ use twinprobe_exporter::{Aggregation, MergeRule, MergeRules};
 use super::super::{AfterRead, Extraction, MergeDocument, MetricConfig, MetricDocument, Source, Visibility};
 use super::{Defaults, Findings, names};
 
+/// Checks the metrics of the direction `at` and adds their mistakes to `findings`.
 pub(super) fn check_all(
     at: &str,
     documents: &[MetricDocument],
@@ -26,7 +27,7 @@ pub(super) fn check_all(
                 format!("another metric of this direction is called {name} already"),
             );
         }
-        // One map, one reader: a second one would find what the first has reset, or a different instant.
+        // A map has one metric: a second one would find what the first one's reset has left, or another instant.
         match by_map.get(&metric.map) {
             Some(reader) if !metric.map.is_empty() => {
                 let message = format!("map {} is already read by metric {reader}", names::quote(&metric.map));

@@ -17,7 +17,7 @@ fn validate(config: &Value) -> Result<ProbeConfig, Vec<(String, String)>> {
     })
 }
 
-/// A valid configuration with `patch` (merged recursively) on top.
+/// Returns a valid configuration with `patch` merged into it recursively.
 fn patched(patch: &Value) -> Value {
     fn merge(base: &mut Value, patch: &Value) {
         match (base, patch) {
@@ -242,7 +242,7 @@ fn positions_belong_to_tc() {
         "what is said for all directions may mean nothing for one"
     );
     assert!(validate(&patched(&json!({ "ingress": { "hook": "tc", "position": "first" } }))).is_ok());
-    // One finding: what the hook would take is not known.
+    // The position adds no finding: whether an unknown hook has positions is not known.
     refused(&json!({ "ingress": { "hook": "bogus", "position": "first" } }), "ingress.hook", "unknown hook");
 }
 
@@ -255,7 +255,7 @@ fn hooks_modes_and_formats() {
     refused(&json!({ "ingress": { "hook": "XDP" } }), "ingress.hook", "use xdp or tc");
 }
 
-/// A patch with a metric that windows can be closed of.
+/// Returns a patch with a metric that has windows, and this `window`.
 fn windowed(window: &Value) -> Value {
     json!({
         "ingress": { "metrics": [{ "name": "n", "map": "m", "snapshot": true, "init": true }] },
@@ -356,7 +356,7 @@ fn merge_belongs_to_cumulative_snapshots() {
     assert!(validate(&patched(&with(true, false, json!("or")))).is_ok());
 }
 
-/// api/openapi.yaml describes what this module accepts.
+/// Comparison of api/openapi.yaml with what this module accepts.
 mod openapi {
     use super::*;
 
@@ -404,7 +404,7 @@ mod openapi {
             let described: Vec<_> = schemas[schema]["properties"].as_object().unwrap().keys().collect();
             let message = parse_document(place("bogus").to_string().as_bytes()).unwrap_err().to_string();
             let (_, known) = message.split_once("expected one of ").unwrap();
-            // Modes of egress are read, and refused.
+            // A mode of egress is parsed so that it can be refused with a reason; the description leaves it out.
             let known: Vec<_> = known
                 .split(", ")
                 .map(|name| name.trim_matches('`'))
