@@ -151,8 +151,8 @@ impl Frame {
         bytes
     }
 
-    /// Returns the fields that the generator rewrites, as defines of `generator.bpf.c`. Frames that are not IP have only
-    /// the template; transports other than TCP, UDP and ICMP echo have no port and checksum.
+    /// Returns the fields that the generator rewrites, as defines of `generator.bpf.c`. Frames that are not IP have
+    /// only the template; transports other than TCP, UDP and ICMP echo have no port and checksum.
     pub(super) fn defines(&self) -> Vec<String> {
         let template: Vec<_> = self.0[..MIN_FRAME].iter().map(u8::to_string).collect();
         let mut defines = vec![format!("TEMPLATE={}", template.join(","))];
