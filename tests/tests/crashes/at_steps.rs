@@ -193,7 +193,7 @@ fn crash_everywhere(tc_attach: &str, readings: &[Reading]) -> Result<()> {
     for (step, times, changes) in STEPS {
         for &change in changes {
             for &reading in readings {
-                // Only sums are saved, and only private maps have windows.
+                // Only sums are saved, and only probes with private maps have windows.
                 let reached = match step {
                     "summed" => reading == Reading::Cumulative,
                     "flipped" | "written" | "stored" | "cleared" => reading != Reading::Live,

@@ -82,7 +82,7 @@ fn counters_grow_and_windows_are_gauges() -> Result<()> {
     let kinds = ["packets", "hashed", "live", "window", "per_cpu"].map(|family| last.kind(family).to_owned());
     assert_eq!(kinds, ["counter", "counter", "counter", "gauge", "gauge"]);
     assert_eq!(last.families["packets"].1, "Packets");
-    // A replacement goes on with them.
+    // A replacement keeps the counts.
     let mut config = counting(&five());
     config["priority"] = json!(7);
     daemon.put("/v1/probes/one", &config).expect(200);

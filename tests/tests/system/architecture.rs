@@ -9,7 +9,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
 }
 
-/// Every file below `directory` with this ending.
+/// Returns every file below `directory` with this ending.
 fn files(directory: &Path, ending: &str) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).with_context(|| directory.display().to_string())? {
@@ -39,7 +39,7 @@ fn every_crate_inherits_the_workspace_lints() -> Result<()> {
     Ok(())
 }
 
-/// Each crate, the crates of this workspace that it may depend on, and what else it may not depend on.
+/// The crates, the crates of this workspace that each may depend on, and the others that it must not depend on.
 const EDGES: [(&str, &[&str], &[&str]); 5] = [
     ("ebpf-common", &[], &["aya", "libc", "tokio", "axum"]),
     ("exporter", &["ebpf-common"], &["aya", "libc", "tokio", "axum"]),
