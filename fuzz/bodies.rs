@@ -1,4 +1,4 @@
-//! What the fuzz targets do with an input. Also driven by the ordinary tests, see `crates/exporter/tests/fuzz.rs`.
+//! Bodies of the fuzz targets. Ordinary tests call them, too, see `crates/exporter/tests/fuzz.rs`.
 //!
 //! An input is a BTF blob; for `decode`, followed by eight bytes of choices and the content of a map.
 
@@ -12,10 +12,10 @@ use twinprobe_exporter::{
     Progress, Temporality,
 };
 
-/// Types asked about for each input: each can take some milliseconds.
+/// The largest number of types that are laid out for each input: each can take some milliseconds.
 const MAX_TYPES: usize = 24;
 
-/// Asks everything there is to ask about a blob.
+/// Parses a BTF blob and calls every query on it.
 pub fn btf_parse(input: &[u8]) {
     let Ok(btf) = Btf::parse(input) else { return };
     for id in (0..3).chain(btf.type_ids().take(MAX_TYPES)).chain([u32::MAX]) {
@@ -39,8 +39,8 @@ pub fn btf_parse(input: &[u8]) {
     }
 }
 
-/// Lays a map out by two types of the blob and writes it in every format, in two pieces, adding it up to itself.
-/// A map of maps has those of the definition that the blob begins with, or else maps of the same two types.
+/// Lays a map out by two types of the blob, adds the map up to itself and writes it in every format, in two pieces. The
+/// inner maps of a map of maps have the types of the blob's first definition, or else the same two types.
 pub fn decode(input: &[u8]) {
     let Some((blob, rest)) = blob_len(input).and_then(|len| input.split_at_checked(len)) else { return };
     let Some((&[kind, agg, slots, reading, keys, values, split, inner], content)) = rest.split_first_chunk()

@@ -6,7 +6,7 @@
 //! | `revisions/NAME/N.json` | its configurations so far |
 //! | `objects/DIGEST.o` | compiled sources, by their SHA-256 |
 //! | `totals/NAME/METRIC` | sums as earlier versions kept them; see `engine::old_sums` |
-//! | `windows/NAME/SEQ.window` | retained windows; see `engine::windows` |
+//! | `windows/NAME/SEQ.window` | retained windows; see the crate `windows` |
 //! | `lock` | keeps a second daemon out |
 //!
 //! Files are replaced whole, so a crash leaves the old or the new one. The files in `probes/` say what has to run. The
@@ -32,7 +32,7 @@ pub use self::format::Unread;
 pub use self::pending::Pending;
 use crate::config::ConfigDocument;
 
-/// Configurations of a probe that are kept.
+/// The number of configurations of a probe that are kept.
 const REVISIONS: u64 = 32;
 
 #[derive(Debug, thiserror::Error)]
@@ -55,15 +55,15 @@ pub struct Store {
     revisions: PathBuf,
     objects: PathBuf,
     old_sums: PathBuf,
-    /// Locked while the daemon lives.
+    /// The lock file, locked while the daemon lives.
     _lock: File,
 }
 
-/// What is stored about a probe.
+/// The stored state of a probe: its configuration, and the deployment that runs it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredProbe {
     pub revision: u64,
-    /// When the probe was first deployed, RFC 3339.
+    /// The time when the probe was first deployed, RFC 3339.
     pub created: String,
     pub config: ConfigDocument,
     /// `None` for a probe that was never deployed by this version.
@@ -73,7 +73,7 @@ pub struct StoredProbe {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredDeployment {
     pub deployment: Deployment,
-    /// The digest of each direction's object.
+    /// The digest of each direction's object, by the direction's name.
     pub objects: BTreeMap<String, String>,
 }
 
@@ -97,8 +97,8 @@ impl Store {
             fs::create_dir_all(directory).map_err(failed("creating", directory))?;
         }
         let lock_path = state_dir.join("lock");
-        // One that is there may be on a file system that is read-only now: what runs can still be adopted. It is
-        // not held for writing, which would keep a file system from becoming read-only.
+        // An existing file is opened for reading: the daemon can adopt probes even while the file system is read-only,
+        // and a file held for writing would keep the file system from being remounted read-only.
         let open = || File::open(&lock_path);
         let lock = open().or_else(|_| File::create(&lock_path).and_then(|_| open()));
         let lock = lock.map_err(failed("creating", &lock_path))?;
@@ -112,7 +112,7 @@ impl Store {
         }
     }
 
-    /// Every stored probe by name.
+    /// Reads every stored probe, sorted by name.
     pub fn load(&self) -> Result<Vec<Stored>, StoreError> {
         let mut out = Vec::new();
         for entry in fs::read_dir(&self.probes).map_err(failed("reading", &self.probes))? {
@@ -130,7 +130,7 @@ impl Store {
         Ok(out)
     }
 
-    /// Brings a probe's state onto the disk; [`Pending::commit`] makes it the one that is loaded.
+    /// Writes a probe's state to disk. The state counts only after [`Pending::commit`].
     pub fn prepare(&self, name: &str, probe: &StoredProbe) -> Result<Pending<'_>, StoreError> {
         let history = self.revisions.join(name);
         fs::create_dir_all(&history).map_err(failed("creating", &history))?;
@@ -166,7 +166,7 @@ impl Store {
         self.old_sums.join(name)
     }
 
-    /// The configurations of a probe whose present one is `current`, oldest first.
+    /// Returns the kept configurations of a probe, oldest first. `current` is the number of its present revision.
     pub fn revisions(&self, name: &str, current: u64) -> Result<Vec<Revision>, StoreError> {
         let history = self.revisions.join(name);
         let mut found = Vec::new();
@@ -188,7 +188,7 @@ impl Store {
         Ok(found)
     }
 
-    /// Keeps a compiled source; the name it can be had back by.
+    /// Stores a compiled source. Returns its digest, the name for [`Self::object`].
     pub fn keep_object(&self, elf: &[u8]) -> Result<String, StoreError> {
         let digest = digest(elf);
         let path = self.object_path(&digest);
@@ -293,7 +293,7 @@ fn write(directory: &Path, content: &serde_json::Value) -> io::Result<tempfile::
     Ok(file.into_temp_path())
 }
 
-/// Makes renames and removals last.
+/// Syncs a directory: renames and removals in it then outlive a power failure.
 fn sync(directory: &Path) -> io::Result<()> {
     crash::fault("syncing")?;
     File::open(directory)?.sync_all()

@@ -1,4 +1,4 @@
-//! Every error of the daemon as an RFC 9457 problem document, in one place.
+//! RFC 9457 problem documents: every error of the daemon becomes one, here and nowhere else.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -14,6 +14,7 @@ use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 pub struct Problem(Box<twinprobe_client::Problem>);
 
 impl Problem {
+    /// Makes a problem without findings; its title is the reason phrase of `status`.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         Self(Box::new(twinprobe_client::Problem::new(status, detail)))
     }

@@ -1,4 +1,4 @@
-//! A probe's earlier configurations.
+//! Handlers for a probe's earlier configurations.
 
 use axum::Json;
 use axum::body::Body;
@@ -11,11 +11,12 @@ use super::error::Problem;
 use super::extract::Path;
 use super::{Api, body};
 
+/// Answers `GET /v1/probes/{name}/revisions`.
 pub(super) async fn list(State(api): State<Api>, Path(name): Path<String>) -> Result<Response, Problem> {
     Ok(Json(RevisionList { revisions: api.engine.revisions(&name).await? }).into_response())
 }
 
-/// Without a body, or with an empty one: to the configuration before the present one.
+/// Deploys the revision that the body names, the one before the present one if the body is empty.
 pub(super) async fn roll_back(
     State(api): State<Api>,
     Path(name): Path<String>,

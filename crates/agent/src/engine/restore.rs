@@ -1,4 +1,5 @@
-//! After a start: what an earlier daemon left running is taken over, and what does not run any more is deployed.
+//! Restoring after a start: the daemon adopts the probes that an earlier daemon left running, and deploys the stored
+//! probes that do not run any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use super::{Engine, EngineError, Probe, describe};
 use crate::config::{ConfigDocument, ProbeConfig};
 use crate::store::{Store, StoreError, StoredProbe, Unread};
 
-/// A deployment of an earlier daemon.
+/// A deployment of an earlier daemon that this daemon has taken over.
 pub struct Adopted {
     pub attached: Attached,
     pub(super) readers: Vec<Reader>,

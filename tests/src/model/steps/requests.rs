@@ -1,4 +1,4 @@
-//! Requests, and what each has to come to.
+//! Steps that send requests, with the result that each must have.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::model::world::{Sent, World};
 use crate::random::Random;
 use crate::windows::Windows;
 
-/// What a request came to that may have been cut off.
+/// The outcome of a request that may have been cut off.
 enum Outcome {
     Done(http::Response),
     /// The daemon died; the next one runs.
     Broken,
-    /// It failed, as it may when there is no room or descriptor: nothing has changed.
+    /// The request failed for want of room or descriptors, and nothing has changed.
     Failed,
 }
 
@@ -146,7 +146,7 @@ pub fn delete(world: &mut World, index: usize, traffic: bool) -> Result<()> {
     Ok(())
 }
 
-/// `GET .../metrics`.
+/// Reads a probe by `GET .../metrics`.
 pub fn read(world: &mut World, index: usize, traffic: bool) -> Result<()> {
     let path = format!("{}/metrics", world.probes[&index].path());
     let since = now();
@@ -171,7 +171,7 @@ pub fn read(world: &mut World, index: usize, traffic: bool) -> Result<()> {
     probe.again(&document, true)
 }
 
-/// What a reading that began at `since` is to metrics that are reset without a snapshot. `broken`: it was cut off.
+/// Notes a reading that began at `since` for metrics that are reset without a snapshot. `broken`: it was cut off.
 fn reset(world: &mut World, index: usize, since: i128, broken: bool) -> Result<()> {
     let probe = world.probes.get_mut(&index).context("a probe")?;
     probe.ledger.race(since);

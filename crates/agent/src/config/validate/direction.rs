@@ -11,7 +11,7 @@ const SOURCE_LIMIT: usize = 1 << 20;
 const DEFINES_LIMIT: usize = 256;
 const DEFINE_VALUE_LIMIT: usize = 4 << 10;
 
-/// What `document` says; a placeholder where `findings` says why it can't be used.
+/// Checks a direction and adds its mistakes to `findings`. Invalid fields have a placeholder in the result.
 pub(super) fn check(
     direction: Direction,
     document: &DirectionDocument,

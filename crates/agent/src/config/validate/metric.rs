@@ -9,6 +9,7 @@ use super::super::{
 };
 use super::{Defaults, Findings, names};
 
+/// Checks the metrics of the direction `at` and adds their mistakes to `findings`.
 pub(super) fn check_all(
     at: &str,
     documents: &[MetricDocument],

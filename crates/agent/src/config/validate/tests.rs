@@ -17,7 +17,7 @@ fn validate(config: &Value) -> Result<ProbeConfig, Vec<(String, String)>> {
     })
 }
 
-/// A valid configuration with `patch` (merged recursively) on top.
+/// Returns a valid configuration with `patch` merged into it recursively.
 fn patched(patch: &Value) -> Value {
     fn merge(base: &mut Value, patch: &Value) {
         match (base, patch) {
@@ -241,7 +241,7 @@ fn positions_belong_to_tc() {
         "what is said for all directions may mean nothing for one"
     );
     assert!(validate(&patched(&json!({ "ingress": { "hook": "tc", "position": "first" } }))).is_ok());
-    // One finding: what the hook would take is not known.
+    // The position adds no finding: whether an unknown hook has positions is not known.
     refused(&json!({ "ingress": { "hook": "bogus", "position": "first" } }), "ingress.hook", "unknown hook");
 }
 
@@ -254,7 +254,7 @@ fn hooks_modes_and_formats() {
     refused(&json!({ "ingress": { "hook": "XDP" } }), "ingress.hook", "use xdp or tc");
 }
 
-/// A patch with a metric that windows can be closed of.
+/// Returns a patch with a metric that has windows, and this `window`.
 fn windowed(window: &Value) -> Value {
     json!({
         "ingress": { "metrics": [{ "name": "n", "map": "m", "snapshot": true, "init": true }] },

@@ -1,4 +1,4 @@
-//! The families of the daemon, rendered: what was counted, and what is asked for now.
+//! The page of the daemon's own metrics: the counters, and the states collected now.
 
 use std::sync::atomic::AtomicU64;
 
@@ -14,10 +14,12 @@ use twinprobe_windows::Statistics;
 use super::Telemetry;
 use super::counters::OfProbe;
 
+/// A gauge of whole or fractional numbers.
 pub(super) type Amount<N> = Gauge<N, AtomicU64>;
+/// A counter whose value is set from another module's count.
 pub(super) type Total<N> = Counter<N, AtomicU64>;
 
-/// What a probe knows about itself.
+/// The state of a probe when the page is made.
 #[derive(Clone, Debug, Default)]
 pub struct ProbeFacts {
     pub name: String,
@@ -59,7 +61,7 @@ struct OfMetric {
 }
 
 impl Telemetry {
-    /// OpenMetrics without its end.
+    /// Renders the page as OpenMetrics without `# EOF`, since the metrics of probes follow.
     pub fn render(&self, probes: &[ProbeFacts]) -> String {
         let mut facts = Registry::default();
         self.process.register(&mut facts);
@@ -70,7 +72,7 @@ impl Telemetry {
         register_attachments(probes, &mut facts);
         let mut page = String::new();
         for registry in [&self.registry, &facts] {
-            // A String takes everything.
+            // Writing to a String can't fail.
             let _ = text::encode_registry(&mut page, registry);
         }
         page
@@ -156,7 +158,7 @@ fn register_events(probes: &[ProbeFacts], registry: &mut Registry) {
             delivered.get_or_create(&label).inc_by(event.delivered);
             missed.get_or_create(&label).inc_by(event.missed);
             clients.get_or_create(&label).set(event.clients as u64);
-            // The kernel counts this for perf rings only.
+            // The kernel counts lost events for perf rings only.
             if let Some(count) = event.lost {
                 lost.get_or_create(&label).inc_by(count);
             }
