@@ -5,13 +5,14 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use rustix::param::page_size;
 use twinprobe_ebpf_common::{EventKind, Layout};
 
 use crate::read::events::perf::{self, PerfBuffers};
 use crate::read::events::ringbuf::RingBuffer;
 use crate::read::events::waiter::Waiter;
 use crate::sys::call::KernelError;
-use crate::sys::{cpus, mapping};
+use crate::sys::cpus;
 
 /// An event metric's map. Both twins write to it.
 #[derive(Debug)]
@@ -142,5 +143,5 @@ pub fn max_entries(map_type: u32, wanted: u32) -> u32 {
     if EventKind::from_bpf_type(map_type) != Some(EventKind::Ringbuf) || wanted == 0 {
         return wanted;
     }
-    wanted.max(mapping::page_size() as u32).checked_next_power_of_two().unwrap_or(wanted)
+    wanted.max(page_size() as u32).checked_next_power_of_two().unwrap_or(wanted)
 }

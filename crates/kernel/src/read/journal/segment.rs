@@ -15,8 +15,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::param::page_size;
+
 use crate::sys::map::{self, MapCreate};
-use crate::sys::mapping::{Access, Mapping, page_size};
+use crate::sys::mapping::{Access, Mapping};
 use crate::sys::object;
 use crate::trial::maps::BPF_F_MMAPABLE;
 
