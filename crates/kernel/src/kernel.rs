@@ -22,7 +22,7 @@ use crate::plan::probe_plan::DirectionPlan;
 use crate::plan::request::KernelFacts;
 use crate::sys::bpffs::{self, Claim};
 use crate::sys::call::KernelError;
-use crate::sys::{cpus, mapping};
+use crate::sys::{cpus, process};
 
 /// How the kernel is to be used.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,7 @@ impl Kernel {
         let quiescer = Quiescer::start(options.quiesce)
             .map_err(|error| KernelError::new("set-up", "the grace period", error))?;
         let quiescer = Arc::new(quiescer);
-        raise_file_limit();
+        process::raise_file_limit();
         bpffs::prepare(bpffs).map_err(failed("preparation"))?;
         let claim = Claim::take(bpffs, state_dir).map_err(failed("taking over"))?;
         let pins = bpffs.join("probes");
@@ -75,7 +75,7 @@ impl Kernel {
     pub fn facts(&self) -> KernelFacts {
         KernelFacts {
             possible_cpus: self.host.capabilities.kernel.possible_cpus,
-            page_size: mapping::page_size(),
+            page_size: rustix::param::page_size(),
             btf: aya::features().btf(),
         }
     }
@@ -154,20 +154,5 @@ impl Kernel {
 
     pub fn capabilities(&self) -> Capabilities {
         self.host.capabilities.now(&self.host.quiescer)
-    }
-}
-
-/// Every map and program of every probe is open: as many files as may be.
-fn raise_file_limit() {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a structure that lives through the calls.
-    let raised = unsafe {
-        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 && {
-            limit.rlim_cur = limit.rlim_max;
-            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) == 0
-        }
-    };
-    if !raised {
-        tracing::warn!("the limit of open files stays as it is");
     }
 }
