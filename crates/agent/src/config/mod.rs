@@ -11,7 +11,7 @@ pub use probe::{
     AfterRead, Direction, DirectionConfig, Extraction, Hook, MetricConfig, OnReplace, Position, ProbeConfig,
     Source, Verdict, Visibility, XdpMode,
 };
-pub use twinprobe_client::config::{
+pub use twinprobe_client::{
     ConfigDocument, DirectionDocument, MergeDocument, MetricDocument, ParseError, WindowDocument,
     parse_document,
 };
