@@ -7,7 +7,7 @@ use serde_json::Value;
 use twinprobe_ebpf_common::window::Listing;
 
 use crate::answer::{Answer, EventStream};
-use crate::config::ConfigDocument;
+use crate::config::document::ConfigDocument;
 use crate::error::ClientError;
 use crate::server::Server;
 use crate::status::{ProbeList, ProbeStatus, RevisionList, Rollback, ValidationReport};

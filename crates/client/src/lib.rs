@@ -5,7 +5,7 @@
 
 mod answer;
 mod client;
-pub mod config;
+mod config;
 mod error;
 mod problem;
 mod server;
@@ -14,6 +14,10 @@ mod transport;
 
 pub use answer::{Answer, EventStream};
 pub use client::{Client, Document, WindowQuery};
+pub use config::document::{
+    ConfigDocument, DirectionDocument, MergeDocument, MetricDocument, Object, WindowDocument,
+};
+pub use config::parse::{ParseError, parse_document};
 pub use error::{Cause, ClientError};
 pub use problem::{Problem, finding_line};
 pub use reqwest::StatusCode;

@@ -8,7 +8,7 @@ use twinprobe_ebpf_common::Direction;
 use twinprobe_ebpf_common::finding::Finding;
 use twinprobe_ebpf_common::window::Statistics;
 
-use crate::config::ConfigDocument;
+use crate::config::document::ConfigDocument;
 
 /// One of a few words. A daemon of a later version may use more of them.
 pub type Word = Cow<'static, str>;

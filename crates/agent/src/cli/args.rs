@@ -3,7 +3,16 @@
 use clap::{Parser, Subcommand, ValueEnum};
 use twinprobe_client::Server;
 
-use super::run::ClientCommand;
+use super::commands::apply::Apply;
+use super::commands::capabilities::Capabilities;
+use super::commands::delete::Delete;
+use super::commands::events::Events;
+use super::commands::get::Get;
+use super::commands::list::List;
+use super::commands::metrics::Metrics;
+use super::commands::validate::Validate;
+use super::commands::watch::Watch;
+use super::commands::windows::Windows;
 use crate::serve::Serve;
 
 /// Fully adaptive network monitoring: eBPF probes pushed over HTTP, exact windows out.
@@ -26,6 +35,31 @@ pub enum Command {
     Serve(Serve),
     #[command(flatten)]
     Client(ClientCommand),
+}
+
+/// Talks to a running daemon.
+#[derive(Debug, Subcommand)]
+pub enum ClientCommand {
+    /// Create or replace probes from files
+    Apply(Apply),
+    /// Compile and verify probes without attaching anything
+    Validate(Validate),
+    /// List the probes
+    List(List),
+    /// Show one probe: its status and its configuration
+    Get(Get),
+    /// Remove a probe
+    Delete(Delete),
+    /// Read a probe's metrics
+    Metrics(Metrics),
+    /// List a probe's windows; show, acknowledge or close one
+    Windows(Windows),
+    /// Follow a probe's windows as they are closed
+    Watch(Watch),
+    /// Follow a probe's events
+    Events(Events),
+    /// Show what the kernel can do, and how each map type is read
+    Capabilities(Capabilities),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize as _;
 use serde_path_to_error::Error as FieldError;
-use twinprobe_client::config::ConfigDocument;
+use twinprobe_client::ConfigDocument;
 
 use self::contents::{Contents, Written};
 

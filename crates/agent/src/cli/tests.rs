@@ -8,8 +8,9 @@ use tokio::net::{TcpListener, UnixListener};
 
 use twinprobe_client::{ClientError, Server};
 
+use super::args::ClientCommand;
 use super::error::CommandError;
-use super::run::{ClientCommand, run};
+use super::run::run;
 
 #[derive(Debug, Parser)]
 struct Cli {

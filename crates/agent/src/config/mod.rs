@@ -11,7 +11,7 @@ pub use probe::{
     AfterRead, AttachRequest, Direction, DirectionConfig, Hook, MetricConfig, MetricRequest, OnReplace,
     Position, ProbeConfig, Source, StrategyChoice, Verdict, Visibility, XdpMode,
 };
-pub use twinprobe_client::config::{
+pub use twinprobe_client::{
     ConfigDocument, DirectionDocument, MergeDocument, MetricDocument, ParseError, WindowDocument,
     parse_document,
 };

@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use twinprobe_client::config::ConfigDocument;
-use twinprobe_client::{Client, ClientError, StatusCode};
+use twinprobe_client::{Client, ClientError, ConfigDocument, StatusCode};
 
 use crate::cli::error::CommandError;
 use crate::cli::files::{self, ProbeFile};

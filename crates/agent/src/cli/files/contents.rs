@@ -6,7 +6,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, Error, IntoDeserializer, MapAccess, SeqAccess, Visitor,
 };
-use twinprobe_client::config::{ConfigDocument, Object};
+use twinprobe_client::{ConfigDocument, Object};
 
 /// A configuration, and its key if it has one.
 pub type Written = (Option<String>, ConfigDocument);
