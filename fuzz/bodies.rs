@@ -33,7 +33,7 @@ pub fn btf_parse(input: &[u8]) {
             let inner = btf.inner_map_definition(&variable.name).map(|inner| inner.types);
             for types in btf.map_definition(&variable.name).into_iter().chain(inner) {
                 let _ = types.key.map(|key| btf.layout(key));
-                let _ = btf.map_value_layout(&types);
+                let _ = types.value.map(|value| btf.layout(value));
             }
         }
     }
@@ -115,7 +115,7 @@ fn inner_layouts(btf: &Btf) -> Option<(Layout, Layout)> {
     let variables = btf.section_variables(".maps");
     let mut definitions = variables.iter().take(MAX_TYPES).map(|map| btf.inner_map_definition(&map.name));
     let types = definitions.find_map(|definition| definition)?.types;
-    Some((btf.layout(types.key?).ok()?, btf.map_value_layout(&types)?.ok()?))
+    Some((btf.layout(types.key?).ok()?, btf.layout(types.value?).ok()?))
 }
 
 /// A map of some maps, of which there can be too few or too many for its entries.
