@@ -163,7 +163,7 @@ impl Store {
         for path in [self.revisions.join(name), self.old_sums.join(name)] {
             match fs::remove_dir_all(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    tracing::warn!(path = %path.display(), %error, "what a probe has left could not be removed");
+                    tracing::warn!(path = %path.display(), %error, "files of a deleted probe could not be removed");
                 }
                 _ => {}
             }
@@ -231,8 +231,8 @@ impl Store {
         entries.filter_map(|entry| entry.file_name().to_str().and_then(number)).max().unwrap_or(0)
     }
 
-    /// Removes the objects that no stored probe uses. Removes none if a stored probe can't be read, because nobody
-    /// knows what that probe uses. Must be called while nothing else changes.
+    /// Removes the objects that no stored probe uses. Removes none if a stored probe can't be read, because the objects
+    /// of that probe are not known. Must be called while nothing else changes.
     pub fn sweep_objects(&self) {
         let Ok(stored) = self.load() else { return };
         let mut used = BTreeSet::new();
@@ -278,7 +278,7 @@ fn remove_but(directory: &Path, is_used: impl Fn(&str) -> bool) {
     if let Err(error) = remove()
         && error.kind() != io::ErrorKind::NotFound
     {
-        tracing::warn!(directory = %directory.display(), %error, "files that nobody needs could not be removed");
+        tracing::warn!(directory = %directory.display(), %error, "unused files could not be removed");
     }
 }
 

@@ -183,7 +183,7 @@ impl Engine {
     async fn look(self: &Arc<Self>) {
         let kernel = Arc::clone(&self.kernel);
         if let Err(error) = tokio::task::spawn_blocking(move || kernel.look()).await {
-            tracing::error!(%error, "attachments could not be looked after");
+            tracing::error!(%error, "attachments could not be checked");
         }
     }
 

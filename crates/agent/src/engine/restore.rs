@@ -81,7 +81,7 @@ impl Engine {
             let (stored, why) = match stored {
                 Ok(stored) => match self.adopt(&name, &stored) {
                     Ok(probe) => {
-                        tracing::info!(probe = name, "taken over as it runs");
+                        tracing::info!(probe = name, "the running probe was adopted");
                         serials.extend(stored.running.iter().map(|running| running.deployment.serial));
                         adopted.push(Arc::new(probe));
                         continue;
@@ -103,7 +103,7 @@ impl Engine {
             serials.extend(held.as_ref().map(Held::serial));
             let reason = match why {
                 NotAdopted::Anew(reason) => {
-                    tracing::info!(probe = name, reason, "does not run any more, it is deployed anew");
+                    tracing::info!(probe = name, reason, "it does not run any more: deploying it anew");
                     anew.extend(stored.clone().map(|stored| (name.clone(), stored)));
                     format!("it is about to be deployed anew: {reason}")
                 }

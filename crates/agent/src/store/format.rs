@@ -93,7 +93,7 @@ mod tests {
         }
     }
 
-    /// Every later twinprobe reads the files of all earlier versions. Never change these files: add new ones.
+    /// Files of all earlier versions must stay readable. Never change these files: add new ones.
     #[test]
     fn files_of_every_version_are_read() {
         for file in [&include_bytes!("golden/probe-0.json")[..], include_bytes!("golden/probe-1.json")] {

@@ -32,7 +32,7 @@ const CONTEXT_AGE: Duration = Duration::from_secs(5);
 /// The interval of checks for CPUs that have come online: a new CPU gets its ring at the next check.
 const CPUS_AGE: Duration = Duration::from_secs(5);
 
-/// What a turn of the task found.
+/// The result of a turn of the task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     Read(Progress),
@@ -124,7 +124,7 @@ async fn read(source: &Source, mut waiter: Waiter) -> bool {
 
 fn follow_cpus(source: &Source, waiter: &mut Waiter) {
     if let Some(Err(error)) = source.reader().as_mut().map(|reader| reader.follow_cpus(waiter)) {
-        tracing::warn!(metric = source.metric, %error, "no ring for a CPU that came online");
+        tracing::warn!(metric = source.metric, %error, "a CPU that came online has no ring");
     }
 }
 
