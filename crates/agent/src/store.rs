@@ -100,6 +100,7 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreE
 }
 
 impl Store {
+    /// Makes the directories and takes the lock. Fails if another daemon holds the lock.
     pub fn open(state_dir: &Path) -> Result<Self, StoreError> {
         let [probes, revisions, objects, old_sums] =
             ["probes", "revisions", "objects", "totals"].map(|directory| state_dir.join(directory));
@@ -158,6 +159,7 @@ impl Store {
         Ok(Pending { store: self, temporary, path })
     }
 
+    /// Removes a probe's file, then its revisions and sums.
     pub fn remove(&self, name: &str) -> Result<(), StoreError> {
         pending::remove(self, &self.path(name))?;
         for path in [self.revisions.join(name), self.old_sums.join(name)] {
@@ -244,7 +246,7 @@ impl Store {
         remove_but(&self.objects, is_used);
     }
 
-    /// Removes what is left of probes that have no file. A file that can't be read counts as a file.
+    /// Removes the revisions and sums of probes that have no file. A file that can't be read counts as a file.
     pub fn forget_others(&self, probes: &BTreeSet<String>) {
         for directory in [&self.revisions, &self.old_sums] {
             remove_but(directory, |name| probes.contains(name));

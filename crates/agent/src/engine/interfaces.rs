@@ -188,7 +188,7 @@ impl Engine {
     }
 
     /// Has the probes look again for the interfaces that they could not list when they were adopted; then the kernel
-    /// can remove what no probe claims. Must be called while nothing else changes.
+    /// can remove attachments that no probe claims. Must be called while nothing else changes.
     pub(super) fn settle_again(&self) {
         if self.kernel.is_unsettled() {
             self.list().iter().for_each(|probe| probe.follow(&Changes::default()));

@@ -77,7 +77,7 @@ async fn read(source: &Source, mut waiter: Waiter) -> bool {
         match turn(source, context.fresh(), &mut output) {
             Turn::Alone => return false,
             Turn::Closed => {
-                // Events in the ring still belong to the clients. The number of slices bounds what comes meanwhile.
+                // Events in the ring still belong to the clients. The limit of slices ends this even while events come.
                 let mut slices = 0;
                 while slices < 1024 && slice(source, context.fresh(), &mut output) == Progress::More {
                     output.send(source, &source.audience().clients);
