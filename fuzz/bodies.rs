@@ -110,7 +110,7 @@ pub fn decode(input: &[u8]) {
     }
 }
 
-/// Of the maps in the first map of maps that the blob defines.
+/// Returns the key and value layouts of the inner maps of the blob's first map of maps.
 fn inner_layouts(btf: &Btf) -> Option<(Layout, Layout)> {
     let variables = btf.section_variables(".maps");
     let mut definitions = variables.iter().take(MAX_TYPES).map(|map| btf.inner_map_definition(&map.name));
@@ -118,7 +118,7 @@ fn inner_layouts(btf: &Btf) -> Option<(Layout, Layout)> {
     Some((btf.layout(types.key?).ok()?, btf.layout(types.value?).ok()?))
 }
 
-/// A map of some maps, of which there can be too few or too many for its entries.
+/// Returns a map of maps with too few, enough or too many inner maps for its entries.
 fn nested(content: &[u8], choice: u8, table: impl Fn(&[u8]) -> RawTable) -> RawTable {
     let (outer, maps) = content.split_at(content.len() / 4);
     let count = usize::from(choice >> 4) + 1;
@@ -126,7 +126,7 @@ fn nested(content: &[u8], choice: u8, table: impl Fn(&[u8]) -> RawTable) -> RawT
     RawTable { keys: outer.to_vec(), values: outer.to_vec(), inner }
 }
 
-/// Where the header says that the blob ends.
+/// Returns the length of the blob by its header.
 fn blob_len(input: &[u8]) -> Option<usize> {
     let word = |at: usize| Some(u32::from_le_bytes(*input.get(at..)?.first_chunk()?) as usize);
     let (header, types, strings) =

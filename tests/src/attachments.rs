@@ -63,6 +63,7 @@ impl Three {
         configs
     }
 
+    /// Deploys the three probes, in the order of [`PROBES`].
     pub fn deploy(&self, daemon: &Daemon, netns: Option<&Path>) {
         for (config, (name, ..)) in Self::configs(netns).iter().zip(PROBES) {
             daemon.put(&format!("/v1/probes/{name}"), config).expect(201);

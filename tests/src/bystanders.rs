@@ -133,6 +133,7 @@ impl Bystanders {
         Self::deploy_at(daemon, topology, Stand::ELSEWHERE)
     }
 
+    /// Deploys both at the interfaces of `stand`.
     pub fn deploy_at(daemon: &Daemon, topology: &Topology, stand: Stand) -> Result<Self> {
         let monitor = topology.monitor().clone();
         // The counters come before the daemon's dispatcher, so that both see every packet.

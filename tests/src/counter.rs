@@ -117,6 +117,7 @@ impl Counter {
         Ok(totals.get(&index, 0)?.iter().sum())
     }
 
+    /// Returns the number of counted packets.
     pub fn packets(&self) -> Result<u64> {
         self.total(0)
     }

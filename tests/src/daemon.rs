@@ -69,6 +69,7 @@ impl Daemon {
         Self::start_with(namespace, &DaemonOptions::default())
     }
 
+    /// Starts a daemon with these options in directories of its own and waits until it listens.
     pub fn start_with(namespace: &Namespace, options: &DaemonOptions) -> Result<Self> {
         Self::start_in(namespace, options, Arc::new(Directories::new()?))
     }
@@ -136,6 +137,7 @@ impl Daemon {
         }
     }
 
+    /// Sends a request to the daemon's Unix socket. Fails if there is no answer.
     pub fn try_request(
         &self,
         method: &str,
@@ -295,6 +297,7 @@ impl Daemon {
         send_signal(&self.pidfd, libc::SIGSTOP);
     }
 
+    /// Lets a daemon go on that [`Daemon::pause`] has stopped.
     pub fn resume(&self) {
         send_signal(&self.pidfd, libc::SIGCONT);
     }

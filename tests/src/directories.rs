@@ -27,6 +27,7 @@ pub struct Directories {
 }
 
 impl Directories {
+    /// Makes new directories, and removes those that killed test processes have left.
     pub fn new() -> Result<Self> {
         let name = format!("{PREFIX}{}", unique_prefix());
         tmpfs::unmount_stale(is_left_behind);

@@ -44,6 +44,7 @@ pub struct Scene {
 }
 
 impl Scene {
+    /// Starts a daemon and deploys the probe with these macros, separated by spaces.
     pub fn new(defines: &str) -> Result<Self> {
         let topology = Topology::new()?;
         let daemon = Daemon::start(topology.monitor())?;
@@ -70,6 +71,7 @@ impl Scene {
         self.daemon.json("/v1/probes/p/metrics")["ingress"]["lost"]["entries"][0]["value"].clone()
     }
 
+    /// Waits up to 10 s until `done`.
     pub fn wait_for(&self, what: &str, mut done: impl FnMut(&Self) -> bool) -> Result<()> {
         let limit = Instant::now() + Duration::from_secs(10);
         while !done(self) {

@@ -12,6 +12,7 @@ use aya_obj::generated::bpf_cmd;
 pub struct KernelObjects(pub(crate) BTreeSet<(&'static str, u32)>);
 
 impl KernelObjects {
+    /// Returns all objects that the kernel has now.
     pub fn now() -> Result<Self> {
         let kinds = [
             ("program", bpf_cmd::BPF_PROG_GET_NEXT_ID),

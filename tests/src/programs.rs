@@ -73,6 +73,7 @@ impl Program {
         Self::from_id(id)
     }
 
+    /// Opens a program by its id.
     pub fn from_id(id: u32) -> Result<Self> {
         let fd = opened(bpf_cmd::BPF_PROG_GET_FD_BY_ID, id).with_context(|| format!("open program {id}"))?;
         Ok(Self(fd))

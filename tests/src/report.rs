@@ -68,6 +68,7 @@ pub fn table(columns: &[&str]) {
     row(&vec!["---"; columns.len()]);
 }
 
+/// Prints a row of a table.
 pub fn row<T: AsRef<str>>(cells: &[T]) {
     let cells: Vec<&str> = cells.iter().map(AsRef::as_ref).collect();
     println!("| {} |", cells.join(" | "));

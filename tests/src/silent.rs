@@ -17,6 +17,7 @@ pub struct Silent {
 }
 
 impl Silent {
+    /// Makes the directory and mounts the file system there.
     pub fn mount(directory: &Path) -> Result<Self> {
         std::fs::create_dir_all(directory)?;
         let server = File::options().read(true).write(true).open("/dev/fuse").context("open /dev/fuse")?;

@@ -45,11 +45,13 @@ impl Tmpfs {
         fs::remove_file(self.0.join(FILLER)).context("make room")
     }
 
+    /// Makes the file system read-only once no file is open for writing.
     pub fn read_only(&self) -> Result<()> {
         // The kernel refuses while a file is open for writing.
         wait_for("read-only", PATIENCE, || run("mount", &["-o", "remount,ro", path(&self.0)?]))
     }
 
+    /// Makes the file system writable again.
     pub fn read_write(&self) -> Result<()> {
         run("mount", &["-o", "remount,rw", path(&self.0)?])
     }

@@ -39,6 +39,7 @@ pub struct InterfaceStats {
 }
 
 impl Topology {
+    /// Makes the namespaces and both pairs, with names that no other test uses.
     pub fn new() -> Result<Self> {
         let prefix = unique_prefix();
         let topology = Self {

@@ -125,6 +125,7 @@ impl Windows {
         Ok(answer)
     }
 
+    /// Closes a window. Returns the answer, whatever its status.
     pub fn try_close(&self) -> Result<Response> {
         self.request("POST", &self.path)
     }
@@ -142,6 +143,7 @@ impl Windows {
         List::parse(&answer.json())
     }
 
+    /// Lists the windows; panics if that fails. `query` has no `?`.
     #[track_caller]
     pub fn list(&self, query: &str) -> List {
         self.try_list(query).expect("a list")
@@ -152,10 +154,12 @@ impl Windows {
         self.list("").seqs()
     }
 
+    /// Reads a window. Returns the answer, whatever its status.
     pub fn try_get(&self, seq: u64) -> Result<Response> {
         self.request("GET", &self.path(seq))
     }
 
+    /// Returns a window's document; panics if there is none.
     #[track_caller]
     pub fn get(&self, seq: u64) -> Value {
         self.try_get(seq).expect("an answer").expect(200).json()
@@ -175,6 +179,7 @@ impl Windows {
         http::take(&self.address, method, &path, bytes)
     }
 
+    /// Acknowledges windows up to `seq`, for one collector or for all.
     pub fn acknowledge(&self, seq: u64, collector: Option<&str>) -> Result<Response> {
         let query = collector.map(|name| format!("?collector={name}")).unwrap_or_default();
         self.request("DELETE", &(self.path(seq) + &query))
@@ -192,6 +197,7 @@ pub struct Collector {
 }
 
 impl Collector {
+    /// Makes a collector that has taken no window yet.
     pub fn new(windows: Windows, name: Option<&str>) -> Self {
         Self { windows, name: name.map(str::to_owned), taken: 0, acknowledged: 0 }
     }

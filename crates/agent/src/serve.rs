@@ -119,7 +119,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         }
         Err(error) => tracing::error!(
             error,
-            "nothing can be compiled; what runs is taken over, what does not run any more waits for a clang and a PUT, or for the next start"
+            "nothing can be compiled: running probes are adopted, others wait for a clang and a PUT, or for the next start"
         ),
     }
     let windows = WindowStore::new(options.state_dir.join("windows"), options.retain_bytes);

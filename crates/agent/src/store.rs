@@ -90,6 +90,7 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreE
 }
 
 impl Store {
+    /// Makes the directories and takes the lock. Fails if another daemon holds the lock.
     pub fn open(state_dir: &Path) -> Result<Self, StoreError> {
         let [probes, revisions, objects, old_sums] =
             ["probes", "revisions", "objects", "totals"].map(|directory| state_dir.join(directory));
@@ -148,12 +149,13 @@ impl Store {
         Ok(Pending { store: self, temporary, path })
     }
 
+    /// Removes a probe's file, then its revisions and sums.
     pub fn remove(&self, name: &str) -> Result<(), StoreError> {
         pending::remove(self, &self.path(name))?;
         for path in [self.revisions.join(name), self.old_sums.join(name)] {
             match fs::remove_dir_all(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    tracing::warn!(path = %path.display(), %error, "what a probe has left could not be removed");
+                    tracing::warn!(path = %path.display(), %error, "files of a deleted probe could not be removed");
                 }
                 _ => {}
             }
@@ -221,8 +223,8 @@ impl Store {
         entries.filter_map(|entry| entry.file_name().to_str().and_then(number)).max().unwrap_or(0)
     }
 
-    /// Removes the objects that no stored probe uses. Removes none if a stored probe can't be read, because nobody
-    /// knows what that probe uses. Must be called while nothing else changes.
+    /// Removes the objects that no stored probe uses. Removes none if a stored probe can't be read, because the objects
+    /// of that probe are not known. Must be called while nothing else changes.
     pub fn sweep_objects(&self) {
         let Ok(stored) = self.load() else { return };
         let mut used = BTreeSet::new();
@@ -234,7 +236,7 @@ impl Store {
         remove_but(&self.objects, is_used);
     }
 
-    /// Removes what is left of probes that have no file. A file that can't be read counts as a file.
+    /// Removes the revisions and sums of probes that have no file. A file that can't be read counts as a file.
     pub fn forget_others(&self, probes: &BTreeSet<String>) {
         for directory in [&self.revisions, &self.old_sums] {
             remove_but(directory, |name| probes.contains(name));
@@ -268,7 +270,7 @@ fn remove_but(directory: &Path, is_used: impl Fn(&str) -> bool) {
     if let Err(error) = remove()
         && error.kind() != io::ErrorKind::NotFound
     {
-        tracing::warn!(directory = %directory.display(), %error, "files that nobody needs could not be removed");
+        tracing::warn!(directory = %directory.display(), %error, "unused files could not be removed");
     }
 }
 

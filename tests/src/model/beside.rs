@@ -11,6 +11,7 @@ use super::world::Sent;
 use crate::windows::Windows;
 use crate::{Daemon, DaemonOptions, Directories, Topology};
 
+/// A daemon with one probe and the model of that probe.
 #[derive(Debug)]
 pub struct Beside {
     daemon: Daemon,

@@ -121,6 +121,7 @@ pub struct Ledger {
 pub type Name = (&'static str, &'static str);
 
 impl Ledger {
+    /// Notes packets of a burst that the probe has seen between `begun` and `ended`.
     pub fn see(&mut self, key: Key, packets: Range, begun: i128, ended: i128) {
         let seen = self.seen.entry(key).or_insert(Seen { packets: Range::default(), begun, ended });
         seen.packets = seen.packets.plus(packets);

@@ -58,6 +58,7 @@ pub const POINTS: [(&str, u64); 20] = [
     ("detached", 1),
 ];
 
+/// A step of a test. `traffic` steps run while packets are sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Sends a burst to mon0. Enforcing probes drop it if `dropped`.

@@ -23,6 +23,7 @@ pub enum Turn {
     Anew { last: u64, graceful: bool, since: i128 },
 }
 
+/// The model of one probe.
 #[derive(Debug)]
 pub struct ProbeModel {
     pub name: String,
@@ -305,6 +306,7 @@ impl ProbeModel {
         self.acknowledged.values().min().copied().unwrap_or_default()
     }
 
+    /// Notes packets that the probe has seen between `begun` and `ended`.
     pub fn see(&mut self, key: u32, packets: Range, begun: i128, ended: i128) {
         self.ledger.see(key, packets, begun, ended);
     }

@@ -14,6 +14,7 @@ pub const SHIFT: u32 = 12;
 pub const KEYS: Key = 256;
 /// The weight of a packet in each field of a value.
 pub const WEIGHTS: [(&str, u64); 4] = [("", 1), ("packets", 1), ("bytes", 3), ("extra", 5)];
+/// The number of entries of the queue.
 pub const QUEUED: u32 = 1 << 16;
 
 /// The maps of `model.bpf.c`.
@@ -101,6 +102,7 @@ impl MetricSpec {
         self.map == "global"
     }
 
+    /// Returns the keys that the map has room for.
     pub fn room(&self) -> Room {
         match self.map {
             "array" | "percpu_array" => Room::Below(self.entries),
@@ -158,6 +160,7 @@ impl MetricSpec {
     }
 }
 
+/// Returns a random element of `of`.
 pub fn pick<T: Copy>(random: &mut Random, of: &[T]) -> T {
     of[random.below(of.len() as u64) as usize]
 }
@@ -250,6 +253,7 @@ impl ProbeSpec {
         self.metrics.iter().find(|metric| metric.map == map)
     }
 
+    /// Returns the configuration document.
     pub fn config(&self) -> Value {
         let (section, context, pass, drop) = match self.place {
             Place::Xdp | Place::XdpPattern => ("\"xdp\"", "xdp_md", "XDP_PASS", "XDP_DROP"),

@@ -31,6 +31,7 @@ const MANY: u64 = 40;
 /// The time within which packets arrive.
 const ARRIVAL: Duration = Duration::from_secs(3);
 
+/// The state of a run.
 pub struct World {
     // The fields are dropped in this order: the daemon ends before its interfaces go.
     pub daemon: Option<Daemon>,
@@ -205,6 +206,7 @@ impl World {
         }
     }
 
+    /// Sets the present name of the interface that comes and goes, and opens a socket that sends to it.
     pub fn set_extra(&mut self, name: Option<&'static str>) -> Result<()> {
         self.extra = name;
         self.extra_socket = match name {

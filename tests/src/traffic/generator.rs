@@ -69,6 +69,7 @@ impl Spread {
         Ok(())
     }
 
+    /// Returns the number of pairs of address and port.
     pub fn flows(&self) -> u64 {
         u64::from(self.addresses) * u64::from(self.ports)
     }
@@ -166,6 +167,7 @@ impl Generator {
         Ok(state.set(0, State { sent, address, port: 0 }, 0)?)
     }
 
+    /// Returns an observer that can be used while the generator sends.
     pub fn meter(&self) -> Result<Meter> {
         let Some(Map::Array(state)) = self.ebpf.map("state") else { bail!("no state") };
         let state = MapData::from_fd(state.fd().as_fd().try_clone_to_owned()?)?;

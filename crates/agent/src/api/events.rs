@@ -54,7 +54,7 @@ fn framing(headers: &HeaderMap) -> Result<Framing, Problem> {
     let accept: Vec<&str> =
         headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
     by_accept(&accept.join(",")).ok_or_else(|| {
-        let detail = format!("nothing in Accept can be had; possible are {NDJSON}, {SSE}");
+        let detail = format!("no type in Accept is available; available are {NDJSON}, {SSE}");
         Problem::new(StatusCode::NOT_ACCEPTABLE, detail)
     })
 }

@@ -16,7 +16,7 @@ pub fn requested(headers: &HeaderMap, query: Option<&str>) -> Result<Option<Form
             Accepted::Anything => {}
             Accepted::Nothing => {
                 let known: Vec<&str> = Format::ALL.iter().map(|format| format.media_type()).collect();
-                let detail = format!("nothing in Accept can be had; possible are {}", known.join(", "));
+                let detail = format!("no type in Accept is available; available are {}", known.join(", "));
                 return Err(Problem::new(StatusCode::NOT_ACCEPTABLE, detail));
             }
         }

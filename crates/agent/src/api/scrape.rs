@@ -115,7 +115,7 @@ impl Page {
         self.encoder.abandon();
         self.current = None;
         let part = &mut self.probes[self.tables[table].0];
-        tracing::warn!(probe = part.scraped.delivery.head().probe, %error, "in /metrics there is a part missing");
+        tracing::warn!(probe = part.scraped.delivery.head().probe, %error, "a part of the probe is missing in /metrics");
         if !std::mem::replace(&mut part.broken, true) {
             part.scraped.counters.read_failed();
         }

@@ -12,7 +12,7 @@ use tokio::process::{Child, Command};
 use super::Limits;
 use crate::compiler::confine::confine::Confinement;
 
-/// How a run ended.
+/// The outcome of a run.
 pub(super) enum Outcome {
     Ended { status: ExitStatus, elf: Vec<u8>, log: String },
     TimedOut,

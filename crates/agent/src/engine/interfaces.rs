@@ -183,12 +183,12 @@ impl Engine {
     async fn look(self: &Arc<Self>) {
         let kernel = Arc::clone(&self.kernel);
         if let Err(error) = tokio::task::spawn_blocking(move || kernel.look()).await {
-            tracing::error!(%error, "attachments could not be looked after");
+            tracing::error!(%error, "attachments could not be checked");
         }
     }
 
     /// Has the probes look again for the interfaces that they could not list when they were adopted; then the kernel
-    /// can remove what no probe claims. Must be called while nothing else changes.
+    /// can remove attachments that no probe claims. Must be called while nothing else changes.
     pub(super) fn settle_again(&self) {
         if self.kernel.is_unsettled() {
             self.list().iter().for_each(|probe| probe.follow(&Changes::default()));

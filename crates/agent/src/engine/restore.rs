@@ -43,8 +43,8 @@ impl From<String> for NotAdopted {
 }
 
 impl Engine {
-    /// Makes the kernel run what the state directory says. A probe that can't be deployed now stays listed with the
-    /// reason, and what runs of it goes on.
+    /// Makes the kernel run the probes of the state directory. A probe that can't be deployed now stays listed with the
+    /// reason, and its running programs go on.
     pub async fn restore(self: &Arc<Self>) -> Result<(), EngineError> {
         let change = Arc::clone(&self.changes).lock_owned().await;
         let engine = Arc::clone(self);
@@ -64,8 +64,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Lists every stored probe, with what runs of it, and returns the probes that have to be deployed anew. Removes
-    /// nothing of a stored probe.
+    /// Lists every stored probe, with its running programs, and returns the probes that have to be deployed anew.
+    /// Removes nothing of a stored probe.
     pub(super) fn take_over(self: &Arc<Self>) -> Result<Vec<(String, StoredProbe)>, StoreError> {
         let stored = self.store.load()?;
         for (_, stored) in &stored {
@@ -80,7 +80,7 @@ impl Engine {
             let (stored, why) = match stored {
                 Ok(stored) => match self.adopt(&name, &stored) {
                     Ok(probe) => {
-                        tracing::info!(probe = name, "taken over as it runs");
+                        tracing::info!(probe = name, "the running probe was adopted");
                         serials.extend(stored.running.iter().map(|running| running.deployment.serial));
                         adopted.push(Arc::new(probe));
                         continue;
@@ -102,7 +102,7 @@ impl Engine {
             serials.extend(held.as_ref().map(Held::serial));
             let reason = match why {
                 NotAdopted::Anew(reason) => {
-                    tracing::info!(probe = name, reason, "does not run any more, it is deployed anew");
+                    tracing::info!(probe = name, reason, "it does not run any more: deploying it anew");
                     anew.extend(stored.clone().map(|stored| (name.clone(), stored)));
                     format!("it is about to be deployed anew: {reason}")
                 }
@@ -127,7 +127,7 @@ impl Engine {
             probe.resume();
             self.insert(probe);
         }
-        // Removes what an interrupted removal has left. A probe that has a file stays, whatever is in the file.
+        // An interrupted removal is finished. A probe that has a file stays, even if the file can't be read.
         self.store.forget_others(&names);
         self.windows.sweep(&names);
         self.store.sweep_objects();

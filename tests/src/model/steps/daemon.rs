@@ -20,6 +20,7 @@ use crate::{Daemon, DaemonOptions, Directories};
 /// The time within which a daemon starts or refuses to.
 const START: Duration = Duration::from_secs(15);
 
+/// Ends the daemon by SIGTERM or SIGKILL and starts the next one.
 pub fn restart(world: &mut World, kill: bool, traffic: bool) -> Result<()> {
     let mut daemon = world.daemon.take();
     let options = world.options.clone();
@@ -44,6 +45,7 @@ pub fn crash(world: &mut World, point: &str, time: u64, step: &Step) -> Result<(
     doomed(world, step)
 }
 
+/// Kills the daemon `after` milliseconds after the step began.
 pub fn kill(world: &mut World, after: u64, step: &Step) -> Result<()> {
     let daemon = world.daemon.as_ref().context("a daemon")?;
     let killer = daemon.killer()?;

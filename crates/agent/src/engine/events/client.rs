@@ -81,6 +81,7 @@ enum Part {
 }
 
 impl Client {
+    /// Makes a client without sources.
     pub fn new(framing: Framing) -> Arc<Self> {
         Arc::new(Self { framing, state: Mutex::default() })
     }

@@ -32,7 +32,7 @@ const CONTEXT_AGE: Duration = Duration::from_secs(5);
 /// The interval of checks for CPUs that have come online: a new CPU gets its ring at the next check.
 const CPUS_AGE: Duration = Duration::from_secs(5);
 
-/// What a turn of the task found.
+/// The result of a turn of the task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     Read(Progress),
@@ -77,7 +77,7 @@ async fn read(source: &Source, mut waiter: Waiter) -> bool {
         match turn(source, context.fresh(), &mut output) {
             Turn::Alone => return false,
             Turn::Closed => {
-                // Events in the ring still belong to the clients. The number of slices bounds what comes meanwhile.
+                // Events in the ring still belong to the clients. The limit of slices ends this even while events come.
                 let mut slices = 0;
                 while slices < 1024 && slice(source, context.fresh(), &mut output) == Progress::More {
                     output.send(source, &source.audience().clients);
@@ -124,7 +124,7 @@ async fn read(source: &Source, mut waiter: Waiter) -> bool {
 
 fn follow_cpus(source: &Source, waiter: &mut Waiter) {
     if let Some(Err(error)) = source.reader().as_mut().map(|reader| reader.follow_cpus(waiter)) {
-        tracing::warn!(metric = source.metric, %error, "no ring for a CPU that came online");
+        tracing::warn!(metric = source.metric, %error, "a CPU that came online has no ring");
     }
 }
 

@@ -150,10 +150,12 @@ impl Source {
         }
     }
 
+    /// Locks the audience.
     pub(super) fn audience(&self) -> MutexGuard<'_, Audience> {
         self.audience.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Locks the reader. Status and the reading task share it.
     pub(super) fn reader(&self) -> MutexGuard<'_, Option<EventReader>> {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }

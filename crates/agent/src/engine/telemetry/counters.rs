@@ -73,7 +73,7 @@ impl ProbeFamilies {
         );
         registry.register(
             "twinprobe_window_ticks_missed",
-            "Scheduled ends of windows that passed before they could be kept",
+            "Scheduled ends of windows that were missed",
             families.ticks_missed.clone(),
         );
         registry.register_with_unit(

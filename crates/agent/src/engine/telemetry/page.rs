@@ -36,7 +36,7 @@ pub struct AttachmentFacts {
     pub interface: String,
     pub hook: Hook,
     pub attached: bool,
-    /// The number of times that the attachment was made again after somebody had removed it.
+    /// The number of times that the attachment was made again after another program had removed it.
     pub repairs: u64,
 }
 
@@ -100,10 +100,10 @@ fn register_windows(probes: &[ProbeFacts], registry: &mut Registry) {
         damaged.get_or_create(&label).inc_by(windows.damaged);
         unreadable.get_or_create(&label).set(windows.unreadable as u64);
     }
-    registry.register("twinprobe_windows_retained", "Windows that can be had", retained);
-    let size = "Size of the windows that can be had";
+    registry.register("twinprobe_windows_retained", "Windows that are retained", retained);
+    let size = "Size of the retained windows";
     registry.register_with_unit("twinprobe_windows_retained", size, Unit::Bytes, bytes);
-    registry.register("twinprobe_windows_lost", "Windows that went before they were acknowledged", lost);
+    registry.register("twinprobe_windows_lost", "Windows removed before they were acknowledged", lost);
     let help = "Windows whose file can't be read now or is of a later version";
     registry.register("twinprobe_windows_unreadable", help, unreadable);
     registry.register("twinprobe_windows_damaged", "Windows whose file was damaged on disk", damaged);
@@ -121,7 +121,7 @@ fn register_attachments(probes: &[ProbeFacts], registry: &mut Registry) {
             repairs.get_or_create(&label).inc_by(at.repairs);
         }
     }
-    let help = "Whether the probe is attached where it is to be: at an interface, or at what it waits for";
+    let help = "Whether the probe is attached at the interface, or at the pattern that it waits for";
     registry.register("twinprobe_attachments", help, attached);
     let help = "Times that an attachment was made again after somebody had removed it";
     registry.register("twinprobe_attachments_repaired", help, repairs);
@@ -139,11 +139,11 @@ fn register_sums(probes: &[ProbeFacts], registry: &mut Registry) {
             dropped.get_or_create(&label).inc_by(sum.dropped);
         }
     }
-    registry.register("twinprobe_sum_entries", "Entries that windows have added up to", entries);
-    registry.register("twinprobe_sum_max_entries", "Entries that there is room for in the sum", max_entries);
+    registry.register("twinprobe_sum_entries", "Entries of the sum of windows", entries);
+    registry.register("twinprobe_sum_max_entries", "Limit of the entries of the sum", max_entries);
     registry.register(
         "twinprobe_sum_dropped",
-        "Entries that had to go from the sum for want of room",
+        "Entries that were dropped from the sum for want of room",
         dropped,
     );
 }
