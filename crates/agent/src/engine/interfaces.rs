@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_kernel::interface::{self, Interfaces};
 use twinprobe_kernel::netns::Netns;
-use twinprobe_kernel::watch::{Changes, Event, PlaceWatch};
+use twinprobe_kernel::watch::{Changes, NamespaceChange, PlaceWatch};
 use twinprobe_kernel::{Interface, NotAttached};
 
 use super::Engine;
@@ -124,12 +124,12 @@ impl Engine {
                 tokio::spawn(async move {
                     let mut watch = PlaceWatch::new(namespace.as_deref()).await;
                     // One look at the start finds the changes from before the watch began.
-                    let mut event = Some(Event::Namespace);
+                    let mut event = Some(NamespaceChange::Namespace);
                     loop {
                         let Some(engine) = engine.upgrade() else { return };
                         let changes = match event {
-                            Some(Event::Links(changes)) => changes,
-                            Some(Event::Namespace) => Changes::unknown(),
+                            Some(NamespaceChange::Links(changes)) => changes,
+                            Some(NamespaceChange::Namespace) => Changes::unknown(),
                             None => Changes::default(),
                         };
                         if changes.links || engine.is_waiting(&namespace) {

@@ -143,7 +143,7 @@ fn is_overflow(error: &io::Error) -> bool {
 
 /// What [`PlaceWatch`] has noticed.
 #[derive(Debug)]
-pub enum Event {
+pub enum NamespaceChange {
     /// In the namespace that was there before, too.
     Links(Changes),
     /// There is something else than before: a namespace, another one, or none. Nothing is known of what was
@@ -171,7 +171,7 @@ impl PlaceWatch {
     }
 
     /// Waits until something has changed; see [`Watch::changed`].
-    pub async fn changed(&mut self) -> Event {
+    pub async fn changed(&mut self) -> NamespaceChange {
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -188,12 +188,12 @@ impl PlaceWatch {
                 _ = looks.tick(), if may_differ => None,
             };
             match told {
-                Some(Ok(changes)) => return Event::Links(changes),
+                Some(Ok(changes)) => return NamespaceChange::Links(changes),
                 Some(Err(error)) => {
                     self.state = Err(error);
-                    return Event::Namespace;
+                    return NamespaceChange::Namespace;
                 }
-                None if self.look().await => return Event::Namespace,
+                None if self.look().await => return NamespaceChange::Namespace,
                 None => {}
             }
         }
@@ -350,24 +350,24 @@ mod tests {
         let mut watch = PlaceWatch::new(Some(&named.path())).await;
         let id = watch.netns().unwrap().id();
         named.ip("link add tpa type veth peer name tpb");
-        assert!(matches!(noticed(&mut watch).await, Event::Links(_)));
+        assert!(matches!(noticed(&mut watch).await, NamespaceChange::Links(_)));
 
         named.delete();
-        while !matches!(noticed(&mut watch).await, Event::Namespace) {}
+        while !matches!(noticed(&mut watch).await, NamespaceChange::Namespace) {}
         assert_eq!(watch.netns().unwrap_err().kind(), io::ErrorKind::NotFound);
 
         named.create();
         while watch.netns().is_err() {
-            assert!(matches!(noticed(&mut watch).await, Event::Namespace));
+            assert!(matches!(noticed(&mut watch).await, NamespaceChange::Namespace));
         }
         named.ip("link add tpc type veth peer name tpd");
-        assert!(matches!(noticed(&mut watch).await, Event::Links(_)));
+        assert!(matches!(noticed(&mut watch).await, NamespaceChange::Links(_)));
 
         // Between two looks: the number of the one that is still held is not given again.
         let id_before = watch.netns().unwrap().id();
         named.delete();
         named.create();
-        while !matches!(noticed(&mut watch).await, Event::Namespace) {}
+        while !matches!(noticed(&mut watch).await, NamespaceChange::Namespace) {}
         while watch.netns().is_err() {
             noticed(&mut watch).await;
         }
@@ -380,7 +380,7 @@ mod tests {
         assert!(watch.netns().unwrap().is_own());
     }
 
-    async fn noticed(watch: &mut PlaceWatch) -> Event {
+    async fn noticed(watch: &mut PlaceWatch) -> NamespaceChange {
         let start = Instant::now();
         let event = timeout(SOON, watch.changed()).await.expect("a change is noticed");
         assert!(start.elapsed() < SOON);

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use hyper::body::Bytes;
 use jiff::Timestamp;
 use twinprobe_exporter::{Context, Decoder, EventEncoder};
-use twinprobe_kernel::{Event, EventReader, Progress};
+use twinprobe_kernel::{EventReader, EventRecord, Progress};
 
 use super::client::{Client, Framing, lost_line};
 use super::source::Source;
@@ -97,16 +97,18 @@ impl Output {
             }
             for (piece, framing) in pieces.iter_mut().zip(Framing::ALL).filter(|(piece, _)| piece.wanted) {
                 match event {
-                    Event::Sample { cpu, bytes } => piece.sample(framing, cpu, bytes, encoder, &mut decoder),
-                    Event::Lost { count, .. } => lost_line(framing, count, labels, &mut piece.bytes),
+                    EventRecord::Sample { cpu, bytes } => {
+                        piece.sample(framing, cpu, bytes, encoder, &mut decoder);
+                    }
+                    EventRecord::Lost { count, .. } => lost_line(framing, count, labels, &mut piece.bytes),
                 }
             }
             match event {
-                Event::Sample { .. } => {
+                EventRecord::Sample { .. } => {
                     events += 1;
                     *count += 1;
                 }
-                Event::Lost { count: lost, .. } => *count += lost,
+                EventRecord::Lost { count: lost, .. } => *count += lost,
             }
         });
         *has_read = begun;

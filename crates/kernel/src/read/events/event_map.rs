@@ -8,6 +8,7 @@ use std::sync::Arc;
 use twinprobe_ebpf_common::{EventKind, Layout};
 
 use crate::read::events::perf::{self, PerfBuffers};
+use crate::read::events::record::{EventRecord, Progress};
 use crate::read::events::ringbuf::RingBuffer;
 use crate::read::events::waiter::Waiter;
 use crate::sys::call::KernelError;
@@ -21,27 +22,6 @@ pub struct EventMap {
     kind: EventKind,
     max_entries: u32,
     layout: Option<Layout>,
-}
-
-/// What was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event<'a> {
-    Sample {
-        /// Where it happened, if the map says.
-        cpu: Option<u32>,
-        /// As long as the program made it; from a perf ring up to 7 bytes longer.
-        bytes: &'a [u8],
-    },
-    /// The kernel had no room for this many, between the events before and after.
-    Lost { cpu: u32, count: u64 },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// Nothing is left.
-    Drained,
-    /// The limit came first.
-    More,
 }
 
 /// The one reader of an event map. Nothing is lost by reading late as long as there is room.
@@ -100,7 +80,7 @@ impl EventReader {
 
     /// Hands on events, up to about `limit` bytes of each ring. Once drained, and not before, waiters
     /// are told of the next one.
-    pub fn read(&mut self, limit: usize, sink: impl FnMut(Event<'_>)) -> Progress {
+    pub fn read(&mut self, limit: usize, sink: impl FnMut(EventRecord<'_>)) -> Progress {
         match self {
             Self::Ringbuf(ring) => ring.read(limit, sink),
             Self::Perf(buffers) => buffers.read(limit, sink),

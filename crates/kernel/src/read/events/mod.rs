@@ -2,5 +2,6 @@
 
 pub mod event_map;
 pub mod perf;
+pub mod record;
 pub mod ringbuf;
 pub mod waiter;

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use aya_obj::generated::perf_event_attr;
 use rustix::param::page_size;
 
-use crate::read::events::event_map::{Event, Progress};
+use crate::read::events::record::{EventRecord, Progress};
 use crate::sys::mapping::{Access, Mapping};
 use crate::sys::{cpus, map};
 
@@ -105,12 +105,12 @@ impl PerfBuffers {
         self.cpus.iter().map(CpuBuffer::fill).max().unwrap_or(0)
     }
 
-    pub fn read(&mut self, limit: usize, mut sink: impl FnMut(Event<'_>)) -> Progress {
+    pub fn read(&mut self, limit: usize, mut sink: impl FnMut(EventRecord<'_>)) -> Progress {
         let mut progress = Progress::Drained;
         let told = &mut self.told;
         for buffer in &mut self.cpus {
             let more = buffer.read(limit, |event| {
-                if let Event::Lost { count, .. } = event {
+                if let EventRecord::Lost { count, .. } = event {
                     *told += count;
                 }
                 sink(event);
@@ -145,7 +145,7 @@ impl CpuBuffer {
         self.mapping.u64(DATA_HEAD).load(Ordering::Acquire).saturating_sub(self.tail)
     }
 
-    fn read(&mut self, limit: usize, mut sink: impl FnMut(Event<'_>)) -> Progress {
+    fn read(&mut self, limit: usize, mut sink: impl FnMut(EventRecord<'_>)) -> Progress {
         let head = self.mapping.u64(DATA_HEAD).load(Ordering::Acquire);
         let start = self.tail;
         while self.tail < head && self.tail - start < limit as u64 {
@@ -189,17 +189,20 @@ impl CpuBuffer {
     }
 }
 
-fn parse(cpu: u32, kind: u32, record: &[u8]) -> Option<Event<'_>> {
+fn parse(cpu: u32, kind: u32, record: &[u8]) -> Option<EventRecord<'_>> {
     let body = &record[HEADER..];
     match kind {
         PERF_RECORD_SAMPLE => {
             let (len, bytes) = body.split_first_chunk::<4>()?;
-            Some(Event::Sample { cpu: Some(cpu), bytes: bytes.get(..u32::from_ne_bytes(*len) as usize)? })
+            Some(EventRecord::Sample {
+                cpu: Some(cpu),
+                bytes: bytes.get(..u32::from_ne_bytes(*len) as usize)?,
+            })
         }
         PERF_RECORD_LOST => {
             // The event's id, then the count.
             let count = body.get(8..)?.first_chunk::<8>()?;
-            Some(Event::Lost { cpu, count: u64::from_ne_bytes(*count) })
+            Some(EventRecord::Lost { cpu, count: u64::from_ne_bytes(*count) })
         }
         _ => None,
     }

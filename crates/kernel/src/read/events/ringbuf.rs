@@ -8,7 +8,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use rustix::param::page_size;
 
-use crate::read::events::event_map::{Event, Progress};
+use crate::read::events::record::{EventRecord, Progress};
 use crate::sys::mapping::{Access, Mapping};
 
 /// The kernel is still writing the record.
@@ -56,7 +56,7 @@ impl RingBuffer {
 
     /// Hands on records until none is left or `limit` bytes were read. After [`Progress::Drained`] the kernel
     /// wakes whoever waits for the descriptor at the next record.
-    pub fn read(&mut self, limit: usize, mut sink: impl FnMut(Event<'_>)) -> Progress {
+    pub fn read(&mut self, limit: usize, mut sink: impl FnMut(EventRecord<'_>)) -> Progress {
         let mut read = 0;
         loop {
             let before = self.position;
@@ -76,7 +76,7 @@ impl RingBuffer {
     }
 
     /// Hands on records up to one that is being written, and gives their space back.
-    fn scan(&mut self, limit: u64, sink: &mut impl FnMut(Event<'_>)) {
+    fn scan(&mut self, limit: u64, sink: &mut impl FnMut(EventRecord<'_>)) {
         let start = self.position;
         let release = RELEASE.min(self.size / 8);
         let mut released = start;
@@ -91,7 +91,7 @@ impl RingBuffer {
             if header & DISCARD == 0 {
                 // SAFETY: the record is complete, and its space is given back only after it was handed on.
                 let bytes = unsafe { self.producer.bytes(at + HEADER as usize, len as usize) };
-                sink(Event::Sample { cpu: None, bytes });
+                sink(EventRecord::Sample { cpu: None, bytes });
             }
             self.position += (HEADER + len).next_multiple_of(8);
             if self.position - released >= release {
