@@ -14,7 +14,7 @@ use twinprobe_tests::{report, scaled};
 
 use crate::config::AfterRead;
 use crate::kernel::map::strategy::Access;
-use crate::kernel::map::{MetricMap, Table, Taken, probe};
+use crate::kernel::map::{MetricMap, Table, probe};
 use crate::kernel::sys::{self, MapCreate};
 use crate::plot::{self, Curve, Panel};
 
@@ -199,7 +199,7 @@ impl Filled {
             ControlFlow::Continue(())
         };
         let started = Instant::now();
-        let flow = map.read_chunks(after, &mut Taken::default(), &mut sink)?;
+        let flow = map.read_chunks(after, &mut sink)?;
         let time = started.elapsed().as_secs_f64();
         ensure!(flow.is_continue() && rows == self.entries as usize, "{rows} entries of {}", self.entries);
         if after == AfterRead::Reset {

@@ -100,8 +100,6 @@ pub struct Counter {
     gone: BTreeMap<Key, Range>,
     /// The last sum, by the windows so far.
     sum: BTreeMap<Key, u64>,
-    /// Whether a reading may be an older one that its client did not take.
-    repeated: bool,
     /// Whether a part of the open window is on disk, where a replacement has put it.
     on_disk: bool,
     /// How it was read before, for people.
@@ -162,7 +160,6 @@ impl Ledger {
                 held: BTreeSet::new(),
                 gone,
                 sum: BTreeMap::new(),
-                repeated: false,
                 on_disk: false,
                 before: None,
             },
@@ -216,7 +213,11 @@ impl Ledger {
 
     /// What was sent after `since` may be lost to a counter.
     pub fn doubt(&mut self, name: Name, since: i128) {
-        let late = self.seen.iter().filter(|(_, seen)| seen.ended >= since);
+        self.doubt_between(name, since, i128::MAX);
+    }
+
+    fn doubt_between(&mut self, name: Name, since: i128, until: i128) {
+        let late = self.seen.iter().filter(|(_, seen)| seen.ended >= since && seen.begun < until);
         let late: Vec<(Key, u64)> = late.map(|(key, seen)| (*key, seen.packets.hi)).collect();
         let Some(counter) = self.counters.get_mut(&name) else { return };
         for (key, packets) in late {
@@ -225,27 +226,9 @@ impl Ledger {
         }
     }
 
-    /// What was sent after `since` may be lost to metrics that are reset without a snapshot: they were read then.
-    pub fn race(&mut self, since: i128) {
-        for name in self.names() {
-            if self.counters.get(&name).is_some_and(|counter| counter.mode == Mode::Init) {
-                self.doubt(name, since);
-            }
-        }
-    }
-
-    /// The daemon died while it read: what it had taken out of maps that are reset without a snapshot is lost.
-    pub fn cut(&mut self) {
-        for name in self.names() {
-            if self.counters.get(&name).is_some_and(|counter| counter.mode == Mode::Init) {
-                self.lose(name, true, i128::MAX);
-            }
-        }
-    }
-
-    /// A reading was cut off: the next one may be the same again.
-    pub fn interrupt(&mut self) {
-        self.counters.values_mut().for_each(|counter| counter.repeated = true);
+    /// A map was read and reset after `since`, in two steps: packets that came in between may be lost to it.
+    pub fn race(&mut self, name: Name, since: i128) {
+        self.doubt_between(name, since, since.saturating_add(LATE));
     }
 
     fn keys(&self, name: Name) -> Vec<Key> {
@@ -303,12 +286,11 @@ impl Ledger {
     /// Compares a reading, by key, with what must be in it: of everything that was counted until `end`.
     pub fn read(&mut self, name: Name, rows: &BTreeMap<Key, u64>, end: i128) -> Result<()> {
         let Some(counter) = self.counters.get(&name) else { return Ok(()) };
-        let (mode, single, room, repeated) = (counter.mode, counter.single, counter.room, counter.repeated);
+        let (mode, single, room) = (counter.mode, counter.single, counter.room);
         for key in rows.keys() {
             ensure!(single || self.seen.contains_key(key), "{name:?} has key {key}, which was not sent");
         }
-        let sure = if repeated && mode == Mode::Init { i128::MIN } else { end };
-        let least = if single { 0 } else { self.least(counter, sure) };
+        let least = if single { 0 } else { self.least(counter, end) };
         let full = self.is_full(counter);
         if let (Room::Any(most), Mode::Sum) = (room, mode) {
             // Without `sum_entries`, which only small ones have, it is a multiple of the map's.
@@ -318,7 +300,7 @@ impl Ledger {
         for key in self.keys(name) {
             let value =
                 if single { rows.values().sum() } else { rows.get(&key).copied().unwrap_or_default() };
-            let bound = self.total(name, key, end, sure);
+            let bound = self.total(name, key, end, end);
             let Some(counter) = self.counters.get_mut(&name) else { return Ok(()) };
             let gone = counter.gone.get(&key).copied().unwrap_or_default();
             let Some(total) = gone.plus(Range::exactly(value)).common(bound) else {
@@ -343,7 +325,7 @@ impl Ledger {
                 && !single
                 && room.has(key)
                 && !full
-                && seen.ended < sure
+                && seen.ended < end
                 && let Some(known) = seen.packets.common(total)
             {
                 seen.packets = known;
@@ -355,11 +337,6 @@ impl Ledger {
             counter.held = if mode == Mode::Live { rows.keys().copied().collect() } else { BTreeSet::new() };
         }
         Ok(())
-    }
-
-    /// A complete reading: the next one is another.
-    pub fn settle(&mut self) {
-        self.counters.values_mut().for_each(|counter| counter.repeated = false);
     }
 
     /// Packet numbers that a queue has given: each once.

@@ -118,8 +118,8 @@ impl ProbeModel {
         match turn {
             Turn::Anew { last, .. } => seq > *last,
             Turn::Put { .. } => {
-                let mut snapshots = self.spec.metrics.iter().filter(|metric| metric.is_snapshot());
-                snapshots.all(|metric| self.reading(document, metric).is_none())
+                let mut windowed = self.spec.metrics.iter().filter(|metric| metric.is_windowed());
+                windowed.all(|metric| self.reading(document, metric).is_none())
             }
         }
     }
@@ -157,8 +157,12 @@ impl ProbeModel {
                 Some(reading) => {
                     let reading = reading.clone();
                     self.metric(&metric, &reading, until).context("in a window")?;
+                    if metric.is_racy() {
+                        let fields = metric.fields().iter();
+                        fields.for_each(|field| self.ledger.race((metric.map, field), until));
+                    }
                 }
-                None => ensure!(!metric.is_snapshot(), "{} is missing in {document}", metric.map),
+                None => ensure!(!metric.is_windowed(), "{} is missing in {document}", metric.map),
             }
         }
         Ok(())
@@ -176,18 +180,17 @@ impl ProbeModel {
     /// Metrics that belong to no window, as they were read after `since`.
     pub fn live(&mut self, document: &Value, since: i128) -> Result<()> {
         for metric in self.spec.metrics.clone() {
-            if metric.is_snapshot() {
+            if metric.is_windowed() {
                 continue;
             }
             let reading = self.reading(document, &metric);
             let reading = reading.with_context(|| format!("no {} in {document}", metric.map))?.clone();
             self.metric(&metric, &reading, since).with_context(|| format!("{} now", self.name))?;
         }
-        self.ledger.settle();
         Ok(())
     }
 
-    /// A window that was given once more must be the same; without `whole` only its snapshots count.
+    /// A window that was given once more must be the same; without `whole` only what it has reset counts.
     pub fn again(&self, document: &Value, whole: bool) -> Result<()> {
         let seq = document["window"]["seq"].as_u64().context("a window")?;
         let Some(known) = self.documents.get(&seq) else { bail!("window {seq} is not retained") };
@@ -195,8 +198,8 @@ impl ProbeModel {
         for metric in &self.spec.metrics {
             let name = metric.name(self.spec.generation);
             let [a, b] = [known, document].map(|document| document[self.direction()].get(&name));
-            // Of a window of another configuration, the snapshots are not there.
-            same &= a == b || !whole && (a.is_none() || !metric.is_snapshot());
+            // A window of another configuration has other metrics.
+            same &= a == b || !whole && (a.is_none() || !metric.is_windowed());
         }
         ensure!(same && (!whole || known == document), "{document} was {known}");
         Ok(())
@@ -209,7 +212,7 @@ impl ProbeModel {
                 self.gap = true;
                 for name in self.ledger.names() {
                     let mode = self.ledger.counter(name).map(|counter| counter.mode);
-                    if graceful && matches!(mode, Some(Mode::Window | Mode::Sum)) {
+                    if graceful && mode.is_some_and(|mode| mode != Mode::Live) {
                         self.ledger.is_empty(name, since).context("left in the maps at the exit")?;
                     } else {
                         self.ledger.lose(name, false, since);
@@ -225,7 +228,9 @@ impl ProbeModel {
         self.revision += 1;
         self.revisions.insert(self.revision, self.spec.clone());
         // What can't be a part of the new maps is in a window that ended before.
-        for before in old.metrics.iter().filter(|before| before.mode == Mode::Window && !crashed) {
+        for before in
+            old.metrics.iter().filter(|before| matches!(before.mode, Mode::Window | Mode::Init) && !crashed)
+        {
             let now = self.spec.metric(before.map);
             if now.is_some_and(|now| !now.reset && !goes_on(before, now)) {
                 for field in before.fields() {

@@ -185,11 +185,6 @@ impl ProbeConfig {
     pub fn schedule(&self) -> Option<Schedule> {
         self.window.as_ref()?.schedule
     }
-
-    /// Whether reading this probe needs a flip.
-    pub fn has_snapshot(&self) -> bool {
-        self.directions().any(|(_, config)| config.has_snapshot())
-    }
 }
 
 impl DirectionConfig {
@@ -223,11 +218,6 @@ impl DirectionConfig {
     /// No two with the same name or the same map.
     pub fn metrics(&self) -> &[MetricConfig] {
         &self.metrics
-    }
-
-    /// Whether any metric asks for twins.
-    pub fn has_snapshot(&self) -> bool {
-        self.metrics.iter().any(|metric| metric.source == Source::Snapshot)
     }
 }
 

@@ -12,11 +12,13 @@ use super::reading::Running;
 use super::{Engine, EngineError, Probe};
 use crate::compiler::{CompiledObject, Compiler};
 use crate::config::{
-    self, AfterRead, ConfigDocument, Direction, DirectionConfig, Extraction, OnReplace, ProbeConfig, Source,
-    Visibility,
+    self, AfterRead, ConfigDocument, Direction, DirectionConfig, MetricConfig, OnReplace, ProbeConfig,
+    Source, Visibility,
 };
 use crate::crash;
-use crate::kernel::{Deployable, Hook, Kernel, LoadedDirection, LoadedTwins, MetricRequest};
+use crate::kernel::{
+    Deployable, Extraction, Hook, Kernel, LoadedDirection, LoadedTwins, MetricRequest, TwinMap,
+};
 use crate::report::{Finding, Rejection, Stage};
 use crate::store::{Pending, Store, StoreError, StoredDeployment, StoredProbe};
 
@@ -37,6 +39,22 @@ pub struct LoadedProbe {
 }
 
 impl LoadedProbe {
+    /// Refuses an interval at which there is nothing to be closed.
+    fn with_windows_to_close(self, config: &ProbeConfig) -> Result<Self, EngineError> {
+        let resets = |(metric, map): (&MetricConfig, &TwinMap)| {
+            Extraction::of(map, metric.after_read(), metric.visibility()).resets()
+        };
+        let mut metrics = config
+            .directions()
+            .zip(&self.directions)
+            .flat_map(|((_, config), loaded)| config.metrics().iter().zip(&loaded.twins.maps));
+        if config.schedule().is_none() || metrics.any(resets) {
+            return Ok(self);
+        }
+        let message = "reading the metrics resets nothing, so that there are no windows to be closed; snapshot or init does";
+        Err(Rejection::from(Finding::config("window.interval", message)).into())
+    }
+
     /// Loads the directions again that were loaded for the other twin of `old`, because a window was closed since. Must
     /// be called while no window can be closed.
     pub fn follow(&mut self, kernel: &Kernel, config: &ProbeConfig, old: &Running) -> Result<(), Rejection> {
@@ -88,7 +106,7 @@ impl Engine {
         let loading =
             tokio::task::spawn_blocking(move || load_all(&kernel, first, compiled, unnamed, old.as_deref()));
         match tokio::time::timeout(LOAD_LIMIT, loading).await {
-            Ok(loaded) => loaded?,
+            Ok(loaded) => loaded??.with_windows_to_close(config),
             Err(_) => Err(EngineError::LoadStuck(LOAD_LIMIT)),
         }
     }
@@ -172,7 +190,7 @@ pub(super) fn requests(direction: Direction, config: &DirectionConfig) -> Vec<Me
             map: metric.map().to_owned(),
             snapshot: metric.source() == Source::Snapshot,
             aggregated: metric.aggregation().is_some(),
-            iterative: metric.extraction() == Extraction::Iterative,
+            iterative: metric.extraction() == config::Extraction::Iterative,
             reset: metric.after_read() == AfterRead::Reset,
             hidden: metric.visibility() == Visibility::Hidden,
             merged: metric.merge().is_some_and(|rules| *rules != MergeRules::default()),

@@ -2,12 +2,16 @@
 
 use std::io::ErrorKind;
 
-use super::Broken;
 use super::probe::ReadError;
 use super::reading::CloseError;
 use crate::kernel::{AttachError, KernelError};
 use crate::report::{Finding, Rejection, Stage};
 use crate::store::StoreError;
+
+/// The rest of a table can't be had.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Broken(pub String);
 
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
@@ -34,7 +38,7 @@ pub enum EngineError {
     Store(#[from] StoreError),
     #[error("the maps could not be read: {0}")]
     Broken(#[from] Broken),
-    #[error("probe {0} has no windows: none of its metrics has snapshot: true")]
+    #[error("probe {0} has no windows: reading its metrics resets nothing; snapshot or init does")]
     NoWindows(String),
     #[error("{0}")]
     NoWindow(String),

@@ -9,9 +9,9 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use twinprobe_ebpf_common::RawTable;
 
-use super::spool::Broken;
+use super::error::Broken;
 use crate::config::AfterRead;
-use crate::kernel::{MetricMap, Taken};
+use crate::kernel::MetricMap;
 
 /// Chunks that are read ahead of the client.
 const AHEAD: usize = 2;
@@ -72,7 +72,7 @@ impl LiveMap {
             true => ControlFlow::Continue(()),
             false => ControlFlow::Break(()),
         };
-        let end = match self.map.read_chunks(AfterRead::Keep, &mut Taken::default(), &mut sink) {
+        let end = match self.map.read_chunks(AfterRead::Keep, &mut sink) {
             Ok(ControlFlow::Break(())) => return,
             Ok(ControlFlow::Continue(())) => Ok(()),
             Err(error) => Err(Broken(crate::kernel::with_causes(&error))),

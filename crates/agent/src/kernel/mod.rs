@@ -15,6 +15,7 @@ mod dispatcher;
 mod elf;
 mod epoch;
 mod events;
+mod extraction;
 mod held;
 mod hook;
 mod inner_maps;
@@ -48,13 +49,16 @@ use self::dispatcher::Dispatchers;
 pub use self::dispatcher::Health;
 use self::epoch::EpochPage;
 pub use self::events::{Event, EventMap, EventReader, Progress, Waiter};
+pub use self::extraction::Extraction;
 pub use self::held::{Held, Replaced};
 pub use self::hook::{AttachError, Hook, TcMethod};
 pub use self::loader::{LoadedTwins, with_causes};
-pub use self::map::{Journal, MetricMap, Taken};
+pub use self::map::MetricMap;
 use self::pins::Pins;
 pub use self::pins::{Deployment, Identity};
-pub use self::probe::{Attached, AttachedAt, Beginning, Deployable, Interface, LoadedDirection, NotAttached};
+pub use self::probe::{
+    Attached, AttachedAt, Beginning, Deployable, Interface, LoadedDirection, NotAttached, Quiesced,
+};
 pub use self::quiesce::QuiesceMethod;
 use self::quiesce::Quiescer;
 pub use self::request::MetricRequest;

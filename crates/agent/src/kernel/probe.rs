@@ -221,8 +221,11 @@ impl Attached {
         let epoch = self.epoch.unread().unwrap_or_else(|| self.epoch.flip());
         crash::point("flipped");
         crash::pause("flipped");
+        let has_twins = self.directions.iter().any(|loaded| loaded.twins.programs.are_twins());
         let quiesced = match self.quiesced {
             Some((of, duration)) if of == epoch => duration,
+            // One program counts in the same maps before and after.
+            _ if !has_twins => Duration::ZERO,
             _ => self
                 .kernel
                 .quiescer
@@ -279,7 +282,7 @@ impl Attached {
         (self.epoch.current() & 1) as usize
     }
 
-    /// The map of a metric that is read live; `None` if it belongs to the snapshot.
+    /// The map of a metric that both twins count in; `None` if each has its own.
     pub fn live_map(&self, direction: usize, metric: usize) -> Option<&Arc<MetricMap>> {
         match self.map(direction, metric) {
             TwinMap::Shared(map) => Some(map),

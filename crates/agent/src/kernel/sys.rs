@@ -12,7 +12,9 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use aya_obj::generated::bpf_cmd;
 
-pub use self::batch::{BatchCursor, map_delete_batch, map_lookup_batch, map_update_batch};
+pub use self::batch::{
+    BatchAttr, BatchCursor, map_delete_batch, map_lookup_batch, map_take_batch, map_update_batch,
+};
 pub use self::link::{link_create, link_detach, link_info, link_update, prog_query};
 pub use self::map::{
     MapCreate, map_create, map_delete, map_fd_by_id, map_freeze, map_id, map_info, map_insert, map_lookup,

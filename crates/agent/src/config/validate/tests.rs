@@ -67,7 +67,6 @@ fn defaults_are_those_of_the_contract() {
     assert_eq!((metric.visibility(), metric.aggregation()), (Visibility::Export, None));
     assert_eq!(metric.merge(), None);
     assert_eq!(metric.on_replace(), OnReplace::Carry);
-    assert!(!probe.has_snapshot());
     assert!(!probe.wait_for_interface());
     assert_eq!(probe.netns(), None);
     let egress = probe.direction(Direction::Egress).unwrap();
@@ -89,7 +88,6 @@ fn everything_that_is_given_arrives() {
     let ingress = probe.direction(Direction::Ingress).unwrap();
     assert_eq!((ingress.hook(), ingress.verdict()), (Hook::TcIngress, Verdict::Enforce));
     assert_eq!(ingress.defines()["N"], "4");
-    assert!(ingress.has_snapshot() && probe.has_snapshot());
     let [window, total, parts] = ingress.metrics() else { panic!("three metrics") };
     assert_eq!((window.source(), window.after_read()), (Source::Snapshot, AfterRead::Reset));
     assert_eq!((window.visibility(), window.aggregation()), (Visibility::Hidden, Some(Aggregation::Avg)));
@@ -285,7 +283,6 @@ fn mistakes_about_windows_name_their_field() {
     for text in ["", "10", "-5s", "ten seconds", "0s", "999us", "25h", "1d"] {
         refused(&windowed(&json!({ "interval": text })), "window.interval", &format!("{text:?} is no"));
     }
-    refused(&json!({ "window": { "interval": "1s" } }), "window.interval", "snapshot: true");
     refused(&windowed(&json!({ "align": true })), "window.align", "no interval");
     refused(&windowed(&json!({ "retain": 0 })), "window.retain", "1 to 100000");
     refused(&windowed(&json!({ "retain": 100_001 })), "window.retain", "1 to 100000");

@@ -9,11 +9,11 @@ use twinprobe_ebpf_common::{MapFamily, RawTable, Shape, TableLayout};
 use twinprobe_exporter::Accumulator;
 
 use super::Reader;
-use crate::config::{AfterRead, MetricConfig, OnReplace, Source};
+use crate::config::{AfterRead, MetricConfig, OnReplace};
 use crate::engine::reading::exported;
 use crate::engine::status::SumStatus;
 use crate::engine::windows::{Part, PartContent};
-use crate::kernel::{KernelError, MetricMap, Remains, Taken, TwinMap};
+use crate::kernel::{Extraction, KernelError, MetricMap, Remains, TwinMap};
 
 /// The default limit of a sum's entries, as a multiple of the entries of the metric's map.
 const SUM_ENTRIES: usize = 8;
@@ -174,10 +174,6 @@ impl Reader {
         self.config.on_replace() == OnReplace::Carry
     }
 
-    pub fn is_snapshot(&self) -> bool {
-        self.config.source() == Source::Snapshot
-    }
-
     fn of_remains(&self, remains: &Remains) -> Option<RawTable> {
         let is_own = remains.direction == self.direction.name();
         is_own.then(|| remains_for(self.config.map(), remains, &self.metric.layout)).flatten()
@@ -191,7 +187,9 @@ impl Reader {
     }
 
     fn carry(&self, carried: &mut Option<Accumulator>, rows: &RawTable) {
-        if self.config.source() == Source::Snapshot {
+        // Packets change what else is moved into a journal: rows are added to the map itself.
+        let popped = self.metric.layout.kind.family() == MapFamily::Fifo;
+        if self.extraction == Extraction::Clear || self.extraction == Extraction::Drain && popped {
             let rules = self.config.merge().cloned().unwrap_or_default();
             let none = || Accumulator::new(Arc::clone(&self.metric.layout), &rules).ok();
             *carried = carried.take().or_else(none);
@@ -202,8 +200,7 @@ impl Reader {
     /// Adds the window of `epoch` to the sum. The map keeps the window until [`Self::clear`].
     pub fn sum_up(&mut self, map: &MetricMap, epoch: u64) -> Result<(), KernelError> {
         let Some(sum) = self.sum.as_mut().filter(|sum| sum.through != epoch) else { return Ok(()) };
-        let mut window = RawTable::default();
-        map.read(AfterRead::Keep, &mut Taken::default(), &mut window)?;
+        let window = map.read(AfterRead::Keep)?;
         self.carried.iter().for_each(|carried| sum.add(carried.table(), epoch));
         sum.add(&window, epoch);
         sum.drop_surplus();

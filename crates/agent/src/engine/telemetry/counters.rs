@@ -116,7 +116,10 @@ impl Counters {
     /// A window was closed.
     pub fn closed(&self, by: ClosedBy, quiesce: Duration) {
         self.closed[by as usize].inc();
-        self.quiesce.observe(quiesce.as_secs_f64());
+        // A probe without twins waits for no CPU.
+        if !quiesce.is_zero() {
+            self.quiesce.observe(quiesce.as_secs_f64());
+        }
     }
 
     pub fn close_failed(&self) {

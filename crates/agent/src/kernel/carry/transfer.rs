@@ -13,7 +13,7 @@ use twinprobe_ebpf_common::{MapFamily, RawTable, Shape, TableLayout};
 use super::adder::Adder;
 use crate::config::AfterRead;
 use crate::kernel::capabilities::Capabilities;
-use crate::kernel::map::{MetricMap, Table, Taken};
+use crate::kernel::map::{MetricMap, Table};
 use crate::kernel::quiesce;
 use crate::kernel::sys::{self, KernelError};
 use crate::kernel::twin_maps::{Origin, ProbeMap, ProbeMaps, TwinFds};
@@ -211,9 +211,7 @@ impl Transfer {
     }
 
     fn read(&self, after: AfterRead) -> Result<RawTable, KernelError> {
-        let mut rows = RawTable::default();
-        self.old.read(after, &mut Taken::default(), &mut rows)?;
-        Ok(rows)
+        self.old.read(after)
     }
 
     fn converted(&self, rows: &RawTable) -> RawTable {

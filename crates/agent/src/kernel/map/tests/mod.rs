@@ -2,7 +2,7 @@
 
 mod concurrent;
 mod edges;
-mod nested;
+pub mod nested;
 mod speed;
 mod strategies;
 
@@ -15,7 +15,7 @@ use twinprobe_ebpf_common::{Layout, MapFamily, MapKind, RawTable, TableLayout};
 
 use super::probe;
 use super::strategy::{Access, Operations, Strategy};
-use super::{MetricMap, Table, Taken};
+use super::{MetricMap, Table};
 use crate::config::AfterRead;
 use crate::kernel::sys::{self, KernelError, MapCreate};
 
@@ -125,7 +125,7 @@ pub fn read(table: &Table, after: AfterRead) -> Rows {
         collect(&mut rows, &table.layout, chunk);
         ControlFlow::Continue(())
     };
-    let flow = table.read_chunks(after, &mut Taken::default(), &mut sink).unwrap();
+    let flow = table.read_chunks(after, &mut sink).unwrap();
     assert!(flow.is_continue());
     rows
 }
@@ -146,4 +146,9 @@ pub fn emptied(table: &Table, rows: &Rows) -> Rows {
 
 pub fn keyed_kinds() -> impl Iterator<Item = MapKind> {
     MapKind::ALL.into_iter().filter(|kind| kind.has_keys() && !kind.is_nested())
+}
+
+/// LRU maps forget entries before they are full.
+pub fn capacity(kind: MapKind) -> u32 {
+    if matches!(kind, MapKind::LruHash | MapKind::LruPercpuHash) { 16 * ENTRIES } else { ENTRIES }
 }
