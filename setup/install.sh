@@ -1,10 +1,10 @@
 #!/bin/sh
-# install.sh [COMMAND...]: installs what building, testing and the demo need on Debian and its derivatives, and then
-# runs COMMAND. Installs only what is missing: calls neither apt nor rustup if nothing is.
+# install.sh [COMMAND...]: installs what building, testing and the demo need on Debian and its derivatives, then runs
+# COMMAND. If nothing is missing, neither apt nor rustup is called.
 set -eu
 cd "$(dirname "$0")/.."
 
-# Where Debian keeps tools that an ordinary user's PATH leaves out.
+# Debian keeps some tools where an ordinary user's PATH does not look.
 PATH="$PATH:/usr/sbin:/sbin"
 export PATH
 
@@ -42,7 +42,7 @@ need_file /etc/ssl/certs/ca-certificates.crt ca-certificates
 if [ "$(uname -m)" = x86_64 ]; then
     need_command qemu-system-x86_64 qemu-system-x86 # other kernels, for tests/kernels
 fi
-# The reference parser of OpenMetrics comes from PyPI, into an environment below target/.
+# The tests install the reference parser of OpenMetrics from PyPI into an environment below target/.
 python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3 python3-venv python3-pip"
 
 # rust_is_there: succeeds if the Rust on PATH is new enough and has what `make check` calls.
@@ -64,10 +64,13 @@ if ! rust_is_there; then
     if rust_is_there; then rust_on_path=""; else rust_missing=Rust; fi
 fi
 
+is_root() { [ "$(id -u)" -eq 0 ]; }
+has_sudo() { command -v sudo >/dev/null 2>&1; }
+
 as_root() {
-    if [ "$(id -u)" -eq 0 ]; then
+    if is_root; then
         "$@"
-    elif command -v sudo >/dev/null 2>&1; then
+    elif has_sudo; then
         sudo "$@"
     else
         echo "packages are missing ($missing $rust_missing): run this as root, or install sudo" >&2
@@ -82,7 +85,8 @@ install_packages() {
         apt-get -o Acquire::Retries=3 -qq install --no-install-recommends --no-remove -y "$@"
 }
 
-# Debian has Rust under two names; the Rust of the second name is for building browsers, and newer.
+# Installs Rust from Debian if Debian's is new enough. Debian has two sets of packages; the second one, for building
+# browsers, is newer.
 rust_from_debian() {
     for packages in "cargo rustc rust-clippy rustfmt" "cargo-web rustc-web rust-web-clippy rustfmt-web"; do
         offered=$(apt-cache show --no-all-versions "${packages%% *}" 2>/dev/null | sed -n 's/^Version: //p')
@@ -94,8 +98,8 @@ rust_from_debian() {
     return 1
 }
 
-# Installs Rust for this user only, below ~/.rustup and ~/.cargo. rustup checks its downloads; the digest below is that
-# of rustup itself.
+# Installs Rust for this user only, below ~/.rustup and ~/.cargo. The digests below are those of rustup, which checks its
+# own downloads.
 rust_from_rustup() {
     rust_on_path=""
     set -- --profile minimal -c clippy -c rustfmt
@@ -116,12 +120,15 @@ rust_from_rustup() {
         "https://static.rust-lang.org/rustup/archive/1.28.2/$machine-unknown-linux-gnu/rustup-init"
     echo "$digest  $directory/rustup-init" | sha256sum --quiet -c -
     chmod +x "$directory/rustup-init"
-    # An old Rust of the system may stay where it is.
+    # SKIP_PATH_CHECK: an old Rust of the system does not stop the installation.
     RUSTUP_INIT_SKIP_PATH_CHECK=yes "$directory/rustup-init" -qy --no-modify-path --default-toolchain "$rust_needed" "$@"
     rm -r "$directory"
 }
 
-if [ -n "$missing$rust_missing" ] && command -v apt-get >/dev/null 2>&1; then
+# Rust alone needs no root: rustup installs it for this user.
+debian=""
+if command -v apt-get >/dev/null 2>&1 && { [ -n "$missing" ] || is_root || has_sudo; }; then debian=yes; fi
+if [ -n "$missing$rust_missing" ] && [ -n "$debian" ]; then
     as_root apt-get -o Acquire::Retries=3 -qq update
     if [ -n "$missing" ]; then
         # shellcheck disable=SC2046 # a list of packages
@@ -133,7 +140,7 @@ elif [ -n "$missing" ]; then
 fi
 if [ -n "$rust_missing" ]; then
     # A user who has rustup already gets no second Rust from Debian.
-    if command -v rustup >/dev/null 2>&1; then
+    if [ -z "$debian" ] || command -v rustup >/dev/null 2>&1; then
         rust_from_rustup
     else
         rust_from_debian || rust_from_rustup

@@ -14,12 +14,13 @@ fi
 executable() {
     target="\"kind\":\[\"$2\"\][^}]*\"name\":\"$1\""
     shift 2
-    ${CARGO:-cargo} test --release --no-run --message-format=json-render-diagnostics "$@" |
+    ${CARGO:-cargo} test --release --workspace --no-run --message-format=json-render-diagnostics "$@" |
         sed -n "/$target/{/\"profile\":{[^}]*\"test\":true/s/.*\"executable\":\"\([^\"]*\)\".*/\1/p}"
 }
 # As `make test` calls it, so that nothing is built twice.
-unit=$(executable twinprobe bin --workspace --exclude twinprobe-tests)
-core=$(executable core test -p twinprobe-tests --test core)
+unit=$(executable twinprobe_kernel lib --lib)
+agent=$(executable twinprobe bin --bin twinprobe)
+core=$(executable core test --test core)
 release=$(dirname "$(dirname "$core")")
 binary=${TWINPROBE_BIN:-$release/twinprobe}
 kernels=$(dirname "$release")/kernels
@@ -38,9 +39,9 @@ if ! $as_root env TWINPROBE_BIN="$binary" "$release/prepared-clang" record "$ker
 fi
 
 # What touches the kernel; not what only takes long there: a million entries, speed, a race that needs two processors.
-filter="kernel:: --skip speed --skip million --skip maps_that_change"
+filter="--skip speed --skip million --skip maps_that_change"
 # shellcheck disable=SC2086 # a list of words
-{ "$unit" $filter --list && "$core" --list; } | sed -n 's/: test$//p' >"$kernels/expected"
+{ "$unit" $filter --list && "$agent" compiler::confine --list && "$core" --list; } | sed -n 's/: test$//p' >"$kernels/expected"
 
 # one SUITE VERSION FEATURES
 one() {
@@ -56,6 +57,7 @@ export TWINPROBE_BIN='$binary' TWINPROBE_EXPECT='$3' TWINPROBE_CLANG=/run/clang/
 # Every user can reach /run/clang, wherever the tests are.
 cp -r '$kernels/clang' /run/clang
 '$unit' $filter --test-threads=1 --color=never
+'$agent' compiler::confine --test-threads=1 --color=never
 '$core' --test-threads=1 --color=never
 EOF
     started=$(date +%s)

@@ -2,12 +2,6 @@
 //! counted traffic ([`traffic::Generator`]) and counters that owe nothing to the daemon ([`counter`]).
 //!
 //! Everything here is RAII: a test that panics leaves no namespace, process, pin or program behind.
-#![allow(
-    clippy::disallowed_types,
-    clippy::disallowed_methods,
-    reason = "the fixture checks the daemon from outside, so it loads programs and enters namespaces by itself"
-)]
-
 pub mod attachments;
 pub mod bpf;
 mod bystanders;

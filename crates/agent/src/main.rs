@@ -1,14 +1,13 @@
 //! `twinprobe`: the daemon and its client in one binary.
 
+#![deny(unsafe_code)]
+
 mod api;
 mod cli;
 mod client;
 mod compiler;
 mod config;
-mod crash;
 mod engine;
-mod kernel;
-mod report;
 mod serve;
 mod store;
 
@@ -23,7 +22,7 @@ use crate::cli::{Cli, Command, LogFormat};
 fn main() -> ExitCode {
     let cli = Cli::parse();
     start_logging(cli.log_format);
-    kernel::memory::return_freed_memory();
+    twinprobe_kernel::memory::return_freed_memory();
     let result = match runtime(&cli.command) {
         Ok(runtime) => {
             let result = runtime.block_on(run(cli));

@@ -1,6 +1,5 @@
 //! The daemon: opens the kernel and the state, listens, serves until it is told to stop, drains.
 
-use std::future::Future;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
@@ -11,16 +10,17 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use axum::Router;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use twinprobe_kernel::{Kernel, Options, QuiesceMethod, TcMethod, crash};
+use twinprobe_windows::WindowStore;
 
 use crate::api::{self, Readiness};
 use crate::compiler::Toolchain;
-use crate::crash;
-use crate::engine::{Engine, WindowStore};
-use crate::kernel::{Kernel, Options, QuiesceMethod, TcMethod};
+use crate::engine::Engine;
 use crate::store::Store;
 
 /// How long requests under way may take once the daemon is to stop.
@@ -47,11 +47,25 @@ pub struct Serve {
     #[arg(long)]
     detach_on_exit: bool,
     /// How to wait after a flip until no CPU runs the old twin
-    #[arg(long, value_enum, default_value = "auto")]
+    #[arg(long, value_name = "METHOD", value_parser = quiesce_methods(), default_value = "auto")]
     quiesce: QuiesceMethod,
     /// How to attach TC programs
-    #[arg(long, value_enum, default_value = "auto")]
+    #[arg(long, value_name = "METHOD", value_parser = tc_methods(), default_value = "auto")]
     tc_attach: TcMethod,
+}
+
+fn quiesce_methods() -> impl TypedValueParser<Value = QuiesceMethod> {
+    let choice =
+        |method: QuiesceMethod| PossibleValue::new(method.name()).hide(method == QuiesceMethod::None);
+    PossibleValuesParser::new(QuiesceMethod::CHOICES.map(choice)).map(|name| {
+        QuiesceMethod::CHOICES.into_iter().find(|method| method.name() == name).unwrap_or(QuiesceMethod::Auto)
+    })
+}
+
+fn tc_methods() -> impl TypedValueParser<Value = TcMethod> {
+    PossibleValuesParser::new(TcMethod::CHOICES.map(TcMethod::name)).map(|name| {
+        TcMethod::CHOICES.into_iter().find(|method| method.name() == name).unwrap_or(TcMethod::Auto)
+    })
 }
 
 /// An address to listen on.
@@ -83,9 +97,12 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     check_addresses(&options.listen, options.insecure)?;
     let store = Store::open(&options.state_dir).context("the state directory can't be used")?;
     // Before the kernel is touched: an address that can't be had is no reason to redeploy probes.
-    let mut listeners = Vec::new();
+    let (mut listeners, mut sockets) = (Vec::new(), Vec::new());
     for address in &options.listen {
         listeners.push(Listener::bind(address).await?);
+        if let Address::Unix(path) = address {
+            sockets.push(SocketFile(path));
+        }
     }
     let kernel_options = Options { quiesce: options.quiesce, tc: options.tc_attach };
     let kernel = Kernel::open(&options.bpffs, &options.state_dir, kernel_options).map_err(|error| {
@@ -138,18 +155,14 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         }
         told.wait(&mut servers).await?;
     }
-    tracing::info!("draining");
     readiness.set_stopping();
+    tracing::info!("draining");
     let _ = stop.send(true);
     engine.end_streams();
     if tokio::time::timeout(DRAIN, async { while servers.join_next().await.is_some() {} }).await.is_err() {
         tracing::warn!("requests were still under way after {} s", DRAIN.as_secs());
     }
-    for address in &options.listen {
-        if let Address::Unix(path) = address {
-            let _ = std::fs::remove_file(path);
-        }
-    }
+    drop(sockets);
     if options.detach_on_exit {
         engine.detach_all().await?;
         tracing::info!("detached");
@@ -171,6 +184,15 @@ fn check_addresses(addresses: &[Address], insecure: bool) -> anyhow::Result<()> 
         }
     }
     Ok(())
+}
+
+/// The file of a socket that this daemon listens on. Dropping the value removes the file, after an error as well.
+struct SocketFile<'a>(&'a Path);
+
+impl Drop for SocketFile<'_> {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.0);
+    }
 }
 
 /// A bound address.
@@ -215,21 +237,13 @@ impl Listener {
         let router = router.clone();
         match self {
             Self::Unix(listener, _) => {
-                spawn(servers, axum::serve(listener, router).with_graceful_shutdown(shutdown));
+                servers.spawn(axum::serve(listener, router).with_graceful_shutdown(shutdown).into_future());
             }
             Self::Tcp(listener) => {
-                spawn(servers, axum::serve(listener, router).with_graceful_shutdown(shutdown));
+                servers.spawn(axum::serve(listener, router).with_graceful_shutdown(shutdown).into_future());
             }
         }
     }
-}
-
-fn spawn<F>(servers: &mut JoinSet<io::Result<()>>, server: F)
-where
-    F: IntoFuture<Output = io::Result<()>>,
-    F::IntoFuture: Future<Output = io::Result<()>> + Send + 'static,
-{
-    servers.spawn(server.into_future());
 }
 
 /// Takes over the socket of a daemon that is gone, never of one that lives.

@@ -24,12 +24,11 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+use twinprobe_kernel::{Deployment, crash};
 
 pub use self::format::Unread;
 pub use self::pending::Pending;
 use crate::config::ConfigDocument;
-use crate::crash;
-use crate::kernel::Deployment;
 
 /// Configurations of a probe that are kept.
 const REVISIONS: u64 = 32;

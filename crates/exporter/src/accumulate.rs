@@ -1,126 +1,78 @@
 //! Adding windows up: what a metric with `snapshot` but without `init` shows.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
+use std::{collections::HashMap, sync::Arc};
+
+use twinprobe_ebpf_common::{
+    Aggregation, Layout, MapFamily, MergeRule, MergeRules, RawTable, Shape, TableLayout,
 };
 
-use twinprobe_ebpf_common::{Layout, MapFamily, RawTable, Shape, TableLayout};
+use crate::aggregate::fold::fold;
+use crate::leaf::{LeafKind, Leaves, Meaning};
 
-use crate::{
-    Aggregation,
-    leaf::{LeafKind, Leaves, Meaning},
-};
-
-/// How a number in a new window joins the running total.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum MergeRule {
-    #[default]
-    Sum,
-    Max,
-    Min,
-    /// Bitwise, for sets of flags.
-    Or,
-    /// The newest window's.
-    Last,
-}
-
-impl MergeRule {
-    pub const ALL: [Self; 5] = [Self::Sum, Self::Max, Self::Min, Self::Or, Self::Last];
-
-    /// The name used in configurations.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sum => "sum",
-            Self::Max => "max",
-            Self::Min => "min",
-            Self::Or => "or",
-            Self::Last => "last",
-        }
-    }
-
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|rule| rule.name() == name)
-    }
-}
-
-/// The rules of one metric.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MergeRules {
-    /// For what `fields` does not name.
-    pub default: MergeRule,
-    /// By path of the value's field (`bytes`, `tcp.syn`); a struct's rule holds for all below it.
-    pub fields: BTreeMap<String, MergeRule>,
-}
-
-/// A rule names a field that the value does not have.
+/// A merge rule names a field that the value does not have; the path is that of the rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the value has no field {0}")]
 pub struct UnknownField(pub String);
 
-impl From<MergeRule> for MergeRules {
-    fn from(default: MergeRule) -> Self {
-        Self { default, fields: BTreeMap::new() }
+/// The rule for the leaf at `path`: that of its field, or of the nearest struct around it. Where no rule names it, a
+/// quantity has the metric's rule, and a number that only names something is the newest window's. If the whole value is
+/// such a number, the metric's rule holds for it too, unless that is `sum`: names cannot be summed up.
+fn rule(rules: &MergeRules, path: &str, meaning: Meaning) -> MergeRule {
+    let mut prefix = Some(path);
+    while let Some(path) = prefix {
+        if let Some(rule) = rules.fields.get(path) {
+            return *rule;
+        }
+        prefix = path.rsplit_once('.').map(|(parent, _)| parent);
+    }
+    match (meaning, rules.default) {
+        (Meaning::Quantity, rule) => rule,
+        (Meaning::Identity, MergeRule::Sum) => MergeRule::Last,
+        (Meaning::Identity, rule) if path.is_empty() => rule,
+        (Meaning::Identity, _) => MergeRule::Last,
     }
 }
 
-impl MergeRules {
-    /// The rule for a leaf. What only identifies something is the newest window's, unless a rule names it;
-    /// where the value is nothing else, the metric's rule does, except that names can't be summed up.
-    fn rule(&self, path: &str, meaning: Meaning) -> MergeRule {
-        let mut prefix = Some(path);
-        while let Some(path) = prefix {
-            if let Some(rule) = self.fields.get(path) {
-                return *rule;
-            }
-            prefix = path.rsplit_once('.').map(|(parent, _)| parent);
-        }
-        match (meaning, self.default) {
-            (Meaning::Quantity, rule) => rule,
-            (Meaning::Identity, MergeRule::Sum) => MergeRule::Last,
-            (Meaning::Identity, rule) if path.is_empty() => rule,
-            (Meaning::Identity, _) => MergeRule::Last,
-        }
+fn join(rule: MergeRule, kind: LeafKind, total: u128, window: u128) -> u128 {
+    let both = [total, window].into_iter();
+    match rule {
+        MergeRule::Sum => fold(Aggregation::Sum, kind, both),
+        MergeRule::Max => fold(Aggregation::Max, kind, both),
+        MergeRule::Min => fold(Aggregation::Min, kind, both),
+        MergeRule::Or if kind != LeafKind::Float => total | window,
+        MergeRule::Or | MergeRule::Last => window,
     }
 }
 
-impl MergeRule {
-    fn join(self, kind: LeafKind, total: u128, window: u128) -> u128 {
-        let both = [total, window].into_iter();
-        match self {
-            Self::Sum => Aggregation::Sum.fold(kind, both),
-            Self::Max => Aggregation::Max.fold(kind, both),
-            Self::Min => Aggregation::Min.fold(kind, both),
-            Self::Or if kind != LeafKind::Float => total | window,
-            Self::Or | Self::Last => window,
-        }
-    }
-}
-
-/// The running total of one map's windows.
+/// The sum of the windows of one map.
 #[derive(Clone, Debug)]
 pub struct Accumulator {
     layout: Arc<TableLayout>,
     leaves: Leaves<MergeRule>,
     total: RawTable,
-    /// Entry by key. Keys come from packets, so the hash must be one that senders can't aim at.
+    /// The place of each entry, by its key. Keys come from packets, so the hash must be one that senders can't aim at.
     index: HashMap<Box<[u8]>, usize>,
     /// The last window that had the entry, for each entry. Empty unless [`Self::has_ages`].
     ages: Vec<u64>,
 }
 
 impl Accumulator {
+    /// An empty sum of tables of this layout.
+    ///
+    /// # Errors
+    ///
+    /// If a rule names a field that the value does not have.
     pub fn new(layout: Arc<TableLayout>, rules: &MergeRules) -> Result<Self, UnknownField> {
         if let Some(path) = rules.fields.keys().find(|path| !has_field(&layout.value, path)) {
             return Err(UnknownField(path.clone()));
         }
-        let leaves = Leaves::new(&layout.value, &mut |path, meaning| Some(rules.rule(path, meaning)));
+        let leaves = Leaves::new(&layout.value, &mut |path, meaning| Some(rule(rules, path, meaning)));
         let (total, index, ages) = Default::default();
         Ok(Self { layout, leaves, total, index, ages })
     }
 
-    /// Adds window `seq`; entries keep the place where they were first seen, which for arrays is the order of
-    /// their indices, since every window has them all. Queues and stacks are appended.
+    /// Adds window number `seq`. Entries keep the place where they were first seen; for arrays that is the order of their
+    /// indices, since every window has all of them. Queues and stacks are appended.
     pub fn add(&mut self, window: &RawTable, seq: u64) {
         let has_ages = self.has_ages();
         let Self { layout, leaves, total, index, ages } = self;
@@ -129,7 +81,7 @@ impl Accumulator {
             return;
         }
         let stride = layout.value_stride();
-        // Not of the size that the layout claims: there may be no row.
+        // Allocated by the first row: a layout may claim any size for a table without rows.
         let mut merged = Vec::new();
         for (key, value) in window.entries(layout) {
             if let Some(&entry) = index.get(key) {
@@ -154,12 +106,12 @@ impl Accumulator {
         &self.ages
     }
 
-    /// Sets the ages of the first entries.
+    /// Replaces the ages of the first entries by those of a sum that was stored.
     pub fn set_ages(&mut self, ages: &[u64]) {
         self.ages.iter_mut().zip(ages).for_each(|(own, age)| *own = *age);
     }
 
-    /// Drops the entries that have not been seen for longest, so that `entries` are left. Returns the number of dropped
+    /// Drops the entries that no window had for longest, so that `entries` are left. Returns the number of dropped
     /// entries.
     pub fn bound(&mut self, entries: usize) -> usize {
         let surplus = self.ages.len().saturating_sub(entries);
@@ -183,12 +135,12 @@ impl Accumulator {
         surplus
     }
 
-    /// The total so far.
+    /// The sum so far.
     pub const fn table(&self) -> &RawTable {
         &self.total
     }
 
-    /// The total, leaving nothing behind.
+    /// Takes the sum and begins anew.
     pub fn take(&mut self) -> RawTable {
         self.index.clear();
         self.ages.clear();
@@ -203,7 +155,8 @@ fn merge(
     window: &[u8],
     merged: &mut Vec<u8>,
 ) {
-    // Zero is what such a slot holds if no program has touched it: no value that `min` or `last` should see.
+    // The entries of these maps exist from the start. A slot that is all zero was touched by no program, and its zero is
+    // no value that `min` or `last` should see.
     let always_there =
         layout.kind.is_percpu() || matches!(layout.kind.family(), MapFamily::Array | MapFamily::Global);
     let untouched = |slot: &[u8]| always_there && slot.iter().all(|&byte| byte == 0);
@@ -219,7 +172,7 @@ fn merge(
         merged.clear();
         merged.extend_from_slice(window);
         leaves.for_each(|leaf, base| {
-            let joined = leaf.tag.join(leaf.kind, leaf.load(total, base), leaf.load(window, base));
+            let joined = join(leaf.tag, leaf.kind, leaf.load(total, base), leaf.load(window, base));
             leaf.store(merged, base, joined);
         });
         total.copy_from_slice(merged);

@@ -8,14 +8,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
+use twinprobe_ebpf_common::metric::AfterRead;
 use twinprobe_ebpf_common::{Layout, MapKind, RawTable, TableLayout};
+use twinprobe_kernel::extraction::{self, Access, MapCreate, MetricMap, Table};
 use twinprobe_tests::measure::Sample;
 use twinprobe_tests::{report, scaled};
 
-use crate::config::AfterRead;
-use crate::kernel::map::strategy::Access;
-use crate::kernel::map::{MetricMap, Table, probe};
-use crate::kernel::sys::{self, MapCreate};
 use crate::plot::{self, Curve, Panel};
 
 const SIZES: [u32; 7] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000];
@@ -53,7 +51,7 @@ pub fn run() -> Result<()> {
 }
 
 fn panel(kind: MapKind) -> Result<Panel> {
-    let best = Access::new(kind, probe::operations(kind, 1)?);
+    let best = Access::new(kind, extraction::operations(kind, 1)?);
     let batched = best.iterative() != best;
     let operations: &[_] = if batched {
         &[("lookup", AfterRead::Keep), ("lookup and reset", AfterRead::Reset)]
@@ -142,7 +140,7 @@ impl Filled {
             max_entries: entries,
             ..MapCreate::default()
         };
-        let fd = sys::map_create(&create).context("create a map")?;
+        let fd = extraction::map_create(&create).context("create a map")?;
         let (key, value) = (Layout::opaque(key_size), Layout::opaque(VALUE));
         let layout = Arc::new(TableLayout { kind, key, value, slots: 1, inner: None });
         let table = |access| {
@@ -158,13 +156,15 @@ impl Filled {
     fn fill(&self) -> Result<()> {
         if !self.kind.has_keys() {
             for value in 0..u64::from(self.entries) {
-                sys::map_update(self.fd.as_fd(), &[], &value.to_ne_bytes()).context("push")?;
+                extraction::map_update(self.fd.as_fd(), &[], &value.to_ne_bytes()).context("push")?;
             }
             return Ok(());
         }
         let keys: Vec<u8> = (0..self.entries).flat_map(u32::to_ne_bytes).collect();
         let values: Vec<u8> = (0..u64::from(self.entries)).flat_map(u64::to_ne_bytes).collect();
-        sys::map_update_batch(self.fd.as_fd(), &keys, &values, self.entries as usize).result.context("fill")
+        extraction::map_update_batch(self.fd.as_fd(), &keys, &values, self.entries as usize)
+            .result
+            .context("fill")
     }
 
     fn times(&self, after: AfterRead, batched: bool) -> Result<Times> {

@@ -4,11 +4,11 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use twinprobe_ebpf_common::finding::with_causes;
 
 use crate::config::ParseError;
 use crate::engine::EngineError;
-use crate::kernel::with_causes;
-use crate::report::{Finding, Rejection, Stage};
+use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 
 /// `application/problem+json`.
 #[derive(Clone, Debug, Serialize)]
@@ -70,9 +70,13 @@ impl From<EngineError> for Problem {
             EngineError::NotFound(_) => {
                 Self::new(StatusCode::NOT_FOUND, format!("{error}; GET /v1/probes lists them"))
             }
-            EngineError::NoEvents(message)
-            | EngineError::NoRevision(message)
-            | EngineError::NoWindow(message) => Self::new(StatusCode::NOT_FOUND, message),
+            EngineError::NoEvents(message) | EngineError::NoRevision(message) => {
+                Self::new(StatusCode::NOT_FOUND, message)
+            }
+            EngineError::NoWindow { probe, reason } => Self::new(
+                StatusCode::NOT_FOUND,
+                format!("{reason}; GET /v1/probes/{probe}/windows lists them"),
+            ),
             EngineError::NoCollector(message) => Self::new(StatusCode::BAD_REQUEST, message),
             EngineError::NoWindows(_) => Self::new(StatusCode::CONFLICT, error.to_string()),
             EngineError::Close(_) | EngineError::NotWritten { .. } => {

@@ -1,7 +1,8 @@
-//! The REST API: paths to handlers. `api/openapi.yaml` describes it; the daemon serves that file.
+//! The REST API: `routes` has every path with its handler, and `api/openapi.yaml`, which the daemon serves, describes it.
 
 mod body;
 mod capabilities;
+mod daemon;
 mod error;
 mod events;
 mod export;
@@ -10,6 +11,7 @@ mod negotiate;
 mod probes;
 mod readiness;
 mod revisions;
+mod routes;
 mod scrape;
 mod windows;
 
@@ -17,16 +19,11 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
-use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::response::Response;
 
-use self::error::Problem;
 pub use self::readiness::Readiness;
 use crate::engine::Engine;
-
-const OPENAPI: &str = include_str!("../../../../api/openapi.yaml");
 
 /// What handlers share.
 #[derive(Clone, Debug)]
@@ -36,35 +33,10 @@ pub struct Api {
 }
 
 pub fn router(api: Api) -> Router {
-    Router::new()
-        .route("/v1/probes", get(probes::list))
-        .route("/v1/probes/{name}", get(probes::get).put(probes::put).delete(probes::delete))
-        // A HEAD would close a window, or take events, that nobody gets to see.
-        .route("/v1/probes/{name}/metrics", get(probes::metrics).head(method_not_allowed))
-        .route("/v1/probes/{name}/windows", get(windows::list).post(windows::close))
-        .route("/v1/probes/{name}/windows/{seq}", get(windows::get).delete(windows::acknowledge))
-        .route("/v1/probes/{name}/events", get(events::events).head(method_not_allowed))
-        .route("/v1/probes/{name}/revisions", get(revisions::list))
-        .route("/v1/probes/{name}/rollback", post(revisions::roll_back))
-        .route("/v1/capabilities", get(capabilities::get))
-        .route("/v1/validate", post(probes::validate))
-        .route("/metrics", get(scrape::scrape).head(method_not_allowed))
-        .route("/healthz", get(async || "ok\n"))
-        .route("/readyz", get(readiness::readyz))
-        .route("/openapi.yaml", get(openapi))
-        .fallback(async || Problem::new(StatusCode::NOT_FOUND, "no such path; see /openapi.yaml"))
-        .method_not_allowed_fallback(method_not_allowed)
+    routes::router()
         .layer(middleware::from_fn_with_state(api.clone(), readiness::refuse_early))
         .layer(middleware::from_fn_with_state(api.clone(), log_request))
         .with_state(api)
-}
-
-async fn method_not_allowed() -> Problem {
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this path does not take that method; see /openapi.yaml")
-}
-
-async fn openapi() -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "application/yaml")], OPENAPI)
 }
 
 async fn log_request(

@@ -13,7 +13,7 @@ use super::windows::{FormatQuery, document};
 use super::{Api, body, negotiate};
 use crate::config::{check_name, parse_document};
 use crate::engine::{Deployed, EngineError};
-use crate::report::Rejection;
+use twinprobe_ebpf_common::finding::Rejection;
 
 type Answer<T> = Result<T, Problem>;
 

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::http::Reply;
 use super::problem;
-use crate::report::Finding;
+use twinprobe_ebpf_common::finding::Finding;
 
 /// Whether somebody still reads what is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::fmt;
 use hyper::StatusCode;
 use serde::Deserialize;
 
-use crate::report::Finding;
+use twinprobe_ebpf_common::finding::Finding;
 
 /// An RFC 9457 problem document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
 use super::Limits;
-use crate::kernel::confine::Confinement;
+use crate::compiler::confine::confine::Confinement;
 
 /// How a run ended.
 pub(super) enum Outcome {

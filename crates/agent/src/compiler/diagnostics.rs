@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::SOURCE_NAME;
-use crate::report::{Finding, Stage};
+use twinprobe_ebpf_common::finding::{Finding, Stage};
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Diagnostics {

@@ -2,6 +2,8 @@
 //! stdout, its words parsed into findings that name lines of that source.
 
 mod child;
+#[allow(unsafe_code, reason = "rules for a child process are set between fork and exec")]
+pub mod confine;
 mod diagnostics;
 mod discover;
 mod sandbox;
@@ -15,16 +17,14 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
+use child::Outcome;
 use tokio::sync::Semaphore;
 
-use crate::kernel::confine::Confinement;
-use crate::report::{Finding, Rejection, Stage};
-use child::Outcome;
-
 pub use self::toolchain::Toolchain;
+use crate::compiler::confine::confine::Confinement;
+use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 
-/// How diagnostics and debug information name the user's source.
-pub const SOURCE_NAME: &str = "probe.c";
+pub use twinprobe_ebpf_common::finding::SOURCE_NAME;
 /// How clang names it, since it comes from a pipe.
 const STDIN_NAME: &str = "<stdin>";
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use super::{Limits, child};
-use crate::kernel::confine::{Allowed, Confinement, User};
+use crate::compiler::confine::confine::{Allowed, Confinement, User};
 
 /// Where the loader and the libraries of programs are.
 const LIBRARIES: [&str; 5] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"];

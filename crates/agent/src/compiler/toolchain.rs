@@ -2,8 +2,9 @@
 
 use std::sync::{PoisonError, RwLock};
 
+use twinprobe_ebpf_common::finding::with_causes;
+
 use super::Compiler;
-use crate::kernel::with_causes;
 
 /// A compiler, or the reason why there is none.
 #[derive(Debug)]

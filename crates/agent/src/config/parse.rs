@@ -4,7 +4,7 @@ use serde::de::IgnoredAny;
 
 use super::ConfigDocument;
 use super::document::Object;
-use crate::report::{Finding, Rejection, Stage};
+use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {

@@ -1,10 +1,14 @@
 //! A configuration that obeys every rule. Made only by [`ProbeConfig::validate`].
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use twinprobe_exporter::{Aggregation, Format, MergeRules};
+
+pub use twinprobe_ebpf_common::hook::{Direction, Position, Verdict, XdpMode};
+pub use twinprobe_ebpf_common::metric::{
+    AfterRead, OnReplace, Source, StrategyChoice as Extraction, Visibility,
+};
 
 use super::InterfacePattern;
 use super::window::{Schedule, WindowConfig};
@@ -52,81 +56,11 @@ pub struct MetricConfig {
     pub(super) event_type: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Direction {
-    Ingress,
-    Egress,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Hook {
     Xdp(XdpMode),
     TcIngress,
     TcEgress,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum XdpMode {
-    /// Native where the driver has it, else generic.
-    Auto,
-    Native,
-    Generic,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The packet passes whatever the program returns.
-    Observe,
-    Enforce,
-}
-
-/// Where the dispatcher stands among other owners' TC programs on the interface.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Position {
-    First,
-    #[default]
-    Last,
-}
-
-/// What becomes of a map's content when the probe is replaced.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnReplace {
-    /// It goes on where the map still fits.
-    #[default]
-    Carry,
-    /// It begins anew.
-    Reset,
-}
-
-/// Which copy of the map is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// The one being written to.
-    Live,
-    /// The twin that the flip has just taken out of use.
-    Snapshot,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AfterRead {
-    Keep,
-    Reset,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Visibility {
-    Export,
-    /// Reset with the others, never shown.
-    Hidden,
-}
-
-/// How entries are taken out of the map.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extraction {
-    /// The fastest way the kernel has for the map's type.
-    Auto,
-    /// Entry by entry, to compare.
-    Iterative,
 }
 
 impl ProbeConfig {
@@ -272,80 +206,5 @@ impl MetricConfig {
     /// The C name of the type that the events of a RINGBUF or PERF_EVENT_ARRAY are decoded by.
     pub fn event_type(&self) -> Option<&str> {
         self.event_type.as_deref()
-    }
-}
-
-impl Direction {
-    pub const ALL: [Self; 2] = [Self::Ingress, Self::Egress];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ingress => "ingress",
-            Self::Egress => "egress",
-        }
-    }
-}
-
-impl fmt::Display for Direction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl XdpMode {
-    pub const ALL: [Self; 3] = [Self::Auto, Self::Native, Self::Generic];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Native => "native",
-            Self::Generic => "generic",
-        }
-    }
-}
-
-impl Extraction {
-    pub const ALL: [Self; 2] = [Self::Auto, Self::Iterative];
-
-    /// The name used for `strategy` in configurations.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Iterative => "iterative",
-        }
-    }
-}
-
-impl Verdict {
-    pub const ALL: [Self; 2] = [Self::Observe, Self::Enforce];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Observe => "observe",
-            Self::Enforce => "enforce",
-        }
-    }
-}
-
-impl Position {
-    pub const ALL: [Self; 2] = [Self::First, Self::Last];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::First => "first",
-            Self::Last => "last",
-        }
-    }
-}
-
-impl OnReplace {
-    pub const ALL: [Self; 2] = [Self::Carry, Self::Reset];
-
-    /// The name used for `on_replace` in configurations.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Carry => "carry",
-            Self::Reset => "reset",
-        }
     }
 }

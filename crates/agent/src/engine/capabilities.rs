@@ -1,9 +1,9 @@
 //! `GET /v1/capabilities`.
 
 use serde::Serialize;
+use twinprobe_kernel::Capabilities;
 
 use super::Engine;
-use crate::kernel::Capabilities;
 
 /// What this daemon can do on this machine.
 #[derive(Clone, Debug, Serialize)]

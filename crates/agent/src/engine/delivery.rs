@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use twinprobe_ebpf_common::RawTable;
 use twinprobe_exporter::{Context, Direction, Format, Head, Metric, Window};
+use twinprobe_windows::{StoredWindow, WindowError, WindowReader, Windows};
 
 use super::error::Broken;
 use super::live::{LiveMap, LiveRows};
-use super::windows::{StoredWindow, WindowError, WindowReader, Windows};
 
 /// One answer about one probe.
 #[derive(Debug)]

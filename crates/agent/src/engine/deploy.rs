@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use twinprobe_ebpf_common::hook::Hook;
 use twinprobe_exporter::MergeRules;
+use twinprobe_kernel::{
+    Deployable, Extraction, Kernel, LoadedDirection, LoadedTwins, MetricRequest, TwinMap, crash,
+};
 
 use super::history::History;
 use super::interfaces::wanted;
@@ -15,12 +19,8 @@ use crate::config::{
     self, AfterRead, ConfigDocument, Direction, DirectionConfig, MetricConfig, OnReplace, ProbeConfig,
     Source, Visibility,
 };
-use crate::crash;
-use crate::kernel::{
-    Deployable, Extraction, Hook, Kernel, LoadedDirection, LoadedTwins, MetricRequest, TwinMap,
-};
-use crate::report::{Finding, Rejection, Stage};
 use crate::store::{Pending, Store, StoreError, StoredDeployment, StoredProbe};
+use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 
 /// The verifier needs a second for a million instructions. What takes much longer never ends: a verifier
 /// that fails in the kernel takes the thread that called it with it.

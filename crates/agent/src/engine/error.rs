@@ -2,11 +2,13 @@
 
 use std::io::ErrorKind;
 
+use twinprobe_ebpf_common::finding::with_causes;
+use twinprobe_kernel::{AttachError, KernelError};
+
 use super::probe::ReadError;
 use super::reading::CloseError;
-use crate::kernel::{AttachError, KernelError};
-use crate::report::{Finding, Rejection, Stage};
 use crate::store::StoreError;
+use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 
 /// The rest of a table can't be had.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -40,8 +42,9 @@ pub enum EngineError {
     Broken(#[from] Broken),
     #[error("probe {0} has no windows: reading its metrics resets nothing; snapshot or init does")]
     NoWindows(String),
-    #[error("{0}")]
-    NoWindow(String),
+    /// The probe has no such window.
+    #[error("{reason}")]
+    NoWindow { probe: String, reason: String },
     #[error("{0}")]
     NoCollector(String),
     #[error(
@@ -91,7 +94,7 @@ impl From<AttachError> for EngineError {
             AttachError::Occupied(message) => Self::Conflict(message),
             AttachError::Kernel(error) => Self::Kernel(error),
             error @ (AttachError::Unsupported(_) | AttachError::Failed { .. }) => {
-                let message = crate::kernel::with_causes(&error);
+                let message = with_causes(&error);
                 Self::Rejected(Finding { field: None, ..Finding::new(Stage::Attach, "", message) }.into())
             }
         }
@@ -111,8 +114,8 @@ pub(super) fn not_read(name: String, error: ReadError) -> Option<EngineError> {
 pub(super) fn no_events(name: &str, metric: Option<&str>, known: &[String]) -> String {
     match metric {
         _ if known.is_empty() => format!(
-            "probe {name} has no event metrics, which are those of a RINGBUF or PERF_EVENT_ARRAY; see \
-             GET /v1/probes/{name}/metrics for the others"
+            "probe {name} has no event metrics, which are those of a RINGBUF or PERF_EVENT_ARRAY; its \
+             other metrics are read as a document"
         ),
         Some(metric) => format!("probe {name} has no event metric {metric}; it has {}", known.join(", ")),
         None => format!("probe {name} has no event metrics"),
@@ -125,6 +128,6 @@ pub(super) fn describe(error: &EngineError) -> String {
             let messages: Vec<&str> = rejection.findings.iter().map(|f| f.message.as_str()).collect();
             messages.join("; ")
         }
-        other => crate::kernel::with_causes(other),
+        other => with_causes(other),
     }
 }

@@ -1,7 +1,8 @@
 //! The facts about a probe from before its present deployment.
 
+use twinprobe_kernel::clock;
+
 use super::reading::{Before, timestamp};
-use crate::kernel::clock;
 use crate::store::StoredProbe;
 
 /// The revision of a probe's configuration, the time when the probe was created, and the deployment before.

@@ -8,15 +8,16 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::task::AbortHandle;
+use twinprobe_ebpf_common::finding::with_causes;
+use twinprobe_kernel::interface::{self, Interfaces};
+use twinprobe_kernel::netns::Netns;
+use twinprobe_kernel::watch::{Changes, Event, PlaceWatch};
+use twinprobe_kernel::{Interface, NotAttached};
 
 use super::Engine;
 use super::placement::{Pending, Placement, place, place_first};
 use crate::config::ProbeConfig;
-use crate::kernel::interface::{self, Interfaces};
-use crate::kernel::netns::Netns;
-use crate::kernel::watch::{Changes, Event, PlaceWatch};
-use crate::kernel::{Interface, NotAttached, with_causes};
-use crate::report::{Finding, Rejection, Stage};
+use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 
 /// How often it is tried again to attach where something was in the way.
 const AGAIN: Duration = Duration::from_secs(5);

@@ -8,10 +8,11 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use twinprobe_ebpf_common::RawTable;
+use twinprobe_ebpf_common::finding::with_causes;
+use twinprobe_kernel::MetricMap;
 
 use super::error::Broken;
 use crate::config::AfterRead;
-use crate::kernel::MetricMap;
 
 /// Chunks that are read ahead of the client.
 const AHEAD: usize = 2;
@@ -75,7 +76,7 @@ impl LiveMap {
         let end = match self.map.read_chunks(AfterRead::Keep, &mut sink) {
             Ok(ControlFlow::Break(())) => return,
             Ok(ControlFlow::Continue(())) => Ok(()),
-            Err(error) => Err(Broken(crate::kernel::with_causes(&error))),
+            Err(error) => Err(Broken(with_causes(&error))),
         };
         send(Message::End(end));
     }

@@ -20,13 +20,15 @@ mod status;
 mod telemetry;
 mod turn;
 mod turns;
-mod windows;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::sync::watch;
+use twinprobe_ebpf_common::finding::with_causes;
+use twinprobe_kernel::{Kernel, crash};
+pub use twinprobe_windows::WindowStore;
 
 pub use self::delivery::{Cursor, Delivery, MetricRows};
 pub use self::error::{Broken, EngineError};
@@ -41,11 +43,8 @@ pub use self::scrape::Scraped;
 pub use self::status::{ProbeStatus, ValidationReport};
 pub use self::telemetry::Telemetry;
 use self::turns::Turns;
-pub use self::windows::WindowStore;
 use crate::compiler::Toolchain;
 use crate::config::{ConfigDocument, ProbeConfig};
-use crate::crash;
-use crate::kernel::Kernel;
 use crate::store::{Revision, Store, StoredProbe};
 
 /// Whether a PUT made a probe or replaced one.
@@ -278,10 +277,7 @@ impl Engine {
             if !engine.listed.load(Ordering::Acquire)
                 && let Err(error) = engine.take_over()
             {
-                tracing::error!(
-                    error = crate::kernel::with_causes(&error),
-                    "what runs is not known, and goes on"
-                );
+                tracing::error!(error = with_causes(&error), "what runs is not known, and goes on");
                 return;
             }
             engine.detached.store(true, Ordering::Release);

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::io;
 
 use serde::Serialize;
+use twinprobe_kernel::interface::Interfaces;
 
 use crate::config::ProbeConfig;
-use crate::kernel::interface::Interfaces;
-use crate::report::{Finding, Rejection, Stage};
+use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 
 /// Where a probe is to be attached now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -7,6 +7,11 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedMutexGuard, watch};
+use twinprobe_ebpf_common::finding::with_causes;
+use twinprobe_kernel::clock::Moment;
+use twinprobe_kernel::watch::Changes;
+use twinprobe_kernel::{Held, Predecessor};
+use twinprobe_windows::{ClosedBy, StoredWindow, WindowError, Windows};
 
 use super::delivery::Delivery;
 use super::events::ProbeEvents;
@@ -14,13 +19,9 @@ use super::history::History;
 use super::reading::{CloseError, Running};
 use super::status::{ProbeStatus, Shown, SumStatus};
 use super::telemetry::{AttachmentFacts, Counters};
-use super::windows::{ClosedBy, StoredWindow, WindowError, Windows};
 use crate::config::{Direction, Schedule};
-use crate::kernel::clock::Moment;
-use crate::kernel::watch::Changes;
-use crate::kernel::{Held, Predecessor, with_causes};
-use crate::report::Finding;
 use crate::store::StoredProbe;
+use twinprobe_ebpf_common::finding::Finding;
 
 #[derive(Debug)]
 pub enum ReadError {

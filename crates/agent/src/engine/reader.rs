@@ -7,14 +7,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::{MapFamily, RawTable, TableLayout};
-use twinprobe_exporter::{Accumulator, Metric, Plans};
+use twinprobe_exporter::{Accumulator, Cache, Metric, Temporality};
+use twinprobe_kernel::{Attached, Extraction, KernelError, LoadedDirection, MetricMap, Quiesced, crash};
 
 use self::more::Sum;
 use super::reading::CloseError;
 use crate::config::{AfterRead, Direction, DirectionConfig, MetricConfig, ProbeConfig, Visibility};
-use crate::crash;
-use crate::kernel::{Attached, Extraction, KernelError, LoadedDirection, MetricMap, Quiesced};
-use crate::report::{Finding, Rejection};
+use twinprobe_ebpf_common::finding::{Finding, Rejection};
 
 /// One metric and where its content is.
 #[derive(Debug)]
@@ -157,9 +156,9 @@ pub(super) fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Resul
                     help: metric.help().unwrap_or_default().to_owned(),
                     agg: metric.aggregation(),
                     layout: Arc::clone(layout),
-                    reading: counted_from(metric, extraction),
+                    temporality: counted_from(metric, extraction),
                     dropped: 0,
-                    plans: Plans::default(),
+                    cache: Cache::default(),
                 }),
                 sum,
                 carried: None,
@@ -170,11 +169,10 @@ pub(super) fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Resul
     if findings.is_empty() { Ok(readers) } else { Err(Rejection { findings, log: None }) }
 }
 
-fn counted_from(metric: &MetricConfig, extraction: Extraction) -> twinprobe_exporter::Reading {
-    use twinprobe_exporter::Reading;
+fn counted_from(metric: &MetricConfig, extraction: Extraction) -> Temporality {
     match metric.merge() {
-        Some(_) => Reading::Cumulative,
-        None if extraction.resets() => Reading::Window,
-        None => Reading::Live,
+        Some(_) => Temporality::Cumulative,
+        None if extraction.resets() => Temporality::Window,
+        None => Temporality::Live,
     }
 }

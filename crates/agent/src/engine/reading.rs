@@ -12,6 +12,10 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use twinprobe_ebpf_common::Render;
 use twinprobe_exporter::Context;
+use twinprobe_kernel::clock::{self, Moment};
+use twinprobe_kernel::watch::Changes;
+use twinprobe_kernel::{Attached, Loss, Predecessor};
+use twinprobe_windows::{ClosedBy, Windows};
 
 pub(super) use self::base::{Before, Start, begin};
 pub use self::closing::CloseError;
@@ -21,11 +25,7 @@ use super::placement::Pending;
 use super::reader::Reader;
 use super::status::SumStatus;
 use super::telemetry::Counters;
-use super::windows::{ClosedBy, Windows};
-use crate::config::{Direction, InterfacePattern, ProbeConfig, Schedule};
-use crate::kernel::clock::{self, Moment};
-use crate::kernel::watch::Changes;
-use crate::kernel::{Attached, Loss, Predecessor};
+use crate::config::{InterfacePattern, ProbeConfig, Schedule};
 
 /// A probe that is attached and read.
 #[derive(Debug)]
@@ -248,13 +248,6 @@ impl Running {
         let names = speaks.then(|| interfaces::names(self.config.netns())).flatten();
         let interfaces = names.unwrap_or_default();
         Context { boot_time_ns: clock::monotonic_zero_ns(), interfaces }
-    }
-}
-
-pub(super) const fn exported(direction: Direction) -> twinprobe_exporter::Direction {
-    match direction {
-        Direction::Ingress => twinprobe_exporter::Direction::Ingress,
-        Direction::Egress => twinprobe_exporter::Direction::Egress,
     }
 }
 

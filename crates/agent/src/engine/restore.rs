@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use twinprobe_ebpf_common::finding::with_causes;
+use twinprobe_kernel::{Attached, Held, Identity, crash};
+
 use super::deploy::{hook, loaded_direction, requests};
 use super::events::ProbeEvents;
 use super::interfaces::{Wanted, refused, wanted};
@@ -11,10 +14,8 @@ use super::placement::Pending;
 use super::reader::{Reader, readers};
 use super::{Engine, EngineError, Probe, describe};
 use crate::config::{ConfigDocument, ProbeConfig};
-use crate::crash;
-use crate::kernel::{Attached, Held, Identity};
-use crate::report::{Finding, Stage};
 use crate::store::{Store, StoreError, StoredProbe, Unread};
+use twinprobe_ebpf_common::finding::{Finding, Stage};
 
 /// A deployment of an earlier daemon.
 pub struct Adopted {
@@ -69,7 +70,7 @@ impl Engine {
         let stored = self.store.load()?;
         for (_, stored) in &stored {
             if let Ok(StoredProbe { running: Some(running), .. }) = stored {
-                self.kernel.skip_serials(running.deployment.serial);
+                self.kernel.host().skip_serials(running.deployment.serial);
             }
         }
         let names: BTreeSet<String> = stored.iter().map(|(name, _)| name.clone()).collect();
@@ -97,7 +98,7 @@ impl Engine {
             // A new deployment takes the place of attached programs only. An unreadable probe keeps its deployment,
             // attached or not.
             let attached = matches!(why, NotAdopted::Anew(_));
-            let held = Held::find(&self.kernel, &name, serial, attached);
+            let held = Held::find(self.kernel.host(), &name, serial, attached);
             serials.extend(held.as_ref().map(Held::serial));
             let reason = match why {
                 NotAdopted::Anew(reason) => {
@@ -160,8 +161,13 @@ impl Engine {
         let events =
             ProbeEvents::open(&config, &directions, &self.events).map_err(|error| failed(error.into()))?;
         let identity = Identity { probe: name, netns: config.netns() };
-        let (attached, failed) =
-            Attached::adopt(&self.kernel, identity, running.deployment.clone(), directions, &interfaces)?;
+        let (attached, failed) = Attached::adopt(
+            self.kernel.host(),
+            identity,
+            running.deployment.clone(),
+            directions,
+            &interfaces,
+        )?;
         pending.extend(refused(failed));
         let adopted = Adopted { attached, readers, events, pending, unlisted, warnings };
         Ok(Probe::adopt(stored.clone(), config, adopted, self.kept(name)))
@@ -173,6 +179,6 @@ fn object(store: &Store, objects: &BTreeMap<String, String>, direction: &str) ->
     match store.object(digest) {
         Ok(Some(elf)) => Ok(elf),
         Ok(None) => Err(format!("object {digest} is missing or damaged").into()),
-        Err(error) => Err(NotAdopted::Unreadable(crate::kernel::with_causes(&error))),
+        Err(error) => Err(NotAdopted::Unreadable(with_causes(&error))),
     }
 }

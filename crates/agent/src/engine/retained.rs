@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
+use twinprobe_windows::{AckError, ClosedBy, Listing, Missing, WindowError};
 
 use super::reading::CloseError;
-use super::windows::{AckError, ClosedBy, Listing, Missing, WindowError};
 use super::{Delivery, Engine, EngineError};
 
 impl Engine {
@@ -92,16 +92,15 @@ fn no_window(name: &str, seq: u64, missing: &Missing) -> EngineError {
             "was lost: more were to be retained than the configuration or the daemon allows, or its file was damaged"
         }
     };
-    EngineError::NoWindow(format!(
-        "window {seq} of probe {name} {why}; GET /v1/probes/{name}/windows lists them"
-    ))
+    EngineError::NoWindow { probe: name.to_owned(), reason: format!("window {seq} of probe {name} {why}") }
 }
 
 fn refused(name: &str, error: AckError) -> EngineError {
     match error {
-        AckError::Beyond { newest } => EngineError::NoWindow(format!(
-            "probe {name} has closed windows up to {newest} only; nothing was acknowledged"
-        )),
+        AckError::Beyond { newest } => EngineError::NoWindow {
+            probe: name.to_owned(),
+            reason: format!("probe {name} has closed windows up to {newest} only; nothing was acknowledged"),
+        },
         AckError::NotWritten(kind) => EngineError::NotWritten { name: name.to_owned(), kind },
         AckError::UnknownCollector(collector) => EngineError::NoCollector(format!(
             "probe {name} has no collector {collector}; window.collectors of its configuration names them"

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{self, Instant, MissedTickBehavior};
+use twinprobe_kernel::clock::{self, Moment};
+use twinprobe_windows::ClosedBy;
 
 use super::Engine;
 use super::probe::{Probe, ReadError};
-use super::windows::ClosedBy;
 use crate::config::Schedule;
-use crate::kernel::clock::{self, Moment};
 
 /// How long a task that follows the wall clock sleeps at most: the clock can be set meanwhile.
 const LOOK: Duration = Duration::from_secs(1);

@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use twinprobe_ebpf_common::hook::Hook;
+use twinprobe_kernel::{AttachedAt, Health, Held, LoadedDirection};
+use twinprobe_windows::Statistics;
 
 use super::deploy::LoadedProbe;
 use super::events::EventStatus;
 use super::placement::Pending;
 use super::reading::{Running, timestamp};
 use super::telemetry::AttachmentFacts;
-use super::windows::Statistics;
 use crate::config::{ConfigDocument, ProbeConfig};
-use crate::kernel::{AttachedAt, Health, Held, Hook, LoadedDirection};
-use crate::report::Finding;
 use crate::store::StoredProbe;
+use twinprobe_ebpf_common::finding::Finding;
 
 /// `GET /v1/probes/{name}`.
 #[derive(Clone, Debug, Serialize)]

@@ -72,8 +72,8 @@ impl Old {
     /// look at it.
     fn forget(self) {
         let Self { link, path, was_there } = self;
-        let unread = || fs::read(&link).is_ok_and(|bytes| format::parse(&bytes).is_ok());
-        let gone = if was_there && !unread() {
+        let is_readable = || fs::read(&link).is_ok_and(|bytes| format::parse(&bytes).is_ok());
+        let gone = if was_there && !is_readable() {
             let aside = path.with_extension(UNREADABLE);
             tracing::warn!(path = %aside.display(), "a stored configuration that can't be read was replaced and kept");
             fs::rename(&link, aside)

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use twinprobe_exporter::Format;
 
 use super::{ConfigDocument, Direction, InterfacePattern, OnReplace, Position, ProbeConfig};
-use crate::report::{Finding, Rejection};
+use twinprobe_ebpf_common::finding::{Finding, Rejection};
 
 /// The mistakes found so far.
 #[derive(Default)]

@@ -14,12 +14,12 @@ use std::sync::{Arc, OnceLock};
 
 use serde::Serialize;
 use tokio::runtime::Handle;
+use twinprobe_kernel::{KernelError, LoadedDirection, TwinMap};
 
 use self::client::Client;
 pub use self::client::{EventStream, Framing};
 use self::source::Source;
 use crate::config::ProbeConfig;
-use crate::kernel::{KernelError, LoadedDirection, TwinMap};
 
 /// One event metric in a probe's status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -7,11 +7,11 @@ use std::sync::atomic::Ordering;
 use hyper::body::Bytes;
 use jiff::Timestamp;
 use twinprobe_exporter::{Context, Decoder, EventEncoder};
+use twinprobe_kernel::{Event, EventReader, Progress};
 
 use super::client::{Client, Framing, lost_line};
 use super::source::Source;
 use crate::engine::reading::timestamp;
-use crate::kernel::{Event, EventReader, Progress};
 
 /// Pieces whose memory is used again once all clients have sent them, the latest first: it is in the cache.
 const POOL: usize = 32;

@@ -10,11 +10,11 @@ use futures_util::FutureExt as _;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use twinprobe_exporter::Context;
+use twinprobe_kernel::{EventReader, Progress, Waiter, clock};
 
 use super::output::Output;
 use super::source::Source;
 use crate::engine::interfaces::{self, Namespace};
-use crate::kernel::{EventReader, Progress, Waiter, clock};
 
 /// Bytes of a ring that are read before others get their turn.
 const SLICE: usize = 64 << 10;

@@ -8,13 +8,12 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use twinprobe_ebpf_common::Render;
 use twinprobe_exporter::EventEncoder;
+use twinprobe_kernel::{EventMap, EventReader, KernelError};
 
-use super::EventStatus;
 use super::client::Client;
-use super::pump;
+use super::{EventStatus, pump};
 use crate::config::Direction;
 use crate::engine::interfaces::Namespace;
-use crate::kernel::{EventMap, EventReader, KernelError};
 
 /// How long closing waits for the reader to end, which takes it a few milliseconds.
 const CLOSING: Duration = Duration::from_secs(2);

@@ -4,10 +4,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use twinprobe_ebpf_common::TableLayout;
+use twinprobe_kernel::clock::Moment;
+use twinprobe_kernel::{Beginning, Deployable, Identity, Loss, Replaced, crash};
+use twinprobe_windows::Limits;
 
 use super::{Probe, State};
 use crate::config::{ConfigDocument, ProbeConfig};
-use crate::crash;
 use crate::engine::deploy::{LoadedProbe, prepare};
 use crate::engine::events::ProbeEvents;
 use crate::engine::history::History;
@@ -16,12 +18,9 @@ use crate::engine::reader::readers;
 use crate::engine::reading::{Before, Kept, Running, Start, begin};
 use crate::engine::restore::Adopted;
 use crate::engine::status::Shown;
-use crate::engine::windows::Limits;
 use crate::engine::{Engine, EngineError};
-use crate::kernel::clock::Moment;
-use crate::kernel::{Beginning, Deployable, Identity, Loss, Replaced};
-use crate::report::{Finding, Stage};
 use crate::store::StoredProbe;
+use twinprobe_ebpf_common::finding::{Finding, Stage};
 
 impl Probe {
     /// Attaches a loaded probe, in the place of `old` if it is running, and makes it the stored one.
@@ -66,7 +65,8 @@ impl Probe {
             None => rows,
         };
         let (kernel, directions, attached) = (&engine.kernel, loaded.directions, replaces.attached());
-        let deployable = Deployable::new(kernel, identity, directions, attached, beginning, &more_known)?;
+        let deployable =
+            Deployable::new(kernel.host(), identity, directions, attached, beginning, &more_known)?;
         warnings.extend(deployable.losses().iter().map(warning));
         let serial = deployable.record().serial;
         let kept = engine.kept(&name);

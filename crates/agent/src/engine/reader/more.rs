@@ -4,16 +4,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::convert::convert_slots;
-use twinprobe_ebpf_common::{MapFamily, RawTable, Shape, TableLayout};
+use twinprobe_ebpf_common::{MapFamily, RawTable, Shape, TableLayout, convert_slots};
 use twinprobe_exporter::Accumulator;
+use twinprobe_kernel::{Extraction, KernelError, MetricMap, Remains, TwinMap};
+use twinprobe_windows::{Part, PartContent};
 
 use super::Reader;
 use crate::config::{AfterRead, MetricConfig, OnReplace};
-use crate::engine::reading::exported;
 use crate::engine::status::SumStatus;
-use crate::engine::windows::{Part, PartContent};
-use crate::kernel::{Extraction, KernelError, MetricMap, Remains, TwinMap};
 
 /// The default limit of a sum's entries, as a multiple of the entries of the metric's map.
 const SUM_ENTRIES: usize = 8;
@@ -82,7 +80,7 @@ impl Reader {
         let sum = self.sum.as_ref().map(|sum| (PartContent::Sum, &sum.rows, sum.dropped));
         let carried = carried.as_ref().map(|rows| (PartContent::Open, rows, 0));
         let part = |(content, rows, dropped): (PartContent, &Accumulator, u64)| Part {
-            direction: exported(self.direction),
+            direction: self.direction,
             map: self.config.map().to_owned(),
             content,
             through: self.sum.as_ref().map_or(0, |sum| sum.through),
@@ -102,7 +100,7 @@ impl Reader {
             sum.rows.take();
             (sum.through, sum.dropped) = (through, 0);
         }
-        let direction = exported(self.direction);
+        let direction = self.direction;
         let mut fits = true;
         for part in parts.iter().filter(|part| part.direction == direction) {
             if part.map == self.config.map() {

@@ -3,14 +3,13 @@
 
 use std::io;
 
+use twinprobe_ebpf_common::{RawTable, TableLayout, carries};
+use twinprobe_kernel::{Deployable, LoadedDirection, Remains, crash};
+use twinprobe_windows::{BaseError, ClosedBy, Part, Windows};
+
 use super::{CloseError, Running};
-use crate::crash;
 use crate::engine::reader::Reader;
-use crate::engine::windows::{BaseError, ClosedBy, Part, Windows};
-use crate::kernel::{Deployable, LoadedDirection, Remains};
-use crate::report::{Finding, Stage};
-use twinprobe_ebpf_common::convert::carries;
-use twinprobe_ebpf_common::{RawTable, TableLayout};
+use twinprobe_ebpf_common::finding::{Finding, Stage};
 
 /// The serial of the deployment before this one, if that deployment does not run any more; `None` if the serial is not
 /// known.

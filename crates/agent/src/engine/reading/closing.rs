@@ -5,16 +5,16 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_exporter::Window;
-
-use super::{Running, exported, timestamp};
-use crate::crash;
-use crate::engine::reader::Reader;
-use crate::engine::windows::{
+use twinprobe_kernel::clock::Moment;
+use twinprobe_kernel::{KernelError, crash};
+use twinprobe_windows::{
     BaseError, ClosedBy, StoredMetric, StoredWindow, WindowError, WindowHead, ages_as_rows,
 };
-use crate::kernel::clock::Moment;
-use crate::kernel::{KernelError, with_causes};
+
+use super::{Running, timestamp};
+use crate::engine::reader::Reader;
 
 /// Why a window is not closed. What it consists of stays in the kernel, and the next attempt goes on with it.
 #[derive(Debug, thiserror::Error)]
@@ -144,7 +144,7 @@ impl Running {
 }
 
 fn stored_metric(reader: &Reader) -> StoredMetric {
-    let stored = StoredMetric::new(exported(reader.direction), &reader.metric);
+    let stored = StoredMetric::new(reader.direction, &reader.metric);
     StoredMetric { dropped: reader.dropped(), ..stored }
 }
 

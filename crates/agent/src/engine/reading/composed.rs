@@ -4,11 +4,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Running, exported};
+use twinprobe_windows::WindowReader;
+
+use super::Running;
 use crate::engine::delivery::{Delivery, Part, Reading, Rows};
 use crate::engine::live::LiveMap;
 use crate::engine::reader::Reader;
-use crate::engine::windows::WindowReader;
 
 impl Running {
     /// A reading that closes no window: the last one, if there is one, and what belongs to none.
@@ -30,7 +31,7 @@ impl Running {
     }
 
     fn part(&self, reader: &Reader, last: Option<&Arc<WindowReader>>) -> Part {
-        let (direction, metric) = (exported(reader.direction), Arc::clone(&reader.metric));
+        let (direction, metric) = (reader.direction, Arc::clone(&reader.metric));
         if !reader.extraction.resets() {
             let live = |map| Rows::Live(LiveMap::new(Arc::clone(map), self.gone.subscribe()));
             let rows = reader.live(&self.attached).map_or(Rows::None, live);

@@ -8,8 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
-
-use crate::engine::windows::ClosedBy;
+use twinprobe_windows::ClosedBy;
 
 /// From a grace period on an idle machine to one behind a CPU that is kept busy.
 const QUIESCE: [f64; 13] = [1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 1e-1];

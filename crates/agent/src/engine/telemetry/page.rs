@@ -7,13 +7,13 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
+use twinprobe_ebpf_common::hook::Hook;
+use twinprobe_windows::Statistics;
 
 use super::Telemetry;
 use super::counters::OfProbe;
 use crate::engine::events::EventStatus;
 use crate::engine::status::SumStatus;
-use crate::engine::windows::Statistics;
-use crate::kernel::Hook;
 
 pub(super) type Amount<N> = Gauge<N, AtomicU64>;
 pub(super) type Total<N> = Counter<N, AtomicU64>;
@@ -177,9 +177,9 @@ mod tests {
     use std::time::Duration;
 
     use axum::http::{Method, StatusCode};
+    use twinprobe_windows::ClosedBy;
 
     use super::*;
-    use crate::engine::windows::ClosedBy;
 
     fn facts(name: &str) -> ProbeFacts {
         let event = EventStatus {

@@ -4,9 +4,9 @@ use std::fs;
 use std::time::SystemTime;
 
 use prometheus_client::registry::{Registry, Unit};
+use twinprobe_kernel::clock;
 
 use super::page::{Amount, Total};
-use crate::kernel::clock;
 
 #[derive(Debug)]
 pub(super) struct Process {

@@ -1,0 +1,147 @@
+//! Every route of the API, in one table. The router is built from it, and a test holds it against `api/openapi.yaml`.
+//!
+//! To add an endpoint: a handler, a line here, a path in `api/openapi.yaml`, and a call in the crate `client`.
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::routing::{MethodRouter, delete, get, post, put};
+
+use super::error::Problem;
+use super::{Api, capabilities, daemon, events, probes, readiness, revisions, scrape, windows};
+
+/// The least of the roles that may use a route, each with all of the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Sees what runs, without sources.
+    Viewer,
+    /// Reads metrics, windows and events, and acknowledges windows.
+    Collector,
+    /// Deploys, replaces and removes probes.
+    Operator,
+}
+
+/// A method of a path.
+#[derive(Debug)]
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the description is held against these; roles are not enforced yet")
+)]
+pub struct Route {
+    pub method: &'static str,
+    pub path: &'static str,
+    pub role: Role,
+    /// The statuses that the handler answers with, beside those of the server's own errors (500, 503).
+    pub answers: &'static [u16],
+    pub handler: fn() -> MethodRouter<Api>,
+}
+
+const PROBES: &str = "/v1/probes";
+const PROBE: &str = "/v1/probes/{name}";
+const METRICS: &str = "/v1/probes/{name}/metrics";
+const WINDOWS: &str = "/v1/probes/{name}/windows";
+const WINDOW: &str = "/v1/probes/{name}/windows/{seq}";
+const EVENTS: &str = "/v1/probes/{name}/events";
+const REVISIONS: &str = "/v1/probes/{name}/revisions";
+const ROLLBACK: &str = "/v1/probes/{name}/rollback";
+
+use Role::{Collector, Operator, Viewer};
+
+#[rustfmt::skip]
+pub const ROUTES: &[Route] = &[
+    route("GET", PROBES, Viewer, &[200], || get(probes::list)),
+    route("GET", PROBE, Viewer, &[200, 404], || get(probes::get)),
+    route("PUT", PROBE, Operator, &[200, 201, 400, 409, 413, 415, 422, 503], || put(probes::put)),
+    route("DELETE", PROBE, Operator, &[204, 404], || delete(probes::delete)),
+    route("GET", REVISIONS, Operator, &[200, 404], || get(revisions::list)),
+    route("POST", ROLLBACK, Operator, &[200, 400, 404, 409, 413, 415, 422, 503], || post(revisions::roll_back)),
+    route("POST", "/v1/validate", Operator, &[200, 400, 413, 415, 422, 503], || post(probes::validate)),
+    // A HEAD would close a window, or take events, that nobody gets to see.
+    route("GET", METRICS, Collector, &[200, 400, 404, 406, 409, 507], || get(probes::metrics).head(method_not_allowed)),
+    route("GET", WINDOWS, Collector, &[200, 400, 404], || get(windows::list)),
+    route("POST", WINDOWS, Collector, &[201, 400, 404, 406, 409, 507], || post(windows::close)),
+    route("GET", WINDOW, Collector, &[200, 400, 404, 406], || get(windows::get)),
+    route("DELETE", WINDOW, Collector, &[204, 400, 404], || delete(windows::acknowledge)),
+    route("GET", EVENTS, Collector, &[200, 404, 406, 409], || get(events::events).head(method_not_allowed)),
+    route("GET", "/v1/capabilities", Viewer, &[200], || get(capabilities::get)),
+    route("GET", "/metrics", Collector, &[200], || get(scrape::scrape).head(method_not_allowed)),
+    route("GET", "/healthz", Viewer, &[200], || get(daemon::healthz)),
+    route("GET", "/readyz", Viewer, &[200, 503], || get(readiness::readyz)),
+    route("GET", "/openapi.yaml", Viewer, &[200], || get(daemon::openapi)),
+];
+
+const fn route(
+    method: &'static str,
+    path: &'static str,
+    role: Role,
+    answers: &'static [u16],
+    handler: fn() -> MethodRouter<Api>,
+) -> Route {
+    Route { method, path, role, answers, handler }
+}
+
+/// A router with every route of the table. Another method of these paths is answered with 405, another path with 404.
+pub fn router() -> Router<Api> {
+    ROUTES
+        .iter()
+        .fold(Router::new(), |router, route| router.route(route.path, (route.handler)()))
+        .fallback(async || Problem::new(StatusCode::NOT_FOUND, "no such path; see /openapi.yaml"))
+        .method_not_allowed_fallback(method_not_allowed)
+}
+
+async fn method_not_allowed() -> Problem {
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this path does not take that method; see /openapi.yaml")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
+    use super::*;
+    use crate::api::daemon::OPENAPI;
+
+    type Line = (String, String, String, Vec<u16>);
+
+    /// The operations of the description: method, path, role and statuses.
+    fn described() -> BTreeSet<Line> {
+        let description: Value = serde_norway::from_str(OPENAPI).unwrap();
+        let mut found = BTreeSet::new();
+        for (path, operations) in description["paths"].as_object().unwrap() {
+            for (method, operation) in
+                operations.as_object().unwrap().iter().filter(|(key, _)| *key != "parameters")
+            {
+                let responses = operation["responses"].as_object().unwrap();
+                assert!(
+                    responses.contains_key("default"),
+                    "{method} {path} describes the server's own errors"
+                );
+                let statuses = responses.keys().filter_map(|status| status.parse().ok()).collect();
+                let role = operation["x-role"].as_str().unwrap_or_default().to_owned();
+                found.insert((method.to_uppercase(), path.clone(), role, statuses));
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn the_description_has_every_route_with_its_role_and_statuses() {
+        let line = |route: &Route| {
+            let role = format!("{:?}", route.role).to_lowercase();
+            (route.method.to_owned(), route.path.to_owned(), role, route.answers.to_vec())
+        };
+        let routes: BTreeSet<Line> = ROUTES.iter().map(line).collect();
+        assert_eq!(routes.len(), ROUTES.len(), "a route stands twice in the table");
+        assert_eq!(routes, described());
+    }
+
+    /// The router takes each method of the table, and no other, at each path.
+    #[test]
+    fn the_handler_of_each_route_takes_its_method() {
+        for route in ROUTES {
+            let handler = format!("{:?}", (route.handler)());
+            let allowed = handler.split("allow_header: ").nth(1).unwrap_or_default();
+            assert!(allowed.contains(route.method), "{} {}: {allowed}", route.method, route.path);
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! The confinement of the compiler.
+
+pub mod confine;
+mod filter;

@@ -1,0 +1,94 @@
+//! What a metrics document says beside its metrics, and the formats it is written in.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::window::Window;
+
+/// What a document says before its first metric.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Head<'a> {
+    /// The name of the probe.
+    pub probe: &'a str,
+    /// The names of the interfaces that the probe is attached to.
+    pub interfaces: &'a [String],
+    /// The window that the snapshot metrics belong to, if one was closed.
+    pub window: Option<&'a Window>,
+}
+
+/// What renderings need to know about the machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Context {
+    /// Nanoseconds from the Unix epoch to the boot of the machine; what `ktime` counts from.
+    pub boot_time_ns: i128,
+    /// Names by index, for `ifindex`.
+    pub interfaces: HashMap<u32, String>,
+}
+
+/// A representation of a metrics document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    Json,
+    Xml,
+    OpenMetrics,
+}
+
+impl Format {
+    /// All formats; the first is the default of configurations.
+    pub const ALL: [Self; 3] = [Self::Json, Self::Xml, Self::OpenMetrics];
+
+    /// The name used in configurations, queries and stored windows.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Xml => "xml",
+            Self::OpenMetrics => "openmetrics",
+        }
+    }
+
+    /// The value of `Content-Type`, parameters included.
+    pub const fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Xml => "application/xml",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0",
+        }
+    }
+
+    /// The media type without its parameters, to be compared with `Accept`.
+    pub fn essence(self) -> &'static str {
+        let media_type = self.media_type();
+        media_type.split_once(';').map_or(media_type, |(essence, _)| essence)
+    }
+
+    /// The format of this name, if there is one.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|format| format.name() == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_are_stored_by_the_names_of_configurations() {
+        for format in Format::ALL {
+            assert_eq!(serde_json::to_value(format).unwrap(), format.name());
+            assert_eq!(Format::from_name(format.name()), Some(format));
+        }
+        assert_eq!(Format::OpenMetrics.essence(), "application/openmetrics-text");
+    }
+
+    #[test]
+    fn what_renderings_need_is_stored_to_the_last_bit() {
+        let interfaces = HashMap::from([(1, "lo".to_owned()), (u32::MAX, "\u{1f980}".to_owned())]);
+        for boot_time_ns in [0, 1_760_000_000_123_456_789, i128::from(u64::MAX) + 1, i128::MIN] {
+            let context = Context { boot_time_ns, interfaces: interfaces.clone() };
+            let stored = serde_json::to_vec(&context).unwrap();
+            assert_eq!(serde_json::from_slice::<Context>(&stored).unwrap(), context);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Why a configuration was refused: findings that name the stage, field, line and what to do.
+//! They become the `errors[]` of a problem document, or lines on a client's stderr.
+
+use std::error::Error;
+
+use serde::{Deserialize, Serialize};
+
+/// The name of a probe's source in findings and in debug information.
+pub const SOURCE_NAME: &str = "probe.c";
+
+/// Where in a probe's life the finding was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stage {
+    Config,
+    Compile,
+    Load,
+    Attach,
+}
+
+/// One mistake.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    pub stage: Stage,
+    /// Path in the configuration, e.g. `ingress.metrics[0].agg`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+    /// 1-based, in the source as it was sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+    /// 1-based.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub column: Option<u32>,
+    pub message: String,
+}
+
+impl Finding {
+    pub fn new(stage: Stage, field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { stage, field: Some(field.into()), line: None, column: None, message: message.into() }
+    }
+
+    pub fn config(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(Stage::Config, field, message)
+    }
+
+    #[must_use]
+    pub fn at(mut self, line: u32, column: Option<u32>) -> Self {
+        self.line = Some(line);
+        self.column = column;
+        self
+    }
+}
+
+/// Everything that is wrong with a configuration, found at once where that is possible.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    pub findings: Vec<Finding>,
+    /// The compiler's or the verifier's own words.
+    pub log: Option<String>,
+}
+
+impl Rejection {
+    pub fn with_log(mut self, log: impl Into<String>) -> Self {
+        self.log = Some(log.into());
+        self
+    }
+}
+
+impl From<Finding> for Rejection {
+    fn from(finding: Finding) -> Self {
+        Self { findings: vec![finding], log: None }
+    }
+}
+
+impl From<Vec<Finding>> for Rejection {
+    fn from(findings: Vec<Finding>) -> Self {
+        Self { findings, log: None }
+    }
+}
+
+/// The message of an error with those of its causes, each once.
+pub fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let words = error.to_string();
+        if !text.ends_with(&words) {
+            text = format!("{text}: {words}");
+        }
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,198 @@
+//! Where in the packet path a program runs, and what its verdict counts for.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Which way the packets go that a program sees; in the order of configurations and documents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// Packets that the interface receives.
+    Ingress,
+    /// Packets that the interface sends.
+    Egress,
+}
+
+impl Direction {
+    /// Both, in order.
+    pub const ALL: [Self; 2] = [Self::Ingress, Self::Egress];
+
+    /// The name used in configurations, documents and stored windows.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ingress => "ingress",
+            Self::Egress => "egress",
+        }
+    }
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum XdpMode {
+    /// Native where the driver has it, else generic.
+    Auto,
+    Native,
+    Generic,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The packet passes whatever the program returns.
+    Observe,
+    Enforce,
+}
+
+/// Where the dispatcher stands among other owners' TC programs on the interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Position {
+    First,
+    #[default]
+    Last,
+}
+
+impl XdpMode {
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Native, Self::Generic];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Native => "native",
+            Self::Generic => "generic",
+        }
+    }
+}
+
+impl Verdict {
+    pub const ALL: [Self; 2] = [Self::Observe, Self::Enforce];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Observe => "observe",
+            Self::Enforce => "enforce",
+        }
+    }
+}
+
+impl Position {
+    pub const ALL: [Self; 2] = [Self::First, Self::Last];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::First => "first",
+            Self::Last => "last",
+        }
+    }
+}
+
+/// The kernel's program type of a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProgramKind {
+    Xdp,
+    Tc,
+}
+
+impl ProgramKind {
+    pub const fn section(self) -> &'static str {
+        match self {
+            Self::Xdp => "xdp",
+            Self::Tc => "tc",
+        }
+    }
+
+    /// `enum bpf_prog_type`.
+    pub const fn prog_type(self) -> u32 {
+        match self {
+            Self::Xdp => 6,
+            Self::Tc => 3,
+        }
+    }
+
+    /// `enum bpf_attach_type`; a prog-array refuses programs that differ in it.
+    pub const fn expected_attach_type(self) -> u32 {
+        match self {
+            // BPF_XDP
+            Self::Xdp => 37,
+            Self::Tc => 0,
+        }
+    }
+}
+
+/// A place on an interface that packets pass, as the kernel has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Hook {
+    Xdp,
+    TcIngress,
+    TcEgress,
+}
+
+impl Hook {
+    pub const ALL: [Self; 3] = [Self::Xdp, Self::TcIngress, Self::TcEgress];
+
+    pub const fn kind(self) -> ProgramKind {
+        match self {
+            Self::Xdp => ProgramKind::Xdp,
+            Self::TcIngress | Self::TcEgress => ProgramKind::Tc,
+        }
+    }
+
+    /// As configurations call it.
+    pub const fn direction(self) -> &'static str {
+        match self {
+            Self::Xdp | Self::TcIngress => "ingress",
+            Self::TcEgress => "egress",
+        }
+    }
+
+    /// Used in pins and messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Xdp => "xdp",
+            Self::TcIngress => "tc-ingress",
+            Self::TcEgress => "tc-egress",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|hook| hook.name() == name)
+    }
+
+    /// The verdict that lets the packet pass on, to other owners' programs too.
+    pub const fn pass(self) -> i32 {
+        match self {
+            // XDP_PASS
+            Self::Xdp => 2,
+            // TCX_NEXT, which is TC_ACT_UNSPEC under clsact: TC_ACT_OK would end other owners' chains.
+            Self::TcIngress | Self::TcEgress => -1,
+        }
+    }
+
+    /// Verdicts that end a packet's way when they are enforced, ascending; all others let it pass on. `None`:
+    /// all but [`Self::pass`] do.
+    pub const fn final_verdicts(self) -> Option<&'static [i32]> {
+        match self {
+            Self::Xdp => None,
+            // TC_ACT_SHOT, STOLEN, QUEUED, REDIRECT, TRAP.
+            Self::TcIngress | Self::TcEgress => Some(&[2, 4, 5, 7, 8]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directions_are_stored_and_shown_by_their_names() {
+        for direction in Direction::ALL {
+            assert_eq!(serde_json::to_value(direction).unwrap(), direction.name());
+            assert_eq!(direction.to_string(), direction.name());
+        }
+        assert!(Direction::ALL.is_sorted(), "documents show the ingress first");
+    }
+}

@@ -1,0 +1,178 @@
+//! What an operator says about a metric: how its map is read, what its numbers count from, how several become one.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// What the numbers of a metric count from. Only OpenMetrics says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Temporality {
+    /// From the last reset: each reading starts at zero again.
+    #[default]
+    Window,
+    /// From the deployment of the probe: windows are added up.
+    Cumulative,
+    /// The map as it is; nobody but the program resets it.
+    Live,
+}
+
+/// How a PERCPU metric's values of all possible CPUs become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Aggregation {
+    /// Wraps in the width of the field, as it does in the program.
+    Sum,
+    /// The mean over all possible CPUs, truncated towards zero.
+    Avg,
+    Min,
+    Max,
+}
+
+impl Aggregation {
+    pub const ALL: [Self; 4] = [Self::Sum, Self::Avg, Self::Min, Self::Max];
+
+    /// The name used in configurations, documents and stored windows.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sum => "sum",
+            Self::Avg => "avg",
+            Self::Min => "min",
+            Self::Max => "max",
+        }
+    }
+
+    /// The aggregation of this name, if there is one.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|aggregation| aggregation.name() == name)
+    }
+}
+
+/// How a number in a new window joins the sum of the windows before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum MergeRule {
+    #[default]
+    Sum,
+    Max,
+    Min,
+    /// Bitwise, for sets of flags.
+    Or,
+    /// The newest window's number.
+    Last,
+}
+
+impl MergeRule {
+    pub const ALL: [Self; 5] = [Self::Sum, Self::Max, Self::Min, Self::Or, Self::Last];
+
+    /// The name used in configurations.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sum => "sum",
+            Self::Max => "max",
+            Self::Min => "min",
+            Self::Or => "or",
+            Self::Last => "last",
+        }
+    }
+
+    /// The rule of this name, if there is one.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|rule| rule.name() == name)
+    }
+}
+
+/// The merge rules of one metric.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MergeRules {
+    /// The rule for what `fields` does not name.
+    pub default: MergeRule,
+    /// By path of the value's field (`bytes`, `tcp.syn`); a struct's rule holds for all below it.
+    pub fields: BTreeMap<String, MergeRule>,
+}
+
+impl From<MergeRule> for MergeRules {
+    fn from(default: MergeRule) -> Self {
+        Self { default, fields: BTreeMap::new() }
+    }
+}
+
+/// What becomes of a map's content when the probe is replaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnReplace {
+    /// It goes on where the map still fits.
+    #[default]
+    Carry,
+    /// It begins anew.
+    Reset,
+}
+
+/// Which copy of the map is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The one being written to.
+    Live,
+    /// The twin that the flip has just taken out of use.
+    Snapshot,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterRead {
+    Keep,
+    Reset,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visibility {
+    Export,
+    /// Reset with the others, never shown.
+    Hidden,
+}
+
+/// How entries are taken out of the map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StrategyChoice {
+    /// The fastest way the kernel has for the map's type.
+    Auto,
+    /// Entry by entry, to compare.
+    Iterative,
+}
+
+impl StrategyChoice {
+    pub const ALL: [Self; 2] = [Self::Auto, Self::Iterative];
+
+    /// The name used for `strategy` in configurations.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Iterative => "iterative",
+        }
+    }
+}
+
+impl OnReplace {
+    pub const ALL: [Self; 2] = [Self::Carry, Self::Reset];
+
+    /// The name used for `on_replace` in configurations.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Carry => "carry",
+            Self::Reset => "reset",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_configurations_and_lead_back() {
+        for aggregation in Aggregation::ALL {
+            assert_eq!(serde_json::to_value(aggregation).unwrap(), aggregation.name());
+            assert_eq!(Aggregation::from_name(aggregation.name()), Some(aggregation));
+        }
+        for rule in MergeRule::ALL {
+            assert_eq!(MergeRule::from_name(rule.name()), Some(rule));
+        }
+    }
+}

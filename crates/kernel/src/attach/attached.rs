@@ -1,0 +1,284 @@
+//! A probe in the kernel, from loaded to attached to read. Each step is a type that consumes the one before,
+//! and swapped maps can only be reached through [`Quiesced`](crate::attach::quiesced::Quiesced), the guard of a finished flip.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use twinprobe_ebpf_common::finding::with_causes;
+
+use crate::attach::dispatcher::chain::{Callee, Owner, Rank};
+use crate::attach::dispatcher::dispatchers::Addition;
+use crate::attach::dispatcher::health::Health;
+use crate::attach::dispatcher::hook_point::Place;
+use crate::attach::epoch::EpochWord;
+use crate::attach::hook::target::AttachError;
+use crate::attach::host::Host;
+use crate::attach::places::{AttachedAt, Interface, NotAttached};
+use crate::attach::reclaim::Reclaim;
+use crate::crash;
+use crate::load::carry::predecessor::Predecessor;
+use crate::load::carry::transfer::{Loss, Remains, Transfers};
+use crate::load::direction::LoadedDirection;
+use crate::load::maps::TwinMap;
+use crate::load::pins::{Deployment, Identity, Note, Pins};
+use crate::load::twins::LoadedTwins;
+use crate::net::watch::Changes;
+use crate::read::table::MetricMap;
+use crate::sys::clock::Moment;
+
+/// A probe whose twins see packets.
+#[derive(Debug)]
+pub struct Attached {
+    pub host: Arc<Host>,
+    pub owner: Owner,
+    /// Shared with the deployment that replaces this one: both always use the same twin.
+    pub epoch: Arc<EpochWord>,
+    pub directions: Vec<LoadedDirection>,
+    pub places: Vec<AttachedAt>,
+    pub pins: Pins,
+    pub record: Deployment,
+    /// The epoch whose grace period has been waited for, and how long that took.
+    pub quiesced: Option<(u64, Duration)>,
+    /// What it is still to get from the deployment it replaces.
+    pub transfers: Transfers,
+}
+
+impl Attached {
+    /// What an earlier daemon has attached. `directions` are the ones that its pins hold.
+    pub fn adopt(
+        host: &Arc<Host>,
+        identity: Identity<'_>,
+        record: Deployment,
+        directions: Vec<LoadedDirection>,
+        interfaces: &[Interface],
+    ) -> Result<(Self, Vec<NotAttached>), String> {
+        if !host.epochs.is_adopted() {
+            return Err("the epoch map is gone".into());
+        }
+        let epoch = host.epochs.claim(record.epoch).ok_or("its place in the epoch map is taken")?;
+        let mut attached = Self {
+            host: Arc::clone(host),
+            owner: Owner(record.serial),
+            epoch: Arc::new(epoch),
+            directions,
+            places: Vec::new(),
+            pins: Pins::new(&host.pins, record.serial),
+            record,
+            quiesced: None,
+            transfers: Transfers::default(),
+        };
+        // A daemon that needs it later finds it; this one does without.
+        if let Err(error) = attached.write_note(identity) {
+            tracing::warn!(probe = identity.probe, %error, "what runs could not be noted beside it");
+        }
+        // From here on nothing fails: what has claimed its slots is listed, or it is removed.
+        let failed = attached.place(interfaces, &Changes::default());
+        Ok((attached, failed))
+    }
+
+    /// Attaches where it is not attached yet, and detaches elsewhere. `changes` tell which
+    /// interfaces were not there all the time.
+    pub fn place(&mut self, interfaces: &[Interface], changes: &Changes) -> Vec<NotAttached> {
+        let wanted = self.places_at(interfaces);
+        let dispatchers = &self.host.dispatchers;
+        let (keep, gone): (Vec<_>, Vec<_>) = std::mem::take(&mut self.places).into_iter().partition(|at| {
+            let now = wanted.iter().find(|(_, place)| *place == at.place);
+            let was_gone = changes.may_be_gone(at.place.ifindex);
+            now.is_some_and(|(_, place)| dispatchers.keep(place, self.owner, was_gone))
+        });
+        self.places = keep;
+        for at in gone {
+            self.remove(&at.place, &mut Reclaim::default());
+        }
+        let mut failed = Vec::new();
+        for (direction, place) in wanted {
+            // A name can change while the interface stays.
+            if let Some(at) = self.places.iter_mut().find(|at| at.place == place) {
+                at.place = place;
+            } else if let Err(error) = self.add(direction, &place, None) {
+                failed.push(NotAttached { interface: place.interface, error });
+            }
+        }
+        failed
+    }
+
+    /// To be called on the new deployment once it can't be undone any more. Gives what is left in `old` for the
+    /// next window, and says what could not be taken over.
+    pub fn retire(&mut self, old: &Self) -> (Vec<Remains>, Vec<Loss>) {
+        let transfers = std::mem::take(&mut self.transfers);
+        let taken_over = if transfers.is_empty() {
+            Default::default()
+        } else {
+            if let Err(error) = self.host.quiescer.quiesce() {
+                tracing::error!(%error, "the last packets of a replaced probe may be lost");
+            }
+            transfers.finish()
+        };
+        crash::point("transferred");
+        for at in &old.places {
+            crash::point("retiring");
+            if self.is_at(&at.place) {
+                if let Err(error) = self.host.dispatchers.retire(&at.place, old.owner) {
+                    tracing::warn!(error = with_causes(&error), "a replaced probe was not cleared");
+                }
+            } else {
+                old.remove(&at.place, &mut Reclaim::default());
+            }
+        }
+        crash::point("retired");
+        old.remove_pins();
+        taken_over
+    }
+
+    /// Takes the probe out of all dispatchers and waits until the kernel has freed it.
+    pub fn detach(mut self) {
+        let mut reclaim = Reclaim::default();
+        for direction in &self.directions {
+            for parity in 0..2 {
+                reclaim.add_program(direction.twins.programs.of_parity(parity));
+            }
+        }
+        reclaim.add_pinned(&self.pins);
+        for at in std::mem::take(&mut self.places) {
+            crash::point("detaching");
+            self.remove(&at.place, &mut reclaim);
+        }
+        crash::point("detached");
+        self.remove_pins();
+        drop(self);
+        reclaim.wait();
+    }
+
+    /// What a replacement of the direction called `name` can take over.
+    pub fn predecessor(&self, name: &str, unnamed: bool, more: BTreeSet<String>) -> Option<Predecessor> {
+        let maps = Arc::clone(&self.direction(name)?.twins.own);
+        Some(Predecessor { maps, active: self.active(), unnamed, more_known: more })
+    }
+
+    /// Whether `new` goes on with the maps that packets are counted in now. A flip since it was loaded may have
+    /// changed that; to be asked while none can happen.
+    pub fn is_continued_by(&self, new: &LoadedTwins) -> bool {
+        new.own.expected_twin().is_none_or(|twin| twin == self.active())
+    }
+
+    /// When the open window began; kept with the epoch.
+    pub fn opened(&self) -> Moment {
+        self.epoch.opened()
+    }
+
+    pub fn set_opened(&self, at: Moment) {
+        self.epoch.set_opened(at);
+    }
+
+    /// When the window that was closed and not read yet ended.
+    pub fn closed(&self) -> Option<Moment> {
+        self.epoch.unread().map(|_| self.epoch.closed())
+    }
+
+    /// To be told before the flip.
+    pub fn set_closed(&self, at: Moment) {
+        self.epoch.set_closed(at);
+    }
+
+    /// Of the deployment.
+    pub const fn serial(&self) -> u64 {
+        self.record.serial
+    }
+
+    /// The number of the open window.
+    pub fn epoch(&self) -> u64 {
+        self.epoch.current()
+    }
+
+    /// Which twin sees packets.
+    fn active(&self) -> usize {
+        (self.epoch.current() & 1) as usize
+    }
+
+    /// The map of a metric that both twins count in; `None` if each has its own.
+    pub fn live_map(&self, direction: usize, metric: usize) -> Option<&Arc<MetricMap>> {
+        match self.map(direction, metric) {
+            TwinMap::Shared(map) => Some(map),
+            TwinMap::Private(_) | TwinMap::Events(_) => None,
+        }
+    }
+
+    pub fn map(&self, direction: usize, metric: usize) -> &TwinMap {
+        &self.directions[direction].twins.maps[metric]
+    }
+
+    pub fn directions(&self) -> &[LoadedDirection] {
+        &self.directions
+    }
+
+    pub fn places(&self) -> &[AttachedAt] {
+        &self.places
+    }
+
+    pub fn direction(&self, name: &str) -> Option<&LoadedDirection> {
+        self.directions.iter().find(|loaded| loaded.hook.direction() == name)
+    }
+
+    pub fn places_at(&self, interfaces: &[Interface]) -> Vec<(usize, Place)> {
+        let of = |(direction, loaded): (usize, &LoadedDirection)| {
+            let (hook, position) = (loaded.hook, loaded.position);
+            interfaces
+                .iter()
+                .map(move |interface| {
+                    let Interface { netns, name, index, .. } = interface;
+                    let (netns, interface) = (netns.clone(), name.clone());
+                    (direction, Place { netns, interface, ifindex: *index, hook, position })
+                })
+                .collect::<Vec<_>>()
+        };
+        self.directions.iter().enumerate().flat_map(of).collect()
+    }
+
+    fn write_note(&self, identity: Identity<'_>) -> std::io::Result<()> {
+        self.pins.write_note(&Note::new(identity, &self.record, &self.directions)?)
+    }
+
+    pub fn is_at(&self, place: &Place) -> bool {
+        self.places.iter().any(|at| at.place == *place)
+    }
+
+    pub fn add(
+        &mut self,
+        direction: usize,
+        place: &Place,
+        replaces: Option<Owner>,
+    ) -> Result<(), AttachError> {
+        let health = self.call(direction, place, replaces)?;
+        self.places.push(AttachedAt { direction, place: place.clone(), health });
+        Ok(())
+    }
+
+    pub fn call(
+        &self,
+        direction: usize,
+        place: &Place,
+        replaces: Option<Owner>,
+    ) -> Result<Arc<Mutex<Health>>, AttachError> {
+        let loaded = &self.directions[direction];
+        let addition = Addition {
+            owner: self.owner,
+            rank: Rank { priority: loaded.priority, order: self.record.order },
+            callee: Callee::Loaded(&loaded.twins.programs),
+            epoch: &self.epoch,
+            verdict: loaded.verdict,
+            xdp_mode: loaded.xdp_mode,
+        };
+        self.host.dispatchers.add(place, &addition, replaces)
+    }
+
+    pub fn remove(&self, place: &Place, reclaim: &mut Reclaim) {
+        if let Err(error) = self.host.dispatchers.remove(place, self.owner, reclaim) {
+            tracing::warn!(error = with_causes(&error), "detaching was not clean");
+        }
+    }
+
+    pub fn remove_pins(&self) {
+        self.host.remove_pins(self.owner.0);
+    }
+}

@@ -1,0 +1,144 @@
+//! From loaded to attached: pinned first, so that whatever is attached can be found again.
+
+use std::sync::Arc;
+
+use crate::attach::attached::Attached;
+use crate::attach::dispatcher::chain::Owner;
+use crate::attach::hook::target::AttachError;
+use crate::attach::host::Host;
+use crate::attach::places::{Interface, NotAttached};
+use crate::attach::replaced::Replaced;
+use crate::crash;
+use crate::load::carry::transfer::{Loss, MoreKnown, Remains, Transfers};
+use crate::load::direction::LoadedDirection;
+use crate::load::pins::{Deployment, DirectionRecord, Identity, Note, Pins};
+use crate::sys::call::KernelError;
+
+/// Loaded, pinned, and known by a record; attached nowhere yet.
+#[derive(Debug)]
+pub struct Deployable(Attached);
+
+/// The beginning of a deployment that goes on with the content of no other one.
+#[derive(Clone, Copy, Debug)]
+pub struct Beginning {
+    /// The number of the first window.
+    pub first_epoch: u64,
+    /// The probe's position among those of the same priority, if it had one before.
+    pub order: Option<u64>,
+}
+
+impl Deployable {
+    /// Pins what was loaded. The deployment goes on with `replaces`, or, without one, starts as `beginning` says.
+    /// `more_known` adds the counts of its maps that are kept elsewhere.
+    pub fn new(
+        host: &Arc<Host>,
+        identity: Identity<'_>,
+        directions: Vec<LoadedDirection>,
+        replaces: Option<&Attached>,
+        beginning: Beginning,
+        more_known: &MoreKnown<'_>,
+    ) -> Result<Self, AttachError> {
+        let serial = host.new_serial();
+        let Beginning { first_epoch, order } = beginning;
+        let epoch = match replaces {
+            Some(old) => Arc::clone(&old.epoch),
+            None => Arc::new(host.epochs.allocate(first_epoch).ok_or_else(|| {
+                AttachError::Occupied("the daemon has as many probes as it can have; delete one first".into())
+            })?),
+        };
+        let records =
+            directions.iter().map(|loaded| DirectionRecord::new(loaded.hook.direction(), &loaded.twins));
+        let record = Deployment {
+            boot_id: host.boot_id.clone(),
+            serial,
+            order: replaces.map(|old| old.record.order).or(order).unwrap_or(serial),
+            epoch: epoch.place(),
+            directions: records.collect::<Result<_, _>>()?,
+        };
+        let pins = Pins::new(&host.pins, serial);
+        for (record, loaded) in record.directions.iter().zip(&directions) {
+            if let Err(error) = pins.pin(record, &loaded.twins) {
+                host.remove_pins(serial);
+                return Err(KernelError::new("pinning", "the probe", error).into());
+            }
+        }
+        let note = Note::new(identity, &record, &directions).and_then(|note| pins.write_note(&note));
+        if let Err(error) = note {
+            host.remove_pins(serial);
+            return Err(KernelError::new("pinning", "the probe", error).into());
+        }
+        crash::point("pinned");
+        let mut transfers = Transfers::default();
+        for loaded in &directions {
+            let name = loaded.hook.direction();
+            if let Some(old) = replaces.and_then(|old| old.direction(name)) {
+                let (old, new, active) = (&old.twins.own, &loaded.twins.own, (epoch.current() & 1) as usize);
+                let capabilities = &host.capabilities;
+                transfers.extend(Transfers::begin(name, old, active, new, capabilities, more_known));
+            }
+        }
+        Ok(Self(Attached {
+            host: Arc::clone(host),
+            owner: Owner(serial),
+            epoch,
+            directions,
+            places: Vec::new(),
+            pins,
+            record,
+            quiesced: None,
+            transfers,
+        }))
+    }
+
+    /// What is to be kept on disk.
+    pub const fn record(&self) -> &Deployment {
+        &self.0.record
+    }
+
+    /// The number of the open window.
+    pub fn epoch(&self) -> u64 {
+        self.0.epoch.current()
+    }
+
+    /// Returns what old maps of another layout have counted of the open window so far, in the layout of the new maps.
+    pub fn open_rows(&self) -> Result<Vec<Remains>, KernelError> {
+        self.0.transfers.preview()
+    }
+
+    /// The content that could not be taken over.
+    pub fn losses(&self) -> &[Loss] {
+        self.0.transfers.losses()
+    }
+
+    /// Attaches every direction at every interface; where `replaces` is attached, in its place and between
+    /// two packets. After an error everything is as it was.
+    pub fn attach(
+        self,
+        interfaces: &[Interface],
+        replaces: Replaced<'_>,
+    ) -> Result<(Attached, Vec<NotAttached>), AttachError> {
+        let Self(mut attached) = self;
+        let mut failed = Vec::new();
+        let mut places = attached.places_at(interfaces);
+        // New places come first: obstacles there are found before any packet has gone to the new programs.
+        places.sort_by_key(|(_, place)| replaces.owner_at(place).is_some());
+        for (direction, place) in places {
+            let old = replaces.owner_at(&place);
+            if let Err(error) = attached.add(direction, &place, old) {
+                if interfaces.iter().any(|interface| interface.required && interface.name == place.interface)
+                {
+                    attached.undo(replaces);
+                    return Err(error);
+                }
+                failed.push(NotAttached { interface: place.interface, error });
+            }
+            crash::point("attached");
+        }
+        Ok((attached, failed))
+    }
+
+    /// Leaves nothing.
+    pub fn discard(self) {
+        self.0.undo(Replaced::Nothing);
+    }
+}

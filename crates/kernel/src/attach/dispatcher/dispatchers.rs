@@ -1,0 +1,367 @@
+//! One dispatcher program for each interface and hook that has probes. Adding, removing and replacing a
+//! probe loads a new revision and puts it behind the same link: every packet sees one revision or the other.
+//!
+//! Dispatchers outlive the daemon. A later one [opens](Dispatchers::open) them, each probe adds itself again
+//! to those it is in, and [`Dispatchers::settle`] makes what runs what it should be, whatever was half done.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use twinprobe_ebpf_common::finding::with_causes;
+use twinprobe_ebpf_common::hook::{Verdict, XdpMode};
+
+use crate::attach::dispatcher::chain::{Callee, Dispatcher, Entry, MAX_CHAIN, Owner, Rank};
+use crate::attach::dispatcher::debug_info::DebugInfo;
+use crate::attach::dispatcher::failure;
+use crate::attach::dispatcher::health::Health;
+use crate::attach::dispatcher::hook_point::{Key, Place};
+use crate::attach::dispatcher::program::{self, Call};
+use crate::attach::epoch::{EpochPage, EpochWord};
+use crate::attach::hook::attachment::Attachment;
+use crate::attach::hook::target::{AttachError, Target, TcMethod};
+use crate::attach::quiesce::quiescer::Quiescer;
+use crate::attach::reclaim::Reclaim;
+use crate::crash;
+use crate::load::{pins, verifier};
+use crate::sys::prog::{self, InfoRecords, ProgLoad};
+use crate::trial::programs;
+
+/// What a probe brings to a dispatcher.
+#[derive(Clone, Copy, Debug)]
+pub struct Addition<'a> {
+    pub owner: Owner,
+    pub rank: Rank,
+    pub callee: Callee<'a>,
+    pub epoch: &'a EpochWord,
+    pub verdict: Verdict,
+    pub xdp_mode: XdpMode,
+}
+
+/// All dispatchers of this daemon.
+#[derive(Debug)]
+pub struct Dispatchers {
+    epochs: Arc<EpochPage>,
+    quiescer: Arc<Quiescer>,
+    /// One directory of pins for each dispatcher.
+    pub root: PathBuf,
+    tc_method: TcMethod,
+    pub by_place: Mutex<BTreeMap<Key, (Place, Dispatcher)>>,
+    /// Pins of attachments that call no probe and could not be detached yet. If both locks are taken, that of
+    /// `by_place` comes first.
+    pub left: Mutex<BTreeSet<PathBuf>>,
+    /// Pins of an earlier daemon that no probe has claimed, as long as probes could not look for their interfaces. The
+    /// lock is taken in the same order as that of `left`.
+    pub unclaimed: Mutex<BTreeSet<PathBuf>>,
+    /// True if an error that may be over the next time has kept pins from being adopted since the last
+    /// [`Self::settle`].
+    pub hindered: AtomicBool,
+    /// True if a held probe could not look for its interfaces, which it does only once.
+    pub keeps_unclaimed: AtomicBool,
+    /// Whether what earlier daemons left has been dealt with.
+    pub settled: AtomicBool,
+}
+
+impl Dispatchers {
+    /// Dispatchers with their pins under `root`, where an earlier daemon may have left some.
+    pub fn open(
+        root: PathBuf,
+        epochs: Arc<EpochPage>,
+        quiescer: Arc<Quiescer>,
+        tc_method: TcMethod,
+    ) -> io::Result<Self> {
+        std::fs::create_dir_all(&root)?;
+        Ok(Self {
+            epochs,
+            quiescer,
+            root,
+            tc_method,
+            by_place: Mutex::default(),
+            left: Mutex::default(),
+            unclaimed: Mutex::default(),
+            hindered: AtomicBool::new(false),
+            keeps_unclaimed: AtomicBool::new(false),
+            settled: AtomicBool::new(false),
+        })
+    }
+
+    /// Calls a probe at `place`, instead of the deployment it replaces, if any; that deployment stays ready until it is
+    /// [retired](Self::retire). An error changes nothing.
+    pub fn add(
+        &self,
+        place: &Place,
+        addition: &Addition<'_>,
+        replaces: Option<Owner>,
+    ) -> Result<Arc<Mutex<Health>>, AttachError> {
+        let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
+        // What goes, goes for all whom it calls, and so it comes back.
+        if let Some((_, known)) = by_place.get_mut(&place.key())
+            && !known.is_alive(place).map_err(|error| failed(place, error))?
+            && let Err(error) = known.let_go()
+        {
+            tracing::warn!(pins = %known.pins.display(), %error, "pins could not be removed");
+        }
+        let existing = by_place.remove(&place.key()).map(|(_, dispatcher)| dispatcher);
+        let is_new = existing.is_none();
+        let mut dispatcher = match existing {
+            Some(dispatcher) => dispatcher,
+            None => self.adopt_or_create(place).map_err(|error| failed(place, error))?,
+        };
+        let result = self.add_to(&mut dispatcher, place, addition, replaces);
+        if result.is_err() && is_new && !dispatcher.adopted {
+            // Nothing was attached: the pins are all there is.
+            if let Err(error) = pins::remove_directory(&dispatcher.pins) {
+                tracing::warn!(pins = %dispatcher.pins.display(), %error, "pins could not be removed");
+            }
+        } else {
+            let health = Arc::clone(&dispatcher.health);
+            by_place.insert(place.key(), (place.clone(), dispatcher));
+            return result.map(|()| health);
+        }
+        result.map(|()| Arc::default())
+    }
+
+    /// Gives up a deployment that has been replaced at `place`.
+    pub fn retire(&self, place: &Place, owner: Owner) -> Result<(), AttachError> {
+        let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((_, dispatcher)) = by_place.get_mut(&place.key()) else { return Ok(()) };
+        let Some(index) = dispatcher.retired.iter().position(|entry| entry.owner == owner) else {
+            return Ok(());
+        };
+        let pair = dispatcher.retired.remove(index).call.pair;
+        // Slots are emptied once no CPU runs the revision that called them.
+        self.quiescer.quiesce().and_then(|_| dispatcher.clear(pair)).map_err(|error| failed(place, error))
+    }
+
+    /// Takes a deployment out of the dispatcher at `place`; the last one takes the dispatcher with it.
+    pub fn remove(&self, place: &Place, owner: Owner, reclaim: &mut Reclaim) -> Result<(), AttachError> {
+        // A failure to empty the slots of a replaced deployment must not prevent the removal of this one.
+        if let Err(error) = self.retire(place, owner) {
+            tracing::warn!(error = with_causes(&error), "a replaced probe was not cleared");
+        }
+        let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((_, dispatcher)) = by_place.get_mut(&place.key()) else { return Ok(()) };
+        let Some(index) = dispatcher.entries.iter().position(|entry| entry.owner == owner) else {
+            return Ok(());
+        };
+        if dispatcher.entries.len() == 1 || !dispatcher.is_alive(place).unwrap_or(true) {
+            let removed = dispatcher.entries.remove(index);
+            if !dispatcher.entries.is_empty() {
+                return dispatcher.clear(removed.call.pair).map_err(|error| failed(place, error));
+            }
+            if let Some((_, dispatcher)) = by_place.remove(&place.key()) {
+                reclaim.add_map(dispatcher.slots.as_fd());
+                if let Err(pins) = dispatcher.detach(place) {
+                    self.discard(pins);
+                }
+            }
+            return Ok(());
+        }
+        let mut entries = dispatcher.entries.clone();
+        let removed = entries.remove(index);
+        if let Err(error) = self.switch(dispatcher, place, entries) {
+            // The present revision goes on calling the slots. Empty slots let every packet pass, and emptying them
+            // needs neither memory nor the verifier.
+            dispatcher.entries.remove(index);
+            dispatcher.abandoned.push(removed.call.pair);
+            dispatcher.clear(removed.call.pair).map_err(|error| failed(place, error))?;
+            return Err(error);
+        }
+        dispatcher.retired.push(removed);
+        drop(by_place);
+        self.retire(place, owner)
+    }
+
+    fn adopt_or_create(&self, place: &Place) -> io::Result<Dispatcher> {
+        let pins = self.root.join(place.pin_name());
+        if !self.settled.load(Ordering::Relaxed) || self.is_unclaimed(&pins) {
+            match Dispatcher::adopt(pins.clone(), place)
+                .and_then(|found| found.map_or(Ok(None), |d| Ok(d.is_alive(place)?.then_some(d))))
+            {
+                Ok(Some(dispatcher)) => return Ok(dispatcher),
+                Ok(None) => {}
+                // The attachment stays, since it may be intact.
+                Err(error) if failure::is_passing(&error) => {
+                    self.leave_unclaimed(pins);
+                    return Err(error);
+                }
+                Err(error) => tracing::warn!(pins = %pins.display(), %error, "pins can't be used"),
+            }
+        }
+        self.make_room(&pins, &place.netns)?;
+        Dispatcher::create(pins, place)
+    }
+
+    pub fn settle_one(&self, dispatcher: &mut Dispatcher, place: &Place) -> Result<(), AttachError> {
+        let program = self.load(dispatcher, place, &dispatcher.entries)?;
+        let wanted = prog::prog_identity(program.as_fd()).map_err(|error| failed(place, error))?;
+        let attachment = dispatcher.attachment.as_mut();
+        // A tag covers the instructions, and so which slots are called by which words of the same epoch map.
+        let current = self.epochs.is_adopted()
+            && attachment
+                .as_ref()
+                .and_then(|a| a.program_tag(place.ifindex))
+                .is_some_and(|tag| tag == wanted.tag);
+        if let Some(attachment) = attachment.filter(|_| !current) {
+            tracing::info!(
+                interface = place.interface,
+                hook = place.hook.name(),
+                "a dispatcher is brought up to date"
+            );
+            attachment.replace(program.as_fd(), &dispatcher.pins).map_err(|error| failed(place, error))?;
+        }
+        let attachment = dispatcher.attachment.as_ref();
+        dispatcher.program = attachment.and_then(|a| a.program_at(place.ifindex).ok().flatten());
+        self.quiescer
+            .quiesce()
+            .and_then(|_| dispatcher.clear_unclaimed())
+            .map_err(|error| failed(place, error))
+    }
+
+    pub fn add_to(
+        &self,
+        dispatcher: &mut Dispatcher,
+        place: &Place,
+        addition: &Addition<'_>,
+        replaces: Option<Owner>,
+    ) -> Result<(), AttachError> {
+        let failed = |source| failed(place, source);
+        let attached_as = dispatcher.attachment.as_ref().map(Attachment::mode);
+        if let (Some("generic"), XdpMode::Native) | (Some("native"), XdpMode::Generic) =
+            (attached_as, addition.xdp_mode)
+        {
+            return Err(AttachError::Occupied(format!(
+                "other probes have attached XDP to {} in mode {}; use that mode or auto",
+                place.interface,
+                attached_as.unwrap_or_default()
+            )));
+        }
+        let mut entries = dispatcher.entries.clone();
+        let old = entries.iter().position(|entry| Some(entry.owner) == replaces).map(|at| entries.remove(at));
+        if entries.len() == MAX_CHAIN {
+            return Err(AttachError::Occupied(format!(
+                "{MAX_CHAIN} probes are attached at {} of {}; delete one first",
+                place.hook.name(),
+                place.interface
+            )));
+        }
+        let ready = dispatcher.retired.iter().position(|entry| entry.owner == addition.owner);
+        let pair = match ready {
+            Some(index) => dispatcher.retired[index].call.pair,
+            None => dispatcher.place_programs(addition.callee).map_err(failed)?,
+        };
+        if !dispatcher.adopted {
+            crash::point("filled");
+        }
+        let call = Call { pair, epoch_offset: addition.epoch.offset(), verdict: addition.verdict };
+        let entry = Entry { owner: addition.owner, rank: addition.rank, call, xdp_mode: addition.xdp_mode };
+        let at = entries.partition_point(|other| other.rank <= entry.rank);
+        entries.insert(at, entry);
+        let result = match dispatcher.attachment {
+            // An earlier daemon's: what it calls is settled when all its probes are known.
+            Some(_) if dispatcher.adopted => {
+                dispatcher.entries = entries;
+                Ok(())
+            }
+            Some(_) => self.switch(dispatcher, place, entries),
+            None => self.attach(dispatcher, place, addition.xdp_mode, entries),
+        };
+        if let Err(error) = result {
+            if ready.is_none()
+                && let Err(error) = dispatcher.clear(pair)
+            {
+                tracing::warn!(%error, "a slot could not be cleared");
+            }
+            return Err(error);
+        }
+        dispatcher.retired.retain(|entry| entry.owner != addition.owner);
+        dispatcher.retired.extend(old);
+        Ok(())
+    }
+
+    pub fn attach(
+        &self,
+        dispatcher: &mut Dispatcher,
+        place: &Place,
+        xdp_mode: XdpMode,
+        entries: Vec<Entry>,
+    ) -> Result<(), AttachError> {
+        let program = self.load(dispatcher, place, &entries)?;
+        let target = Target {
+            interface: &place.interface,
+            ifindex: place.ifindex,
+            hook: place.hook,
+            position: place.position,
+            xdp_mode,
+            tc_method: self.tc_method,
+        };
+        let pins = &dispatcher.pins;
+        let attached = place.netns.run(|| Attachment::attach(&target, program.as_fd(), pins));
+        let attachment = attached.map_err(|error| failed(place, error))??;
+        crash::point("linked");
+        if let Err(error) = attachment.pin(&dispatcher.pins) {
+            let _ = attachment.detach();
+            return Err(failed(place, error));
+        }
+        dispatcher.program = attachment.program_at(place.ifindex).ok().flatten();
+        dispatcher.attachment = Some(attachment);
+        dispatcher.is_well();
+        dispatcher.entries = entries;
+        dispatcher.abandoned.clear();
+        Ok(())
+    }
+
+    pub fn switch(
+        &self,
+        dispatcher: &mut Dispatcher,
+        place: &Place,
+        entries: Vec<Entry>,
+    ) -> Result<(), AttachError> {
+        crash::fault("revising").map_err(|error| failed(place, error))?;
+        let program = self.load(dispatcher, place, &entries)?;
+        if let Some(attachment) = &mut dispatcher.attachment {
+            let identity = prog::prog_identity(program.as_fd()).map_err(|error| failed(place, error))?;
+            let replaced = attachment.replace(program.as_fd(), &dispatcher.pins);
+            replaced.map_err(|error| failed(place, error))?;
+            dispatcher.program = Some(identity.id);
+        }
+        dispatcher.entries = entries;
+        dispatcher.abandoned.clear();
+        Ok(())
+    }
+
+    fn load(
+        &self,
+        dispatcher: &Dispatcher,
+        place: &Place,
+        entries: &[Entry],
+    ) -> Result<OwnedFd, AttachError> {
+        let kind = place.hook.kind();
+        let calls: Vec<Call> = entries.iter().map(|entry| entry.call).collect();
+        let program = program::build(place.hook, dispatcher.slots.as_fd(), self.epochs.map(), &calls);
+        let debug_info = DebugInfo::new(&program.functions);
+        let btf = prog::btf_load(&debug_info.btf).map_err(|error| failed(place, error))?;
+        verifier::load(&ProgLoad {
+            name: "tp_dispatcher",
+            prog_type: kind.prog_type(),
+            expected_attach_type: kind.expected_attach_type(),
+            flags: programs::load_flags(kind),
+            license: c"GPL",
+            instructions: &program.instructions,
+            btf: Some(btf.as_fd()),
+            func_info: debug_info.records(),
+            line_info: InfoRecords::default(),
+        })
+        .map_err(|refusal| {
+            tracing::error!(log = refusal.log, "the dispatcher was refused");
+            AttachError::Unsupported(format!("this kernel does not take the dispatcher: {}", refusal.message))
+        })
+    }
+}
+
+fn failed(place: &Place, source: io::Error) -> AttachError {
+    AttachError::Failed { hook: place.hook.name(), interface: place.interface.clone(), source }
+}

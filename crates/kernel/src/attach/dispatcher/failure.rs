@@ -1,0 +1,22 @@
+//! What a failure to look at or to remove an attachment means.
+
+use std::io;
+
+use crate::sys::call;
+
+/// True if the error of a removal says that nothing is attached, or that no attachment is pinned: another attempt would
+/// find the same.
+pub fn is_final(error: &io::Error) -> bool {
+    // A link loses its interface with ENOLINK.
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV | libc::ENOLINK))
+        || call::is_unsupported(error)
+}
+
+/// True if the cause of the error is not the attachment, so that another attempt may succeed.
+pub fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::Interrupted | io::ErrorKind::OutOfMemory)
+        || matches!(
+            error.raw_os_error(),
+            Some(libc::EMFILE | libc::ENFILE | libc::EAGAIN | libc::ENOBUFS | libc::EBUSY)
+        )
+}

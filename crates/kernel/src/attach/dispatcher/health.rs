@@ -1,0 +1,16 @@
+//! The state of an attachment.
+
+use jiff::Timestamp;
+
+/// The state of an attachment, and its repairs since this daemon looks after it.
+#[derive(Clone, Debug, Default)]
+pub struct Health {
+    /// The mode of the attachment; `None` if nothing is attached.
+    pub mode: Option<&'static str>,
+    /// The reason why nothing is attached, and since when.
+    pub trouble: Option<(String, Timestamp)>,
+    /// The number of times the attachment was made again after somebody had removed it or replaced its program, and the
+    /// time of the last one.
+    pub repairs: u64,
+    pub repaired: Option<Timestamp>,
+}

@@ -1,0 +1,38 @@
+//! Slots of a probe that can't be adopted, in the dispatchers of an earlier daemon.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::attach::dispatcher::chain::Dispatcher;
+use crate::attach::dispatcher::dispatchers::{Addition, Dispatchers};
+use crate::attach::dispatcher::failure;
+use crate::attach::dispatcher::health::Health;
+use crate::attach::dispatcher::hook_point::Place;
+
+impl Dispatchers {
+    /// Goes on calling the programs that an earlier daemon called at `place`; to be used before [`Self::settle`].
+    /// Returns `None` if the programs do not run there.
+    pub fn hold(&self, place: &Place, addition: &Addition<'_>) -> Option<Arc<Mutex<Health>>> {
+        let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = by_place.remove(&place.key()).map(|(_, dispatcher)| dispatcher);
+        let is_known = known.is_some();
+        let told = |found: io::Result<_>| {
+            found
+                .inspect_err(|error| {
+                    if failure::is_passing(error) {
+                        self.keep_unclaimed();
+                    }
+                })
+                .ok()
+        };
+        let adopt = || told(Dispatcher::adopt(self.root.join(place.pin_name()), place)).flatten();
+        let mut dispatcher = known.or_else(adopt)?;
+        let usable = dispatcher.adopted && dispatcher.is_alive(place).unwrap_or(true);
+        let held = usable.then(|| self.add_to(&mut dispatcher, place, addition, None).ok()).flatten();
+        let held = held.map(|()| Arc::clone(&dispatcher.health));
+        if is_known || held.is_some() {
+            by_place.insert(place.key(), (place.clone(), dispatcher));
+        }
+        held
+    }
+}

@@ -1,0 +1,76 @@
+//! Places packets pass, and the names of their pins.
+
+use twinprobe_ebpf_common::hook::Position;
+
+use crate::net::netns::Netns;
+use twinprobe_ebpf_common::hook::Hook;
+
+/// A place on an interface.
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub netns: Netns,
+    pub interface: String,
+    pub ifindex: u32,
+    pub hook: Hook,
+    /// Among other owners' programs, which only TC has.
+    pub position: Position,
+}
+
+/// What tells places apart; names of interfaces change.
+pub type Key = (u64, u32, Hook, bool);
+
+impl Place {
+    pub fn key(&self) -> Key {
+        let first = self.hook != Hook::Xdp && self.position == Position::First;
+        (self.netns.id(), self.ifindex, self.hook, first)
+    }
+
+    /// Of its directory of pins.
+    pub fn pin_name(&self) -> String {
+        let (netns, ifindex, hook, first) = self.key();
+        let position = if first { "first" } else { "last" };
+        format!("{netns}_{ifindex}_{}_{position}", hook.name())
+    }
+}
+
+impl PartialEq for Place {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Place {}
+
+/// The place a directory of pins is for.
+pub fn parse_pin_name(name: &str) -> Option<Key> {
+    let mut parts = name.splitn(4, '_');
+    let mut next = || parts.next();
+    let (netns, ifindex, hook, position) = (next()?, next()?, next()?, next()?);
+    let first = match position {
+        "first" => true,
+        "last" => false,
+        _ => return None,
+    };
+    Some((netns.parse().ok()?, ifindex.parse().ok()?, Hook::from_name(hook)?, first))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pin_names_its_place() {
+        let netns = Netns::own().unwrap();
+        let place = Place {
+            netns,
+            interface: "lo".into(),
+            ifindex: 1,
+            hook: Hook::TcEgress,
+            position: Position::First,
+        };
+        assert_eq!(parse_pin_name(&place.pin_name()), Some(place.key()));
+        for bad in ["1_xdp", "1_2_tcp_last", "x_2_xdp_last", "1_2_xdp_middle"] {
+            assert_eq!(parse_pin_name(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Attachments that call no probe any more: those that a dead daemon has left, and those that could not be removed at
+//! once.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use twinprobe_ebpf_common::finding::with_causes;
+
+use crate::attach::dispatcher::chain::{NETNS, NETNS_PATH};
+use crate::attach::dispatcher::dispatchers::Dispatchers;
+use crate::attach::dispatcher::failure::is_final;
+use crate::attach::dispatcher::hook_point::{Key, parse_pin_name};
+use crate::attach::hook::attachment::Attachment;
+use crate::load::pins;
+use crate::net::netns::Netns;
+use twinprobe_ebpf_common::hook::Hook;
+
+impl Dispatchers {
+    /// Makes the dispatchers call just the probes that have been added. To be called once every probe that an earlier
+    /// daemon ran is among them. Detaches attachments that no probe has claimed, or, if probes are `unsure` where their
+    /// interfaces are, keeps these attachments until the probes know.
+    pub fn settle(&self, unsure: bool) {
+        let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
+        for (place, dispatcher) in by_place.values_mut().filter(|(_, dispatcher)| dispatcher.adopted) {
+            dispatcher.adopted = false;
+            if let Err(error) = self.settle_one(dispatcher, place) {
+                let error = with_causes(&error);
+                let interface = &place.interface;
+                tracing::error!(interface, error, "a dispatcher could not be brought up to date");
+            }
+        }
+        let unsure = unsure
+            | self.hindered.swap(false, Ordering::Relaxed)
+            | self.keeps_unclaimed.load(Ordering::Relaxed);
+        let unclaimed = if self.settled.swap(true, Ordering::Relaxed) {
+            Ok(std::mem::take(&mut *lock(&self.unclaimed)).into_iter().collect())
+        } else {
+            self.all_pins()
+        };
+        match unclaimed {
+            Ok(pins) => {
+                let is_claimed = |pins: &PathBuf| key(pins).is_some_and(|key| by_place.contains_key(&key));
+                for pins in pins.into_iter().filter(|pins| !is_claimed(pins)) {
+                    if unsure {
+                        lock(&self.unclaimed).insert(pins);
+                    } else {
+                        tracing::info!(pins = %pins.display(), "an attachment without probes is removed");
+                        self.discard(pins);
+                    }
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "what an earlier daemon left attached could not be removed");
+            }
+        }
+    }
+
+    /// Tells whether pins of an earlier daemon wait for probes that could not look for their interfaces yet. Once these
+    /// probes have looked, [`Self::settle`] is to be called again.
+    pub fn has_unclaimed(&self) -> bool {
+        !lock(&self.unclaimed).is_empty()
+    }
+
+    /// Prevents from now on that an attachment is detached only because no probe has claimed it.
+    pub fn keep_unclaimed(&self) {
+        self.keeps_unclaimed.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_unclaimed(&self, pins: &Path) -> bool {
+        lock(&self.unclaimed).contains(pins)
+    }
+
+    pub fn leave_unclaimed(&self, pins: PathBuf) {
+        self.hindered.store(true, Ordering::Relaxed);
+        lock(&self.unclaimed).insert(pins);
+    }
+
+    fn all_pins(&self) -> io::Result<Vec<PathBuf>> {
+        std::fs::read_dir(&self.root)?.map(|entry| Ok(entry?.path())).collect()
+    }
+
+    /// Detaches what `pins` hold and removes `pins`. If this is not possible now, [`Self::remove_left`] does it later:
+    /// a filter without pins is known to nobody and stays for ever.
+    pub fn discard(&self, pins: PathBuf) {
+        if let Err(error) = remove(&pins, None) {
+            tracing::warn!(pins = %pins.display(), %error, "an attachment can't be removed now; it is tried again");
+            lock(&self.left).insert(pins);
+        }
+    }
+
+    /// Retries the removals that were not possible before.
+    pub fn remove_left(&self) {
+        let mut left = lock(&self.left);
+        left.retain(|pins| match remove(pins, None) {
+            Ok(()) => {
+                tracing::info!(pins = %pins.display(), "an attachment without probes was removed");
+                false
+            }
+            Err(_) => true,
+        });
+    }
+
+    /// Completes the removal of `pins` in `netns`, if it is pending, so that another dispatcher can have the same path.
+    pub fn make_room(&self, pins: &Path, netns: &Netns) -> io::Result<()> {
+        let mut left = lock(&self.left);
+        if left.contains(pins) {
+            remove(pins, Some(netns))?;
+            left.remove(pins);
+        }
+        Ok(())
+    }
+}
+
+/// Detaches what `pins` hold and removes `pins`. `known`: the namespace, if the caller has it. After an error another
+/// attempt may succeed.
+fn remove(pins: &Path, known: Option<&Netns>) -> io::Result<()> {
+    if let Some((netns, ifindex, hook, _)) = key(pins) {
+        let known = known.filter(|known| known.id() == netns);
+        match detach(pins, known, netns, ifindex, hook) {
+            Err(error) if !is_final(&error) => return Err(error),
+            Err(error) => tracing::debug!(pins = %pins.display(), %error, "it was attached nowhere"),
+            Ok(()) => {}
+        }
+    }
+    pins::remove_directory(pins)
+}
+
+fn detach(pins: &Path, known: Option<&Netns>, netns: u64, ifindex: u32, hook: Hook) -> io::Result<()> {
+    // A link can be detached from any namespace; a filter goes with its namespace.
+    let left = match Attachment::adopt_link(pins)? {
+        Some(link) => Some(link),
+        None => match known.map_or_else(|| namespace(pins, netns), |known| Ok(Some(known.clone())))? {
+            Some(netns) => netns.run(|| Attachment::adopt(ifindex, hook, pins))??,
+            None => None,
+        },
+    };
+    left.map_or(Ok(()), |left| left.detach())
+}
+
+/// Finds the namespace that a dispatcher was made in: at the path it had then, or by another name or a process. `None`
+/// if the namespace has gone; fails if nobody knows.
+fn namespace(pins: &Path, id: u64) -> io::Result<Option<Netns>> {
+    let own = Netns::own()?;
+    if own.id() == id {
+        return Ok(Some(own));
+    }
+    let link = std::fs::read_link(pins.join(NETNS)).ok();
+    let path = link.as_deref().and_then(Path::to_str).and_then(|text| text.strip_prefix(NETNS_PATH));
+    match path.map(|path| Netns::open(Path::new(path))) {
+        Some(Ok(netns)) if netns.id() == id => Ok(Some(netns)),
+        // The namespace may still be where the path led to.
+        Some(Err(error)) if !Netns::is_not_there(&error) => Netns::find(id).map(Some).ok_or(error),
+        _ => Ok(Netns::find(id)),
+    }
+}
+
+fn lock(pins: &Mutex<BTreeSet<PathBuf>>) -> MutexGuard<'_, BTreeSet<PathBuf>> {
+    pins.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn key(pins: &Path) -> Option<Key> {
+    pins.file_name().and_then(|name| name.to_str()).and_then(parse_pin_name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd as _;
+    use std::os::unix::fs::symlink;
+
+    use twinprobe_ebpf_common::hook::{Position, XdpMode};
+
+    use super::*;
+    use crate::attach::dispatcher::chain::Dispatcher;
+    use crate::attach::dispatcher::hook_point::Place;
+    use crate::attach::hook::target::{Target, TcMethod};
+    use crate::net::netns::testing::{Named, ip};
+    use crate::net::rtnl::filter::Parent;
+    use crate::net::rtnl::socket::Socket;
+    use crate::sys::asm;
+    use crate::sys::prog::{self, InfoRecords, ProgLoad};
+
+    /// A filter in a namespace of its own, whose path is a symbolic link that can be broken.
+    struct Scene {
+        named: Named,
+        directory: tempfile::TempDir,
+        root: PathBuf,
+        place: Place,
+        pins: PathBuf,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            let named = Named::new();
+            named.ip("link add tpa type veth peer name tpb");
+            let directory = tempfile::tempdir().unwrap();
+            let link = directory.path().join("netns");
+            symlink(named.path(), &link).unwrap();
+            let netns = Netns::open(&link).unwrap();
+            let ifindex = Socket::open(&netns, 0, 0).unwrap().device_by_name("tpa").unwrap().unwrap().index;
+            let (hook, position) = (Hook::TcEgress, Position::Last);
+            let place = Place { netns, interface: "tpa".into(), ifindex, hook, position };
+            let root = Path::new("/sys/fs/bpf").join(&named.0);
+            let pins = root.join(place.pin_name());
+            drop(Dispatcher::create(pins.clone(), &place).unwrap());
+            let target = Target {
+                interface: "tpa",
+                ifindex,
+                hook,
+                position,
+                xdp_mode: XdpMode::Auto,
+                tc_method: TcMethod::Clsact,
+            };
+            let program = prog::prog_load(
+                &ProgLoad {
+                    name: "tp_test",
+                    prog_type: hook.kind().prog_type(),
+                    expected_attach_type: 0,
+                    flags: 0,
+                    license: c"GPL",
+                    instructions: &asm::pass_program(0),
+                    btf: None,
+                    func_info: InfoRecords::default(),
+                    line_info: InfoRecords::default(),
+                },
+                None,
+            );
+            let attach = || Attachment::attach(&target, program.unwrap().as_fd(), &pins);
+            place.netns.run(attach).unwrap().unwrap();
+            Self { named, directory, root, place, pins }
+        }
+
+        fn filters(&self) -> usize {
+            let filters = || {
+                let parent = Parent { ifindex: self.place.ifindex, egress: true };
+                Socket::here()
+                    .unwrap()
+                    .filters(parent)
+                    .unwrap()
+                    .iter()
+                    .filter(|f| f.program.is_some())
+                    .count()
+            };
+            self.place.netns.run(filters).unwrap()
+        }
+
+        /// Makes the path one that can't be opened, and leads to nothing that is known.
+        fn break_path(&self) {
+            let link = self.directory.path().join("netns");
+            std::fs::remove_file(&link).unwrap();
+            symlink("netns", link).unwrap();
+        }
+    }
+
+    impl Drop for Scene {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.root);
+        }
+    }
+
+    #[test]
+    fn a_filter_is_found_although_its_path_fails() {
+        let scene = Scene::new();
+        scene.break_path();
+        remove(&scene.pins, None).unwrap();
+        assert_eq!(scene.filters(), 0);
+        assert!(!scene.pins.exists());
+    }
+
+    #[test]
+    fn a_filter_that_is_not_found_keeps_its_pins() {
+        let scene = Scene::new();
+        scene.break_path();
+        // Neither a name nor a process leads to the namespace.
+        let hidden = scene.directory.path().join("hidden");
+        std::fs::write(&hidden, "").unwrap();
+        let (from, to) = (scene.named.path(), hidden.display().to_string());
+        let mount = |arguments: &[&str]| {
+            assert!(
+                std::process::Command::new(arguments[0]).args(&arguments[1..]).status().unwrap().success()
+            );
+        };
+        mount(&["mount", "--bind", from.to_str().unwrap(), &to]);
+        ip(&format!("netns del {}", scene.named.0));
+        let unknown = remove(&scene.pins, None);
+        let kept = scene.pins.exists();
+        let left = scene.filters();
+        let removed = remove(&scene.pins, Some(&scene.place.netns));
+        mount(&["umount", &to]);
+        assert!(unknown.is_err() && kept && left == 1, "{unknown:?}");
+        removed.unwrap();
+        assert_eq!(scene.filters(), 0);
+        assert!(!scene.pins.exists());
+    }
+}

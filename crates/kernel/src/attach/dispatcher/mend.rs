@@ -1,0 +1,139 @@
+//! Repairs of attachments that somebody has removed, for all probes that the dispatcher calls.
+
+use std::io;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use jiff::Timestamp;
+use twinprobe_ebpf_common::finding::with_causes;
+use twinprobe_ebpf_common::hook::XdpMode;
+
+use crate::attach::dispatcher::chain::{Dispatcher, Entry, Owner};
+use crate::attach::dispatcher::dispatchers::Dispatchers;
+use crate::attach::dispatcher::hook_point::Place;
+use crate::attach::hook::target::AttachError;
+use crate::net::rtnl::socket::Socket;
+
+/// The program that packets at a place meet.
+enum Standing {
+    Ours,
+    /// Another program behind our link.
+    Another,
+    Nothing,
+}
+
+impl Dispatchers {
+    /// Makes every attachment again that somebody has removed, and retries the removals that were not possible before.
+    pub fn look(&self) {
+        if !self.settled.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
+        for (place, dispatcher) in by_place.values_mut() {
+            self.mend(dispatcher, place, false);
+        }
+        drop(by_place);
+        self.remove_left();
+    }
+
+    /// Does what [`Self::look`] does at `place`, where a probe is to stay. `was_gone`: the interface may have been gone
+    /// meanwhile. Returns false if the dispatcher there does not call the probe.
+    pub fn keep(&self, place: &Place, owner: Owner, was_gone: bool) -> bool {
+        let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((known, dispatcher)) = by_place.get_mut(&place.key()) else { return false };
+        if !dispatcher.entries.iter().any(|entry| entry.owner == owner) {
+            return false;
+        }
+        // A name can change while the interface stays.
+        known.clone_from(place);
+        self.mend(dispatcher, place, was_gone);
+        true
+    }
+
+    fn mend(&self, dispatcher: &mut Dispatcher, place: &Place, was_gone: bool) {
+        // An adopted dispatcher is about to be settled.
+        if dispatcher.adopted {
+            return;
+        }
+        let (interface, hook) = (&place.interface, place.hook.name());
+        let standing = standing(dispatcher, place, was_gone);
+        let is_replaced = matches!(standing, Ok(Standing::Another));
+        let mended = match standing {
+            Ok(Standing::Ours) => {
+                dispatcher.is_well();
+                return;
+            }
+            Ok(Standing::Another) => self.switch(dispatcher, place, dispatcher.entries.clone()),
+            // The watch of the interfaces is about to report that the interface has gone.
+            Ok(Standing::Nothing) if !was_gone && is_gone(place) => return,
+            Ok(Standing::Nothing) => self.attach_again(dispatcher, place),
+            Err(error) => {
+                tracing::debug!(interface, hook, %error, "it can't be told whether a probe is attached");
+                return;
+            }
+        };
+        match mended {
+            Ok(()) => {
+                dispatcher.is_well();
+                if !was_gone {
+                    let mut health = dispatcher.health();
+                    health.repairs += 1;
+                    health.repaired = Some(Timestamp::now());
+                    let times = health.repairs;
+                    let message = match is_replaced {
+                        true => "somebody replaced the program of an attachment; it was put back",
+                        false => "somebody removed an attachment; it was made again",
+                    };
+                    tracing::warn!(interface, hook, times, message);
+                }
+            }
+            Err(error) => {
+                let mut health = dispatcher.health();
+                health.mode = None;
+                let reason = with_causes(&error);
+                let since = match &health.trouble {
+                    Some((known, since)) if *known == reason => *since,
+                    known => {
+                        let message = match is_replaced {
+                            true => "the program of an attachment was replaced and can't be put back",
+                            false => "an attachment was removed and can't be made again",
+                        };
+                        tracing::warn!(interface, hook, reason, message);
+                        known.as_ref().map_or_else(Timestamp::now, |(_, since)| *since)
+                    }
+                };
+                health.trouble = Some((reason, since));
+            }
+        }
+    }
+
+    fn attach_again(&self, dispatcher: &mut Dispatcher, place: &Place) -> Result<(), AttachError> {
+        if let Err(error) = dispatcher.let_go() {
+            tracing::warn!(pins = %dispatcher.pins.display(), %error, "pins could not be removed");
+        }
+        let entries = dispatcher.entries.clone();
+        self.attach(dispatcher, place, xdp_mode(&entries), entries)
+    }
+}
+
+fn standing(dispatcher: &Dispatcher, place: &Place, was_gone: bool) -> io::Result<Standing> {
+    let Some(attachment) = &dispatcher.attachment else { return Ok(Standing::Nothing) };
+    let Some(program) = attachment.program_at(place.ifindex)? else { return Ok(Standing::Nothing) };
+    if was_gone && !place.netns.run(|| attachment.is_found(place.ifindex, place.hook))?? {
+        return Ok(Standing::Nothing);
+    }
+    // An id that could not be read when the program was attached does not prove that another program is there.
+    let is_ours = dispatcher.program.is_none_or(|ours| ours == program);
+    Ok(if is_ours { Standing::Ours } else { Standing::Another })
+}
+
+/// True if the interface is known to be gone.
+fn is_gone(place: &Place) -> bool {
+    let device = place.netns.run(|| Socket::here()?.device(place.ifindex));
+    matches!(device, Ok(Ok(None)))
+}
+
+/// Returns the mode that entries ask for: all that ask for one agree.
+fn xdp_mode(entries: &[Entry]) -> XdpMode {
+    entries.iter().map(|entry| entry.xdp_mode).find(|mode| *mode != XdpMode::Auto).unwrap_or(XdpMode::Auto)
+}

@@ -1,0 +1,108 @@
+//! The dispatcher's instructions. It is generated, not compiled, so that a new revision costs microseconds
+//! and every epoch word and slot is a constant.
+//!
+//! A constant slot makes the JIT patch in a direct jump; a variable one is an indirect jump through a
+//! retpoline, which costs 10 ns more. The tail call stands in a subprogram because from there the called
+//! program returns to the dispatcher, which can then overrule its verdict and call the next probe.
+
+use std::os::fd::BorrowedFd;
+
+use aya_obj::generated::bpf_insn;
+use twinprobe_ebpf_common::hook::Verdict;
+
+use crate::attach::epoch::EpochPage;
+use crate::sys::asm;
+use twinprobe_ebpf_common::hook::Hook;
+
+/// One probe in the chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Of the probe's pair in the prog-array: slot `2 * pair` is the twin of even epochs.
+    pub pair: usize,
+    /// Offset of the probe's epoch word.
+    pub epoch_offset: i32,
+    pub verdict: Verdict,
+}
+
+/// The instructions, and where each function begins; the first is the program itself.
+pub struct Program {
+    pub instructions: Vec<bpf_insn>,
+    pub functions: Vec<usize>,
+}
+
+/// The program calls one subprogram for each probe, in order.
+pub fn build(hook: Hook, slots: BorrowedFd<'_>, epochs: BorrowedFd<'_>, calls: &[Call]) -> Program {
+    let mut main = vec![asm::mov(6, 1)];
+    let mut call_sites = Vec::new();
+    // Whatever the last probe returns is the verdict where all verdicts count: nothing comes after it, so that
+    // it needs no subprogram to return from.
+    let (calls, last) = match calls {
+        [calls @ .., last] if last.verdict == Verdict::Enforce && hook.final_verdicts().is_none() => {
+            (calls, Some(last))
+        }
+        _ => (calls, None),
+    };
+    for call in calls {
+        main.push(asm::mov(1, 6));
+        call_sites.push(main.len());
+        main.push(asm::call_subprogram(0));
+        if call.verdict == Verdict::Enforce {
+            main.extend(enforce(hook));
+        }
+    }
+    match last {
+        Some(last) => {
+            main.push(asm::mov(1, 6));
+            main.extend(tail_call(hook, slots, epochs, last));
+        }
+        None => main.extend([asm::mov_imm(0, hook.pass()), asm::exit()]),
+    }
+    let mut functions = vec![0];
+    for (site, call) in call_sites.into_iter().zip(calls) {
+        functions.push(main.len());
+        main[site] = asm::call_subprogram((main.len() - site - 1) as i32);
+        main.extend(tail_call(hook, slots, epochs, call));
+    }
+    Program { instructions: main, functions }
+}
+
+/// Ends the program with the verdict in R0 if it is a final one.
+fn enforce(hook: Hook) -> Vec<bpf_insn> {
+    let Some(verdicts) = hook.final_verdicts() else {
+        return vec![asm::jump_eq32(0, hook.pass(), 1), asm::exit()];
+    };
+    // One comparison lets the common verdicts, which lie outside the range of the final ones, pass on.
+    let (first, last) = (verdicts[0], verdicts[verdicts.len() - 1]);
+    let mut out = vec![
+        asm::mov(2, 0),
+        asm::add_imm32(2, -first),
+        asm::jump_gt32(2, last - first, verdicts.len() as i16 + 2),
+    ];
+    // Each of these jumps over the rest and over the jump to what follows.
+    let exits = verdicts.iter().enumerate();
+    out.extend(exits.map(|(i, verdict)| asm::jump_eq32(0, *verdict, (verdicts.len() - i) as i16)));
+    out.extend([asm::jump(1), asm::exit()]);
+    out
+}
+
+/// Calls the active twin; what it returns is what the function returns. Without a program in the slot the
+/// packet passes.
+fn tail_call(hook: Hook, slots: BorrowedFd<'_>, epochs: BorrowedFd<'_>, call: &Call) -> Vec<bpf_insn> {
+    let slot = |slot: usize| {
+        let mut out = asm::load_map(2, slots).to_vec();
+        out.extend([asm::mov_imm(3, slot as i32), asm::call_helper(asm::HELPER_TAIL_CALL)]);
+        out
+    };
+    let (even, odd) = (slot(2 * call.pair), slot(2 * call.pair + 1));
+    let mut out = asm::load_map_value(2, epochs, call.epoch_offset).to_vec();
+    out.extend([asm::load_u32(2, 2, 0), asm::and_imm(2, 1), asm::jump_eq(2, 0, (odd.len() + 1) as i16)]);
+    out.extend(odd);
+    out.push(asm::jump(even.len() as i16));
+    out.extend(even);
+    out.extend(asm::load_map_value(0, epochs, EpochPage::pass_offset(hook)));
+    out.extend([asm::load_u32(0, 0, 0), asm::exit()]);
+    out
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,203 @@
+//! A model of the machine that runs the dispatcher's instructions, against what a dispatcher is to do.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd};
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// What a register holds; reading one that holds nothing is an error, as the verifier has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Value {
+    Nothing,
+    Number(u64),
+    /// The packet's context, which comes in R1.
+    Context,
+    Slots,
+    /// A place in the epoch map.
+    Epoch(i32),
+}
+
+struct Machine<'a> {
+    program: &'a Program,
+    slots: i32,
+    epochs: i32,
+    /// The verdicts of the programs in the slots.
+    programs: &'a BTreeMap<usize, i32>,
+    words: &'a BTreeMap<i32, u64>,
+    /// The slots whose programs have run, in order.
+    called: Vec<usize>,
+}
+
+impl Machine<'_> {
+    /// The instructions of the function that begins at `start`.
+    fn function(&self, start: usize) -> Range<usize> {
+        let functions = &self.program.functions;
+        let index = functions.iter().position(|first| *first == start).expect("a function begins here");
+        start..functions.get(index + 1).copied().unwrap_or(self.program.instructions.len())
+    }
+
+    /// Runs a function to its end and returns R0. `context` is R1.
+    fn run(&mut self, start: usize, context: Value) -> u64 {
+        let function = self.function(start);
+        let mut registers = [Value::Nothing; 10];
+        registers[1] = context;
+        let mut next = start;
+        loop {
+            assert!(function.contains(&next), "instruction {next} is not in {function:?}");
+            let insn = self.program.instructions[next];
+            let (dst, src, imm) = (usize::from(insn.dst_reg()), usize::from(insn.src_reg()), insn.imm);
+            next += 1;
+            let number = |register: usize| match registers[register] {
+                Value::Number(number) => number,
+                other => panic!("R{register} is {other:?}"),
+            };
+            let mut jump = |condition: bool| {
+                // Jumps go forward, so that every function ends.
+                assert!(insn.off >= 0);
+                next += if condition { insn.off as usize } else { 0 };
+            };
+            match insn.code {
+                0xbf => {
+                    assert_ne!(registers[src], Value::Nothing, "R{src}");
+                    registers[dst] = registers[src];
+                }
+                0xb7 => registers[dst] = Value::Number(i64::from(imm) as u64),
+                0x57 => registers[dst] = Value::Number(number(dst) & i64::from(imm) as u64),
+                0x04 => {
+                    registers[dst] = Value::Number(u64::from((number(dst) as u32).wrapping_add(imm as u32)));
+                }
+                0x05 => jump(true),
+                0x15 => jump(number(dst) == i64::from(imm) as u64),
+                0x16 => jump(number(dst) as u32 == imm as u32),
+                0x26 => jump(number(dst) as u32 > imm as u32),
+                0x61 => {
+                    let Value::Epoch(offset) = registers[src] else {
+                        panic!("R{src} is {:?}", registers[src])
+                    };
+                    let word = self.words[&(offset + i32::from(insn.off))];
+                    registers[dst] = Value::Number(u64::from(word as u32));
+                }
+                0x18 => {
+                    let second = self.program.instructions[next];
+                    next += 1;
+                    registers[dst] = match src {
+                        1 if imm == self.slots => Value::Slots,
+                        2 if imm == self.epochs => Value::Epoch(second.imm),
+                        _ => panic!("no such map: {src}, {imm}"),
+                    };
+                }
+                0x85 if src == 1 => {
+                    let result = self.run(next + imm as usize, registers[1]);
+                    registers[..6].fill(Value::Nothing);
+                    registers[0] = Value::Number(result);
+                }
+                0x85 => {
+                    assert_eq!((src, imm), (0, asm::HELPER_TAIL_CALL));
+                    assert_eq!((registers[1], registers[2]), (Value::Context, Value::Slots));
+                    let slot = number(3) as usize;
+                    if let Some(verdict) = self.programs.get(&slot) {
+                        // The program takes the place of this function and returns to its caller.
+                        self.called.push(slot);
+                        return u64::from(*verdict as u32);
+                    }
+                    registers[..6].fill(Value::Nothing);
+                    registers[0] = Value::Number(u64::MAX - 1);
+                }
+                0x95 => return number(0),
+                code => panic!("unknown instruction {code:#x}"),
+            }
+        }
+    }
+}
+
+/// What a dispatcher is to do: the verdict, and the slots that are called.
+fn expected(
+    hook: Hook,
+    calls: &[Call],
+    programs: &BTreeMap<usize, i32>,
+    words: &BTreeMap<i32, u64>,
+) -> (i32, Vec<usize>) {
+    let mut called = Vec::new();
+    for call in calls {
+        let slot = 2 * call.pair + (words[&call.epoch_offset] % 2) as usize;
+        let Some(verdict) = programs.get(&slot) else { continue };
+        called.push(slot);
+        let is_final = match hook {
+            Hook::Xdp => *verdict != 2,
+            // TC_ACT_SHOT, STOLEN, QUEUED, REDIRECT, TRAP.
+            Hook::TcIngress | Hook::TcEgress => [2, 4, 5, 7, 8].contains(verdict),
+        };
+        if call.verdict == Verdict::Enforce && is_final {
+            return (*verdict, called);
+        }
+    }
+    (if hook == Hook::Xdp { 2 } else { -1 }, called)
+}
+
+fn check(hook: Hook, calls: &[Call], programs: &BTreeMap<usize, i32>, words: &BTreeMap<i32, u64>) {
+    let files = [File::open("/dev/null").unwrap(), File::open("/dev/null").unwrap()];
+    let program = build(hook, files[0].as_fd(), files[1].as_fd(), calls);
+    let mut words = words.clone();
+    words.insert(EpochPage::pass_offset(hook), u64::from(hook.pass() as u32));
+    let [slots, epochs] = files.each_ref().map(AsRawFd::as_raw_fd);
+    let mut machine =
+        Machine { program: &program, slots, epochs, programs, words: &words, called: Vec::new() };
+    let verdict = machine.run(0, Value::Context) as i32;
+    assert_eq!((verdict, machine.called), expected(hook, calls, programs, &words), "{hook:?}: {calls:?}");
+}
+
+/// One probe of a chain: its verdict counts, its epoch, and what its twins return; `None`: the slot is empty.
+type Probe = (bool, usize, [Option<i32>; 2]);
+
+fn chain(probes: &[Probe]) -> (Vec<Call>, BTreeMap<usize, i32>) {
+    let mut programs = BTreeMap::new();
+    let call = |(i, (enforces, epoch, twins)): (usize, &Probe)| {
+        // In another order than the probes.
+        let pair = 31 - i;
+        programs.extend((0..2).filter_map(|twin| Some((2 * pair + twin, twins[twin]?))));
+        let verdict = if *enforces { Verdict::Enforce } else { Verdict::Observe };
+        Call { pair, epoch_offset: 64 + 32 * *epoch as i32, verdict }
+    };
+    let calls = probes.iter().enumerate().map(call).collect();
+    (calls, programs)
+}
+
+fn epochs(values: &[u64]) -> BTreeMap<i32, u64> {
+    values.iter().enumerate().map(|(i, value)| (64 + 32 * i as i32, *value)).collect()
+}
+
+proptest! {
+    #[test]
+    fn any_chain_does_what_its_probes_ask_for(
+        probes in prop::collection::vec((any::<bool>(), 0..4usize, any::<[Option<i8>; 2]>()), 0..=16),
+        values in any::<[u64; 4]>(),
+    ) {
+        // Small numbers, as verdicts are, and some that are none.
+        let verdict = |verdict: i8| if verdict < 100 { i32::from(verdict.rem_euclid(11)) - 1 } else { i32::from(verdict) << 24 };
+        let probes: Vec<Probe> =
+            probes.into_iter().map(|(enforces, epoch, twins)| (enforces, epoch, twins.map(|v| v.map(verdict)))).collect();
+        let (calls, programs) = chain(&probes);
+        for hook in Hook::ALL {
+            check(hook, &calls, &programs, &epochs(&values));
+        }
+    }
+}
+
+/// Each verdict at each place of a chain of two, enforced or not, from either twin.
+#[test]
+fn every_verdict_is_enforced_or_not() {
+    for hook in Hook::ALL {
+        for verdict in (-2..=12).chain([255, i32::MIN, i32::MAX]) {
+            for (first, enforces, epoch) in (0..8).map(|n| (n & 1 == 0, n & 2 == 0, n >> 2)) {
+                let twins = if epoch == 0 { [Some(verdict), Some(0)] } else { [Some(0), Some(verdict)] };
+                let (ours, other) = ((enforces, 0, twins), (false, 1, [Some(1), Some(1)]));
+                let (calls, programs) = chain(&if first { [ours, other] } else { [other, ours] });
+                check(hook, &calls, &programs, &epochs(&[epoch, 0]));
+            }
+        }
+    }
+}

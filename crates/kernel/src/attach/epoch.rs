@@ -1,0 +1,291 @@
+//! Epoch words: a few 64-bit words for each probe, in one array map that programs and this process share.
+//!
+//! The parity of a probe's word says which twin its dispatchers call, on every interface and in both
+//! directions. A flip is therefore one store: atomic for the whole probe, without a system call. The word
+//! counts flips, so it is also the sequence number of the window that is open.
+//!
+//! The map is pinned and outlives the daemon. It also has what must be known about a window after a crash: whether the
+//! idle twin has been read and reset, and when the open window began. A second map, `clocks`, has that time by a clock
+//! that is never set: programs follow the first map, so the layout of that one stays the same.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::Timestamp;
+
+use crate::sys::call::KernelError;
+use crate::sys::clock::Moment;
+use crate::sys::map::{self, MapCreate};
+use crate::sys::mapping::{Access, Mapping};
+use crate::sys::object;
+use twinprobe_ebpf_common::hook::Hook;
+
+/// A probe's words: its epoch, the last epoch whose twin has been reset, when the open window began, and when the
+/// last one was closed.
+const WORDS: usize = 4;
+const EPOCH: usize = 0;
+const CLEARED: usize = 1;
+const OPENED: usize = 2;
+const CLOSED: usize = 3;
+/// Beside an epoch in [`CLEARED`]: it is being done. No epoch gets there.
+const CLEARING: u64 = 1 << 63;
+const WORD_BYTES: usize = size_of::<u64>();
+/// Probes; the first places hold constants that dispatchers read. Offsets must fit an instruction's 16 bits.
+const PLACES: usize = 512;
+const BYTES: usize = PLACES * WORDS * WORD_BYTES;
+/// A probe's words in the second map: the start of the open window, and the end of the last one. Beside each stands the
+/// wall clock's time that belongs to it: a daemon of a version that does not know this map changes only the other one.
+const CLOCK_WORDS: usize = 4;
+const CLOCK_OPENED: usize = 0;
+const CLOCK_CLOSED: usize = 2;
+const CLOCK_BYTES: usize = PLACES * CLOCK_WORDS * WORD_BYTES;
+/// The names of the pins of the two maps.
+pub const PINS: [&str; 2] = ["epochs", "clocks"];
+const BPF_MAP_TYPE_ARRAY: u32 = 2;
+const BPF_F_MMAPABLE: u32 = 1 << 10;
+
+/// The shared memory and which of its places are taken.
+#[derive(Debug)]
+pub struct EpochPage {
+    epochs: Words,
+    clocks: Words,
+    taken: Mutex<[bool; PLACES]>,
+}
+
+/// A pinned array of one value, mapped into memory.
+#[derive(Debug)]
+struct Words {
+    map: OwnedFd,
+    memory: Mapping,
+    adopted: bool,
+}
+
+impl Words {
+    /// Opens the map that an earlier daemon left at `pin`, else makes a new one and pins it there.
+    fn open(pin: &Path, name: &str, bytes: usize) -> Result<Self, KernelError> {
+        let error = |call| move |source| KernelError::new(call, "the epoch map", source);
+        let left = object::obj_get(pin).ok().filter(|map| is_page(map.as_fd(), bytes));
+        let adopted = left.is_some();
+        let map = match left {
+            Some(map) => map,
+            None => {
+                // What is there is not ours to use, but the name is.
+                if let Err(source) = std::fs::remove_file(pin)
+                    && source.kind() != std::io::ErrorKind::NotFound
+                {
+                    return Err(error("clean-up")(source));
+                }
+                let map = create(name, bytes).map_err(error("creation"))?;
+                object::obj_pin(map.as_fd(), pin).map_err(error("pinning"))?;
+                map
+            }
+        };
+        let memory = Mapping::new(map.as_fd(), 0, bytes, Access::ReadWrite).map_err(error("mapping"))?;
+        Ok(Self { map, memory, adopted })
+    }
+}
+
+impl EpochPage {
+    /// Opens the maps that an earlier daemon left in `bpffs`, else makes new ones.
+    pub fn open(bpffs: &Path) -> Result<Arc<Self>, KernelError> {
+        let [epochs, clocks] = PINS.map(|name| bpffs.join(name));
+        let epochs = Words::open(&epochs, "tp_epochs", BYTES)?;
+        Ok(Self::of(epochs, Words::open(&clocks, "tp_clocks", CLOCK_BYTES)?))
+    }
+
+    fn of(epochs: Words, clocks: Words) -> Arc<Self> {
+        let mut taken = [false; PLACES];
+        for hook in Hook::ALL {
+            taken[Self::pass_place(hook)] = true;
+        }
+        let epochs = Self { epochs, clocks, taken: Mutex::new(taken) };
+        for hook in Hook::ALL {
+            let pass = u64::from(hook.pass() as u32);
+            epochs.word(Self::pass_place(hook), EPOCH).store(pass, Ordering::Relaxed);
+        }
+        Arc::new(epochs)
+    }
+
+    /// Whether it is an earlier daemon's: its programs follow these words.
+    pub const fn is_adopted(&self) -> bool {
+        self.epochs.adopted
+    }
+
+    pub fn map(&self) -> BorrowedFd<'_> {
+        self.epochs.map.as_fd()
+    }
+
+    /// The word that holds [`Hook::pass`]. Dispatchers load the verdict from here because the verifier
+    /// must not know it: it would take the constant for the result of the tail call as well.
+    const fn pass_place(hook: Hook) -> usize {
+        match hook {
+            Hook::Xdp => 0,
+            Hook::TcIngress | Hook::TcEgress => 1,
+        }
+    }
+
+    /// Offset in the map's value of [`Hook::pass`].
+    pub const fn pass_offset(hook: Hook) -> i32 {
+        offset(Self::pass_place(hook))
+    }
+
+    /// Takes a free place and begins with `epoch`, the other twin being empty.
+    pub fn allocate(self: &Arc<Self>, epoch: u64) -> Option<EpochWord> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = taken.iter().position(|taken| !taken)?;
+        taken[place] = true;
+        self.word(place, CLEARED).store(epoch.wrapping_sub(1), Ordering::SeqCst);
+        self.word(place, EPOCH).store(epoch, Ordering::SeqCst);
+        let word = EpochWord { page: Arc::clone(self), place };
+        // The place still has the start that its previous probe had set.
+        word.set_opened(Moment::now());
+        Some(word)
+    }
+
+    /// The place of a probe that runs, as it is.
+    pub fn claim(self: &Arc<Self>, place: usize) -> Option<EpochWord> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = taken.get_mut(place).filter(|taken| !**taken)?;
+        *free = true;
+        Some(EpochWord { page: Arc::clone(self), place })
+    }
+
+    fn word(&self, place: usize, word: usize) -> &AtomicU64 {
+        self.epochs.memory.u64((place * WORDS + word) * WORD_BYTES)
+    }
+
+    fn clock_word(&self, place: usize, word: usize) -> &AtomicU64 {
+        self.clocks.memory.u64((place * CLOCK_WORDS + word) * WORD_BYTES)
+    }
+}
+
+const fn offset(place: usize) -> i32 {
+    (place * WORDS * WORD_BYTES) as i32
+}
+
+fn create(name: &str, bytes: usize) -> std::io::Result<OwnedFd> {
+    map::map_create(&MapCreate {
+        name,
+        map_type: BPF_MAP_TYPE_ARRAY,
+        key_size: 4,
+        value_size: bytes as u32,
+        max_entries: 1,
+        flags: BPF_F_MMAPABLE,
+        ..MapCreate::default()
+    })
+}
+
+fn is_page(map: BorrowedFd<'_>, bytes: usize) -> bool {
+    map::map_info(map).is_ok_and(|info| {
+        info.type_ == BPF_MAP_TYPE_ARRAY
+            && info.value_size as usize == bytes
+            && info.max_entries == 1
+            && info.map_flags & BPF_F_MMAPABLE != 0
+    })
+}
+
+/// A probe's own words.
+#[derive(Debug)]
+pub struct EpochWord {
+    page: Arc<EpochPage>,
+    place: usize,
+}
+
+impl EpochWord {
+    pub fn current(&self) -> u64 {
+        self.word(EPOCH).load(Ordering::SeqCst)
+    }
+
+    /// From now on packets go to the other twin. Returns the epoch that ended.
+    pub fn flip(&self) -> u64 {
+        self.word(EPOCH).fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// The epoch that has ended and whose twin has not been reset, if there is one.
+    pub fn unread(&self) -> Option<u64> {
+        let ended = self.current().wrapping_sub(1);
+        (self.word(CLEARED).load(Ordering::SeqCst) != ended).then_some(ended)
+    }
+
+    /// From now on the twin of `epoch` does not hold all of its window.
+    pub fn set_clearing(&self, epoch: u64) {
+        self.word(CLEARED).store(epoch | CLEARING, Ordering::SeqCst);
+    }
+
+    /// Whether the twin of `epoch` may be half empty.
+    pub fn is_clearing(&self, epoch: u64) -> bool {
+        self.word(CLEARED).load(Ordering::SeqCst) == epoch | CLEARING
+    }
+
+    /// The twin of `epoch` has been read and reset.
+    pub fn set_cleared(&self, epoch: u64) {
+        self.word(CLEARED).store(epoch, Ordering::SeqCst);
+    }
+
+    /// The start of the open window.
+    pub fn opened(&self) -> Moment {
+        self.moment(OPENED, CLOCK_OPENED)
+    }
+
+    pub fn set_opened(&self, at: Moment) {
+        self.set_moment(OPENED, CLOCK_OPENED, at);
+    }
+
+    /// The moment of the last flip, stored before the flip.
+    pub fn closed(&self) -> Moment {
+        self.moment(CLOSED, CLOCK_CLOSED)
+    }
+
+    pub fn set_closed(&self, at: Moment) {
+        self.set_moment(CLOSED, CLOCK_CLOSED, at);
+    }
+
+    fn moment(&self, wall: usize, clock: usize) -> Moment {
+        let nanoseconds = self.word(wall).load(Ordering::SeqCst);
+        let [clock, belongs_to] = self.clock_words(clock).map(|word| word.load(Ordering::SeqCst));
+        let boot_ns = if belongs_to == nanoseconds { clock } else { 0 };
+        match Timestamp::from_nanosecond(nanoseconds.into()) {
+            Ok(wall) => Moment { wall, boot_ns },
+            Err(_) => Moment::now(),
+        }
+    }
+
+    fn set_moment(&self, wall: usize, clock: usize, at: Moment) {
+        let nanoseconds = u64::try_from(at.wall.as_nanosecond()).unwrap_or_default();
+        let [clock, belongs_to] = self.clock_words(clock);
+        // A daemon that is killed between the stores must not leave two times that belong to different moments.
+        clock.store(0, Ordering::SeqCst);
+        belongs_to.store(nanoseconds, Ordering::SeqCst);
+        self.word(wall).store(nanoseconds, Ordering::SeqCst);
+        clock.store(at.boot_ns, Ordering::SeqCst);
+    }
+
+    fn clock_words(&self, first: usize) -> [&AtomicU64; 2] {
+        [first, first + 1].map(|word| self.page.clock_word(self.place, word))
+    }
+
+    /// To be remembered, for [`EpochPage::claim`].
+    pub const fn place(&self) -> usize {
+        self.place
+    }
+
+    /// Offset of the epoch in the map's value.
+    pub const fn offset(&self) -> i32 {
+        offset(self.place)
+    }
+
+    fn word(&self, word: usize) -> &AtomicU64 {
+        self.page.word(self.place, word)
+    }
+}
+
+impl Drop for EpochWord {
+    fn drop(&mut self) {
+        self.page.taken.lock().unwrap_or_else(PoisonError::into_inner)[self.place] = false;
+    }
+}
+
+#[cfg(test)]
+mod tests;

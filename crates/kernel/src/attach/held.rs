@@ -1,0 +1,157 @@
+//! Attachments of a probe that this daemon can't take over from an earlier one. They stay as they are until a successor
+//! is attached or the probe is removed.
+
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+
+use twinprobe_ebpf_common::finding::with_causes;
+use twinprobe_ebpf_common::hook::{Position, Verdict, XdpMode};
+
+use crate::attach::dispatcher::chain::{Callee, Owner, Rank};
+use crate::attach::dispatcher::dispatchers::Addition;
+use crate::attach::dispatcher::hook_point::Place;
+use crate::attach::epoch::EpochWord;
+use crate::attach::hook::target::AttachError;
+use crate::attach::host::{self, Host};
+use crate::attach::places::AttachedAt;
+use crate::attach::reclaim::Reclaim;
+use crate::load::pins::{Note, NotedDirection, Pins};
+use crate::net::interface;
+use crate::net::netns::Netns;
+use crate::sys::prog;
+use twinprobe_ebpf_common::hook::Hook;
+
+/// A deployment whose maps nobody reads. Its programs see packets, and their verdicts count.
+#[derive(Debug)]
+pub struct Held {
+    pub host: Arc<Host>,
+    pub owner: Owner,
+    pub epoch: EpochWord,
+    pub note: Note,
+    pub places: Vec<AttachedAt>,
+    /// True if the interfaces could not be listed: the deployment may be attached, and `places` is empty.
+    is_unsure: bool,
+    pub pins: Pins,
+}
+
+impl Held {
+    /// Finds the deployment of `probe` that packets meet: the one with `serial`, where that is known, else one whose
+    /// note names the probe. To be called before [`Kernel::settle`] and after all adoptions. Unless the deployment has
+    /// to be `attached`, one that is attached nowhere counts, too: its maps have what it has counted. A deployment
+    /// counts as attached if nobody knows. `None` if there is no such deployment.
+    pub fn find(host: &Arc<Host>, probe: &str, serial: Option<u64>, attached: bool) -> Option<Self> {
+        let mut serials = serial.map_or_else(|| host::serials(&host.pins).unwrap_or_default(), |s| vec![s]);
+        // The younger of two deployments may be of a replacement that was never committed.
+        serials.sort_unstable();
+        let mut found = None;
+        for serial in serials {
+            match Self::of(host, probe, serial) {
+                Some(held) if held.is_unsure || !held.places.is_empty() => return Some(held),
+                Some(held) if !attached && found.is_none() => found = Some(held),
+                _ => {}
+            }
+        }
+        found
+    }
+
+    fn of(host: &Arc<Host>, probe: &str, serial: u64) -> Option<Self> {
+        let pins = Pins::new(&host.pins, serial);
+        let (note, _) = pins.note().ok().filter(|(note, _)| note.probe == probe)?;
+        let epoch = host.epochs.claim(note.epoch)?;
+        let host = Arc::clone(host);
+        let owner = Owner(serial);
+        let mut held = Self { host, owner, epoch, note, places: Vec::new(), is_unsure: false, pins };
+        if let Err(error) = held.claim() {
+            // The deployment may run, and nobody will look for it again: all unclaimed attachments stay until the next
+            // daemon. So do the pins, for a daemon that can adopt the deployment, and the place of the epoch, which the
+            // programs follow.
+            tracing::error!(probe, %error, "what runs can't be found, and is left as it is");
+            held.host.dispatchers.keep_unclaimed();
+            held.is_unsure = true;
+        }
+        Some(held)
+    }
+
+    /// Claims the slots of the deployment at every place that has some.
+    fn claim(&mut self) -> std::io::Result<()> {
+        let netns = match self.note.netns.as_deref().map_or_else(Netns::own, Netns::open) {
+            Err(error) if Netns::is_not_there(&error) => return Ok(()),
+            netns => netns?,
+        };
+        for (name, index) in interface::list(&netns)?.by_name() {
+            for (direction, noted) in self.note.directions.iter().enumerate() {
+                let Some(hook) = Hook::from_name(&noted.hook) else { continue };
+                let position = if noted.first { Position::First } else { Position::Last };
+                let (netns, interface) = (netns.clone(), name.clone());
+                let place = Place { netns, interface, ifindex: *index, hook, position };
+                if let Some(health) = self.host.dispatchers.hold(&place, &self.addition(noted)) {
+                    self.places.push(AttachedAt { direction, place, health });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn addition(&self, noted: &NotedDirection) -> Addition<'_> {
+        Addition {
+            owner: self.owner,
+            rank: Rank { priority: noted.priority, order: self.note.order },
+            callee: Callee::Slotted(noted.programs),
+            epoch: &self.epoch,
+            verdict: if noted.enforce { Verdict::Enforce } else { Verdict::Observe },
+            xdp_mode: XdpMode::Auto,
+        }
+    }
+
+    pub fn call_again(&self, direction: usize, place: &Place, instead_of: Owner) -> Result<(), AttachError> {
+        let addition = self.addition(&self.note.directions[direction]);
+        self.host.dispatchers.add(place, &addition, Some(instead_of)).map(drop)
+    }
+
+    pub const fn serial(&self) -> u64 {
+        self.owner.0
+    }
+
+    /// The position of the probe among those of the same priority.
+    pub const fn order(&self) -> u64 {
+        self.note.order
+    }
+
+    pub fn places(&self) -> &[AttachedAt] {
+        &self.places
+    }
+
+    /// Removes the deployment and waits until the kernel has freed it.
+    pub fn detach(self) {
+        let mut reclaim = Reclaim::default();
+        for id in self.note.directions.iter().flat_map(|direction| direction.programs) {
+            if let Ok(Some(program)) = prog::prog_fd_by_id(id) {
+                reclaim.add_program(program.as_fd());
+            }
+        }
+        reclaim.add_pinned(&self.pins);
+        self.leave(|_| false, &mut reclaim);
+        self.close();
+        reclaim.wait();
+    }
+
+    /// Frees the place of the epoch, unless attachments that were not found may still call programs that follow it.
+    pub fn close(self) {
+        if self.is_unsure {
+            std::mem::forget(self.epoch);
+        }
+    }
+
+    pub fn leave(&self, taken: impl Fn(&Place) -> bool, reclaim: &mut Reclaim) {
+        for AttachedAt { place, .. } in &self.places {
+            let left = match taken(place) {
+                true => self.host.dispatchers.retire(place, self.owner),
+                false => self.host.dispatchers.remove(place, self.owner, reclaim),
+            };
+            if let Err(error) = left {
+                tracing::warn!(error = with_causes(&error), "detaching was not clean");
+            }
+        }
+        self.host.remove_pins(self.owner.0);
+    }
+}

@@ -1,0 +1,273 @@
+//! TC by netlink, for kernels without TCX: a direct-action filter under the clsact qdisc. Unlike a link, a
+//! filter stays when its owner goes, and can be deleted or overwritten by anybody. It is ours if its program is
+//! the one that we have pinned; any other is left alone.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use twinprobe_ebpf_common::hook::Position;
+
+use crate::attach::hook::target::{AttachError, Target};
+use crate::net::rtnl::filter::{Filter, Parent, Place};
+use crate::net::rtnl::socket::Socket;
+use crate::sys::object;
+use crate::sys::prog::{self, ProgIdentity};
+use twinprobe_ebpf_common::hook::Hook;
+
+/// Priorities of filters; those who ask for none are put before 49152.
+const FIRST: u16 = 1;
+const LAST: u16 = 65000;
+
+/// What `tc filter show` calls it.
+const NAME: &str = "tp_dispatcher";
+
+/// Pins of the program: the one in the filter, and the one that is about to be.
+const PIN: &str = "clsact";
+const NEW_PIN: &str = "clsact_new";
+pub const PINS: [&str; 2] = [PIN, NEW_PIN];
+
+#[derive(Debug)]
+pub struct ClsactFilter {
+    /// In the interface's namespace, from whichever thread it is used.
+    socket: Mutex<Socket>,
+    parent: Parent,
+    place: Place,
+    program: ProgIdentity,
+}
+
+impl ClsactFilter {
+    /// To be called in the interface's namespace.
+    pub fn attach(target: &Target<'_>, program: BorrowedFd<'_>, pins: &Path) -> Result<Self, AttachError> {
+        let failed = |error| target.failed(error);
+        let parent = parent(target.ifindex, target.hook);
+        let mut socket = Socket::here().map_err(failed)?;
+        socket.add_clsact(target.ifindex).map_err(|error| match error.raw_os_error() {
+            Some(libc::EEXIST) => AttachError::Occupied(format!(
+                "{0} has the qdisc ingress, which leaves no room for clsact; delete it first (tc qdisc del \
+                 dev {0} ingress)",
+                target.interface
+            )),
+            _ => failed(error),
+        })?;
+        let filters = socket.filters(parent).map_err(failed)?;
+        let priority = priority(target.position, &filters).ok_or_else(|| {
+            let (interface, direction) = (target.interface, target.hook.direction());
+            AttachError::Occupied(format!(
+                "a filter of another kind has the {} priority at {direction} of {interface}; give it another \
+                 one, or ask for the other position",
+                if target.position == Position::First { "first" } else { "last" },
+            ))
+        })?;
+        let program_identity = prog::prog_identity(program).map_err(failed)?;
+        // Pinned before, so that it can be recognised whatever happens in between.
+        let pin = pin(program, pins, PIN).map_err(failed)?;
+        let place = socket
+            .set_filter(parent, Place { priority, handle: 0 }, NAME, program)
+            .and_then(|()| find(&mut socket, parent, program_identity.id))
+            .and_then(|place| place.ok_or_else(|| io::Error::other("the filter is gone at once")));
+        match place {
+            Ok(place) => Ok(Self { socket: Mutex::new(socket), parent, place, program: program_identity }),
+            Err(error) => {
+                let _ = std::fs::remove_file(pin);
+                Err(failed(error))
+            }
+        }
+    }
+
+    /// The filter that an earlier daemon has left, if it is still there: the one whose program it has pinned. To be
+    /// called in the interface's namespace.
+    pub fn adopt(ifindex: u32, hook: Hook, pins: &Path) -> io::Result<Option<Self>> {
+        let mut pinned = Vec::new();
+        for entry in std::fs::read_dir(pins)? {
+            let path = entry?.path();
+            if path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(PIN)) {
+                pinned.push((prog::prog_identity(object::obj_get(&path)?.as_fd())?, path));
+            }
+        }
+        if pinned.is_empty() {
+            return Ok(None);
+        }
+        let mut socket = Socket::here()?;
+        let parent = parent(ifindex, hook);
+        for (program, path) in &pinned {
+            let Some(place) = find(&mut socket, parent, program.id)? else { continue };
+            // Whatever the earlier daemon had in mind: this is what runs.
+            std::fs::rename(path, pins.join(PIN))?;
+            return Ok(Some(Self { socket: Mutex::new(socket), parent, place, program: *program }));
+        }
+        Ok(None)
+    }
+
+    pub fn replace(&mut self, program: BorrowedFd<'_>, pins: &Path) -> io::Result<()> {
+        if !self.is_there()? {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the filter was removed by somebody"));
+        }
+        let identity = prog::prog_identity(program)?;
+        let new = pin(program, pins, NEW_PIN)?;
+        self.socket().set_filter(self.parent, self.place, NAME, program)?;
+        self.program = identity;
+        std::fs::rename(new, pins.join(PIN))
+    }
+
+    /// The qdisc stays: somebody else may have come to rely on it.
+    pub fn detach(&self) -> io::Result<()> {
+        if self.is_there()? {
+            self.socket().remove_filter(self.parent, self.place)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the program that packets of the interface meet, if the program is ours.
+    pub fn program_at(&self, ifindex: u32) -> io::Result<Option<ProgIdentity>> {
+        Ok((self.parent.ifindex == ifindex && self.is_there()?).then_some(self.program))
+    }
+
+    fn is_there(&self) -> io::Result<bool> {
+        Ok(self.socket().filter_program(self.parent, self.place)? == Some(self.program.id))
+    }
+
+    fn socket(&self) -> std::sync::MutexGuard<'_, Socket> {
+        self.socket.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn parent(ifindex: u32, hook: Hook) -> Parent {
+    Parent { ifindex, egress: hook == Hook::TcEgress }
+}
+
+fn pin(program: BorrowedFd<'_>, pins: &Path, name: &str) -> io::Result<PathBuf> {
+    let path = pins.join(name);
+    let _ = std::fs::remove_file(&path);
+    object::obj_pin(program, &path)?;
+    Ok(path)
+}
+
+fn find(socket: &mut Socket, parent: Parent, program: u32) -> io::Result<Option<Place>> {
+    let found = socket.filters(parent)?.into_iter().find(|filter| filter.program == Some(program));
+    Ok(found.map(|filter| filter.place))
+}
+
+/// Of a new filter that runs before or after all of `filters`. The kernel puts it before those of the same
+/// priority, which must be of its kind. `None`: there is no such priority.
+fn priority(position: Position, filters: &[Filter]) -> Option<u16> {
+    let can_share =
+        |priority| filters.iter().all(|filter| filter.place.priority != priority || filter.is_alike);
+    let after = filters.iter().map(|filter| filter.place.priority.saturating_add(1)).max();
+    let priority = match position {
+        Position::First => FIRST,
+        Position::Last => after.unwrap_or(LAST).max(LAST),
+    };
+    can_share(priority).then_some(priority)
+}
+
+#[cfg(test)]
+mod tests {
+    use twinprobe_ebpf_common::hook::XdpMode;
+
+    use super::*;
+    use crate::attach::hook::target::TcMethod;
+    use crate::net::netns::Netns;
+    use crate::net::netns::testing::Named;
+    use crate::sys::prog::{InfoRecords, ProgLoad};
+    use twinprobe_ebpf_common::hook::ProgramKind;
+
+    fn filter(priority: u16, is_alike: bool) -> Filter {
+        Filter { place: Place { priority, handle: 1 }, is_alike, program: None }
+    }
+
+    #[test]
+    fn priorities_are_before_or_after_all_others() {
+        for (filters, first, last) in [
+            (vec![], Some(1), Some(65000)),
+            (vec![filter(2, false), filter(49152, true)], Some(1), Some(65000)),
+            (vec![filter(1, true), filter(65000, false)], Some(1), Some(65001)),
+            (vec![filter(1, false), filter(65535, true)], None, Some(65535)),
+            (vec![filter(1, false), filter(1, true), filter(65535, false)], None, None),
+        ] {
+            assert_eq!(priority(Position::First, &filters), first, "{filters:?}");
+            assert_eq!(priority(Position::Last, &filters), last, "{filters:?}");
+        }
+    }
+
+    /// A TC program that does nothing; `kind` makes it another one.
+    fn program(kind: i32) -> std::os::fd::OwnedFd {
+        let load = ProgLoad {
+            name: "tp_test",
+            prog_type: ProgramKind::Tc.prog_type(),
+            expected_attach_type: 0,
+            flags: 0,
+            license: c"GPL",
+            instructions: &crate::sys::asm::pass_program(kind),
+            btf: None,
+            func_info: InfoRecords::default(),
+            line_info: InfoRecords::default(),
+        };
+        prog::prog_load(&load, None).unwrap()
+    }
+
+    #[test]
+    fn filters_are_known_by_their_programs() {
+        let named = Named::new();
+        named.ip("link add tpa type veth peer name tpb");
+        let netns = Netns::open(&named.path()).unwrap();
+        let pins = Path::new("/sys/fs/bpf").join(&named.0);
+        std::fs::create_dir_all(&pins).unwrap();
+        let index = Socket::open(&netns, 0, 0).unwrap().device_by_name("tpa").unwrap().unwrap().index;
+        let target = Target {
+            interface: "tpa",
+            ifindex: index,
+            hook: Hook::TcEgress,
+            position: Position::First,
+            xdp_mode: XdpMode::Auto,
+            tc_method: TcMethod::Clsact,
+        };
+        let adopt = || netns.run(|| ClsactFilter::adopt(index, Hook::TcEgress, &pins)).unwrap().unwrap();
+        let tc = |arguments: &str| {
+            let mut command = std::process::Command::new("tc");
+            let output = command.args(["-n", &named.0]).args(arguments.split_whitespace()).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let [first, second, third] = [0, 1, 2].map(program);
+        let tag = |program: &std::os::fd::OwnedFd| Some(prog::prog_identity(program.as_fd()).unwrap().tag);
+
+        let found = |filter: &ClsactFilter| filter.program_at(index).unwrap().map(|program| program.tag);
+        let is_at = |filter: &ClsactFilter, index| filter.program_at(index).unwrap().is_some();
+
+        assert!(adopt().is_none());
+        let mut ours = netns.run(|| ClsactFilter::attach(&target, first.as_fd(), &pins)).unwrap().unwrap();
+        assert!(is_at(&ours, index) && !is_at(&ours, index + 1));
+        assert_eq!(found(&ours), tag(&first));
+        assert_eq!(found(&adopt().unwrap()), tag(&first));
+        ours.replace(second.as_fd(), &pins).unwrap();
+        assert_eq!(found(&adopt().unwrap()), tag(&second));
+        // Died before the filter was replaced, and after.
+        pin(third.as_fd(), &pins, NEW_PIN).unwrap();
+        assert_eq!(found(&adopt().unwrap()), tag(&second));
+        pin(third.as_fd(), &pins, NEW_PIN).unwrap();
+        ours.socket().set_filter(ours.parent, ours.place, NAME, third.as_fd()).unwrap();
+        assert_eq!(found(&ours), None);
+        assert_eq!(found(&adopt().unwrap()), tag(&third));
+
+        // Somebody else's in its place.
+        let ours = adopt().unwrap();
+        ours.socket().set_filter(ours.parent, ours.place, "theirs", first.as_fd()).unwrap();
+        assert!(!is_at(&ours, index) && adopt().is_none());
+        ours.detach().unwrap();
+        assert!(tc("filter show dev tpa egress").contains("theirs"));
+        let mut again = netns.run(|| ClsactFilter::attach(&target, second.as_fd(), &pins)).unwrap().unwrap();
+        let shown = tc("filter show dev tpa egress");
+        assert!(shown.find(NAME).unwrap() < shown.find("theirs").unwrap(), "{shown}");
+        tc("qdisc del dev tpa clsact");
+        assert!(!is_at(&again, index) && adopt().is_none());
+        assert_eq!(again.replace(first.as_fd(), &pins).unwrap_err().kind(), io::ErrorKind::NotFound);
+        again.detach().unwrap();
+        // What is before clsact came.
+        tc("qdisc add dev tpa ingress");
+        let refused = netns.run(|| ClsactFilter::attach(&target, second.as_fd(), &pins)).unwrap();
+        assert!(refused.unwrap_err().to_string().contains("the qdisc ingress"));
+        std::fs::remove_dir_all(pins).unwrap();
+    }
+}

@@ -1,0 +1,197 @@
+//! XDP programs of others, to be named in messages.
+
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::{fmt, io};
+
+use aya::programs::{ProgramInfo, loaded_programs};
+
+use crate::net::rtnl::socket::Socket;
+use crate::net::rtnl::xdp::Device;
+use crate::sys::map;
+
+/// What libxdp calls its dispatcher, and where it pins what that calls.
+const LIBXDP_DISPATCHER: &str = "xdp_dispatcher";
+const LIBXDP_PINS: &str = "/sys/fs/bpf/xdp";
+/// The first byte of the dispatcher's configuration; the third is the number of programs.
+const LIBXDP_MAGIC: u8 = 236;
+/// Ours.
+const OWN_DISPATCHER: &str = "tp_dispatcher";
+
+/// An XDP program that keeps ours away.
+#[derive(Debug)]
+struct Foreign {
+    name: String,
+    id: u32,
+    mode: &'static str,
+    owner: Owner,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Owner {
+    Libxdp { programs: Vec<String>, count: Option<u8> },
+    Twinprobe,
+    Unknown,
+}
+
+impl Foreign {
+    fn new(ifindex: u32, id: u32, mode: &'static str) -> Self {
+        let info = loaded_programs().flatten().find(|program| program.id() == id);
+        let name = info.as_ref().and_then(ProgramInfo::name_as_str).unwrap_or("without a name").to_owned();
+        let owner = match name.as_str() {
+            LIBXDP_DISPATCHER => {
+                let directory = Path::new(LIBXDP_PINS).join(format!("dispatch-{ifindex}-{id}"));
+                let programs = libxdp_programs(&directory).unwrap_or_default();
+                Owner::Libxdp { programs, count: info.as_ref().and_then(libxdp_count) }
+            }
+            OWN_DISPATCHER => Owner::Twinprobe,
+            _ => Owner::Unknown,
+        };
+        Self { name, id, mode, owner }
+    }
+}
+
+impl fmt::Display for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, id, mode, owner } = self;
+        let described = format!("{name} (id {id}, {mode})");
+        match owner {
+            Owner::Unknown => write!(f, "the XDP program {described}"),
+            Owner::Twinprobe => write!(f, "the dispatcher of another twinprobe, {described},"),
+            Owner::Libxdp { programs, count } => {
+                write!(f, "a dispatcher of libxdp, {described},")?;
+                match (programs.as_slice(), count) {
+                    ([], Some(1)) => write!(f, " with 1 program,"),
+                    ([], Some(count)) => write!(f, " with {count} programs,"),
+                    ([], None) => Ok(()),
+                    (programs, _) => write!(f, " with {},", programs.join(", ")),
+                }
+            }
+        }
+    }
+}
+
+/// Why no XDP program can be attached to `interface`, and what can be done. To be called in its namespace.
+pub fn occupied(interface: &str, ifindex: u32) -> String {
+    let (on, programs) = match attached(ifindex) {
+        Ok(found) => found.unwrap_or_else(|| (interface.to_owned(), Vec::new())),
+        Err(error) => {
+            tracing::warn!(interface, %error, "it could not be asked which XDP program is attached");
+            (interface.to_owned(), Vec::new())
+        }
+    };
+    explain(interface, &on, &programs)
+}
+
+fn explain(interface: &str, on: &str, programs: &[Foreign]) -> String {
+    let named: Vec<String> = programs.iter().map(ToString::to_string).collect();
+    let named = if named.is_empty() { "another XDP program".to_owned() } else { named.join(" and ") };
+    let is = if programs.len() > 1 { "are" } else { "is" };
+    let place = if on == interface { on.to_owned() } else { format!("{on}, which is on top of {interface}") };
+    let advice = match programs.first().map(|program| &program.owner) {
+        Some(Owner::Libxdp { .. }) => {
+            format!("twinprobe does not join it: unload it (xdp-loader unload {on} --all), or use hook tc")
+        }
+        Some(Owner::Twinprobe) => "deploy the probe there, or use hook tc".to_owned(),
+        Some(Owner::Unknown) | None => format!(
+            "detach it first (ip link set dev {on} xdp off, or end what holds its link), or use hook tc"
+        ),
+    };
+    format!("{named} {is} attached to {place}; {advice}")
+}
+
+/// The programs at the interface, or else at one on top of it, which the kernel does not allow either.
+fn attached(ifindex: u32) -> io::Result<Option<(String, Vec<Foreign>)>> {
+    let mut socket = Socket::here()?;
+    let Some(device) = socket.device(ifindex)? else { return Ok(None) };
+    let occupied = |device: &Device| !device.programs.is_empty();
+    let occupied = if occupied(&device) {
+        Some(device)
+    } else {
+        socket.devices()?.into_iter().find(|upper| upper.is_upper_of(&device) && occupied(upper))
+    };
+    Ok(occupied.map(|device| {
+        let foreign = device.programs.iter().map(|(mode, id)| Foreign::new(device.index, *id, mode));
+        (device.name.clone(), foreign.collect())
+    }))
+}
+
+/// How many programs the dispatcher calls, as its constants say.
+fn libxdp_count(dispatcher: &ProgramInfo) -> Option<u8> {
+    for id in dispatcher.map_ids().ok()?? {
+        let Ok(Some(map)) = map::map_fd_by_id(id) else { continue };
+        let mut value = vec![0; map::map_info(map.as_fd()).ok()?.value_size as usize];
+        if map::map_lookup(map.as_fd(), &0_u32.to_ne_bytes(), &mut value).ok()?
+            && let [LIBXDP_MAGIC, _, count, ..] = value.as_slice()
+        {
+            return Some(*count);
+        }
+    }
+    None
+}
+
+/// The names of the programs that are pinned for the dispatcher, in the order in which it calls them.
+fn libxdp_programs(directory: &Path) -> io::Result<Vec<String>> {
+    let mut programs = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let path = entry?.path();
+        let number = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .and_then(|name| name.strip_prefix("prog")?.strip_suffix("-prog")?.parse::<u8>().ok());
+        let Some(number) = number else { continue };
+        let info = ProgramInfo::from_pin(&path).map_err(io::Error::other)?;
+        programs.push((number, info.name_as_str().unwrap_or_default().to_owned()));
+    }
+    programs.sort();
+    Ok(programs.into_iter().map(|(_, name)| name).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_are_told_apart() {
+        let foreign = |name: &str, owner| Foreign { name: name.to_owned(), id: 7, mode: "native", owner };
+        let libxdp = |programs: &[&str], count| {
+            let programs = programs.iter().map(ToString::to_string).collect();
+            foreign(LIBXDP_DISPATCHER, Owner::Libxdp { programs, count })
+        };
+        for (programs, on, expected) in [
+            (
+                vec![foreign("filter", Owner::Unknown)],
+                "eth0",
+                "the XDP program filter (id 7, native) is attached to eth0; detach it first (ip link set dev eth0 \
+                 xdp off, or end what holds its link), or use hook tc",
+            ),
+            (
+                vec![foreign(OWN_DISPATCHER, Owner::Twinprobe)],
+                "eth0",
+                "the dispatcher of another twinprobe, tp_dispatcher (id 7, native), is attached to eth0; deploy \
+                 the probe there, or use hook tc",
+            ),
+            (
+                vec![libxdp(&["a", "b"], Some(2))],
+                "bond0",
+                "a dispatcher of libxdp, xdp_dispatcher (id 7, native), with a, b, is attached to bond0, which is \
+                 on top of eth0; twinprobe does not join it: unload it (xdp-loader unload bond0 --all), or use \
+                 hook tc",
+            ),
+            (
+                vec![libxdp(&[], Some(2))],
+                "eth0",
+                "a dispatcher of libxdp, xdp_dispatcher (id 7, native), with 2 programs, is attached to eth0; \
+                 twinprobe does not join it: unload it (xdp-loader unload eth0 --all), or use hook tc",
+            ),
+            (
+                vec![],
+                "eth0",
+                "another XDP program is attached to eth0; detach it first (ip link set dev eth0 xdp off, or end \
+                 what holds its link), or use hook tc",
+            ),
+        ] {
+            assert_eq!(explain("eth0", on, &programs), expected);
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! What is to be attached where, and why that may fail.
+
+use std::io;
+
+use twinprobe_ebpf_common::hook::{Hook, Position, XdpMode};
+
+use crate::sys::call;
+
+/// How TC programs are attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TcMethod {
+    /// TCX (Linux 6.6), else clsact.
+    Auto,
+    Tcx,
+    Clsact,
+}
+
+impl TcMethod {
+    pub const CHOICES: [Self; 3] = [Self::Auto, Self::Tcx, Self::Clsact];
+
+    /// The names by which a method is chosen on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Tcx => "tcx",
+            Self::Clsact => "clsact",
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    #[error("{0}")]
+    Occupied(String),
+    #[error("{0}")]
+    Unsupported(String),
+    #[error(transparent)]
+    Kernel(#[from] call::KernelError),
+    #[error("attaching at {hook} of {interface} failed")]
+    Failed {
+        hook: &'static str,
+        interface: String,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// What to attach where.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    pub interface: &'a str,
+    pub ifindex: u32,
+    pub hook: Hook,
+    /// Among other owners' programs; XDP has room for one only.
+    pub position: Position,
+    pub xdp_mode: XdpMode,
+    pub tc_method: TcMethod,
+}
+
+impl Target<'_> {
+    pub fn failed(&self, source: io::Error) -> AttachError {
+        AttachError::Failed { hook: self.hook.name(), interface: self.interface.to_owned(), source }
+    }
+}

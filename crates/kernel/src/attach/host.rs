@@ -1,0 +1,62 @@
+//! The part of the kernel that all probes of this daemon share.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::attach::dispatcher::dispatchers::Dispatchers;
+use crate::attach::epoch::EpochPage;
+use crate::attach::quiesce::quiescer::Quiescer;
+use crate::capabilities::Capabilities;
+use crate::load::pins::Pins;
+
+/// Epoch words, grace periods, dispatchers, and the directories of pins.
+#[derive(Debug)]
+pub struct Host {
+    pub epochs: Arc<EpochPage>,
+    pub quiescer: Arc<Quiescer>,
+    pub dispatchers: Dispatchers,
+    pub capabilities: Capabilities,
+    pub boot_id: String,
+    /// One directory of pins for each deployment.
+    pub pins: PathBuf,
+    pub serials: AtomicU64,
+    /// Serials whose pins could not be removed, for want of descriptors, say; [`Self::retry_removals`] tries again.
+    pub unremoved: Mutex<Vec<u64>>,
+}
+
+impl Host {
+    pub fn new_serial(&self) -> u64 {
+        self.serials.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Serials up to this one have been used.
+    pub fn skip_serials(&self, used: u64) {
+        self.serials.fetch_max(used + 1, Ordering::Relaxed);
+    }
+
+    /// Removes the pins of a deployment that is no more; if this fails, [`Self::retry_removals`] tries again.
+    pub fn remove_pins(&self, serial: u64) {
+        if let Err(error) = Pins::new(&self.pins, serial).remove() {
+            tracing::warn!(serial, %error, "a probe's pins could not be removed; it is tried again");
+            self.unremoved.lock().unwrap_or_else(PoisonError::into_inner).push(serial);
+        }
+    }
+
+    /// Removes pins that could not be removed before.
+    pub fn retry_removals(&self) {
+        self.unremoved
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|serial| Pins::new(&self.pins, *serial).remove().is_err());
+    }
+}
+
+/// Returns the serials that have pins.
+pub fn serials(pins: &Path) -> std::io::Result<Vec<u64>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(pins)? {
+        found.extend(entry?.file_name().to_str().and_then(|name| name.parse::<u64>().ok()));
+    }
+    Ok(found)
+}

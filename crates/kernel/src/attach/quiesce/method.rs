@@ -1,0 +1,63 @@
+//! The methods to wait for a grace period, by name.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// The time to wait for one method before the next is asked, too: longer than any usually takes on a busy machine.
+pub const PATIENCE: Duration = Duration::from_millis(100);
+
+/// How to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuiesceMethod {
+    /// The first of the following that is valid here.
+    Auto,
+    /// One thread runs on every CPU in turn.
+    Sweep,
+    /// `membarrier(MEMBARRIER_CMD_GLOBAL)`.
+    Membarrier,
+    /// The update of a map of maps.
+    MapInMap,
+    /// Do not wait: windows are torn. Only for the test that shows it.
+    None,
+}
+
+/// Whether a method can be used here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MethodReport {
+    pub name: String,
+    pub available: bool,
+    /// Why it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+/// A function that returns once a grace period that began after the call is over.
+pub type Way = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
+
+impl QuiesceMethod {
+    /// In the order of preference.
+    pub const ALL: [Self; 3] = [Self::Sweep, Self::Membarrier, Self::MapInMap];
+
+    /// The methods that can be chosen. `None` is for the test that shows what happens without a grace period.
+    pub const CHOICES: [Self; 5] = [Self::Auto, Self::Sweep, Self::Membarrier, Self::MapInMap, Self::None];
+
+    /// The names by which a method is chosen on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Sweep => "sweep",
+            Self::Membarrier => "membarrier",
+            Self::MapInMap => "map-in-map",
+            Self::None => "none",
+        }
+    }
+}
+
+impl MethodReport {
+    pub fn new(method: QuiesceMethod, failure: Option<String>) -> Self {
+        Self { name: method.name().to_owned(), available: failure.is_none(), reason: failure }
+    }
+}

@@ -1,0 +1,201 @@
+//! Threads, one for each method, so that a delayed method delays nobody whom another method can serve.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use crate::attach::quiesce::method::{MethodReport, PATIENCE, QuiesceMethod, Way};
+use crate::attach::quiesce::sweep;
+
+/// The shortest time between two log messages that a method is late.
+const SAID_EVERY: Duration = Duration::from_secs(60);
+
+/// The available methods, in the order of preference, and the grace periods that callers wait for.
+#[derive(Debug)]
+pub struct Workers {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    workers: Vec<Worker>,
+    in_use: QuiesceMethod,
+    reports: Vec<MethodReport>,
+    /// The time of the last log message about a late method, by the method's name.
+    said: BTreeMap<&'static str, Instant>,
+    ended: bool,
+}
+
+/// The numbers of the grace periods that one method waits for.
+#[derive(Debug)]
+struct Worker {
+    method: QuiesceMethod,
+    /// The numbers of the last grace period that somebody wants, of the last that has begun, of the last that is over.
+    wanted: u64,
+    begun: u64,
+    over: u64,
+    /// The number of the last grace period that failed, and the error.
+    failed: Option<(u64, io::Error)>,
+    /// True if a caller no longer waits only for the grace period that is under way.
+    late: bool,
+}
+
+impl Worker {
+    const fn new(method: QuiesceMethod) -> Self {
+        Self { method, wanted: 0, begun: 0, over: 0, failed: None, late: false }
+    }
+
+    /// Returns the number of the next grace period to begin, which serves everybody who asks before.
+    fn ask(&mut self) -> u64 {
+        self.wanted = self.begun + 1;
+        self.wanted
+    }
+
+    /// Returns the error of the last grace period that failed, if its number is `number` or a later one.
+    fn failure(&self, number: u64) -> Option<&io::Error> {
+        self.failed.as_ref().filter(|(failed, _)| *failed >= number).map(|(_, error)| error)
+    }
+}
+
+impl State {
+    fn report(&mut self, method: QuiesceMethod, failure: Option<String>) {
+        let report = MethodReport::new(method, failure);
+        if let Some(old) = self.reports.iter_mut().find(|old| old.name == report.name) {
+            *old = report;
+        }
+    }
+
+    /// Marks a method as late, and says so in its report and the log, when a caller no longer waits only for this
+    /// method.
+    fn late(&mut self, index: usize) {
+        let worker = &mut self.workers[index];
+        worker.late = true;
+        let method = worker.method;
+        let place = if method == QuiesceMethod::Sweep { sweep::place() } else { String::new() };
+        let reason =
+            format!("no grace period within {PATIENCE:?}{place}: a real-time task may keep a CPU to itself");
+        let now = Instant::now();
+        let name = method.name();
+        if self.said.get(name).is_none_or(|said| now - *said > SAID_EVERY) {
+            self.said.insert(name, now);
+            tracing::warn!(?method, reason, "grace periods are waited for in another way as well");
+        }
+        self.report(method, Some(reason));
+    }
+}
+
+impl Workers {
+    pub fn start(ways: Vec<(QuiesceMethod, Way)>, reports: Vec<MethodReport>) -> io::Result<Arc<Self>> {
+        let in_use = ways.first().map_or(QuiesceMethod::None, |(method, _)| *method);
+        let workers = ways.iter().map(|(method, _)| Worker::new(*method)).collect();
+        let state = State { workers, in_use, reports, said: BTreeMap::new(), ended: false };
+        let workers = Arc::new(Self { state: Mutex::new(state), changed: Condvar::new() });
+        for (index, (method, way)) in ways.into_iter().enumerate() {
+            let of_thread = Arc::clone(&workers);
+            let thread = thread::Builder::new().name(format!("quiesce-{}", method.name()));
+            if let Err(error) = thread.spawn(move || of_thread.serve(index, &way)) {
+                workers.end();
+                return Err(error);
+            }
+        }
+        Ok(workers)
+    }
+
+    pub fn in_use(&self) -> QuiesceMethod {
+        self.lock().in_use
+    }
+
+    pub fn reports(&self) -> Vec<MethodReport> {
+        self.lock().reports.clone()
+    }
+
+    /// Ends the threads, each after the grace period it waits for; to be called once nobody will ask any more.
+    pub fn end(&self) {
+        self.lock().ended = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until one of the methods has waited for a grace period that began after the call. The methods are asked
+    /// one after the other, each once those before it have failed or are late.
+    pub fn wait(&self, deadline: Instant) -> io::Result<()> {
+        let mut state = self.lock();
+        let mut asked: Vec<u64> = Vec::new();
+        let mut patience = Instant::now();
+        loop {
+            let of_asked = || state.workers.iter().zip(&asked);
+            if let Some(method) =
+                of_asked().find(|(worker, number)| worker.over >= **number).map(|(worker, _)| worker.method)
+            {
+                state.in_use = method;
+                return Ok(());
+            }
+            let failures = of_asked().filter_map(|(worker, number)| worker.failure(*number));
+            let now = Instant::now();
+            if failures.clone().count() == state.workers.len() {
+                let none = || io::Error::other("there is no way to wait for a grace period");
+                return Err(failures.clone().next_back().map_or_else(none, copy_of));
+            }
+            if now >= deadline {
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "no grace period within the time there is for it; a real-time task may keep a CPU to itself, or the \
+                     kernel is stuck: see the daemon's capabilities and the kernel's log",
+                ));
+            }
+            let all_failed = failures.count() == asked.len();
+            if all_failed || now >= patience {
+                if let (false, Some(last)) = (all_failed, asked.len().checked_sub(1))
+                    && state.workers[last].failure(asked[last]).is_none()
+                {
+                    state.late(last);
+                }
+                if let Some(next) = state.workers.get_mut(asked.len()) {
+                    asked.push(next.ask());
+                    patience = if next.late { now } else { now + PATIENCE };
+                    self.changed.notify_all();
+                } else {
+                    // All methods are asked: the first that ends serves.
+                    patience = deadline;
+                }
+            }
+            let left = patience.min(deadline).saturating_duration_since(Instant::now());
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Runs the thread of one worker.
+    fn serve(&self, index: usize, way: &Way) {
+        let mut state = self.lock();
+        while !state.ended {
+            let worker = &mut state.workers[index];
+            if worker.wanted <= worker.begun {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            worker.begun += 1;
+            let (number, method) = (worker.begun, worker.method);
+            drop(state);
+            let result = way();
+            state = self.lock();
+            state.workers[index].late = false;
+            state.report(method, result.as_ref().err().map(ToString::to_string));
+            match result {
+                Ok(()) => state.workers[index].over = number,
+                Err(error) => state.workers[index].failed = Some((number, error)),
+            }
+            self.changed.notify_all();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn copy_of(error: &io::Error) -> io::Error {
+    error
+        .raw_os_error()
+        .map_or_else(|| io::Error::new(error.kind(), error.to_string()), io::Error::from_raw_os_error)
+}

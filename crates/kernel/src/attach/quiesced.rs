@@ -1,0 +1,89 @@
+//! The guard of a finished flip: the only way to the maps of the twin that was left.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::attach::attached::Attached;
+use crate::crash;
+use crate::load::maps::TwinMap;
+use crate::read::table::MetricMap;
+use crate::sys::call::KernelError;
+use crate::sys::clock::Moment;
+
+/// The twin of an epoch that has ended, which no CPU runs any more.
+#[derive(Debug)]
+pub struct Quiesced<'a> {
+    pub probe: &'a mut Attached,
+    pub epoch: u64,
+    pub quiesced: Duration,
+}
+
+impl Attached {
+    /// Ends the epoch: from now on packets are counted by the other twin, and what the guard gives is
+    /// complete and at rest. An epoch whose guard was not [finished](Quiesced::finish), by this daemon or an
+    /// earlier one, is given again instead: no flip happens before the idle twin has been cleared.
+    pub fn flip(&mut self) -> Result<Quiesced<'_>, KernelError> {
+        let epoch = self.epoch.unread().unwrap_or_else(|| self.epoch.flip());
+        crash::point("flipped");
+        crash::pause("flipped");
+        let has_twins = self.directions.iter().any(|loaded| loaded.twins.programs.are_twins());
+        let quiesced = match self.quiesced {
+            Some((of, duration)) if of == epoch => duration,
+            // One program counts in the same maps before and after.
+            _ if !has_twins => Duration::ZERO,
+            _ => self
+                .host
+                .quiescer
+                .quiesce()
+                .map_err(|error| KernelError::new("grace period", "the flip", error))?,
+        };
+        self.quiesced = Some((epoch, quiesced));
+        Ok(Quiesced { probe: self, epoch, quiesced })
+    }
+}
+
+impl Quiesced<'_> {
+    /// The epoch that ended; its number is the window's.
+    pub const fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// How long the grace period took.
+    pub const fn quiesced(&self) -> Duration {
+        self.quiesced
+    }
+
+    /// The map of a metric: the twin's own if it has one, else the one that packets still change. `None` for events.
+    pub fn map(&self, (direction, metric): (usize, usize)) -> Option<&MetricMap> {
+        match self.probe.map(direction, metric) {
+            TwinMap::Private(maps) => Some(&maps[(self.epoch & 1) as usize]),
+            TwinMap::Shared(map) => Some(&**map),
+            TwinMap::Events(_) => None,
+        }
+    }
+
+    /// The journal of a metric: where the rows that were taken out of its map wait until the window is stored.
+    pub fn journal(&self, (direction, metric): (usize, usize)) -> PathBuf {
+        let direction = self.probe.directions[direction].hook.direction();
+        self.probe.pins.journal(direction, metric)
+    }
+
+    /// The window is stored: its maps are about to be emptied.
+    pub fn begin_clearing(&self) {
+        self.probe.epoch.set_clearing(self.epoch);
+    }
+
+    /// Whether an attempt to empty the maps has begun: they may lack what the window consists of.
+    pub fn is_clearing(&self) -> bool {
+        self.probe.epoch.is_clearing(self.epoch)
+    }
+
+    /// The twin has been read and reset: the next flip may make it active again. The open window began at `opened`.
+    pub fn finish(self, opened: Moment) {
+        crash::point("cleared");
+        // First: a crash in between clears again, which changes nothing.
+        self.probe.epoch.set_opened(opened);
+        self.probe.epoch.set_cleared(self.epoch);
+        self.probe.quiesced = None;
+    }
+}

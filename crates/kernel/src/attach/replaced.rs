@@ -1,0 +1,75 @@
+//! The deployment that another one replaces, and the way back to it.
+
+use crate::attach::attached::Attached;
+use crate::attach::dispatcher::chain::Owner;
+use crate::attach::dispatcher::hook_point::Place;
+use crate::attach::held::Held;
+use crate::attach::hook::target::AttachError;
+use crate::attach::places::AttachedAt;
+use crate::attach::reclaim::Reclaim;
+
+/// The deployment that another one replaces.
+#[derive(Clone, Copy, Debug)]
+pub enum Replaced<'a> {
+    Nothing,
+    Attached(&'a Attached),
+    Held(&'a Held),
+}
+
+impl<'a> Replaced<'a> {
+    /// Returns the replaced deployment if its successor goes on with its content.
+    pub const fn attached(self) -> Option<&'a Attached> {
+        match self {
+            Self::Attached(attached) => Some(attached),
+            Self::Nothing | Self::Held(_) => None,
+        }
+    }
+
+    pub fn owner_at(self, place: &Place) -> Option<Owner> {
+        self.at(place).map(|_| match self {
+            Self::Nothing => unreachable!("nothing is nowhere"),
+            Self::Attached(attached) => attached.owner,
+            Self::Held(held) => held.owner,
+        })
+    }
+
+    /// Puts the replaced deployment back at `place`, instead of `instead_of`.
+    pub fn put_back(self, place: &Place, instead_of: Owner) -> Result<(), AttachError> {
+        let Some(at) = self.at(place) else { return Ok(()) };
+        match self {
+            Self::Nothing => Ok(()),
+            Self::Attached(attached) => attached.call(at.direction, place, Some(instead_of)).map(drop),
+            Self::Held(held) => held.call_again(at.direction, place, instead_of),
+        }
+    }
+
+    fn at(self, place: &Place) -> Option<&'a AttachedAt> {
+        let places = match self {
+            Self::Nothing => return None,
+            Self::Attached(attached) => &attached.places,
+            Self::Held(held) => &held.places,
+        };
+        places.iter().find(|at| at.place == *place)
+    }
+}
+
+impl Attached {
+    /// Puts `replaced` back wherever `self` has taken its place and removes `self` everywhere.
+    pub fn undo(mut self, replaced: Replaced<'_>) {
+        for at in std::mem::take(&mut self.places) {
+            if let Err(error) = replaced.put_back(&at.place, self.owner) {
+                tracing::error!(%error, "a probe could not be put back after a failed replacement");
+            }
+            self.remove(&at.place, &mut Reclaim::default());
+        }
+        self.remove_pins();
+    }
+}
+
+impl Held {
+    /// Removes the deployment from all places but those where `successor` has replaced it.
+    pub fn retire(self, successor: &Attached) {
+        self.leave(|place| successor.is_at(place), &mut Reclaim::default());
+        self.close();
+    }
+}

@@ -1,0 +1,136 @@
+//! What this kernel can do, found by trying when the daemon starts. Its version is shown and decides nothing.
+
+use std::os::fd::OwnedFd;
+use std::thread;
+
+use serde::Serialize;
+use twinprobe_ebpf_common::{EventKind, MapKind};
+
+use crate::attach::quiesce::method::MethodReport;
+use crate::attach::quiesce::quiescer::Quiescer;
+use crate::read::access::{Access, Operations, Strategy};
+use crate::read::events::event_map;
+use crate::sys::map::{self, MapCreate};
+use crate::trial::maps;
+use crate::trial::programs;
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Capabilities {
+    pub kernel: KernelCapabilities,
+    /// What metrics can name.
+    pub maps: Vec<MapCapabilities>,
+    /// Maps whose content is a stream of events.
+    pub events: Vec<EventCapabilities>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct KernelCapabilities {
+    pub release: String,
+    /// Values that an entry of a PERCPU map has.
+    pub possible_cpus: usize,
+    /// How a flip waits until no CPU runs the old twin.
+    pub quiesce: String,
+    /// In the order of preference.
+    pub quiesce_methods: Vec<MethodReport>,
+    /// Whether sources can use the kernel's own types (CO-RE).
+    pub btf: bool,
+    /// Whether XDP programs can take packets of several buffers, as large MTUs need.
+    pub xdp_frags: bool,
+    /// Whether TC programs are attached by links; else by clsact filters.
+    pub tcx: bool,
+}
+
+/// One map type, or global variables.
+#[derive(Clone, Debug, Serialize)]
+pub struct MapCapabilities {
+    #[serde(serialize_with = "name")]
+    #[serde(rename = "type")]
+    pub kind: MapKind,
+    /// Why there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unavailable: Option<String>,
+    pub operations: Operations,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<Strategy>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct EventCapabilities {
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unavailable: Option<String>,
+}
+
+fn name<S: serde::Serializer>(kind: &MapKind, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(kind.name())
+}
+
+impl Capabilities {
+    pub fn probe(quiescer: &Quiescer, possible_cpus: usize) -> Self {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        Self {
+            kernel: KernelCapabilities {
+                release: release.trim().to_owned(),
+                possible_cpus,
+                quiesce: quiescer.method().name().to_owned(),
+                quiesce_methods: quiescer.methods(),
+                btf: std::path::Path::new("/sys/kernel/btf/vmlinux").exists(),
+                xdp_frags: programs::has_xdp_frags(),
+                tcx: programs::has_tcx(),
+            },
+            maps: thread::scope(|scope| {
+                let trials = MapKind::ALL.map(|kind| scope.spawn(move || map(kind, possible_cpus)));
+                trials.into_iter().filter_map(|trial| trial.join().ok()).collect()
+            }),
+            events: EventKind::ALL.iter().map(|kind| event(*kind)).collect(),
+        }
+    }
+
+    /// The same with what may have changed since.
+    pub fn now(&self, quiescer: &Quiescer) -> Self {
+        let mut now = self.clone();
+        now.kernel.quiesce = quiescer.method().name().to_owned();
+        now.kernel.quiesce_methods = quiescer.methods();
+        now
+    }
+
+    /// How maps of this kind are read and reset.
+    pub fn access(&self, kind: MapKind) -> Access {
+        let operations = self.maps.iter().find(|map| map.kind == kind).map(|map| map.operations);
+        Access::new(kind, operations.unwrap_or_default())
+    }
+}
+
+fn map(kind: MapKind, possible_cpus: usize) -> MapCapabilities {
+    match maps::operations(kind, possible_cpus) {
+        Ok(operations) => {
+            let strategy = Some(Strategy::choose(kind, operations));
+            MapCapabilities { kind, unavailable: None, operations, strategy }
+        }
+        Err(error) => {
+            let (operations, unavailable) = (Operations::default(), Some(error.to_string()));
+            MapCapabilities { kind, unavailable, operations, strategy: None }
+        }
+    }
+}
+
+fn event(kind: EventKind) -> EventCapabilities {
+    EventCapabilities { kind: kind.name(), unavailable: try_event(kind).err().map(|error| error.to_string()) }
+}
+
+fn try_event(kind: EventKind) -> std::io::Result<OwnedFd> {
+    let (size, max_entries) = match kind {
+        EventKind::Ringbuf => (0, event_map::max_entries(kind.bpf_type(), 1)),
+        EventKind::PerfEventArray => (4, 1),
+    };
+    let map_type = kind.bpf_type();
+    map::map_create(&MapCreate {
+        name: "tp_try",
+        map_type,
+        key_size: size,
+        value_size: size,
+        max_entries,
+        ..MapCreate::default()
+    })
+}

@@ -1,0 +1,166 @@
+//! This daemon's part of the kernel: opened once, asked for everything else.
+
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+
+use twinprobe_ebpf_common::finding::Rejection;
+
+use crate::attach::dispatcher::dispatchers::Dispatchers;
+use crate::attach::epoch::{self, EpochPage};
+use crate::attach::hook::target::TcMethod;
+use crate::attach::host::{self, Host};
+use crate::attach::quiesce::method::QuiesceMethod;
+use crate::attach::quiesce::quiescer::Quiescer;
+use crate::capabilities::Capabilities;
+use crate::load::carry::predecessor::Predecessor;
+use crate::load::pins::{self, Deployment, Pins};
+use crate::load::twins::{self, LoadedTwins};
+use crate::plan::build::MetricRequest;
+use crate::sys::bpffs::{self, Claim};
+use crate::sys::call::KernelError;
+use crate::sys::cpus;
+use twinprobe_ebpf_common::hook::Hook;
+
+/// How the kernel is to be used.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    pub quiesce: QuiesceMethod,
+    pub tc: TcMethod,
+}
+
+/// This daemon's part of the kernel.
+#[derive(Debug)]
+pub struct Kernel {
+    host: Arc<Host>,
+    claim: Claim,
+}
+
+impl Kernel {
+    /// Takes over the pins in `bpffs`, for the daemon of this state directory. What an earlier daemon left there goes
+    /// on as it is until [`Self::settle`]; before that its probes are to be [adopted](crate::attach::attached::Attached::adopt).
+    pub fn open(bpffs: &Path, state_dir: &Path, options: Options) -> Result<Arc<Self>, KernelError> {
+        let failed = |call| move |error| KernelError::new(call, bpffs.display().to_string(), error);
+        // First of all: a method that is not possible here is refused before anything is touched.
+        let quiescer = Quiescer::start(options.quiesce)
+            .map_err(|error| KernelError::new("set-up", "the grace period", error))?;
+        let quiescer = Arc::new(quiescer);
+        raise_file_limit();
+        bpffs::prepare(bpffs).map_err(failed("preparation"))?;
+        let claim = Claim::take(bpffs, state_dir).map_err(failed("taking over"))?;
+        let pins = bpffs.join("probes");
+        std::fs::create_dir_all(&pins).map_err(failed("creation"))?;
+        let epochs = EpochPage::open(bpffs)?;
+        let hooks = bpffs.join("hooks");
+        let dispatchers = Dispatchers::open(hooks, Arc::clone(&epochs), Arc::clone(&quiescer), options.tc)
+            .map_err(failed("adoption"))?;
+        let possible_cpus = cpus::possible_cpus().map_err(failed("set-up"))?;
+        let capabilities = Capabilities::probe(&quiescer, possible_cpus);
+        let last = host::serials(&pins).map_err(failed("reading"))?.into_iter().max().unwrap_or(0);
+        let boot_id = pins::boot_id().map_err(failed("set-up"))?;
+        let serials = AtomicU64::new(last + 1);
+        let unremoved = Mutex::default();
+        let host = Host { epochs, quiescer, dispatchers, capabilities, boot_id, pins, serials, unremoved };
+        Ok(Arc::new(Self { host: Arc::new(host), claim }))
+    }
+
+    /// What all probes share.
+    pub const fn host(&self) -> &Arc<Host> {
+        &self.host
+    }
+
+    /// Lets the kernel verify a direction's program and loads its twins, attached to nothing.
+    pub fn load(
+        &self,
+        elf: &[u8],
+        hook: Hook,
+        field: &str,
+        metrics: &[MetricRequest],
+        old: Option<&Predecessor>,
+    ) -> Result<LoadedTwins, Rejection> {
+        twins::load(elf, hook.kind(), field, metrics, &self.host.capabilities, old)
+    }
+
+    /// The twins that an earlier daemon loaded from `elf`, if what is pinned is what the record says.
+    pub fn open_twins(
+        &self,
+        elf: &[u8],
+        hook: Hook,
+        metrics: &[MetricRequest],
+        deployment: &Deployment,
+    ) -> Result<LoadedTwins, String> {
+        if deployment.boot_id != self.host.boot_id {
+            return Err("the machine has been started anew".into());
+        }
+        let name = hook.direction();
+        let record = deployment.directions.iter().find(|record| record.direction == name);
+        let record = record.ok_or_else(|| format!("the record does not have the {name} direction"))?;
+        let pins = Pins::new(&self.host.pins, deployment.serial);
+        let open = |map: &str, twin: usize| pins.open_map(record, map, twin);
+        twins::adopt(elf, hook.kind(), metrics, &self.host.capabilities, pins.programs(record)?, open)
+    }
+
+    /// Removes what is left of deployments that were half made or half removed, once every probe that an earlier daemon
+    /// ran has been adopted. `kept` are the serials of the deployments that stay. If probes are `unsure` where their
+    /// interfaces are, nothing is detached before [`Self::settle_again`].
+    pub fn settle(&self, kept: &[u64], unsure: bool) {
+        self.host.dispatchers.settle(unsure);
+        for serial in host::serials(&self.host.pins).unwrap_or_default() {
+            if !kept.contains(&serial) {
+                self.host.remove_pins(serial);
+            }
+        }
+    }
+
+    /// Tells whether probes have to look for their interfaces, and [`Self::settle_again`] has to be called afterwards.
+    pub fn is_unsettled(&self) -> bool {
+        self.host.dispatchers.has_unclaimed()
+    }
+
+    pub fn settle_again(&self, unsure: bool) {
+        self.host.dispatchers.settle(unsure);
+    }
+
+    /// Makes every attachment again that somebody has removed, and retries the removals that were not possible before.
+    pub fn look(&self) {
+        self.host.dispatchers.look();
+        self.host.retry_removals();
+    }
+
+    /// Once all probes are detached: leaves no pin.
+    pub fn unpin(&self) {
+        let root = self.host.pins.parent().unwrap_or(&self.host.pins);
+        let removed = epoch::PINS
+            .iter()
+            .try_for_each(|pin| std::fs::remove_file(root.join(pin)))
+            .and_then(|()| self.claim.give_up())
+            .and_then(|()| std::fs::remove_dir(root.join("hooks")))
+            .and_then(|()| std::fs::remove_dir(&self.host.pins));
+        if let Err(error) = removed {
+            tracing::warn!(directory = %root.display(), %error, "not all pins could be removed");
+        }
+    }
+
+    pub fn quiesce_method(&self) -> QuiesceMethod {
+        self.host.quiescer.method()
+    }
+
+    pub fn capabilities(&self) -> Capabilities {
+        self.host.capabilities.now(&self.host.quiescer)
+    }
+}
+
+/// Every map and program of every probe is open: as many files as may be.
+fn raise_file_limit() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a structure that lives through the calls.
+    let raised = unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 && {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) == 0
+        }
+    };
+    if !raised {
+        tracing::warn!("the limit of open files stays as it is");
+    }
+}

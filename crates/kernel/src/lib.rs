@@ -1,0 +1,58 @@
+//! The one door to the kernel: no other crate knows aya or calls `bpf(2)`.
+//!
+//! | folder | what it holds |
+//! |---|---|
+//! | `plan` | what a probe needs, from its object and its request alone: no kernel, no root |
+//! | `load` | maps, programs, pins, and what goes on from the deployment before |
+//! | `attach` | hooks, dispatchers, epoch words, grace periods, and what is attached |
+//! | `read` | the ways to read and reset a map, one file for each family of types |
+//! | `trial` | what this kernel can do, found by trying |
+//! | `net`, `sys` | namespaces, interfaces and route netlink; system calls |
+
+mod attach;
+mod capabilities;
+pub mod crash;
+mod kernel;
+mod load;
+mod net;
+mod plan;
+mod read;
+mod sys;
+mod trial;
+
+pub use self::attach::attached::Attached;
+pub use self::attach::deployable::{Beginning, Deployable};
+pub use self::attach::dispatcher::health::Health;
+pub use self::attach::held::Held;
+pub use self::attach::hook::target::{AttachError, TcMethod};
+pub use self::attach::host::Host;
+pub use self::attach::places::{AttachedAt, Interface, NotAttached};
+pub use self::attach::quiesce::method::QuiesceMethod;
+pub use self::attach::quiesced::Quiesced;
+pub use self::attach::replaced::Replaced;
+pub use self::capabilities::Capabilities;
+pub use self::kernel::{Kernel, Options};
+pub use self::load::carry::predecessor::Predecessor;
+pub use self::load::carry::transfer::{Loss, Remains};
+pub use self::load::direction::LoadedDirection;
+pub use self::load::extraction::Extraction;
+pub use self::load::maps::TwinMap;
+pub use self::load::pins::{Deployment, Identity};
+pub use self::load::twins::LoadedTwins;
+pub use self::net::{interface, netns, watch};
+pub use self::plan::build::MetricRequest;
+pub use self::read::events::event_map::{Event, EventMap, EventReader, Progress};
+pub use self::read::events::waiter::Waiter;
+pub use self::read::table::MetricMap;
+pub use self::sys::call::KernelError;
+pub use self::sys::clock;
+pub use self::sys::process as memory;
+
+/// Reading maps without a probe, for the benchmark that times it.
+pub mod extraction {
+    pub use crate::read::access::Access;
+    pub use crate::read::table::{MetricMap, Table};
+    pub use crate::sys::batch::map_update_batch;
+    pub use crate::sys::map::{MapCreate, map_create, map_update};
+    pub use crate::trial::maps::operations;
+}

@@ -1,0 +1,101 @@
+//! Adding to the values of a map that programs write to at the same time. Only a program can do that without
+//! losing what others add, so a small one is made for the map and run for each entry.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use aya_obj::generated::bpf_insn;
+
+use crate::sys::asm;
+use crate::sys::prog::{self, InfoRecords, ProgLoad};
+use twinprobe_ebpf_common::hook::ProgramKind;
+
+/// The kernel runs XDP programs on at least a link header and at most a page.
+const LEAST: usize = 14;
+const MOST: usize = 3000;
+
+/// Adds numbers to those of one entry of a map.
+#[derive(Debug)]
+pub struct Adder {
+    program: OwnedFd,
+    key_size: usize,
+    counters: usize,
+}
+
+impl Adder {
+    /// `counters`: offset and size, 4 or 8, of each number in a value.
+    pub fn new(map: BorrowedFd<'_>, key_size: usize, counters: &[(usize, usize)]) -> io::Result<Self> {
+        let size = packet_size(key_size, counters.len());
+        let fits = size <= MOST && counters.iter().all(|(offset, _)| i16::try_from(*offset).is_ok());
+        if !fits {
+            return Err(io::Error::other("values of this size can't be added to"));
+        }
+        let program = prog::prog_load(
+            &ProgLoad {
+                name: "tp_adder",
+                prog_type: ProgramKind::Xdp.prog_type(),
+                expected_attach_type: ProgramKind::Xdp.expected_attach_type(),
+                flags: 0,
+                license: c"GPL",
+                instructions: &program(map, key_size, counters),
+                btf: None,
+                func_info: InfoRecords::default(),
+                line_info: InfoRecords::default(),
+            },
+            None,
+        )?;
+        Ok(Self { program, key_size, counters: counters.len() })
+    }
+
+    /// Adds to the entry at `key`, on this CPU; false if there is none.
+    pub fn add(&self, key: &[u8], numbers: &[u64]) -> io::Result<bool> {
+        let mut packet = key.to_vec();
+        packet.resize(start(self.key_size), 0);
+        packet.extend(numbers.iter().flat_map(|number| number.to_ne_bytes()));
+        packet.resize(packet_size(self.key_size, self.counters), 0);
+        Ok(prog::prog_test_run(self.program.as_fd(), &packet)? == FOUND)
+    }
+}
+
+/// `XDP_PASS`; without the entry it is `XDP_DROP`.
+const FOUND: u32 = 2;
+const MISSING: i32 = 1;
+
+/// Of the numbers, behind the key.
+const fn start(key_size: usize) -> usize {
+    key_size.next_multiple_of(8)
+}
+
+fn packet_size(key_size: usize, counters: usize) -> usize {
+    (start(key_size) + 8 * counters).max(LEAST)
+}
+
+fn program(map: BorrowedFd<'_>, key_size: usize, counters: &[(usize, usize)]) -> Vec<bpf_insn> {
+    // R6: the packet, which is a key and a number for each counter. R7: its end.
+    let mut program = vec![
+        asm::load_u32(6, 1, 0),
+        asm::load_u32(7, 1, 4),
+        asm::mov(2, 6),
+        asm::add_imm(2, packet_size(key_size, counters.len()) as i32),
+    ];
+    let too_short = program.len();
+    program.push(asm::jump(0));
+    program.extend(asm::load_map(1, map));
+    program.extend([asm::mov(2, 6), asm::call_helper(asm::HELPER_MAP_LOOKUP)]);
+    let missing = program.len();
+    program.push(asm::jump(0));
+    for (index, (offset, size)) in counters.iter().enumerate() {
+        program.push(asm::load_u64(1, 6, (start(key_size) + 8 * index) as i16));
+        let offset = *offset as i16;
+        program.push(match size {
+            8 => asm::atomic_add_u64(0, offset, 1),
+            _ => asm::atomic_add_u32(0, offset, 1),
+        });
+    }
+    program.extend([asm::mov_imm(0, FOUND as i32), asm::exit()]);
+    let end = program.len();
+    program.extend([asm::mov_imm(0, MISSING), asm::exit()]);
+    program[too_short] = asm::jump_gt(2, 7, (end - too_short - 1) as i16);
+    program[missing] = asm::jump_eq(0, 0, (end - missing - 1) as i16);
+    program
+}

@@ -1,0 +1,356 @@
+//! The content of maps that a new deployment defines in another way. What does not change is there before the
+//! new programs see their first packet; what the old ones have counted since is added when they have seen their
+//! last.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use twinprobe_ebpf_common::finding::with_causes;
+use twinprobe_ebpf_common::metric::AfterRead;
+use twinprobe_ebpf_common::{MapFamily, RawTable, Shape, TableLayout, convert, convert_onto, counters};
+
+use crate::capabilities::Capabilities;
+use crate::load::carry::adder::Adder;
+use crate::load::maps::{Origin, ProbeMap, ProbeMaps, TwinFds};
+use crate::read::table::{MetricMap, Table};
+use crate::sys::call::KernelError;
+use crate::sys::{cpus, map};
+
+/// What is left in the old maps of a snapshot: it belongs to the window that is open.
+#[derive(Debug)]
+pub struct Remains {
+    pub direction: &'static str,
+    /// As metrics name it.
+    pub map: String,
+    pub layout: TableLayout,
+    pub rows: RawTable,
+}
+
+/// The maps that one direction's replacement does not share with what it replaces.
+#[derive(Debug, Default)]
+pub struct Transfers {
+    transfers: Vec<Transfer>,
+    losses: Vec<Loss>,
+}
+
+/// Content that a replacement could not take over: the direction, and the message about the content.
+pub type Loss = (&'static str, String);
+
+/// Adds the counts of an old map that are kept elsewhere to the map's rows, given its direction, name and layout.
+pub type MoreKnown<'a> = dyn Fn(&'static str, &str, &TableLayout, RawTable) -> RawTable + 'a;
+
+#[derive(Debug)]
+struct Transfer {
+    direction: &'static str,
+    name: String,
+    old: MetricMap,
+    from: TableLayout,
+    to: TableLayout,
+    /// A new value before anything is brought.
+    blank: Vec<u8>,
+    target: Target,
+    /// The size of the new map in entries, and the keys of the entries that did not fit into it.
+    max_entries: u32,
+    left: HashSet<Box<[u8]>>,
+}
+
+#[derive(Debug)]
+enum Target {
+    /// A map that packets are counted in, and what has been put there already, by key.
+    Live(OwnedFd, HashMap<Box<[u8]>, Box<[u8]>>),
+    /// Each twin has its own: what is added goes with the next reading.
+    Window,
+}
+
+impl Transfers {
+    /// Brings what is there now; the old programs still run, with the twin `active`.
+    pub fn begin(
+        direction: &'static str,
+        old: &ProbeMaps,
+        active: usize,
+        new: &ProbeMaps,
+        capabilities: &Capabilities,
+        more_known: &MoreKnown<'_>,
+    ) -> Self {
+        let mut begun = Self::default();
+        for (name, new) in new.by_name().iter().filter(|(_, new)| new.origin == Origin::Successor) {
+            let Some(old) = old.by_name().get(name) else { continue };
+            match Transfer::begin(direction, name, old, active, new, capabilities, more_known) {
+                Ok(Some(transfer)) => {
+                    begun.leave(direction, name, transfer.left.len(), transfer.max_entries);
+                    begun.transfers.push(transfer);
+                }
+                Ok(None) => {}
+                Err(error) => begun.give_up(direction, name, &error),
+            }
+        }
+        begun
+    }
+
+    pub fn extend(&mut self, other: Self) {
+        self.transfers.extend(other.transfers);
+        self.losses.extend(other.losses);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.transfers.is_empty()
+    }
+
+    /// The content that could not be taken over so far.
+    pub fn losses(&self) -> &[Loss] {
+        &self.losses
+    }
+
+    /// Returns what [`Self::finish`] would give now, while the old programs still count. Maps that can only be popped
+    /// are left out and keep their values.
+    pub fn preview(&self) -> Result<Vec<Remains>, KernelError> {
+        self.transfers.iter().filter_map(|transfer| transfer.preview().transpose()).collect()
+    }
+
+    /// Takes over the rest, once no CPU runs the old programs any more. Also returns what could not be taken over.
+    pub fn finish(self) -> (Vec<Remains>, Vec<Loss>) {
+        let mut remains = Vec::new();
+        let mut finished = Self::default();
+        for transfer in self.transfers {
+            let (direction, name, max_entries) =
+                (transfer.direction, transfer.name.clone(), transfer.max_entries);
+            match transfer.finish() {
+                Ok((rest, left)) => {
+                    remains.extend(rest);
+                    finished.leave(direction, &name, left, max_entries);
+                }
+                Err(error) => finished.give_up(direction, &name, &error),
+            }
+        }
+        (remains, finished.losses)
+    }
+
+    fn leave(&mut self, direction: &'static str, map: &str, left: usize, max_entries: u32) {
+        if left > 0 {
+            let message = format!(
+                "map {map}: {left} entries of what was counted do not fit into its {max_entries} entries and were left \
+                 out"
+            );
+            tracing::warn!(direction, message, "a replacement does not take over everything");
+            self.losses.push((direction, message));
+        }
+    }
+
+    fn give_up(&mut self, direction: &'static str, map: &str, error: &KernelError) {
+        let error = with_causes(error);
+        tracing::error!(direction, map, error, "the content of a map could not be taken over");
+        self.losses
+            .push((direction, format!("map {map}: what was counted could not be taken over: {error}")));
+    }
+}
+
+impl Transfer {
+    fn begin(
+        direction: &'static str,
+        name: &str,
+        old: &ProbeMap,
+        active: usize,
+        new: &ProbeMap,
+        capabilities: &Capabilities,
+        more_known: &MoreKnown<'_>,
+    ) -> Result<Option<Self>, KernelError> {
+        let failed = |source| KernelError::new("taking over", format!("map {name}"), source);
+        let cpus = capabilities.kernel.possible_cpus;
+        let (Some(mut from), Some(to)) = (old.shape.table(&old.spec, cpus), new.shape.table(&new.spec, cpus))
+        else {
+            return Ok(None);
+        };
+        if new.spec.frozen || convert(&RawTable::default(), &from, &to).is_none() {
+            return Ok(None);
+        }
+        forget_new_initials(&mut from, old, new);
+        let fd = old.fds.of_twin(active).try_clone_to_owned().map_err(failed)?;
+        let access = [capabilities.access(from.kind); 2];
+        let layout = Arc::new(from.clone());
+        let old = MetricMap::Table(Table::new(fd, name, layout, old.spec.max_entries, access));
+        let target = match &new.fds {
+            TwinFds::Private(_) => Target::Window,
+            TwinFds::Shared(fd) => Target::Live(fd.try_clone().map_err(failed)?, HashMap::new()),
+        };
+        let blank = match (&new.spec.initial[..], &target) {
+            // What goes with a reading is added to what is in the map.
+            ([], _) | (_, Target::Window) => vec![0; to.value.size],
+            (initial, Target::Live(..)) => initial.to_vec(),
+        };
+        let name = name.to_owned();
+        let max_entries = new.spec.max_entries;
+        let mut transfer =
+            Self { direction, name, old, from, to, blank, target, max_entries, left: HashSet::new() };
+        // What is popped is gone from where packets still come to.
+        if transfer.to.kind.family() != MapFamily::Fifo && matches!(transfer.target, Target::Live(..)) {
+            let rows = transfer.read(AfterRead::Keep)?;
+            let counted = transfer.converted(&rows);
+            let all = more_known(direction, &transfer.name, &transfer.from, rows);
+            let all = transfer.converted(&all);
+            transfer.put(&counted, &all).map_err(failed)?;
+        }
+        Ok(Some(transfer))
+    }
+
+    fn preview(&self) -> Result<Option<Remains>, KernelError> {
+        let is_window = matches!(self.target, Target::Window);
+        if !is_window || self.to.kind.family() == MapFamily::Fifo {
+            return Ok(None);
+        }
+        Ok(Some(self.remains(self.rows(AfterRead::Keep)?)))
+    }
+
+    fn remains(&self, rows: RawTable) -> Remains {
+        Remains { direction: self.direction, map: self.name.clone(), layout: self.to.clone(), rows }
+    }
+
+    /// What the old map holds, as the new one has it.
+    fn rows(&self, after: AfterRead) -> Result<RawTable, KernelError> {
+        Ok(self.converted(&self.read(after)?))
+    }
+
+    fn read(&self, after: AfterRead) -> Result<RawTable, KernelError> {
+        self.old.read(after)
+    }
+
+    fn converted(&self, rows: &RawTable) -> RawTable {
+        convert_onto(&self.blank, rows, &self.from, &self.to).unwrap_or_default()
+    }
+
+    /// Puts `all` into a map that no program uses yet: what the old map has `counted`, and the counts that are kept
+    /// elsewhere. Entries that do not fit are left out.
+    fn put(&mut self, counted: &RawTable, all: &RawTable) -> io::Result<()> {
+        let Target::Live(map, copied) = &mut self.target else { return Ok(()) };
+        for (key, value) in all.entries(&self.to) {
+            match map::map_update(map.as_fd(), key, value) {
+                Ok(()) => {}
+                Err(error) if is_full(&error) => drop(self.left.insert(key.into())),
+                Err(error) => return Err(error),
+            }
+        }
+        let there = counted.entries(&self.to).filter(|(key, _)| !self.left.contains(*key));
+        copied.extend(there.map(|(key, value)| (key.into(), value.into())));
+        Ok(())
+    }
+
+    /// Returns the rows that belong to the open window, and the number of entries that did not fit into the new map and
+    /// were not known before.
+    fn finish(self) -> Result<(Option<Remains>, usize), KernelError> {
+        let fifo = self.to.kind.family() == MapFamily::Fifo;
+        let rows = self.rows(if fifo { AfterRead::Reset } else { AfterRead::Keep })?;
+        if matches!(self.target, Target::Window) {
+            return Ok((Some(self.remains(rows)), 0));
+        }
+        let mut left = 0;
+        let Self { name, to, target, left: known, .. } = self;
+        let failed = |source| KernelError::new("taking over", format!("map {name}"), source);
+        match target {
+            Target::Live(map, _) if fifo => {
+                for (_, value) in rows.entries(&to) {
+                    match map::map_update(map.as_fd(), &[], value) {
+                        Err(error) if is_full(&error) => left += 1,
+                        put => put.map_err(failed)?,
+                    }
+                }
+            }
+            Target::Live(map, copied) => {
+                left = add_changes(&map, &to, &copied, &known, &rows).map_err(failed)?;
+            }
+            Target::Window => {}
+        }
+        Ok((None, left))
+    }
+}
+
+/// Tells whether a map has no room for another entry: the error depends on the family of the map.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::E2BIG | libc::ENOSPC))
+}
+
+/// A variable whose initial value the new source gives anew begins with that.
+fn forget_new_initials(from: &mut TableLayout, old: &ProbeMap, new: &ProbeMap) {
+    let (Shape::Struct(before), Shape::Struct(now)) = (&mut from.value.shape, &new.shape.value.shape) else {
+        return;
+    };
+    // Only data sections have any.
+    if old.spec.initial.is_empty() && new.spec.initial.is_empty() {
+        return;
+    }
+    let initial = |map: &ProbeMap, bit_offset: usize, size: usize| -> Vec<u8> {
+        let start = bit_offset / 8;
+        map.spec.initial.get(start..start + size).map_or_else(|| vec![0; size], <[u8]>::to_vec)
+    };
+    before.retain(|old_variable| {
+        now.iter().find(|variable| variable.name == old_variable.name).is_some_and(|variable| {
+            initial(old, old_variable.bit_offset, old_variable.layout.size)
+                == initial(new, variable.bit_offset, variable.layout.size)
+        })
+    });
+}
+
+/// Adds what has changed since it was copied, while programs add, too. Returns the number of entries that do not fit,
+/// without those that are `known` not to.
+fn add_changes(
+    map: &OwnedFd,
+    layout: &TableLayout,
+    copied: &HashMap<Box<[u8]>, Box<[u8]>>,
+    known: &HashSet<Box<[u8]>>,
+    rows: &RawTable,
+) -> io::Result<usize> {
+    let counters = counters(&layout.value);
+    let mut left = 0;
+    let mut changes = Vec::new();
+    for (key, value) in rows.entries(layout) {
+        let before = copied.get(key);
+        if before.is_some_and(|before| **before == *value) {
+            continue;
+        }
+        // Only the new programs can have made the entry in the meantime.
+        let is_new = before.is_none() && layout.kind.family() != MapFamily::Array;
+        match if is_new { map::map_insert(map.as_fd(), key, value) } else { Ok(false) } {
+            Ok(true) => {}
+            Ok(false) => changes.push((key, value, before)),
+            Err(error) if is_full(&error) => left += usize::from(!known.contains(key)),
+            Err(error) => return Err(error),
+        }
+    }
+    if changes.is_empty() || counters.is_empty() {
+        return Ok(left);
+    }
+    let adder = Adder::new(map.as_fd(), layout.key.size, &counters)?;
+    let stride = layout.slot_stride();
+    for slot in 0..layout.slots {
+        let add = || {
+            for (key, value, before) in &changes {
+                let now = &value[slot * stride..][..stride];
+                let before = before.map(|before| &before[slot * stride..][..stride]);
+                let numbers: Vec<u64> = counters
+                    .iter()
+                    .map(|&(offset, size)| {
+                        let number = |slot: &[u8]| load(&slot[offset..offset + size]);
+                        number(now).wrapping_sub(before.map_or(0, number))
+                    })
+                    .collect();
+                if numbers.iter().any(|number| *number != 0) {
+                    adder.add(key, &numbers)?;
+                }
+            }
+            Ok(())
+        };
+        // Each CPU has a value of its own, which only programs on that CPU reach.
+        if layout.kind.is_percpu() { cpus::run_on(slot, add)? } else { add()? }
+    }
+    Ok(left)
+}
+
+fn load(bytes: &[u8]) -> u64 {
+    match bytes.len() {
+        4 => u64::from(u32::from_ne_bytes(bytes.try_into().unwrap_or_default())),
+        _ => u64::from_ne_bytes(bytes.try_into().unwrap_or_default()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

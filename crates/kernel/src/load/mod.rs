@@ -1,0 +1,9 @@
+//! The loading of a probe: maps, programs, pins, and what goes on from an earlier deployment.
+
+pub mod carry;
+pub mod direction;
+pub mod extraction;
+pub mod maps;
+pub mod pins;
+pub mod twins;
+pub mod verifier;

@@ -1,0 +1,241 @@
+//! The pins of one deployment of a probe, and the record by which a later daemon recognises what they hold.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use twinprobe_ebpf_common::hook::{Position, Verdict};
+
+use crate::load::direction::LoadedDirection;
+use crate::load::twins::LoadedTwins;
+use crate::sys::call::KernelError;
+use crate::sys::map::{self, MapCreate};
+use crate::sys::object;
+use crate::sys::prog::{self, ProgIdentity};
+
+/// What a deployment consists of in the kernel. Kept on disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deployment {
+    /// Of the kernel that it runs in: ids mean nothing in another one.
+    pub boot_id: String,
+    /// The deployment's own number and directory of pins.
+    pub serial: u64,
+    /// Of the first deployment of the probe: where it is among those of the same priority.
+    pub order: u64,
+    /// The place of the probe's words in the epoch map.
+    pub epoch: usize,
+    pub directions: Vec<DirectionRecord>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectionRecord {
+    pub direction: String,
+    pub programs: Vec<ProgIdentity>,
+    pub maps: Vec<MapRecord>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MapRecord {
+    pub name: String,
+    /// One for each twin that has its own.
+    pub ids: Vec<u32>,
+}
+
+impl DirectionRecord {
+    pub fn new(direction: &str, twins: &LoadedTwins) -> Result<Self, KernelError> {
+        let failed = |source| KernelError::new("identification", format!("the {direction} programs"), source);
+        let programs = twins.programs.each().iter().map(|program| prog::prog_identity(program.as_fd()));
+        let maps = twins.own.by_name().iter().map(|(name, map)| {
+            let ids: io::Result<Vec<u32>> = map.fds.each().map(|(_, fd)| map::map_id(fd)).collect();
+            Ok(MapRecord { name: name.clone(), ids: ids? })
+        });
+        Ok(Self {
+            direction: direction.to_owned(),
+            programs: programs.collect::<io::Result<_>>().map_err(failed)?,
+            maps: maps.collect::<io::Result<_>>().map_err(failed)?,
+        })
+    }
+}
+
+const NOTE: &str = "note";
+const NOTE_VERSION: u32 = 1;
+const BPF_MAP_TYPE_ARRAY: u32 = 2;
+
+/// The facts about a deployment that a later daemon needs to let it go on as it is, although its stored configuration
+/// can't be read. The note is pinned with the deployment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Note {
+    /// The version of the note's format.
+    pub version: u32,
+    pub probe: String,
+    /// The path of the probe's network namespace, unless that is the daemon's own.
+    pub netns: Option<PathBuf>,
+    pub order: u64,
+    pub epoch: usize,
+    pub directions: Vec<NotedDirection>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotedDirection {
+    pub hook: String,
+    pub first: bool,
+    pub priority: i32,
+    pub enforce: bool,
+    /// The ids of the programs for even and odd epochs.
+    pub programs: [u32; 2],
+}
+
+impl Note {
+    pub fn new(identity: Identity<'_>, record: &Deployment, loaded: &[LoadedDirection]) -> io::Result<Self> {
+        let directions = loaded.iter().map(|loaded| {
+            Ok(NotedDirection {
+                hook: loaded.hook.name().to_owned(),
+                first: loaded.position == Position::First,
+                priority: loaded.priority,
+                enforce: loaded.verdict == Verdict::Enforce,
+                programs: loaded.twins.programs.ids()?,
+            })
+        });
+        Ok(Self {
+            version: NOTE_VERSION,
+            probe: identity.probe.to_owned(),
+            netns: identity.netns.map(Path::to_owned),
+            order: record.order,
+            epoch: record.epoch,
+            directions: directions.collect::<io::Result<_>>()?,
+        })
+    }
+}
+
+/// The probe that a deployment belongs to, and the path of the probe's network namespace.
+#[derive(Clone, Copy, Debug)]
+pub struct Identity<'a> {
+    pub probe: &'a str,
+    pub netns: Option<&'a Path>,
+}
+
+/// The directory of pins of one deployment. Names in bpffs must not have dots, so that maps are numbered.
+#[derive(Debug)]
+pub struct Pins(PathBuf);
+
+impl Pins {
+    pub fn new(root: &Path, serial: u64) -> Self {
+        Self(root.join(serial.to_string()))
+    }
+
+    /// Pins every program and map; nothing is left after an error.
+    pub fn pin(&self, record: &DirectionRecord, twins: &LoadedTwins) -> io::Result<()> {
+        std::fs::create_dir_all(&self.0)?;
+        for (twin, program) in twins.programs.each().iter().enumerate() {
+            object::obj_pin(program.as_fd(), &self.program(&record.direction, twin))?;
+        }
+        for (index, map) in twins.own.by_name().values().enumerate() {
+            for (twin, fd) in map.fds.each() {
+                object::obj_pin(fd, &self.map(&record.direction, index, twin))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The pinned programs, if they are those of the record.
+    pub fn programs(&self, record: &DirectionRecord) -> Result<Vec<OwnedFd>, String> {
+        let open = |(twin, identity): (usize, &ProgIdentity)| {
+            let path = self.program(&record.direction, twin);
+            check(&path, identity, prog::prog_identity)
+        };
+        record.programs.iter().enumerate().map(open).collect()
+    }
+
+    /// The pinned map, if it is that of the record.
+    pub fn open_map(&self, record: &DirectionRecord, name: &str, twin: usize) -> Result<OwnedFd, String> {
+        let found = record.maps.iter().enumerate().find(|(_, map)| map.name == name);
+        let id = found.and_then(|(index, map)| Some((index, *map.ids.get(twin)?)));
+        let (index, id) = id.ok_or_else(|| format!("map {name} is not in the record"))?;
+        check(&self.map(&record.direction, index, twin), &id, map::map_id)
+    }
+
+    /// Pins `note` with the deployment, unless the same note is there.
+    pub fn write_note(&self, note: &Note) -> io::Result<()> {
+        if self.note().is_ok_and(|(known, _)| known == *note) {
+            return Ok(());
+        }
+        let path = self.0.join(NOTE);
+        let mut text = serde_json::to_vec(note)?;
+        // The kernel rounds sizes of values up; JSON allows spaces at its end.
+        text.resize(text.len().next_multiple_of(8), b' ');
+        let map = map::map_create(&MapCreate {
+            name: "tp_note",
+            map_type: BPF_MAP_TYPE_ARRAY,
+            key_size: 4,
+            value_size: text.len() as u32,
+            max_entries: 1,
+            ..MapCreate::default()
+        })?;
+        map::map_update(map.as_fd(), &[0; 4], &text)?;
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        object::obj_pin(map.as_fd(), &path)
+    }
+
+    /// Returns the note, and the map that holds it.
+    pub fn note(&self) -> io::Result<(Note, OwnedFd)> {
+        let map = object::obj_get(&self.0.join(NOTE))?;
+        let info = map::map_info(map.as_fd())?;
+        if (info.type_, info.key_size, info.max_entries) != (BPF_MAP_TYPE_ARRAY, 4, 1) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut text = vec![0; (info.value_size as usize).next_multiple_of(8)];
+        map::map_lookup(map.as_fd(), &[0; 4], &mut text)?;
+        text.truncate(info.value_size as usize);
+        let note: Note = serde_json::from_slice(&text)?;
+        if note.version == NOTE_VERSION { Ok((note, map)) } else { Err(io::ErrorKind::Unsupported.into()) }
+    }
+
+    pub fn remove(&self) -> io::Result<()> {
+        remove_directory(&self.0)
+    }
+
+    /// The journal of a metric.
+    pub fn journal(&self, direction: &str, metric: usize) -> PathBuf {
+        self.0.join(format!("{direction}_journal_{metric}"))
+    }
+
+    fn program(&self, direction: &str, twin: usize) -> PathBuf {
+        self.0.join(format!("{direction}_program_{twin}"))
+    }
+
+    fn map(&self, direction: &str, index: usize, twin: usize) -> PathBuf {
+        self.0.join(format!("{direction}_map_{index}_{twin}"))
+    }
+}
+
+/// The object at `path`, if it is what it is expected to be.
+fn check<T: PartialEq + std::fmt::Debug>(
+    path: &Path,
+    expected: &T,
+    identify: impl Fn(BorrowedFd<'_>) -> io::Result<T>,
+) -> Result<OwnedFd, String> {
+    let object =
+        object::obj_get(path).map_err(|error| format!("{} can't be opened: {error}", path.display()))?;
+    match identify(object.as_fd()) {
+        Ok(found) if found == *expected => Ok(object),
+        Ok(found) => Err(format!("{} is {found:?}, not {expected:?}", path.display())),
+        Err(error) => Err(format!("{}: {error}", path.display())),
+    }
+}
+
+/// With what is pinned in it; it need not be there.
+pub fn remove_directory(path: &Path) -> io::Result<()> {
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}
+
+/// Of the running kernel.
+pub fn boot_id() -> io::Result<String> {
+    Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+}

@@ -1,0 +1,183 @@
+//! Loading programs, and what the kernel's verifier says when it refuses one.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use crate::sys::prog::{self, ProgLoad};
+
+/// The largest log buffer every kernel accepts.
+const LOG_BYTES: usize = (16 << 20) - 1;
+/// An over-complex program produces megabytes: what matters stands at the beginning and at the end.
+const LOG_HEAD: usize = 4 << 10;
+const LOG_TAIL: usize = 60 << 10;
+
+/// Lines of the verifier's last words that make a message.
+const VERDICT_LINES: usize = 3;
+
+/// Why the kernel refused a program.
+#[derive(Debug)]
+pub struct Refusal {
+    /// The verifier's last words, or the system call's error where it said nothing.
+    pub message: String,
+    /// The instruction it refused.
+    pub instruction: Option<u32>,
+    /// The source line it quoted last, without its number.
+    pub quoted: Option<String>,
+    pub log: String,
+}
+
+/// Loads without a log, which is faster; only a refused program is verified again, with one.
+pub fn load(program: &ProgLoad<'_>) -> Result<OwnedFd, Refusal> {
+    let error = match prog::prog_load(program, None) {
+        Ok(fd) => return Ok(fd),
+        Err(error) => error,
+    };
+    let mut buffer = vec![0_u8; LOG_BYTES];
+    match prog::prog_load(program, Some(&mut buffer)) {
+        Ok(fd) => Ok(fd),
+        Err(_) => {
+            let end = buffer.iter().position(|byte| *byte == 0).unwrap_or(buffer.len());
+            Err(explain(&error, shorten(&buffer[..end])))
+        }
+    }
+}
+
+fn shorten(log: &[u8]) -> String {
+    if log.len() <= LOG_HEAD + LOG_TAIL {
+        return String::from_utf8_lossy(log).into_owned();
+    }
+    let (head, tail) = (&log[..LOG_HEAD], &log[log.len() - LOG_TAIL..]);
+    format!(
+        "{}\n... {} bytes left out ...\n{}",
+        String::from_utf8_lossy(head),
+        log.len() - LOG_HEAD - LOG_TAIL,
+        String::from_utf8_lossy(tail)
+    )
+}
+
+fn explain(error: &io::Error, log: String) -> Refusal {
+    let mut refusal = Refusal { message: String::new(), instruction: None, quoted: None, log };
+    let mut words = Vec::new();
+    for line in refusal.log.lines() {
+        let line = line.trim_end();
+        if let Some(quote) = line.strip_prefix("; ") {
+            let quote = quote.rsplit_once(" @ ").map_or(quote, |(text, _)| text);
+            refusal.quoted = Some(quote.trim().to_owned());
+            words.clear();
+        } else if let Some(number) = instruction_number(line) {
+            refusal.instruction = Some(number);
+            words.clear();
+        } else if !line.is_empty() && !is_statistics(line) {
+            words.push(line.trim());
+        }
+    }
+    // A verdict may take several lines, the general after the particular.
+    let verdict = words[words.len().saturating_sub(VERDICT_LINES)..].join(": ");
+    refusal.message = match Some(verdict).filter(|verdict| !verdict.is_empty()) {
+        Some(verdict) => {
+            let missing = missing(&verdict).map_or_else(String::new, |what| format!("; {what}"));
+            format!("the kernel's verifier refuses the program: {verdict}{missing}")
+        }
+        None => match error.raw_os_error() {
+            Some(libc::EPERM) => {
+                "the kernel does not let this daemon load programs; it needs CAP_BPF and CAP_NET_ADMIN, and \
+                 CAP_SYS_RESOURCE where programs count as locked memory (before Linux 5.11)"
+                    .into()
+            }
+            Some(libc::E2BIG) => "the program is too large or too complex for the kernel".into(),
+            _ => format!("the kernel refuses the program: {error}"),
+        },
+    };
+    refusal
+}
+
+/// What the kernel lacks, where its verdict does not say so in the program's own words.
+fn missing(verdict: &str) -> Option<&'static str> {
+    const MISSING: [(&str, &str); 4] = [
+        ("invalid func unknown#", "this kernel does not have the helper function of this number"),
+        (
+            "BPF_STX uses reserved fields",
+            "this kernel has no atomic operations that give back a value (Linux 5.12)",
+        ),
+        ("unknown opcode", "this kernel does not have this instruction"),
+        (
+            "tail_calls are not allowed in",
+            "this kernel has no tail calls from subprograms (x86-64: Linux 5.10, with net.core.bpf_jit_enable=1)",
+        ),
+    ];
+    MISSING.iter().find(|(words, _)| verdict.contains(words)).map(|(_, what)| *what)
+}
+
+/// `12: (07) r1 += 8 ...` or `12: R1=...`: where the verifier stands.
+fn instruction_number(line: &str) -> Option<u32> {
+    let (number, rest) = line.split_once(':')?;
+    let number = number.trim_start_matches("from ").split(' ').next()?.parse().ok()?;
+    (rest.is_empty() || rest.starts_with(' ')).then_some(number)
+}
+
+fn is_statistics(line: &str) -> bool {
+    [
+        "processed ",
+        "verification time ",
+        "stack depth ",
+        "max_states",
+        "mark_precise:",
+        // As older kernels write the same.
+        "last_idx ",
+        "regs=",
+        "parent ",
+        "arg#",
+        "caller:",
+        "callee:",
+    ]
+    .iter()
+    .any(|prefix| line.starts_with(prefix))
+        || line.starts_with("func#")
+        || line.starts_with("Validating ")
+        || line.starts_with("live regs")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOG: &str = "func#0 @0\n0: R1=ctx() R10=fp0\n; int *p = map_lookup(&m, &k); @ probe.c:7\n0: (b7) r1 = 0\n\
+        5: (85) call bpf_map_lookup_elem#1      ; R0=map_value_or_null()\n; return *p; @ probe.c:8\n\
+        6: (61) r0 = *(u32 *)(r0 +0)\nR0 invalid mem access 'map_value_or_null'\n\
+        processed 7 insns (limit 1000000) max_states_per_insn 0 total_states 0 peak_states 0 mark_read 0\n";
+
+    #[test]
+    fn the_verdict_the_instruction_and_the_quoted_line_are_found() {
+        let refusal = explain(&io::Error::from_raw_os_error(libc::EACCES), LOG.into());
+        assert!(
+            refusal.message.ends_with("R0 invalid mem access 'map_value_or_null'"),
+            "{}",
+            refusal.message
+        );
+        assert_eq!(refusal.instruction, Some(6));
+        assert_eq!(refusal.quoted.as_deref(), Some("return *p;"));
+    }
+
+    #[test]
+    fn what_the_kernel_lacks_is_named() {
+        let log = "BPF_STX uses reserved fields\nprocessed 0 insns (limit 1000000) max_states_per_insn 0\n";
+        let refusal = explain(&io::Error::from_raw_os_error(libc::EINVAL), log.into());
+        assert!(refusal.message.contains("fields; this kernel has no atomic"), "{}", refusal.message);
+        assert_eq!(missing("R0 invalid mem access 'map_value_or_null'"), None);
+    }
+
+    #[test]
+    fn a_silent_verifier_leaves_the_errno() {
+        let refusal = explain(&io::Error::from_raw_os_error(libc::EPERM), String::new());
+        assert!(refusal.message.contains("CAP_BPF"));
+        assert_eq!(refusal.instruction, None);
+    }
+
+    #[test]
+    fn a_long_log_keeps_head_and_tail() {
+        let log = [vec![b'a'; LOG_HEAD], vec![b'\xff'; 8 << 20], b"the end".to_vec()].concat();
+        let short = shorten(&log);
+        assert!(short.starts_with("aaa") && short.ends_with("the end"));
+        assert!(short.len() < 4 * (LOG_HEAD + LOG_TAIL));
+    }
+}

@@ -1,0 +1,260 @@
+//! Network namespaces by path, and work inside of them.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::{io, thread};
+
+use crate::net::patience;
+
+const OWN: &str = "/proc/self/ns/net";
+/// The directory where `ip netns` keeps the namespaces that have a name.
+const NAMED: &str = "/run/netns";
+
+/// A network namespace. It exists, with its interfaces, as long as any clone does: keep none of one that has
+/// gone from its path.
+#[derive(Clone, Debug)]
+pub struct Netns(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    file: File,
+    id: u64,
+    own: bool,
+    /// The path where the namespace was found; `None` for the daemon's own.
+    path: Option<PathBuf>,
+}
+
+impl Netns {
+    /// The daemon's.
+    pub fn own() -> io::Result<Self> {
+        let file = File::open(OWN)?;
+        let id = file.metadata()?.ino();
+        Ok(Self(Arc::new(Inner { file, id, own: true, path: None })))
+    }
+
+    /// Opens the namespace that is at `path` now. The error says in full what is wrong: [`io::ErrorKind::NotFound`] if
+    /// nothing is at the path, [`io::ErrorKind::InvalidInput`] if something else is. These two mean that the namespace
+    /// is not there; any other error, that the answer is unknown.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        patience::ask(path, Self::open_now)
+    }
+
+    fn open_now(path: &Path) -> io::Result<Self> {
+        let because = |error: &io::Error, what: &str| {
+            io::Error::new(error.kind(), format!("the network namespace {} {what}", path.display()))
+        };
+        // Without O_NONBLOCK a FIFO would be waited for.
+        let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+        let file = File::options().read(true).custom_flags(flags).open(path).map_err(|error| {
+            if is_missing(&error) {
+                let missing = io::Error::from(io::ErrorKind::NotFound);
+                because(&missing, "does not exist")
+            } else {
+                because(&error, &format!("can't be opened: {error}"))
+            }
+        })?;
+        if !is_netns(file.as_fd()) {
+            let message = format!("{} is no network namespace", path.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        let id = file.metadata()?.ino();
+        let own = id == std::fs::metadata(OWN)?.ino();
+        Ok(Self(Arc::new(Inner { file, id, own, path: Some(path.to_owned()) })))
+    }
+
+    /// Tells whether an error of [`Self::open`] means that the namespace is not there.
+    pub fn is_not_there(error: &io::Error) -> bool {
+        matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput)
+    }
+
+    /// Finds the namespace with this number, if it has a name or a process that can be seen here.
+    pub fn find(id: u64) -> Option<Self> {
+        let entries = |directory: &str| std::fs::read_dir(directory).into_iter().flatten().flatten();
+        let named = entries(NAMED).map(|entry| entry.path());
+        let of_processes = entries("/proc").map(|entry| entry.path().join("ns/net"));
+        let is_it = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|metadata| metadata.ino() == id);
+        named
+            .chain(of_processes)
+            .filter(is_it)
+            .find_map(|path| Self::open(&path).ok().filter(|n| n.id() == id))
+    }
+
+    /// The kernel's number for it. Another namespace gets the same only when no clone of this is left.
+    pub fn id(&self) -> u64 {
+        self.0.id
+    }
+
+    #[cfg(test)]
+    pub fn is_own(&self) -> bool {
+        self.0.own
+    }
+
+    /// The path where the namespace was found; `None` for the daemon's own.
+    pub fn path(&self) -> Option<&Path> {
+        self.0.path.as_deref()
+    }
+
+    /// Tells whether this namespace is at `path` now. Fails if the answer is unknown.
+    pub fn is_at(&self, path: &Path) -> io::Result<bool> {
+        // The number alone could be that of a file elsewhere.
+        let of = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
+        match patience::ask(path, |path| std::fs::metadata(path)) {
+            Ok(there) => Ok(of(there) == of(self.0.file.metadata()?)),
+            Err(error) if is_missing(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Runs `f` inside. The error is that of entering; a panic of `f` is passed on.
+    pub fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> io::Result<T> {
+        if self.0.own {
+            return Ok(f());
+        }
+        // A thread of its own: one that is shared would come back with the wrong namespace if anything failed.
+        thread::scope(|scope| {
+            let inside = thread::Builder::new().name("netns".to_owned()).spawn_scoped(scope, || {
+                enter(self.0.file.as_fd())?;
+                Ok(f())
+            })?;
+            inside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+}
+
+impl PartialEq for Netns {
+    fn eq(&self, other: &Self) -> bool {
+        self.id() == other.id()
+    }
+}
+
+impl Eq for Netns {}
+
+/// Also of `/proc/PID/ns/net` when the process is ending.
+fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+        || error.raw_os_error() == Some(libc::ESRCH)
+}
+
+fn is_netns(file: BorrowedFd<'_>) -> bool {
+    // SAFETY: takes no argument; other kinds of files answer that they do not know it.
+    unsafe { libc::ioctl(file.as_raw_fd(), libc::NS_GET_NSTYPE) == libc::CLONE_NEWNET }
+}
+
+/// Moves the calling thread.
+fn enter(namespace: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: takes no pointers; the descriptor is borrowed for the call.
+    if unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Namespaces and interfaces for the tests of this module's neighbours.
+#[cfg(test)]
+pub mod testing {
+    use std::path::PathBuf;
+    use std::process::Command;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[track_caller]
+    pub fn ip(arguments: &str) {
+        let output = Command::new("ip").args(arguments.split_whitespace()).output().unwrap();
+        assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// A named namespace, deleted on drop.
+    pub struct Named(pub String);
+
+    impl Named {
+        pub(crate) fn new() -> Self {
+            static NEXT: AtomicUsize = AtomicUsize::new(0);
+            let name = format!("tpu-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+            ip(&format!("netns add {name}"));
+            Self(name)
+        }
+
+        pub fn path(&self) -> PathBuf {
+            PathBuf::from("/run/netns").join(&self.0)
+        }
+
+        /// `ip` inside.
+        #[track_caller]
+        pub fn ip(&self, arguments: &str) {
+            ip(&format!("-n {} {arguments}", self.0));
+        }
+
+        pub fn delete(&self) {
+            ip(&format!("netns del {}", self.0));
+        }
+
+        pub fn create(&self) {
+            ip(&format!("netns add {}", self.0));
+        }
+    }
+
+    impl Drop for Named {
+        fn drop(&mut self) {
+            let _ = Command::new("ip").args(["netns", "del", &self.0]).output();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::Named;
+    use super::*;
+
+    fn here() -> u64 {
+        std::fs::metadata("/proc/thread-self/ns/net").unwrap().ino()
+    }
+
+    #[test]
+    fn work_runs_inside_and_the_caller_stays_outside() {
+        let named = Named::new();
+        let (own, other) = (Netns::own().unwrap(), Netns::open(&named.path()).unwrap());
+        assert!(own.is_own() && !other.is_own());
+        assert_eq!(own.run(here).unwrap(), own.id());
+        assert_eq!(other.run(here).unwrap(), other.id());
+        assert_eq!(here(), own.id());
+        assert_ne!(own, other);
+        assert_eq!(Netns::open(Path::new(OWN)).unwrap(), own);
+        assert!(Netns::open(Path::new(OWN)).unwrap().is_own());
+    }
+
+    #[test]
+    fn a_panic_inside_is_passed_on() {
+        let other = Netns::open(&Named::new().path()).unwrap();
+        let outcome = std::panic::catch_unwind(|| other.run(|| panic!("inside")));
+        assert_eq!(outcome.unwrap_err().downcast_ref::<&str>(), Some(&"inside"));
+    }
+
+    #[test]
+    fn what_is_no_namespace_is_told_apart() {
+        let error = |path: &str| Netns::open(Path::new(path)).unwrap_err();
+        for missing in ["/run/netns/tpu-none", "/proc/0/ns/net", "/etc/hostname/x"] {
+            let error = error(missing);
+            assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
+            assert_eq!(error.to_string(), format!("the network namespace {missing} does not exist"));
+        }
+        for wrong in ["/proc/self/ns/mnt", "/proc/self/status", "/"] {
+            let error = error(wrong);
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
+            assert_eq!(error.to_string(), format!("{wrong} is no network namespace"));
+        }
+    }
+
+    #[test]
+    fn a_path_that_is_made_anew_is_another_namespace() {
+        let named = Named::new();
+        let before = Netns::open(&named.path()).unwrap();
+        assert!(before.is_at(&named.path()).unwrap());
+        named.delete();
+        assert!(!before.is_at(&named.path()).unwrap());
+        named.create();
+        assert!(!before.is_at(&named.path()).unwrap());
+        assert_ne!(before, Netns::open(&named.path()).unwrap());
+    }
+}

@@ -1,0 +1,97 @@
+//! Questions about paths that may never be answered: the path may be on a file system whose server is gone.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+/// The longest time to wait for an answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A question that has not been answered yet.
+struct Asked {
+    number: u64,
+    path: PathBuf,
+    since: Instant,
+}
+
+static ASKED: Mutex<Vec<Asked>> = Mutex::new(Vec::new());
+
+/// Asks on a thread of its own, and waits at most [`PATIENCE`] for the answer. A path that has not answered for that
+/// long is not asked again until it does: one thread waits for the path, and not one more with each attempt.
+pub fn ask<T: Send + 'static>(
+    path: &Path,
+    question: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let number = note(path)?;
+    let asked = path.to_owned();
+    let (sender, answer) = mpsc::channel();
+    let spawned = thread::Builder::new().name("netns-path".to_owned()).spawn(move || {
+        let _noted = Noted(number);
+        let _ = sender.send(question(&asked));
+    });
+    if let Err(error) = spawned {
+        drop(Noted(number));
+        return Err(error);
+    }
+    match answer.recv_timeout(PATIENCE) {
+        Ok(answer) => answer,
+        Err(RecvTimeoutError::Timeout) => Err(late(path)),
+        Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("the question ended without an answer")),
+    }
+}
+
+/// Removes a question from [`ASKED`] once it is answered or could not be asked.
+struct Noted(u64);
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        asked().retain(|asked| asked.number != self.0);
+    }
+}
+
+fn note(path: &Path) -> io::Result<u64> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let mut asked = asked();
+    if asked.iter().any(|asked| asked.path == path && asked.since.elapsed() >= PATIENCE) {
+        return Err(late(path));
+    }
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    asked.push(Asked { number, path: path.to_owned(), since: Instant::now() });
+    Ok(number)
+}
+
+fn asked() -> MutexGuard<'static, Vec<Asked>> {
+    ASKED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn late(path: &Path) -> io::Error {
+    let message = format!("{} has not answered for {} s", path.display(), PATIENCE.as_secs());
+    io::Error::new(io::ErrorKind::TimedOut, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_does_not_answer_is_asked_once() {
+        let (release, released) = mpsc::channel::<()>();
+        let path = Path::new("/tpu-silent");
+        let before = Instant::now();
+        let silent = ask(path, move |_| released.recv().map_err(io::Error::other));
+        assert_eq!(silent.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!(before.elapsed() >= PATIENCE);
+        let before = Instant::now();
+        let again = ask(path, |_| Ok(()));
+        assert_eq!(again.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!(before.elapsed() < PATIENCE, "nobody waits for it a second time");
+        assert!(ask(Path::new("/tpu-other"), |_| Ok(())).is_ok());
+        release.send(()).unwrap();
+        while ask(path, |_| Ok(())).is_err() {
+            thread::yield_now();
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Filters under the clsact qdisc.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use crate::net::rtnl::socket::{Request, Socket, attribute, attributes, text, u32_at};
+
+/// `struct tcmsg`: family, interface, handle, parent, and what a filter's priority and protocol are in.
+const TC_INFO: usize = 20;
+const HANDLE: usize = 8;
+const PARENT: usize = 12;
+const INFO: usize = 16;
+
+const TC_H_CLSACT: u32 = 0xffff_fff1;
+const TC_H_MIN_INGRESS: u32 = 0xfff2;
+const TC_H_MIN_EGRESS: u32 = 0xfff3;
+const TC_H_MAJ_MASK: u32 = 0xffff_0000;
+
+const TCA_CHAIN: u16 = 11;
+const TCA_BPF_FD: u16 = 6;
+const TCA_BPF_NAME: u16 = 7;
+const TCA_BPF_FLAGS: u16 = 8;
+const TCA_BPF_ID: u16 = 11;
+const TCA_BPF_FLAG_ACT_DIRECT: u32 = 1;
+
+const CLSACT: &[u8] = b"clsact\0";
+const BPF: &str = "bpf";
+
+/// Where filters are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parent {
+    pub ifindex: u32,
+    pub egress: bool,
+}
+
+impl Parent {
+    fn body(self) -> [u8; TC_INFO] {
+        let minor = if self.egress { TC_H_MIN_EGRESS } else { TC_H_MIN_INGRESS };
+        body(self.ifindex, 0, TC_H_CLSACT & TC_H_MAJ_MASK | minor, 0)
+    }
+}
+
+/// Which filter of a parent, of all that take every protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub priority: u16,
+    pub handle: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter {
+    pub place: Place,
+    /// Whether it can share its priority with our filters.
+    pub is_alike: bool,
+    /// Of a BPF filter.
+    pub program: Option<u32>,
+}
+
+impl Socket {
+    /// Makes the qdisc if there is none. `EEXIST`: one of another kind is in its place.
+    pub fn add_clsact(&mut self, ifindex: u32) -> io::Result<()> {
+        let request = Request::new(
+            libc::RTM_NEWQDISC,
+            libc::NLM_F_CREATE | libc::NLM_F_EXCL,
+            &body(ifindex, TC_H_CLSACT & TC_H_MAJ_MASK, TC_H_CLSACT, 0),
+        );
+        let added = self.tell(&request.attribute(libc::TCA_KIND, CLSACT));
+        // Another owner may have made the qdisc already, and this is how the kernel says it.
+        if !matches!(&added, Err(error) if error.raw_os_error() == Some(libc::EEXIST)) {
+            return added;
+        }
+        // Its elder brother, in the same place, would take what is for egress for ingress. The kernel refuses to
+        // tell of one that is of another kind.
+        let request = Request::new(libc::RTM_GETQDISC, 0, &body(ifindex, 0, TC_H_CLSACT, 0));
+        match self.tell(&request.attribute(libc::TCA_KIND, CLSACT)) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => added,
+            result => result,
+        }
+    }
+
+    /// All of a parent, in the order in which they run; none if there is no such parent.
+    pub fn filters(&mut self, parent: Parent) -> io::Result<Vec<Filter>> {
+        self.ask(&Request::new(libc::RTM_GETTFILTER, libc::NLM_F_DUMP, &parent.body()), filter)
+    }
+
+    /// The program of a BPF filter; `None` if there is no such filter.
+    pub fn filter_program(&mut self, parent: Parent, place: Place) -> io::Result<Option<u32>> {
+        let request = Request::new(libc::RTM_GETTFILTER, 0, &at(parent, place));
+        let asked = self.ask(&request, |payload| filter(payload)?.program);
+        match asked.as_ref().map_err(io::Error::raw_os_error) {
+            // No such filter; no such qdisc or chain; no such interface.
+            Err(Some(libc::ENOENT | libc::EINVAL | libc::ENODEV | libc::EOPNOTSUPP)) => Ok(None),
+            _ => asked.map(|programs| programs.last().copied()),
+        }
+    }
+
+    /// A direct-action filter for every protocol; it gets a handle of its own. With a handle: puts `program` in
+    /// the place of the present one, between two packets.
+    pub fn set_filter(
+        &mut self,
+        parent: Parent,
+        place: Place,
+        name: &str,
+        program: BorrowedFd<'_>,
+    ) -> io::Result<()> {
+        let flags = if place.handle == 0 { libc::NLM_F_CREATE | libc::NLM_F_EXCL } else { 0 };
+        let options = [
+            attribute(TCA_BPF_FD, &program.as_raw_fd().to_ne_bytes()),
+            attribute(TCA_BPF_NAME, &[name.as_bytes(), b"\0"].concat()),
+            attribute(TCA_BPF_FLAGS, &TCA_BPF_FLAG_ACT_DIRECT.to_ne_bytes()),
+        ];
+        let request = Request::new(libc::RTM_NEWTFILTER, flags, &at(parent, place))
+            .attribute(libc::TCA_KIND, b"bpf\0")
+            .attribute(libc::TCA_OPTIONS, &options.concat());
+        self.tell(&request)
+    }
+
+    pub fn remove_filter(&mut self, parent: Parent, place: Place) -> io::Result<()> {
+        self.tell(&Request::new(libc::RTM_DELTFILTER, 0, &at(parent, place)))
+    }
+}
+
+fn at(parent: Parent, place: Place) -> [u8; TC_INFO] {
+    let mut out = parent.body();
+    let info = u32::from(place.priority) << 16 | u32::from(every_protocol());
+    out[HANDLE..PARENT].copy_from_slice(&place.handle.to_ne_bytes());
+    out[INFO..].copy_from_slice(&info.to_ne_bytes());
+    out
+}
+
+const fn every_protocol() -> u16 {
+    (libc::ETH_P_ALL as u16).to_be()
+}
+
+fn body(ifindex: u32, handle: u32, parent: u32, info: u32) -> [u8; TC_INFO] {
+    let mut out = [0; TC_INFO];
+    for (at, value) in [(4, ifindex), (HANDLE, handle), (PARENT, parent), (INFO, info)] {
+        out[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+    }
+    out
+}
+
+fn attributes_of(payload: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    attributes(payload.get(TC_INFO..).unwrap_or_default())
+}
+
+/// `None` for those that are reached from other filters only. What holds the filters of one priority is listed
+/// like a filter without a handle.
+fn filter(payload: &[u8]) -> Option<Filter> {
+    let (handle, info) = (u32_at(payload, HANDLE)?, u32_at(payload, INFO)?);
+    let (mut is_bpf, mut program) = (false, None);
+    for (kind, value) in attributes_of(payload) {
+        match kind {
+            libc::TCA_KIND => is_bpf = text(value) == BPF,
+            TCA_CHAIN if u32_at(value, 0) != Some(0) => return None,
+            libc::TCA_OPTIONS => {
+                program =
+                    attributes(value).find(|(kind, _)| *kind == TCA_BPF_ID).and_then(|(_, id)| u32_at(id, 0));
+            }
+            _ => {}
+        }
+    }
+    let is_alike = is_bpf && info as u16 == every_protocol();
+    let place = Place { priority: (info >> 16) as u16, handle };
+    Some(Filter { place, is_alike, program: program.filter(|_| is_bpf) })
+}

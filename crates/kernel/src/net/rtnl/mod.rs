@@ -1,0 +1,5 @@
+//! Route netlink: requests and answers.
+
+pub mod filter;
+pub mod socket;
+pub mod xdp;

@@ -1,0 +1,313 @@
+//! Links by netlink: what is there, and what is told of them.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+use std::{io, mem, thread};
+
+use crate::net::netns::Netns;
+
+/// Messages are aligned to it, and so are attributes.
+const ALIGNMENT: usize = 4;
+const HEADER: usize = size_of::<libc::nlmsghdr>();
+pub const LINK_INFO: usize = size_of::<libc::ifinfomsg>();
+const ATTRIBUTE: usize = size_of::<libc::rtattr>();
+/// The kernel writes dumps in pieces of at most 32 KiB.
+const BUFFER: usize = 64 << 10;
+/// How often a list that changed while it was told is asked for again.
+const ATTEMPTS: u32 = 16;
+/// The pause before the second attempt; each further pause is twice as long, up to the longest one.
+const PAUSE: Duration = Duration::from_micros(250);
+const LONGEST_PAUSE: Duration = Duration::from_millis(32);
+
+/// What a message says of one link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    pub index: u32,
+    pub name: String,
+    /// Further names, by which it can be found as well.
+    pub alternatives: BTreeSet<String>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Message {
+    /// There is such a link: it is new, or something of it changed.
+    Here(Link),
+    /// Deleted, or moved to another namespace.
+    Gone(u32),
+    /// Filters or queueing disciplines of a link have changed.
+    Filters,
+    Other,
+}
+
+/// A socket inside a namespace; it stays there whatever thread uses it.
+#[derive(Debug)]
+pub struct Socket {
+    fd: OwnedFd,
+    buffer: Vec<u8>,
+    /// Of the last request.
+    sequence: u32,
+}
+
+impl Socket {
+    /// `groups`: what it is told without asking.
+    pub fn open(netns: &Netns, groups: u32, flags: libc::c_int) -> io::Result<Self> {
+        let fd = netns.run(|| bound(groups, flags))??;
+        Ok(Self::of(fd))
+    }
+
+    /// In the namespace of the calling thread.
+    pub fn here() -> io::Result<Self> {
+        bound(0, 0).map(Self::of)
+    }
+
+    fn of(fd: OwnedFd) -> Self {
+        Self { fd, buffer: vec![0; BUFFER], sequence: 0 }
+    }
+
+    /// One datagram's messages. [`io::ErrorKind::InvalidData`]: it was larger than anything that is expected;
+    /// `ENOBUFS`: messages are missing.
+    pub fn receive(&mut self) -> io::Result<Vec<Message>> {
+        self.datagram().map(messages)
+    }
+
+    fn datagram(&mut self) -> io::Result<&[u8]> {
+        let (buffer, length) = (self.buffer.as_mut_ptr().cast(), self.buffer.len());
+        let received = loop {
+            // SAFETY: the buffer is writable for the length that is given.
+            let received = unsafe { libc::recv(self.fd.as_raw_fd(), buffer, length, libc::MSG_TRUNC) };
+            match usize::try_from(received).map_err(|_| io::Error::last_os_error()) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                received => break received?,
+            }
+        };
+        self.buffer.get(..received).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Sends a request and returns what `answer` makes of each payload: complete and of one moment, or an error.
+    pub fn ask<T>(&mut self, request: &Request, answer: impl Fn(&[u8]) -> Option<T>) -> io::Result<Vec<T>> {
+        undisturbed(|| self.ask_once(request, &answer))
+    }
+
+    /// Sends a request whose only answer is an acknowledgement.
+    pub fn tell(&mut self, request: &Request) -> io::Result<()> {
+        self.ask(request, |_| None::<()>).map(drop)
+    }
+
+    /// Asks as [`Self::ask`] does, but once; [`io::ErrorKind::Interrupted`] if what is listed has changed meanwhile.
+    fn ask_once<T>(&mut self, request: &Request, answer: &impl Fn(&[u8]) -> Option<T>) -> io::Result<Vec<T>> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let sequence = self.sequence;
+        self.send(&request.finish(sequence))?;
+        let (mut answers, mut torn) = (Vec::new(), false);
+        loop {
+            for (header, payload) in parts(self.datagram()?).filter(|(header, _)| header.sequence == sequence)
+            {
+                torn |= i32::from(header.flags) & libc::NLM_F_DUMP_INTR != 0;
+                match i32::from(header.kind) {
+                    libc::NLMSG_DONE | libc::NLMSG_ERROR => {
+                        // Both kinds end the answer, and both may say that the answer is not complete.
+                        return match error_of(payload) {
+                            Some(code) => Err(io::Error::from_raw_os_error(code)),
+                            None if torn => Err(io::ErrorKind::Interrupted.into()),
+                            None => Ok(answers),
+                        };
+                    }
+                    _ => answers.extend(answer(payload)),
+                }
+            }
+        }
+    }
+
+    fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        // SAFETY: the bytes are readable for the length that is given.
+        let sent = unsafe { libc::send(self.fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), 0) };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+impl AsRawFd for Socket {
+    fn as_raw_fd(&self) -> libc::c_int {
+        self.fd.as_raw_fd()
+    }
+}
+
+/// Lists all links of a namespace at one moment, by index.
+pub fn list(netns: &Netns) -> io::Result<BTreeMap<u32, Link>> {
+    let mut socket = Socket::open(netns, 0, 0)?;
+    let request = Request::new(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; LINK_INFO]);
+    let links = socket.ask(&request, |payload| match message(libc::RTM_NEWLINK, payload) {
+        Message::Here(link) => Some((link.index, link)),
+        _ => None,
+    })?;
+    Ok(links.into_iter().collect())
+}
+
+/// Repeats a request that a change has interrupted, up to [`ATTEMPTS`] times in all.
+fn undisturbed<T>(mut ask: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let mut pause = PAUSE;
+    for _ in 1..ATTEMPTS {
+        match ask() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+    ask()
+}
+
+/// Returns the error code in an acknowledgement or at the end of a dump; `None` for success.
+fn error_of(payload: &[u8]) -> Option<i32> {
+    match u32_at(payload, 0) {
+        Some(0) => None,
+        Some(code) => Some((code as i32).wrapping_neg()),
+        None => Some(libc::EIO),
+    }
+}
+
+fn bound(groups: u32, flags: libc::c_int) -> io::Result<OwnedFd> {
+    // SAFETY: takes no pointers.
+    let fd = unsafe {
+        libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC | flags, libc::NETLINK_ROUTE)
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a descriptor that was just made and is owned by nobody else.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: of all zeros every field is valid.
+    let mut address: libc::sockaddr_nl = unsafe { mem::zeroed() };
+    address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
+    address.nl_groups = groups;
+    let size = size_of::<libc::sockaddr_nl>() as libc::socklen_t;
+    // SAFETY: the address lives through the call, and its true size is given.
+    if unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(fd)
+}
+
+/// A message to the kernel, which is answered by one that ends the answers.
+#[derive(Debug)]
+pub struct Request(Vec<u8>);
+
+impl Request {
+    /// `body` is the structure that follows the header.
+    pub fn new(kind: u16, flags: libc::c_int, body: &[u8]) -> Self {
+        let dump = flags & libc::NLM_F_DUMP == libc::NLM_F_DUMP;
+        let flags = libc::NLM_F_REQUEST | flags | if dump { 0 } else { libc::NLM_F_ACK };
+        let mut bytes = vec![0; 4];
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend((flags as u16).to_ne_bytes());
+        bytes.resize(HEADER, 0);
+        bytes.extend(body);
+        Self(bytes)
+    }
+
+    pub fn attribute(mut self, kind: u16, value: &[u8]) -> Self {
+        self.0.extend(attribute(kind, value));
+        self
+    }
+
+    fn finish(&self, sequence: u32) -> Vec<u8> {
+        let mut bytes = self.0.clone();
+        let length = bytes.len() as u32;
+        bytes[..4].copy_from_slice(&length.to_ne_bytes());
+        bytes[8..12].copy_from_slice(&sequence.to_ne_bytes());
+        bytes
+    }
+}
+
+pub fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let mut out = ((ATTRIBUTE + value.len()) as u16).to_ne_bytes().to_vec();
+    out.extend(kind.to_ne_bytes());
+    out.extend(value);
+    out.resize(aligned(out.len()), 0);
+    out
+}
+
+/// What is used of a `nlmsghdr`.
+#[derive(Clone, Copy, Debug)]
+struct Header {
+    kind: u16,
+    flags: u16,
+    sequence: u32,
+}
+
+/// The messages of a datagram, with their payloads. What is cut short ends the list.
+fn parts(mut bytes: &[u8]) -> impl Iterator<Item = (Header, &[u8])> {
+    std::iter::from_fn(move || {
+        let length = u32_at(bytes, 0)? as usize;
+        let (kind, flags, sequence) = (u16_at(bytes, 4)?, u16_at(bytes, 6)?, u32_at(bytes, 8)?);
+        let payload = bytes.get(HEADER..length)?;
+        bytes = bytes.get(aligned(length)..).unwrap_or_default();
+        Some((Header { kind, flags, sequence }, payload))
+    })
+}
+
+fn messages(bytes: &[u8]) -> Vec<Message> {
+    parts(bytes).map(|(header, payload)| message(header.kind, payload)).collect()
+}
+
+fn message(kind: u16, payload: &[u8]) -> Message {
+    // Of other families is what bridges say of their ports: a port that is released is not gone.
+    let is_link = payload.first() == Some(&(libc::AF_UNSPEC as u8));
+    let (Some(index), true) = (u32_at(payload, 4), is_link) else { return Message::Other };
+    match kind {
+        libc::RTM_DELLINK => Message::Gone(index),
+        libc::RTM_NEWLINK => link(index, payload.get(LINK_INFO..).unwrap_or_default()),
+        libc::RTM_NEWTFILTER | libc::RTM_DELTFILTER | libc::RTM_NEWQDISC | libc::RTM_DELQDISC => {
+            Message::Filters
+        }
+        _ => Message::Other,
+    }
+}
+
+fn link(index: u32, bytes: &[u8]) -> Message {
+    let mut link = Link { index, name: String::new(), alternatives: BTreeSet::new() };
+    for (kind, value) in attributes(bytes) {
+        match kind {
+            libc::IFLA_IFNAME => link.name = text(value),
+            libc::IFLA_PROP_LIST => {
+                let names = attributes(value).filter(|(kind, _)| *kind == libc::IFLA_ALT_IFNAME);
+                link.alternatives.extend(names.map(|(_, value)| text(value)));
+            }
+            _ => {}
+        }
+    }
+    // Some notifications are about a part of a link only.
+    if link.name.is_empty() { Message::Other } else { Message::Here(link) }
+}
+
+pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let length = usize::from(u16_at(bytes, 0)?);
+        // The two highest bits say how the value is written.
+        let kind = u16_at(bytes, 2)? & 0x3fff;
+        let value = bytes.get(ATTRIBUTE..length)?;
+        bytes = bytes.get(aligned(length)..).unwrap_or_default();
+        Some((kind, value))
+    })
+}
+
+/// Up to the NUL.
+pub fn text(value: &[u8]) -> String {
+    let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
+    String::from_utf8_lossy(&value[..end]).into_owned()
+}
+
+const fn aligned(length: usize) -> usize {
+    length.next_multiple_of(ALIGNMENT)
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}

@@ -1,0 +1,400 @@
+//! Notices interfaces that come, go and are renamed, in namespaces that come and go themselves.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::net::netns::Netns;
+use crate::net::rtnl::socket::{self, Link, Message, Socket};
+
+/// How often it is looked whether a path still leads to the same namespace: nothing tells it.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// What has happened since the last time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Indices of interfaces that were deleted or moved away, even if one of that name and index is there again
+    /// by now. Links at a deleted one are dead (`ENOLINK`), those at one that moved go on there until they are
+    /// detached; clsact filters are gone either way.
+    pub gone: BTreeSet<u32>,
+    /// True if messages were lost: any interface may have gone.
+    pub missed: bool,
+    /// True if interfaces are new, gone or renamed.
+    pub links: bool,
+    /// True if filters have changed: one of ours may be gone.
+    pub filters: bool,
+}
+
+impl Changes {
+    /// Nothing is known: all may be different.
+    pub fn unknown() -> Self {
+        Self { missed: true, links: true, ..Self::default() }
+    }
+
+    /// Whether the interface of this index may not have been there all the time.
+    pub fn may_be_gone(&self, index: u32) -> bool {
+        self.missed || self.gone.contains(&index)
+    }
+}
+
+/// The links of one namespace.
+#[derive(Debug)]
+pub struct Watch {
+    netns: Netns,
+    socket: AsyncFd<Socket>,
+    known: BTreeMap<u32, Link>,
+    /// True if messages were lost and the links have not been listed since.
+    overflowed: bool,
+}
+
+impl Watch {
+    /// From now on; to be called in a runtime. Who wants to know what there is lists it after this.
+    #[cfg(test)]
+    pub async fn new(netns: &Netns) -> io::Result<Self> {
+        let netns = netns.clone();
+        Self::open(move || Ok(netns)).await
+    }
+
+    /// Watches the namespace that `find` returns, as [`Self::new`] does. Whatever may block runs on another thread.
+    async fn open(find: impl FnOnce() -> io::Result<Netns> + Send + 'static) -> io::Result<Self> {
+        let (netns, socket, known) = elsewhere(move || {
+            let netns = find()?;
+            let groups = libc::RTMGRP_LINK | libc::RTMGRP_TC;
+            let socket = Socket::open(&netns, groups as u32, libc::SOCK_NONBLOCK)?;
+            let known = socket::list(&netns)?;
+            Ok((netns, socket, known))
+        })
+        .await?;
+        // SAFETY: the socket owns its descriptor, which stays open and the same as long as it is registered.
+        let socket = unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }?;
+        Ok(Self { netns, socket, known, overflowed: false })
+    }
+
+    #[cfg(test)]
+    pub fn netns(&self) -> &Netns {
+        &self.netns
+    }
+
+    /// Waits until an interface is new, gone or renamed, or filters have changed, and all messages so far are read. Up,
+    /// down and addresses do not matter. Nothing is lost when the future is dropped.
+    pub async fn changed(&mut self) -> io::Result<Changes> {
+        loop {
+            if self.overflowed {
+                let netns = self.netns.clone();
+                self.known = elsewhere(move || socket::list(&netns)).await?;
+                self.overflowed = false;
+                return Ok(Changes::unknown());
+            }
+            let mut ready = self.socket.readable_mut().await?;
+            let mut changes = None;
+            // Until it would block: what comes later makes the socket readable again.
+            while let Ok(received) = ready.try_io(|socket| socket.get_mut().receive()) {
+                match received {
+                    Ok(messages) => {
+                        for message in messages {
+                            hear(message, &mut self.known, &mut changes);
+                        }
+                    }
+                    Err(error) if is_overflow(&error) => self.overflowed = true,
+                    Err(error) => return Err(error),
+                }
+            }
+            if let Some(changes) = changes.filter(|_| !self.overflowed) {
+                return Ok(changes);
+            }
+        }
+    }
+}
+
+fn hear(message: Message, known: &mut BTreeMap<u32, Link>, changes: &mut Option<Changes>) {
+    match message {
+        Message::Here(link) => {
+            if known.get(&link.index) != Some(&link) {
+                changes.get_or_insert_default().links = true;
+                known.insert(link.index, link);
+            }
+        }
+        Message::Gone(index) => {
+            let changes = changes.get_or_insert_default();
+            changes.links = true;
+            changes.gone.insert(index);
+            known.remove(&index);
+        }
+        Message::Filters => changes.get_or_insert_default().filters = true,
+        Message::Other => {}
+    }
+}
+
+/// Runs work that may have to wait, for a path or the kernel's lock of all links, on a thread for such work.
+async fn elsewhere<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
+}
+
+fn is_overflow(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ENOBUFS) || error.kind() == io::ErrorKind::InvalidData
+}
+
+/// What [`PlaceWatch`] has noticed.
+#[derive(Debug)]
+pub enum Event {
+    /// In the namespace that was there before, too.
+    Links(Changes),
+    /// There is something else than before: a namespace, another one, or none. Nothing is known of what was
+    /// attached before.
+    Namespace,
+}
+
+/// The links of whichever namespace is at a path, or of the daemon's own.
+#[derive(Debug)]
+pub struct PlaceWatch {
+    path: Option<PathBuf>,
+    state: Result<Watch, io::Error>,
+}
+
+impl PlaceWatch {
+    /// `None`: the daemon's own. To be called in a runtime.
+    pub async fn new(path: Option<&Path>) -> Self {
+        Self { path: path.map(Path::to_owned), state: open(path).await }
+    }
+
+    /// What is there, as far as it has been noticed, or why there is nothing.
+    #[cfg(test)]
+    pub fn netns(&self) -> Result<&Netns, &io::Error> {
+        self.state.as_ref().map(Watch::netns)
+    }
+
+    /// Waits until something has changed; see [`Watch::changed`].
+    pub async fn changed(&mut self) -> Event {
+        let mut looks = interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            // The own namespace can't go away.
+            let may_differ = self.path.is_some() || self.state.is_err();
+            let links = async {
+                match &mut self.state {
+                    Ok(watch) => watch.changed().await,
+                    Err(_) => std::future::pending().await,
+                }
+            };
+            let told = tokio::select! {
+                told = links => Some(told),
+                _ = looks.tick(), if may_differ => None,
+            };
+            match told {
+                Some(Ok(changes)) => return Event::Links(changes),
+                Some(Err(error)) => {
+                    self.state = Err(error);
+                    return Event::Namespace;
+                }
+                None if self.look().await => return Event::Namespace,
+                None => {}
+            }
+        }
+    }
+
+    /// Tells whether anything else is there than before. A look that fails counts as no change.
+    async fn look(&mut self) -> bool {
+        match (&self.state, self.path.clone()) {
+            (Ok(_), None) => false,
+            (Ok(watch), Some(path)) => {
+                let netns = watch.netns.clone();
+                if elsewhere(move || netns.is_at(&path)).await.unwrap_or(true) {
+                    return false;
+                }
+                self.state = open(self.path.as_deref()).await;
+                true
+            }
+            (Err(before), _) => {
+                let before = before.to_string();
+                self.state = open(self.path.as_deref()).await;
+                self.state.as_ref().map_or_else(|now| now.to_string() != before, |_| true)
+            }
+        }
+    }
+}
+
+async fn open(path: Option<&Path>) -> io::Result<Watch> {
+    let path = path.map(Path::to_owned);
+    Watch::open(move || path.as_deref().map_or_else(Netns::own, Netns::open)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::net::interface::list;
+    use crate::net::netns::testing::Named;
+
+    const SOON: Duration = Duration::from_secs(1);
+    const QUIET: Duration = Duration::from_millis(300);
+
+    async fn changes(watch: &mut Watch) -> Changes {
+        timeout(SOON, watch.changed()).await.expect("a change is noticed").unwrap()
+    }
+
+    fn links() -> Changes {
+        Changes { links: true, ..Changes::default() }
+    }
+
+    /// Changes are told in several steps; until there are none.
+    async fn quiet(watch: &mut Watch) {
+        while let Ok(changes) = timeout(QUIET, watch.changed()).await {
+            changes.unwrap();
+        }
+    }
+
+    async fn stays_quiet(watch: &mut Watch) {
+        assert!(timeout(QUIET, watch.changed()).await.is_err(), "nothing that matters has changed");
+    }
+
+    fn index(netns: &Netns, name: &str) -> u32 {
+        list(netns).unwrap().by_name()[name]
+    }
+
+    #[tokio::test]
+    async fn links_that_come_go_move_and_are_renamed_are_noticed() {
+        let (here, there) = (Named::new(), Named::new());
+        let netns = Netns::open(&here.path()).unwrap();
+        let mut watch = Watch::new(&netns).await.unwrap();
+        stays_quiet(&mut watch).await;
+
+        here.ip("link add tpa type veth peer name tpb");
+        assert_eq!(changes(&mut watch).await, links());
+        quiet(&mut watch).await;
+
+        here.ip("link set tpa name tpc");
+        assert_eq!(changes(&mut watch).await, links());
+        stays_quiet(&mut watch).await;
+
+        here.ip("link set tpc up");
+        // Of those that are not up the kernel does not tell it.
+        here.ip("link property add dev tpc altname tp-other");
+        assert_eq!(changes(&mut watch).await, links());
+
+        let moved = index(&netns, "tpc");
+        here.ip(&format!("link set tpc netns {}", there.0));
+        assert_eq!(changes(&mut watch).await.gone, [moved].into());
+        quiet(&mut watch).await;
+        there.ip(&format!("link set tpc netns {}", here.0));
+        assert_eq!(changes(&mut watch).await, links());
+        quiet(&mut watch).await;
+
+        let deleted = [index(&netns, "tpc"), index(&netns, "tpb")].into();
+        here.ip("link del tpc");
+        let mut gone = changes(&mut watch).await.gone;
+        while gone != deleted {
+            gone.extend(changes(&mut watch).await.gone);
+        }
+        stays_quiet(&mut watch).await;
+    }
+
+    #[tokio::test]
+    async fn what_is_told_of_a_link_that_stays_does_not_matter() {
+        let named = Named::new();
+        named.ip("link add tpa type veth peer name tpb");
+        named.ip("link add tpbr type bridge");
+        let mut watch = Watch::new(&Netns::open(&named.path()).unwrap()).await.unwrap();
+        for change in [
+            "link set tpa up",
+            "link set tpa mtu 1400",
+            "link set tpa alias word",
+            "addr add 10.9.8.7/24 dev tpa",
+            "link set tpa master tpbr",
+            "link set tpa nomaster",
+            "link set tpa down",
+        ] {
+            named.ip(change);
+        }
+        stays_quiet(&mut watch).await;
+    }
+
+    /// Made anew with the same name and index: no list shows it.
+    #[tokio::test]
+    async fn a_link_that_was_made_anew_has_gone() {
+        let named = Named::new();
+        named.ip("link add tpa index 77 type veth peer name tpb index 78");
+        let mut watch = Watch::new(&Netns::open(&named.path()).unwrap()).await.unwrap();
+        named.ip("link del tpa");
+        named.ip("link add tpa index 77 type veth peer name tpb index 78");
+        assert_eq!(changes(&mut watch).await.gone, [77, 78].into());
+    }
+
+    #[tokio::test]
+    async fn more_than_the_socket_holds_counts_as_a_change() {
+        let named = Named::new();
+        let mut watch = Watch::new(&Netns::open(&named.path()).unwrap()).await.unwrap();
+        let size: libc::c_int = 1;
+        // SAFETY: an integer that lives through the call, with its size.
+        let result = unsafe {
+            libc::setsockopt(
+                std::os::fd::AsRawFd::as_raw_fd(watch.socket.get_ref()),
+                libc::SOL_SOCKET,
+                libc::SO_RCVBUF,
+                (&raw const size).cast(),
+                size_of::<libc::c_int>() as libc::socklen_t,
+            )
+        };
+        assert_eq!(result, 0);
+        for i in 0..10 {
+            named.ip(&format!("link add tpa{i} type veth peer name tpb{i}"));
+        }
+        assert!(changes(&mut watch).await.missed);
+        assert_eq!(watch.known.len(), 21);
+        quiet(&mut watch).await;
+        named.ip("link del tpa3");
+        changes(&mut watch).await;
+    }
+
+    #[tokio::test]
+    async fn namespaces_at_a_path_come_and_go() {
+        let named = Named::new();
+        let mut watch = PlaceWatch::new(Some(&named.path())).await;
+        let id = watch.netns().unwrap().id();
+        named.ip("link add tpa type veth peer name tpb");
+        assert!(matches!(noticed(&mut watch).await, Event::Links(_)));
+
+        named.delete();
+        while !matches!(noticed(&mut watch).await, Event::Namespace) {}
+        assert_eq!(watch.netns().unwrap_err().kind(), io::ErrorKind::NotFound);
+
+        named.create();
+        while watch.netns().is_err() {
+            assert!(matches!(noticed(&mut watch).await, Event::Namespace));
+        }
+        named.ip("link add tpc type veth peer name tpd");
+        assert!(matches!(noticed(&mut watch).await, Event::Links(_)));
+
+        // Between two looks: the number of the one that is still held is not given again.
+        let id_before = watch.netns().unwrap().id();
+        named.delete();
+        named.create();
+        while !matches!(noticed(&mut watch).await, Event::Namespace) {}
+        while watch.netns().is_err() {
+            noticed(&mut watch).await;
+        }
+        assert_ne!(watch.netns().unwrap().id(), id_before, "first {id}");
+    }
+
+    #[tokio::test]
+    async fn the_own_namespace_stays() {
+        let watch = PlaceWatch::new(None).await;
+        assert!(watch.netns().unwrap().is_own());
+    }
+
+    async fn noticed(watch: &mut PlaceWatch) -> Event {
+        let start = Instant::now();
+        let event = timeout(SOON, watch.changed()).await.expect("a change is noticed");
+        assert!(start.elapsed() < SOON);
+        event
+    }
+}

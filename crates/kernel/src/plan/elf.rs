@@ -1,0 +1,225 @@
+//! Makes an object that clang wrote digestible for aya-obj: checks what aya-obj trusts, and renames the TC
+//! sections, of which aya-obj 0.3 knows only `classifier`.
+
+use object::build::elf::{Builder, SectionData};
+use object::elf::{EM_BPF, SHN_UNDEF, SHT_NOBITS, SHT_STRTAB};
+
+use crate::plan::static_maps;
+
+/// Globals and code of one object together; keeps a huge `.bss` from being allocated.
+const MAX_SECTION_BYTES: u64 = 64 << 20;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ElfError {
+    #[error("the compiler's output is not an ELF object")]
+    Elf(#[from] object::build::Error),
+    #[error("the compiler's output is not a 64-bit BPF object")]
+    NotBpf,
+    #[error(
+        "section {name} has {size} bytes; globals and code together may have {} MiB",
+        MAX_SECTION_BYTES >> 20
+    )]
+    TooLarge { name: String, size: u64 },
+    #[error(
+        "SEC(\"{0}\") holds legacy map definitions; define maps with BTF in SEC(\".maps\") (__uint, __type)"
+    )]
+    LegacyMaps(String),
+    #[error(
+        "the source uses {0} without defining it; neither other files nor kernel functions (kfuncs) are linked in"
+    )]
+    Undefined(String),
+    #[error("the object has no BTF; it must be compiled with debug information (-g)")]
+    NoBtf,
+    #[error("the object's BTF is damaged")]
+    DamagedBtf,
+}
+
+/// The object with every TC section renamed to `classifier/...`, in the ELF and in its BTF.
+pub fn prepare(elf: &[u8]) -> Result<Vec<u8>, ElfError> {
+    let mut builder = Builder::read(elf)?;
+    if !builder.is_64 || builder.header.e_machine != EM_BPF || builder.endian != object::Endianness::Little {
+        return Err(ElfError::NotBpf);
+    }
+    let mut total = 0_u64;
+    let mut renamed = Vec::new();
+    for (index, section) in builder.sections.iter_mut().enumerate() {
+        let name = String::from_utf8_lossy(section.name.as_slice()).into_owned();
+        if section.is_alloc() || section.sh_type == SHT_NOBITS {
+            total = total.saturating_add(section.sh_size);
+            if total > MAX_SECTION_BYTES {
+                return Err(ElfError::TooLarge { name, size: section.sh_size });
+            }
+        }
+        if name.starts_with("maps") {
+            return Err(ElfError::LegacyMaps(name));
+        }
+        if is_tc(&name) {
+            let new = format!("classifier/{index}");
+            section.name = new.clone().into_bytes().into();
+            renamed.push((name, new));
+        }
+    }
+    check_symbols(&builder)?;
+    static_maps::name_them(&mut builder);
+    rename_in_btf(&mut builder, &renamed)?;
+    add_section_names(&mut builder);
+    let mut out = Vec::with_capacity(elf.len() + 256);
+    builder.write(&mut out)?;
+    Ok(out)
+}
+
+/// Everything must be in the one source: there is no linker, and kernel functions are not resolved.
+fn check_symbols(builder: &Builder<'_>) -> Result<(), ElfError> {
+    let mut undefined: Vec<String> = builder
+        .symbols
+        .iter()
+        .filter(|symbol| symbol.section.is_none() && symbol.st_shndx == SHN_UNDEF && !symbol.name.is_empty())
+        .map(|symbol| String::from_utf8_lossy(symbol.name.as_slice()).into_owned())
+        .collect();
+    undefined.sort();
+    if undefined.is_empty() { Ok(()) } else { Err(ElfError::Undefined(undefined.join(", "))) }
+}
+
+/// clang keeps the names of sections and symbols in one table; the writer wants two.
+fn add_section_names(builder: &mut Builder<'_>) {
+    if !builder.sections.iter().any(|section| matches!(section.data, SectionData::SectionString)) {
+        let section = builder.sections.add();
+        section.name = b".shstrtab"[..].into();
+        section.sh_type = SHT_STRTAB;
+        section.sh_addralign = 1;
+        section.data = SectionData::SectionString;
+    }
+}
+
+/// The section names libbpf takes for TC programs, and those of older loaders.
+fn is_tc(name: &str) -> bool {
+    matches!(name.split('/').next(), Some("tc" | "tcx" | "classifier"))
+}
+
+/// `.BTF.ext` files line information under the section's name, as an offset into BTF's strings: appends the
+/// new names there and repoints the records.
+fn rename_in_btf(builder: &mut Builder<'_>, renamed: &[(String, String)]) -> Result<(), ElfError> {
+    let mut btf = section_data(builder, b".BTF").ok_or(ElfError::NoBtf)?;
+    if renamed.is_empty() {
+        return Ok(());
+    }
+    let header = u32_at(&btf, 4)? as usize;
+    let (string_offset, string_len) = (u32_at(&btf, 16)? as usize, u32_at(&btf, 20)? as usize);
+    let strings_end = header + string_offset + string_len;
+    if strings_end != btf.len() {
+        return Err(ElfError::DamagedBtf);
+    }
+    let strings = btf[header + string_offset..].to_vec();
+    let mut offsets = Vec::new();
+    for (old, new) in renamed {
+        let Some(old) = find_string(&strings, old) else { continue };
+        offsets.push((old, (btf.len() - header - string_offset) as u32));
+        btf.extend_from_slice(new.as_bytes());
+        btf.push(0);
+    }
+    let string_len = (btf.len() - header - string_offset) as u32;
+    btf[20..24].copy_from_slice(&string_len.to_le_bytes());
+    set_section_data(builder, b".BTF", btf);
+    if let Some(mut ext) = section_data(builder, b".BTF.ext") {
+        repoint_sections(&mut ext, &offsets)?;
+        set_section_data(builder, b".BTF.ext", ext);
+    }
+    Ok(())
+}
+
+/// Walks function, line and CO-RE records: `record size`, then per section `name offset, count, records`.
+fn repoint_sections(ext: &mut [u8], offsets: &[(u32, u32)]) -> Result<(), ElfError> {
+    let header = u32_at(ext, 4)? as usize;
+    let tables = [8, 16, 24].into_iter().filter(|field| field + 8 <= header);
+    for field in tables {
+        let (start, len) = (u32_at(ext, field)? as usize, u32_at(ext, field + 4)? as usize);
+        if len == 0 {
+            continue;
+        }
+        let end = header + start + len;
+        let record = u32_at(ext, header + start)? as usize;
+        let mut at = header + start + 4;
+        while at < end {
+            let name = u32_at(ext, at)?;
+            let count = u32_at(ext, at + 4)? as usize;
+            if let Some((_, new)) = offsets.iter().find(|(old, _)| *old == name) {
+                ext[at..at + 4].copy_from_slice(&new.to_le_bytes());
+            }
+            at = count
+                .checked_mul(record)
+                .and_then(|bytes| bytes.checked_add(at + 8))
+                .ok_or(ElfError::DamagedBtf)?;
+        }
+    }
+    Ok(())
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Result<u32, ElfError> {
+    bytes
+        .get(at..at + 4)
+        .and_then(|four| four.try_into().ok())
+        .map(u32::from_le_bytes)
+        .ok_or(ElfError::DamagedBtf)
+}
+
+/// The offset at which a string table holds exactly `wanted`.
+fn find_string(strings: &[u8], wanted: &str) -> Option<u32> {
+    let mut at = 0;
+    for string in strings.split(|byte| *byte == 0) {
+        if string == wanted.as_bytes() {
+            return u32::try_from(at).ok();
+        }
+        at += string.len() + 1;
+    }
+    None
+}
+
+fn section_data(builder: &Builder<'_>, name: &[u8]) -> Option<Vec<u8>> {
+    let section = builder.sections.iter().find(|section| section.name.as_slice() == name)?;
+    match &section.data {
+        SectionData::Data(bytes) => Some(bytes.as_slice().to_vec()),
+        _ => None,
+    }
+}
+
+fn set_section_data(builder: &mut Builder<'_>, name: &[u8], data: Vec<u8>) {
+    let section = builder.sections.iter_mut().find(|section| section.name.as_slice() == name);
+    if let Some(section) = section {
+        section.data = SectionData::Data(data.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tc_sections_are_recognised_by_their_first_part() {
+        for name in ["tc", "tc/ingress", "tcx/egress", "classifier", "classifier/x"] {
+            assert!(is_tc(name), "{name}");
+        }
+        for name in ["xdp", "tcp", "tc_prog", ".text", ""] {
+            assert!(!is_tc(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn strings_are_found_whole() {
+        let strings = b"\0xtc\0tc\0";
+        assert_eq!(find_string(strings, "tc"), Some(5));
+        assert_eq!(find_string(strings, "c"), None);
+    }
+
+    #[test]
+    fn damaged_records_are_an_error() {
+        let mut ext = vec![0_u8; 32];
+        ext[4] = 24;
+        ext[12] = 200;
+        assert!(matches!(repoint_sections(&mut ext, &[]), Err(ElfError::DamagedBtf)));
+    }
+
+    #[test]
+    fn what_is_not_elf_is_refused() {
+        assert!(matches!(prepare(b"not an object"), Err(ElfError::Elf(_))));
+    }
+}

@@ -1,0 +1,137 @@
+//! How each map type is read and reset, decided from what its probe found.
+
+use std::os::fd::BorrowedFd;
+
+use serde::Serialize;
+use twinprobe_ebpf_common::{MapFamily, MapKind};
+
+use crate::sys::batch::{self, BatchCursor};
+
+/// The operations that were seen to work on a map type.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Operations {
+    /// From key to key.
+    pub iterate: bool,
+    /// `BPF_MAP_LOOKUP_AND_DELETE_ELEM`, which pops where there are no keys.
+    pub lookup_and_delete: bool,
+    pub lookup_batch: bool,
+    pub lookup_and_delete_batch: bool,
+    pub update_batch: bool,
+    pub delete_batch: bool,
+}
+
+/// The order of the variants is that of preference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Strategy {
+    /// One call reads and deletes a batch; without a reset, one call reads it.
+    LookupAndDeleteBatch,
+    /// A batch is read, then deleted.
+    LookupBatchThenDeleteBatch,
+    /// A batch is read, then overwritten with zeros.
+    LookupBatchThenZeroBatch,
+    /// Read in batches; there is nothing to reset.
+    LookupBatch,
+    /// Entry by entry.
+    Iterative,
+    /// Value by value, each of which is gone then.
+    Pop,
+    /// Memory that is shared with the programs.
+    Mmap,
+}
+
+/// How a map is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    pub operations: Operations,
+    pub strategy: Strategy,
+}
+
+impl Strategy {
+    /// The best for `kind` with what there is.
+    pub const fn choose(kind: MapKind, operations: Operations) -> Self {
+        let Operations { lookup_batch, lookup_and_delete_batch, update_batch, delete_batch, .. } = operations;
+        match kind.family() {
+            MapFamily::Hash if lookup_batch && lookup_and_delete_batch => Self::LookupAndDeleteBatch,
+            MapFamily::Hash | MapFamily::Trie if lookup_batch && delete_batch => {
+                Self::LookupBatchThenDeleteBatch
+            }
+            MapFamily::Array if lookup_batch && update_batch => Self::LookupBatchThenZeroBatch,
+            MapFamily::Nested if lookup_batch => Self::LookupBatch,
+            MapFamily::Hash | MapFamily::Trie | MapFamily::Array | MapFamily::Nested => Self::Iterative,
+            MapFamily::Fifo => Self::Pop,
+            MapFamily::Global => Self::Mmap,
+        }
+    }
+}
+
+impl Access {
+    pub const fn new(kind: MapKind, operations: Operations) -> Self {
+        Self { operations, strategy: Strategy::choose(kind, operations) }
+    }
+
+    /// The same without batches, where there is such a way.
+    #[must_use]
+    pub const fn iterative(self) -> Self {
+        match self.strategy {
+            Strategy::Pop | Strategy::Mmap => self,
+            _ => Self { strategy: Strategy::Iterative, ..self },
+        }
+    }
+
+    /// What of it holds for this map, which may differ from its type's probe (by `BPF_F_RDONLY`, say). The
+    /// map is asked with a count of zero: nothing is read or changed.
+    pub fn confirmed(self, map: BorrowedFd<'_>) -> Self {
+        let lookup = |delete| {
+            batch::map_lookup_batch(map, &mut BatchCursor::new(0), &mut [], &mut [], 0, delete).result.is_ok()
+        };
+        let works = match self.strategy {
+            Strategy::LookupAndDeleteBatch => lookup(false) && lookup(true),
+            Strategy::LookupBatchThenDeleteBatch => {
+                lookup(false) && batch::map_delete_batch(map, &[], 0).result.is_ok()
+            }
+            Strategy::LookupBatchThenZeroBatch => {
+                lookup(false) && batch::map_update_batch(map, &[], &[], 0).result.is_ok()
+            }
+            Strategy::LookupBatch => lookup(false),
+            Strategy::Iterative | Strategy::Pop | Strategy::Mmap => true,
+        };
+        if works { self } else { self.iterative() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_of_what_there_is_is_chosen() {
+        let none = Operations { iterate: true, ..Operations::default() };
+        let lookup = Operations { lookup_batch: true, ..none };
+        let delete = Operations { delete_batch: true, ..lookup };
+        let both = Operations { lookup_and_delete_batch: true, ..delete };
+        let update = Operations { update_batch: true, ..lookup };
+        let cases = [
+            (MapKind::Hash, both, Strategy::LookupAndDeleteBatch),
+            (MapKind::Hash, delete, Strategy::LookupBatchThenDeleteBatch),
+            (MapKind::Hash, lookup, Strategy::Iterative),
+            (MapKind::LpmTrie, both, Strategy::LookupBatchThenDeleteBatch),
+            (MapKind::Array, update, Strategy::LookupBatchThenZeroBatch),
+            (MapKind::Array, lookup, Strategy::Iterative),
+            (MapKind::HashOfMaps, lookup, Strategy::LookupBatch),
+            (MapKind::ArrayOfMaps, none, Strategy::Iterative),
+            (MapKind::Queue, none, Strategy::Pop),
+            (MapKind::Global, none, Strategy::Mmap),
+        ];
+        for (kind, operations, expected) in cases {
+            assert_eq!(Strategy::choose(kind, operations), expected, "{kind:?} {operations:?}");
+        }
+    }
+
+    #[test]
+    fn names_are_those_of_the_api() {
+        let name = |strategy| serde_json::to_value(strategy).unwrap();
+        assert_eq!(name(Strategy::LookupAndDeleteBatch), "lookup_and_delete_batch");
+        assert_eq!(name(Strategy::LookupBatchThenZeroBatch), "lookup_batch_then_zero_batch");
+    }
+}

@@ -1,0 +1,67 @@
+//! ARRAY and PERCPU_ARRAY: keys are `0..max_entries`, entries always exist, reset is zeroing.
+
+use std::ops::ControlFlow;
+
+use twinprobe_ebpf_common::RawTable;
+use twinprobe_ebpf_common::metric::AfterRead;
+
+use crate::read::access::Strategy;
+use crate::read::batch::Batches;
+use crate::read::table::{ReadResult, Sink, Table};
+use crate::sys::call::KernelError;
+use crate::sys::{batch, map};
+
+pub fn read(map: &Table, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
+    let in_batches = map.strategy() != Strategy::Iterative;
+    let mut batches = Batches::new(map);
+    let mut rows = RawTable::default();
+    let mut at = 0;
+    while at < map.max_entries {
+        let end = map.max_entries.min(at + map.batch_len());
+        let more = if in_batches {
+            batches.next(&mut rows, false)?
+        } else {
+            one_by_one(map, at..end, &mut rows)?;
+            true
+        };
+        let zeroed = match after {
+            AfterRead::Keep => Ok(()),
+            AfterRead::Reset => zero(map, &rows),
+        };
+        if !rows.is_empty() && sink(&rows).is_break() {
+            return zeroed.map(|()| ControlFlow::Break(()));
+        }
+        zeroed?;
+        if !more {
+            break;
+        }
+        at = end;
+    }
+    Ok(ControlFlow::Continue(()))
+}
+
+/// Overwrites the entries of `rows` with zeros.
+pub fn zero(map: &Table, rows: &RawTable) -> Result<(), KernelError> {
+    let zeros = vec![0; rows.values.len()];
+    if map.strategy() != Strategy::Iterative {
+        let outcome = batch::map_update_batch(map.fd(), &rows.keys, &zeros, rows.len(&map.layout));
+        return outcome.result.map_err(|error| map.error("batch update", error));
+    }
+    let update = |(key, _): (&[u8], _)| map::map_update(map.fd(), key, &zeros[..map.value_stride()]);
+    rows.entries(&map.layout).try_for_each(update).map_err(|error| map.error("update", error))
+}
+
+/// An array of maps has no entry where its slot is empty.
+fn one_by_one(map: &Table, range: std::ops::Range<usize>, rows: &mut RawTable) -> Result<(), KernelError> {
+    rows.clear();
+    let mut value = vec![0; map.value_stride()];
+    for index in range {
+        let key = (index as u32).to_ne_bytes();
+        let found = map::map_lookup(map.fd(), &key, &mut value);
+        if found.map_err(|error| map.error("lookup", error))? {
+            rows.keys.extend_from_slice(&key);
+            rows.values.extend_from_slice(&value);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! Walking a map in batches.
+
+use twinprobe_ebpf_common::RawTable;
+
+use crate::read::table::Table;
+use crate::sys::batch::{self, BatchCursor};
+use crate::sys::call::KernelError;
+
+/// A walk over all entries of `map`.
+pub struct Batches<'a> {
+    map: &'a Table,
+    cursor: BatchCursor,
+    room: usize,
+}
+
+impl<'a> Batches<'a> {
+    pub fn new(map: &'a Table) -> Self {
+        Self { map, cursor: BatchCursor::new(map.key_size()), room: map.batch_len() }
+    }
+
+    /// Entries per call.
+    #[cfg(test)]
+    pub const fn room(&self) -> usize {
+        self.room
+    }
+
+    /// The next entries into `rows`, in the place of what is there; `Ok(false)`: these are the last.
+    pub fn next(&mut self, rows: &mut RawTable, delete: bool) -> Result<bool, KernelError> {
+        let (map, layout) = (self.map, &self.map.layout);
+        loop {
+            rows.keys.resize(self.room * map.key_size(), 0);
+            rows.values.resize(self.room * map.value_stride(), 0);
+            let (keys, values) = (&mut rows.keys, &mut rows.values);
+            let outcome =
+                batch::map_lookup_batch(map.fd(), &mut self.cursor, keys, values, self.room, delete);
+            rows.truncate(outcome.count, layout);
+            match outcome.result {
+                Ok(()) => return Ok(true),
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::ENOENT) => return Ok(false),
+                    Some(libc::EINTR) if outcome.count > 0 => return Ok(true),
+                    Some(libc::EINTR) => {}
+                    // One bucket holds more than fits, and no bucket holds more than the map.
+                    Some(libc::ENOSPC) if self.room <= map.max_entries => self.room *= 2,
+                    _ => return Err(map.error("batch lookup", error)),
+                },
+            }
+        }
+    }
+}
+
+/// Deletes the keys of `rows` from the map.
+pub fn delete(map: &Table, rows: &RawTable) -> Result<(), KernelError> {
+    let len = rows.len(&map.layout);
+    let mut done = 0;
+    while done < len {
+        let outcome = batch::map_delete_batch(map.fd(), &rows.keys[done * map.key_size()..], len - done);
+        done += outcome.count;
+        match outcome.result {
+            Ok(()) => break,
+            // A program has deleted this one since it was read.
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => done += 1,
+            Err(error) => return Err(map.error("batch delete", error)),
+        }
+    }
+    Ok(())
+}

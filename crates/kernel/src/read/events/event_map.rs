@@ -1,0 +1,146 @@
+//! Maps that carry events: one file for each type. Records are read where the kernel put them, in memory that
+//! is shared with it.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use twinprobe_ebpf_common::{EventKind, Layout};
+
+use crate::read::events::perf::{self, PerfBuffers};
+use crate::read::events::ringbuf::RingBuffer;
+use crate::read::events::waiter::Waiter;
+use crate::sys::call::KernelError;
+use crate::sys::{cpus, mapping};
+
+/// An event metric's map. Both twins write to it.
+#[derive(Debug)]
+pub struct EventMap {
+    fd: Arc<OwnedFd>,
+    name: String,
+    kind: EventKind,
+    max_entries: u32,
+    layout: Option<Layout>,
+}
+
+/// What was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    Sample {
+        /// Where it happened, if the map says.
+        cpu: Option<u32>,
+        /// As long as the program made it; from a perf ring up to 7 bytes longer.
+        bytes: &'a [u8],
+    },
+    /// The kernel had no room for this many, between the events before and after.
+    Lost { cpu: u32, count: u64 },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Nothing is left.
+    Drained,
+    /// The limit came first.
+    More,
+}
+
+/// The one reader of an event map. Nothing is lost by reading late as long as there is room.
+#[derive(Debug)]
+pub enum EventReader {
+    Ringbuf(RingBuffer),
+    Perf(PerfBuffers),
+}
+
+impl EventMap {
+    pub fn new(fd: OwnedFd, name: &str, kind: EventKind, max_entries: u32, layout: Option<Layout>) -> Self {
+        Self { fd: Arc::new(fd), name: name.to_owned(), kind, max_entries, layout }
+    }
+
+    pub const fn kind(&self) -> EventKind {
+        self.kind
+    }
+
+    /// What an event's bytes mean; `None` if the configuration names no type.
+    pub const fn layout(&self) -> Option<&Layout> {
+        self.layout.as_ref()
+    }
+
+    /// Maps the rings. From now on a perf event array takes events. To be called once.
+    pub fn open(&self) -> Result<EventReader, KernelError> {
+        match self.kind {
+            EventKind::Ringbuf => RingBuffer::open(&self.fd, self.max_entries).map(EventReader::Ringbuf),
+            EventKind::PerfEventArray => PerfBuffers::open(&self.fd, self.max_entries).map(EventReader::Perf),
+        }
+        .map_err(|source| KernelError::new("mapping", format!("map {}", self.name), source))
+    }
+}
+
+impl EventReader {
+    /// To be called inside a runtime, which is then told when there are events.
+    pub fn waiter(&self) -> io::Result<Waiter> {
+        match self {
+            Self::Ringbuf(ring) => Waiter::new([Arc::clone(ring.fd())]),
+            Self::Perf(buffers) => Waiter::new(buffers.fds().map(Arc::clone)),
+        }
+    }
+
+    /// Whether rings can become more while the map is read.
+    pub const fn grows(&self) -> bool {
+        matches!(self, Self::Perf(_))
+    }
+
+    /// Makes rings for CPUs that have come online, and has `waiter` wait for them as well.
+    pub fn follow_cpus(&mut self, waiter: &mut Waiter) -> io::Result<()> {
+        match self {
+            Self::Ringbuf(_) => Ok(()),
+            Self::Perf(buffers) => {
+                if buffers.follow(&cpus::online_cpus()?)? {
+                    waiter.wait_for(buffers.fds().map(Arc::clone))?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Hands on events, up to about `limit` bytes of each ring. Once drained, and not before, waiters
+    /// are told of the next one.
+    pub fn read(&mut self, limit: usize, sink: impl FnMut(Event<'_>)) -> Progress {
+        match self {
+            Self::Ringbuf(ring) => ring.read(limit, sink),
+            Self::Perf(buffers) => buffers.read(limit, sink),
+        }
+    }
+
+    /// Bytes that a ring takes before events are lost.
+    pub const fn room(&self) -> u64 {
+        match self {
+            Self::Ringbuf(ring) => ring.size(),
+            Self::Perf(_) => perf::RING as u64,
+        }
+    }
+
+    /// Bytes that wait in the fullest ring.
+    pub fn fill(&self) -> u64 {
+        match self {
+            Self::Ringbuf(ring) => ring.fill(),
+            Self::Perf(buffers) => buffers.fill(),
+        }
+    }
+
+    /// How many events the kernel had no room for, where it counts them.
+    pub fn lost(&self) -> Option<u64> {
+        match self {
+            Self::Ringbuf(_) => None,
+            Self::Perf(buffers) => Some(buffers.lost()),
+        }
+    }
+}
+
+/// `max_entries` as the kernel takes it: a ring buffer's is its bytes, a power of two and whole pages. Sources
+/// written for libbpf rely on its being rounded.
+pub fn max_entries(map_type: u32, wanted: u32) -> u32 {
+    if EventKind::from_bpf_type(map_type) != Some(EventKind::Ringbuf) || wanted == 0 {
+        return wanted;
+    }
+    wanted.max(mapping::page_size() as u32).checked_next_power_of_two().unwrap_or(wanted)
+}

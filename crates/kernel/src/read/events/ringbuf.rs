@@ -1,0 +1,104 @@
+//! `BPF_MAP_TYPE_RINGBUF`: one ring that all CPUs write. Its pages are mapped twice in a row, so that a record
+//! never wraps and can be decoded where it lies.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use crate::read::events::event_map::{Event, Progress};
+use crate::sys::mapping::{Access, Mapping, page_size};
+
+/// The kernel is still writing the record.
+const BUSY: u32 = 1 << 31;
+/// The program gave the record up.
+const DISCARD: u32 = 1 << 30;
+/// Length and flags, then the number of the record's page, which is the kernel's own.
+const HEADER: u64 = 8;
+/// Space is given back to the kernel in steps of at most this, so that writers find room during a long batch
+/// while the word that they read is not written for every record.
+const RELEASE: u64 = 64 << 10;
+
+#[derive(Debug)]
+pub struct RingBuffer {
+    fd: Arc<OwnedFd>,
+    consumer: Mapping,
+    /// A page with the producer's position, then the ring twice.
+    producer: Mapping,
+    size: u64,
+    page: u64,
+    /// How far records were read.
+    position: u64,
+}
+
+impl RingBuffer {
+    pub fn open(fd: &Arc<OwnedFd>, size: u32) -> io::Result<Self> {
+        let page = page_size();
+        let consumer = Mapping::new(fd.as_fd(), 0, page, Access::ReadWrite)?;
+        let producer = Mapping::new(fd.as_fd(), page, page + 2 * size as usize, Access::Read)?;
+        let position = consumer.u64(0).load(Ordering::Relaxed);
+        Ok(Self { fd: Arc::clone(fd), consumer, producer, size: size.into(), page: page as u64, position })
+    }
+
+    pub const fn fd(&self) -> &Arc<OwnedFd> {
+        &self.fd
+    }
+
+    pub const fn size(&self) -> u64 {
+        self.size
+    }
+
+    pub fn fill(&self) -> u64 {
+        self.producer.u64(0).load(Ordering::Acquire).saturating_sub(self.position)
+    }
+
+    /// Hands on records until none is left or `limit` bytes were read. After [`Progress::Drained`] the kernel
+    /// wakes whoever waits for the descriptor at the next record.
+    pub fn read(&mut self, limit: usize, mut sink: impl FnMut(Event<'_>)) -> Progress {
+        let mut read = 0;
+        loop {
+            let before = self.position;
+            self.scan(limit as u64 - read, &mut sink);
+            if self.position == before {
+                return Progress::Drained;
+            }
+            read += self.position - before;
+            // The kernel wakes only for the record that the consumer waits at: it stores a record's length,
+            // then reads our position; we store our position, then read (in the next scan) that length. Both
+            // sides need the order, or the one could miss the other.
+            fence(Ordering::SeqCst);
+            if read >= limit as u64 {
+                return Progress::More;
+            }
+        }
+    }
+
+    /// Hands on records up to one that is being written, and gives their space back.
+    fn scan(&mut self, limit: u64, sink: &mut impl FnMut(Event<'_>)) {
+        let start = self.position;
+        let release = RELEASE.min(self.size / 8);
+        let mut released = start;
+        let producer = self.producer.u64(0).load(Ordering::Acquire);
+        while self.position < producer && self.position - start < limit {
+            let at = (self.page + (self.position & (self.size - 1))) as usize;
+            let header = self.producer.u32(at).load(Ordering::Acquire);
+            let len = u64::from(header & !(BUSY | DISCARD));
+            if header & BUSY != 0 || len > self.size {
+                break;
+            }
+            if header & DISCARD == 0 {
+                // SAFETY: the record is complete, and its space is given back only after it was handed on.
+                let bytes = unsafe { self.producer.bytes(at + HEADER as usize, len as usize) };
+                sink(Event::Sample { cpu: None, bytes });
+            }
+            self.position += (HEADER + len).next_multiple_of(8);
+            if self.position - released >= release {
+                released = self.position;
+                self.consumer.u64(0).store(released, Ordering::Release);
+            }
+        }
+        if self.position != released {
+            self.consumer.u64(0).store(self.position, Ordering::Release);
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The reading of maps, one file for each family of types.
+
+pub mod access;
+pub mod array;
+pub mod batch;
+pub mod events;
+pub mod hash;
+pub mod journal;
+pub mod keys;
+pub mod nested;
+pub mod seen;
+pub mod table;
+pub mod trie;
+pub mod variable;

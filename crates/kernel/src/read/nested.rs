@@ -1,0 +1,75 @@
+//! HASH_OF_MAPS and ARRAY_OF_MAPS: the values are maps. Programs can't change which, so the outer map is only
+//! read; the maps in it are read and, if asked for, emptied.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, OwnedFd};
+
+use twinprobe_ebpf_common::metric::AfterRead;
+use twinprobe_ebpf_common::{MapKind, RawTable};
+
+use crate::read::table::{MetricMap, ReadResult, Sink, Table};
+use crate::read::{array, hash};
+use crate::sys::call::KernelError;
+use crate::sys::map;
+
+/// Hands on one row for each entry, with the content of the entry's map.
+pub fn read(map: &Table, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
+    each(map, sink, &mut |_, inner| inner.read(after))
+}
+
+/// Hands on one row for each entry whose map is there. `content` says what is in the map, given its id.
+pub fn each(
+    map: &Table,
+    sink: &mut Sink<'_>,
+    content: &mut dyn FnMut(u32, &MetricMap) -> Result<RawTable, KernelError>,
+) -> ReadResult {
+    for (key, value) in entries(map)?.entries(&map.layout) {
+        let id = u32::from_ne_bytes(value.try_into().unwrap_or_default());
+        let opened = open(map, id).map_err(|error| map.error("opening an inner map", error))?;
+        let Some(inner) = opened else { continue };
+        let inner = vec![content(id, &inner)?];
+        let row = RawTable { keys: key.to_vec(), values: value.to_vec(), inner };
+        if sink(&row).is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+    }
+    Ok(ControlFlow::Continue(()))
+}
+
+/// Key and map id of each entry.
+fn entries(map: &Table) -> Result<RawTable, KernelError> {
+    let mut entries = RawTable::default();
+    let mut collect = |chunk: &RawTable| {
+        entries.append(chunk);
+        ControlFlow::Continue(())
+    };
+    let read = match map.layout.kind {
+        MapKind::ArrayOfMaps => array::read(map, AfterRead::Keep, &mut collect),
+        _ => hash::read(map, AfterRead::Keep, &mut collect),
+    };
+    read.map(|_| entries)
+}
+
+/// Opens the inner map with this id; `None` if the map is gone.
+fn open(map: &Table, id: u32) -> io::Result<Option<MetricMap>> {
+    let Some(layout) = &map.layout.inner else { return Ok(None) };
+    let Some(fd) = descriptor(map, id)? else { return Ok(None) };
+    let entries = map::map_info(fd.as_fd())?.max_entries;
+    let inner = Table::new(fd, &map.name, layout.clone(), entries, [map.inner; 2]);
+    Ok(Some(MetricMap::Table(Table { chunk_bytes: map.chunk_bytes, ..inner })))
+}
+
+fn descriptor(map: &Table, id: u32) -> io::Result<Option<OwnedFd>> {
+    if let Some((_, fd)) = map.members.iter().find(|(member, _)| *member == id) {
+        return fd.try_clone().map(Some);
+    }
+    // Somebody else has put the map there.
+    map::map_fd_by_id(id).map_err(|error| match error.raw_os_error() {
+        Some(libc::EPERM) => io::Error::other(format!(
+            "map id {id} is none of the probe's own, and opening it takes CAP_SYS_ADMIN; take it out of {}",
+            map.name
+        )),
+        _ => error,
+    })
+}

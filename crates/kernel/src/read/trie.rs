@@ -1,0 +1,64 @@
+//! LPM_TRIE: keys are prefixes. The cursor of a batch is a key: where that is deleted under the walk, the walk
+//! starts again and gives keys twice.
+//!
+//! A lookup finds the longest prefix that covers the key. What a program deletes between the step to a key and
+//! its lookup is therefore shown with the value of the prefix above it; only live readings can meet that.
+
+use std::ops::ControlFlow;
+
+use twinprobe_ebpf_common::RawTable;
+use twinprobe_ebpf_common::metric::AfterRead;
+
+use crate::read::access::Strategy;
+use crate::read::batch::{self, Batches};
+use crate::read::keys;
+use crate::read::seen::Seen;
+use crate::read::table::{ReadResult, Sink, Table};
+
+pub fn read(map: &Table, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
+    if map.strategy() == Strategy::Iterative {
+        return keys::read(map, after, sink);
+    }
+    let mut batches = Batches::new(map);
+    let mut seen = Seen::new(map.key_size());
+    let mut steps = 0;
+    let (mut rows, mut next) = (RawTable::default(), RawTable::default());
+    let mut more = batches.next(&mut rows, false)?;
+    retain_new(map, &mut rows, &mut seen);
+    loop {
+        // Deleting waits for the next batch to be fetched, which begins behind a key of this one.
+        let mut last = true;
+        if more {
+            more = batches.next(&mut next, false)?;
+            steps += next.len(&map.layout);
+            retain_new(map, &mut next, &mut seen);
+            last = false;
+        }
+        let deleted = if after == AfterRead::Reset { batch::delete(map, &rows) } else { Ok(()) };
+        if !rows.is_empty() && sink(&rows).is_break() {
+            return deleted.map(|()| ControlFlow::Break(()));
+        }
+        deleted?;
+        if last || steps > keys::limit(map) {
+            return Ok(ControlFlow::Continue(()));
+        }
+        std::mem::swap(&mut rows, &mut next);
+    }
+}
+
+/// What was seen before stays in the map: a program has written it anew.
+fn retain_new(map: &Table, rows: &mut RawTable, seen: &mut Seen) {
+    let (size, stride) = (map.key_size(), map.value_stride());
+    let mut kept = 0;
+    for row in 0..rows.len(&map.layout) {
+        if !seen.insert(&rows.keys[row * size..(row + 1) * size]) {
+            continue;
+        }
+        if kept != row {
+            rows.keys.copy_within(row * size..(row + 1) * size, kept * size);
+            rows.values.copy_within(row * stride..(row + 1) * stride, kept * stride);
+        }
+        kept += 1;
+    }
+    rows.truncate(kept, &map.layout);
+}

@@ -1,0 +1,90 @@
+//! Global variables: parts of the only value of an array map, which is mapped into memory, so that exactly the
+//! variable's bytes are read and written.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+
+use twinprobe_ebpf_common::metric::AfterRead;
+use twinprobe_ebpf_common::{RawTable, TableLayout};
+
+use crate::read::table::Sink;
+use crate::sys::mapping::{Access, Mapping};
+
+/// The memory of one data section of one twin.
+#[derive(Debug)]
+pub struct Section {
+    memory: Mapping,
+}
+
+/// A variable in a section.
+#[derive(Debug)]
+pub struct Variable {
+    section: Arc<Section>,
+    layout: Arc<TableLayout>,
+    offset: usize,
+    /// What a reset writes.
+    initial: Box<[u8]>,
+}
+
+impl Section {
+    /// `map` was made with `BPF_F_MMAPABLE` and has `len` bytes.
+    pub fn new(map: BorrowedFd<'_>, len: usize, access: Access) -> io::Result<Arc<Self>> {
+        Ok(Arc::new(Self { memory: Mapping::new(map, 0, len, access)? }))
+    }
+}
+
+impl Variable {
+    /// `initial` has the variable's size.
+    pub fn new(section: Arc<Section>, layout: Arc<TableLayout>, offset: usize, initial: Box<[u8]>) -> Self {
+        Self { section, layout, offset, initial }
+    }
+
+    pub const fn layout(&self) -> &Arc<TableLayout> {
+        &self.layout
+    }
+
+    pub fn read(&self, after: AfterRead, sink: &mut Sink<'_>) -> ControlFlow<()> {
+        let mut values = vec![0; self.initial.len()];
+        let mut done = 0;
+        while done < values.len() {
+            done += self.word(after, done, &mut values[done..]);
+        }
+        sink(&RawTable { values, ..RawTable::default() })
+    }
+
+    /// Reads the largest word that is aligned and fits, and returns its size. Reading and resetting a word is
+    /// one step: what a program adds to an aligned number is in this reading or in the next.
+    fn word(&self, after: AfterRead, done: usize, out: &mut [u8]) -> usize {
+        macro_rules! step {
+            ($atomic:ty, $int:ty, $at:expr) => {{
+                const SIZE: usize = size_of::<$int>();
+                // SAFETY: within the mapping for `SIZE` bytes and aligned, as the caller has found; the memory
+                // is only reached through atomics on this side.
+                let word = unsafe { <$atomic>::from_ptr($at.as_ptr().cast()) };
+                let value = match after {
+                    AfterRead::Keep => word.load(Relaxed),
+                    AfterRead::Reset => {
+                        let mut initial = [0; SIZE];
+                        initial.copy_from_slice(&self.initial[done..done + SIZE]);
+                        word.swap(<$int>::from_ne_bytes(initial), Relaxed)
+                    }
+                };
+                out[..SIZE].copy_from_slice(&value.to_ne_bytes());
+                SIZE
+            }};
+        }
+        let at: NonNull<u8> = self.section.memory.pointer(self.offset + done, out.len());
+        let fits = |size: usize| out.len() >= size && (self.offset + done).is_multiple_of(size);
+        match () {
+            () if fits(8) => step!(AtomicU64, u64, at),
+            () if fits(4) => step!(AtomicU32, u32, at),
+            () if fits(2) => step!(AtomicU16, u16, at),
+            () => step!(AtomicU8, u8, at),
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The batch commands: many entries of a map in one call.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use aya_obj::generated::bpf_cmd;
+
+use crate::sys::call::{address, address_mut, bpf};
+
+/// The arguments of a batch command. Those that point somewhere are addresses.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct BatchAttr {
+    pub in_batch: u64,
+    pub out_batch: u64,
+    pub keys: u64,
+    pub values: u64,
+    /// The kernel writes here, at the end of the call, how many entries it has moved.
+    pub count: u32,
+    pub map_fd: u32,
+    pub elem_flags: u64,
+    pub flags: u64,
+}
+
+/// How a batch call ended; `count` entries were moved in any case.
+#[derive(Debug)]
+pub struct BatchOutcome {
+    pub count: usize,
+    pub result: io::Result<()>,
+}
+
+impl BatchOutcome {
+    pub fn errno(&self) -> i32 {
+        self.result.as_ref().err().and_then(io::Error::raw_os_error).unwrap_or(0)
+    }
+}
+
+/// Where a walk in batches is; empty before the first call. It has room for a key and for the 4 bytes that
+/// hashes use.
+#[derive(Debug)]
+pub struct BatchCursor {
+    bytes: Vec<u8>,
+    started: bool,
+}
+
+impl BatchCursor {
+    pub fn new(key_size: usize) -> Self {
+        Self { bytes: vec![0; key_size.max(8)], started: false }
+    }
+}
+
+/// `BPF_MAP_LOOKUP_BATCH`, or `BPF_MAP_LOOKUP_AND_DELETE_BATCH` with `delete`: up to `count` entries. The last
+/// batch ends with `ENOENT` and a count.
+pub fn map_lookup_batch(
+    map: BorrowedFd<'_>,
+    cursor: &mut BatchCursor,
+    keys: &mut [u8],
+    values: &mut [u8],
+    count: usize,
+    delete: bool,
+) -> BatchOutcome {
+    let cmd = if delete { bpf_cmd::BPF_MAP_LOOKUP_AND_DELETE_BATCH } else { bpf_cmd::BPF_MAP_LOOKUP_BATCH };
+    let mut next = cursor.bytes.clone();
+    let mut attr = BatchAttr {
+        in_batch: if cursor.started { address(&cursor.bytes) } else { 0 },
+        out_batch: address_mut(&mut next),
+        keys: address_mut(keys),
+        values: address_mut(values),
+        count: count as u32,
+        map_fd: map.as_raw_fd() as u32,
+        ..BatchAttr::default()
+    };
+    let result = bpf(cmd, &mut attr).map(drop);
+    let moved = match &result {
+        Ok(()) => attr.count as usize,
+        // EINTR: kernels before 6.14 give up at an entry that is deleted under them.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => attr.count as usize,
+        // ENOSPC moves nothing, and what refuses the call as a whole leaves the count as it was asked for.
+        Err(_) => 0,
+    };
+    if result.is_ok() || moved > 0 {
+        *cursor = BatchCursor { bytes: next, started: true };
+    }
+    BatchOutcome { count: moved.min(count), result }
+}
+
+/// `BPF_MAP_LOOKUP_AND_DELETE_BATCH` with arguments that may lie in memory that outlives this process.
+pub fn map_take_batch(attr: &mut BatchAttr) -> io::Result<()> {
+    bpf(bpf_cmd::BPF_MAP_LOOKUP_AND_DELETE_BATCH, attr).map(drop)
+}
+
+pub fn map_update_batch(map: BorrowedFd<'_>, keys: &[u8], values: &[u8], count: usize) -> BatchOutcome {
+    change(bpf_cmd::BPF_MAP_UPDATE_BATCH, map, address(keys), address(values), count)
+}
+
+/// Ends with `ENOENT` at a key that is not there; the count is of those before it.
+pub fn map_delete_batch(map: BorrowedFd<'_>, keys: &[u8], count: usize) -> BatchOutcome {
+    change(bpf_cmd::BPF_MAP_DELETE_BATCH, map, address(keys), 0, count)
+}
+
+fn change(cmd: bpf_cmd, map: BorrowedFd<'_>, keys: u64, values: u64, count: usize) -> BatchOutcome {
+    let map_fd = map.as_raw_fd() as u32;
+    let mut attr = BatchAttr { keys, values, count: count as u32, map_fd, ..BatchAttr::default() };
+    let result = bpf(cmd, &mut attr).map(drop);
+    // A loop that failed at an entry has not counted all of them; a call refused as a whole (ENOTSUPP, EPERM)
+    // has left the count as it was asked for.
+    let moved = if result.is_err() && attr.count as usize >= count { 0 } else { attr.count as usize };
+    BatchOutcome { count: moved.min(count), result }
+}

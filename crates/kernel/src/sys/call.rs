@@ -1,0 +1,78 @@
+//! `bpf(2)`: one function per command, kernel structures in, owned descriptors out.
+
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+
+use aya_obj::generated::bpf_cmd;
+
+use crate::sys::limit;
+
+/// A system call that failed, and on what.
+#[derive(Debug, thiserror::Error)]
+#[error("{call} of {object} failed")]
+pub struct KernelError {
+    pub call: &'static str,
+    pub object: String,
+    #[source]
+    pub source: io::Error,
+}
+
+impl KernelError {
+    pub fn new(call: &'static str, object: impl Into<String>, source: io::Error) -> Self {
+        Self { call, object: object.into(), source }
+    }
+
+    pub fn errno(&self) -> i32 {
+        self.source.raw_os_error().unwrap_or(0)
+    }
+}
+
+/// Runs `cmd` with `attr`, one of the `#[repr(C)]` views of `union bpf_attr` below. The kernel takes any
+/// length and treats what is missing as zero.
+pub fn bpf<T>(cmd: bpf_cmd, attr: &mut T) -> io::Result<u32> {
+    // SAFETY: `attr` is a live, fully initialised `#[repr(C)]` structure of the length that is passed; the
+    // pointers inside it are taken by the callers from slices that outlive the call.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, cmd as libc::c_long, attr, size_of::<T>()) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(u32::try_from(result).unwrap_or(0)) }
+}
+
+pub fn bpf_fd<T>(cmd: bpf_cmd, attr: &mut T) -> io::Result<OwnedFd> {
+    let fd = match bpf(cmd, attr) {
+        // What a limit on memory refuses is refused in the same words.
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) && limit::lift() => bpf(cmd, attr)?,
+        result => result?,
+    };
+    // SAFETY: the command returned a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+pub fn address<T>(slice: &[T]) -> u64 {
+    if slice.is_empty() { 0 } else { slice.as_ptr() as u64 }
+}
+
+pub fn address_mut<T>(slice: &mut [T]) -> u64 {
+    if slice.is_empty() { 0 } else { slice.as_mut_ptr() as u64 }
+}
+
+/// `BPF_OBJ_NAME_LEN` bytes: what is longer is cut, what the kernel refuses becomes `_`.
+pub fn object_name(name: &str) -> [u8; 16] {
+    let mut out = [0; 16];
+    for (to, from) in out.iter_mut().zip(name.bytes()).take(15) {
+        *to = if from.is_ascii_alphanumeric() || from == b'_' || from == b'.' { from } else { b'_' };
+    }
+    out
+}
+
+/// `Ok(false)`: no such entry.
+pub fn found(result: io::Result<()>) -> io::Result<bool> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// `ENOTSUPP` (524, from inside the kernel), `EOPNOTSUPP`, or `EINVAL` of kernels that lack the command.
+pub fn is_unsupported(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(524 | libc::EOPNOTSUPP | libc::EINVAL))
+}

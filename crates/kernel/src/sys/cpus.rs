@@ -1,0 +1,65 @@
+//! Which CPUs there are, and threads that go to them.
+
+use std::io;
+use std::path::Path;
+
+/// Those that run now; which they are can change at any time.
+pub fn online_cpus() -> io::Result<Vec<usize>> {
+    read_cpu_list(Path::new("/sys/devices/system/cpu/online"))
+}
+
+/// Values of a PERCPU map: one for each CPU that could ever come online, not for those that are.
+pub fn possible_cpus() -> io::Result<usize> {
+    Ok(read_cpu_list(Path::new("/sys/devices/system/cpu/possible"))?.len())
+}
+
+/// Does `work` on `cpu`, or nothing if that is not online.
+pub fn run_on(cpu: usize, work: impl FnOnce() -> io::Result<()> + Send) -> io::Result<()> {
+    if !online_cpus()?.contains(&cpu) {
+        return Ok(());
+    }
+    std::thread::scope(|scope| {
+        let there = scope.spawn(|| move_to(cpu).and_then(|()| work()));
+        there.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// From now on this thread runs on `cpu`. Returns there, after a context switch.
+pub fn move_to(cpu: usize) -> io::Result<()> {
+    // SAFETY: an all-zero cpu_set_t is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` is valid; CPU_SET ignores numbers beyond its size.
+    unsafe { libc::CPU_SET(cpu, &mut set) };
+    // SAFETY: `set` is initialised and lives through the call; pid 0 is this thread.
+    let result = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn read_cpu_list(path: &Path) -> io::Result<Vec<usize>> {
+    let text = std::fs::read_to_string(path)?;
+    parse_cpu_list(text.trim())
+        .ok_or_else(|| io::Error::other(format!("{}: not a list of CPUs: {text:?}", path.display())))
+}
+
+/// `0-3,8` as in sysfs.
+fn parse_cpu_list(text: &str) -> Option<Vec<usize>> {
+    let mut cpus = Vec::new();
+    for range in text.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        cpus.extend(first.parse::<usize>().ok()?..=last.parse().ok()?);
+    }
+    Some(cpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_lists_are_read_as_sysfs_writes_them() {
+        assert_eq!(parse_cpu_list("0"), Some(vec![0]));
+        assert_eq!(parse_cpu_list("0-2,5,7-8"), Some(vec![0, 1, 2, 5, 7, 8]));
+        assert_eq!(parse_cpu_list(""), None);
+        assert_eq!(parse_cpu_list("a-b"), None);
+    }
+}

@@ -1,0 +1,100 @@
+//! Programs at interfaces: links, and what is attached where.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use aya_obj::generated::bpf_cmd;
+
+use crate::sys::call::{bpf, bpf_fd};
+use crate::sys::object::fill_info;
+
+/// What the kernel says of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkInfo {
+    /// The attached program's.
+    pub prog_id: u32,
+    /// Of the interface, for XDP and TCX; 0 once that has gone.
+    pub ifindex: u32,
+}
+
+pub fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
+    /// `struct bpf_link_info`; the type's own part begins with the interface for XDP and TCX.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Info {
+        kind: u32,
+        id: u32,
+        prog_id: u32,
+        pad: u32,
+        ifindex: u32,
+        rest: [u32; 11],
+    }
+    let mut info = Info::default();
+    fill_info(link, &mut info)?;
+    Ok(LinkInfo { prog_id: info.prog_id, ifindex: info.ifindex })
+}
+
+/// Attaches `prog` by a BPF link; `flags` are XDP's or TCX's.
+pub fn link_create(prog: BorrowedFd<'_>, ifindex: u32, attach_type: u32, flags: u32) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    #[derive(Default)]
+    struct Attr {
+        prog_fd: u32,
+        target_ifindex: u32,
+        attach_type: u32,
+        flags: u32,
+        /// `tcx.relative_fd` and `tcx.expected_revision`: none.
+        rest: [u64; 4],
+    }
+    let mut attr = Attr {
+        prog_fd: prog.as_raw_fd() as u32,
+        target_ifindex: ifindex,
+        attach_type,
+        flags,
+        ..Attr::default()
+    };
+    bpf_fd(bpf_cmd::BPF_LINK_CREATE, &mut attr)
+}
+
+/// Puts `prog` behind `link` in one step: every packet sees the old program or the new one.
+pub fn link_update(link: BorrowedFd<'_>, prog: BorrowedFd<'_>) -> io::Result<()> {
+    #[repr(C)]
+    #[derive(Default)]
+    struct Attr {
+        link_fd: u32,
+        new_prog_fd: u32,
+        flags: u32,
+        old_prog_fd: u32,
+    }
+    let mut attr =
+        Attr { link_fd: link.as_raw_fd() as u32, new_prog_fd: prog.as_raw_fd() as u32, ..Attr::default() };
+    bpf(bpf_cmd::BPF_LINK_UPDATE, &mut attr).map(drop)
+}
+
+/// Takes the program off its interface now, whoever else holds the link.
+pub fn link_detach(link: BorrowedFd<'_>) -> io::Result<()> {
+    let mut link_fd = link.as_raw_fd() as u32;
+    bpf(bpf_cmd::BPF_LINK_DETACH, &mut link_fd).map(drop)
+}
+
+/// Returns the programs that are attached to an interface, as many as `ids` has room for; none without room.
+pub fn prog_query(ifindex: u32, attach_type: u32, ids: &mut [u32]) -> io::Result<Vec<u32>> {
+    #[repr(C)]
+    #[derive(Default)]
+    struct Attr {
+        target_ifindex: u32,
+        attach_type: u32,
+        query_flags: u32,
+        attach_flags: u32,
+        prog_ids: u64,
+        count: u32,
+        pad: u32,
+        /// The arrays that are not asked for, and a revision.
+        rest: [u64; 4],
+    }
+    let prog_ids = if ids.is_empty() { 0 } else { ids.as_mut_ptr() as u64 };
+    let mut attr =
+        Attr { target_ifindex: ifindex, attach_type, prog_ids, count: ids.len() as u32, ..Attr::default() };
+    bpf(bpf_cmd::BPF_PROG_QUERY, &mut attr)?;
+    Ok(ids.iter().copied().take(attr.count as usize).collect())
+}

@@ -1,0 +1,142 @@
+//! Maps: created, read and written entry by entry, asked about.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use aya_obj::generated::{bpf_cmd, bpf_map_info};
+
+use crate::sys::call::{address, address_mut, bpf, bpf_fd, found, object_name};
+use crate::sys::object::fill_info;
+
+/// What `BPF_MAP_CREATE` needs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MapCreate<'a> {
+    pub name: &'a str,
+    pub map_type: u32,
+    pub key_size: u32,
+    pub value_size: u32,
+    pub max_entries: u32,
+    pub flags: u32,
+    pub extra: u64,
+    pub inner: Option<BorrowedFd<'a>>,
+    /// The object's BTF and the ids of the key's and value's types in it.
+    pub btf: Option<(BorrowedFd<'a>, u32, u32)>,
+}
+
+pub fn map_create(map: &MapCreate<'_>) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    #[derive(Default)]
+    struct Attr {
+        map_type: u32,
+        key_size: u32,
+        value_size: u32,
+        max_entries: u32,
+        map_flags: u32,
+        inner_map_fd: u32,
+        numa_node: u32,
+        map_name: [u8; 16],
+        map_ifindex: u32,
+        btf_fd: u32,
+        btf_key_type_id: u32,
+        btf_value_type_id: u32,
+        btf_vmlinux_value_type_id: u32,
+        map_extra: u64,
+    }
+    let mut attr = Attr {
+        map_type: map.map_type,
+        key_size: map.key_size,
+        value_size: map.value_size,
+        max_entries: map.max_entries,
+        map_flags: map.flags,
+        inner_map_fd: map.inner.map_or(0, |fd| fd.as_raw_fd() as u32),
+        map_name: object_name(map.name),
+        map_extra: map.extra,
+        ..Attr::default()
+    };
+    if let Some((fd, key, value)) = map.btf {
+        attr.btf_fd = fd.as_raw_fd() as u32;
+        attr.btf_key_type_id = key;
+        attr.btf_value_type_id = value;
+    }
+    bpf_fd(bpf_cmd::BPF_MAP_CREATE, &mut attr)
+}
+
+#[repr(C)]
+struct ElementAttr {
+    map_fd: u32,
+    /// Explicit, because the kernel insists on zero where a command uses nothing.
+    padding: u32,
+    key: u64,
+    /// The value, or the next key.
+    value: u64,
+    flags: u64,
+}
+
+fn element(cmd: bpf_cmd, map: BorrowedFd<'_>, key: u64, value: u64) -> io::Result<()> {
+    bpf(cmd, &mut ElementAttr { map_fd: map.as_raw_fd() as u32, padding: 0, key, value, flags: 0 }).map(drop)
+}
+
+/// `value` must hold one value, of every possible CPU for PERCPU types.
+pub fn map_lookup(map: BorrowedFd<'_>, key: &[u8], value: &mut [u8]) -> io::Result<bool> {
+    found(element(bpf_cmd::BPF_MAP_LOOKUP_ELEM, map, address(key), address_mut(value)))
+}
+
+/// Pops from a QUEUE or STACK (empty `key`), or takes an entry out of a hash.
+pub fn map_lookup_and_delete(map: BorrowedFd<'_>, key: &[u8], value: &mut [u8]) -> io::Result<bool> {
+    found(element(bpf_cmd::BPF_MAP_LOOKUP_AND_DELETE_ELEM, map, address(key), address_mut(value)))
+}
+
+pub fn map_update(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<()> {
+    element(bpf_cmd::BPF_MAP_UPDATE_ELEM, map, address(key), address(value))
+}
+
+/// `Ok(false)`: there is such a key already.
+pub fn map_insert(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<bool> {
+    const BPF_NOEXIST: u64 = 1;
+    let (map_fd, key, value) = (map.as_raw_fd() as u32, address(key), address(value));
+    let mut attr = ElementAttr { map_fd, padding: 0, key, value, flags: BPF_NOEXIST };
+    match bpf(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attr) {
+        Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(false),
+        result => result.map(|_| true),
+    }
+}
+
+pub fn map_delete(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<bool> {
+    found(element(bpf_cmd::BPF_MAP_DELETE_ELEM, map, address(key), 0))
+}
+
+/// The key after `key`, or the first; `Ok(false)` at the end.
+pub fn map_next_key(map: BorrowedFd<'_>, key: Option<&[u8]>, next: &mut [u8]) -> io::Result<bool> {
+    found(element(bpf_cmd::BPF_MAP_GET_NEXT_KEY, map, key.map_or(0, address), address_mut(next)))
+}
+
+/// Makes an array map's content constant to the verifier.
+pub fn map_freeze(map: BorrowedFd<'_>) -> io::Result<()> {
+    element(bpf_cmd::BPF_MAP_FREEZE, map, 0, 0)
+}
+
+/// What the kernel says of a map.
+pub fn map_info(map: BorrowedFd<'_>) -> io::Result<bpf_map_info> {
+    // SAFETY: a structure of integers, for which zero is a value.
+    let mut info: bpf_map_info = unsafe { std::mem::zeroed() };
+    fill_info(map, &mut info)?;
+    Ok(info)
+}
+
+pub fn map_id(map: BorrowedFd<'_>) -> io::Result<u32> {
+    Ok(map_info(map)?.id)
+}
+
+/// A descriptor of the map with this id, which is what a lookup in a map of maps gives. `None`: it is gone.
+pub fn map_fd_by_id(id: u32) -> io::Result<Option<OwnedFd>> {
+    #[repr(C)]
+    struct Attr {
+        id: u32,
+        next_id: u32,
+        open_flags: u32,
+    }
+    match bpf_fd(bpf_cmd::BPF_MAP_GET_FD_BY_ID, &mut Attr { id, next_id: 0, open_flags: 0 }) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+        result => result.map(Some),
+    }
+}

@@ -1,0 +1,15 @@
+//! System calls.
+
+pub mod asm;
+pub mod batch;
+pub mod bpffs;
+pub mod call;
+pub mod clock;
+pub mod cpus;
+pub mod limit;
+pub mod link;
+pub mod map;
+pub mod mapping;
+pub mod object;
+pub mod process;
+pub mod prog;

@@ -1,0 +1,72 @@
+//! What all kernel objects have: pins, ids, and what the kernel says of them.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use aya_obj::generated::bpf_cmd;
+
+use crate::sys::call::{bpf, bpf_fd, found};
+
+#[repr(C)]
+struct PinAttr {
+    pathname: u64,
+    bpf_fd: u32,
+    file_flags: u32,
+}
+
+/// Keeps `object` alive in bpffs under `path`.
+pub fn obj_pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let bpf_fd = object.as_raw_fd() as u32;
+    bpf(bpf_cmd::BPF_OBJ_PIN, &mut PinAttr { pathname: path.as_ptr() as u64, bpf_fd, file_flags: 0 })
+        .map(drop)
+}
+
+/// The object pinned at `path`.
+pub fn obj_get(path: &Path) -> io::Result<OwnedFd> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    bpf_fd(bpf_cmd::BPF_OBJ_GET, &mut PinAttr { pathname: path.as_ptr() as u64, bpf_fd: 0, file_flags: 0 })
+}
+
+/// `BPF_OBJ_GET_INFO_BY_FD` into `info`.
+pub fn fill_info<T>(object: BorrowedFd<'_>, info: &mut T) -> io::Result<()> {
+    #[repr(C)]
+    struct Attr {
+        bpf_fd: u32,
+        info_len: u32,
+        info: u64,
+    }
+    let mut attr = Attr {
+        bpf_fd: object.as_raw_fd() as u32,
+        info_len: size_of::<T>() as u32,
+        info: std::ptr::from_mut(info) as u64,
+    };
+    bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr).map(drop)
+}
+
+/// What has ids of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectKind {
+    Program,
+    Map,
+}
+
+/// Whether the kernel still has the object with this id. Looks without opening it: a descriptor would
+/// itself keep the object alive.
+pub fn exists(kind: ObjectKind, id: u32) -> io::Result<bool> {
+    #[repr(C)]
+    struct Attr {
+        start_id: u32,
+        next_id: u32,
+        open_flags: u32,
+    }
+    let cmd = match kind {
+        ObjectKind::Program => bpf_cmd::BPF_PROG_GET_NEXT_ID,
+        ObjectKind::Map => bpf_cmd::BPF_MAP_GET_NEXT_ID,
+    };
+    let mut attr = Attr { start_id: id.saturating_sub(1), next_id: 0, open_flags: 0 };
+    Ok(found(bpf(cmd, &mut attr).map(drop))? && attr.next_id == id)
+}

@@ -1,0 +1,170 @@
+//! Programs and their debug information: loaded, asked about.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use aya_obj::generated::{bpf_cmd, bpf_insn, bpf_prog_info};
+use serde::{Deserialize, Serialize};
+
+use crate::sys::call::{self, address, address_mut, bpf_fd, object_name};
+use crate::sys::object::fill_info;
+
+pub fn btf_load(blob: &[u8]) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    #[derive(Default)]
+    struct Attr {
+        btf: u64,
+        log_buf: u64,
+        size: u32,
+        log_size: u32,
+        log_level: u32,
+        log_true_size: u32,
+    }
+    let mut attr = Attr { btf: address(blob), size: blob.len() as u32, ..Attr::default() };
+    bpf_fd(bpf_cmd::BPF_BTF_LOAD, &mut attr)
+}
+
+/// Fixed-size records of BTF debug information: `record_size` bytes each.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct InfoRecords<'a> {
+    pub bytes: &'a [u8],
+    pub record_size: u32,
+    pub count: u32,
+}
+
+/// What `BPF_PROG_LOAD` needs.
+#[derive(Clone, Copy, Debug)]
+pub struct ProgLoad<'a> {
+    pub name: &'a str,
+    pub prog_type: u32,
+    pub expected_attach_type: u32,
+    pub flags: u32,
+    pub license: &'a CStr,
+    pub instructions: &'a [bpf_insn],
+    pub btf: Option<BorrowedFd<'a>>,
+    pub func_info: InfoRecords<'a>,
+    pub line_info: InfoRecords<'a>,
+}
+
+/// Loads a program; with `log`, the verifier writes into it.
+pub fn prog_load(program: &ProgLoad<'_>, log: Option<&mut [u8]>) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    #[derive(Default)]
+    struct Attr {
+        prog_type: u32,
+        insn_cnt: u32,
+        insns: u64,
+        license: u64,
+        log_level: u32,
+        log_size: u32,
+        log_buf: u64,
+        kern_version: u32,
+        prog_flags: u32,
+        prog_name: [u8; 16],
+        prog_ifindex: u32,
+        expected_attach_type: u32,
+        prog_btf_fd: u32,
+        func_info_rec_size: u32,
+        func_info: u64,
+        func_info_cnt: u32,
+        line_info_rec_size: u32,
+        line_info: u64,
+        line_info_cnt: u32,
+        attach_btf_id: u32,
+    }
+    let mut attr = Attr {
+        prog_type: program.prog_type,
+        insn_cnt: program.instructions.len() as u32,
+        insns: address(program.instructions),
+        license: program.license.as_ptr() as u64,
+        prog_flags: program.flags,
+        prog_name: object_name(program.name),
+        expected_attach_type: program.expected_attach_type,
+        ..Attr::default()
+    };
+    if let Some(btf) = program.btf {
+        attr.prog_btf_fd = btf.as_raw_fd() as u32;
+        attr.func_info_rec_size = program.func_info.record_size;
+        attr.func_info = address(program.func_info.bytes);
+        attr.func_info_cnt = program.func_info.count;
+        attr.line_info_rec_size = program.line_info.record_size;
+        attr.line_info = address(program.line_info.bytes);
+        attr.line_info_cnt = program.line_info.count;
+    }
+    if let Some(log) = log {
+        attr.log_level = 1;
+        attr.log_size = log.len() as u32;
+        attr.log_buf = address_mut(log);
+    }
+    bpf_fd(bpf_cmd::BPF_PROG_LOAD, &mut attr)
+}
+
+/// Which program it is: no other has this id while it lives, and no other instructions have this tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgIdentity {
+    pub id: u32,
+    pub tag: [u8; 8],
+}
+
+pub fn prog_identity(prog: BorrowedFd<'_>) -> io::Result<ProgIdentity> {
+    // SAFETY: a structure of integers, for which zero is a value.
+    let mut info: bpf_prog_info = unsafe { std::mem::zeroed() };
+    fill_info(prog, &mut info)?;
+    Ok(ProgIdentity { id: info.id, tag: info.tag })
+}
+
+/// A program's id and those of the maps it uses.
+pub fn prog_ids(prog: BorrowedFd<'_>) -> io::Result<(u32, Vec<u32>)> {
+    // SAFETY: a structure of integers, for which zero is a value.
+    let mut info: bpf_prog_info = unsafe { std::mem::zeroed() };
+    fill_info(prog, &mut info)?;
+    let mut maps = vec![0_u32; info.nr_map_ids as usize];
+    // SAFETY: as above.
+    let mut with_maps: bpf_prog_info = unsafe { std::mem::zeroed() };
+    with_maps.nr_map_ids = maps.len() as u32;
+    with_maps.map_ids = address_mut(&mut maps);
+    fill_info(prog, &mut with_maps)?;
+    Ok((info.id, maps))
+}
+
+/// A descriptor of the program with this id. `None`: it is gone.
+pub fn prog_fd_by_id(id: u32) -> io::Result<Option<OwnedFd>> {
+    #[repr(C)]
+    struct Attr {
+        id: u32,
+        next_id: u32,
+        open_flags: u32,
+    }
+    match bpf_fd(bpf_cmd::BPF_PROG_GET_FD_BY_ID, &mut Attr { id, next_id: 0, open_flags: 0 }) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+        result => result.map(Some),
+    }
+}
+
+/// Runs a program once on `data`, here and now; what it returned.
+pub fn prog_test_run(prog: BorrowedFd<'_>, data: &[u8]) -> io::Result<u32> {
+    #[repr(C)]
+    #[derive(Default)]
+    struct Attr {
+        prog_fd: u32,
+        retval: u32,
+        data_size_in: u32,
+        data_size_out: u32,
+        data_in: u64,
+        data_out: u64,
+        repeat: u32,
+        duration: u32,
+        /// Context, flags, CPU: none.
+        rest: [u64; 4],
+    }
+    let mut attr = Attr {
+        prog_fd: prog.as_raw_fd() as u32,
+        data_size_in: data.len() as u32,
+        data_in: address(data),
+        repeat: 1,
+        ..Attr::default()
+    };
+    call::bpf(bpf_cmd::BPF_PROG_TEST_RUN, &mut attr)?;
+    Ok(attr.retval)
+}

@@ -1,0 +1,4 @@
+//! What this kernel can do, found by trying.
+
+pub mod maps;
+pub mod programs;

@@ -1,0 +1,227 @@
+//! The base of the open window: the sums of all windows before it, and rows that belong to the open window and are in
+//! no map.
+//!
+//! The newest window holds the sums. A baseline is written where the newest window is not enough: before a replacement
+//! is committed, in the layouts of the new deployment, as `SEQ.SERIAL.baseline`. The baseline counts for the deployment
+//! with this serial, until the file of window SEQ exists. So a committed replacement has its sums, and a replacement
+//! that is not committed leaves the sums of the old deployment as they are.
+
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use twinprobe_ebpf_common::{RawTable, TableLayout};
+use twinprobe_exporter::Direction;
+
+use crate::file::format::{self, Content, Encoder, FileHead, Unusable};
+use crate::file::stored::WindowError;
+use crate::windows::{Windows, lock};
+
+/// The rows that the windows before the open one have left.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Base {
+    /// The last window in the sums.
+    pub through: u64,
+    pub parts: Vec<Part>,
+}
+
+/// The rows of one metric that are not in its map.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    pub direction: Direction,
+    /// The map, as the metric names it.
+    pub map: String,
+    pub content: PartContent,
+    /// The last window in the rows.
+    pub through: u64,
+    pub layout: Arc<TableLayout>,
+    pub rows: RawTable,
+    /// The last window that had the entry, for each entry of a sum whose entries come and go.
+    pub ages: Vec<u64>,
+    /// The number of entries that the sum has dropped so far for lack of room.
+    pub dropped: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PartContent {
+    /// The sum of the windows before.
+    Sum,
+    /// Rows of the open window.
+    Open,
+}
+
+/// The reason why the base of the open window is not known. No window can be closed before the base is known.
+#[derive(Debug, thiserror::Error)]
+pub enum BaseError {
+    #[error(
+        "the sums of the windows so far can't be read, and nothing is overwritten until they can: {file}: {reason}"
+    )]
+    Unreadable { file: String, reason: String },
+    #[error("{0}")]
+    Blocked(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BaselineHead {
+    pub probe: String,
+    /// The number of the open window.
+    pub seq: u64,
+    /// The parts, in the order of the places that chunks of rows name. The ages of the entries have the places after
+    /// those of all parts.
+    pub parts: Vec<PartHead>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PartHead {
+    pub direction: Direction,
+    pub map: String,
+    pub content: PartContent,
+    pub layout: Arc<TableLayout>,
+    #[serde(default)]
+    pub dropped: u64,
+}
+
+impl FileHead for BaselineHead {
+    const MAGIC: &[u8; 6] = b"tpbase";
+    const VERSION: u8 = 1;
+
+    fn tables(&self) -> usize {
+        2 * self.parts.len()
+    }
+}
+
+/// Converts ages into rows of 8 bytes.
+pub fn ages_as_rows(ages: &[u64]) -> RawTable {
+    RawTable { values: ages.iter().flat_map(|age| age.to_le_bytes()).collect(), ..RawTable::default() }
+}
+
+pub fn ages_of(rows: &RawTable) -> Vec<u64> {
+    let number = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).unwrap_or_default();
+    rows.values.chunks_exact(8).map(number).collect()
+}
+
+impl Windows {
+    /// Writes the base of the open window `seq` to disk, for the deployment with this serial.
+    pub fn write_baseline(&self, probe: &str, seq: u64, serial: u64, parts: &[Part]) -> io::Result<()> {
+        self.expect_open()?;
+        let _turn = lock(&self.changes);
+        let head = |part: &Part| PartHead {
+            direction: part.direction,
+            map: part.map.clone(),
+            content: part.content,
+            layout: Arc::clone(&part.layout),
+            dropped: part.dropped,
+        };
+        let head = BaselineHead { probe: probe.to_owned(), seq, parts: parts.iter().map(head).collect() };
+        let mut encoder = Encoder::new(BufWriter::new(self.directory.create()?), &head)?;
+        for (place, part) in parts.iter().enumerate() {
+            encoder.rows(place, &part.rows)?;
+            encoder.rows(parts.len() + place, &ages_as_rows(&part.ages))?;
+        }
+        let file = encoder.finish()?.0.into_inner().map_err(io::IntoInnerError::into_error)?;
+        self.directory.publish_baseline(file, seq, serial)?;
+        lock(&self.index).baselines.insert((seq, serial));
+        Ok(())
+    }
+
+    /// Gives the baseline of serial `from` to serial `to` as well, although the baseline can't be read now.
+    pub fn pass_baseline_on(&self, from: Option<u64>, to: u64) -> io::Result<()> {
+        let _turn = lock(&self.changes);
+        let Some((seq, from)) = lock(&self.index).baseline_of(from) else { return Ok(()) };
+        self.directory.link_baseline(seq, from, to)?;
+        lock(&self.index).baselines.insert((seq, to));
+        Ok(())
+    }
+
+    /// Forgets the baseline of a deployment that was not committed.
+    pub fn forget_baseline(&self, serial: u64) {
+        self.forget_baselines(|_, other| other == serial);
+    }
+
+    /// Forgets the baselines of all deployments but the one with this serial.
+    pub fn forget_other_baselines(&self, serial: u64) {
+        self.forget_baselines(|_, other| other != serial);
+    }
+
+    /// Forgets the baselines that are needless because window `seq` has a file.
+    pub fn forget_old_baselines(&self, seq: u64) {
+        self.forget_baselines(|of, _| of <= seq);
+    }
+
+    fn forget_baselines(&self, is_gone: impl Fn(u64, u64) -> bool) {
+        let mut gone = Vec::new();
+        lock(&self.index).baselines.retain(|&(seq, serial)| {
+            let gone_too = is_gone(seq, serial);
+            gone.extend(gone_too.then_some((seq, serial)));
+            !gone_too
+        });
+        gone.into_iter().for_each(|(seq, serial)| self.directory.remove_baseline(seq, serial));
+    }
+
+    /// Returns the base of the open window of the deployment with this serial, or of the newest deployment if the
+    /// serial is not known; `None` if there is no base. A damaged file is set aside and reported, and the file before
+    /// it is used.
+    pub fn base(&self, serial: Option<u64>) -> Result<Option<Base>, BaseError> {
+        self.expect_open().map_err(|error| BaseError::Blocked(error.to_string()))?;
+        loop {
+            let unreadable = lock(&self.index).newest_unreadable().map(|(seq, _)| seq);
+            unreadable.into_iter().for_each(|seq| self.look_again(seq));
+            let baseline = lock(&self.index).baseline_of(serial);
+            if let Some((seq, serial)) = baseline {
+                match self.read_baseline(seq, serial) {
+                    Ok(base) => return Ok(Some(base)),
+                    Err(Unusable::Damaged(reason)) => {
+                        let path = self.directory.baseline(seq, serial);
+                        let path = path.display();
+                        tracing::error!(%path, reason, "what a window starts from is damaged and set aside");
+                        self.directory.set_baseline_aside(seq, serial);
+                        lock(&self.index).baselines.remove(&(seq, serial));
+                        continue;
+                    }
+                    Err(error) => {
+                        let file = self.directory.baseline(seq, serial).display().to_string();
+                        return Err(BaseError::Unreadable { file, reason: error.to_string() });
+                    }
+                }
+            }
+            let index = lock(&self.index);
+            if let Some((seq, reason)) = index.newest_unreadable() {
+                let (file, reason) = (format!("window {seq}"), reason.to_owned());
+                return Err(BaseError::Unreadable { file, reason });
+            }
+            let Some(newest) = index.newest().cloned() else { return Ok(None) };
+            drop(index);
+            let read = newest.open().and_then(|reader| {
+                let parts = reader.sums().map_err(WindowError::Io)?;
+                Ok(Base { through: newest.seq(), parts })
+            });
+            let reason = match read {
+                Ok(base) => return Ok(Some(base)),
+                // The window was set aside.
+                Err(WindowError::Gone | WindowError::Damaged(_)) => continue,
+                Err(WindowError::Io(error)) => error.to_string(),
+                Err(WindowError::Newer(reason)) => reason,
+            };
+            return Err(BaseError::Unreadable { file: format!("window {}", newest.seq()), reason });
+        }
+    }
+
+    fn read_baseline(&self, seq: u64, serial: u64) -> Result<Base, Unusable> {
+        let file = File::open(self.directory.baseline(seq, serial))?;
+        let Content { head, chunks } = format::examine::<BaselineHead>(&file)?;
+        if head.seq != seq {
+            return Err(Unusable::Damaged(format!("it is of window {}", head.seq)));
+        }
+        let ages = chunks.iter().skip(head.parts.len());
+        let part = |((head, rows), ages): ((PartHead, &Vec<_>), &Vec<_>)| {
+            let PartHead { direction, map, content, layout, dropped } = head;
+            let rows = format::read_all(&file, rows)?;
+            let ages = ages_of(&format::read_all(&file, ages)?);
+            Ok(Part { direction, map, content, through: seq - 1, layout, rows, ages, dropped })
+        };
+        let parts = head.parts.into_iter().zip(&chunks).zip(ages).map(part);
+        Ok(Base { through: seq - 1, parts: parts.collect::<io::Result<_>>()? })
+    }
+}

@@ -1,0 +1,123 @@
+//! What a window file says before its rows.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use twinprobe_ebpf_common::TableLayout;
+use twinprobe_exporter::{Aggregation, Cache, Context, Direction, Format, Metric, Temporality, Window};
+
+use crate::file::format::FileHead;
+
+/// Everything that rendering a window needs, so that it gives the same bytes for ever.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WindowHead {
+    pub probe: String,
+    pub interfaces: Vec<String>,
+    /// Its number names the file.
+    pub window: Window,
+    /// What the probe's configuration preferred.
+    pub format: Format,
+    pub context: Context,
+    /// What OpenMetrics answers about the probe had left out before.
+    pub skipped_before: u64,
+    pub closed_by: ClosedBy,
+    /// In the order of the document. Rows name theirs by its place here.
+    pub metrics: Vec<StoredMetric>,
+    /// The sums that are not shown; their places are after those of `metrics`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hidden: Vec<StoredMetric>,
+}
+
+impl WindowHead {
+    /// Every metric that has rows, in the order of the places.
+    pub fn all(&self) -> impl Iterator<Item = &StoredMetric> {
+        self.metrics.iter().chain(&self.hidden)
+    }
+
+    /// The place of the ages of a metric's sum.
+    pub const fn place_of_ages(&self, metric: usize) -> usize {
+        self.metrics.len() + self.hidden.len() + metric
+    }
+}
+
+impl FileHead for WindowHead {
+    const MAGIC: &[u8; 6] = b"tpwind";
+    /// Version 1 had no hidden sums and no ages.
+    const VERSION: u8 = 2;
+
+    fn tables(&self) -> usize {
+        self.place_of_ages(self.metrics.len() + self.hidden.len())
+    }
+}
+
+/// Who had a window closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClosedBy {
+    /// A client that wanted the metrics. Unless it takes all of it, the window is given to the next one.
+    Read,
+    /// A client that wanted the window closed.
+    Request,
+    /// The probe's interval.
+    Schedule,
+}
+
+impl ClosedBy {
+    pub const ALL: [Self; 3] = [Self::Read, Self::Request, Self::Schedule];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Request => "request",
+            Self::Schedule => "schedule",
+        }
+    }
+}
+
+/// A metric as it was when the window was closed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StoredMetric {
+    pub direction: Direction,
+    pub name: String,
+    pub map: String,
+    pub help: String,
+    pub agg: Option<Aggregation>,
+    pub layout: Arc<TableLayout>,
+    pub reading: Temporality,
+    /// The number of entries that the sum has dropped so far for lack of room.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub dropped: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+const fn is_none(count: &u64) -> bool {
+    *count == 0
+}
+
+impl StoredMetric {
+    pub fn new(direction: Direction, metric: &Metric) -> Self {
+        Self {
+            direction,
+            name: metric.name.clone(),
+            map: metric.map.clone(),
+            help: metric.help.clone(),
+            agg: metric.agg,
+            layout: Arc::clone(&metric.layout),
+            reading: metric.temporality,
+            dropped: metric.dropped,
+        }
+    }
+
+    pub fn metric(&self) -> Metric {
+        Metric {
+            name: self.name.clone(),
+            map: self.map.clone(),
+            help: self.help.clone(),
+            agg: self.agg,
+            layout: Arc::clone(&self.layout),
+            temporality: self.reading,
+            dropped: self.dropped,
+            cache: Cache::default(),
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! The files of windows.
+
+pub mod directory;
+pub mod format;
+pub mod head;
+pub mod stored;

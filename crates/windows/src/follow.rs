@@ -1,0 +1,97 @@
+//! The files follow what was decided, in an order that a crash may end anywhere.
+
+use std::io;
+
+use crate::file::directory::Form;
+use crate::index::Change;
+use crate::restore;
+use crate::windows::{Windows, lock};
+
+impl Windows {
+    /// Sets a damaged file aside, unless nothing in the directory may be changed now.
+    pub fn set_aside(&self, seq: u64, reason: &str) {
+        let _turn = lock(&self.changes);
+        if self.unblock().is_err() {
+            return;
+        }
+        // Not there: it was acknowledged or given up while it was read.
+        let damaged = lock(&self.index).damage(seq);
+        let Some(form) = damaged else { return };
+        let path = self.directory.file(seq, form);
+        tracing::error!(path = %path.display(), reason, "the file of a window is damaged and set aside");
+        let saved = self.save();
+        if saved.is_err() && form != Form::Acked {
+            // A later acknowledgement would hide that this window was lost before.
+            self.directory.mark_lost(seq);
+            lock(&self.index).marked.push(seq);
+        }
+        self.directory.rename(seq, form, Form::Damaged);
+        if saved.is_ok() {
+            restore::forget_damaged(&self.directory);
+        }
+    }
+
+    /// Has the files follow; an error says that a start would not know of it. The caller holds `changes`.
+    pub fn apply(&self, change: &Change) -> Result<(), io::ErrorKind> {
+        let directory = &self.directory;
+        // Nothing has to be written down of them, and no newer one may be lost while they are there.
+        change.served.iter().for_each(|&(seq, form)| directory.remove(seq, form));
+        let mut known = self.save();
+        let saved = known.is_ok();
+        if !saved {
+            change.lost.iter().for_each(|&(seq, _)| directory.mark_lost(seq));
+            lock(&self.index).marked.extend(change.lost.iter().map(|&(seq, _)| seq));
+        }
+        let (others, last) = change.acknowledged.split_at(change.acknowledged.len().saturating_sub(1));
+        let mut last = last.first().copied();
+        // Its name says of all before it that they are acknowledged, if the state does not.
+        if let Some((seq, form)) = &mut last
+            && (change.newest_acknowledged || !saved)
+            && directory.rename(*seq, *form, Form::Acked)
+        {
+            *form = Form::Acked;
+            known = Ok(());
+        }
+        let gone = [others, &change.lost].concat();
+        gone.iter().for_each(|&(seq, form)| directory.remove(seq, form));
+        change.superseded.iter().for_each(|&seq| directory.remove(seq, Form::Acked));
+        if !saved && !gone.is_empty() {
+            // There may be room now.
+            known = self.save().or(known);
+        }
+        if let Some((seq, form)) = last.filter(|_| !change.newest_acknowledged) {
+            directory.remove(seq, form);
+        }
+        known
+    }
+
+    /// Has what is known on disk.
+    pub fn save(&self) -> Result<(), io::ErrorKind> {
+        let index = lock(&self.index);
+        if !index.unsaved {
+            return Ok(());
+        }
+        let state = index.state.encode();
+        drop(index);
+        if let Err(error) =
+            state.map_err(io::Error::from).and_then(|bytes| self.directory.write_state(&bytes))
+        {
+            let path = self.directory.path().display();
+            tracing::error!(%path, %error, "what became of windows could not be written down");
+            return Err(error.kind());
+        }
+        let mut index = lock(&self.index);
+        index.unsaved = false;
+        let marked = std::mem::take(&mut index.marked);
+        drop(index);
+        marked.into_iter().for_each(|seq| self.directory.remove(seq, Form::Lost));
+        Ok(())
+    }
+
+    /// With its probe.
+    pub fn remove(&self) -> io::Result<()> {
+        let _turn = lock(&self.changes);
+        lock(&self.index).removed = true;
+        self.directory.remove_all()
+    }
+}

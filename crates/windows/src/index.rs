@@ -1,0 +1,339 @@
+//! Which windows there are, and which have to go. Decides; the files follow.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::file::directory::Form;
+use crate::file::head::ClosedBy;
+use crate::file::stored::StoredWindow;
+use crate::state::State;
+use crate::windows::{AckError, Entry, Limits, Listing, Missing, Statistics};
+
+#[derive(Debug, Default)]
+pub struct Index {
+    pub state: State,
+    /// Whether the state says something that it does not say on disk.
+    pub unsaved: bool,
+    /// Those whose loss is said by a file, as long as the state on disk does not.
+    pub marked: Vec<u64>,
+    pub limits: Limits,
+    /// The files that can't be read, or that a later version has written: nobody changes them.
+    unreadable: BTreeMap<u64, Unreadable>,
+    /// The baselines, each as the number of the open window and the serial of the deployment.
+    pub baselines: BTreeSet<(u64, u64)>,
+    /// The reason why nothing can be known or changed.
+    pub blocked: Option<String>,
+    retained: BTreeMap<u64, Kept>,
+    bytes: u64,
+    /// The newest, once it is acknowledged.
+    acknowledged: Option<Arc<StoredWindow>>,
+    /// With its probe.
+    pub removed: bool,
+}
+
+#[derive(Debug)]
+struct Kept {
+    window: Arc<StoredWindow>,
+    taken: bool,
+    /// What its file is called.
+    form: Form,
+}
+
+#[derive(Debug)]
+struct Unreadable {
+    form: Form,
+    reason: String,
+}
+
+/// What a decision means for the files. Each list in order.
+#[derive(Debug, Default)]
+#[must_use]
+pub struct Change {
+    pub acknowledged: Vec<(u64, Form)>,
+    /// The last one acknowledged is kept for being the newest.
+    pub newest_acknowledged: bool,
+    pub lost: Vec<(u64, Form)>,
+    /// Those whose clients have them.
+    pub served: Vec<(u64, Form)>,
+    /// An acknowledged one that is no longer the newest.
+    pub superseded: Option<u64>,
+}
+
+impl Index {
+    /// None is retained yet.
+    pub fn new(state: State, unsaved: bool, marked: Vec<u64>) -> Self {
+        Self { state, unsaved, marked, ..Self::default() }
+    }
+
+    /// The last window was lost with its file, and can be stored again.
+    pub fn reclaim(&mut self, seq: u64) {
+        let state = &mut self.state;
+        if seq == state.last && state.lost.contains(seq) {
+            state.lost.take_back(seq);
+            state.last = seq - 1;
+            self.unsaved = true;
+        }
+    }
+
+    /// A window that was committed, and how many lost ones it reports.
+    pub fn insert(&mut self, window: Arc<StoredWindow>, reports: u64) -> Change {
+        let seq = window.seq();
+        let state = &mut self.state;
+        self.unsaved |= state.first == 0 || reports > 0;
+        if state.first == 0 {
+            state.first = seq;
+        }
+        state.last = seq;
+        state.reported += reports;
+        state.reported_through = seq;
+        let superseded = self.acknowledged.take().map(|window| window.seq());
+        let mut change = Change { superseded, ..Change::default() };
+        self.keep(window, Form::Window);
+        self.retire(&mut change);
+        change
+    }
+
+    /// A window whose file is there.
+    pub fn keep(&mut self, window: Arc<StoredWindow>, form: Form) {
+        if form == Form::Acked {
+            self.acknowledged = Some(window);
+            return;
+        }
+        self.bytes += window.bytes();
+        self.retained.insert(window.seq(), Kept { window, taken: form == Form::Taken, form });
+    }
+
+    /// Notes a file that has to be left alone.
+    pub fn leave(&mut self, seq: u64, form: Form, reason: String) {
+        self.unreadable.insert(seq, Unreadable { form, reason });
+    }
+
+    /// Forgets an unreadable file that can be read now, or is known to be damaged. Returns the form of the file's name.
+    pub fn look(&mut self, seq: u64) -> Option<Form> {
+        self.unreadable.remove(&seq).map(|file| file.form)
+    }
+
+    pub fn unreadable(&self, seq: u64) -> Option<&str> {
+        self.unreadable.get(&seq).map(|file| &*file.reason)
+    }
+
+    pub fn unreadable_form(&self, seq: u64) -> Option<Form> {
+        self.unreadable.get(&seq).map(|file| file.form)
+    }
+
+    /// The newest of all files, if it can't be read.
+    pub fn newest_unreadable(&self) -> Option<(u64, &str)> {
+        let (&seq, file) = self.unreadable.last_key_value()?;
+        self.newest().is_none_or(|newest| newest.seq() < seq).then_some((seq, &*file.reason))
+    }
+
+    /// The number of the newest file, whether it can be read or not.
+    pub fn newest_file(&self) -> u64 {
+        let newest = self.newest().map(|window| window.seq());
+        newest.max(self.unreadable.keys().next_back().copied()).unwrap_or_default()
+    }
+
+    /// The baseline of the open window of a deployment, or of the newest deployment if no serial is given; `None` if
+    /// the file of a window has made the baseline needless.
+    pub fn baseline_of(&self, serial: Option<u64>) -> Option<(u64, u64)> {
+        let newest = self.newest_file();
+        let fits = |&&(seq, of): &&(u64, u64)| seq > newest && serial.is_none_or(|serial| serial == of);
+        self.baselines.iter().rev().find(fits).copied()
+    }
+
+    pub fn set_limits(&mut self, limits: Limits) -> Change {
+        self.limits = limits;
+        let known = self.state.collectors.len();
+        self.state.collectors.retain(|name, _| self.limits.collectors.contains(name));
+        self.unsaved |= self.state.collectors.len() != known;
+        let mut change = Change::default();
+        self.release(&mut change);
+        self.retire(&mut change);
+        change
+    }
+
+    pub fn acknowledge(&mut self, seq: u64, collector: Option<&str>) -> Result<Change, AckError> {
+        let mut change = Change::default();
+        if let Some(name) = collector
+            && !self.limits.collectors.iter().any(|known| known == name)
+        {
+            return Err(AckError::UnknownCollector(name.to_owned()));
+        }
+        if seq > self.state.last {
+            return Err(AckError::Beyond { newest: self.state.last });
+        }
+        match collector {
+            Some(name) if seq > self.cursor(name) => {
+                self.state.collectors.insert(name.to_owned(), seq);
+                self.unsaved = true;
+            }
+            Some(_) => {}
+            None => self.acknowledge_for_all(seq, &mut change),
+        }
+        self.release(&mut change);
+        Ok(change)
+    }
+
+    pub fn acknowledged(&self, collector: &str) -> Result<u64, AckError> {
+        if self.limits.collectors.iter().any(|known| known == collector) {
+            Ok(self.cursor(collector))
+        } else {
+            Err(AckError::UnknownCollector(collector.to_owned()))
+        }
+    }
+
+    /// The oldest one goes, if it is not the only one.
+    pub fn drop_oldest(&mut self, change: &mut Change) -> bool {
+        if self.retained.len() < 2 {
+            return false;
+        }
+        let Some((seq, kept)) = self.retained.pop_first() else { return false };
+        self.bytes -= kept.window.bytes();
+        if kept.taken && self.limits.taken_counts {
+            change.served.push((seq, kept.form));
+        } else {
+            self.lose(seq);
+            change.lost.push((seq, kept.form));
+        }
+        true
+    }
+
+    /// What the file is called of a window that turned out to be damaged, if it is there still.
+    pub fn damage(&mut self, seq: u64) -> Option<Form> {
+        if let Some(kept) = self.retained.remove(&seq) {
+            self.bytes -= kept.window.bytes();
+            self.lose(seq);
+            self.state.damaged += 1;
+            return Some(kept.form);
+        }
+        self.acknowledged.take_if(|window| window.seq() == seq).map(|_| Form::Acked)
+    }
+
+    /// Counts a window as lost that could not be read before and turned out to be damaged.
+    pub fn lose_damaged(&mut self, seq: u64) {
+        if seq > self.state.acknowledged && !self.state.lost.contains(seq) {
+            self.lose(seq);
+            self.state.damaged += 1;
+        }
+    }
+
+    /// What its file has to be renamed from.
+    pub fn take(&mut self, seq: u64) -> Option<Form> {
+        let kept = self.retained.get_mut(&seq).filter(|kept| !kept.taken)?;
+        kept.taken = true;
+        Some(kept.form)
+    }
+
+    pub fn renamed(&mut self, seq: u64, form: Form) {
+        if let Some(kept) = self.retained.get_mut(&seq) {
+            kept.form = form;
+        }
+    }
+
+    pub fn untaken(&self) -> Vec<Arc<StoredWindow>> {
+        let untaken = |kept: &&Kept| !kept.taken && kept.window.closed_by() == ClosedBy::Read;
+        self.retained.values().filter(untaken).map(|kept| Arc::clone(&kept.window)).collect()
+    }
+
+    pub fn list(&self, after: u64) -> Listing {
+        let entry = |kept: &Kept| Entry {
+            seq: kept.window.seq(),
+            start: kept.window.start().to_owned(),
+            end: kept.window.end().to_owned(),
+            bytes: kept.window.bytes(),
+        };
+        let retained = after.checked_add(1).map(|from| self.retained.range(from..));
+        Listing {
+            windows: retained.into_iter().flatten().map(|(_, kept)| entry(kept)).collect(),
+            lost_windows: self.state.lost.after(after),
+        }
+    }
+
+    pub fn get(&self, seq: u64) -> Result<Arc<StoredWindow>, Missing> {
+        if let Some(kept) = self.retained.get(&seq) {
+            Ok(Arc::clone(&kept.window))
+        } else if self.unreadable.contains_key(&seq) {
+            Err(Missing::Unreadable)
+        } else if seq < self.state.first.max(1) || seq > self.state.last {
+            Err(Missing::Never)
+        } else if self.state.lost.contains(seq) {
+            Err(Missing::Lost)
+        } else {
+            Err(Missing::Acknowledged)
+        }
+    }
+
+    pub fn newest(&self) -> Option<&Arc<StoredWindow>> {
+        self.retained.values().next_back().map(|kept| &kept.window).or(self.acknowledged.as_ref())
+    }
+
+    /// The one that would go next.
+    pub fn oldest(&self) -> Option<&Arc<StoredWindow>> {
+        self.retained.values().next().filter(|_| self.retained.len() > 1).map(|kept| &kept.window)
+    }
+
+    /// Of all files that can be read.
+    pub fn bytes(&self) -> u64 {
+        self.bytes + self.acknowledged.as_ref().map_or(0, |window| window.bytes())
+    }
+
+    pub fn statistics(&self) -> Statistics {
+        Statistics {
+            retained: self.retained.len(),
+            bytes: self.bytes,
+            oldest: self.retained.keys().next().copied(),
+            newest: self.retained.keys().next_back().copied(),
+            lost: self.state.lost.total(),
+            damaged: self.state.damaged,
+            unreadable: self.unreadable.len(),
+        }
+    }
+
+    pub fn unreported(&self) -> u64 {
+        self.state.lost.total().saturating_sub(self.state.reported)
+    }
+
+    fn lose(&mut self, seq: u64) {
+        let oldest = self.retained.keys().next().copied().unwrap_or(u64::MAX);
+        self.state.lost.add(seq, oldest);
+        self.unsaved = true;
+    }
+
+    fn cursor(&self, collector: &str) -> u64 {
+        self.state.collectors.get(collector).map_or(0, |&seq| seq).max(self.state.acknowledged)
+    }
+
+    /// What all collectors have acknowledged goes.
+    fn release(&mut self, change: &mut Change) {
+        let cursors = self.limits.collectors.iter().map(|collector| self.cursor(collector));
+        if let Some(seq) = cursors.min() {
+            self.acknowledge_for_all(seq, change);
+        }
+    }
+
+    fn acknowledge_for_all(&mut self, seq: u64, change: &mut Change) {
+        if seq <= self.state.acknowledged {
+            return;
+        }
+        self.state.acknowledged = seq;
+        self.unsaved = true;
+        while let Some(first) = self.retained.first_entry().filter(|first| *first.key() <= seq) {
+            let (seq, Kept { window, form, .. }) = first.remove_entry();
+            self.bytes -= window.bytes();
+            change.acknowledged.push((seq, form));
+            if self.retained.is_empty() {
+                self.acknowledged = Some(window);
+                change.newest_acknowledged = true;
+            }
+        }
+    }
+
+    /// What is more than may be retained goes.
+    fn retire(&mut self, change: &mut Change) {
+        while self.retained.len() > self.limits.retain || self.bytes > self.limits.bytes {
+            if !self.drop_oldest(change) {
+                break;
+            }
+        }
+    }
+}

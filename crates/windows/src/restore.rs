@@ -1,0 +1,181 @@
+//! What a start finds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::sync::{Arc, Weak};
+
+use crate::file::directory::{Directory, Form};
+use crate::file::format::Unusable;
+use crate::file::stored::{self, StoredWindow};
+use crate::index::Index;
+use crate::state::{State, Undecodable};
+use crate::windows::{DAMAGED_FILES, Windows};
+
+/// Goes on with what a crash has left half done.
+pub fn restore(directory: &Directory, windows: &Weak<Windows>) -> Index {
+    let found = directory.scan().map_err(|error| error.to_string());
+    let found =
+        found.and_then(|files| Ok((files, directory.baselines().map_err(|error| error.to_string())?)));
+    let (found, blocked) = match found {
+        Ok(found) => (found, None),
+        Err(reason) => (Default::default(), Some(reason)),
+    };
+    let (written, blocked) = match (read_state(directory), blocked) {
+        (Ok(written), blocked) => (written, blocked),
+        (Err(reason), _) => (None, Some(format!("state.json: {reason}"))),
+    };
+    let (files, baselines) = found;
+    let blocked = blocked.map(|reason| format!("{}: {reason}", directory.path().display()));
+    match &blocked {
+        Some(reason) => {
+            tracing::error!(reason, "what became of windows can't be read; nothing is changed until it can");
+        }
+        None => directory.clean(),
+    }
+    let mut state = written.clone().unwrap_or_default();
+    let numbers = |form| files.iter().filter(move |file| file.1 == form).map(|file| file.0);
+    if state.first == 0 {
+        state.first = files.first().map_or(0, |file| file.0);
+    }
+    state.last = state.last.max(files.last().map_or(0, |file| file.0));
+    state.acknowledged = numbers(Form::Acked).fold(state.acknowledged, u64::max);
+    // The further a window got, the later it was.
+    let current: BTreeMap<u64, Form> =
+        files.iter().copied().filter(|file| Form::READABLE.contains(&file.1)).collect();
+    let mut damaged: BTreeSet<u64> = numbers(Form::Damaged).collect();
+    let mut found = Vec::new();
+    let mut unreadable = Vec::new();
+    for (&seq, &form) in &current {
+        match examine(directory, seq, form, windows) {
+            Ok((window, reports)) => {
+                if seq > state.reported_through {
+                    (state.reported, state.reported_through) = (state.reported + reports, seq);
+                }
+                found.push((Arc::new(window), form));
+            }
+            // In a blocked directory a damaged file stays as it is, too.
+            Err(reason) if blocked.is_some() || !matches!(reason, Unusable::Damaged(_)) => {
+                let path = directory.file(seq, form);
+                tracing::error!(path = %path.display(), %reason, "the file of a window can't be read and stays as it is");
+                unreadable.push((seq, form, reason.to_string()));
+            }
+            Err(reason) => {
+                let path = directory.file(seq, form);
+                tracing::error!(path = %path.display(), %reason, "the file of a window is damaged and set aside");
+                directory.rename(seq, form, Form::Damaged);
+                damaged.insert(seq);
+            }
+        }
+    }
+    // A window whose file was damaged may have been stored again.
+    damaged.retain(|seq| !found.iter().any(|(window, _): &(Arc<StoredWindow>, _)| window.seq() == *seq));
+    let marked: Vec<u64> = numbers(Form::Lost).collect();
+    let was_lost = |seq: &u64| *seq > state.acknowledged || marked.contains(seq);
+    for seq in damaged.into_iter().filter(was_lost).collect::<Vec<_>>() {
+        if !state.lost.contains(seq) {
+            state.lost.add(seq, 0);
+            state.damaged += 1;
+        }
+    }
+    marked.iter().for_each(|&seq| state.lost.add(seq, 0));
+    let unsaved = written.is_none_or(|written| written != state) && state.last > 0;
+    let mut index = Index::new(state, unsaved, marked);
+    index.blocked = blocked;
+    unreadable.into_iter().for_each(|(seq, form, reason)| index.leave(seq, form, reason));
+    if index.blocked.is_some() {
+        // A blocked directory allows windows to be read, and nothing else.
+        found.into_iter().for_each(|(window, form)| index.keep(window, form));
+        return index;
+    }
+    keep(directory, &mut index, found, &files);
+    let newest = index.newest_file();
+    let (kept, needless) = baselines.into_iter().partition(|&(seq, _)| seq > newest);
+    index.baselines = kept;
+    let needless: BTreeSet<(u64, u64)> = needless;
+    needless.into_iter().for_each(|(seq, serial)| directory.remove_baseline(seq, serial));
+    index
+}
+
+/// Finishes what the state or a name says of the files.
+fn keep(
+    directory: &Directory,
+    index: &mut Index,
+    found: Vec<(Arc<StoredWindow>, Form)>,
+    files: &[(u64, Form)],
+) {
+    // Before the files that say the same go.
+    let saved = !index.unsaved || save(directory, index);
+    let gone = |window: &StoredWindow, state: &State| state.lost.contains(window.seq());
+    let newest =
+        found.iter().rfind(|(window, _)| !gone(window, &index.state)).map(|(window, _)| window.seq());
+    for (window, form) in found {
+        let seq = window.seq();
+        let stale = Form::READABLE.into_iter().filter(|&other| other < form && files.contains(&(seq, other)));
+        stale.for_each(|form| directory.remove(seq, form));
+        if gone(&window, &index.state) {
+            directory.remove(seq, form);
+        } else if seq > index.state.acknowledged {
+            index.keep(window, form);
+        } else if Some(seq) != newest {
+            directory.remove(seq, form);
+        } else {
+            if form != Form::Acked {
+                directory.rename(seq, form, Form::Acked);
+            }
+            index.keep(window, Form::Acked);
+        }
+    }
+    if saved {
+        index.marked.drain(..).for_each(|seq| directory.remove(seq, Form::Lost));
+        forget_damaged(directory);
+    }
+}
+
+fn save(directory: &Directory, index: &mut Index) -> bool {
+    let written = index.state.encode().map_err(Into::into).and_then(|bytes| directory.write_state(&bytes));
+    if let Err(error) = &written {
+        tracing::error!(path = %directory.path().display(), %error, "what became of windows could not be written down");
+    }
+    index.unsaved = written.is_err();
+    !index.unsaved
+}
+
+pub fn examine(
+    directory: &Directory,
+    seq: u64,
+    form: Form,
+    windows: &Weak<Windows>,
+) -> Result<(StoredWindow, u64), Unusable> {
+    let file = File::open(directory.file(seq, form))?;
+    let bytes = file.metadata()?.len();
+    let reader = stored::open(file, seq)?;
+    let head = reader.head();
+    Ok((StoredWindow::new(head, bytes, Weak::clone(windows)), head.window.lost_windows))
+}
+
+/// Returns `None` if there is no state, or a damaged one. The error says why the state has to be left alone.
+fn read_state(directory: &Directory) -> Result<Option<State>, String> {
+    let Some(bytes) = directory.read_state().map_err(|error| error.to_string())? else { return Ok(None) };
+    match State::decode(&bytes) {
+        Ok(state) => Ok(Some(state)),
+        Err(Undecodable::Newer(version)) => Err(format!(
+            "it has format {version}, which this version of twinprobe does not know; use a later one"
+        )),
+        Err(Undecodable::Damaged) => {
+            let path = directory.path().display();
+            let reason = "its content is not what was written";
+            tracing::error!(%path, reason, "what became of windows can't be read; what can be is taken from their files");
+            directory.set_state_aside();
+            Ok(None)
+        }
+    }
+}
+
+/// Keeps the newest of the files that were set aside.
+pub fn forget_damaged(directory: &Directory) {
+    let files = directory.scan().unwrap_or_default();
+    let damaged: Vec<u64> = files.iter().filter(|file| file.1 == Form::Damaged).map(|file| file.0).collect();
+    for &seq in &damaged[..damaged.len().saturating_sub(DAMAGED_FILES)] {
+        directory.remove(seq, Form::Damaged);
+    }
+}

@@ -1,0 +1,212 @@
+//! What is known of a probe's windows beside their files.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+/// Gaps that are remembered one by one; of those before, how many windows were lost in all.
+const GAPS: usize = 256;
+/// The version of the files that are written.
+const VERSION: u32 = 1;
+
+/// Written whole, before what it says is done to the files.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct State {
+    /// The first window there was; 0: none.
+    pub first: u64,
+    /// The last one.
+    pub last: u64,
+    /// All up to this one are acknowledged, or lost.
+    pub acknowledged: u64,
+    /// What each collector has acknowledged.
+    pub collectors: BTreeMap<String, u64>,
+    pub lost: Lost,
+    /// How many lost windows the windows up to `reported_through` have reported.
+    pub reported: u64,
+    pub reported_through: u64,
+    /// How many windows were lost because their files were damaged.
+    pub damaged: u64,
+}
+
+impl State {
+    /// Two lines of JSON, the second about the first.
+    pub fn encode(&self) -> serde_json::Result<Vec<u8>> {
+        let mut bytes = serde_json::to_vec(&Content { version: VERSION, state: self })?;
+        let digest = digest_line(&bytes);
+        bytes.extend_from_slice(digest.as_bytes());
+        Ok(bytes)
+    }
+
+    /// Returns the state that was encoded, or the reason why it can't be used.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Undecodable> {
+        let end = bytes.iter().position(|&byte| byte == b'\n').ok_or(Undecodable::Damaged)?;
+        let (state, digest) = bytes.split_at(end);
+        if digest != digest_line(state).as_bytes() {
+            return Err(Undecodable::Damaged);
+        }
+        let version: Version = serde_json::from_slice(state).map_err(|_| Undecodable::Damaged)?;
+        if version.version > VERSION {
+            return Err(Undecodable::Newer(version.version));
+        }
+        serde_json::from_slice(state).map_err(|_| Undecodable::Damaged)
+    }
+}
+
+/// The reason why a state can't be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Undecodable {
+    Damaged,
+    /// The state has this version, which is later than [`VERSION`].
+    Newer(u32),
+}
+
+#[derive(Serialize)]
+struct Content<'a> {
+    version: u32,
+    #[serde(flatten)]
+    state: &'a State,
+}
+
+/// The field that every version of the file has, except the first one.
+#[derive(Deserialize)]
+struct Version {
+    #[serde(default)]
+    version: u32,
+}
+
+fn digest_line(bytes: &[u8]) -> String {
+    let digest: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("\n{{\"sha256\":\"{digest}\"}}\n")
+}
+
+/// Windows that went without having been acknowledged.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lost(Vec<Gap>);
+
+/// Of the windows `from..=to`, `count` are lost: all, but in gaps that were made one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Gap {
+    from: u64,
+    to: u64,
+    count: u64,
+}
+
+impl Lost {
+    /// Says of one more window that it was lost. None at or after `oldest` is said to be lost that is not.
+    pub fn add(&mut self, seq: u64, oldest: u64) {
+        if self.contains(seq) {
+            return;
+        }
+        let at = self.0.partition_point(|gap| gap.to < seq);
+        self.0.insert(at, Gap { from: seq, to: seq, count: 1 });
+        self.join(at);
+        if let Some(before) = at.checked_sub(1) {
+            self.join(before);
+        }
+        while self.0.len() > GAPS && self.0[1].to < oldest {
+            let gap = self.0.remove(0);
+            self.0[0] = Gap { from: gap.from, count: gap.count + self.0[0].count, ..self.0[0] };
+        }
+    }
+
+    /// The last one was not lost after all.
+    pub fn take_back(&mut self, seq: u64) {
+        if let Some(gap) = self.0.pop_if(|gap| gap.to == seq)
+            && gap.from < gap.to
+        {
+            self.0.push(Gap { to: gap.to - 1, count: gap.count - 1, ..gap });
+        }
+    }
+
+    pub fn contains(&self, seq: u64) -> bool {
+        let at = self.0.partition_point(|gap| gap.to < seq);
+        self.0.get(at).is_some_and(|gap| gap.from <= seq)
+    }
+
+    /// How many of those after `seq`.
+    pub fn after(&self, seq: u64) -> u64 {
+        let at = self.0.partition_point(|gap| gap.to <= seq);
+        let count = |gap: &Gap| if gap.from > seq { gap.count } else { gap.count.min(gap.to - seq) };
+        self.0[at..].iter().map(count).sum()
+    }
+
+    pub fn total(&self) -> u64 {
+        self.after(0)
+    }
+
+    /// Makes the gap at `at` and the next one if nothing is between them.
+    fn join(&mut self, at: usize) {
+        if let [gap, next, ..] = self.0[at..]
+            && gap.to.checked_add(1) == Some(next.from)
+        {
+            self.0[at] = Gap { from: gap.from, to: next.to, count: gap.count + next.count };
+            self.0.remove(at + 1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_was_lost_is_counted_after_any_window(lost in vec(1_u64..40, 0..60)) {
+            let mut gaps = Lost::default();
+            lost.iter().for_each(|&seq| gaps.add(seq, u64::MAX));
+            let set: BTreeSet<u64> = lost.into_iter().collect();
+            for seq in 0..45 {
+                prop_assert_eq!(gaps.contains(seq), set.contains(&seq));
+                prop_assert_eq!(gaps.after(seq), set.range(seq + 1..).count() as u64);
+            }
+            let apart = gaps.0.windows(2).all(|pair| pair[0].to + 1 < pair[1].from);
+            prop_assert!(apart, "{gaps:?}");
+        }
+    }
+
+    #[test]
+    fn old_gaps_become_one_that_counts_right_and_holds_nothing_retained() {
+        let mut gaps = Lost::default();
+        let windows = GAPS as u64 + 50;
+        for seq in (2..=2 * windows).step_by(2) {
+            gaps.add(seq, seq);
+        }
+        assert_eq!((gaps.0.len(), gaps.total()), (GAPS, windows));
+        assert_eq!(gaps.after(2 * windows - 10), 5);
+        assert!(!gaps.contains(2 * windows - 1));
+
+        let mut gaps = Lost::default();
+        for seq in (2..=2 * windows).step_by(2) {
+            gaps.add(seq, 1);
+        }
+        assert!(
+            (1..=2 * windows).all(|seq| gaps.contains(seq) == (seq % 2 == 0)),
+            "1 and others are retained"
+        );
+    }
+
+    #[test]
+    fn a_state_with_any_byte_wrong_or_missing_is_no_state() {
+        let mut state = State { first: 3, last: 12, acknowledged: 9, damaged: 1, ..State::default() };
+        state.lost.add(5, 3);
+        state.collectors.insert("a\n\"b\"".to_owned(), 7);
+        let whole = state.encode().unwrap();
+        assert_eq!(State::decode(&whole), Ok(state));
+        for index in 0..whole.len() {
+            for bit in 0..8 {
+                let mut damaged = whole.clone();
+                damaged[index] ^= 1 << bit;
+                assert_eq!(State::decode(&damaged), Err(Undecodable::Damaged), "byte {index}");
+            }
+            assert_eq!(State::decode(&whole[..index]), Err(Undecodable::Damaged), "{index} bytes");
+        }
+        assert_eq!(State::decode(&[&whole[..], b"\n"].concat()), Err(Undecodable::Damaged));
+    }
+}

@@ -1,0 +1,130 @@
+//! The files of all versions so far, which every later version has to read. A file of the present version is also
+//! compared byte by byte: a change of what is written needs a new version and a new file here. `UPDATE_GOLDEN=1` writes
+//! the files that are missing.
+
+use std::fs;
+use std::path::PathBuf;
+
+use super::*;
+use crate::baseline::{Base, Part, PartContent, ages_as_rows};
+use crate::state::State;
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src/windows/tests/golden")).join(name)
+}
+
+fn golden(name: &str) -> Vec<u8> {
+    fs::read(path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+#[track_caller]
+fn assert_golden(name: &str, written: &[u8]) {
+    if std::env::var_os("UPDATE_GOLDEN").is_some() && !path(name).exists() {
+        fs::write(path(name), written).unwrap();
+    }
+    assert!(golden(name) == written, "{name} is written in another way: give the format another version");
+}
+
+/// Creates a directory with one file.
+fn with(name: &str, bytes: &[u8]) -> (TempDir, Arc<Windows>) {
+    let directory = directory();
+    fs::write(directory.path().join(name), bytes).unwrap();
+    let windows = Windows::open(directory.path().to_owned());
+    (directory, windows)
+}
+
+fn sum(of: Direction, map: &str, through: u64) -> Part {
+    Part {
+        direction: of,
+        map: map.into(),
+        content: PartContent::Sum,
+        through,
+        layout: layout(MapKind::Hash, None),
+        rows: rows(3, 4),
+        ages: vec![1, 3, 2, 3],
+        dropped: 5,
+    }
+}
+
+/// The golden file is from a daemon that kept sums in files of their own: 7 packets.
+#[test]
+fn windows_of_the_first_format_are_read() {
+    let (_directory, windows) = with("2.taken", &golden("window-1"));
+    let reader = windows.get(2).unwrap().open().unwrap();
+    let names: Vec<String> = reader.metrics().iter().map(|(_, metric)| metric.name.clone()).collect();
+    assert_eq!(names, ["in_array", "in_hash", "in_percpu_array"]);
+    assert_eq!(reader.head().closed_by, ClosedBy::Request);
+    let Base { through, parts } = windows.base(Some(1)).unwrap().unwrap();
+    assert_eq!(through, 2);
+    let sums: Vec<(&str, usize)> =
+        parts.iter().map(|part| (&*part.map, part.rows.len(&part.layout))).collect();
+    assert_eq!(sums, [("in_array", 8), ("in_percpu_array", 8)]);
+    for Part { layout, rows, ages, dropped, .. } in &parts {
+        let first = |value: &[u8]| u64::from_le_bytes(value[..8].try_into().unwrap());
+        let slots = rows.values.chunks_exact(layout.slot_stride());
+        assert_eq!(slots.map(first).sum::<u64>(), 7, "packets of all keys and CPUs");
+        assert_eq!((&ages[..], *dropped), (&[][..], 0));
+    }
+}
+
+#[test]
+fn windows_of_this_format_are_read_and_written() {
+    let directory = directory();
+    let windows = Windows::open(directory.path().to_owned());
+    let mut head = head(7, ClosedBy::Request, 3);
+    head.metrics.truncate(1);
+    let seen = StoredMetric { dropped: 5, ..head.metrics[0].clone() };
+    let hidden = StoredMetric { direction: Direction::Egress, ..seen.clone() };
+    (head.metrics, head.hidden) = (vec![seen], vec![hidden]);
+    let mut writer = windows.write(&head).unwrap();
+    for place in 0..2 {
+        writer.rows(place, &rows(3, 4)).unwrap();
+        writer.rows(head.place_of_ages(place), &ages_as_rows(&[1, 3, 2, 3])).unwrap();
+    }
+    writer.commit().unwrap();
+    assert_golden("window-2", &fs::read(directory.path().join("7.window")).unwrap());
+
+    let (_directory, windows) = with("7.acked", &golden("window-2"));
+    let reader = windows.newest().unwrap().open().unwrap();
+    assert_eq!(**reader.head(), head);
+    assert_eq!(reader.metrics().len(), 1, "what is hidden is not shown");
+    let map = "map of a";
+    let parts = vec![sum(Direction::Ingress, map, 7), sum(Direction::Egress, map, 7)];
+    assert_eq!(windows.base(None).unwrap(), Some(Base { through: 7, parts }));
+}
+
+#[test]
+fn baselines_of_this_format_are_read_and_written() {
+    let directory = directory();
+    let windows = Windows::open(directory.path().to_owned());
+    let open = Part {
+        content: PartContent::Open,
+        ages: Vec::new(),
+        dropped: 0,
+        ..sum(Direction::Egress, ".bss:b", 8)
+    };
+    let parts = [sum(Direction::Ingress, "a", 8), open];
+    windows.write_baseline("p", 9, 12, &parts).unwrap();
+    assert_golden("baseline-1", &fs::read(directory.path().join("9.12.baseline")).unwrap());
+
+    let (directory, windows) = with("9.12.baseline", &golden("baseline-1"));
+    let base = Base { through: 8, parts: parts.into() };
+    assert_eq!(windows.base(Some(12)).unwrap(), Some(base.clone()));
+    assert_eq!(windows.base(Some(11)).unwrap(), None, "it is another deployment's");
+    assert_eq!(windows.base(None).unwrap(), Some(base));
+    commit(&windows, 9, 1);
+    assert_eq!(windows.base(Some(12)).unwrap().unwrap().through, 9, "the window has its sums");
+    assert_eq!(files(directory.path()), ["9.window", "state.json"]);
+}
+
+#[test]
+fn states_are_read_and_written() {
+    let state = State::decode(&golden("state-0.json")).unwrap();
+    assert_eq!((state.first, state.last, state.acknowledged, state.reported_through), (1, 2, 1, 2));
+    let mut state = State { first: 1, last: 9, acknowledged: 4, damaged: 1, ..State::default() };
+    state.collectors.insert("a".into(), 6);
+    state.lost.add(2, 9);
+    (state.reported, state.reported_through) = (1, 9);
+    assert_golden("state-1.json", &state.encode().unwrap());
+    assert_eq!(State::decode(&golden("state-1.json")).unwrap(), state);
+}

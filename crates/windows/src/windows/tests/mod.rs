@@ -1,0 +1,89 @@
+//! Windows against real files; the format alone in `format`, everything in random order in `random`.
+
+pub mod faults;
+pub mod format;
+pub mod golden;
+pub mod model;
+pub mod random;
+pub mod retention;
+pub mod scene;
+pub mod threads;
+pub mod unreadable;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use twinprobe_ebpf_common::{Layout, MapKind, RawTable, TableLayout};
+use twinprobe_exporter::{Aggregation, Context, Direction, Format, Temporality, Window};
+
+use crate::file::head::{ClosedBy, StoredMetric, WindowHead};
+use crate::file::stored::StoredWindow;
+use crate::windows::Windows;
+
+/// In memory, if there is such a place: what a loss of power leaves is not tested here.
+fn directory() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+fn layout(kind: MapKind, inner: Option<Arc<TableLayout>>) -> Arc<TableLayout> {
+    Arc::new(TableLayout { kind, key: Layout::unsigned(4), value: Layout::unsigned(8), slots: 1, inner })
+}
+
+fn metric(direction: Direction, name: &str, layout: Arc<TableLayout>) -> StoredMetric {
+    let text = |text: &str| format!("{text} of {name}");
+    let agg = Some(Aggregation::Max);
+    let (name, map, help) = (name.to_owned(), text("map"), text("help"));
+    StoredMetric { direction, name, map, help, agg, layout, reading: Temporality::Cumulative, dropped: 0 }
+}
+
+fn head(seq: u64, closed_by: ClosedBy, lost_windows: u64) -> WindowHead {
+    let inner = layout(MapKind::Hash, None);
+    WindowHead {
+        probe: "p".into(),
+        interfaces: vec!["eth0".into()],
+        window: Window {
+            seq,
+            start: format!("2026-11-21T10:00:00.{:09}Z", seq - 1),
+            end: format!("2026-11-21T10:00:00.{seq:09}Z"),
+            duration_ns: Some(1),
+            clock_step_ns: None,
+            quiesce_us: 71,
+            lost_windows,
+        },
+        format: Format::Xml,
+        context: Context { boot_time_ns: 1, interfaces: [(1, "lo".to_owned())].into() },
+        skipped_before: 5,
+        closed_by,
+        metrics: vec![
+            metric(Direction::Ingress, "a", layout(MapKind::Hash, None)),
+            metric(Direction::Egress, "b", layout(MapKind::HashOfMaps, Some(inner))),
+        ],
+        hidden: Vec::new(),
+    }
+}
+
+/// Rows that are of this window alone.
+fn rows(seq: u64, size: usize) -> RawTable {
+    let bytes = |length| seq.to_le_bytes().into_iter().cycle().take(length).collect();
+    RawTable { keys: bytes(4 * size), values: bytes(8 * size), inner: Vec::new() }
+}
+
+/// A window with `size` rows.
+fn commit(windows: &Arc<Windows>, seq: u64, size: usize) -> Arc<StoredWindow> {
+    let mut writer = windows.write(&head(seq, ClosedBy::Read, windows.unreported_lost())).unwrap();
+    writer.rows(0, &rows(seq, size)).unwrap();
+    writer.commit().unwrap()
+}
+
+fn numbers(windows: &Windows) -> Vec<u64> {
+    windows.list(0).windows.iter().map(|window| window.seq).collect()
+}
+
+/// The names of all files, in order.
+fn files(directory: &Path) -> Vec<String> {
+    let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
+    let mut names: Vec<String> = std::fs::read_dir(directory).unwrap().map(name).collect();
+    names.sort();
+    names
+}

@@ -1,0 +1,118 @@
+//! What the model does not show: clients that wait, full disks, several probes.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::store::WindowStore;
+use crate::windows::{AckError, Limits, Missing};
+
+#[test]
+fn those_who_wait_see_the_newest_window() {
+    let directory = directory();
+    let windows = Windows::open(directory.path().to_owned());
+    let mut changed = windows.changed();
+    assert!(!changed.has_changed().unwrap());
+    commit(&windows, 1, 1);
+    assert!(changed.has_changed().unwrap());
+    assert_eq!(*changed.borrow_and_update(), 1);
+    assert_eq!(*Windows::open(directory.path().to_owned()).changed().borrow(), 1);
+}
+
+#[test]
+fn a_full_disk_does_not_keep_windows_from_making_room() {
+    let directory = directory();
+    let windows = Windows::open(directory.path().to_owned());
+    for seq in 1..=6 {
+        commit(&windows, seq, 1);
+    }
+    windows.directory.faults.set_full(true);
+    assert_eq!(
+        windows.write(&head(7, ClosedBy::Read, 0)).unwrap_err().kind(),
+        std::io::ErrorKind::StorageFull
+    );
+    windows.acknowledge(2, None).unwrap();
+    assert!(windows.drop_oldest());
+    assert_eq!(numbers(&windows), [4, 5, 6]);
+    let state = ["3.lost", "4.window", "5.window", "6.window", "state.json"];
+    assert_eq!(files(directory.path()), state, "there is a file for what was lost");
+
+    let again = Windows::open(directory.path().to_owned());
+    assert_eq!((numbers(&again), again.list(2).lost_windows), (vec![4, 5, 6], 1));
+    assert_eq!(files(directory.path()), state.split_at(1).1, "now it is written down");
+    assert_eq!(
+        (again.get(1).unwrap_err(), again.get(3).unwrap_err()),
+        (Missing::Acknowledged, Missing::Lost)
+    );
+
+    windows.acknowledge(6, None).unwrap();
+    assert_eq!(files(directory.path()), ["6.acked", "state.json"]);
+    let again = Windows::open(directory.path().to_owned());
+    assert_eq!((numbers(&again), again.newest().unwrap().seq(), again.last_seq()), (vec![], 6, 6));
+}
+
+#[test]
+fn only_configured_collectors_acknowledge() {
+    let directory = directory();
+    let windows = Windows::open(directory.path().to_owned());
+    commit(&windows, 1, 1);
+    let unknown = Err(AckError::UnknownCollector("a".into()));
+    assert_eq!(windows.acknowledge(9, Some("a")), unknown);
+    windows.set_limits(Limits { collectors: vec!["a".into(), "b".into()], ..Limits::default() });
+    assert_eq!(windows.acknowledge(9, Some("a")), Err(AckError::Beyond { newest: 1 }));
+    windows.acknowledge(1, Some("a")).unwrap();
+    assert_eq!(
+        (windows.acknowledged("a"), windows.acknowledged("b"), numbers(&windows)),
+        (Ok(1), Ok(0), vec![1])
+    );
+    windows.set_limits(Limits { collectors: vec!["a".into()], ..Limits::default() });
+    assert_eq!(numbers(&windows), [0; 0], "nobody else has to");
+}
+
+#[test]
+fn over_the_budget_the_oldest_of_all_probes_goes_and_each_newest_stays() {
+    let directory = directory();
+    let root = directory.path().join("windows");
+    let store = WindowStore::new(root.clone(), 0);
+    let (a, b) = (store.of("a"), store.of("b"));
+    let size = [(&a, 1), (&b, 2), (&a, 3), (&b, 4), (&b, 5)]
+        .map(|(windows, seq)| commit(windows, seq, 1).bytes())[0];
+    let limited = |windows| WindowStore::new(root.clone(), windows * size + size / 2);
+    let check = |budget, a: &[u64], b: &[u64]| {
+        let store = limited(budget);
+        let probes = ["a", "b"].map(|probe| store.of(probe));
+        store.enforce();
+        assert_eq!(probes.map(|windows| numbers(&windows)), [a, b]);
+    };
+    drop((a, b));
+    check(5, &[1, 3], &[2, 4, 5]);
+    check(4, &[3], &[2, 4, 5]);
+    check(3, &[3], &[4, 5]);
+    check(0, &[3], &[5]);
+    let store = limited(0);
+    assert_eq!((store.of("a").statistics().lost, store.of("b").statistics().lost), (1, 2));
+    assert_eq!(store.statistics()["b"], store.of("b").statistics());
+}
+
+#[test]
+fn a_removed_probe_leaves_nothing_and_nobody_brings_it_back() {
+    let directory = directory();
+    let store = WindowStore::new(directory.path().to_owned(), u64::MAX);
+    let windows = store.of("p");
+    assert!(Arc::ptr_eq(&windows, &store.of("p")));
+    commit(&windows, 1, 1);
+    let writer = windows.write(&head(2, ClosedBy::Read, 0)).unwrap();
+    store.remove("p");
+    assert!(writer.commit().is_err());
+    assert!(windows.write(&head(2, ClosedBy::Read, 0)).is_err());
+    assert_eq!(files(directory.path()), [""; 0]);
+    assert_eq!(store.of("p").last_seq(), 0);
+
+    for probe in ["p", "q", "r"] {
+        commit(&store.of(probe), 1, 1);
+    }
+    let store = WindowStore::new(directory.path().to_owned(), u64::MAX);
+    store.remove("q");
+    store.sweep(&BTreeSet::from(["p".to_owned()]));
+    assert_eq!(files(directory.path()), ["p"]);
+    WindowStore::new(directory.path().join("none"), 0).sweep(&BTreeSet::new());
+}

@@ -1,0 +1,53 @@
+//! Those who write, read and acknowledge do not wait for each other to be done.
+
+use std::thread;
+
+use super::*;
+use crate::file::stored::WindowError;
+use crate::windows::Limits;
+
+const WINDOWS: u64 = 300;
+
+/// How many lost windows it reports.
+fn write(windows: &Arc<Windows>, seq: u64) -> u64 {
+    let reports = windows.unreported_lost();
+    commit(windows, seq, 20);
+    reports
+}
+
+#[test]
+fn a_reader_gets_all_of_a_window_or_hears_that_it_has_gone() {
+    let directory = directory();
+    let windows = Windows::open(directory.path().to_owned());
+    windows.set_limits(Limits { retain: 4, ..Limits::default() });
+    let reported = thread::scope(|scope| {
+        let writer = scope.spawn(|| (1..=WINDOWS).map(|seq| write(&windows, seq)).sum::<u64>());
+        for reader in 0..3 {
+            let windows = &windows;
+            scope.spawn(move || {
+                while windows.last_seq() < WINDOWS {
+                    let listed =
+                        windows.list(0).windows.first().and_then(|entry| windows.get(entry.seq).ok());
+                    for window in [listed, windows.newest()].into_iter().flatten() {
+                        match window.open() {
+                            Ok(read) => assert_eq!(read.chunk(0, 0).unwrap(), Some(rows(window.seq(), 20))),
+                            Err(error) => assert!(matches!(error, WindowError::Gone), "{error}"),
+                        }
+                        if reader == 0 {
+                            windows.set_taken(window.seq());
+                        } else if reader == 1 && window.seq() % 3 == 0 {
+                            windows.acknowledge(window.seq(), None).unwrap();
+                        }
+                    }
+                }
+            });
+        }
+        writer.join().unwrap()
+    });
+    let statistics = windows.statistics();
+    assert_eq!(statistics.damaged, 0);
+    assert_eq!(windows.last_seq(), WINDOWS);
+    let found = Windows::open(directory.path().to_owned());
+    assert_eq!((found.statistics(), numbers(&found)), (statistics, numbers(&windows)));
+    assert_eq!(reported + windows.unreported_lost(), statistics.lost);
+}

@@ -1,0 +1,60 @@
+//! A window on its way to the disk.
+
+use std::io::{self, BufWriter};
+use std::sync::Arc;
+
+use tempfile::NamedTempFile;
+use twinprobe_ebpf_common::RawTable;
+
+use crate::file::format::Encoder;
+use crate::file::head::WindowHead;
+use crate::file::stored::StoredWindow;
+use crate::windows::{Windows, lock};
+
+/// Bytes gathered before they are written.
+const BUFFER: usize = 256 * 1024;
+
+/// A window that nobody sees before it is committed. Dropping it forgets it.
+#[derive(Debug)]
+pub struct WindowWriter {
+    windows: Arc<Windows>,
+    encoder: Encoder<BufWriter<NamedTempFile>>,
+    window: StoredWindow,
+    reports: u64,
+}
+
+impl WindowWriter {
+    pub fn new(windows: Arc<Windows>, head: &WindowHead) -> io::Result<Self> {
+        windows.expect_new(head.window.seq)?;
+        let file = BufWriter::with_capacity(BUFFER, windows.directory.create()?);
+        let encoder = Encoder::new(file, head)?;
+        let window = StoredWindow::new(head, 0, Arc::downgrade(&windows));
+        Ok(Self { windows, encoder, window, reports: head.window.lost_windows })
+    }
+
+    /// Adds rows to the metric at this place of the head. Metrics may take turns.
+    pub fn rows(&mut self, metric: usize, chunk: &RawTable) -> io::Result<()> {
+        self.encoder.rows(metric, chunk)
+    }
+
+    /// Returns when the window is on disk to stay. After an error there is no such window, and its number can be
+    /// used again.
+    pub fn commit(self) -> io::Result<Arc<StoredWindow>> {
+        let Self { windows, encoder, window, reports } = self;
+        let (file, bytes) = encoder.finish()?;
+        let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
+        // Outside of the lock: this is what takes its time.
+        file.as_file().sync_all()?;
+        let window = Arc::new(window.of_size(bytes));
+        let turn = lock(&windows.changes);
+        windows.expect_new(window.seq())?;
+        windows.directory.publish(file, window.seq())?;
+        let change = lock(&windows.index).insert(Arc::clone(&window), reports);
+        // What could not be written down was logged, and is with the next change.
+        let _ = windows.apply(&change);
+        windows.forget_old_baselines(window.seq());
+        windows.newest.send_replace(window.seq());
+        drop(turn);
+        Ok(window)
+    }
+}
