@@ -1,7 +1,7 @@
 //! A parser of the BPF Type Format: what the kernel and clang write about types, made into [`Layout`]s.
 //!
 //! The input is compiled from source that a client sent: no blob may make it panic, loop, or take memory or
-//! stack out of proportion.
+//! stack out of proportion. aya-obj's parser keeps the types and their members to itself.
 
 pub mod blob;
 pub mod error;

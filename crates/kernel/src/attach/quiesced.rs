@@ -26,7 +26,7 @@ impl Attached {
         let epoch = self.epoch.unread().unwrap_or_else(|| self.epoch.flip());
         crash::point("flipped");
         crash::pause("flipped");
-        let has_twins = self.directions.iter().any(|loaded| loaded.twins.programs.are_twins());
+        let has_twins = self.directions.iter().any(|loaded| loaded.plan.has_twins());
         let quiesced = match self.quiesced {
             Some((of, duration)) if of == epoch => duration,
             // One program counts in the same maps before and after.
@@ -64,7 +64,7 @@ impl Quiesced<'_> {
 
     /// The journal of a metric: where the rows that were taken out of its map wait until the window is stored.
     pub fn journal(&self, (direction, metric): (usize, usize)) -> PathBuf {
-        let direction = self.probe.directions[direction].hook.direction();
+        let direction = self.probe.directions[direction].plan.direction();
         self.probe.pins.journal(direction, metric)
     }
 

@@ -1,8 +1,8 @@
 //! The loading of a probe: maps, programs, pins, and what goes on from an earlier deployment.
 
+pub mod bind;
 pub mod carry;
 pub mod direction;
-pub mod extraction;
 pub mod maps;
 pub mod pins;
 pub mod twins;

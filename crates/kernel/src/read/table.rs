@@ -62,14 +62,6 @@ impl MetricMap {
         }
     }
 
-    /// Returns the number of entries that the map has room for; `None` for a variable.
-    pub const fn max_entries(&self) -> Option<usize> {
-        match self {
-            Self::Table(table) => Some(table.max_entries),
-            Self::Variable(_) => None,
-        }
-    }
-
     /// Hands on every entry, in chunks of about [`CHUNK_BYTES`]; an entry of a map of maps is never divided.
     /// Rows that were handed on have been taken out of the map if `after` says so, and those of a QUEUE or STACK always
     /// have: they are lost unless `sink` keeps them.

@@ -6,6 +6,8 @@
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use rustix::thread::sched_getcpu;
+
 use crate::sys::cpus::{move_to, online_cpus};
 
 /// The CPU that a sweep has moved to, or tried to, last.
@@ -40,10 +42,8 @@ pub fn wait() -> io::Result<()> {
 
 fn visit(cpu: usize) -> io::Result<()> {
     move_to(cpu)?;
-    // SAFETY: takes nothing and returns a number.
-    let at = unsafe { libc::sched_getcpu() };
     // A cpuset that changes moves its threads.
-    if usize::try_from(at) == Ok(cpu) { Ok(()) } else { Err(io::Error::other("moved away at once")) }
+    if sched_getcpu() == cpu { Ok(()) } else { Err(io::Error::other("moved away at once")) }
 }
 
 /// A property of the build, which says so in its own words.

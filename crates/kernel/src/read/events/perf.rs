@@ -1,5 +1,5 @@
 //! `BPF_MAP_TYPE_PERF_EVENT_ARRAY`: one ring per CPU, made by `perf_event_open(2)` and put into the map; without
-//! that the program has nowhere to write. The kernel counts what did not fit.
+//! that the program has nowhere to write. The kernel counts what did not fit. Not aya's, which does not read that count.
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use aya_obj::generated::perf_event_attr;
+use rustix::param::page_size;
 
 use crate::read::events::event_map::{Event, Progress};
-use crate::sys::mapping::{Access, Mapping, page_size};
+use crate::sys::mapping::{Access, Mapping};
 use crate::sys::{cpus, map};
 
 /// Bytes of one CPU's ring.
@@ -180,14 +181,11 @@ impl CpuBuffer {
 
     /// `None`: this kernel does not say.
     fn lost(&self) -> Option<u64> {
-        let mut counts = [0_u64; 2];
-        if !self.counts_lost {
-            return None;
-        }
-        // SAFETY: the kernel writes at most the length that is passed into a live array.
-        let read =
-            unsafe { libc::read(self.fd.as_raw_fd(), counts.as_mut_ptr().cast(), size_of_val(&counts)) };
-        (read == size_of_val(&counts) as isize).then_some(counts[1])
+        let mut counts = [0; 16];
+        let read = self.counts_lost.then(|| rustix::io::read(&self.fd, &mut counts))?;
+        // The number of records, then the number of lost ones.
+        let lost = counts.last_chunk().filter(|_| read == Ok(counts.len()));
+        lost.copied().map(u64::from_ne_bytes)
     }
 }
 

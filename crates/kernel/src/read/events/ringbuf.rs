@@ -1,13 +1,15 @@
 //! `BPF_MAP_TYPE_RINGBUF`: one ring that all CPUs write. Its pages are mapped twice in a row, so that a record
-//! never wraps and can be decoded where it lies.
+//! never wraps and can be decoded where it lies. Not aya's, which does not tell how full the ring is.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
+use rustix::param::page_size;
+
 use crate::read::events::event_map::{Event, Progress};
-use crate::sys::mapping::{Access, Mapping, page_size};
+use crate::sys::mapping::{Access, Mapping};
 
 /// The kernel is still writing the record.
 const BUSY: u32 = 1 << 31;

@@ -80,7 +80,10 @@ impl Batch {
         self.set(BEFORE, before as u64);
         self.set(FROM, cursor as u64);
         self.set(TO, UNWRITTEN);
-        let address = |offset| self.memory.pointer(offset, 0).as_ptr() as u64;
+        let bytes = values(self.shape, self.room) + self.room * self.shape.value;
+        // SAFETY: nothing else in this process reaches the memory as long as `self` is borrowed.
+        let memory = unsafe { self.memory.bytes_mut(0, bytes) }.as_mut_ptr();
+        let address = |offset| memory as u64 + offset as u64;
         let attr = BatchAttr {
             in_batch: address(FROM),
             out_batch: address(TO),
@@ -90,10 +93,10 @@ impl Batch {
             map_fd: map.as_raw_fd() as u32,
             ..BatchAttr::default()
         };
-        let shared = self.memory.pointer(0, size_of::<BatchAttr>()).cast::<BatchAttr>();
-        // SAFETY: aligned, as the mapping begins a page, and long enough; nothing else in this process reaches it as long
-        // as `self` is borrowed, and the kernel writes there within the call that the reference is passed to.
-        let shared = unsafe { &mut *shared.as_ptr() };
+        // SAFETY: aligned, as the mapping begins a page, and long enough; the kernel writes there within the call that the
+        // reference is passed to.
+        #[expect(clippy::cast_ptr_alignment, reason = "a mapping begins a page")]
+        let shared = unsafe { &mut *memory.cast::<BatchAttr>() };
         *shared = attr;
         self.set(UNDER_WAY, 1);
         shared

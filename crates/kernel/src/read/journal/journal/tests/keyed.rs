@@ -6,12 +6,12 @@ use twinprobe_ebpf_common::metric::AfterRead;
 use twinprobe_ebpf_common::{Layout, MapKind, TableLayout};
 
 use super::*;
+use crate::plan::map_spec::BPF_F_MMAPABLE;
 use crate::read::access::Strategy;
 use crate::read::table::MetricMap;
 use crate::read::table::tests::nested::{Outer, outer};
 use crate::read::variable::{Section, Variable};
 use crate::sys::mapping;
-use crate::trial::maps::BPF_F_MMAPABLE;
 
 fn key_size(kind: MapKind) -> u32 {
     if kind == MapKind::LpmTrie { 8 } else { 4 }
