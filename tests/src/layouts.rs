@@ -17,9 +17,12 @@ pub enum Reading {
     Window,
     /// `snapshot` without `init`: the counts so far.
     Cumulative,
+    /// `init` without `snapshot`: as [`Self::Window`], where no packet comes while it is read.
+    Init,
 }
 
 impl Reading {
+    /// Those that are exact under load.
     pub const ALL: [Self; 3] = [Self::Live, Self::Window, Self::Cumulative];
 }
 
@@ -66,10 +69,10 @@ impl Layout {
 
     fn metric(self, map: &str) -> Value {
         let mut metric = json!({ "name": map, "map": map });
-        if self.reading != Reading::Live {
+        if matches!(self.reading, Reading::Window | Reading::Cumulative) {
             metric["snapshot"] = json!(true);
         }
-        if self.reading == Reading::Window {
+        if matches!(self.reading, Reading::Window | Reading::Init) {
             metric["init"] = json!(true);
         }
         if map.contains("percpu") {

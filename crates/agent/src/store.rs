@@ -5,7 +5,6 @@
 //! | `probes/NAME.json` | a probe's configuration and the deployment that runs it |
 //! | `revisions/NAME/N.json` | its configurations so far |
 //! | `objects/DIGEST.o` | compiled sources, by their SHA-256 |
-//! | `totals/NAME/METRIC` | sums as earlier versions kept them; see `engine::old_sums` |
 //! | `windows/NAME/SEQ.window` | retained windows; see the crate `windows` |
 //! | `lock` | keeps a second daemon out |
 //!
@@ -54,7 +53,6 @@ pub struct Store {
     probes: PathBuf,
     revisions: PathBuf,
     objects: PathBuf,
-    old_sums: PathBuf,
     /// The lock file, locked while the daemon lives.
     _lock: File,
 }
@@ -92,8 +90,8 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreE
 impl Store {
     /// Makes the directories and takes the lock. Fails if another daemon holds the lock.
     pub fn open(state_dir: &Path) -> Result<Self, StoreError> {
-        let [probes, revisions, objects, old_sums] =
-            ["probes", "revisions", "objects", "totals"].map(|directory| state_dir.join(directory));
+        let [probes, revisions, objects] =
+            ["probes", "revisions", "objects"].map(|directory| state_dir.join(directory));
         for directory in [&probes, &revisions, &objects] {
             fs::create_dir_all(directory).map_err(failed("creating", directory))?;
         }
@@ -106,7 +104,7 @@ impl Store {
         match lock.try_lock() {
             Ok(()) => {
                 clean(&probes);
-                Ok(Self { probes, revisions, objects, old_sums, _lock: lock })
+                Ok(Self { probes, revisions, objects, _lock: lock })
             }
             Err(fs::TryLockError::WouldBlock) => Err(StoreError::InUse(state_dir.to_owned())),
             Err(fs::TryLockError::Error(error)) => Err(failed("locking", &lock_path)(error)),
@@ -152,20 +150,14 @@ impl Store {
     /// Removes a probe's file, then its revisions and sums.
     pub fn remove(&self, name: &str) -> Result<(), StoreError> {
         pending::remove(self, &self.path(name))?;
-        for path in [self.revisions.join(name), self.old_sums.join(name)] {
-            match fs::remove_dir_all(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    tracing::warn!(path = %path.display(), %error, "files of a deleted probe could not be removed");
-                }
-                _ => {}
+        let path = self.revisions.join(name);
+        match fs::remove_dir_all(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(path = %path.display(), %error, "what a probe has left could not be removed");
             }
+            _ => {}
         }
         Ok(())
-    }
-
-    /// The directory where earlier versions kept the sums of a probe's windows.
-    pub fn old_sums(&self, name: &str) -> PathBuf {
-        self.old_sums.join(name)
     }
 
     /// Returns the kept configurations of a probe, oldest first. `current` is the number of its present revision.
@@ -238,9 +230,7 @@ impl Store {
 
     /// Removes the revisions and sums of probes that have no file. A file that can't be read counts as a file.
     pub fn forget_others(&self, probes: &BTreeSet<String>) {
-        for directory in [&self.revisions, &self.old_sums] {
-            remove_but(directory, |name| probes.contains(name));
-        }
+        remove_but(&self.revisions, |name| probes.contains(name));
     }
 
     fn path(&self, name: &str) -> PathBuf {

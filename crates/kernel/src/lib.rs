@@ -43,8 +43,7 @@ pub use self::plan::request::{AttachRequest, DirectionRequest, KernelFacts, Metr
 pub use self::read::events::event_map::{EventMap, EventReader};
 pub use self::read::events::record::{EventRecord, Progress};
 pub use self::read::events::waiter::Waiter;
-pub use self::read::journal::journal::Journal;
-pub use self::read::table::{MetricMap, Taken};
+pub use self::read::table::MetricMap;
 pub use self::sys::call::KernelError;
 pub use self::sys::clock;
 pub use self::sys::process as memory;
@@ -52,7 +51,7 @@ pub use self::sys::process as memory;
 /// Reading maps without a probe, for the benchmark that times it.
 pub mod extraction {
     pub use crate::read::access::Access;
-    pub use crate::read::table::{MetricMap, Table, Taken};
+    pub use crate::read::table::{MetricMap, Table};
     pub use crate::sys::batch::map_update_batch;
     pub use crate::sys::map::{MapCreate, map_create, map_update};
     pub use crate::trial::maps::operations;

@@ -24,8 +24,6 @@ pub struct Base {
     /// The last window in the sums.
     pub through: u64,
     pub parts: Vec<Part>,
-    /// The format of the window that holds the base; `None` if a baseline holds it.
-    pub format: Option<u8>,
 }
 
 /// The rows of one metric that are not in its map.
@@ -197,7 +195,7 @@ impl Windows {
             drop(index);
             let read = newest.open().and_then(|reader| {
                 let parts = reader.sums().map_err(WindowError::Io)?;
-                Ok(Base { through: newest.seq(), parts, format: Some(reader.format()) })
+                Ok(Base { through: newest.seq(), parts })
             });
             let reason = match read {
                 Ok(base) => return Ok(Some(base)),
@@ -212,7 +210,7 @@ impl Windows {
 
     fn read_baseline(&self, seq: u64, serial: u64) -> Result<Base, Unusable> {
         let file = File::open(self.directory.baseline(seq, serial))?;
-        let Content { head, chunks, .. } = format::examine::<BaselineHead>(&file)?;
+        let Content { head, chunks } = format::examine::<BaselineHead>(&file)?;
         if head.seq != seq {
             return Err(Unusable::Damaged(format!("it is of window {}", head.seq)));
         }
@@ -224,6 +222,6 @@ impl Windows {
             Ok(Part { direction, map, content, through: seq - 1, layout, rows, ages, dropped })
         };
         let parts = head.parts.into_iter().zip(&chunks).zip(ages).map(part);
-        Ok(Base { through: seq - 1, parts: parts.collect::<io::Result<_>>()?, format: None })
+        Ok(Base { through: seq - 1, parts: parts.collect::<io::Result<_>>()? })
     }
 }

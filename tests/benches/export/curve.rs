@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use twinprobe_ebpf_common::metric::AfterRead;
 use twinprobe_ebpf_common::{Layout, MapKind, RawTable, TableLayout};
-use twinprobe_kernel::extraction::{self, Access, MapCreate, MetricMap, Table, Taken};
+use twinprobe_kernel::extraction::{self, Access, MapCreate, MetricMap, Table};
 use twinprobe_tests::measure::Sample;
 use twinprobe_tests::{report, scaled};
 
@@ -199,7 +199,7 @@ impl Filled {
             ControlFlow::Continue(())
         };
         let started = Instant::now();
-        let flow = map.read_chunks(after, &mut Taken::default(), &mut sink)?;
+        let flow = map.read_chunks(after, &mut sink)?;
         let time = started.elapsed().as_secs_f64();
         ensure!(flow.is_continue() && rows == self.entries as usize, "{rows} entries of {}", self.entries);
         if after == AfterRead::Reset {

@@ -100,8 +100,6 @@ pub struct Counter {
     gone: BTreeMap<Key, Range>,
     /// The sum of the windows so far.
     sum: BTreeMap<Key, u64>,
-    /// True if the next reading may repeat one that its client did not take.
-    repeated: bool,
     /// True if a replacement has put a part of the open window on disk.
     on_disk: bool,
     /// The mode before the present one, for messages.
@@ -163,7 +161,6 @@ impl Ledger {
                 held: BTreeSet::new(),
                 gone,
                 sum: BTreeMap::new(),
-                repeated: false,
                 on_disk: false,
                 before: None,
             },
@@ -217,7 +214,11 @@ impl Ledger {
 
     /// Notes that a counter may have lost packets that were sent after `since`.
     pub fn doubt(&mut self, name: Name, since: i128) {
-        let late = self.seen.iter().filter(|(_, seen)| seen.ended >= since);
+        self.doubt_between(name, since, i128::MAX);
+    }
+
+    fn doubt_between(&mut self, name: Name, since: i128, until: i128) {
+        let late = self.seen.iter().filter(|(_, seen)| seen.ended >= since && seen.begun < until);
         let late: Vec<(Key, u64)> = late.map(|(key, seen)| (*key, seen.packets.hi)).collect();
         let Some(counter) = self.counters.get_mut(&name) else { return };
         for (key, packets) in late {
@@ -226,27 +227,9 @@ impl Ledger {
         }
     }
 
-    /// Notes that metrics which are reset without a snapshot were read, and may have lost packets sent after `since`.
-    pub fn race(&mut self, since: i128) {
-        for name in self.names() {
-            if self.counters.get(&name).is_some_and(|counter| counter.mode == Mode::Init) {
-                self.doubt(name, since);
-            }
-        }
-    }
-
-    /// Notes that the daemon died while it read: the content of maps that are reset without a snapshot may be lost.
-    pub fn cut(&mut self) {
-        for name in self.names() {
-            if self.counters.get(&name).is_some_and(|counter| counter.mode == Mode::Init) {
-                self.lose(name, true, i128::MAX);
-            }
-        }
-    }
-
-    /// Notes that a reading was cut off: the next one may be the same again.
-    pub fn interrupt(&mut self) {
-        self.counters.values_mut().for_each(|counter| counter.repeated = true);
+    /// A map was read and reset after `since`, in two steps: packets that came in between may be lost to it.
+    pub fn race(&mut self, name: Name, since: i128) {
+        self.doubt_between(name, since, since.saturating_add(LATE));
     }
 
     fn keys(&self, name: Name) -> Vec<Key> {
@@ -305,12 +288,11 @@ impl Ledger {
     /// Compares a reading by key with the packets that must be in it, those that were counted until `end`.
     pub fn read(&mut self, name: Name, rows: &BTreeMap<Key, u64>, end: i128) -> Result<()> {
         let Some(counter) = self.counters.get(&name) else { return Ok(()) };
-        let (mode, single, room, repeated) = (counter.mode, counter.single, counter.room, counter.repeated);
+        let (mode, single, room) = (counter.mode, counter.single, counter.room);
         for key in rows.keys() {
             ensure!(single || self.seen.contains_key(key), "{name:?} has key {key}, which was not sent");
         }
-        let sure = if repeated && mode == Mode::Init { i128::MIN } else { end };
-        let least = if single { 0 } else { self.least(counter, sure) };
+        let least = if single { 0 } else { self.least(counter, end) };
         let full = self.is_full(counter);
         if let (Room::Any(most), Mode::Sum) = (room, mode) {
             // Only small sums have `sum_entries`. Without it the limit is a multiple of the map's entries.
@@ -320,7 +302,7 @@ impl Ledger {
         for key in self.keys(name) {
             let value =
                 if single { rows.values().sum() } else { rows.get(&key).copied().unwrap_or_default() };
-            let bound = self.total(name, key, end, sure);
+            let bound = self.total(name, key, end, end);
             let Some(counter) = self.counters.get_mut(&name) else { return Ok(()) };
             let gone = counter.gone.get(&key).copied().unwrap_or_default();
             let Some(total) = gone.plus(Range::exactly(value)).common(bound) else {
@@ -345,7 +327,7 @@ impl Ledger {
                 && !single
                 && room.has(key)
                 && !full
-                && seen.ended < sure
+                && seen.ended < end
                 && let Some(known) = seen.packets.common(total)
             {
                 seen.packets = known;
@@ -357,11 +339,6 @@ impl Ledger {
             counter.held = if mode == Mode::Live { rows.keys().copied().collect() } else { BTreeSet::new() };
         }
         Ok(())
-    }
-
-    /// Notes a complete reading: the next one can't repeat it.
-    pub fn settle(&mut self) {
-        self.counters.values_mut().for_each(|counter| counter.repeated = false);
     }
 
     /// Checks that a queue gives the number of each packet once.

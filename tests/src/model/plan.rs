@@ -35,7 +35,7 @@ pub const NAMES: [&str; 19] = [
 ];
 
 /// The points at which the daemon can die in a change or a reading, and how often a step passes them at most.
-pub const POINTS: [(&str, u64); 20] = [
+pub const POINTS: [(&str, u64); 25] = [
     ("pinned", 1),
     ("saved", 1),
     ("prepared", 1),
@@ -49,6 +49,11 @@ pub const POINTS: [(&str, u64); 20] = [
     ("retiring", 2),
     ("retired", 1),
     ("flipped", 2),
+    ("moved", 6),
+    ("copied", 6),
+    ("emptied", 6),
+    ("popped", 9),
+    ("gathered", 2),
     ("summed", 3),
     ("written", 2),
     ("stored", 2),

@@ -120,8 +120,8 @@ impl ProbeModel {
         match turn {
             Turn::Anew { last, .. } => seq > *last,
             Turn::Put { .. } => {
-                let mut snapshots = self.spec.metrics.iter().filter(|metric| metric.is_snapshot());
-                snapshots.all(|metric| self.reading(document, metric).is_none())
+                let mut windowed = self.spec.metrics.iter().filter(|metric| metric.is_windowed());
+                windowed.all(|metric| self.reading(document, metric).is_none())
             }
         }
     }
@@ -159,8 +159,12 @@ impl ProbeModel {
                 Some(reading) => {
                     let reading = reading.clone();
                     self.metric(&metric, &reading, until).context("in a window")?;
+                    if metric.is_racy() {
+                        let fields = metric.fields().iter();
+                        fields.for_each(|field| self.ledger.race((metric.map, field), until));
+                    }
                 }
-                None => ensure!(!metric.is_snapshot(), "{} is missing in {document}", metric.map),
+                None => ensure!(!metric.is_windowed(), "{} is missing in {document}", metric.map),
             }
         }
         Ok(())
@@ -178,18 +182,17 @@ impl ProbeModel {
     /// Checks metrics that belong to no window, in a document that was read after `since`.
     pub fn live(&mut self, document: &Value, since: i128) -> Result<()> {
         for metric in self.spec.metrics.clone() {
-            if metric.is_snapshot() {
+            if metric.is_windowed() {
                 continue;
             }
             let reading = self.reading(document, &metric);
             let reading = reading.with_context(|| format!("no {} in {document}", metric.map))?.clone();
             self.metric(&metric, &reading, since).with_context(|| format!("{} now", self.name))?;
         }
-        self.ledger.settle();
         Ok(())
     }
 
-    /// Checks that a window which was received again is the same. Without `whole` only its snapshots are compared.
+    /// Checks that a window which was received again is the same. Without `whole` only metrics that it has reset are compared.
     pub fn again(&self, document: &Value, whole: bool) -> Result<()> {
         let seq = document["window"]["seq"].as_u64().context("a window")?;
         let Some(known) = self.documents.get(&seq) else { bail!("window {seq} is not retained") };
@@ -197,8 +200,8 @@ impl ProbeModel {
         for metric in &self.spec.metrics {
             let name = metric.name(self.spec.generation);
             let [a, b] = [known, document].map(|document| document[self.direction()].get(&name));
-            // A window of another configuration lacks the snapshots of this one.
-            same &= a == b || !whole && (a.is_none() || !metric.is_snapshot());
+            // A window of another configuration has other metrics.
+            same &= a == b || !whole && (a.is_none() || !metric.is_windowed());
         }
         ensure!(same && (!whole || known == document), "{document} was {known}");
         Ok(())
@@ -211,7 +214,7 @@ impl ProbeModel {
                 self.gap = true;
                 for name in self.ledger.names() {
                     let mode = self.ledger.counter(name).map(|counter| counter.mode);
-                    if graceful && matches!(mode, Some(Mode::Window | Mode::Sum)) {
+                    if graceful && mode.is_some_and(|mode| mode != Mode::Live) {
                         self.ledger.is_empty(name, since).context("left in the maps at the exit")?;
                     } else {
                         self.ledger.lose(name, false, since);
@@ -226,8 +229,10 @@ impl ProbeModel {
         let old = std::mem::replace(&mut self.spec, spec);
         self.revision += 1;
         self.revisions.insert(self.revision, self.spec.clone());
-        // Counts that the new maps can't take over are in a window that ended before the replacement.
-        for before in old.metrics.iter().filter(|before| before.mode == Mode::Window && !crashed) {
+        // What can't be a part of the new maps is in a window that ended before.
+        for before in
+            old.metrics.iter().filter(|before| matches!(before.mode, Mode::Window | Mode::Init) && !crashed)
+        {
             let now = self.spec.metric(before.map);
             if now.is_some_and(|now| !now.reset && !goes_on(before, now)) {
                 for field in before.fields() {

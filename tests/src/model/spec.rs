@@ -98,6 +98,17 @@ impl MetricSpec {
         matches!(self.mode, Mode::Window | Mode::Sum)
     }
 
+    /// Whether a reading takes anything out of the map, so that it is part of a window.
+    pub fn is_windowed(&self) -> bool {
+        self.mode != Mode::Live
+    }
+
+    /// Whether what packets count while the map is read and reset may be lost: the map is copied and reset in two steps,
+    /// or a program still has the entry that was taken out. Of a variable only a kill between the two steps costs any.
+    pub fn is_racy(&self) -> bool {
+        self.mode == Mode::Init && self.map != "queue"
+    }
+
     pub fn is_single(&self) -> bool {
         self.map == "global"
     }
@@ -127,7 +138,9 @@ impl MetricSpec {
         let map = if self.map == "global" { ".bss:global" } else { self.map };
         let mut metric = json!({ "name": self.name(generation), "map": map });
         metric["snapshot"] = json!(self.is_snapshot());
-        metric["init"] = json!(matches!(self.mode, Mode::Window | Mode::Init));
+        // A queue is popped whether this is said or not.
+        let silent = self.map == "queue" && self.mode == Mode::Init && self.other_type;
+        metric["init"] = json!(matches!(self.mode, Mode::Window | Mode::Init) && !silent);
         if self.is_percpu() {
             metric["agg"] = json!("sum");
         }
@@ -143,9 +156,9 @@ impl MetricSpec {
     /// Returns a random metric on a map.
     pub fn choose(map: &'static str, random: &mut Random) -> Self {
         let mode = match map {
-            "queue" => Mode::Window,
-            // Windows of maps of maps can't be added up.
-            "nested" => pick(random, &[Mode::Live, Mode::Window]),
+            "queue" => pick(random, &[Mode::Window, Mode::Init]),
+            // Maps of maps are not added up.
+            "nested" => pick(random, &[Mode::Live, Mode::Window, Mode::Init]),
             _ => pick(random, &[Mode::Live, Mode::Window, Mode::Window, Mode::Sum, Mode::Sum, Mode::Init]),
         };
         let entries = if map == "queue" { QUEUED } else { pick(random, &[256, 300, 512]) };
@@ -246,7 +259,7 @@ impl ProbeSpec {
     }
 
     pub fn has_windows(&self) -> bool {
-        self.metrics.iter().any(MetricSpec::is_snapshot)
+        self.metrics.iter().any(MetricSpec::is_windowed)
     }
 
     pub fn metric(&self, map: &str) -> Option<&MetricSpec> {

@@ -3,6 +3,8 @@
 mod consistency;
 mod exactness;
 mod globals;
+mod init;
+mod init_scene;
 mod kinds;
 mod little_power;
 mod nested;

@@ -155,7 +155,7 @@ fn a_map_of_another_type_or_key_starts_empty() -> Result<()> {
             for map in LAYOUT_MAPS {
                 let expected = match reading {
                     _ if map == "in_hash" => 10,
-                    Reading::Window => 10,
+                    Reading::Window | Reading::Init => 10,
                     Reading::Live | Reading::Cumulative => 1010,
                 };
                 let found = field(&document, map, "/packets");

@@ -82,8 +82,8 @@ fn an_accepted_replacement_goes_on_with_the_maps_in_a_map() -> Result<()> {
         assert!(warnings.contains("metric outer begins anew"), "{}: {warnings}", probe.0);
     }
     generator.send(2)?;
-    for (probe, snapshot, _) in PROBES {
-        if snapshot {
+    for (probe, _, init) in PROBES {
+        if init {
             assert_eq!(packets(&daemon, probe), 1, "{probe}: the window that was closed first");
         }
         assert_eq!(packets(&daemon, probe), 2, "{probe}");

@@ -118,7 +118,7 @@ fn a_removal_that_was_cut_off_is_finished() -> Result<()> {
     let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), daemon.kill()?)?;
     daemon.get("/v1/probes/b").expect(404);
     let state = daemon.directories().state();
-    for directory in ["windows", "totals", "revisions"] {
+    for directory in ["windows", "revisions"] {
         assert!(!state.join(directory).join("b").exists(), "{directory}");
     }
     for name in ["a", "c"] {

@@ -120,11 +120,6 @@ impl DirectionConfig {
     pub fn metrics(&self) -> &[MetricConfig] {
         &self.metrics
     }
-
-    /// Whether any metric asks for twins.
-    pub fn has_snapshot(&self) -> bool {
-        self.metrics.iter().any(|metric| metric.request.is_snapshot())
-    }
 }
 
 impl MetricConfig {
@@ -146,10 +141,12 @@ impl MetricConfig {
         self.help.as_deref()
     }
 
+    #[cfg(test)]
     pub fn source(&self) -> Source {
         self.request.source
     }
 
+    #[cfg(test)]
     pub fn after_read(&self) -> AfterRead {
         self.request.after_read
     }

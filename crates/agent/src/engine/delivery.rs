@@ -1,5 +1,5 @@
-//! Readings on their way to a client. What was taken out of the kernel is kept until a client has taken all of
-//! it: windows on disk, the rest here. A reading whose client went away is given to the next one.
+//! Readings on their way to a client: windows on disk, and maps that nothing is taken out of. A window whose client went
+//! away is given to the next one.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,24 +9,24 @@ use twinprobe_ebpf_common::RawTable;
 use twinprobe_exporter::{Context, Direction, Format, Head, Metric, Window};
 use twinprobe_windows::{StoredWindow, WindowError, WindowReader, Windows};
 
+use super::error::Broken;
 use super::live::{LiveMap, LiveRows};
-use super::spool::{Broken, Spool};
 
-/// One answer about one probe, which may still be being taken out of the maps.
+/// One answer about one probe.
 #[derive(Debug)]
-pub struct Reading {
-    pub(super) probe: String,
-    pub(super) interfaces: Vec<String>,
-    pub(super) window: Option<Window>,
-    pub(super) context: Arc<Context>,
+pub(super) struct Reading {
+    pub probe: String,
+    pub interfaces: Vec<String>,
+    pub window: Option<Window>,
+    pub context: Arc<Context>,
     /// What the probe's configuration prefers.
-    pub(super) format: Format,
+    pub format: Format,
     /// In the order of the document.
-    pub(super) parts: Vec<Part>,
+    pub parts: Vec<Part>,
     /// What OpenMetrics answers have left out before this one.
-    pub(super) skipped_before: u64,
+    pub skipped_before: u64,
     /// What OpenMetrics answers about this probe have left out so far.
-    pub(super) skipped: Arc<AtomicU64>,
+    pub skipped: Arc<AtomicU64>,
 }
 
 /// One metric and where its rows come from.
@@ -41,13 +41,10 @@ pub(super) struct Part {
 pub(super) enum Rows {
     /// A window on disk, and the metric's place in it.
     Stored(Arc<WindowReader>, usize),
-    Kept(Arc<Spool>),
     Live(LiveMap),
+    /// There are none.
+    None,
 }
-
-/// Readings that belong to no window and that no client has taken to its end, oldest first.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Undelivered(Arc<Mutex<Vec<Arc<Reading>>>>);
 
 /// Windows that clients are taking now.
 #[derive(Clone, Debug, Default)]
@@ -60,17 +57,12 @@ pub(super) struct Claim {
     seq: u64,
 }
 
-/// One reading and what is to be done once a client has it.
+/// One reading, and the window to be called taken once a client has all of it.
 #[derive(Debug)]
 pub struct Delivery {
-    reading: Arc<Reading>,
-    duty: Duty,
-}
-
-#[derive(Debug)]
-enum Duty {
-    Forget(Undelivered),
-    SetTaken { windows: Arc<Windows>, seq: u64, _claim: Option<Claim> },
+    reading: Reading,
+    window: Option<(Arc<Windows>, u64)>,
+    _claim: Option<Claim>,
 }
 
 /// One metric on its way to a client.
@@ -88,29 +80,8 @@ pub struct Cursor(At);
 #[derive(Debug)]
 enum At {
     Stored { window: Arc<WindowReader>, metric: usize, next: usize },
-    Kept(Arc<Spool>, usize),
     Live(LiveRows),
-}
-
-impl Undelivered {
-    /// The oldest reading that no client is taking now.
-    pub fn abandoned(&self) -> Option<Delivery> {
-        let readings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let reading = readings.iter().find(|reading| Arc::strong_count(reading) == 1)?;
-        Some(self.again(reading))
-    }
-
-    /// Hands out a reading; one that takes nothing out of the kernel need not be `kept`.
-    pub fn deliver(&self, reading: Arc<Reading>, kept: bool) -> Delivery {
-        if kept {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&reading));
-        }
-        Delivery { reading, duty: Duty::Forget(self.clone()) }
-    }
-
-    pub fn again(&self, reading: &Arc<Reading>) -> Delivery {
-        Delivery { reading: Arc::clone(reading), duty: Duty::Forget(self.clone()) }
-    }
+    End,
 }
 
 impl InFlight {
@@ -128,6 +99,11 @@ impl Drop for Claim {
 }
 
 impl Delivery {
+    /// A reading that closed no window.
+    pub(super) const fn of_maps(reading: Reading) -> Self {
+        Self { reading, window: None, _claim: None }
+    }
+
     /// A retained window, as it was closed.
     pub(super) fn of_window(
         windows: &Arc<Windows>,
@@ -152,8 +128,7 @@ impl Delivery {
             skipped_before: head.skipped_before,
             skipped,
         };
-        let duty = Duty::SetTaken { windows: Arc::clone(windows), seq: stored.seq(), _claim: claim };
-        Ok(Self { reading: Arc::new(reading), duty })
+        Ok(Self { reading, window: Some((Arc::clone(windows), stored.seq())), _claim: claim })
     }
 
     pub fn format(&self) -> Format {
@@ -171,7 +146,7 @@ impl Delivery {
     }
 
     pub fn head(&self) -> Head<'_> {
-        let Reading { probe, interfaces, window, .. } = &*self.reading;
+        let Reading { probe, interfaces, window, .. } = &self.reading;
         Head { probe, interfaces, window: window.as_ref() }
     }
 
@@ -182,8 +157,8 @@ impl Delivery {
             Rows::Stored(window, metric) => {
                 At::Stored { window: Arc::clone(window), metric: *metric, next: 0 }
             }
-            Rows::Kept(spool) => At::Kept(Arc::clone(spool), 0),
             Rows::Live(map) => At::Live(map.clone().rows()?),
+            Rows::None => At::End,
         };
         Ok(Some(MetricRows { direction: *direction, metric: Arc::clone(metric), cursor: Cursor(at) }))
     }
@@ -205,13 +180,7 @@ impl Delivery {
 
     /// The client has taken everything.
     pub fn complete(&self) {
-        match &self.duty {
-            Duty::Forget(undelivered) => {
-                let mut readings = undelivered.0.lock().unwrap_or_else(PoisonError::into_inner);
-                readings.retain(|reading| !Arc::ptr_eq(reading, &self.reading));
-            }
-            Duty::SetTaken { windows, seq, .. } => windows.set_taken(*seq),
-        }
+        self.window.iter().for_each(|(windows, seq)| windows.set_taken(*seq));
     }
 }
 
@@ -220,11 +189,7 @@ impl Cursor {
     pub async fn next(&mut self) -> Result<Option<Arc<RawTable>>, Broken> {
         match &mut self.0 {
             At::Live(rows) => rows.chunk().await,
-            At::Kept(spool, next) => {
-                let chunk = spool.chunk(*next).await?;
-                *next += 1;
-                Ok(chunk)
-            }
+            At::End => Ok(None),
             At::Stored { window, metric, next } => {
                 let (window, metric, index) = (Arc::clone(window), *metric, *next);
                 *next += 1;
@@ -241,35 +206,6 @@ impl Cursor {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn reading(probe: &str) -> Arc<Reading> {
-        Arc::new(Reading {
-            probe: probe.into(),
-            interfaces: Vec::new(),
-            window: None,
-            context: Arc::default(),
-            format: Format::Json,
-            parts: Vec::new(),
-            skipped_before: 0,
-            skipped: Arc::default(),
-        })
-    }
-
-    #[test]
-    fn what_was_not_taken_is_given_again_and_what_was_taken_is_not() {
-        let undelivered = Undelivered::default();
-        let first = undelivered.deliver(reading("1"), true);
-        let second = undelivered.deliver(reading("2"), true);
-        drop(undelivered.deliver(reading("live"), false));
-        assert!(undelivered.abandoned().is_none(), "both are on their way");
-        second.complete();
-        drop((first, second));
-        let again = undelivered.abandoned().expect("the first was given up");
-        assert_eq!(again.head().probe, "1");
-        again.complete();
-        drop(again);
-        assert!(undelivered.abandoned().is_none());
-    }
 
     #[test]
     fn a_window_is_claimed_once_at_a_time() {

@@ -113,6 +113,12 @@ fn load_all(
     let wanted = requests(config).zip(compiled.iter().map(|(_, object)| &object.elf[..]));
     let (plan, parsed, findings) = ProbePlan::build(wanted, kernel.facts());
     let mut refused: Vec<Rejection> = findings.into_iter().map(Rejection::from).collect();
+    let mut metrics = plan.directions.iter().flat_map(|direction| &direction.metrics);
+    if refused.is_empty() && config.schedule().is_some() && !metrics.any(|metric| metric.extraction.resets())
+    {
+        let message = "reading the metrics resets nothing, so that there are no windows to be closed; snapshot or init does";
+        refused.push(Finding::config("window.interval", message).into());
+    }
     let (mut objects, mut warnings) = (BTreeMap::new(), Vec::new());
     for (direction, object) in compiled {
         warnings.extend(object.warnings);

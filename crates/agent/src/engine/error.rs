@@ -5,11 +5,15 @@ use std::io::ErrorKind;
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_kernel::{AttachError, KernelError};
 
-use super::Broken;
 use super::probe::ReadError;
 use super::reading::CloseError;
 use crate::store::StoreError;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
+
+/// The rest of a table can't be had.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Broken(pub String);
 
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
@@ -36,7 +40,7 @@ pub enum EngineError {
     Store(#[from] StoreError),
     #[error("the maps could not be read: {0}")]
     Broken(#[from] Broken),
-    #[error("probe {0} has no windows: none of its metrics has snapshot: true")]
+    #[error("probe {0} has no windows: reading its metrics resets nothing; snapshot or init does")]
     NoWindows(String),
     /// The probe has no such window.
     #[error("{reason}")]

@@ -9,9 +9,9 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use twinprobe_ebpf_common::RawTable;
 use twinprobe_ebpf_common::finding::with_causes;
-use twinprobe_kernel::{MetricMap, Taken};
+use twinprobe_kernel::MetricMap;
 
-use super::spool::Broken;
+use super::error::Broken;
 use crate::config::AfterRead;
 
 /// Chunks that are read ahead of the client.
@@ -73,7 +73,7 @@ impl LiveMap {
             true => ControlFlow::Continue(()),
             false => ControlFlow::Break(()),
         };
-        let end = match self.map.read_chunks(AfterRead::Keep, &mut Taken::default(), &mut sink) {
+        let end = match self.map.read_chunks(AfterRead::Keep, &mut sink) {
             Ok(ControlFlow::Break(())) => return,
             Ok(ControlFlow::Continue(())) => Ok(()),
             Err(error) => Err(Broken(with_causes(&error))),

@@ -8,7 +8,6 @@ mod events;
 mod history;
 mod interfaces;
 mod live;
-mod old_sums;
 mod placement;
 mod probe;
 mod reader;
@@ -17,34 +16,31 @@ mod restore;
 mod retained;
 mod schedule;
 mod scrape;
-mod spool;
 mod status;
 mod telemetry;
+mod turn;
 mod turns;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use twinprobe_client::{ProbeStatus, Revision, ValidationReport};
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_kernel::{Kernel, crash};
 pub use twinprobe_windows::WindowStore;
 
 pub use self::delivery::{Cursor, Delivery, MetricRows};
-pub use self::error::EngineError;
-use self::error::{describe, no_events, not_read};
+pub use self::error::{Broken, EngineError};
+use self::error::{describe, no_events};
 use self::events::{EventLoop, NoStream, ProbeEvents};
 pub use self::events::{EventStream, Framing};
 use self::history::History;
 use self::interfaces::Watches;
-use self::old_sums::OldSums;
 pub use self::probe::Probe;
-pub use self::reading::CloseError;
 use self::reading::Kept;
 pub use self::scrape::Scraped;
-pub use self::spool::Broken;
 pub use self::telemetry::Telemetry;
 use self::turns::Turns;
 use crate::compiler::Toolchain;
@@ -214,31 +210,10 @@ impl Engine {
         .await?
     }
 
-    /// Algorithm 2 of the paper: flips if a metric asks for it, extracts, resets. A reading whose client went
-    /// away before its end is given again first. Its rows follow while the client takes it.
+    /// Algorithm 2 of the paper: closes the window if a metric asks for it. A window that a client had closed and did not
+    /// take to its end is given again first.
     pub async fn read(self: &Arc<Self>, name: &str) -> Result<Delivery, EngineError> {
-        loop {
-            let probe = self.get(name)?;
-            let turn = probe.turn().await;
-            let (engine, name) = (Arc::clone(self), name.to_owned());
-            let (sender, begun) = oneshot::channel();
-            let reading = tokio::task::spawn_blocking(move || {
-                let _turn = turn;
-                // A client that did not wait for its answer leaves the reading to the next one.
-                let outcome = probe.read(|delivery| drop(sender.send(delivery)));
-                engine.windows.enforce();
-                outcome.map_err(|error| not_read(name, error))
-            });
-            if let Ok(delivery) = begun.await {
-                return Ok(delivery);
-            }
-            match reading.await? {
-                // Replaced or deleted since it was looked up: look again.
-                Err(None) => {}
-                Err(Some(error)) => return Err(error),
-                Ok(()) => unreachable!("a reading that was made was handed on"),
-            }
-        }
+        self.in_turn(name, Probe::read).await
     }
 
     /// The events of one metric, or of all, from now on.
@@ -318,11 +293,7 @@ impl Engine {
 
     /// What is known of earlier deployments of a probe.
     fn kept(&self, name: &str) -> Kept {
-        Kept {
-            old_sums: OldSums::new(self.store.old_sums(name)),
-            windows: self.windows.of(name),
-            counters: self.telemetry.probe(name),
-        }
+        Kept { windows: self.windows.of(name), counters: self.telemetry.probe(name) }
     }
 
     fn insert(self: &Arc<Self>, probe: Arc<Probe>) {

@@ -29,7 +29,7 @@ pub enum ReadError {
     /// Replaced or deleted.
     Gone,
     NotRunning(String),
-    /// No metric asks for snapshots.
+    /// Reading it resets nothing.
     NoWindows,
     Close(CloseError),
 }
@@ -216,9 +216,9 @@ impl Probe {
         Arc::clone(&self.turn).lock_owned().await
     }
 
-    /// Algorithm 2 of the paper. What is given is handed to `deliver` before all of it is out of the maps.
-    pub(super) fn read(&self, deliver: impl FnOnce(Delivery)) -> Result<(), ReadError> {
-        self.with_running(|running| Ok(running.read(deliver)?))
+    /// Algorithm 2 of the paper.
+    pub(super) fn read(&self) -> Result<Delivery, ReadError> {
+        self.with_running(|running| Ok(running.read()?))
     }
 
     /// Closes the open window.

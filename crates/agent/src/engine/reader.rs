@@ -4,16 +4,14 @@ mod more;
 
 use std::io;
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::{MapFamily, RawTable, TableLayout};
 use twinprobe_exporter::{Accumulator, Cache, Metric, Temporality};
-use twinprobe_kernel::{Attached, Journal, KernelError, LoadedDirection, MetricMap, Taken, crash};
+use twinprobe_kernel::{Attached, Extraction, KernelError, LoadedDirection, MetricMap, Quiesced, crash};
 
 use self::more::Sum;
 use super::reading::CloseError;
-use super::spool::Spool;
 use crate::config::{AfterRead, Direction, MetricConfig, ProbeConfig, Visibility};
 use twinprobe_ebpf_common::finding::Rejection;
 
@@ -29,129 +27,80 @@ pub(super) struct Reader {
     sum: Option<Sum>,
     /// The rows of the open window that earlier deployments have counted.
     carried: Option<Accumulator>,
-    /// What was taken out of the map for a window that is not stored yet.
-    taken: Popped,
-}
-
-#[derive(Debug, Default)]
-struct Popped {
-    rows: RawTable,
-    progress: Taken,
-    /// Whether it is everything.
-    done: bool,
-}
-
-/// How far one map is that belongs to no window and is reset.
-#[derive(Debug, Default)]
-pub(super) struct Extract {
-    taken: Taken,
-    pub done: bool,
-    /// Where it goes; `None`: nobody sees it.
-    pub spool: Option<Arc<Spool>>,
+    pub extraction: Extraction,
 }
 
 /// Where the rows of a window go.
 type Out<'a> = dyn FnMut(&RawTable) -> io::Result<()> + 'a;
 
 impl Reader {
-    /// What has to be done for a reading that closes no window. A map that is not reset is read by the one who
-    /// renders it.
-    pub fn extract(&self, attached: &Attached) -> Extract {
-        let resets = self.live(attached).is_some() && self.config.after_read() == AfterRead::Reset;
-        let spool = (resets && self.is_shown()).then(Arc::default);
-        Extract { done: !resets, spool, ..Extract::default() }
-    }
-
-    /// Takes everything out of a map that belongs to no window.
-    pub fn take(&self, map: &MetricMap, table: &mut Extract) -> Result<(), KernelError> {
-        if !table.done {
-            let Extract { taken, spool, .. } = &mut *table;
-            let mut keep = |chunk: &RawTable| {
-                spool.iter().for_each(|spool| spool.push(chunk));
-                ControlFlow::Continue(())
-            };
-            let _ = map.read_chunks(AfterRead::Reset, taken, &mut keep)?;
-            table.done = true;
-        }
-        Ok(())
-    }
-
     pub fn live<'a>(&self, attached: &'a Attached) -> Option<&'a Arc<MetricMap>> {
         attached.live_map(self.position.0, self.position.1)
     }
 
+    /// Tells whether a reading shows the metric.
     pub fn is_shown(&self) -> bool {
         self.config.visibility() == Visibility::Export
     }
 
-    /// Hands on the rows of a window. The maps keep the rows until [`Self::clear`]; rows that can only be popped are
-    /// kept by the journal in the directory `journal`.
-    pub fn window(&self, map: &MetricMap, journal: &Path, out: &mut Out<'_>) -> Result<(), CloseError> {
+    /// Takes what packets may change meanwhile, or what can only be popped, out of the map for the window that has ended,
+    /// and adds the window to the sum. Doing it again changes nothing.
+    pub fn gather(&mut self, quiesced: &Quiesced<'_>) -> Result<(), CloseError> {
+        let Some(map) = quiesced.map(self.position) else { return Ok(()) };
+        if self.is_drained() {
+            map.drain_into(&quiesced.journal(self.position))?;
+        }
+        if self.extraction == Extraction::Clear {
+            self.sum_up(map, quiesced.epoch())?;
+        }
+        Ok(())
+    }
+
+    /// Hands on the rows of a window after [`Self::gather`]; the map or its journal keeps the rows until [`Self::clear`].
+    pub fn window(&self, quiesced: &Quiesced<'_>, out: &mut Out<'_>) -> Result<(), CloseError> {
+        let Some(map) = quiesced.map(self.position) else { return Ok(()) };
+        let layout = &self.metric.layout;
         if let Some(sum) = &self.sum {
-            pieces(sum.rows.table(), &self.metric.layout, out)?;
+            pieces(sum.rows.table(), layout, out)?;
             crash::point("summed");
-        } else if self.is_popped() {
-            let layout = &self.metric.layout;
+        } else if self.is_drained() {
             if let Some(carried) = &self.carried {
                 pieces(carried.table(), layout, out)?;
             }
-            let mut journal = Journal::open(journal, layout)?;
-            map.drain_into(&mut journal)?;
-            written(out, |sink| Ok(journal.read(sink)))?;
+            written(out, |sink| map.read_drained(&quiesced.journal(self.position), sink))?;
         } else if let Some(carried) = &self.carried {
-            let mut window = RawTable::default();
-            map.read(AfterRead::Keep, &mut Taken::default(), &mut window)?;
             let mut all = carried.clone();
-            all.add(&window, 0);
-            pieces(all.table(), &self.metric.layout, out)?;
+            all.add(&map.read(AfterRead::Keep)?, 0);
+            pieces(all.table(), layout, out)?;
         } else {
-            stream(map, out)?;
+            written(out, |sink| map.read_chunks(AfterRead::Keep, sink))?;
         }
         Ok(())
     }
 
-    /// Hands on a map that belongs to no window, as it is now.
-    pub fn live_rows(&mut self, map: &MetricMap, out: &mut Out<'_>) -> Result<(), CloseError> {
-        if self.config.after_read() == AfterRead::Keep {
-            return stream(map, out);
+    /// Forgets what the stored window consists of: the content of the map at rest, or the journal. A map that packets
+    /// change and no document shows is emptied.
+    pub fn clear(&self, quiesced: &Quiesced<'_>) -> Result<(), CloseError> {
+        let Some(map) = quiesced.map(self.position) else { return Ok(()) };
+        if matches!(self.extraction, Extraction::Clear | Extraction::Discard) {
+            map.empty()?;
         }
-        self.pop(map)?;
-        pieces(&self.taken.rows, &self.metric.layout, out)
-    }
-
-    /// Empties the map of a window that is stored, and the journal of what was popped from it.
-    pub fn clear(&self, map: &MetricMap, journal: &Path) -> Result<(), CloseError> {
-        self.empty(map)?;
-        if self.is_popped() {
-            Journal::discard(journal)?;
+        if self.is_drained() {
+            MetricMap::forget_drained(&quiesced.journal(self.position))?;
+            crash::point("discarded");
         }
         Ok(())
-    }
-
-    /// Forgets what is in the map.
-    pub fn empty(&self, map: &MetricMap) -> Result<(), KernelError> {
-        let mut forget = |_: &RawTable| ControlFlow::Continue(());
-        map.read_chunks(AfterRead::Reset, &mut Taken::default(), &mut forget).map(drop)
     }
 
     /// The window is stored: nothing of it has to be kept any more.
     pub fn forget_window(&mut self) {
         self.carried = None;
-        self.taken = Popped::default();
     }
 
-    /// Whether the map can't be read without taking out what is in it.
-    fn is_popped(&self) -> bool {
-        self.metric.layout.kind.family() == MapFamily::Fifo
-    }
-
-    fn pop(&mut self, map: &MetricMap) -> Result<(), KernelError> {
-        let Popped { rows, progress, done } = &mut self.taken;
-        if !*done {
-            map.read(AfterRead::Reset, progress, rows)?;
-            *done = true;
-        }
-        Ok(())
+    /// Tells whether the rows of a window are moved into a journal.
+    fn is_drained(&self) -> bool {
+        let popped = self.metric.layout.kind.family() == MapFamily::Fifo;
+        self.extraction == Extraction::Drain || self.extraction == Extraction::Clear && popped
     }
 }
 
@@ -164,11 +113,6 @@ fn pieces(table: &RawTable, layout: &TableLayout, out: &mut Out<'_>) -> Result<(
         out(&table.slice(from, from + rows, layout))?;
     }
     Ok(())
-}
-
-/// Hands on a map chunk by chunk; it keeps its content.
-fn stream(map: &MetricMap, out: &mut Out<'_>) -> Result<(), CloseError> {
-    written(out, |sink| map.read_chunks(AfterRead::Keep, &mut Taken::default(), sink))
 }
 
 /// Hands on what `read` gives.
@@ -195,6 +139,7 @@ pub(super) fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Resul
     for (at, ((direction, config), loaded)) in config.directions().zip(loaded).enumerate() {
         for (index, (metric, planned)) in config.metrics().iter().zip(&loaded.plan.metrics).enumerate() {
             let Some(layout) = planned.layout() else { continue };
+            let extraction = planned.extraction;
             let entries = loaded.plan.maps[planned.map].spec.max_entries as usize;
             let sum = more::sum(metric, entries, layout).unwrap_or_else(|(field, message)| {
                 findings.push(planned.request.finding(field, message));
@@ -210,23 +155,23 @@ pub(super) fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Resul
                     help: metric.help().unwrap_or_default().to_owned(),
                     agg: metric.aggregation(),
                     layout: Arc::clone(layout),
-                    temporality: counted_from(metric),
+                    temporality: counted_from(metric, extraction),
                     dropped: 0,
                     cache: Cache::default(),
                 }),
                 sum,
                 carried: None,
-                taken: Popped::default(),
+                extraction,
             });
         }
     }
     if findings.is_empty() { Ok(readers) } else { Err(Rejection { findings, log: None }) }
 }
 
-fn counted_from(metric: &MetricConfig) -> Temporality {
-    match (metric.merge(), metric.after_read()) {
-        (Some(_), _) => Temporality::Cumulative,
-        (None, AfterRead::Reset) => Temporality::Window,
-        (None, AfterRead::Keep) => Temporality::Live,
+fn counted_from(metric: &MetricConfig, extraction: Extraction) -> Temporality {
+    match metric.merge() {
+        Some(_) => Temporality::Cumulative,
+        None if extraction.resets() => Temporality::Window,
+        None => Temporality::Live,
     }
 }

@@ -20,10 +20,8 @@ use twinprobe_windows::{ClosedBy, Windows};
 
 pub(super) use self::base::{Before, Start, begin};
 pub use self::closing::CloseError;
-use self::composed::Extraction;
-use super::delivery::{Delivery, InFlight, Undelivered};
+use super::delivery::{Delivery, InFlight};
 use super::interfaces::{self, Wanted, refused, wanted};
-use super::old_sums::OldSums;
 use super::placement::Pending;
 use super::reader::Reader;
 use super::telemetry::Counters;
@@ -42,23 +40,18 @@ pub(super) struct Running {
     in_flight: InFlight,
     /// Why the last window could not be closed.
     trouble: Option<String>,
-    /// What a failure kept from its end. The next reader goes on with it.
-    extraction: Option<Extraction>,
-    undelivered: Undelivered,
     skipped: Arc<AtomicU64>,
     /// Closed with the probe.
     gone: watch::Sender<()>,
     pending: Vec<Pending>,
     unlisted: Option<String>,
     start: Start,
-    old_sums: OldSums,
     sums: Arc<Mutex<Vec<SumStatus>>>,
 }
 
 /// What a deployment knows of earlier ones of the same probe.
 #[derive(Debug)]
 pub(super) struct Kept {
-    pub old_sums: OldSums,
     pub windows: Arc<Windows>,
     pub counters: Arc<Counters>,
 }
@@ -72,7 +65,7 @@ impl Running {
         kept: Kept,
     ) -> Self {
         let opened = attached.opened();
-        let Kept { old_sums, windows, counters } = kept;
+        let Kept { windows, counters } = kept;
         let running = Self {
             config,
             attached,
@@ -82,14 +75,11 @@ impl Running {
             counters,
             in_flight: InFlight::default(),
             trouble: None,
-            extraction: None,
-            undelivered: Undelivered::default(),
             skipped: Arc::default(),
             gone: watch::Sender::default(),
             pending: Vec::new(),
             unlisted: None,
             start,
-            old_sums,
             sums: Arc::default(),
         };
         running.show_sums();
@@ -159,9 +149,10 @@ impl Running {
         self.gone.subscribe()
     }
 
+    /// Tells whether reading the probe closes windows: it does if it resets the map of any metric.
     pub fn has_windows(&self) -> bool {
         let mut metrics = self.attached.directions().iter().flat_map(|loaded| &loaded.plan.metrics);
-        metrics.any(|metric| metric.extraction == twinprobe_kernel::Extraction::Clear)
+        metrics.any(|metric| metric.extraction.resets())
     }
 
     /// What OpenMetrics answers have left out.
@@ -188,8 +179,8 @@ impl Running {
             self.opened = Moment::now();
             self.attached.set_opened(self.opened);
         }
-        let Self { attached, undelivered, skipped, in_flight, .. } = old;
-        (self.undelivered, self.skipped, self.in_flight) = (undelivered, skipped, in_flight);
+        let Self { attached, skipped, in_flight, .. } = old;
+        (self.skipped, self.in_flight) = (skipped, in_flight);
         let (remains, losses) = self.attached.retire(&attached);
         self.take_over(&remains);
         losses
@@ -198,14 +189,7 @@ impl Running {
     /// So that nothing is left in maps that are about to be replaced.
     pub fn finish(&mut self) -> Result<(), CloseError> {
         self.load_base()?;
-        self.finish_window()?;
-        let Some(mut extraction) = self.extraction.take() else { return Ok(()) };
-        extraction.spools().for_each(|spool| spool.reopen());
-        let taken = self.take(&mut extraction);
-        if taken.is_err() {
-            self.extraction = Some(extraction);
-        }
-        Ok(taken?)
+        self.finish_window()
     }
 
     /// The state that a replacement of a direction can take over.
@@ -222,30 +206,19 @@ impl Running {
         self.attached.detach();
     }
 
-    /// Hands a reading to `deliver` and then takes out of the maps what it consists of: one that an error or a
-    /// client kept from its end, else a new one.
-    pub fn read(&mut self, deliver: impl FnOnce(Delivery)) -> Result<(), CloseError> {
-        if let Some(extraction) = &self.extraction {
-            extraction.spools().for_each(|spool| spool.reopen());
-            deliver(self.undelivered.again(&extraction.reading));
-        } else if let Some(abandoned) = self.undelivered.abandoned() {
-            deliver(abandoned);
-        } else if self.has_windows() && self.schedule().is_none() {
-            self.finish_window()?;
-            let delivery = match self.untaken() {
-                Some(delivery) => delivery,
-                None => {
-                    let stored = self.close(ClosedBy::Read)?;
-                    let claim = self.in_flight.claim(stored.seq());
-                    Delivery::of_window(&self.windows, &stored, self.skipped(), claim)?
-                }
-            };
-            deliver(delivery);
-        } else {
-            deliver(self.compose()?);
+    /// A window that no client has taken to its end, else a new one. A reading that resets nothing, or leaves that to the
+    /// clock, closes none.
+    pub fn read(&mut self) -> Result<Delivery, CloseError> {
+        if !self.has_windows() || self.schedule().is_some() {
+            return Ok(self.compose());
         }
-        self.extract();
-        Ok(())
+        self.finish_window()?;
+        if let Some(delivery) = self.untaken() {
+            return Ok(delivery);
+        }
+        let stored = self.close(ClosedBy::Read)?;
+        let claim = self.in_flight.claim(stored.seq());
+        Ok(Delivery::of_window(&self.windows, &stored, self.skipped(), claim)?)
     }
 
     /// A window that was closed for a client which has not taken all of it.

@@ -6,29 +6,17 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use twinprobe_windows::{AckError, ClosedBy, Listing, Missing, WindowError};
 
-use super::{CloseError, Delivery, Engine, EngineError, not_read};
+use super::reading::CloseError;
+use super::{Delivery, Engine, EngineError};
 
 impl Engine {
     /// Closes the open window, which is answered with as it is retained.
     pub async fn close(self: &Arc<Self>, name: &str) -> Result<Delivery, EngineError> {
-        loop {
-            let probe = self.get(name)?;
-            let turn = probe.turn().await;
-            let (engine, name) = (Arc::clone(self), name.to_owned());
-            let closed = tokio::task::spawn_blocking(move || {
-                let _turn = turn;
-                let stored = probe.close_window(ClosedBy::Request).map_err(|error| not_read(name, error))?;
-                let delivery = probe.deliver(&stored).map_err(|error| Some(CloseError::from(error).into()));
-                engine.windows.enforce();
-                delivery
-            });
-            match closed.await? {
-                Ok(delivery) => return Ok(delivery),
-                // Replaced or deleted since it was looked up: look again.
-                Err(None) => {}
-                Err(Some(error)) => return Err(error),
-            }
-        }
+        self.in_turn(name, |probe| {
+            let stored = probe.close_window(ClosedBy::Request)?;
+            probe.deliver(&stored).map_err(|error| CloseError::from(error).into())
+        })
+        .await
     }
 
     /// The retained windows after `after`, or after what `collector` has acknowledged. If there are none, waits for

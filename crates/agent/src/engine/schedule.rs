@@ -37,15 +37,8 @@ impl Engine {
 /// False: the probe is no more.
 async fn close(engine: &Weak<Engine>, probe: &Weak<Probe>) -> bool {
     let (Some(engine), Some(probe)) = (engine.upgrade(), probe.upgrade()) else { return false };
-    let turn = probe.turn().await;
     let name = probe.name().to_owned();
-    let closed = tokio::task::spawn_blocking(move || {
-        let _turn = turn;
-        let closed = probe.close_window(ClosedBy::Schedule);
-        engine.windows.enforce();
-        closed
-    });
-    match closed.await {
+    match engine.take_turn(probe, |probe| probe.close_window(ClosedBy::Schedule)).await {
         // What keeps windows from being closed may pass.
         Ok(Ok(_) | Err(ReadError::Close(_))) => true,
         Ok(Err(_)) => false,

@@ -196,7 +196,7 @@ impl Attached {
         (self.epoch.current() & 1) as usize
     }
 
-    /// The map of a metric that is read live; `None` if it belongs to the snapshot.
+    /// The map of a metric that both twins count in; `None` if each has its own.
     pub fn live_map(&self, direction: usize, metric: usize) -> Option<&Arc<MetricMap>> {
         match self.map(direction, metric) {
             TwinMap::Shared(map) => Some(map),

@@ -26,8 +26,11 @@ impl Attached {
         let epoch = self.epoch.unread().unwrap_or_else(|| self.epoch.flip());
         crash::point("flipped");
         crash::pause("flipped");
+        let has_twins = self.directions.iter().any(|loaded| loaded.plan.has_twins());
         let quiesced = match self.quiesced {
             Some((of, duration)) if of == epoch => duration,
+            // One program counts in the same maps before and after.
+            _ if !has_twins => Duration::ZERO,
             _ => self
                 .host
                 .quiescer
@@ -50,23 +53,19 @@ impl Quiesced<'_> {
         self.quiesced
     }
 
-    /// The map of a snapshot metric; `None` if the metric is read live.
-    pub fn map(&self, direction: usize, metric: usize) -> Option<&MetricMap> {
+    /// The map of a metric: the twin's own if it has one, else the one that packets still change. `None` for events.
+    pub fn map(&self, (direction, metric): (usize, usize)) -> Option<&MetricMap> {
         match self.probe.map(direction, metric) {
             TwinMap::Private(maps) => Some(&maps[(self.epoch & 1) as usize]),
-            TwinMap::Shared(_) | TwinMap::Events(_) => None,
+            TwinMap::Shared(map) => Some(&**map),
+            TwinMap::Events(_) => None,
         }
     }
 
-    /// Where what is popped from the map of a metric waits until the window is stored.
-    pub fn journal(&self, direction: usize, metric: usize) -> PathBuf {
+    /// The journal of a metric: where the rows that were taken out of its map wait until the window is stored.
+    pub fn journal(&self, (direction, metric): (usize, usize)) -> PathBuf {
         let direction = self.probe.directions[direction].plan.direction();
         self.probe.pins.journal(direction, metric)
-    }
-
-    /// The map of a metric that belongs to no window.
-    pub fn live_map(&self, direction: usize, metric: usize) -> Option<&MetricMap> {
-        self.probe.live_map(direction, metric).map(|map| &**map)
     }
 
     /// The window is stored: its maps are about to be emptied.

@@ -199,7 +199,7 @@ impl Pins {
         remove_directory(&self.0)
     }
 
-    /// Of a metric whose map can only be popped.
+    /// The journal of a metric.
     pub fn journal(&self, direction: &str, metric: usize) -> PathBuf {
         self.0.join(format!("{direction}_journal_{metric}"))
     }

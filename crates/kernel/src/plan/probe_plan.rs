@@ -78,7 +78,7 @@ pub struct VariableSpec {
 pub enum Extraction {
     /// Each twin has its own map, which is at rest after the flip: it is read, and emptied once the window is stored.
     Clear,
-    /// Packets change the map meanwhile, and its content is taken out of it.
+    /// Packets change the map meanwhile: its content is moved into a journal, which the window is made of.
     Drain,
     /// Nothing is taken out of the map: it is shown as it is.
     Copy,
@@ -86,6 +86,13 @@ pub enum Extraction {
     Discard,
     /// The events are read as a stream.
     Stream,
+}
+
+impl Extraction {
+    /// Tells whether a reading takes anything out of the map. A probe has windows if this holds for any of its metrics.
+    pub const fn resets(self) -> bool {
+        matches!(self, Self::Clear | Self::Drain | Self::Discard)
+    }
 }
 
 impl MapPlan {

@@ -18,11 +18,6 @@ impl<'a> Batches<'a> {
         Self { map, cursor: BatchCursor::new(map.key_size()), room: map.batch_len() }
     }
 
-    /// Begins behind `key`, in maps whose cursor is a key.
-    pub fn behind(map: &'a Table, key: &[u8]) -> Self {
-        Self { cursor: BatchCursor::behind(key), ..Self::new(map) }
-    }
-
     /// Entries per call.
     #[cfg(test)]
     pub const fn room(&self) -> usize {
@@ -54,8 +49,8 @@ impl<'a> Batches<'a> {
     }
 }
 
-/// Deletes from the map what `rows` holds. After an error `rows` holds what was deleted.
-pub fn delete(map: &Table, rows: &mut RawTable) -> Result<(), KernelError> {
+/// Deletes the keys of `rows` from the map.
+pub fn delete(map: &Table, rows: &RawTable) -> Result<(), KernelError> {
     let len = rows.len(&map.layout);
     let mut done = 0;
     while done < len {
@@ -65,21 +60,8 @@ pub fn delete(map: &Table, rows: &mut RawTable) -> Result<(), KernelError> {
             Ok(()) => break,
             // A program has deleted this one since it was read.
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => done += 1,
-            Err(error) => {
-                rows.truncate(done, &map.layout);
-                return Err(map.error("batch delete", error));
-            }
+            Err(error) => return Err(map.error("batch delete", error)),
         }
     }
     Ok(())
-}
-
-/// Overwrites what `rows` holds with zeros. After an error `rows` holds what was overwritten.
-pub fn zero(map: &Table, rows: &mut RawTable) -> Result<(), KernelError> {
-    let zeros = vec![0; rows.values.len()];
-    let outcome = batch::map_update_batch(map.fd(), &rows.keys, &zeros, rows.len(&map.layout));
-    outcome.result.map_err(|error| {
-        rows.truncate(outcome.count, &map.layout);
-        map.error("batch update", error)
-    })
 }

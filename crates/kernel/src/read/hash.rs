@@ -21,7 +21,7 @@ pub fn read(map: &Table, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
     loop {
         let more = batches.next(&mut rows, at_once)?;
         // The cursor is a bucket: deleting what lies behind it does not disturb the walk.
-        let deleted = if reset && !at_once { batch::delete(map, &mut rows) } else { Ok(()) };
+        let deleted = if reset && !at_once { batch::delete(map, &rows) } else { Ok(()) };
         if !rows.is_empty() && sink(&rows).is_break() {
             return deleted.map(|()| ControlFlow::Break(()));
         }

@@ -8,30 +8,30 @@ use std::os::fd::{AsFd, OwnedFd};
 use twinprobe_ebpf_common::metric::AfterRead;
 use twinprobe_ebpf_common::{MapKind, RawTable};
 
-use crate::read::table::{ReadResult, Sink, Table, Taken};
+use crate::read::table::{MetricMap, ReadResult, Sink, Table};
 use crate::read::{array, hash};
 use crate::sys::call::KernelError;
 use crate::sys::map;
 
-/// Leaves out the first `done` entries. `partial` is what was taken out of the one that follows.
-pub fn read(
+/// Hands on one row for each entry, with the content of the entry's map.
+pub fn read(map: &Table, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
+    each(map, sink, &mut |_, inner| inner.read(after))
+}
+
+/// Hands on one row for each entry whose map is there. `content` says what is in the map, given its id.
+pub fn each(
     map: &Table,
-    after: AfterRead,
-    done: usize,
-    partial: &mut RawTable,
     sink: &mut Sink<'_>,
+    content: &mut dyn FnMut(u32, &MetricMap) -> Result<RawTable, KernelError>,
 ) -> ReadResult {
-    for (key, id) in entries(map)?.entries(&map.layout).skip(done) {
-        let content = std::mem::take(partial);
-        let content = inner(map, id, after, content).map_err(|(error, content)| {
-            *partial = content;
-            error
-        })?;
-        if let Some(content) = content {
-            let row = RawTable { keys: key.to_vec(), values: id.to_vec(), inner: vec![content] };
-            if sink(&row).is_break() {
-                return Ok(ControlFlow::Break(()));
-            }
+    for (key, value) in entries(map)?.entries(&map.layout) {
+        let id = u32::from_ne_bytes(value.try_into().unwrap_or_default());
+        let opened = open(map, id).map_err(|error| map.error("opening an inner map", error))?;
+        let Some(inner) = opened else { continue };
+        let inner = vec![content(id, &inner)?];
+        let row = RawTable { keys: key.to_vec(), values: value.to_vec(), inner };
+        if sink(&row).is_break() {
+            return Ok(ControlFlow::Break(()));
         }
     }
     Ok(ControlFlow::Continue(()))
@@ -45,14 +45,22 @@ fn entries(map: &Table) -> Result<RawTable, KernelError> {
         ControlFlow::Continue(())
     };
     let read = match map.layout.kind {
-        MapKind::ArrayOfMaps => array::read(map, AfterRead::Keep, 0, &mut collect),
+        MapKind::ArrayOfMaps => array::read(map, AfterRead::Keep, &mut collect),
         _ => hash::read(map, AfterRead::Keep, &mut collect),
     };
     read.map(|_| entries)
 }
 
 /// Opens the inner map with this id; `None` if the map is gone.
-fn member(map: &Table, id: u32) -> io::Result<Option<OwnedFd>> {
+fn open(map: &Table, id: u32) -> io::Result<Option<MetricMap>> {
+    let Some(layout) = &map.layout.inner else { return Ok(None) };
+    let Some(fd) = descriptor(map, id)? else { return Ok(None) };
+    let entries = map::map_info(fd.as_fd())?.max_entries;
+    let inner = Table::new(fd, &map.name, layout.clone(), entries, [map.inner; 2]);
+    Ok(Some(MetricMap::Table(Table { chunk_bytes: map.chunk_bytes, ..inner })))
+}
+
+fn descriptor(map: &Table, id: u32) -> io::Result<Option<OwnedFd>> {
     if let Some((_, fd)) = map.members.iter().find(|(member, _)| *member == id) {
         return fd.try_clone().map(Some);
     }
@@ -64,35 +72,4 @@ fn member(map: &Table, id: u32) -> io::Result<Option<OwnedFd>> {
         )),
         _ => error,
     })
-}
-
-/// Adds the content of the map `id` to `content`; `None`: the map is gone. An error comes with what was taken.
-fn inner(
-    map: &Table,
-    id: &[u8],
-    after: AfterRead,
-    mut content: RawTable,
-) -> Result<Option<RawTable>, (KernelError, RawTable)> {
-    let Some(layout) = &map.layout.inner else { return Ok(None) };
-    let open = || {
-        let id = u32::from_ne_bytes(id.try_into().unwrap_or_default());
-        let Some(fd) = member(map, id)? else { return Ok(None) };
-        let entries = map::map_info(fd.as_fd())?.max_entries;
-        let inner = Table::new(fd, &map.name, layout.clone(), entries, [map.inner; 2]);
-        Ok(Some(Table { chunk_bytes: map.chunk_bytes, ..inner }))
-    };
-    let table = match open() {
-        Ok(Some(table)) => table,
-        Ok(None) => return Ok(None),
-        Err(error) => return Err((map.error("opening an inner map", error), content)),
-    };
-    let mut taken = Taken { rows: content.len(layout), ..Taken::default() };
-    let mut append = |chunk: &RawTable| {
-        content.append(chunk);
-        ControlFlow::Continue(())
-    };
-    match table.read_chunks(after, &mut taken, &mut append) {
-        Ok(_) => Ok(Some(content)),
-        Err(error) => Err((error, content)),
-    }
 }

@@ -19,9 +19,8 @@ use twinprobe_ebpf_common::{MapFamily, RawTable, TableLayout};
 
 use crate::read::access::{Access, Strategy};
 use crate::read::journal::fifo;
-use crate::read::journal::journal::{self, Journal};
 use crate::read::variable::Variable;
-use crate::read::{array, hash, nested, trie};
+use crate::read::{array, batch, hash, nested, trie};
 use crate::sys::call::KernelError;
 use crate::sys::map;
 
@@ -55,53 +54,37 @@ pub struct Table {
     pub chunk_bytes: usize,
 }
 
-/// How far a reading that failed has come: the next one goes on from there. Of a new reading, the default.
-#[derive(Clone, Debug, Default)]
-pub struct Taken {
-    /// Rows that were handed on.
-    pub rows: usize,
-    /// What was taken out of the inner map that comes next, and not handed on yet.
-    pub partial: RawTable,
-}
-
 impl MetricMap {
-    /// Hands on every entry, in chunks of about [`CHUNK_BYTES`]; an entry of a map of maps is never divided.
-    /// Rows that were handed on have been taken out of the map if `after` says so. After an error, or if
-    /// `sink` breaks off, calling again with the same `taken` gives the rest: nothing is lost or doubled.
-    pub fn read_chunks(&self, after: AfterRead, taken: &mut Taken, sink: &mut Sink<'_>) -> ReadResult {
+    pub const fn layout(&self) -> &Arc<TableLayout> {
         match self {
-            Self::Table(table) => table.read_chunks(after, taken, sink),
+            Self::Table(table) => &table.layout,
+            Self::Variable(variable) => variable.layout(),
+        }
+    }
+
+    /// Hands on every entry, in chunks of about [`CHUNK_BYTES`]; an entry of a map of maps is never divided.
+    /// Rows that were handed on have been taken out of the map if `after` says so, and those of a QUEUE or STACK always
+    /// have: they are lost unless `sink` keeps them.
+    pub fn read_chunks(&self, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
+        match self {
+            Self::Table(table) => table.read_chunks(after, sink),
             Self::Variable(variable) => Ok(variable.read(after, sink)),
         }
     }
 
-    /// Pops all values of a QUEUE or STACK at rest into `journal`, from where no crash of this process takes them. After
-    /// an error calling again goes on: nothing is lost or doubled.
-    pub fn drain_into(&self, journal: &mut Journal) -> Result<(), KernelError> {
-        match self {
-            Self::Table(table) if table.layout.kind.family() == MapFamily::Fifo => {
-                journal::drain(table, journal)
-            }
-            Self::Table(table) => Err(table.error("drain", std::io::ErrorKind::Unsupported.into())),
-            Self::Variable(variable) => {
-                let object = variable.layout().kind.name();
-                Err(KernelError::new("drain", object, std::io::ErrorKind::Unsupported.into()))
-            }
-        }
-    }
-
-    /// Reads every entry into `out`. After an error `out` holds what was taken out of the map so far, and
-    /// calling again with the same `out` and `taken` completes it.
-    pub fn read(&self, after: AfterRead, taken: &mut Taken, out: &mut RawTable) -> Result<(), KernelError> {
-        if after == AfterRead::Keep {
-            // Nothing was taken: start again, for one instant as far as that can be had.
-            (*out, *taken) = Default::default();
-        }
+    /// Returns every entry. After an error rows that were taken out of the map are lost.
+    pub fn read(&self, after: AfterRead) -> Result<RawTable, KernelError> {
+        let mut rows = RawTable::default();
         let mut append = |chunk: &RawTable| {
-            out.append(chunk);
+            rows.append(chunk);
             ControlFlow::Continue(())
         };
-        self.read_chunks(after, taken, &mut append).map(drop)
+        self.read_chunks(after, &mut append).map(|_| rows)
+    }
+
+    /// Forgets the content.
+    pub fn empty(&self) -> Result<(), KernelError> {
+        self.read_chunks(AfterRead::Reset, &mut |_| ControlFlow::Continue(())).map(drop)
     }
 }
 
@@ -129,27 +112,28 @@ impl Table {
         Ok(Self { members: members.collect::<std::io::Result<_>>()?, ..self })
     }
 
-    pub fn read_chunks(&self, after: AfterRead, taken: &mut Taken, sink: &mut Sink<'_>) -> ReadResult {
-        if after == AfterRead::Keep {
-            *taken = Taken::default();
-        }
-        let Taken { rows: before, partial } = taken;
-        let mut rows = *before;
-        let mut count = |chunk: &RawTable| {
-            rows += chunk.len(&self.layout);
-            sink(chunk)
-        };
-        let result = match self.layout.kind.family() {
-            MapFamily::Hash => hash::read(self, after, &mut count),
-            MapFamily::Array => array::read(self, after, *before, &mut count),
-            MapFamily::Trie => trie::read(self, after, &mut count),
-            MapFamily::Fifo => fifo::read(self, &mut count),
-            MapFamily::Nested => nested::read(self, after, *before, partial, &mut count),
+    pub fn read_chunks(&self, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
+        match self.layout.kind.family() {
+            MapFamily::Hash => hash::read(self, after, sink),
+            MapFamily::Array => array::read(self, after, sink),
+            MapFamily::Trie => trie::read(self, after, sink),
+            MapFamily::Fifo => fifo::read(self, sink),
+            MapFamily::Nested => nested::read(self, after, sink),
             // A variable is no table: the loader makes none of it.
             MapFamily::Global => Ok(ControlFlow::Continue(())),
-        };
-        *before = rows;
-        result
+        }
+    }
+
+    /// Resets the entries of `rows`, whatever has become of them.
+    pub fn reset(&self, rows: &RawTable) -> Result<(), KernelError> {
+        if self.layout.kind.family() == MapFamily::Array {
+            array::zero(self, rows)
+        } else if self.strategy() == Strategy::Iterative {
+            let delete = |(key, _): (&[u8], _)| map::map_delete(self.fd(), key).map(drop);
+            rows.entries(&self.layout).try_for_each(delete).map_err(|error| self.error("delete", error))
+        } else {
+            batch::delete(self, rows)
+        }
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {

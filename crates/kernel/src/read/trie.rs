@@ -34,7 +34,7 @@ pub fn read(map: &Table, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
             retain_new(map, &mut next, &mut seen);
             last = false;
         }
-        let deleted = if after == AfterRead::Reset { batch::delete(map, &mut rows) } else { Ok(()) };
+        let deleted = if after == AfterRead::Reset { batch::delete(map, &rows) } else { Ok(()) };
         if !rows.is_empty() && sink(&rows).is_break() {
             return deleted.map(|()| ControlFlow::Break(()));
         }

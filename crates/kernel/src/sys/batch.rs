@@ -7,17 +7,19 @@ use aya_obj::generated::bpf_cmd;
 
 use crate::sys::call::{address, address_mut, bpf};
 
+/// The arguments of a batch command. Those that point somewhere are addresses.
 #[repr(C)]
-#[derive(Default)]
-struct BatchAttr {
-    in_batch: u64,
-    out_batch: u64,
-    keys: u64,
-    values: u64,
-    count: u32,
-    map_fd: u32,
-    elem_flags: u64,
-    flags: u64,
+#[derive(Debug, Default)]
+pub struct BatchAttr {
+    pub in_batch: u64,
+    pub out_batch: u64,
+    pub keys: u64,
+    pub values: u64,
+    /// The kernel writes here, at the end of the call, how many entries it has moved.
+    pub count: u32,
+    pub map_fd: u32,
+    pub elem_flags: u64,
+    pub flags: u64,
 }
 
 /// How a batch call ended; `count` entries were moved in any case.
@@ -44,14 +46,6 @@ pub struct BatchCursor {
 impl BatchCursor {
     pub fn new(key_size: usize) -> Self {
         Self { bytes: vec![0; key_size.max(8)], started: false }
-    }
-
-    /// Behind `key`, for maps whose cursor is a key.
-    pub fn behind(key: &[u8]) -> Self {
-        let mut cursor = Self::new(key.len());
-        cursor.bytes[..key.len()].copy_from_slice(key);
-        cursor.started = true;
-        cursor
     }
 }
 
@@ -88,6 +82,11 @@ pub fn map_lookup_batch(
         *cursor = BatchCursor { bytes: next, started: true };
     }
     BatchOutcome { count: moved.min(count), result }
+}
+
+/// `BPF_MAP_LOOKUP_AND_DELETE_BATCH` with arguments that may lie in memory that outlives this process.
+pub fn map_take_batch(attr: &mut BatchAttr) -> io::Result<()> {
+    bpf(bpf_cmd::BPF_MAP_LOOKUP_AND_DELETE_BATCH, attr).map(drop)
 }
 
 pub fn map_update_batch(map: BorrowedFd<'_>, keys: &[u8], values: &[u8], count: usize) -> BatchOutcome {

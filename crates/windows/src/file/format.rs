@@ -64,7 +64,6 @@ pub struct Content<H> {
     pub head: H,
     /// The chunks of each table, in the order in which they were written.
     pub chunks: Vec<Vec<Place>>,
-    pub version: u8,
 }
 
 /// Why a file can't be used.
@@ -144,11 +143,11 @@ pub fn examine<H: FileHead>(file: &File) -> Result<Content<H>, Unusable> {
     compare_digest(file, end)?;
     let magic = take(file, 0, 8, end)?;
     let version = magic.strip_prefix(H::MAGIC).and_then(|digits| str::from_utf8(digits).ok());
-    let version = match version.and_then(|digits| digits.parse::<u8>().ok()) {
+    match version.and_then(|digits| digits.parse::<u8>().ok()) {
         Some(version) if version > H::VERSION => return Err(Unusable::Newer(version, H::VERSION)),
-        Some(version @ 1..) => version,
+        Some(1..) => {}
         _ => return Err(damaged("it is not what its name says")),
-    };
+    }
     let head_length = number(&take(file, 8, 8, end)?);
     let head: H = parse_head(&take(file, 16, head_length, end)?)?;
     let mut chunks = vec![Vec::new(); head.tables()];
@@ -167,7 +166,7 @@ pub fn examine<H: FileHead>(file: &File) -> Result<Content<H>, Unusable> {
     if last[0] != END || number(&last[1..]) != count || at + 9 != end {
         return Err(damaged("its chunks are not those that were written"));
     }
-    Ok(Content { head, chunks, version })
+    Ok(Content { head, chunks })
 }
 
 /// The table at `place`, of a file that was examined.

@@ -46,7 +46,6 @@ pub struct WindowReader {
     head: Arc<WindowHead>,
     metrics: Vec<(Direction, Arc<Metric>)>,
     chunks: Vec<Vec<Place>>,
-    version: u8,
 }
 
 impl StoredWindow {
@@ -107,23 +106,18 @@ impl StoredWindow {
 
 /// The window with this number, which `file` has to be.
 pub fn open(file: File, seq: u64) -> Result<WindowReader, Unusable> {
-    let Content { head, chunks, version } = format::examine::<WindowHead>(&file)?;
+    let Content { head, chunks } = format::examine::<WindowHead>(&file)?;
     if head.window.seq != seq {
         return Err(Unusable::Damaged(format!("it is window {}", head.window.seq)));
     }
     let metric = |stored: &StoredMetric| (stored.direction, Arc::new(stored.metric()));
     let metrics = head.metrics.iter().map(metric).collect();
-    Ok(WindowReader { file, head: Arc::new(head), metrics, chunks, version })
+    Ok(WindowReader { file, head: Arc::new(head), metrics, chunks })
 }
 
 impl WindowReader {
     pub const fn head(&self) -> &Arc<WindowHead> {
         &self.head
-    }
-
-    /// The format version of the file.
-    pub const fn format(&self) -> u8 {
-        self.version
     }
 
     /// In the order of the document.

@@ -156,7 +156,6 @@ pub fn read(world: &mut World, index: usize, traffic: bool) -> Result<()> {
     let since = now();
     let (outcome, sent) = ask(world, traffic, "GET", &path, &Value::Null)?;
     sent.into_iter().for_each(|sent| world.account(sent, None));
-    reset(world, index, since, !matches!(outcome, Outcome::Done(_)))?;
     world.collect(None)?;
     let probe = world.probes.get_mut(&index).context("a probe")?;
     let Outcome::Done(answer) = outcome else { return Ok(()) };
@@ -175,39 +174,24 @@ pub fn read(world: &mut World, index: usize, traffic: bool) -> Result<()> {
     probe.again(&document, true)
 }
 
-/// Notes a reading that began at `since` for metrics that are reset without a snapshot. `broken`: it was cut off.
-fn reset(world: &mut World, index: usize, since: i128, broken: bool) -> Result<()> {
-    let probe = world.probes.get_mut(&index).context("a probe")?;
-    probe.ledger.race(since);
-    probe.ledger.interrupt();
-    if broken {
-        probe.ledger.cut();
-    }
-    Ok(())
-}
-
 /// Reads a probe and hangs up after `bytes` bytes.
 pub fn hang_up(world: &mut World, index: usize, bytes: usize, traffic: bool) -> Result<()> {
     let path = format!("{}/metrics", world.probes[&index].path());
     let address = world.address();
-    let since = now();
-    let (taken, sent) = world.during(traffic, |_| http::take(&address, "GET", &path, bytes))?;
+    let (_, sent) = world.during(traffic, |_| http::take(&address, "GET", &path, bytes))?;
     sent.into_iter().for_each(|sent| world.account(sent, None));
-    let doomed = world.doomed;
-    if doomed {
+    if world.doomed {
         world.recover()?;
     }
-    reset(world, index, since, doomed || taken.is_err())
+    world.collect(None)
 }
 
 /// Closes a window of a probe and checks it.
 pub fn close(world: &mut World, index: usize, traffic: bool) -> Result<()> {
     let probe = &world.probes[&index];
     let path = format!("{}/windows", probe.path());
-    let since = now();
     let (outcome, sent) = ask(world, traffic, "POST", &path, &Value::Null)?;
     sent.into_iter().for_each(|sent| world.account(sent, None));
-    reset(world, index, since, !matches!(outcome, Outcome::Done(_)))?;
     world.collect(None)?;
     let probe = &world.probes[&index];
     match outcome {

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use twinprobe_exporter::Format;
 
-use super::{ConfigDocument, Direction, DirectionConfig, InterfacePattern, OnReplace, Position, ProbeConfig};
+use super::{ConfigDocument, Direction, InterfacePattern, OnReplace, Position, ProbeConfig};
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
 
 /// The mistakes found so far, each at a field of the configuration.
@@ -55,9 +55,7 @@ impl ProbeConfig {
         let mut check = |direction, document| direction::check(direction, document, &defaults, &mut findings);
         let ingress = document.ingress.as_ref().map(|document| check(Direction::Ingress, document));
         let egress = document.egress.as_ref().map(|document| check(Direction::Egress, document));
-        let snapshot = [&ingress, &egress].into_iter().flatten().any(DirectionConfig::has_snapshot);
-        let window =
-            document.window.as_ref().map(|document| window::check(document, snapshot, &mut findings));
+        let window = document.window.as_ref().map(|document| window::check(document, &mut findings));
         if !findings.0.is_empty() {
             return Err(findings.0.into());
         }

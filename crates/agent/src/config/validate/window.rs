@@ -14,17 +14,13 @@ const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 const MOST_RETAINED: u64 = 100_000;
 const MOST_COLLECTORS: usize = 64;
 
-/// Checks `window` and adds its mistakes to `findings`. `has_snapshot`: a metric of the probe is a snapshot.
-pub(super) fn check(document: &WindowDocument, has_snapshot: bool, findings: &mut Findings) -> WindowConfig {
+/// Checks `window` and adds its mistakes to `findings`.
+pub(super) fn check(document: &WindowDocument, findings: &mut Findings) -> WindowConfig {
     let defaults = WindowConfig::default();
     let interval = document.interval.as_deref().and_then(|text| {
         let checked = interval(text);
         checked.map_err(|message| findings.add("window.interval", message)).ok()
     });
-    if document.interval.is_some() && !has_snapshot {
-        let message = "no metric has snapshot: true, so that there are no windows to be closed";
-        findings.add("window.interval", message);
-    }
     if document.align == Some(true) && document.interval.is_none() {
         findings.add("window.align", "there is no interval to be aligned");
     }

@@ -69,9 +69,9 @@ impl Probe {
             Deployable::new(kernel.host(), identity, directions, attached, beginning, &more_known)?;
         warnings.extend(deployable.losses().iter().map(warning));
         let serial = deployable.record().serial;
-        let mut kept = engine.kept(&name);
+        let kept = engine.kept(&name);
         let begun =
-            begin(&mut readers, &deployable, running, history.before, history.replaces, &mut kept, &name);
+            begin(&mut readers, &deployable, running, history.before, history.replaces, &windows, &name);
         let start = match begun {
             Ok(start) => start,
             Err(error) => {

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use twinprobe_client::SumStatus;
 use twinprobe_ebpf_common::{MapFamily, RawTable, Shape, TableLayout, convert_slots};
 use twinprobe_exporter::Accumulator;
-use twinprobe_kernel::{KernelError, MetricMap, Remains, Taken};
+use twinprobe_kernel::{Extraction, KernelError, MetricMap, Remains};
 use twinprobe_windows::{Part, PartContent};
 
 use super::Reader;
-use crate::config::{AfterRead, MetricConfig, OnReplace, Source};
+use crate::config::{AfterRead, MetricConfig, OnReplace};
 
 /// The default limit of a sum's entries, as a multiple of the entries of the metric's map.
 const SUM_ENTRIES: usize = 8;
@@ -172,10 +172,6 @@ impl Reader {
         self.config.on_replace() == OnReplace::Carry
     }
 
-    pub fn is_snapshot(&self) -> bool {
-        self.config.source() == Source::Snapshot
-    }
-
     fn of_remains(&self, remains: &Remains) -> Option<RawTable> {
         let is_own = remains.direction == self.direction.name();
         is_own.then(|| remains_for(self.config.map(), remains, &self.metric.layout)).flatten()
@@ -189,7 +185,9 @@ impl Reader {
     }
 
     fn carry(&self, carried: &mut Option<Accumulator>, rows: &RawTable) {
-        if self.config.source() == Source::Snapshot {
+        // Packets change what else is moved into a journal: rows are added to the map itself.
+        let popped = self.metric.layout.kind.family() == MapFamily::Fifo;
+        if self.extraction == Extraction::Clear || self.extraction == Extraction::Drain && popped {
             let rules = self.config.merge().cloned().unwrap_or_default();
             let none = || Accumulator::new(Arc::clone(&self.metric.layout), &rules).ok();
             *carried = carried.take().or_else(none);
@@ -200,8 +198,7 @@ impl Reader {
     /// Adds the window of `epoch` to the sum. The map keeps the window until [`Self::clear`].
     pub fn sum_up(&mut self, map: &MetricMap, epoch: u64) -> Result<(), KernelError> {
         let Some(sum) = self.sum.as_mut().filter(|sum| sum.through != epoch) else { return Ok(()) };
-        let mut window = RawTable::default();
-        map.read(AfterRead::Keep, &mut Taken::default(), &mut window)?;
+        let window = map.read(AfterRead::Keep)?;
         self.carried.iter().for_each(|carried| sum.add(carried.table(), epoch));
         sum.add(&window, epoch);
         sum.drop_surplus();

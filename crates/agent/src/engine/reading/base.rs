@@ -7,8 +7,7 @@ use twinprobe_ebpf_common::{RawTable, TableLayout, carries};
 use twinprobe_kernel::{Deployable, LoadedDirection, Remains, crash};
 use twinprobe_windows::{BaseError, ClosedBy, Part, Windows};
 
-use super::{CloseError, Kept, Running};
-use crate::engine::old_sums::OldSums;
+use super::{CloseError, Running};
 use crate::engine::reader::Reader;
 use twinprobe_ebpf_common::finding::{Finding, Stage};
 
@@ -30,27 +29,15 @@ fn save(windows: &Windows, probe: &str, epoch: u64, serial: u64, parts: &[Part])
     if parts.is_empty() { Ok(()) } else { windows.write_baseline(probe, epoch, serial, parts) }
 }
 
-/// Has the readers go on with the base on disk; if `adopted`, with the very maps of an earlier daemon as well.
+/// Has the readers go on with the base on disk.
 fn go_on<'a>(
     readers: impl Iterator<Item = &'a mut Reader>,
     windows: &Windows,
-    old_sums: &mut OldSums,
     Before(serial): Before,
-    adopted: bool,
 ) -> Result<(), BaseError> {
-    let base = windows.base(serial)?;
-    // A version that kept sums in files of their own has left no window, or a window of format 1.
-    let apart = base.as_ref().is_none_or(|base| base.format == Some(1));
-    let base = base.unwrap_or_default();
+    let base = windows.base(serial)?.unwrap_or_default();
     for reader in readers {
-        let mut fits = reader.go_on(base.through, &base.parts);
-        if apart
-            && let Some(parts) =
-                old_sums.parts(reader.direction, reader.metric.as_ref(), base.through, adopted)
-        {
-            fits = reader.go_on(base.through, &parts);
-        }
-        if !fits {
+        if !reader.go_on(base.through, &base.parts) {
             let metric = reader.config.name();
             tracing::error!(metric, "what was counted before is of another layout and can't be gone on with");
         }
@@ -66,10 +53,10 @@ pub(in crate::engine) fn begin(
     old: Option<&Running>,
     before: Option<Before>,
     replaces: bool,
-    kept: &mut Kept,
+    windows: &Windows,
     probe: &str,
 ) -> Result<Start, CloseError> {
-    let (serial, windows) = (deployable.record().serial, &kept.windows);
+    let serial = deployable.record().serial;
     let kept_ones = readers.iter_mut().filter(|reader| !replaces || reader.carries());
     match (old, before) {
         (Some(old), _) => {
@@ -77,7 +64,7 @@ pub(in crate::engine) fn begin(
                 old.reader_of(reader).into_iter().for_each(|old| reader.succeed(old));
             }
         }
-        (None, Some(before)) => match go_on(kept_ones, windows, &mut kept.old_sums, before, false) {
+        (None, Some(before)) => match go_on(kept_ones, windows, before) {
             Ok(()) => {}
             Err(BaseError::Unreadable { .. }) => {
                 windows.pass_baseline_on(before.0, serial)?;
@@ -100,7 +87,7 @@ impl Running {
     /// Reads the base that an earlier deployment has left, unless the base is known already.
     pub(super) fn load_base(&mut self) -> Result<(), BaseError> {
         if let Start::Awaited(before) = self.start {
-            go_on(self.readers.iter_mut(), &self.windows, &mut self.old_sums, before, true)?;
+            go_on(self.readers.iter_mut(), &self.windows, before)?;
             self.start = Start::Known;
             self.show_sums();
         }
@@ -200,7 +187,7 @@ impl Running {
     /// True if the open window of a deployment with these readers has anything of this deployment.
     pub(super) fn goes_on(&self, next: &[Reader], loaded: &[LoadedDirection]) -> bool {
         let goes_on = |reader: &Reader| {
-            reader.is_snapshot()
+            reader.extraction.resets()
                 && reader.carries()
                 && self.reader_of(reader).is_some()
                 && !self.is_cut(reader, &loaded[reader.position.0])

@@ -1,4 +1,5 @@
-//! The closing of a window: flip, wait until the idle twin is at rest, store what it holds, and only then empty it.
+//! The closing of a window: flip, wait until the idle twin is at rest, move into a journal what packets change meanwhile,
+//! store all of it, and only then empty the idle twin and forget the journal.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +14,6 @@ use twinprobe_windows::{
 };
 
 use super::{Running, timestamp};
-use crate::config::AfterRead;
 use crate::engine::reader::Reader;
 
 /// Why a window is not closed. What it consists of stays in the kernel, and the next attempt goes on with it.
@@ -63,9 +63,9 @@ impl Running {
         closed
     }
 
-    /// Flips, waits until the twin that was left is at rest, stores what it holds, and empties it. The window is
-    /// on disk before anything of it leaves the maps: whatever happens, it is in one of them, and whoever comes next
-    /// can tell which. `None`: it was on disk, and somebody has damaged it before the maps were empty.
+    /// Flips, waits until the twin that was left is at rest, stores what it holds, and empties it. Maps that packets
+    /// change meanwhile are moved into journals first. The window is on disk before anything of it leaves the maps or the
+    /// journals: whatever happens, it is in one of them, and whoever comes next can tell which. `None`: it was on disk, and somebody has damaged it before the maps were empty.
     fn try_close(&mut self, by: ClosedBy) -> Result<Option<Arc<StoredWindow>>, CloseError> {
         self.load_base()?;
         let end = self.attached.closed().unwrap_or_else(Moment::now);
@@ -88,15 +88,16 @@ impl Running {
             }
             None => {
                 self.windows.reclaim(epoch);
-                let in_window = |reader: &&mut Reader| {
-                    let (direction, metric) = reader.position;
-                    by != ClosedBy::Schedule || quiesced.map(direction, metric).is_some()
-                };
-                let mut readers: Vec<&mut Reader> = self.readers.iter_mut().filter(in_window).collect();
-                for reader in &mut readers {
-                    let (direction, metric) = reader.position;
-                    quiesced.map(direction, metric).map_or(Ok(()), |map| reader.sum_up(map, epoch))?;
+                for reader in &mut self.readers {
+                    reader.gather(&quiesced)?;
                 }
+                crash::point("gathered");
+                let is_shown = |reader: &&Reader| {
+                    reader.is_shown() && (reader.extraction.resets() || by != ClosedBy::Schedule)
+                };
+                let shown: Vec<&Reader> = self.readers.iter().filter(is_shown).collect();
+                let hidden: Vec<&Reader> =
+                    self.readers.iter().filter(|reader| is_hidden_sum(reader)).collect();
                 let head = WindowHead {
                     probe: self.config.name().to_owned(),
                     interfaces,
@@ -113,51 +114,26 @@ impl Running {
                     context,
                     skipped_before: self.skipped.load(Ordering::Relaxed),
                     closed_by: by,
-                    metrics: readers.iter().filter(|reader| reader.is_shown()).map(stored_metric).collect(),
-                    hidden: readers
-                        .iter()
-                        .filter(|reader| is_hidden_sum(reader))
-                        .map(stored_metric)
-                        .collect(),
+                    metrics: shown.iter().copied().map(stored_metric).collect(),
+                    hidden: hidden.iter().copied().map(stored_metric).collect(),
                 };
                 let mut file = self.windows.write(&head)?;
-                // The order is that of the head: shown metrics come before hidden ones.
-                readers.sort_by_key(|reader| !reader.is_shown());
-                let in_file = |reader: &&mut Reader| reader.is_shown() || is_hidden_sum(reader);
-                for (place, reader) in readers.iter_mut().filter(|reader| in_file(reader)).enumerate() {
-                    let (direction, metric) = reader.position;
-                    let mut out = |rows: &_| file.rows(place, rows);
-                    match (quiesced.map(direction, metric), quiesced.live_map(direction, metric)) {
-                        (Some(map), _) => {
-                            reader.window(map, &quiesced.journal(direction, metric), &mut out)?;
-                        }
-                        (None, Some(map)) => reader.live_rows(map, &mut out)?,
-                        (None, None) => {}
-                    }
+                for (place, reader) in shown.into_iter().chain(hidden).enumerate() {
+                    reader.window(&quiesced, &mut |rows| file.rows(place, rows))?;
                     if !reader.ages().is_empty() {
                         file.rows(head.place_of_ages(place), &ages_as_rows(reader.ages()))?;
                     }
                 }
                 crash::point("written");
                 let stored = file.commit()?;
-                readers.into_iter().for_each(Reader::forget_window);
-                self.old_sums.forget();
+                self.readers.iter_mut().for_each(Reader::forget_window);
                 Some(stored)
             }
         };
         crash::point("stored");
         quiesced.begin_clearing();
         for reader in &self.readers {
-            let (direction, metric) = reader.position;
-            if let Some(map) = quiesced.map(direction, metric) {
-                reader.clear(map, &quiesced.journal(direction, metric))?;
-            } else if by != ClosedBy::Schedule
-                && !reader.is_shown()
-                && reader.config.after_read() == AfterRead::Reset
-                && let Some(map) = quiesced.live_map(direction, metric)
-            {
-                reader.empty(map)?;
-            }
+            reader.clear(&quiesced)?;
         }
         quiesced.finish(end);
         self.show_sums();
@@ -167,7 +143,7 @@ impl Running {
     }
 }
 
-fn stored_metric(reader: &&mut Reader) -> StoredMetric {
+fn stored_metric(reader: &Reader) -> StoredMetric {
     let stored = StoredMetric::new(reader.direction, &reader.metric);
     StoredMetric { dropped: reader.dropped(), ..stored }
 }

@@ -117,7 +117,10 @@ impl Counters {
     /// Counts a window that was closed and its grace period.
     pub fn closed(&self, by: ClosedBy, quiesce: Duration) {
         self.closed[by as usize].inc();
-        self.quiesce.observe(quiesce.as_secs_f64());
+        // A probe without twins waits for no CPU.
+        if !quiesce.is_zero() {
+            self.quiesce.observe(quiesce.as_secs_f64());
+        }
     }
 
     /// Counts a window that could not be closed.

@@ -16,7 +16,7 @@ use crate::load::carry::adder::Adder;
 use crate::load::maps::{ProbeMaps, Twins};
 use crate::plan::inherit::Inherited;
 use crate::plan::probe_plan::MapPlan;
-use crate::read::table::{MetricMap, Table, Taken};
+use crate::read::table::{MetricMap, Table};
 use crate::sys::call::KernelError;
 use crate::sys::{cpus, map};
 
@@ -216,9 +216,7 @@ impl Transfer {
     }
 
     fn read(&self, after: AfterRead) -> Result<RawTable, KernelError> {
-        let mut rows = RawTable::default();
-        self.old.read(after, &mut Taken::default(), &mut rows)?;
-        Ok(rows)
+        self.old.read(after)
     }
 
     fn converted(&self, rows: &RawTable) -> RawTable {

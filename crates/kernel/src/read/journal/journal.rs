@@ -1,54 +1,67 @@
-//! What was popped from a QUEUE or STACK, kept in memory that outlives this process.
+//! What was taken out of maps while packets may change them, kept in memory that outlives this process until it is
+//! stored. A process that is killed before it has stored what it took would take it along.
 //!
-//! Only popping shows what lies behind the head of such a map, and a process that is killed before it has stored what it
-//! popped would take it along. So the kernel itself copies what it pops into the journal, within the system call, which
-//! a killed process still completes. Before each pop the head is looked at. It is written down as *expected*, and its
-//! complement into the slot that is to take the value; then the slot counts as *started*. After a crash the slot that was
-//! started last has the value if it was popped, and the complement if it was not: no value is lost or doubled, whatever the
-//! instant. That needs a map at rest, as the idle twin's is: what is seen at its head is what the pop gives.
+//! | map | how | a kill in between costs |
+//! |---|---|---|
+//! | HASH and its kin, where the kernel has `BPF_MAP_LOOKUP_AND_DELETE_BATCH` | one call writes keys, values, count and cursor into the journal ([`batch`]) | nothing |
+//! | QUEUE, STACK | one call pops a value into the journal | nothing |
+//! | others, chunk by chunk | copied into the journal, marked as *started*, reset, marked as *done*; after a kill reset again | what was counted between the copy and the second reset, in the entries of one chunk |
+//! | maps of maps | each inner map in a journal of its own | as the inner map |
+//!
+//! The kernel copies what it takes into the journal within the system call, which a killed process still completes. Before
+//! each pop the head is looked at. It is written down as *expected*, and its complement into the row that is to take the
+//! value; then the row counts as *started*. After a crash the row that was started last has the complement if nothing was
+//! popped. Of a map at rest, as the idle twin's is, that is exact: what is seen at its head is what the pop gives. A STACK
+//! that packets push to may give another value than the one seen, and only its complement would be taken for no value.
 //!
 //! The memory is that of array maps that are pinned, not that of a file. Pages of a file that are shared become read-only
 //! whenever they are written back: the copy would have to fault them in after the pop, which the file system may refuse
 //! and a signal ends. Pages of an array map are all there from the mapping on and stay. The journal also lives as long as
-//! what it was popped from: neither outlives the machine, and a full disk is in nobody's way.
+//! what it was taken from: neither outlives the machine, and a full disk is in nobody's way.
 
 #[cfg(test)]
 mod tests;
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::{fs, io};
 
-use twinprobe_ebpf_common::{RawTable, TableLayout};
+use twinprobe_ebpf_common::{MapFamily, RawTable, TableLayout};
 
-use crate::read::journal::segment::{Segment, Shape};
-use crate::read::table::{self, Sink, Table};
-use crate::sys::call::KernelError;
-use crate::sys::{map, object};
+use crate::read::journal::batch::{Batch, Moved};
+use crate::read::journal::segment::{Segment, Shape, Word};
+use crate::read::table::{self, Sink};
+use crate::sys::object;
 
-/// Values in the order in which they were popped.
+/// Rows in the order in which they were taken.
 #[derive(Debug)]
 pub struct Journal {
     directory: PathBuf,
+    layout: Arc<TableLayout>,
     shape: Shape,
     chunk_bytes: usize,
-    segments: Vec<Segment>,
-    /// The head of the map.
-    head: Vec<u8>,
+    pub segments: Vec<Segment>,
+    pub batch: Option<Batch>,
+    /// The head of a map that is popped.
+    pub head: Vec<u8>,
 }
 
 impl Journal {
     /// What an earlier process has left in `directory`, which is in bpffs, else a new journal, for which nothing is made
-    /// there before the first pop. An error of the kind `InvalidData` says that what was found is not a journal of maps
+    /// there before the first row. An error of the kind `InvalidData` says that what was found is not a journal of maps
     /// with this layout. It has been set aside then, and the next call gives a new one.
-    pub fn open(directory: &Path, layout: &TableLayout) -> io::Result<Self> {
-        let shape = Shape { kind: layout.kind.bpf_type().unwrap_or(0), value: layout.value_stride() };
+    pub fn open(directory: &Path, layout: &Arc<TableLayout>) -> io::Result<Self> {
+        let (key, value) = (layout.key.size, layout.value_stride());
+        let shape = Shape { kind: layout.kind.bpf_type().unwrap_or(0), key, value };
         let mut journal = Self {
             directory: directory.to_owned(),
+            layout: Arc::clone(layout),
             shape,
             chunk_bytes: table::CHUNK_BYTES,
             segments: Vec::new(),
-            head: vec![0; shape.value],
+            batch: None,
+            head: vec![0; value],
         };
         if let Err(reason) = journal.recover()? {
             let aside = set_aside(directory)?;
@@ -60,17 +73,16 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Values in it.
-    pub(crate) fn len(&self) -> usize {
-        self.segments.first().map_or(0, Segment::done)
+    /// The number of complete rows.
+    pub fn len(&self) -> usize {
+        self.word(Word::Done)
     }
 
-    #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All values.
+    /// All rows.
     #[cfg(test)]
     pub fn rows(&self) -> RawTable {
         let mut all = RawTable::default();
@@ -81,31 +93,35 @@ impl Journal {
         all
     }
 
-    /// Hands on all values in chunks, as reading a map does. They stay in the journal.
+    /// Hands on all rows in chunks, as reading a map does. They stay in the journal.
     pub fn read(&self, sink: &mut Sink<'_>) -> ControlFlow<()> {
+        self.read_range(0, self.len(), sink)
+    }
+
+    pub fn read_range(&self, mut from: usize, to: usize, sink: &mut Sink<'_>) -> ControlFlow<()> {
+        let (key, row) = (self.shape.key, self.shape.row().max(1));
+        let at_once = (self.chunk_bytes / row).max(1);
         let mut chunk = RawTable::default();
-        let at_once = (self.chunk_bytes / self.shape.value.max(1)).max(1);
-        let mut left = self.len();
-        for segment in &self.segments {
-            let mut from = 0;
-            while from < segment.slots() && left > 0 {
-                let count = at_once.min(segment.slots() - from).min(left);
-                chunk.clear();
-                chunk.values.extend_from_slice(segment.values(from, count));
-                sink(&chunk)?;
-                (from, left) = (from + count, left - count);
+        while let Some((segment, slot)) = self.place(from).filter(|_| from < to) {
+            let segment = &self.segments[segment];
+            let count = at_once.min(segment.slots() - slot).min(to - from);
+            let rows = segment.rows(slot, count);
+            chunk.clear();
+            if key == 0 {
+                chunk.values.extend_from_slice(rows);
+            } else {
+                for row in rows.chunks_exact(row) {
+                    chunk.keys.extend_from_slice(&row[..key]);
+                    chunk.values.extend_from_slice(&row[key..]);
+                }
             }
+            sink(&chunk)?;
+            from += count;
         }
         ControlFlow::Continue(())
     }
 
-    /// To be called once what it holds is stored elsewhere, or is in nobody's interest.
-    #[cfg(test)]
-    pub fn remove(self) -> io::Result<()> {
-        Self::discard(&self.directory)
-    }
-
-    /// As [`Self::remove`], whatever there is.
+    /// Forgets what is in `directory`: it is stored elsewhere, or of no interest.
     pub fn discard(directory: &Path) -> io::Result<()> {
         let absent = |result: io::Result<()>| match result {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -116,62 +132,67 @@ impl Journal {
         absent(fs::remove_dir_all(directory))
     }
 
-    /// Moves the head of the map into the journal. `false`: there is none.
-    fn pop(&mut self, map: &Table) -> Result<bool, KernelError> {
-        if !map::map_lookup(map.fd(), &[], &mut self.head).map_err(|error| map.error("look-up", error))? {
-            return Ok(false);
-        }
-        let place = self.prepare().map_err(|error| map.error("preparation of the journal", error))?;
-        self.start();
-        match map::map_lookup_and_delete(map.fd(), &[], self.slot(place)) {
-            Ok(true) => {
-                self.finish();
-                Ok(true)
-            }
-            Ok(false) => {
-                self.withdraw();
-                Ok(false)
-            }
-            Err(error) => {
-                self.withdraw();
-                Err(map.error("pop", error))
-            }
-        }
+    /// Of the first segment; 0 if there is none yet.
+    pub fn word(&self, word: Word) -> usize {
+        self.segments.first().map_or(0, |first| first.word(word))
     }
 
-    /// Writes down what is expected. Gives the segment and the slot in it that is to take the value.
-    fn prepare(&mut self) -> io::Result<(usize, usize)> {
-        let number = self.len();
-        let place = match self.place(number) {
-            Some(place) => place,
-            None => self.grow()?,
+    pub fn set(&self, word: Word, number: usize) {
+        self.segments.iter().take(1).for_each(|first| first.set(word, number));
+    }
+
+    /// Writes rows, of which the first gets this number. They count once a word says so.
+    pub fn write(&mut self, number: usize, rows: &RawTable) -> io::Result<()> {
+        let (layout, key_size) = (Arc::clone(&self.layout), self.shape.key);
+        for (number, (key, value)) in (number..).zip(rows.entries(&layout)) {
+            let (segment, slot) = self.room(number)?;
+            let slot = self.segments[segment].slot(slot);
+            slot[..key_size].copy_from_slice(key);
+            slot[key_size..].copy_from_slice(value);
+        }
+        Ok(())
+    }
+
+    /// Makes the entries of the batch that is under way rows. Doing it again after a crash changes nothing.
+    pub fn settle_batch(&mut self) -> io::Result<()> {
+        let Some(Moved { before, rows, cursor }) = self.batch.as_ref().and_then(Batch::moved) else {
+            return Ok(());
         };
-        self.segments[0].expected().copy_from_slice(&self.head);
-        for (slot, byte) in self.segments[place.0].slot(place.1).iter_mut().zip(&self.head) {
-            *slot = !byte;
+        if let Some(cursor) = cursor {
+            self.write(before, &rows)?;
+            let done = before + rows.len(&self.layout);
+            self.set(Word::Cursor, cursor);
+            self.set(Word::Started, done);
+            self.set(Word::Done, done);
         }
-        Ok(place)
+        self.batch.iter().for_each(Batch::finish);
+        Ok(())
     }
 
-    fn start(&self) {
-        self.segments[0].set_started(self.len() + 1);
+    /// A batch with room for this many entries.
+    pub fn batch(&mut self, room: usize) -> io::Result<&mut Batch> {
+        self.room(0)?;
+        let fits = |batch: &Batch| batch.room >= room;
+        let batch = match self.batch.take_if(|batch| fits(batch)) {
+            Some(batch) => batch,
+            None => {
+                let path = self.directory.join(BATCH);
+                if self.batch.is_some() {
+                    fs::remove_file(&path)?;
+                    self.batch = None;
+                }
+                Batch::create(&path, self.shape, room)?
+            }
+        };
+        Ok(self.batch.insert(batch))
     }
 
-    fn slot(&mut self, (segment, slot): (usize, usize)) -> &mut [u8] {
-        self.segments[segment].slot(slot)
+    /// Where the row of this number belongs, for which room is made if there is none.
+    pub fn room(&mut self, number: usize) -> io::Result<(usize, usize)> {
+        self.place(number).map_or_else(|| self.grow(), Ok)
     }
 
-    /// The value is there.
-    fn finish(&self) {
-        self.segments[0].set_done(self.len() + 1);
-    }
-
-    /// It is not.
-    fn withdraw(&self) {
-        self.segments[0].set_started(self.len());
-    }
-
-    /// Where the value of this number belongs, if there is room for it.
+    /// Where the row of this number belongs, if there is room for it.
     fn place(&self, number: usize) -> Option<(usize, usize)> {
         let mut before = 0;
         for (index, segment) in self.segments.iter().enumerate() {
@@ -208,41 +229,44 @@ impl Journal {
                 Err(error) => return Err(error),
             }
         }
-        Ok(self.settle())
+        if !self.segments.is_empty() {
+            match object::obj_get(&self.directory.join(BATCH)) {
+                Ok(map) => match Batch::adopt(&map, self.shape)? {
+                    Some(batch) => self.batch = Some(batch),
+                    None => return Ok(Err("its batch is another map".to_owned())),
+                },
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let settled = self.settle();
+        if settled.is_ok() {
+            self.settle_batch()?;
+        }
+        Ok(settled)
     }
 
-    /// Decides whether the pop that was started last took place.
+    /// Says what is wrong with the numbers, and decides whether the pop that was started last took place.
     fn settle(&mut self) -> Result<(), String> {
-        let Some(first) = self.segments.first() else { return Ok(()) };
-        let (started, done) = (first.started(), first.done());
+        let (started, done) = (self.word(Word::Started), self.word(Word::Done));
         let room: usize = self.segments.iter().map(Segment::slots).sum();
-        if started.checked_sub(done).is_none_or(|open| open > 1) || started > room {
-            return Err(format!("{done} of {started} values are said to be in {room} slots"));
+        let popped = self.layout.kind.family() == MapFamily::Fifo;
+        if started.checked_sub(done).is_none_or(|open| popped && open > 1) || started > room {
+            return Err(format!("{done} of {started} rows are said to be in {room} slots"));
         }
-        if let Some(place) = self.place(done).filter(|_| started > done) {
+        if let Some((segment, slot)) = self.place(done).filter(|_| popped && started > done) {
             let expected = self.segments[0].expected().to_vec();
-            let slot = self.slot(place);
-            if *slot == expected {
-                self.finish();
-            } else if slot.iter().zip(&expected).all(|(slot, expected)| *slot == !expected) {
-                self.withdraw();
-            } else {
-                return Err(format!("value {done} is neither what was expected nor absent"));
-            }
+            let slot = self.segments[segment].slot(slot);
+            let is_there = slot.iter().zip(&expected).any(|(slot, expected)| *slot != !expected);
+            self.set(Word::Done, done + usize::from(is_there));
+            self.set(Word::Started, done + usize::from(is_there));
         }
         Ok(())
     }
 }
 
-/// Pops all there is. After an error `journal` has what was popped, and calling again goes on.
-pub fn drain(map: &Table, journal: &mut Journal) -> Result<(), KernelError> {
-    for _ in 0..map.max_entries {
-        if !journal.pop(map)? {
-            break;
-        }
-    }
-    Ok(())
-}
+/// The name of the batch among the segments.
+const BATCH: &str = "batch";
 
 fn segment_path(directory: &Path, index: usize) -> PathBuf {
     directory.join(index.to_string())

@@ -1,5 +1,7 @@
-//! The journal of what a map gives only once.
+//! The journal of what is taken out of maps while packets may change them.
 
+pub mod batch;
+pub mod drain;
 pub mod fifo;
 pub mod journal;
 pub mod segment;

@@ -54,8 +54,8 @@ fn windows_of_the_first_format_are_read() {
     let names: Vec<String> = reader.metrics().iter().map(|(_, metric)| metric.name.clone()).collect();
     assert_eq!(names, ["in_array", "in_hash", "in_percpu_array"]);
     assert_eq!(reader.head().closed_by, ClosedBy::Request);
-    let Base { through, parts, format } = windows.base(Some(1)).unwrap().unwrap();
-    assert_eq!((through, format), (2, Some(1)));
+    let Base { through, parts } = windows.base(Some(1)).unwrap().unwrap();
+    assert_eq!(through, 2);
     let sums: Vec<(&str, usize)> =
         parts.iter().map(|part| (&*part.map, part.rows.len(&part.layout))).collect();
     assert_eq!(sums, [("in_array", 8), ("in_percpu_array", 8)]);
@@ -90,7 +90,7 @@ fn windows_of_this_format_are_read_and_written() {
     assert_eq!(reader.metrics().len(), 1, "what is hidden is not shown");
     let map = "map of a";
     let parts = vec![sum(Direction::Ingress, map, 7), sum(Direction::Egress, map, 7)];
-    assert_eq!(windows.base(None).unwrap(), Some(Base { through: 7, parts, format: Some(2) }));
+    assert_eq!(windows.base(None).unwrap(), Some(Base { through: 7, parts }));
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn baselines_of_this_format_are_read_and_written() {
     assert_golden("baseline-1", &fs::read(directory.path().join("9.12.baseline")).unwrap());
 
     let (directory, windows) = with("9.12.baseline", &golden("baseline-1"));
-    let base = Base { through: 8, parts: parts.into(), format: None };
+    let base = Base { through: 8, parts: parts.into() };
     assert_eq!(windows.base(Some(12)).unwrap(), Some(base.clone()));
     assert_eq!(windows.base(Some(11)).unwrap(), None, "it is another deployment's");
     assert_eq!(windows.base(None).unwrap(), Some(base));

@@ -163,6 +163,6 @@ fn a_baseline_that_can_not_be_read_is_waited_for_or_set_aside() {
     windows.forget_other_baselines(8);
     assert_eq!(windows.base(Some(8)).unwrap().unwrap().parts, []);
     fs::write(path.join("2.8.baseline"), b"tpbase01").unwrap();
-    assert_eq!(windows.base(Some(8)).unwrap().unwrap().format, Some(2), "the window before it");
+    assert_eq!(windows.base(Some(8)).unwrap().unwrap().through, 1, "the window before it");
     assert_eq!(files(&path), ["1.window", "2.8.baseline.damaged", "state.json"]);
 }

@@ -86,7 +86,7 @@ fn deletion_under_the_walk() {
                     }
                     ControlFlow::Continue(())
                 };
-                assert!(table.read_chunks(after, &mut Taken::default(), &mut sink).unwrap().is_continue());
+                assert!(table.read_chunks(after, &mut sink).unwrap().is_continue());
                 // Nothing was deleted that had not been read.
                 assert_eq!(rows, expected, "{kind:?} {:?} {after:?}", access.strategy);
             }

@@ -15,7 +15,7 @@ use twinprobe_ebpf_common::metric::AfterRead;
 use twinprobe_ebpf_common::{Layout, MapFamily, MapKind, RawTable, TableLayout};
 
 use crate::read::access::{Access, Operations, Strategy};
-use crate::read::table::{MetricMap, Table, Taken};
+use crate::read::table::{MetricMap, Table};
 use crate::sys::call::KernelError;
 use crate::sys::cpus;
 use crate::sys::map::{self, MapCreate};
@@ -127,7 +127,7 @@ pub fn read(table: &Table, after: AfterRead) -> Rows {
         collect(&mut rows, &table.layout, chunk);
         ControlFlow::Continue(())
     };
-    let flow = table.read_chunks(after, &mut Taken::default(), &mut sink).unwrap();
+    let flow = table.read_chunks(after, &mut sink).unwrap();
     assert!(flow.is_continue());
     rows
 }
@@ -148,4 +148,9 @@ pub fn emptied(table: &Table, rows: &Rows) -> Rows {
 
 pub fn keyed_kinds() -> impl Iterator<Item = MapKind> {
     MapKind::ALL.into_iter().filter(|kind| kind.has_keys() && !kind.is_nested())
+}
+
+/// LRU maps forget entries before they are full.
+pub fn capacity(kind: MapKind) -> u32 {
+    if matches!(kind, MapKind::LruHash | MapKind::LruPercpuHash) { 16 * ENTRIES } else { ENTRIES }
 }

@@ -6,13 +6,13 @@ use crate::read::variable::{Section, Variable};
 use crate::sys::map as sys_map;
 use crate::sys::mapping::Access as Memory;
 
-struct Outer {
-    table: Table,
-    inner: Vec<(Vec<u8>, Table)>,
+pub struct Outer {
+    pub table: Table,
+    pub inner: Vec<(Vec<u8>, Table)>,
 }
 
 /// An outer map with three inner maps, in slots 0, 2 and 5.
-fn outer(kind: MapKind, inner_kind: MapKind, access: Access, inner_access: Access) -> Outer {
+pub fn outer(kind: MapKind, inner_kind: MapKind, access: Access, inner_access: Access) -> Outer {
     let inner: Vec<(Vec<u8>, Table)> = [0_u32, 2, 5]
         .map(|slot| (slot.to_ne_bytes().to_vec(), table(inner_kind, (4, 8), 100, inner_access, 64)))
         .into();
@@ -46,7 +46,7 @@ fn read_outer(outer: &Outer, after: AfterRead) -> BTreeMap<Vec<u8>, Rows> {
         }
         ControlFlow::Continue(())
     };
-    assert!(outer.table.read_chunks(after, &mut Taken::default(), &mut sink).unwrap().is_continue());
+    assert!(outer.table.read_chunks(after, &mut sink).unwrap().is_continue());
     found
 }
 
@@ -83,31 +83,6 @@ fn the_maps_in_maps_are_read_and_emptied() {
     }
 }
 
-/// An inner map that fails in its middle: what was taken out of it waits for the next call.
-#[test]
-fn what_was_taken_out_of_an_inner_map_is_kept() {
-    let access = accesses(MapKind::ArrayOfMaps)[0];
-    let inner_access = accesses(MapKind::Array)[0];
-    let outer = outer(MapKind::ArrayOfMaps, MapKind::Array, access, inner_access);
-    for (_, inner) in &outer.inner {
-        fill(inner, 100);
-    }
-    sys_map::map_freeze(outer.inner[1].1.fd()).unwrap();
-    let mut taken = Taken::default();
-    let mut rows = RawTable::default();
-    let mut read = |taken: &mut Taken| {
-        let mut sink = |chunk: &RawTable| {
-            rows.append(chunk);
-            ControlFlow::Continue(())
-        };
-        outer.table.read_chunks(AfterRead::Reset, taken, &mut sink).unwrap_err()
-    };
-    assert_eq!(read(&mut taken).errno(), libc::EPERM);
-    assert_eq!(read(&mut taken).errno(), libc::EPERM);
-    assert_eq!((rows.keys.as_slice(), taken.rows), (0_u32.to_ne_bytes().as_slice(), 1));
-    assert_eq!(rows.inner[0].len(outer.table.layout.inner.as_ref().unwrap()), 100);
-}
-
 #[test]
 fn variables_are_read_and_reset_without_their_neighbours() {
     let len = 100_usize;
@@ -121,8 +96,7 @@ fn variables_are_read_and_reset_without_their_neighbours() {
         let section = Arc::clone(&section);
         let variable = MetricMap::Variable(Variable::new(section, Arc::clone(&layout), offset, initial));
         let read = |after| {
-            let mut out = RawTable::default();
-            variable.read(after, &mut Taken::default(), &mut out).unwrap();
+            let out = variable.read(after).unwrap();
             assert_eq!(out.len(&layout), 1);
             out.values
         };

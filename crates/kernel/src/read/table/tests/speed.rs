@@ -43,7 +43,7 @@ fn count_rows(table: &Table, after: AfterRead) -> usize {
         rows += chunk.len(&table.layout);
         ControlFlow::Continue(())
     };
-    assert!(table.read_chunks(after, &mut Taken::default(), &mut sink).unwrap().is_continue());
+    assert!(table.read_chunks(after, &mut sink).unwrap().is_continue());
     rows
 }
 

@@ -1,14 +1,9 @@
-//! Every strategy reads the same, takes the same, and can be interrupted.
+//! Every strategy reads the same and takes the same.
 
 use super::*;
 use crate::read::table;
 use crate::sys::batch;
 use crate::sys::map as sys_map;
-
-/// LRU maps forget entries before they are full.
-fn capacity(kind: MapKind) -> u32 {
-    if matches!(kind, MapKind::LruHash | MapKind::LruPercpuHash) { 16 * ENTRIES } else { ENTRIES }
-}
 
 #[test]
 fn all_strategies_agree() {
@@ -29,61 +24,6 @@ fn all_strategies_agree() {
     }
 }
 
-/// A reading that is broken off goes on where it ended, and between them they take everything once.
-#[test]
-fn what_was_broken_off_goes_on() {
-    for kind in keyed_kinds() {
-        let key_size = if kind == MapKind::LpmTrie { 8 } else { 4 };
-        for access in accesses(kind) {
-            let table = table(kind, (key_size, 8), capacity(kind), access, 512);
-            let expected = fill(&table, ENTRIES);
-            let (mut rows, mut taken, mut calls) = (Rows::new(), Taken::default(), 0);
-            loop {
-                calls += 1;
-                let mut chunks = 0;
-                let mut sink = |chunk: &RawTable| {
-                    collect(&mut rows, &table.layout, chunk);
-                    chunks += 1;
-                    if chunks == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-                };
-                if table.read_chunks(AfterRead::Reset, &mut taken, &mut sink).unwrap().is_continue() {
-                    break;
-                }
-            }
-            assert!(calls > 3, "{kind:?}: {calls} calls");
-            assert_eq!(rows, expected, "{kind:?} {:?}", access.strategy);
-            assert_eq!(read(&table, AfterRead::Keep), emptied(&table, &expected), "{kind:?}");
-        }
-    }
-}
-
-/// Frozen while it is read, an array refuses to be zeroed: what was handed on is what was zeroed.
-#[test]
-fn after_an_error_nothing_is_lost_or_doubled() {
-    for kind in [MapKind::Array, MapKind::PercpuArray] {
-        for access in accesses(kind) {
-            let table = table(kind, (4, 8), ENTRIES, access, 512);
-            let expected = fill(&table, ENTRIES);
-            let mut rows = Rows::new();
-            let mut sink = |chunk: &RawTable| {
-                collect(&mut rows, &table.layout, chunk);
-                // Programs may have mapped or frozen it; what matters is that the next write fails.
-                let _ = sys_map::map_freeze(table.fd());
-                ControlFlow::Continue(())
-            };
-            let mut taken = Taken::default();
-            let error = table.read_chunks(AfterRead::Reset, &mut taken, &mut sink).unwrap_err();
-            assert_eq!(error.errno(), libc::EPERM);
-            assert!(!rows.is_empty() && rows.len() < expected.len(), "{} rows", rows.len());
-            assert_eq!(taken.rows, rows.len());
-            for (key, value) in read(&table, AfterRead::Keep) {
-                let was_taken = rows.get(&key).is_some_and(|row| *row == expected[&key]);
-                assert_eq!(value, if was_taken { vec![0; value.len()] } else { expected[&key].clone() });
-            }
-        }
-    }
-}
-
 #[test]
 fn queues_and_stacks_are_popped_in_order() {
     for (kind, chunk_bytes) in [(MapKind::Queue, 1), (MapKind::Queue, 4096), (MapKind::Stack, 64)] {
@@ -92,8 +32,7 @@ fn queues_and_stacks_are_popped_in_order() {
         for number in 0..ENTRIES {
             sys_map::map_update(table.fd(), &[], &number.to_ne_bytes()).unwrap();
         }
-        let mut out = RawTable::default();
-        MetricMap::Table(table).read(AfterRead::Reset, &mut Taken::default(), &mut out).unwrap();
+        let out = MetricMap::Table(table).read(AfterRead::Reset).unwrap();
         let mut numbers: Vec<u32> =
             out.values.chunks_exact(4).map(|value| u32::from_ne_bytes(value.try_into().unwrap())).collect();
         if kind == MapKind::Stack {
@@ -115,9 +54,8 @@ fn a_map_that_lacks_what_its_type_has() {
     let array = create(MapKind::Array, 4, 8, 3, BPF_F_RDONLY);
     let access = accesses(MapKind::Array)[0];
     let table = Table::new(array, "test", layout(MapKind::Array, 4, 8), 3, [access; 2]);
-    let error: KernelError = table
-        .read_chunks(AfterRead::Reset, &mut Taken::default(), &mut |_| ControlFlow::Continue(()))
-        .unwrap_err();
+    let error: KernelError =
+        table.read_chunks(AfterRead::Reset, &mut |_| ControlFlow::Continue(())).unwrap_err();
     assert_eq!((error.call, error.errno()), ("update", libc::EPERM));
     assert_eq!(read(&table, AfterRead::Keep).len(), 3);
 }
@@ -142,7 +80,7 @@ fn a_million_entries() {
             }
             ControlFlow::Continue(())
         };
-        assert!(table.read_chunks(after, &mut Taken::default(), &mut sink).unwrap().is_continue());
+        assert!(table.read_chunks(after, &mut sink).unwrap().is_continue());
         assert!(seen.iter().all(|seen| *seen));
     }
     assert_eq!(read(&table, AfterRead::Keep), Rows::new());

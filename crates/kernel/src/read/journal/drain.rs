@@ -1,0 +1,242 @@
+//! How the content of each kind of map gets into its journal.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use twinprobe_ebpf_common::metric::AfterRead;
+use twinprobe_ebpf_common::{MapFamily, RawTable};
+
+use crate::crash;
+use crate::read::access::Strategy;
+use crate::read::journal::journal::Journal;
+use crate::read::journal::segment::Word;
+use crate::read::nested;
+use crate::read::seen::Seen;
+use crate::read::table::{MetricMap, ReadResult, Sink, Table};
+use crate::read::variable::Variable;
+use crate::sys::call::KernelError;
+use crate::sys::map;
+
+impl MetricMap {
+    /// Moves the content into the journal in `directory`, from where no crash of this process takes it. After an error or
+    /// a crash calling again goes on; once the map has been walked to its end, nothing more is moved.
+    pub fn drain_into(&self, directory: &Path) -> Result<(), KernelError> {
+        if let Self::Table(table) = self
+            && table.layout.kind.family() == MapFamily::Nested
+        {
+            let mut drain =
+                |id, inner: &Self| inner.drain_into(&of_inner(directory, id)).map(|()| RawTable::default());
+            return nested::each(table, &mut |_| ControlFlow::Continue(()), &mut drain).map(drop);
+        }
+        let mut journal = self.journal(directory)?;
+        if journal.word(Word::Complete) == 0 {
+            match self {
+                Self::Variable(variable) => swap(variable, &mut journal)?,
+                Self::Table(table) if table.layout.kind.family() == MapFamily::Fifo => {
+                    pop_all(table, &mut journal)?;
+                }
+                Self::Table(table) if table.strategy() == Strategy::LookupAndDeleteBatch => {
+                    take_batches(table, &mut journal)?;
+                }
+                Self::Table(table) => copy_and_reset(table, &mut journal)?,
+            }
+            journal.set(Word::Complete, 1);
+        }
+        Ok(())
+    }
+
+    /// Hands on what was moved into the journal in `directory`, as [`Self::read_chunks`] does.
+    pub fn read_drained(&self, directory: &Path, sink: &mut Sink<'_>) -> ReadResult {
+        match self {
+            Self::Table(table) if table.layout.kind.family() == MapFamily::Nested => {
+                let mut seen = std::collections::BTreeSet::new();
+                nested::each(table, sink, &mut |id, inner| {
+                    let mut content = RawTable::default();
+                    let mut append = |chunk: &RawTable| {
+                        content.append(chunk);
+                        ControlFlow::Continue(())
+                    };
+                    // A map that is in two places is shown in the first one.
+                    if seen.insert(id) {
+                        let _ = inner.read_drained(&of_inner(directory, id), &mut append)?;
+                    }
+                    Ok(content)
+                })
+            }
+            _ => Ok(self.journal(directory)?.read(sink)),
+        }
+    }
+
+    /// Forgets the journal in `directory`.
+    pub fn forget_drained(directory: &Path) -> io::Result<()> {
+        Journal::discard(directory)
+    }
+
+    fn journal(&self, directory: &Path) -> Result<Journal, KernelError> {
+        Journal::open(directory, self.layout())
+            .map_err(|error| KernelError::new("opening the journal", self.layout().kind.name(), error))
+    }
+}
+
+fn of_inner(directory: &Path, id: u32) -> PathBuf {
+    directory.join(format!("inner_{id}"))
+}
+
+fn unprepared(map: &Table) -> impl Fn(io::Error) -> KernelError {
+    |error| map.error("preparation of the journal", error)
+}
+
+/// Pops all there is, or as many values as the map has room for: packets may push as fast as this pops.
+pub fn pop_all(map: &Table, journal: &mut Journal) -> Result<(), KernelError> {
+    while journal.len() < map.max_entries && journal.pop(map)? {}
+    Ok(())
+}
+
+fn take_batches(map: &Table, journal: &mut Journal) -> Result<(), KernelError> {
+    // A map without entries is left alone: a journal is three maps in the kernel.
+    let mut key = vec![0; map.key_size()];
+    let any = map::map_next_key(map.fd(), None, &mut key).map_err(|error| map.error("key walk", error))?;
+    if journal.segments.is_empty() && !any {
+        return Ok(());
+    }
+    journal.reset_started(map)?;
+    let mut room = map.batch_len();
+    loop {
+        journal.settle_batch().map_err(unprepared(map))?;
+        let (before, cursor) = (journal.len(), journal.word(Word::Cursor));
+        let outcome = journal.batch(room).map_err(unprepared(map))?.take(map.fd(), before, cursor);
+        crash::point("moved");
+        journal.settle_batch().map_err(unprepared(map))?;
+        let Err(error) = outcome else { continue };
+        match error.raw_os_error() {
+            Some(libc::ENOENT) => return Ok(()),
+            // One bucket holds more than fits, and no bucket holds more than the map.
+            Some(libc::ENOSPC) if room <= map.max_entries => room *= 2,
+            Some(libc::EINTR) => {}
+            _ => return Err(map.error("batch lookup", error)),
+        }
+    }
+}
+
+/// Copies a chunk, marks it as started, resets it, marks it as done.
+fn copy_and_reset(map: &Table, journal: &mut Journal) -> Result<(), KernelError> {
+    journal.reset_started(map)?;
+    // What an earlier walk has done stays done: what has come since belongs to the next window.
+    let mut known = (!journal.is_empty()).then(|| Seen::new(map.key_size()));
+    if let Some(known) = &mut known {
+        let _ = journal.read(&mut |chunk| {
+            chunk.entries(&map.layout).for_each(|(key, _)| {
+                known.insert(key);
+            });
+            ControlFlow::Continue(())
+        });
+    }
+    let mut failed = None;
+    let mut sink = |chunk: &RawTable| {
+        let new = known.as_mut().map(|known| {
+            let mut new = RawTable::default();
+            for (key, value) in chunk.entries(&map.layout).filter(|(key, _)| known.insert(key)) {
+                new.keys.extend_from_slice(key);
+                new.values.extend_from_slice(value);
+            }
+            new
+        });
+        // The walk is beyond the chunk before this one, so that resetting that one does not disturb it.
+        match journal.reset_started(map).and_then(|()| journal.start(map, new.as_ref().unwrap_or(chunk))) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                failed = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    };
+    let _ = map.read_chunks(AfterRead::Keep, &mut sink)?;
+    failed.map_or(Ok(()), Err)?;
+    journal.reset_started(map)
+}
+
+/// Takes the words of a variable one by one: what a program adds to an aligned number is in this window or in the next.
+fn swap(variable: &Variable, journal: &mut Journal) -> Result<(), KernelError> {
+    let write = |after, journal: &mut Journal| {
+        let mut written = Ok(());
+        let _ = variable.read(after, &mut |rows| {
+            written = journal.write(0, rows);
+            ControlFlow::Continue(())
+        });
+        written.map_err(|error| KernelError::new("preparation of the journal", "a variable", error))
+    };
+    if !journal.is_empty() {
+        return Ok(());
+    }
+    if journal.word(Word::Started) == 0 {
+        write(AfterRead::Keep, journal)?;
+        journal.set(Word::Started, 1);
+        crash::point("copied");
+        write(AfterRead::Reset, journal)?;
+    } else {
+        let _ = variable.read(AfterRead::Reset, &mut |_| ControlFlow::Continue(()));
+    }
+    crash::point("emptied");
+    journal.set(Word::Done, 1);
+    Ok(())
+}
+
+impl Journal {
+    /// Writes rows that are to be reset.
+    pub fn start(&mut self, map: &Table, rows: &RawTable) -> Result<(), KernelError> {
+        let done = self.len();
+        self.write(done, rows).map_err(unprepared(map))?;
+        self.set(Word::Started, done + rows.len(&map.layout));
+        crash::point("copied");
+        Ok(())
+    }
+
+    /// Resets the entries that were started, again if need be.
+    pub fn reset_started(&mut self, map: &Table) -> Result<(), KernelError> {
+        let (done, started) = (self.len(), self.word(Word::Started));
+        if done == started {
+            return Ok(());
+        }
+        let mut result = Ok(());
+        let _ = self.read_range(done, started, &mut |rows| {
+            result = map.reset(rows);
+            if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        result?;
+        crash::point("emptied");
+        self.set(Word::Done, started);
+        Ok(())
+    }
+
+    /// Moves the head of the map into the journal. `false`: there is none.
+    pub fn pop(&mut self, map: &Table) -> Result<bool, KernelError> {
+        if !map::map_lookup(map.fd(), &[], &mut self.head).map_err(|error| map.error("look-up", error))? {
+            return Ok(false);
+        }
+        let place = self.prepare().map_err(unprepared(map))?;
+        let done = self.len();
+        self.set(Word::Started, done + 1);
+        let popped = map::map_lookup_and_delete(map.fd(), &[], self.slot(place));
+        crash::point("popped");
+        match popped {
+            Ok(true) => self.set(Word::Done, done + 1),
+            Ok(false) | Err(_) => self.set(Word::Started, done),
+        }
+        popped.map_err(|error| map.error("pop", error))
+    }
+
+    /// Writes down what is expected. Gives the segment and the slot in it that is to take the value.
+    pub fn prepare(&mut self) -> io::Result<(usize, usize)> {
+        let place = self.room(self.len())?;
+        self.segments[0].expected().copy_from_slice(&self.head);
+        for (slot, byte) in self.segments[place.0].slot(place.1).iter_mut().zip(&self.head) {
+            *slot = !byte;
+        }
+        Ok(place)
+    }
+
+    pub fn slot(&mut self, (segment, slot): (usize, usize)) -> &mut [u8] {
+        self.segments[segment].slot(slot)
+    }
+}

@@ -1,0 +1,296 @@
+//! `init` without `snapshot`, and queues with neither: what a reading takes out of such maps is a window, as that of a
+//! snapshot is, though packets change the maps meanwhile.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use twinprobe_tests::http;
+use twinprobe_tests::traffic::Load;
+use twinprobe_tests::wait::wait_for;
+use twinprobe_tests::windows::Windows;
+use twinprobe_tests::{Daemon, DaemonOptions, scaled};
+
+use crate::init_scene::{Account, COUNTED, PROBES, Scene, config, metrics_of};
+
+/// Each GET closes a window, which stays as it is, and takes every packet once.
+#[test]
+fn a_reading_is_a_window() -> Result<()> {
+    let mut scene = Scene::new(&Value::Null, &json!({}))?;
+    for seq in 1..=3_u64 {
+        scene.send(1000 * seq)?;
+        for probe in PROBES {
+            let document = scene.read(probe);
+            assert_eq!(document["window"]["seq"], seq, "{probe}");
+            let mut account = Account::default();
+            account.add(&document);
+            for (name, counted) in &account.counted {
+                assert_eq!(*counted, 1000 * seq, "{probe}: {name} in window {seq}");
+            }
+            assert_eq!(scene.daemon.json(&format!("/v1/probes/{probe}/windows/{seq}")), document);
+        }
+    }
+    assert_eq!(scene.read("counts")["window"]["quiesce_us"], 0, "it has no twins to wait for");
+    for probe in PROBES {
+        scene.account(probe).check(probe, scene.sent)?;
+    }
+    scene.bystanders.finish()
+}
+
+/// A client that hangs up leaves its window to the next GET, of the next daemon, too: the same bytes.
+#[test]
+fn a_client_that_hangs_up_takes_nothing_along() -> Result<()> {
+    // Larger than what a socket holds.
+    let keys = json!({ "KEYS": "30000" });
+    let mut scene = Scene::new(&Value::Null, &keys)?;
+    scene.send(60_000)?;
+    let metrics = PROBES.map(metrics_of);
+    for path in &metrics {
+        for bytes in [1, 300, 70_000] {
+            ensure!(http::take(&scene.daemon.address(), "GET", path, bytes)?, "{path} has {bytes} bytes");
+        }
+    }
+    scene.send(10)?;
+    scene = scene.restart(&DaemonOptions::default())?;
+    for path in &metrics {
+        ensure!(http::take(&scene.daemon.address(), "GET", path, 70_000)?, "{path} has 70000 bytes");
+    }
+    for (probe, path) in PROBES.iter().zip(&metrics) {
+        let windows = Windows::of(&scene.daemon, probe);
+        // The daemon may not know yet that the client has gone, and closes another window for this one.
+        let given = wait_for("the first window", Duration::from_secs(10), || {
+            let answer = scene.daemon.get(path).expect(200);
+            let seq = answer.json()["window"]["seq"].clone();
+            ensure!(seq == 1, "{probe}: window {seq}");
+            Ok(answer.body)
+        })?;
+        ensure!(given == windows.bytes(1, "json"), "{probe}: window 1 is another one now");
+        windows.close();
+        scene.account(probe).check(probe, scene.sent)?;
+    }
+    scene.bystanders.finish()
+}
+
+/// With an interval the clock reads and resets; GET takes nothing out of anything.
+#[test]
+fn the_clock_reads_and_resets() -> Result<()> {
+    let mut scene = Scene::new(&json!({ "interval": "150ms", "retain": 1000 }), &json!({}))?;
+    for _ in 0..5 {
+        scene.send(700)?;
+        for probe in PROBES {
+            let document = scene.read(probe);
+            if let Some(seq) = document["window"]["seq"].as_u64() {
+                let mut stored = scene.daemon.json(&format!("/v1/probes/{probe}/windows/{seq}"));
+                let mut shown = document.clone();
+                for document in [&mut shown, &mut stored] {
+                    // It is read when it is asked for.
+                    document["ingress"].as_object_mut().context("metrics")?.remove("live");
+                }
+                assert_eq!(shown, stored, "{probe}");
+            }
+        }
+        let live = scene.read("mixed")["ingress"]["live"]["entries"][0]["value"]["packets"].as_u64();
+        assert_eq!(live, Some(scene.sent), "a map that is not reset is shown as it is now");
+    }
+    for probe in PROBES {
+        wait_for("the last window", Duration::from_secs(10), || {
+            scene.account(probe).check(probe, scene.sent)
+        })?;
+        let status = scene.daemon.json(&format!("/v1/probes/{probe}"));
+        assert_eq!(status["windows"]["lost"], 0, "{status}");
+    }
+    scene.bystanders.finish()
+}
+
+/// An interval needs something that is reset. What is a queue is known only once the source was compiled.
+#[test]
+fn an_interval_needs_something_to_reset() -> Result<()> {
+    let scene = Scene::new(&Value::Null, &json!({}))?;
+    let mut live = config("queues", &json!({ "interval": "1s" }), &json!({}));
+    scene.daemon.put("/v1/probes/timed", &live).expect(201);
+    live["ingress"]["metrics"] = json!([{ "name": "live", "map": "live" }]);
+    for (method, path, body) in [("PUT", "/v1/probes/timed", &live), ("POST", "/v1/validate", &live)] {
+        let answer = scene.daemon.request(method, path, &[], body.to_string().as_bytes()).expect(422).json();
+        let finding = &answer["errors"][0];
+        assert_eq!(finding["field"], "window.interval", "{answer}");
+        ensure!(finding["message"].as_str().is_some_and(|text| text.contains("resets nothing")), "{answer}");
+    }
+    scene.daemon.put("/v1/probes/untimed", &{
+        live.as_object_mut().context("a configuration")?.remove("window");
+        live
+    });
+    let refused = scene.daemon.request("POST", "/v1/probes/untimed/windows", &[], b"").expect(409);
+    ensure!(refused.text().contains("resets nothing"), "{}", refused.text());
+    ensure!(scene.read("untimed").get("window").is_none());
+    scene.bystanders.finish()
+}
+
+/// A scrape closes windows as a GET does, and shows each packet once.
+#[test]
+fn a_scrape_is_a_reading() -> Result<()> {
+    let mut scene = Scene::new(&Value::Null, &json!({}))?;
+    for round in 1..=3 {
+        scene.send(640)?;
+        let page = scene.daemon.get("/metrics").expect(200).text().to_owned();
+        for probe in ["counts", "mixed"] {
+            for metric in COUNTED {
+                let prefix = format!("{metric}_packets{{");
+                let lines = page
+                    .lines()
+                    .filter(|line| line.starts_with(&prefix) && line.contains(&format!("probe=\"{probe}\"")));
+                let values =
+                    lines.map(|line| line.rsplit(' ').next().and_then(|value| value.parse::<u64>().ok()));
+                let sum: Option<u64> = values.sum();
+                assert_eq!(sum, Some(640), "{probe} {metric}, round {round}:\n{page}");
+            }
+        }
+    }
+    for probe in PROBES {
+        scene.account(probe).check(probe, scene.sent)?;
+        assert_eq!(
+            scene.daemon.json(&format!("/v1/probes/{probe}/windows"))["windows"].as_array().map(Vec::len),
+            Some(3)
+        );
+    }
+    scene.bystanders.finish()
+}
+
+/// More windows than may be retained: the oldest go, and the next one says how many.
+#[test]
+fn windows_are_retained_within_limits() -> Result<()> {
+    let mut scene = Scene::new(&json!({ "retain": 2 }), &json!({}))?;
+    for probe in PROBES {
+        let windows = Windows::of(&scene.daemon, probe);
+        for _ in 0..4 {
+            scene.send(10)?;
+            windows.close();
+        }
+        assert_eq!(windows.seqs(), [3, 4], "{probe}");
+        windows.close();
+        let status = scene.daemon.json(&format!("/v1/probes/{probe}"));
+        assert_eq!(
+            (&status["windows"]["retained"], &status["windows"]["lost"]),
+            (&json!(2), &json!(3)),
+            "{probe}"
+        );
+    }
+    scene.bystanders.finish()
+}
+
+/// A replacement goes on with the same maps, with values that look different now, and closes the window before what can't
+/// go on.
+#[test]
+fn a_replacement_goes_on() -> Result<()> {
+    let mut scene = Scene::new(&Value::Null, &json!({}))?;
+    let wide = json!({ "WIDE": "1" });
+    let lru = json!({ "WIDE": "1", "HASH": "BPF_MAP_TYPE_LRU_HASH" });
+    for (defines, window) in [(json!({}), Value::Null), (wide, json!({ "retain": 50 })), (lru, Value::Null)] {
+        scene.send(500)?;
+        for probe in PROBES {
+            let status = scene
+                .daemon
+                .put(&format!("/v1/probes/{probe}"), &config(probe, &window, &defines))
+                .expect(200)
+                .json();
+            if defines.get("HASH").is_some() && probe != "queues" {
+                let warnings = status["warnings"].to_string();
+                ensure!(warnings.contains("metric in_hash begins anew"), "{probe}: {warnings}");
+                ensure!(warnings.contains("is in window"), "{probe}: {warnings}");
+            }
+        }
+        scene.send(300)?;
+    }
+    for probe in PROBES {
+        Windows::of(&scene.daemon, probe).close();
+        let account = scene.account(probe);
+        for (name, counted) in &account.counted {
+            assert_eq!(*counted, scene.sent, "{probe}: {name}");
+        }
+    }
+    scene.bystanders.finish()
+}
+
+/// The daemon dies at each step of closing a window; the next one has every packet once, in windows of all probes.
+#[test]
+fn an_end_at_every_step() -> Result<()> {
+    // Three probes, of which two have three hashes of which packets change, and two arrays; two have queues.
+    let steps: [(&str, &[u32]); 10] = [
+        ("flipped", &[1, 2, 3]),
+        ("moved", &[1, 2, 3, 4, 5, 6]),
+        ("copied", &[1, 2, 3, 4, 5]),
+        ("emptied", &[1, 2, 3, 4, 5]),
+        ("popped", &[1, 2, 800, 801, 1600, 1601, 2400]),
+        ("gathered", &[1, 2, 3]),
+        ("written", &[1, 2, 3]),
+        ("stored", &[1, 2, 3]),
+        ("discarded", &[1, 3, 5, 6, 7, 8, 12, 14]),
+        ("cleared", &[1, 2, 3]),
+    ];
+    let mut scene = Scene::new(&json!({ "retain": 100_000 }), &json!({ "KEYS": "500" }))?;
+    for (step, times) in steps {
+        for time in times {
+            let dying = DaemonOptions::default().environment("TWINPROBE_CRASH_AT", format!("{step}:{time}"));
+            scene = scene.restart(&dying)?;
+            scene.send(800)?;
+            let died = PROBES.iter().any(|probe| scene.daemon.try_get(&metrics_of(probe)).is_err());
+            ensure!(died, "{step}:{time} was not reached");
+            scene = scene.restart(&DaemonOptions::default())?;
+            for probe in PROBES {
+                Windows::of(&scene.daemon, probe).close();
+                scene.account(probe).check(probe, scene.sent).with_context(|| format!("{step}:{time}"))?;
+            }
+        }
+    }
+    scene.bystanders.finish()
+}
+
+/// What a kill costs a map that is copied and reset in two steps: what was counted between, in that map only.
+#[test]
+fn an_end_between_copy_and_reset_costs_what_came_between() -> Result<()> {
+    let mut scene = Scene::new(&json!({ "retain": 1000 }), &json!({}))?;
+    scene.send(1000)?;
+    let dying = DaemonOptions::default().environment("TWINPROBE_CRASH_AT", "copied:1");
+    scene = scene.restart(&dying)?;
+    ensure!(scene.daemon.try_get(&metrics_of("counts")).is_err(), "copied was not reached");
+    scene.send(100)?;
+    scene = scene.restart(&DaemonOptions::default())?;
+    Windows::of(&scene.daemon, "counts").close();
+    let account = scene.account("counts");
+    account.check_but("counts", scene.sent, &["in_array"])?;
+    assert_eq!(account.counted["in_array"], 1000);
+    scene.bystanders.finish()
+}
+
+/// Daemons that are killed under load: queues, and variables but for a kill between the two steps, lose nothing.
+#[test]
+fn kills_under_load() -> Result<()> {
+    let mut scene = Scene::new(&json!({ "interval": "20ms", "retain": 100_000 }), &json!({}))?;
+    let load = generator(&scene)?.spawn(Load { rate: Some(20_000), ..Load::default() });
+    for kill in 0..scaled(10, 100) {
+        std::thread::sleep(Duration::from_millis(100 + 37 * (kill % 7)));
+        scene = scene.restart(&DaemonOptions::default())?;
+    }
+    scene.sent = load.stop()?;
+    let racy = [&COUNTED[..], &["packets"]].concat();
+    for probe in PROBES {
+        Windows::of(&scene.daemon, probe).close();
+        scene.account(probe).check_but(probe, scene.sent, &racy)?;
+    }
+    scene.bystanders.finish()
+}
+
+fn generator(scene: &Scene) -> Result<twinprobe_tests::traffic::Generator> {
+    use twinprobe_tests::traffic::{Generator, GeneratorOptions};
+    Generator::new(scene.topology.generator(), "gen0", GeneratorOptions::default())
+}
+
+/// Of the daemon: an answer that may be cut off.
+trait TryGet {
+    fn try_get(&self, path: &str) -> Result<http::Response>;
+}
+
+impl TryGet for Daemon {
+    fn try_get(&self, path: &str) -> Result<http::Response> {
+        http::request(&self.address(), "GET", path, &[], b"")
+    }
+}
