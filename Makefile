@@ -23,7 +23,7 @@ HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_'
 export CARGO_TARGET_$(HOST)_RUNNER := sudo -E
 endif
 
-.PHONY: all build setup check test test-kernels soak bench probes demo
+.PHONY: all build setup check test-build test test-kernels soak bench probes demo
 
 all: build
 
@@ -35,16 +35,23 @@ build: setup
 
 check: setup
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 
-# Tests of the kernel measure and saturate it: one at a time.
-test: check build
-	$(CARGO) test --release --workspace --exclude twinprobe-tests
-	$(CARGO) test --release -p twinprobe-tests -- --test-threads=1
+# All that tests run, in one build. Cargo compiles dependencies again where the selected packages need other features of
+# them, or another profile: therefore each call below, in tests/kernels/run.sh and in `check` is for the whole workspace
+# and for release, and selects targets only.
+test-build: setup
+	$(CARGO) build --release --workspace --bins --tests
+
+# Integration tests measure and saturate the kernel: one at a time.
+test: check test-build
+	$(CARGO) test --release --workspace --lib --bins
+	$(CARGO) test --release --workspace --doc
+	$(CARGO) test --release --workspace --test '*' -- --test-threads=1
 	@bash tests/demo.sh --built
 	@sh tests/kernels/run.sh
 
-test-kernels: build
+test-kernels: test-build
 	@sh tests/kernels/run.sh
 
 soak:

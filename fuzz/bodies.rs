@@ -6,10 +6,10 @@
 
 use std::{io, sync::Arc};
 
-use twinprobe_ebpf_common::{Layout, MapKind, RawTable, TableLayout, btf::Btf};
+use twinprobe_ebpf_common::{Btf, Layout, MapKind, RawTable, TableLayout};
 use twinprobe_exporter::{
-    Accumulator, Aggregation, Context, Direction, DocumentEncoder, Format, Head, MergeRule, Metric, Plans,
-    Progress, Reading,
+    Accumulator, Aggregation, Cache, Context, Direction, DocumentEncoder, Format, Head, MergeRule, Metric,
+    Progress, Temporality,
 };
 
 /// Types asked about for each input: each can take some milliseconds.
@@ -77,9 +77,10 @@ pub fn decode(input: &[u8]) {
         help: "\\\"\n".into(),
         agg: Aggregation::ALL.get(usize::from(agg)).copied(),
         layout: Arc::clone(&layout),
-        reading: [Reading::Window, Reading::Cumulative, Reading::Live][usize::from(reading % 3)],
+        temporality: [Temporality::Window, Temporality::Cumulative, Temporality::Live]
+            [usize::from(reading % 3)],
         dropped: 0,
-        plans: Plans::default(),
+        cache: Cache::default(),
     });
 
     let rule = MergeRule::ALL[usize::from(agg) % MergeRule::ALL.len()];

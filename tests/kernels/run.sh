@@ -14,13 +14,13 @@ fi
 executable() {
     target="\"kind\":\[\"$2\"\][^}]*\"name\":\"$1\""
     shift 2
-    ${CARGO:-cargo} test --release --no-run --message-format=json-render-diagnostics "$@" |
+    ${CARGO:-cargo} test --release --workspace --no-run --message-format=json-render-diagnostics "$@" |
         sed -n "/$target/{/\"profile\":{[^}]*\"test\":true/s/.*\"executable\":\"\([^\"]*\)\".*/\1/p}"
 }
 # As `make test` calls it, so that nothing is built twice.
-unit=$(executable twinprobe_kernel lib --workspace --exclude twinprobe-tests)
-agent=$(executable twinprobe bin --workspace --exclude twinprobe-tests)
-core=$(executable core test -p twinprobe-tests --test core)
+unit=$(executable twinprobe_kernel lib --lib)
+agent=$(executable twinprobe bin --bin twinprobe)
+core=$(executable core test --test core)
 release=$(dirname "$(dirname "$core")")
 binary=${TWINPROBE_BIN:-$release/twinprobe}
 kernels=$(dirname "$release")/kernels

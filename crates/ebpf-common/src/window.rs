@@ -24,3 +24,16 @@ pub struct Window {
     /// Windows that went without having been acknowledged, and that no window before has reported.
     pub lost_windows: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_of_earlier_versions_are_read() {
+        let stored = r#"{"seq":3,"start":"a","end":"b","quiesce_us":71,"lost_windows":1}"#;
+        let window: Window = serde_json::from_str(stored).unwrap();
+        assert_eq!((window.seq, window.duration_ns, window.clock_step_ns), (3, None, None));
+        assert!(serde_json::from_str::<Window>(r#"{"seq":3}"#).is_err(), "nothing else may be missing");
+    }
+}

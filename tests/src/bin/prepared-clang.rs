@@ -72,10 +72,7 @@ fn answer(arguments: &[OsString]) -> Result<u8> {
     let directory = request.directory(&lib);
     let read = |name| fs::read(directory.join(name));
     let known = read("request").is_ok_and(|known| known == request.to_bytes());
-    ensure!(
-        known,
-        "this was not compiled beforehand; tests/kernels/run.sh prepares what tests/core.rs needs"
-    );
+    ensure!(known, "this was not compiled beforehand; tests/kernels/run.sh prepares what tests/core needs");
     io::stderr().write_all(&read("log")?)?;
     io::stdout().write_all(&read("output")?)?;
     Ok(String::from_utf8(read("status")?)?.parse()?)

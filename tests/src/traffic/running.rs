@@ -13,8 +13,12 @@ use anyhow::Result;
 
 use super::{Generator, MAX_BATCH};
 
-/// Packets per call where no rate asks for fewer: long enough to hide a call's cost, short enough to stop soon.
+/// Most packets per call: enough to hide what a call costs.
 const CHUNK: u64 = 1 << 20;
+/// Packets of the first call, which may meet a program that takes a millisecond for each.
+const FIRST_CHUNK: u64 = 256;
+/// A call can't be stopped: calls grow while they are shorter than half of this, and shrink when they are longer.
+const LONGEST_CALL: Duration = Duration::from_millis(200);
 /// With a rate, one call sends what is due in this time.
 const PACE: Duration = Duration::from_millis(50);
 
@@ -26,8 +30,6 @@ pub struct Load {
     /// Packets per second, on average; within 50 ms they come in one burst.
     pub rate: Option<u64>,
     pub duration: Option<Duration>,
-    /// Packets at once, which can't be stopped; fewer where the program under test takes its time for each.
-    pub chunk: Option<u64>,
 }
 
 /// A generator at work on a thread of its own. Stops on drop.
@@ -98,7 +100,7 @@ impl Drop for Running {
 fn drive(generator: &mut Generator, load: Load, stop: &AtomicBool, sent: &AtomicU64) -> Result<()> {
     let start = Instant::now();
     let mut total = 0;
-    let most = load.chunk.unwrap_or(CHUNK);
+    let mut most = FIRST_CHUNK;
     while !stop.load(Ordering::Acquire) && load.duration.is_none_or(|limit| start.elapsed() < limit) {
         let left = load.count.map_or(u64::MAX, |count| count - total);
         if left == 0 {
@@ -113,8 +115,14 @@ fn drive(generator: &mut Generator, load: Load, stop: &AtomicBool, sent: &Atomic
         };
         if due > 0 {
             let chunk = due.min(left).min(most);
+            let begun = Instant::now();
             generator.send(chunk)?;
             total += chunk;
+            if begun.elapsed() > LONGEST_CALL {
+                most = (most / 2).max(FIRST_CHUNK);
+            } else if chunk == most && begun.elapsed() < LONGEST_CALL / 2 {
+                most = (most * 2).min(CHUNK);
+            }
             sent.store(total, Ordering::Release);
         }
         if load.rate.is_some_and(|rate| {

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::{MapFamily, RawTable, TableLayout};
-use twinprobe_exporter::{Accumulator, Metric, Plans};
+use twinprobe_exporter::{Accumulator, Cache, Metric, Temporality};
 use twinprobe_kernel::{Attached, Journal, KernelError, LoadedDirection, MetricMap, Taken, crash};
 
 use self::more::Sum;
@@ -211,9 +211,9 @@ pub(super) fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Resul
                     help: metric.help().unwrap_or_default().to_owned(),
                     agg: metric.aggregation(),
                     layout: Arc::clone(layout),
-                    reading: counted_from(metric),
+                    temporality: counted_from(metric),
                     dropped: 0,
-                    plans: Plans::default(),
+                    cache: Cache::default(),
                 }),
                 sum,
                 carried: None,
@@ -224,11 +224,10 @@ pub(super) fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Resul
     if findings.is_empty() { Ok(readers) } else { Err(Rejection { findings, log: None }) }
 }
 
-fn counted_from(metric: &MetricConfig) -> twinprobe_exporter::Reading {
-    use twinprobe_exporter::Reading;
+fn counted_from(metric: &MetricConfig) -> Temporality {
     match (metric.merge(), metric.after_read()) {
-        (Some(_), _) => Reading::Cumulative,
-        (None, AfterRead::Reset) => Reading::Window,
-        (None, AfterRead::Keep) => Reading::Live,
+        (Some(_), _) => Temporality::Cumulative,
+        (None, AfterRead::Reset) => Temporality::Window,
+        (None, AfterRead::Keep) => Temporality::Live,
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use object::read::{Object as _, ObjectSection as _, ObjectSymbol as _};
 use object::{File, RelocationTarget, SymbolKind};
-use twinprobe_ebpf_common::btf::Btf;
+use twinprobe_ebpf_common::Btf;
 
 const POINTER: u64 = 8;
 

@@ -10,8 +10,7 @@ use std::sync::Arc;
 use aya_obj::btf::BtfFeatures;
 use aya_obj::generated::bpf_map_type;
 use aya_obj::{EbpfSectionKind, Function, Object, ProgramSection};
-use twinprobe_ebpf_common::btf::{Btf, MapTypes};
-use twinprobe_ebpf_common::{Layout, MapKind, TableLayout};
+use twinprobe_ebpf_common::{Btf, Layout, MapKind, MapTypes, TableLayout};
 
 use crate::plan::elf;
 use crate::plan::inner_maps::{self, Slots};
@@ -29,7 +28,7 @@ pub enum ObjectError {
     #[error("the object's type information can't be used")]
     Btf(#[from] aya_obj::btf::BtfError),
     #[error("the object's type information can't be read")]
-    OwnBtf(#[from] twinprobe_ebpf_common::btf::BtfError),
+    OwnBtf(#[from] twinprobe_ebpf_common::BtfError),
     #[error("the source's CO-RE relocations do not fit this kernel")]
     Core(#[from] aya_obj::btf::BtfRelocationError),
     #[error("a reference in the object leads nowhere")]

@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::btf::SectionVariable;
 use twinprobe_ebpf_common::finding::Finding;
-use twinprobe_ebpf_common::{Layout, MapKind, TableLayout};
+use twinprobe_ebpf_common::{Layout, MapKind, SectionVariable, TableLayout};
 
 use crate::plan::build::{MetricRequest, private_maps};
 use crate::plan::object::ProbeObject;

@@ -4,8 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::convert::convert_slots;
-use twinprobe_ebpf_common::{MapFamily, RawTable, Shape, TableLayout};
+use twinprobe_ebpf_common::{MapFamily, RawTable, Shape, TableLayout, convert_slots};
 use twinprobe_exporter::Accumulator;
 use twinprobe_kernel::{KernelError, MetricMap, Remains, Taken, TwinMap};
 use twinprobe_windows::{Part, PartContent};

@@ -3,8 +3,7 @@
 
 use std::io;
 
-use twinprobe_ebpf_common::convert::carries;
-use twinprobe_ebpf_common::{RawTable, TableLayout};
+use twinprobe_ebpf_common::{RawTable, TableLayout, carries};
 use twinprobe_kernel::{Deployable, LoadedDirection, Remains, crash};
 use twinprobe_windows::{BaseError, ClosedBy, Part, Windows};
 

@@ -6,13 +6,11 @@ use std::{
     sync::LazyLock,
 };
 
-use crate::{
-    Layout, Member, Render, Shape,
-    btf::{
-        Btf, BtfError, MapTypes,
-        types::{Kind, Type},
-    },
-};
+use crate::btf::blob::Btf;
+use crate::btf::error::BtfError;
+use crate::btf::section::MapTypes;
+use crate::btf::types::{Kind, Type};
+use crate::layout::{Layout, Member, Render, Shape};
 
 const SOURCE: &str = r#"
 #define TAG(x) __attribute__((btf_decl_tag(#x)))

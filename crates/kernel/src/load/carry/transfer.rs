@@ -7,10 +7,9 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::convert::{convert, convert_onto, counters};
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_ebpf_common::metric::AfterRead;
-use twinprobe_ebpf_common::{MapFamily, RawTable, Shape, TableLayout};
+use twinprobe_ebpf_common::{MapFamily, RawTable, Shape, TableLayout, convert, convert_onto, counters};
 
 use crate::capabilities::Capabilities;
 use crate::load::carry::adder::Adder;

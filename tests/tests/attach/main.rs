@@ -1,0 +1,9 @@
+//! Where probes are attached: beside others, in their order, on interfaces that come and go, in other namespaces.
+
+mod attachments;
+mod chains;
+mod coexistence;
+mod interfaces;
+mod large_frames;
+mod namespaces;
+mod reattachment;
