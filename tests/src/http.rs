@@ -11,6 +11,8 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
+use crate::described;
+
 /// The longest time for which an answer may take, long polls included.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
@@ -57,7 +59,7 @@ impl Response {
     }
 }
 
-/// Sends one request and reads its answer to the end.
+/// Sends one request and reads its answer to the end. Panics if its status is not one that the API describes.
 pub fn request(
     address: &Address,
     method: &str,
@@ -65,7 +67,7 @@ pub fn request(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> Result<Response> {
-    match address {
+    let answer = match address {
         Address::Unix(socket) => {
             let stream = connect_unix(socket)?;
             exchange(stream, method, path, headers, body)
@@ -76,7 +78,9 @@ pub fn request(
             stream.set_write_timeout(Some(TIMEOUT))?;
             exchange(stream, method, path, headers, body)
         }
-    }
+    }?;
+    described::check(method, path, answer.status);
+    Ok(answer)
 }
 
 /// Sends a request to a socket, reads this many bytes of the answer and hangs up. Returns true if there were that many.

@@ -7,6 +7,7 @@ pub mod bpf;
 mod bystanders;
 pub mod counter;
 mod daemon;
+mod described;
 mod directories;
 mod egress;
 pub mod event_scene;

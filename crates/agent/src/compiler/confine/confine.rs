@@ -1,8 +1,12 @@
 //! Child processes that are fed what somebody else wrote: they may read what they are allowed to and nothing
 //! else, write nothing but the pipes they are given, reach no network, start no process, and use so much.
 //!
-//! Each means is used if the kernel has it. What must be worked out is worked out beforehand: between fork and
-//! exec only system calls are safe.
+//! Each means is used if the kernel has it. What must be worked out is worked out beforehand: between fork and exec only
+//! system calls are safe. The calls of rustix and seccompiler that are used there take no lock and no memory; landlock
+//! does not promise it, so that its ruleset is entered by hand.
+
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -16,6 +20,10 @@ use landlock::{
     ABI, Access as _, AccessFs, AccessNet, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, Scope,
     path_beneath_rules,
 };
+
+use rustix::process::{Gid, Resource, Rlimit, Uid, geteuid, setrlimit};
+use rustix::thread::{set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use seccompiler::{BpfProgram, apply_filter};
 
 use crate::compiler::confine::filter;
 
@@ -53,37 +61,35 @@ pub struct Confinement(Arc<Means>);
 #[derive(Debug, Default)]
 struct Means {
     files: Option<OwnedFd>,
-    calls: Option<Vec<libc::sock_filter>>,
+    /// Filters of system calls; none if they are not known here.
+    calls: Vec<BpfProgram>,
     user: Option<u32>,
-    limits: Vec<(Resource, libc::rlimit)>,
+    limits: Vec<(Resource, Rlimit)>,
 }
-
-#[cfg(target_env = "gnu")]
-type Resource = libc::__rlimit_resource_t;
-#[cfg(not(target_env = "gnu"))]
-type Resource = libc::c_int;
 
 impl Confinement {
     /// All that this kernel has.
     pub fn new(allowed: &Allowed, user: User) -> Self {
-        // SAFETY: takes nothing and returns a number.
-        let root = unsafe { libc::geteuid() } == 0;
         let files = files(allowed).unwrap_or_else(|error| {
             tracing::warn!(%error, "no Landlock rules");
             None
         });
-        let user = (root && user == User::Nobody).then_some(NOBODY);
-        Self(Arc::new(Means { files, calls: filter::program(), user, limits: limits(allowed) }))
+        let calls = filter::programs().unwrap_or_else(|error| {
+            tracing::warn!(%error, "no filter of system calls");
+            Vec::new()
+        });
+        let user = (geteuid().is_root() && user == User::Nobody).then_some(NOBODY);
+        Self(Arc::new(Means { files, calls, user, limits: limits(allowed) }))
     }
 
     /// Limits only, which every child can live with.
     pub fn limits_only(allowed: &Allowed) -> Self {
-        Self(Arc::new(Means { files: None, calls: None, user: None, limits: limits(allowed) }))
+        Self(Arc::new(Means { limits: limits(allowed), ..Means::default() }))
     }
 
     /// Whether the child reads and reaches only what it is allowed to.
     pub fn is_tight(&self) -> bool {
-        self.0.files.is_some() && self.0.calls.is_some()
+        self.0.files.is_some() && !self.0.calls.is_empty()
     }
 
     /// The child that `command` starts will be confined.
@@ -98,37 +104,25 @@ impl Means {
     /// In the child, before it becomes another program.
     fn enter(&self) -> io::Result<()> {
         for (resource, limit) in &self.limits {
-            // SAFETY: a structure that lives through the call.
-            check(unsafe { libc::setrlimit(*resource, limit) })?;
+            setrlimit(*resource, *limit)?;
         }
-        if let Some(user) = self.user {
-            // SAFETY: numbers, and an empty list that is not looked at. Groups go first: `user` may not
-            // change them.
-            check(unsafe { libc::setgroups(0, std::ptr::null()) })?;
-            // SAFETY: numbers only.
-            check(unsafe { libc::setresgid(user, user, user) })?;
-            // SAFETY: numbers only.
-            check(unsafe { libc::setresuid(user, user, user) })?;
+        if let Some(number) = self.user {
+            let (user, group) = (Uid::from_raw(number), Gid::from_raw(number));
+            // Groups go first: `user` may not change them.
+            set_thread_groups(&[])?;
+            set_thread_res_gid(group, group, group)?;
+            set_thread_res_uid(user, user, user)?;
         }
-        // SAFETY: numbers only.
-        check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
+        set_no_new_privs(true)?;
         if let Some(files) = &self.files {
             // SAFETY: a descriptor that is open, and no flags.
-            check(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, files.as_raw_fd(), 0) } as i32)?;
+            if unsafe { libc::syscall(libc::SYS_landlock_restrict_self, files.as_raw_fd(), 0) } < 0 {
+                return Err(io::Error::last_os_error());
+            }
         }
-        if let Some(calls) = &self.calls {
-            let program = libc::sock_fprog { len: calls.len() as u16, filter: calls.as_ptr().cast_mut() };
-            // SAFETY: the kernel reads `len` instructions, which live through the call.
-            check(unsafe {
-                libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program)
-            })?;
-        }
-        Ok(())
+        // The error of the system call, without the memory that wrapping it would take.
+        self.calls.iter().try_for_each(|calls| apply_filter(calls).map_err(|_| io::Error::last_os_error()))
     }
-}
-
-fn check(result: i32) -> io::Result<()> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// A Landlock ruleset; `None` if the kernel has none.
@@ -145,15 +139,15 @@ fn files(allowed: &Allowed) -> Result<Option<OwnedFd>, landlock::RulesetError> {
     Ok(ruleset.into())
 }
 
-fn limits(allowed: &Allowed) -> Vec<(Resource, libc::rlimit)> {
+fn limits(allowed: &Allowed) -> Vec<(Resource, Rlimit)> {
     let seconds = allowed.cpu_time.as_secs().max(1);
-    let limit = |resource, most| (resource, libc::rlimit { rlim_cur: most, rlim_max: most });
+    let limit = |resource, most| (resource, Rlimit { current: Some(most), maximum: Some(most) });
     vec![
-        limit(libc::RLIMIT_AS, allowed.memory),
-        limit(libc::RLIMIT_CPU, seconds),
-        limit(libc::RLIMIT_NOFILE, allowed.open_files),
-        limit(libc::RLIMIT_FSIZE, 0),
-        limit(libc::RLIMIT_CORE, 0),
-        limit(libc::RLIMIT_MEMLOCK, 0),
+        limit(Resource::As, allowed.memory),
+        limit(Resource::Cpu, seconds),
+        limit(Resource::Nofile, allowed.open_files),
+        limit(Resource::Fsize, 0),
+        limit(Resource::Core, 0),
+        limit(Resource::Memlock, 0),
     ]
 }

@@ -59,3 +59,22 @@ fn a_child_that_needs_more_than_it_may_have_ends() {
     assert!(!shell(&confinement, "x=y; while :; do x=$x$x; done").0);
     assert!(shell(&confinement, "(exit 0)").0);
 }
+
+/// A number of the x32 ABI, which this kernel may lack: without a filter it answers with ENOSYS, or makes a socket.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn calls_by_the_numbers_of_another_abi_are_refused() {
+    const X32: libc::c_long = 0x4000_0000;
+    let filters = filter::programs().unwrap();
+    let socket = |number: libc::c_long| {
+        // SAFETY: three numbers; a descriptor that it makes ends with the test.
+        let result = unsafe { libc::syscall(number, libc::AF_INET, libc::SOCK_DGRAM, 0) };
+        (result >= 0).then_some(()).ok_or_else(|| io::Error::last_os_error().raw_os_error())
+    };
+    let confined = std::thread::spawn(move || {
+        filters.iter().for_each(|filter| apply_filter(filter).unwrap());
+        [socket(libc::SYS_socket), socket(X32 | libc::SYS_socket), socket(libc::SYS_clone3)]
+    });
+    let refused = |code: i32| Err(Some(code));
+    assert_eq!(confined.join().unwrap(), [refused(libc::EPERM), refused(libc::EPERM), refused(libc::ENOSYS)]);
+}
