@@ -2,7 +2,7 @@
 //! writes the object to its stdout, and its messages become findings that name lines of the source.
 
 mod child;
-#[allow(unsafe_code, reason = "rules for a child process are set between fork and exec")]
+
 pub mod confine;
 mod diagnostics;
 mod discover;
