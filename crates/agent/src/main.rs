@@ -9,6 +9,7 @@ mod config;
 mod engine;
 mod serve;
 mod store;
+mod telemetry;
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
@@ -17,6 +18,7 @@ use clap::Parser as _;
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::args::{Cli, Command, LogFormat};
+use crate::cli::run;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -43,7 +45,7 @@ fn main() -> ExitCode {
 async fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Serve(options) => serve::serve(options).await,
-        Command::Client(command) => Ok(cli::run::run(command, cli.server).await?),
+        Command::Client(command) => Ok(run::run(command, cli.server).await?),
     }
 }
 

@@ -18,9 +18,10 @@ use tokio::task::JoinSet;
 use twinprobe_kernel::{Kernel, Options, QuiesceMethod, TcMethod, crash};
 use twinprobe_windows::WindowStore;
 
-use crate::api::{self, Readiness};
-use crate::compiler::Toolchain;
-use crate::engine::Engine;
+use crate::api::readiness::Readiness;
+use crate::api::router;
+use crate::compiler::toolchain::Toolchain;
+use crate::engine::engine::Engine;
 use crate::store::Store;
 
 /// The time that requests under way get to end once the daemon is stopping.
@@ -127,7 +128,8 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
 
     // Early clients are told to wait; the addresses are announced once requests are answered.
     let readiness = Arc::new(Readiness::default());
-    let router = api::router(api::Api { engine: Arc::clone(&engine), readiness: Arc::clone(&readiness) });
+    let router =
+        router::router(router::Api { engine: Arc::clone(&engine), readiness: Arc::clone(&readiness) });
     let (stop, stopped) = watch::channel(false);
     let mut servers = JoinSet::new();
     let mut names = Vec::new();

@@ -12,8 +12,8 @@
 //! files of probes and revisions contain the version of their format ([`format`]). A file that can't be read is left as
 //! it is, and its probe stays listed; a PUT that replaces such a file keeps it as `probes/NAME.unreadable`.
 
-mod format;
-mod pending;
+pub mod format;
+pub mod pending;
 #[cfg(test)]
 mod tests;
 
@@ -24,12 +24,11 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use twinprobe_client::Revision;
+use twinprobe_client::{ConfigDocument, Revision};
 use twinprobe_kernel::{Deployment, crash};
 
-pub use self::format::Unread;
-pub use self::pending::Pending;
-use crate::config::ConfigDocument;
+use crate::store::format::Unread;
+use crate::store::pending::Pending;
 
 /// The number of configurations of a probe that are kept.
 const REVISIONS: u64 = 32;

@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt as _;
 
-use super::error::Problem;
+use crate::api::error::Problem;
 
 /// The limit of a body in bytes. A configuration holds at most two sources of 1 MiB each, plus escapes.
 const MAX_BODY: usize = 2560 << 10;

@@ -4,9 +4,9 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 
-use super::Api;
+use crate::api::router::Api;
 
 /// Answers `GET /v1/capabilities`.
-pub(super) async fn get(State(api): State<Api>) -> Response {
+pub async fn get(State(api): State<Api>) -> Response {
     Json(api.engine.capabilities()).into_response()
 }

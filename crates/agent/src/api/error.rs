@@ -3,11 +3,10 @@
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use twinprobe_ebpf_common::finding::with_causes;
+use twinprobe_client::ParseError;
+use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage, with_causes};
 
-use crate::config::ParseError;
-use crate::engine::EngineError;
-use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
+use crate::engine::error::EngineError;
 
 /// `application/problem+json`.
 #[derive(Clone, Debug)]

@@ -13,10 +13,11 @@ use hyper::body::{Bytes, Frame};
 use serde::Deserialize;
 use tokio::time::{Instant, Sleep};
 
-use super::error::Problem;
-use super::extract::{Path, Query};
-use super::{Api, negotiate};
-use crate::engine::Framing;
+use crate::api::error::Problem;
+use crate::api::extract::{Path, Query};
+use crate::api::negotiate;
+use crate::api::router::Api;
+use crate::engine::events::client::Framing;
 
 const NDJSON: &str = "application/x-ndjson";
 const SSE: &str = "text/event-stream";
@@ -26,12 +27,12 @@ const COMMENT: &[u8] = b": keep-alive\n\n";
 const SILENCE: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Deserialize)]
-pub(super) struct EventsQuery {
+pub struct EventsQuery {
     metric: Option<String>,
 }
 
 /// Answers `GET /v1/probes/{name}/events`.
-pub(super) async fn events(
+pub async fn events(
     State(api): State<Api>,
     Path(name): Path<String>,
     Query(query): Query<EventsQuery>,

@@ -8,18 +8,19 @@ use hyper::body::Bytes;
 use twinprobe_ebpf_common::{RawTable, TableLayout};
 use twinprobe_exporter::{DocumentEncoder, Format, Metric, Progress};
 
-use crate::engine::{Broken, Cursor, Delivery, MetricRows};
+use crate::engine::error::Broken;
+use crate::engine::window::delivery::{Cursor, Delivery, MetricRows};
 
 /// The number of bytes after which a piece is handed to the connection.
-pub(super) const CHUNK: usize = 64 << 10;
+pub const CHUNK: usize = 64 << 10;
 /// The capacity of a piece: it need not grow, and it is below the size that the allocator maps and unmaps every time.
-pub(super) const PIECE: usize = CHUNK + 3 * CHUNK / 4;
+pub const PIECE: usize = CHUNK + 3 * CHUNK / 4;
 /// The number of raw bytes that are rendered at once. The text is several times as long.
 const ROWS: usize = 8 << 10;
 
 /// A document while it is sent. The reading counts as delivered once the last piece has been taken; a document that
 /// is dropped before that does not deliver it.
-pub(super) struct Export {
+pub struct Export {
     encoder: DocumentEncoder,
     delivery: Delivery,
     /// The index of the metric after the one in `metric`.
@@ -32,7 +33,7 @@ pub(super) struct Export {
 }
 
 /// The position of an answer in a table.
-pub(super) struct Current {
+pub struct Current {
     layout: Arc<TableLayout>,
     cursor: Cursor,
     chunk: Arc<RawTable>,

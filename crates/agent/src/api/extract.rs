@@ -4,13 +4,13 @@ use axum::extract::{self, FromRequestParts};
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 
-use super::error::Problem;
+use crate::api::error::Problem;
 
 /// The parameters of the path.
-pub(super) struct Path<T>(pub T);
+pub struct Path<T>(pub T);
 
 /// The parameters after the `?`.
-pub(super) struct Query<T>(pub T);
+pub struct Query<T>(pub T);
 
 impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {
     type Rejection = Problem;

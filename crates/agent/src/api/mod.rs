@@ -1,63 +1,17 @@
-//! The REST API: `routes` has every path with its handler. `api/openapi.yaml`, which the daemon serves, describes it.
+//! The REST API.
 
-mod body;
-mod capabilities;
-mod daemon;
-mod error;
-mod events;
-mod export;
-mod extract;
-mod negotiate;
-mod probes;
-mod readiness;
-mod revisions;
-mod routes;
-mod scrape;
-mod windows;
-
-use std::sync::Arc;
-
-use axum::Router;
-use axum::extract::{MatchedPath, Request, State};
-use axum::middleware::{self, Next};
-use axum::response::Response;
-
-pub use self::readiness::Readiness;
-use crate::engine::Engine;
-
-/// The state that all handlers share.
-#[derive(Clone, Debug)]
-pub struct Api {
-    pub engine: Arc<Engine>,
-    pub readiness: Arc<Readiness>,
-}
-
-/// Returns the whole API: the routes, the refusal of early requests and the log of requests.
-pub fn router(api: Api) -> Router {
-    routes::router()
-        .layer(middleware::from_fn_with_state(api.clone(), readiness::refuse_early))
-        .layer(middleware::from_fn_with_state(api.clone(), log_request))
-        .with_state(api)
-}
-
-async fn log_request(
-    State(api): State<Api>,
-    route: Option<MatchedPath>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let started = std::time::Instant::now();
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let response = next.run(request).await;
-    let (status, took) = (response.status(), started.elapsed());
-    let route = route.as_ref().map(MatchedPath::as_str);
-    api.engine.telemetry().http.answered(&method, route, status, took);
-    tracing::info!(
-        %method,
-        path,
-        status = status.as_u16(),
-        elapsed_us = took.as_micros() as u64,
-        "request"
-    );
-    response
-}
+pub mod body;
+pub mod capabilities;
+pub mod daemon;
+pub mod error;
+pub mod events;
+pub mod export;
+pub mod extract;
+pub mod negotiate;
+pub mod probes;
+pub mod readiness;
+pub mod revisions;
+pub mod router;
+pub mod routes;
+pub mod scrape;
+pub mod windows;

@@ -3,7 +3,7 @@
 use axum::http::{HeaderMap, StatusCode, header};
 use twinprobe_exporter::Format;
 
-use super::error::Problem;
+use crate::api::error::Problem;
 
 /// Returns the format that the request asks for, `None` if the probe decides. Refuses an `Accept` without any known
 /// type with 406 and an unknown `?format=` with 400.

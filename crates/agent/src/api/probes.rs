@@ -5,20 +5,22 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use twinprobe_client::ProbeList;
-
-use super::error::Problem;
-use super::extract::{Path, Query};
-use super::windows::{FormatQuery, document};
-use super::{Api, body, negotiate};
-use crate::config::{check_name, parse_document};
-use crate::engine::{Deployed, EngineError};
+use twinprobe_client::{ProbeList, parse_document};
 use twinprobe_ebpf_common::finding::Rejection;
+
+use crate::api::error::Problem;
+use crate::api::extract::{Path, Query};
+use crate::api::router::Api;
+use crate::api::windows::{FormatQuery, document};
+use crate::api::{body, negotiate};
+use crate::config::validate::probe::check_name;
+use crate::engine::engine::Deployed;
+use crate::engine::error::EngineError;
 
 type Answer<T> = Result<T, Problem>;
 
 /// Answers `PUT /v1/probes/{name}`.
-pub(super) async fn put(
+pub async fn put(
     State(api): State<Api>,
     Path(name): Path<String>,
     headers: HeaderMap,
@@ -35,32 +37,32 @@ pub(super) async fn put(
 }
 
 /// Answers `GET /v1/probes/{name}`.
-pub(super) async fn get(State(api): State<Api>, Path(name): Path<String>) -> Answer<Response> {
+pub async fn get(State(api): State<Api>, Path(name): Path<String>) -> Answer<Response> {
     Ok(Json(api.engine.get(&name)?.status()).into_response())
 }
 
 /// Answers `GET /v1/probes`. The list has no sources, which may be large and which viewers may not see.
-pub(super) async fn list(State(api): State<Api>) -> Response {
+pub async fn list(State(api): State<Api>) -> Response {
     let probes = api.engine.list();
     let probes = probes.iter().map(|probe| probe.status().without_sources()).collect();
     Json(ProbeList { probes }).into_response()
 }
 
 /// Answers `DELETE /v1/probes/{name}`.
-pub(super) async fn delete(State(api): State<Api>, Path(name): Path<String>) -> Answer<StatusCode> {
+pub async fn delete(State(api): State<Api>, Path(name): Path<String>) -> Answer<StatusCode> {
     api.engine.delete(&name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Answers `POST /v1/validate`.
-pub(super) async fn validate(State(api): State<Api>, headers: HeaderMap, request: Body) -> Answer<Response> {
+pub async fn validate(State(api): State<Api>, headers: HeaderMap, request: Body) -> Answer<Response> {
     let document = parse_document(&body::read(&headers, request).await?)?;
     let name = document.name.clone().unwrap_or_else(|| "unnamed".to_owned());
     Ok(Json(api.engine.validate(&name, &document).await?).into_response())
 }
 
 /// Answers `GET /v1/probes/{name}/metrics`.
-pub(super) async fn metrics(
+pub async fn metrics(
     State(api): State<Api>,
     Path(name): Path<String>,
     Query(query): Query<FormatQuery>,

@@ -8,8 +8,8 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::Api;
-use super::error::Problem;
+use crate::api::error::Problem;
+use crate::api::router::Api;
 
 /// The paths that are answered before the stored probes are in place.
 const ALWAYS: [&str; 3] = ["/healthz", "/readyz", "/openapi.yaml"];
@@ -36,7 +36,7 @@ impl Readiness {
 }
 
 /// Answers `GET /readyz`: 200 once every stored probe is in place, 503 before and while the daemon stops.
-pub(super) async fn readyz(State(api): State<Api>) -> Response {
+pub async fn readyz(State(api): State<Api>) -> Response {
     match api.readiness.0.load(Ordering::Acquire) {
         READY => "ready\n".into_response(),
         state => refusal(state),
@@ -45,7 +45,7 @@ pub(super) async fn readyz(State(api): State<Api>) -> Response {
 
 /// Answers requests with 503 until the stored probes are in place, except those in [`ALWAYS`]: an early request would
 /// find only some of the probes. A daemon that is stopping without having been ready has only some of them, too.
-pub(super) async fn refuse_early(State(api): State<Api>, request: Request, next: Next) -> Response {
+pub async fn refuse_early(State(api): State<Api>, request: Request, next: Next) -> Response {
     let state = api.readiness.0.load(Ordering::Acquire);
     if state & READY == 0 && !ALWAYS.contains(&request.uri().path()) {
         return refusal(state);

@@ -7,17 +7,18 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use twinprobe_client::{RevisionList, Rollback};
 
-use super::error::Problem;
-use super::extract::Path;
-use super::{Api, body};
+use crate::api::body;
+use crate::api::error::Problem;
+use crate::api::extract::Path;
+use crate::api::router::Api;
 
 /// Answers `GET /v1/probes/{name}/revisions`.
-pub(super) async fn list(State(api): State<Api>, Path(name): Path<String>) -> Result<Response, Problem> {
+pub async fn list(State(api): State<Api>, Path(name): Path<String>) -> Result<Response, Problem> {
     Ok(Json(RevisionList { revisions: api.engine.revisions(&name).await? }).into_response())
 }
 
 /// Deploys the revision that the body names, the one before the present one if the body is empty.
-pub(super) async fn roll_back(
+pub async fn roll_back(
     State(api): State<Api>,
     Path(name): Path<String>,
     headers: HeaderMap,

@@ -7,8 +7,9 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::{MethodRouter, delete, get, post, put};
 
-use super::error::Problem;
-use super::{Api, capabilities, daemon, events, probes, readiness, revisions, scrape, windows};
+use crate::api::error::Problem;
+use crate::api::router::Api;
+use crate::api::{capabilities, daemon, events, probes, readiness, revisions, scrape, windows};
 
 /// The lowest role that may use a route. Each role may use all routes of the roles before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -12,13 +12,14 @@ use futures_util::{Stream, stream};
 use hyper::body::Bytes;
 use twinprobe_exporter::{Format, PageEncoder};
 
-use super::Api;
-use super::error::Problem;
-use super::export::{CHUNK, Current, PIECE};
-use crate::engine::{Broken, Scraped};
+use crate::api::error::Problem;
+use crate::api::export::{CHUNK, Current, PIECE};
+use crate::api::router::Api;
+use crate::engine::error::Broken;
+use crate::engine::window::scrape::Scraped;
 
 /// Answers with OpenMetrics whatever `Accept` says: a client that did not list the type still prefers it to an error.
-pub(super) async fn scrape(State(api): State<Api>) -> Result<Response, Problem> {
+pub async fn scrape(State(api): State<Api>) -> Result<Response, Problem> {
     let probes = api.engine.read_all().await;
     // The daemon's own metrics come after the readings, so that they count the windows that these closed.
     let own = api.engine.own_metrics().await?;

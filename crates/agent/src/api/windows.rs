@@ -10,11 +10,13 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use twinprobe_exporter::Format;
 
-use super::error::Problem;
-use super::export::Export;
-use super::extract::{Path, Query};
-use super::{Api, negotiate};
-use crate::engine::{Delivery, EngineError};
+use crate::api::error::Problem;
+use crate::api::export::Export;
+use crate::api::extract::{Path, Query};
+use crate::api::negotiate;
+use crate::api::router::Api;
+use crate::engine::error::EngineError;
+use crate::engine::window::delivery::Delivery;
 
 type Answer<T> = Result<T, Problem>;
 
@@ -22,13 +24,13 @@ type Answer<T> = Result<T, Problem>;
 const LONGEST_WAIT: f64 = 300.0;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct FormatQuery {
+pub struct FormatQuery {
     pub format: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ListQuery {
+pub struct ListQuery {
     after: Option<u64>,
     wait: Option<f64>,
     collector: Option<String>,
@@ -36,12 +38,12 @@ pub(super) struct ListQuery {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct AckQuery {
+pub struct AckQuery {
     collector: Option<String>,
 }
 
 /// Answers `POST /v1/probes/{name}/windows`: closes a window and returns it.
-pub(super) async fn close(
+pub async fn close(
     State(api): State<Api>,
     Path(name): Path<String>,
     Query(query): Query<FormatQuery>,
@@ -56,7 +58,7 @@ pub(super) async fn close(
 }
 
 /// Answers `GET /v1/probes/{name}/windows`. `wait` is in seconds.
-pub(super) async fn list(
+pub async fn list(
     State(api): State<Api>,
     Path(name): Path<String>,
     Query(ListQuery { after, wait, collector }): Query<ListQuery>,
@@ -71,7 +73,7 @@ pub(super) async fn list(
 }
 
 /// Answers `GET /v1/probes/{name}/windows/{seq}`.
-pub(super) async fn get(
+pub async fn get(
     State(api): State<Api>,
     Path((name, seq)): Path<(String, u64)>,
     Query(query): Query<FormatQuery>,
@@ -82,7 +84,7 @@ pub(super) async fn get(
 }
 
 /// Answers `DELETE /v1/probes/{name}/windows/{seq}`: acknowledges this window and all before it.
-pub(super) async fn acknowledge(
+pub async fn acknowledge(
     State(api): State<Api>,
     Path((name, seq)): Path<(String, u64)>,
     Query(AckQuery { collector }): Query<AckQuery>,
@@ -92,7 +94,7 @@ pub(super) async fn acknowledge(
 }
 
 /// Returns an answer whose body is rendered while the client takes it. `requested` overrules the probe's own format.
-pub(super) async fn document(delivery: Delivery, requested: Option<Format>) -> Answer<Response> {
+pub async fn document(delivery: Delivery, requested: Option<Format>) -> Answer<Response> {
     let format = requested.unwrap_or(delivery.format());
     let headers = [(header::CONTENT_TYPE, format.media_type())];
     let export = Export::begin(delivery, format).await.map_err(EngineError::from)?;

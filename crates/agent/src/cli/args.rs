@@ -3,16 +3,16 @@
 use clap::{Parser, Subcommand, ValueEnum};
 use twinprobe_client::Server;
 
-use super::commands::apply::Apply;
-use super::commands::capabilities::Capabilities;
-use super::commands::delete::Delete;
-use super::commands::events::Events;
-use super::commands::get::Get;
-use super::commands::list::List;
-use super::commands::metrics::Metrics;
-use super::commands::validate::Validate;
-use super::commands::watch::Watch;
-use super::commands::windows::Windows;
+use crate::cli::commands::apply::Apply;
+use crate::cli::commands::capabilities::Capabilities;
+use crate::cli::commands::delete::Delete;
+use crate::cli::commands::events::Events;
+use crate::cli::commands::get::Get;
+use crate::cli::commands::list::List;
+use crate::cli::commands::metrics::Metrics;
+use crate::cli::commands::validate::Validate;
+use crate::cli::commands::watch::Watch;
+use crate::cli::commands::windows::Windows;
 use crate::serve::Serve;
 
 /// Fully adaptive network monitoring: eBPF probes pushed over HTTP, exact windows out.

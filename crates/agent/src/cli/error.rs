@@ -4,7 +4,7 @@ use std::io;
 
 use twinprobe_client::ClientError;
 
-use super::files::FileError;
+use crate::cli::files::FileError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {

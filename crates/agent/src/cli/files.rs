@@ -1,6 +1,8 @@
 //! Probe files: JSON or YAML with one configuration or many.
 
 mod contents;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,7 +12,7 @@ use serde::Deserialize as _;
 use serde_path_to_error::Error as FieldError;
 use twinprobe_client::ConfigDocument;
 
-use self::contents::{Contents, Written};
+use crate::cli::files::contents::{Contents, Written};
 
 /// A configuration and the name it is to have.
 #[derive(Clone, Debug, PartialEq)]
@@ -122,6 +124,3 @@ fn inline_sources(path: &Path, directory: &Path, config: &mut ConfigDocument) ->
     }
     Ok(())
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,9 +1,12 @@
 //! Runs the commands that talk to a running daemon.
 
+#[cfg(test)]
+mod tests;
+
 use twinprobe_client::{Client, Server};
 
-use super::args::ClientCommand;
-use super::error::CommandError;
+use crate::cli::args::ClientCommand;
+use crate::cli::error::CommandError;
 
 /// Runs one command. Results go to stdout; what is refused is the error, to be printed with its sources.
 pub async fn run(command: ClientCommand, server: Server) -> Result<(), CommandError> {

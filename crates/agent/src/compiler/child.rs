@@ -9,11 +9,11 @@ use std::process::{ExitStatus, Stdio};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
-use super::Limits;
+use crate::compiler::compile::Limits;
 use crate::compiler::confine::confine::Confinement;
 
 /// The outcome of a run.
-pub(super) enum Outcome {
+pub enum Outcome {
     Ended { status: ExitStatus, elf: Vec<u8>, log: String },
     TimedOut,
     ObjectTooLarge,
@@ -21,7 +21,7 @@ pub(super) enum Outcome {
 
 /// Runs `clang`, confined, on `input`, which a client wrote. The child has ended when this function returns: it is
 /// killed and reaped where a limit was hit, and killed when this future is dropped.
-pub(super) async fn run(
+pub async fn run(
     clang: &Path,
     arguments: &[OsString],
     input: &[u8],
@@ -57,7 +57,7 @@ pub(super) async fn run(
 }
 
 /// Returns the command for `clang`, the same from whichever directory and environment the daemon was started.
-pub(super) fn command(clang: &Path) -> std::process::Command {
+pub fn command(clang: &Path) -> std::process::Command {
     let mut command = std::process::Command::new(clang);
     command
         .env_clear()

@@ -1,13 +1,15 @@
 //! Parser of clang's stderr: findings that point into the user's source.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 
-use super::SOURCE_NAME;
-use twinprobe_ebpf_common::finding::{Finding, Stage};
+use twinprobe_ebpf_common::finding::{Finding, SOURCE_NAME, Stage};
 
 /// The findings in clang's log.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Diagnostics {
+pub struct Diagnostics {
     pub errors: Vec<Finding>,
     pub warnings: Vec<Finding>,
 }
@@ -37,7 +39,7 @@ struct Location<'a> {
 }
 
 /// Reads the diagnostics of the source at the configuration's `field`.
-pub(super) fn parse(field: &str, log: &str) -> Diagnostics {
+pub fn parse(field: &str, log: &str) -> Diagnostics {
     let mut found = Diagnostics::default();
     let mut includes = Includes::default();
     for line in log.lines() {
@@ -61,7 +63,7 @@ pub(super) fn parse(field: &str, log: &str) -> Diagnostics {
 }
 
 /// Returns the log without what an internal error of clang appends (stack, arguments, where to report it).
-pub(super) fn without_crash_report(log: &str) -> &str {
+pub fn without_crash_report(log: &str) -> &str {
     log.split("PLEASE submit a bug report").next().unwrap_or(log)
 }
 
@@ -189,6 +191,3 @@ impl Includes {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -9,7 +9,8 @@ use std::thread::available_parallelism;
 
 use tokio::sync::Semaphore;
 
-use super::{Compiler, Limits, sandbox};
+use crate::compiler::compile::{Compiler, Limits};
+use crate::compiler::sandbox;
 
 /// The environment variable that names the clang to use instead of one on PATH.
 const VARIABLE: &str = "TWINPROBE_CLANG";
@@ -88,7 +89,7 @@ fn multiarch_include() -> Option<PathBuf> {
 }
 
 /// Returns the name of this architecture in libbpf's headers (`__TARGET_ARCH_x86`).
-pub(super) fn target_arch() -> Option<&'static str> {
+pub fn target_arch() -> Option<&'static str> {
     Some(match std::env::consts::ARCH {
         "x86" | "x86_64" => "x86",
         "arm" => "arm",

@@ -5,7 +5,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use super::{Limits, child};
+use crate::compiler::child;
+use crate::compiler::compile::Limits;
 use crate::compiler::confine::confine::{Allowed, Confinement, User};
 
 /// The directories of the dynamic loader and of shared libraries.
@@ -19,7 +20,7 @@ const TRIAL: &[u8] = b"#include <stdarg.h>\nva_list *trial;\n";
 const FILES: u64 = 256;
 
 /// Returns the tightest confinement in which this clang still compiles on this kernel.
-pub(super) fn choose(clang: &Path, multiarch: Option<&Path>, limits: Limits) -> Confinement {
+pub fn choose(clang: &Path, multiarch: Option<&Path>, limits: Limits) -> Confinement {
     let allowed = allowed(clang, multiarch, limits);
     let all = Confinement::new(&allowed, User::Nobody);
     if works(clang, &all) {

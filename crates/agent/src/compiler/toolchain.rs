@@ -4,7 +4,7 @@ use std::sync::{PoisonError, RwLock};
 
 use twinprobe_ebpf_common::finding::with_causes;
 
-use super::Compiler;
+use crate::compiler::compile::Compiler;
 
 /// A compiler, or the reason why there is none.
 #[derive(Debug)]

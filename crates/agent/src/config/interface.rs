@@ -12,7 +12,7 @@ pub struct InterfacePattern {
 
 impl InterfacePattern {
     /// `text` must be a name or a pattern as validation leaves it.
-    pub(super) fn new(text: &str) -> Result<Self, glob::PatternError> {
+    pub fn new(text: &str) -> Result<Self, glob::PatternError> {
         let pattern = is_pattern(text).then(|| Pattern::new(text)).transpose()?;
         Ok(Self { text: text.to_owned(), pattern })
     }
@@ -33,7 +33,7 @@ impl InterfacePattern {
 }
 
 /// Whether `text` has one of the characters that make it more than a name.
-pub(super) fn is_pattern(text: &str) -> bool {
+pub fn is_pattern(text: &str) -> bool {
     text.contains(['*', '?', '['])
 }
 

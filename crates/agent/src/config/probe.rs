@@ -3,44 +3,43 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use twinprobe_ebpf_common::hook::Direction;
+use twinprobe_ebpf_common::metric::{OnReplace, Visibility};
 use twinprobe_exporter::{Aggregation, Format, MergeRules};
+use twinprobe_kernel::{AttachRequest, MetricRequest};
 
-pub use twinprobe_ebpf_common::hook::{Direction, Hook, Position, Verdict, XdpMode};
-pub use twinprobe_ebpf_common::metric::{AfterRead, OnReplace, Source, StrategyChoice, Visibility};
-pub use twinprobe_kernel::{AttachRequest, MetricRequest};
-
-use super::InterfacePattern;
-use super::window::{Schedule, WindowConfig};
+use crate::config::interface::InterfacePattern;
+use crate::config::window::{Schedule, WindowConfig};
 
 /// What to run where, and what to read from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeConfig {
-    pub(super) name: String,
-    pub(super) interfaces: Vec<String>,
+    pub name: String,
+    pub interfaces: Vec<String>,
     /// The same as `interfaces`.
-    pub(super) patterns: Vec<InterfacePattern>,
-    pub(super) wait_for_interface: bool,
-    pub(super) netns: Option<PathBuf>,
-    pub(super) format: Format,
-    pub(super) on_replace: OnReplace,
-    pub(super) ingress: Option<DirectionConfig>,
-    pub(super) egress: Option<DirectionConfig>,
-    pub(super) window: Option<WindowConfig>,
+    pub patterns: Vec<InterfacePattern>,
+    pub wait_for_interface: bool,
+    pub netns: Option<PathBuf>,
+    pub format: Format,
+    pub on_replace: OnReplace,
+    pub ingress: Option<DirectionConfig>,
+    pub egress: Option<DirectionConfig>,
+    pub window: Option<WindowConfig>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectionConfig {
-    pub(super) attach: AttachRequest,
-    pub(super) source: String,
-    pub(super) defines: BTreeMap<String, String>,
-    pub(super) metrics: Vec<MetricConfig>,
+    pub attach: AttachRequest,
+    pub source: String,
+    pub defines: BTreeMap<String, String>,
+    pub metrics: Vec<MetricConfig>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricConfig {
-    pub(super) request: MetricRequest,
-    pub(super) help: Option<String>,
-    pub(super) sum_entries: Option<usize>,
+    pub request: MetricRequest,
+    pub help: Option<String>,
+    pub sum_entries: Option<usize>,
 }
 
 impl ProbeConfig {
@@ -142,12 +141,12 @@ impl MetricConfig {
     }
 
     #[cfg(test)]
-    pub fn source(&self) -> Source {
+    pub fn source(&self) -> twinprobe_ebpf_common::metric::Source {
         self.request.source
     }
 
     #[cfg(test)]
-    pub fn after_read(&self) -> AfterRead {
+    pub fn after_read(&self) -> twinprobe_ebpf_common::metric::AfterRead {
         self.request.after_read
     }
 

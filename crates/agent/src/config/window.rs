@@ -5,10 +5,10 @@ use std::time::Duration;
 /// When windows are closed without a request, and how long they are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WindowConfig {
-    pub(super) schedule: Option<Schedule>,
-    pub(super) retain: usize,
-    pub(super) retain_bytes: u64,
-    pub(super) collectors: Vec<String>,
+    pub schedule: Option<Schedule>,
+    pub retain: usize,
+    pub retain_bytes: u64,
+    pub collectors: Vec<String>,
 }
 
 /// Windows that are closed by the clock.

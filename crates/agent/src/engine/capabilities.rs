@@ -3,7 +3,7 @@
 use serde::Serialize;
 use twinprobe_kernel::Capabilities;
 
-use super::Engine;
+use crate::engine::engine::Engine;
 
 /// What this daemon can do on this machine.
 #[derive(Clone, Debug, Serialize)]

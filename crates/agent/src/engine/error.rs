@@ -2,13 +2,12 @@
 
 use std::io::ErrorKind;
 
-use twinprobe_ebpf_common::finding::with_causes;
+use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage, with_causes};
 use twinprobe_kernel::{AttachError, KernelError};
 
-use super::probe::ReadError;
-use super::reading::CloseError;
+use crate::engine::probe::probe::ReadError;
+use crate::engine::window::close::CloseError;
 use crate::store::StoreError;
-use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 
 /// The rest of a table can't be had.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -102,7 +101,7 @@ impl From<AttachError> for EngineError {
 }
 
 /// Returns `None` if the probe has been replaced or deleted.
-pub(super) fn not_read(name: String, error: ReadError) -> Option<EngineError> {
+pub fn not_read(name: String, error: ReadError) -> Option<EngineError> {
     match error {
         ReadError::Gone => None,
         ReadError::NotRunning(reason) => Some(EngineError::NotRunning { name, reason }),
@@ -111,7 +110,7 @@ pub(super) fn not_read(name: String, error: ReadError) -> Option<EngineError> {
     }
 }
 
-pub(super) fn no_events(name: &str, metric: Option<&str>, known: &[String]) -> String {
+pub fn no_events(name: &str, metric: Option<&str>, known: &[String]) -> String {
     match metric {
         _ if known.is_empty() => format!(
             "probe {name} has no event metrics, which are those of a RINGBUF or PERF_EVENT_ARRAY; its \
@@ -122,7 +121,7 @@ pub(super) fn no_events(name: &str, metric: Option<&str>, known: &[String]) -> S
     }
 }
 
-pub(super) fn describe(error: &EngineError) -> String {
+pub fn describe(error: &EngineError) -> String {
     match error {
         EngineError::Rejected(rejection) => {
             let messages: Vec<&str> = rejection.findings.iter().map(|f| f.message.as_str()).collect();

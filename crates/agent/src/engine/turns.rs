@@ -7,7 +7,7 @@ use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 
 /// The turns that are taken or waited for, by the name of the probe.
 #[derive(Debug, Default)]
-pub(super) struct Turns(Mutex<HashMap<String, Weak<Turn<()>>>>);
+pub struct Turns(Mutex<HashMap<String, Weak<Turn<()>>>>);
 
 impl Turns {
     /// Waits for the turn to change the probe called `name`. The turn lasts until the guard is dropped.

@@ -2,9 +2,9 @@
 //! version is left to the twinprobe that wrote it. `golden/` has a file of each version so far.
 
 use serde_json::{Value, json};
+use twinprobe_client::{ConfigDocument, parse_document};
 
-use super::StoredProbe;
-use crate::config::{ConfigDocument, parse_document};
+use crate::store::StoredProbe;
 
 /// The version that is written. Files without a number are of version 0, which had the same fields.
 const VERSION: u64 = 1;

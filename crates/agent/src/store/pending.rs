@@ -1,17 +1,16 @@
 //! The commit that decides which configuration of a probe is the stored one.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
-use super::{Store, StoreError, TEMPORARY, failed, format, sync};
+use crate::store::{Store, StoreError, TEMPORARY, failed, format, sync};
 
 /// A probe's state that is on disk but not yet under its name. Dropping the value discards the state.
 #[derive(Debug)]
 pub struct Pending<'a> {
-    pub(super) store: &'a Store,
-    pub(super) temporary: tempfile::TempPath,
-    pub(super) path: PathBuf,
+    pub store: &'a Store,
+    pub temporary: tempfile::TempPath,
+    pub path: PathBuf,
 }
 
 impl Pending<'_> {

@@ -12,12 +12,12 @@ use crate::cli::output::print;
 #[derive(Debug, Args)]
 pub struct Apply {
     #[command(flatten)]
-    pub(super) files: Files,
+    pub files: Files,
 }
 
 /// The files of `apply` and `validate`.
 #[derive(Debug, Args)]
-pub(super) struct Files {
+pub struct Files {
     /// JSON or YAML with one or many configurations; - reads standard input. Repeatable
     #[arg(short, long = "file", value_name = "FILE", required = true)]
     file: Vec<PathBuf>,
@@ -46,7 +46,7 @@ impl Apply {
 
 impl Files {
     /// Everything is read before anything is sent: a typo in the last file changes nothing.
-    pub(super) fn read(&self) -> Result<Vec<ProbeFile>, CommandError> {
+    pub fn read(&self) -> Result<Vec<ProbeFile>, CommandError> {
         let mut probes = Vec::new();
         for file in &self.file {
             probes.extend(files::read(file)?);
@@ -67,18 +67,18 @@ fn replace_interfaces(config: &mut ConfigDocument, interfaces: &[String]) {
 }
 
 /// Goes on after a refusal and remembers that there was one.
-pub(super) struct Outcomes {
+pub struct Outcomes {
     total: usize,
     failed: usize,
 }
 
 impl Outcomes {
-    pub(super) fn new(total: usize) -> Self {
+    pub fn new(total: usize) -> Self {
         Self { total, failed: 0 }
     }
 
     /// The error itself if there is nothing to go on with.
-    pub(super) fn failed(&mut self, name: &str, error: ClientError) -> Result<(), CommandError> {
+    pub fn failed(&mut self, name: &str, error: ClientError) -> Result<(), CommandError> {
         if self.total == 1 || !matches!(error, ClientError::Refused(_)) {
             return Err(error.into());
         }
@@ -87,7 +87,7 @@ impl Outcomes {
         Ok(())
     }
 
-    pub(super) fn finish(self) -> Result<(), CommandError> {
+    pub fn finish(self) -> Result<(), CommandError> {
         match self.failed {
             0 => Ok(()),
             failed => Err(CommandError::Several { failed, total: self.total }),

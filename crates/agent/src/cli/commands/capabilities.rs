@@ -93,8 +93,9 @@ fn word(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn features_and_maps_are_listed() {

@@ -54,8 +54,9 @@ fn distinct(probe: &ProbeStatus, say: impl Fn(&AttachmentStatus) -> Option<Strin
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::{Value, json};
+
+    use super::*;
 
     #[test]
     fn probes_are_listed_with_their_hooks() {

@@ -3,7 +3,7 @@
 use clap::Args;
 use twinprobe_client::Client;
 
-use super::apply::{Files, Outcomes};
+use crate::cli::commands::apply::{Files, Outcomes};
 use crate::cli::error::CommandError;
 use crate::cli::files::ProbeFile;
 use crate::cli::output::print;

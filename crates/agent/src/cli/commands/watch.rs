@@ -7,7 +7,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep};
 use twinprobe_client::{Client, ClientError, WindowQuery};
 
-use super::windows::lost;
+use crate::cli::commands::windows::lost;
 use crate::cli::error::CommandError;
 use crate::cli::output::format::OutputFormat;
 use crate::cli::output::print::{self, Reader};

@@ -63,7 +63,7 @@ impl Windows {
     }
 }
 
-pub(super) fn lost(windows: u64) -> String {
+pub fn lost(windows: u64) -> String {
     if windows == 1 {
         return "1 window was lost before it was acknowledged".to_owned();
     }

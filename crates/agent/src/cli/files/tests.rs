@@ -1,6 +1,7 @@
-use super::*;
 use serde_json::json;
 use twinprobe_ebpf_common::finding::with_causes;
+
+use super::*;
 
 fn names(text: &str, stem: Option<&str>) -> Result<Vec<String>, ContentError> {
     let probes = named(parse(Path::new("dir/file.yaml"), text).unwrap(), stem)?;

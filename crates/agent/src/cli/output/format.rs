@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use twinprobe_client::{Answer, ClientError, Document};
 use twinprobe_exporter::Format;
 
-use super::{print, rows};
+use crate::cli::output::{print, rows};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {

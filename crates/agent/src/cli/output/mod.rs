@@ -2,5 +2,5 @@
 
 pub mod format;
 pub mod print;
-mod rows;
+pub mod rows;
 pub mod table;

@@ -1,8 +1,11 @@
 //! A metrics document as tables: each leaf of an entry's key and of its value is a column.
 
+#[cfg(test)]
+mod tests;
+
 use serde_json::Value;
 
-use super::table::{Row, Table};
+use crate::cli::output::table::{Row, Table};
 
 /// Up to this many CPUs stand side by side; more of them, or structs, take a row each.
 const CPU_COLUMNS: usize = 8;
@@ -105,6 +108,3 @@ fn leaves(row: &mut Row<'_>, title: &str, value: &Value) {
         other => row.text(title, &other.to_string()),
     }
 }
-
-#[cfg(test)]
-mod tests;

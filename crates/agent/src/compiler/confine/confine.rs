@@ -20,7 +20,6 @@ use landlock::{
     ABI, Access as _, AccessFs, AccessNet, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, Scope,
     path_beneath_rules,
 };
-
 use rustix::process::{Gid, Resource, Rlimit, Uid, geteuid, setrlimit};
 use rustix::thread::{set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use seccompiler::{BpfProgram, apply_filter};

@@ -2,17 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use super::super::{
-    AttachRequest, Direction, DirectionConfig, DirectionDocument, Hook, Position, Verdict, XdpMode,
-};
-use super::{Defaults, Findings, metric, names};
+use twinprobe_client::DirectionDocument;
+use twinprobe_ebpf_common::hook::{Direction, Hook, Position, Verdict, XdpMode};
+use twinprobe_kernel::AttachRequest;
+
+use crate::config::probe::DirectionConfig;
+use crate::config::validate::probe::{self, Defaults, Findings};
+use crate::config::validate::{metric, names};
 
 const SOURCE_LIMIT: usize = 1 << 20;
 const DEFINES_LIMIT: usize = 256;
 const DEFINE_VALUE_LIMIT: usize = 4 << 10;
 
 /// Checks a direction and adds its mistakes to `findings`. Invalid fields have a placeholder in the result.
-pub(super) fn check(
+pub fn check(
     direction: Direction,
     document: &DirectionDocument,
     defaults: &Defaults,
@@ -27,7 +30,7 @@ pub(super) fn check(
         findings.add(format!("{at}.verdict"), message);
         Verdict::Observe
     });
-    let priority = super::priority(&format!("{at}.priority"), document.priority, defaults, findings);
+    let priority = probe::priority(&format!("{at}.priority"), document.priority, defaults, findings);
     let position = position(at, hook, document, defaults, findings);
     let source = document.source.as_deref().unwrap_or_default();
     if let Err(message) = check_source(document.source.as_deref()) {
@@ -85,7 +88,7 @@ fn position(
         findings.add(field, message);
         return defaults.position;
     }
-    super::position(&field, document.position.as_deref(), defaults, findings)
+    probe::position(&field, document.position.as_deref(), defaults, findings)
 }
 
 fn check_source(source: Option<&str>) -> Result<(), String> {

@@ -1,7 +1,6 @@
 //! The rules of names and paths in a configuration.
 
-use super::super::InterfacePattern;
-use super::super::interface::is_pattern;
+use crate::config::interface::{InterfacePattern, is_pattern};
 
 const PATTERN_LIMIT: usize = 64;
 /// The longest path in bytes: `PATH_MAX` without its NUL.
@@ -9,7 +8,7 @@ const PATH_LIMIT: usize = 4095;
 
 /// Tells whether a name matches `[a-zA-Z0-9][a-zA-Z0-9_.-]{0,63}`: safe as a path segment, a file name and a directory
 /// of pins.
-pub(super) fn is_probe_name(name: &str) -> bool {
+pub fn is_probe_name(name: &str) -> bool {
     let mut bytes = name.bytes();
     bytes.next().is_some_and(|first| first.is_ascii_alphanumeric())
         && name.len() <= 64
@@ -17,7 +16,7 @@ pub(super) fn is_probe_name(name: &str) -> bool {
 }
 
 /// Returns the message for a name that is no probe name.
-pub(super) fn probe_name_rule(name: &str) -> String {
+pub fn probe_name_rule(name: &str) -> String {
     format!(
         "{} is no probe name; 1 to 64 letters, digits, '_', '.', '-' are allowed, a letter or digit first",
         quote(name)
@@ -25,17 +24,17 @@ pub(super) fn probe_name_rule(name: &str) -> String {
 }
 
 /// Tells whether a name matches `[a-zA-Z_:][a-zA-Z0-9_:]*`, the rule of Prometheus.
-pub(super) fn is_metric_name(name: &str) -> bool {
+pub fn is_metric_name(name: &str) -> bool {
     is_word(name, |byte| matches!(byte, b'_' | b':'))
 }
 
 /// Tells whether a name matches `[a-zA-Z_][a-zA-Z0-9_]*`.
-pub(super) fn is_c_identifier(name: &str) -> bool {
+pub fn is_c_identifier(name: &str) -> bool {
     is_word(name, |byte| byte == b'_')
 }
 
 /// Tells whether a name is one or more identifiers, as in `struct x`, `x_t` and `unsigned int`.
-pub(super) fn is_type_name(name: &str) -> bool {
+pub fn is_type_name(name: &str) -> bool {
     name.len() <= 512 && name.split(' ').all(is_c_identifier)
 }
 
@@ -47,7 +46,7 @@ fn is_word(name: &str, also: impl Fn(u8) -> bool) -> bool {
 
 /// Checks an interface's name or pattern. The rule is the kernel's own (`dev_valid_name`), so that a wrong name is
 /// found here and not when attaching. Patterns may hold only characters that a name may hold.
-pub(super) fn interface(name: &str) -> Result<InterfacePattern, String> {
+pub fn interface(name: &str) -> Result<InterfacePattern, String> {
     let quoted = quote(name);
     if name.is_empty() {
         return Err("an interface name is empty".to_owned());
@@ -74,7 +73,7 @@ pub(super) fn interface(name: &str) -> Result<InterfacePattern, String> {
 }
 
 /// Checks the path of a network namespace.
-pub(super) fn netns(path: &str) -> Result<(), String> {
+pub fn netns(path: &str) -> Result<(), String> {
     let quoted = quote(path);
     if !path.starts_with('/') {
         return Err(format!("{quoted} is no absolute path; give one such as /run/netns/NAME"));
@@ -86,7 +85,7 @@ pub(super) fn netns(path: &str) -> Result<(), String> {
 }
 
 /// Quotes a value for a message: escaped and cut to the length of a line.
-pub(super) fn quote(value: &str) -> String {
+pub fn quote(value: &str) -> String {
     const LIMIT: usize = 80;
     match value.char_indices().nth(LIMIT) {
         Some((cut, _)) => format!("{:?}...", &value[..cut]),
@@ -95,7 +94,7 @@ pub(super) fn quote(value: &str) -> String {
 }
 
 /// Returns the choice called `name`. The error lists the choices.
-pub(super) fn choose<T: Copy>(what: &str, name: &str, choices: &[(&'static str, T)]) -> Result<T, String> {
+pub fn choose<T: Copy>(what: &str, name: &str, choices: &[(&'static str, T)]) -> Result<T, String> {
     choices.iter().find(|(known, _)| *known == name).map(|(_, choice)| *choice).ok_or_else(|| {
         let known: Vec<_> = choices.iter().map(|(known, _)| *known).collect();
         format!("unknown {what} {}; use one of {}", quote(name), known.join(", "))

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use twinprobe_client::WindowDocument;
 
-use super::super::WindowDocument;
-use super::super::{Schedule, WindowConfig};
-use super::{Findings, names};
+use crate::config::validate::names;
+use crate::config::validate::probe::Findings;
+use crate::config::window::{Schedule, WindowConfig};
 
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
@@ -15,7 +16,7 @@ const MOST_RETAINED: u64 = 100_000;
 const MOST_COLLECTORS: usize = 64;
 
 /// Checks `window` and adds its mistakes to `findings`.
-pub(super) fn check(document: &WindowDocument, findings: &mut Findings) -> WindowConfig {
+pub fn check(document: &WindowDocument, findings: &mut Findings) -> WindowConfig {
     let defaults = WindowConfig::default();
     let interval = document.interval.as_deref().and_then(|text| {
         let checked = interval(text);

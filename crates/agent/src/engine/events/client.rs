@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use hyper::body::Bytes;
 
-use super::source::Source;
+use crate::engine::events::event_metric::Source;
 
 /// The limit of bytes that wait for one client.
 const LIMIT: usize = 16 << 20;
@@ -27,7 +27,7 @@ impl Framing {
     pub const ALL: [Self; 2] = [Self::Ndjson, Self::Sse];
 
     /// Returns the bytes before an event.
-    pub(super) const fn begin(self) -> &'static [u8] {
+    pub const fn begin(self) -> &'static [u8] {
         match self {
             Self::Ndjson => b"",
             Self::Sse => b"data: ",
@@ -35,7 +35,7 @@ impl Framing {
     }
 
     /// Returns the bytes before a message about lost events.
-    pub(super) const fn begin_lost(self) -> &'static [u8] {
+    pub const fn begin_lost(self) -> &'static [u8] {
         match self {
             Self::Ndjson => b"",
             Self::Sse => b"event: lost\ndata: ",
@@ -43,7 +43,7 @@ impl Framing {
     }
 
     /// Returns the bytes after an event or a message.
-    pub(super) const fn end(self) -> &'static [u8] {
+    pub const fn end(self) -> &'static [u8] {
         match self {
             Self::Ndjson => b"\n",
             Self::Sse => b"\n\n",
@@ -91,7 +91,7 @@ impl Client {
     }
 
     /// Tells whether a batch of usual size fits; one that does not fit need not be rendered.
-    pub(super) fn has_room(&self) -> bool {
+    pub fn has_room(&self) -> bool {
         self.lock().bytes + BATCH <= LIMIT
     }
 
@@ -101,12 +101,12 @@ impl Client {
     }
 
     /// Counts a source that may write to the client; each needs one [`Self::end_source`].
-    pub(super) fn add_source(&self) {
+    pub fn add_source(&self) {
         self.lock().sources += 1;
     }
 
     /// Notes the end of one of the sources. The stream ends with the last one.
-    pub(super) fn end_source(&self) {
+    pub fn end_source(&self) {
         let mut state = self.lock();
         state.sources -= 1;
         let waker = if state.sources == 0 { state.waker.take() } else { None };
@@ -116,7 +116,7 @@ impl Client {
 
     /// Queues `bytes`, which hold `count` events of the source with these labels, or notes the events as lost. `bytes`
     /// is `None` if the events were not rendered. Returns the number of events that were lost.
-    pub(super) fn push(&self, bytes: Option<&Bytes>, count: u64, labels: &Arc<str>) -> u64 {
+    pub fn push(&self, bytes: Option<&Bytes>, count: u64, labels: &Arc<str>) -> u64 {
         let mut state = self.lock();
         if state.gone {
             return 0;
@@ -169,7 +169,7 @@ pub struct EventStream {
 }
 
 impl EventStream {
-    pub(super) fn new(client: Arc<Client>, sources: Vec<Arc<Source>>) -> Self {
+    pub fn new(client: Arc<Client>, sources: Vec<Arc<Source>>) -> Self {
         Self { client, sources }
     }
 
@@ -208,7 +208,7 @@ impl Drop for EventStream {
 }
 
 /// Writes `{"lost":n,"direction":"ingress","metric":"name"}`.
-pub(super) fn lost_line(framing: Framing, count: u64, labels: &str, out: &mut Vec<u8>) {
+pub fn lost_line(framing: Framing, count: u64, labels: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(framing.begin_lost());
     out.extend_from_slice(format!("{{\"lost\":{count},{labels}}}").as_bytes());
     out.extend_from_slice(framing.end());

@@ -12,9 +12,9 @@ use tokio::time::Instant;
 use twinprobe_exporter::Context;
 use twinprobe_kernel::{EventReader, Progress, Waiter, clock};
 
-use super::output::Output;
-use super::source::Source;
-use crate::engine::interfaces::{self, Namespace};
+use crate::engine::deploy::follow::{self, Namespace};
+use crate::engine::events::batch::Output;
+use crate::engine::events::event_metric::Source;
 
 /// The number of bytes of a ring that are read before other tasks of the thread run.
 const SLICE: usize = 64 << 10;
@@ -44,7 +44,7 @@ enum Turn {
 }
 
 /// Reads the source until no client listens or the source is closed.
-pub(super) async fn run(source: Arc<Source>) {
+pub async fn run(source: Arc<Source>) {
     let waiter = source.reader().as_ref().map(EventReader::waiter);
     let closed = match waiter {
         Some(Ok(waiter)) => read(&source, waiter).await,
@@ -196,7 +196,7 @@ impl Names {
 
     fn list(&mut self) {
         if let Some(namespace) = self.namespace.clone() {
-            self.listed = Some(tokio::task::spawn_blocking(move || interfaces::names(namespace.as_deref())));
+            self.listed = Some(tokio::task::spawn_blocking(move || follow::names(namespace.as_deref())));
         }
     }
 

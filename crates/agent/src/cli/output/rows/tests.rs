@@ -1,5 +1,6 @@
-use super::*;
 use serde_json::json;
+
+use super::*;
 
 #[test]
 fn a_document_becomes_tables() {

@@ -1,0 +1,163 @@
+//! Compilation of eBPF C to an ELF object with clang as a child process: clang reads the user's source from its stdin,
+//! writes the object to its stdout, and its messages become findings that name lines of the source.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use twinprobe_ebpf_common::finding::{Finding, Rejection, SOURCE_NAME, Stage};
+
+use crate::compiler::child::{self, Outcome};
+use crate::compiler::confine::confine::Confinement;
+use crate::compiler::{diagnostics, discover};
+/// The name that clang gives a source from a pipe.
+const STDIN_NAME: &str = "<stdin>";
+
+/// The result of a compilation.
+#[derive(Clone, Debug)]
+pub struct CompiledObject {
+    /// The object file, with BTF and debug information.
+    pub elf: Vec<u8>,
+    /// The findings at stage compile; none of them is an error.
+    pub warnings: Vec<Finding>,
+}
+
+/// The clang of this machine. Clones are cheap and share the limit on concurrent compilations.
+#[derive(Clone, Debug)]
+pub struct Compiler {
+    pub clang: PathBuf,
+    pub version: String,
+    pub include: Vec<OsString>,
+    pub limits: Limits,
+    pub confinement: Confinement,
+    pub slots: Arc<Semaphore>,
+}
+
+/// The limits of one compilation: time, bytes of the object and of the log, memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub time: Duration,
+    pub object: usize,
+    pub log: usize,
+    /// The bytes of address space; the largest probes take a quarter of this, most of it for libraries.
+    pub memory: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { time: Duration::from_secs(20), object: 16 << 20, log: 256 << 10, memory: 2 << 30 }
+    }
+}
+
+impl Compiler {
+    /// Returns the first line of `clang --version`.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Tells whether clang can read nothing but headers and reach no network while it compiles.
+    pub fn is_confined(&self) -> bool {
+        self.confinement.is_tight()
+    }
+
+    /// Compiles `source`, which stands at `field` of the configuration (`ingress.source`). The rejection has clang's
+    /// diagnostics and its log.
+    pub async fn compile(
+        &self,
+        field: &str,
+        source: &str,
+        defines: &BTreeMap<String, String>,
+    ) -> Result<CompiledObject, Rejection> {
+        // The semaphore is never closed. Waiting for a slot does not count against the time limit.
+        let _slot = self.slots.acquire().await;
+        let refuse = |message: String| Rejection::from(Finding::new(Stage::Compile, field, message));
+        let arguments = self.arguments(defines);
+        let run = child::run(&self.clang, &arguments, source.as_bytes(), self.limits, &self.confinement);
+        let outcome =
+            run.await.map_err(|error| refuse(format!("could not run {}: {error}", self.clang.display())))?;
+        match outcome {
+            Outcome::TimedOut => {
+                let limit = self.limits.time.as_secs();
+                Err(refuse(format!("compilation took longer than {limit} s")))
+            }
+            Outcome::ObjectTooLarge => {
+                let limit = self.limits.object >> 20;
+                Err(refuse(format!("the compiled object is larger than {limit} MiB")))
+            }
+            Outcome::Ended { status, elf, log } => {
+                let log = log.replace(&format!("{STDIN_NAME}:"), &format!("{SOURCE_NAME}:"));
+                let parsed = diagnostics::parse(field, &log);
+                if status.success() {
+                    return Ok(CompiledObject { elf, warnings: parsed.warnings });
+                }
+                let log = diagnostics::without_crash_report(&log);
+                let mut errors = parsed.errors;
+                if log.contains(OUT_OF_MEMORY) {
+                    // Other diagnostics follow from the lack of memory.
+                    let limit = self.limits.memory >> 20;
+                    return Err(refuse(format!("the compiler needed more than {limit} MiB")).with_log(log));
+                }
+                if errors.is_empty() {
+                    errors.push(Finding::new(Stage::Compile, field, unexplained(status, log)));
+                }
+                Err(Rejection::from(errors).with_log(log))
+            }
+        }
+    }
+
+    fn arguments(&self, defines: &BTreeMap<String, String>) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = FLAGS.iter().map(OsString::from).collect();
+        arguments.extend(self.include.iter().cloned());
+        if let Some(arch) = discover::target_arch() {
+            arguments.push(format!("-D__TARGET_ARCH_{arch}").into());
+        }
+        arguments.extend(defines.iter().map(|(name, value)| format!("-D{name}={value}").into()));
+        arguments.extend(["-x", "c", "-c", "-", "-o", "-"].map(OsString::from));
+        arguments
+    }
+}
+
+/// LLVM's last message when an allocation fails.
+const OUT_OF_MEMORY: &str = "LLVM ERROR: out of memory";
+
+/// Returns the message for a clang that failed without a diagnostic.
+fn unexplained(status: ExitStatus, log: &str) -> String {
+    if status.signal().is_some() {
+        return format!("the compiler crashed ({status}); the source may nest too deeply");
+    }
+    let last = log.lines().rev().map(str::trim).find(|line| !line.is_empty());
+    last.map_or_else(|| format!("the compiler failed ({status})"), str::to_owned)
+}
+
+const FLAGS: &[&str] = &[
+    "-target",
+    "bpf",
+    "-mcpu=v3",
+    "-O2",
+    // Debug information brings BTF. It embeds the source, so that the verifier's log quotes it.
+    "-g",
+    "-gdwarf-5",
+    "-gembed-source",
+    "-ffile-prefix-map=<stdin>=probe.c",
+    // An address-significance table makes the `object` crate rewrite section names.
+    "-fno-addrsig",
+    "-fno-stack-protector",
+    // One process and no files left behind: killing the child ends everything.
+    "-fintegrated-cc1",
+    "-fno-crash-diagnostics",
+    // Objects do not depend on the daemon's directory: same source, same bytes.
+    "-fdebug-compilation-dir=/",
+    "-Wall",
+    "-Wno-unused-function",
+    "-Wno-unknown-warning-option",
+    "-fno-color-diagnostics",
+    "-ferror-limit=50",
+];

@@ -1,0 +1,179 @@
+//! The rules of a configuration. A refusal reports every broken rule, not only the first.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use twinprobe_client::ConfigDocument;
+use twinprobe_ebpf_common::finding::{Finding, Rejection};
+use twinprobe_ebpf_common::hook::{Direction, Position};
+use twinprobe_ebpf_common::metric::OnReplace;
+use twinprobe_exporter::Format;
+
+use crate::config::interface::InterfacePattern;
+use crate::config::probe::ProbeConfig;
+use crate::config::validate::{direction, names, window};
+
+/// The mistakes found so far, each at a field of the configuration.
+#[derive(Default)]
+pub struct Findings(Vec<Finding>);
+
+impl Findings {
+    pub fn add(&mut self, field: impl Into<String>, message: impl Into<String>) {
+        self.0.push(Finding::config(field, message));
+    }
+}
+
+/// Refuses a document whose `name` differs from the name in the request's path.
+pub fn check_name(name: &str, document: &ConfigDocument) -> Result<(), Rejection> {
+    match &document.name {
+        Some(inner) if inner != name => {
+            let message =
+                format!("the configuration says {inner:?}, the request says {name:?}; they must agree");
+            Err(Finding::config("name", message).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+impl ProbeConfig {
+    /// Checks everything that can be checked without compiling, and reports all mistakes at once.
+    pub fn validate(name: &str, document: &ConfigDocument) -> Result<Self, Rejection> {
+        let mut findings = Findings::default();
+        if !names::is_probe_name(name) {
+            findings.add("name", names::probe_name_rule(name));
+        }
+        if let Err(rejection) = check_name(name, document) {
+            findings.0.extend(rejection.findings);
+        }
+        let patterns = interfaces(document, &mut findings);
+        let netns = netns(document.netns.as_deref(), &mut findings);
+        let defaults = Defaults::check(document, &mut findings);
+        let format = format(document.format.as_deref(), &mut findings);
+        if document.ingress.is_none() && document.egress.is_none() {
+            findings.add("ingress", "at least one of ingress and egress is needed");
+        }
+        let mut check = |direction, document| direction::check(direction, document, &defaults, &mut findings);
+        let ingress = document.ingress.as_ref().map(|document| check(Direction::Ingress, document));
+        let egress = document.egress.as_ref().map(|document| check(Direction::Egress, document));
+        let window = document.window.as_ref().map(|document| window::check(document, &mut findings));
+        if !findings.0.is_empty() {
+            return Err(findings.0.into());
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            interfaces: patterns.iter().map(|pattern| pattern.as_str().to_owned()).collect(),
+            patterns,
+            wait_for_interface: document.wait_for_interface == Some(true),
+            netns,
+            format,
+            on_replace: defaults.on_replace,
+            ingress,
+            egress,
+            window,
+        })
+    }
+}
+
+/// The values of fields that a direction or a metric leaves out.
+pub struct Defaults {
+    priority: i16,
+    pub position: Position,
+    on_replace: OnReplace,
+}
+
+impl Defaults {
+    fn check(document: &ConfigDocument, findings: &mut Findings) -> Self {
+        let none = Self { priority: 0, position: Position::default(), on_replace: OnReplace::default() };
+        Self {
+            priority: priority("priority", document.priority, &none, findings),
+            position: position("position", document.position.as_deref(), &none, findings),
+            on_replace: on_replace("on_replace", document.on_replace.as_deref(), &none, findings),
+        }
+    }
+}
+
+pub fn priority(field: &str, value: Option<i64>, defaults: &Defaults, findings: &mut Findings) -> i16 {
+    let Some(value) = value else { return defaults.priority };
+    i16::try_from(value).unwrap_or_else(|_| {
+        let message = format!("{value} is no priority; -32768 to 32767 are possible, lower ones run first");
+        findings.add(field, message);
+        defaults.priority
+    })
+}
+
+pub fn position(field: &str, name: Option<&str>, defaults: &Defaults, findings: &mut Findings) -> Position {
+    let Some(name) = name else { return defaults.position };
+    let known = Position::ALL.map(|position| (position.name(), position));
+    names::choose("position", name, &known).unwrap_or_else(|message| {
+        findings.add(field, message);
+        defaults.position
+    })
+}
+
+pub fn on_replace(
+    field: &str,
+    name: Option<&str>,
+    defaults: &Defaults,
+    findings: &mut Findings,
+) -> OnReplace {
+    let Some(name) = name else { return defaults.on_replace };
+    let known = OnReplace::ALL.map(|on_replace| (on_replace.name(), on_replace));
+    names::choose("way to replace", name, &known).unwrap_or_else(|message| {
+        findings.add(field, message);
+        defaults.on_replace
+    })
+}
+
+fn netns(path: Option<&str>, findings: &mut Findings) -> Option<PathBuf> {
+    let path = path?;
+    if let Err(message) = names::netns(path) {
+        findings.add("netns", message);
+    }
+    Some(path.into())
+}
+
+fn interfaces(document: &ConfigDocument, findings: &mut Findings) -> Vec<InterfacePattern> {
+    match (&document.interface, &document.interfaces) {
+        (Some(_), Some(_)) => {
+            findings.add("interfaces", "interface and interfaces exclude each other; give one of them");
+            Vec::new()
+        }
+        (None, None) => {
+            findings.add("interface", "an interface is needed: interface (one name) or interfaces (a list)");
+            Vec::new()
+        }
+        (Some(text), None) => {
+            let pattern = names::interface(text).map_err(|message| findings.add("interface", message));
+            pattern.into_iter().collect()
+        }
+        (None, Some(list)) => {
+            if list.is_empty() {
+                findings.add("interfaces", "the list is empty; at least one interface is needed");
+            }
+            let mut seen = BTreeSet::new();
+            let mut patterns = Vec::with_capacity(list.len());
+            for (i, text) in list.iter().enumerate() {
+                match names::interface(text) {
+                    Err(message) => findings.add(format!("interfaces[{i}]"), message),
+                    Ok(_) if !seen.insert(text) => {
+                        findings.add(format!("interfaces[{i}]"), format!("{text:?} is listed twice"));
+                    }
+                    Ok(pattern) => patterns.push(pattern),
+                }
+            }
+            patterns
+        }
+    }
+}
+
+fn format(name: Option<&str>, findings: &mut Findings) -> Format {
+    let Some(name) = name else { return Format::Json };
+    Format::from_name(name).unwrap_or_else(|| {
+        let known = Format::ALL.map(Format::name).join(", ");
+        findings.add("format", format!("unknown format {}; possible are {known}", names::quote(name)));
+        Format::Json
+    })
+}

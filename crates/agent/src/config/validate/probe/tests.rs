@@ -1,0 +1,449 @@
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use twinprobe_client::parse_document;
+use twinprobe_ebpf_common::hook::{Hook, Position, Verdict, XdpMode};
+use twinprobe_ebpf_common::metric::{AfterRead, OnReplace, Source, Visibility};
+use twinprobe_exporter::{Aggregation, MergeRule};
+
+use super::*;
+use crate::config::probe::MetricConfig;
+use crate::config::validate::names::is_probe_name;
+use crate::config::window::{Schedule, WindowConfig};
+
+fn validate(config: &Value) -> Result<ProbeConfig, Vec<(String, String)>> {
+    let document = parse_document(config.to_string().as_bytes()).expect("a well-formed document");
+    ProbeConfig::validate("flows", &document).map_err(|rejection| {
+        rejection.findings.into_iter().map(|f| (f.field.unwrap_or_default(), f.message)).collect()
+    })
+}
+
+/// Returns a valid configuration with `patch` merged into it recursively.
+fn patched(patch: &Value) -> Value {
+    fn merge(base: &mut Value, patch: &Value) {
+        match (base, patch) {
+            (Value::Object(base), Value::Object(patch)) => {
+                for (key, value) in patch {
+                    merge(base.entry(key).or_insert(Value::Null), value);
+                }
+            }
+            (base, patch) => *base = patch.clone(),
+        }
+    }
+    let mut config = json!({ "interface": "eth0", "ingress": { "source": "int x;" } });
+    merge(&mut config, patch);
+    config
+}
+
+#[track_caller]
+fn refused(patch: &Value, field: &str, words: &str) {
+    let findings = validate(&patched(patch)).expect_err("must be refused");
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(findings[0].0, field);
+    assert!(findings[0].1.contains(words), "{:?} lacks {words:?}", findings[0].1);
+}
+
+#[test]
+fn defaults_are_those_of_the_contract() {
+    let probe = validate(&json!({
+        "interface": "eth0",
+        "ingress": { "source": "int x;", "metrics": [{ "name": "n", "map": "m" }] },
+        "egress": { "source": "int y;" },
+    }))
+    .unwrap();
+    assert_eq!(
+        (probe.name(), probe.interfaces(), probe.format()),
+        ("flows", &["eth0".to_owned()][..], Format::Json)
+    );
+    let directions: Vec<_> =
+        probe.directions().map(|(direction, config)| (direction, config.attach().hook)).collect();
+    assert_eq!(directions, [(Direction::Ingress, Hook::Xdp), (Direction::Egress, Hook::TcEgress)]);
+    let ingress = probe.direction(Direction::Ingress).unwrap();
+    let attach = ingress.attach();
+    assert_eq!((attach.xdp_mode, attach.verdict, attach.priority), (XdpMode::Auto, Verdict::Observe, 0));
+    assert_eq!(ingress.source(), "int x;");
+    assert!(ingress.defines().is_empty());
+    let metric = &ingress.metrics()[0];
+    assert_eq!((metric.name(), metric.map(), metric.help()), ("n", "m", None));
+    assert_eq!((metric.source(), metric.after_read()), (Source::Live, AfterRead::Keep));
+    assert_eq!((metric.visibility(), metric.aggregation()), (Visibility::Export, None));
+    assert_eq!(metric.merge(), None);
+    assert_eq!(metric.on_replace(), OnReplace::Carry);
+    assert!(!probe.wait_for_interface());
+    assert_eq!(probe.netns(), None);
+    let egress = probe.direction(Direction::Egress).unwrap();
+    assert_eq!((egress.attach().priority, egress.attach().position), (0, Position::Last));
+}
+
+#[test]
+fn everything_that_is_given_arrives() {
+    let probe = validate(&patched(&json!({
+        "name": "flows", "format": "xml",
+        "ingress": { "hook": "tc", "verdict": "enforce", "defines": { "N": "4" }, "metrics": [
+            { "name": "a:b", "map": "m", "help": "h", "snapshot": true, "init": true, "export": false, "agg": "avg" },
+            { "name": "total", "map": "t", "snapshot": true },
+            { "name": "parts", "map": "p", "snapshot": true, "merge": { "tcp.syn": "max" } },
+        ] },
+    })))
+    .unwrap();
+    assert_eq!(probe.format(), Format::Xml);
+    let ingress = probe.direction(Direction::Ingress).unwrap();
+    assert_eq!((ingress.attach().hook, ingress.attach().verdict), (Hook::TcIngress, Verdict::Enforce));
+    assert_eq!(ingress.defines()["N"], "4");
+    let [window, total, parts] = ingress.metrics() else { panic!("three metrics") };
+    assert_eq!((window.source(), window.after_read()), (Source::Snapshot, AfterRead::Reset));
+    assert_eq!((window.visibility(), window.aggregation()), (Visibility::Hidden, Some(Aggregation::Avg)));
+    assert_eq!(window.merge(), None);
+    assert_eq!(total.merge().unwrap().default, MergeRule::Sum);
+    assert_eq!(parts.merge().unwrap().fields["tcp.syn"], MergeRule::Max);
+}
+
+#[test]
+fn all_mistakes_are_reported_at_once() {
+    let findings = validate(&json!({
+        "format": "yaml",
+        "interfaces": ["eth0", "eth0", "a/b"],
+        "ingress": { "hook": "kprobe", "verdict": "drop", "source": " \n", "metrics": [
+            { "map": "m", "agg": "median" }, { "name": "1x", "map": "m" } ] },
+        "egress": { "mode": "native" },
+    }))
+    .unwrap_err();
+    let fields: Vec<_> = findings.iter().map(|(field, _)| field.as_str()).collect();
+    assert_eq!(
+        fields,
+        [
+            "interfaces[1]",
+            "interfaces[2]",
+            "format",
+            "ingress.hook",
+            "ingress.verdict",
+            "ingress.source",
+            "ingress.metrics[0].name",
+            "ingress.metrics[0].agg",
+            "ingress.metrics[1].name",
+            "ingress.metrics[1].map",
+            "egress.mode",
+            "egress.source",
+        ]
+    );
+}
+
+#[test]
+fn probe_names_are_path_segments() {
+    for good in ["a", "0", "Flow-features_2.1", &"x".repeat(64)] {
+        assert!(is_probe_name(good), "{good}");
+    }
+    for bad in ["", ".", "..", "-a", "_a", ".a", "a/b", "a b", "ä", "a\n", "a%2f", &"x".repeat(65)] {
+        assert!(!is_probe_name(bad), "{bad}");
+        let document = ConfigDocument::default();
+        let findings = ProbeConfig::validate(bad, &document).unwrap_err().findings;
+        assert_eq!(findings[0].field.as_deref(), Some("name"));
+    }
+    refused(&json!({ "name": "other" }), "name", "they must agree");
+}
+
+#[test]
+fn interfaces_follow_the_kernels_rule() {
+    refused(&json!({ "interfaces": ["eth1"] }), "interfaces", "exclude each other");
+    for (bad, words) in [
+        ("", "empty"),
+        ("sixteen-bytes-xx", "15 bytes"),
+        ("a b", "white space"),
+        ("..", "no interface name"),
+        ("a:1", "no interface name"),
+    ] {
+        refused(&json!({ "interface": bad }), "interface", words);
+    }
+    assert!(validate(&patched(&json!({ "interface": "fifteen-bytes-x" }))).is_ok());
+    let findings = validate(&json!({ "interfaces": [], "ingress": { "source": "x" } })).unwrap_err();
+    assert_eq!(findings[0].0, "interfaces");
+    let findings = validate(&json!({})).unwrap_err();
+    assert_eq!(findings.len(), 2, "{findings:?}");
+}
+
+#[test]
+fn interfaces_may_be_patterns() {
+    let probe = validate(&json!({
+        "interfaces": ["veth*", "eth[0-9]", "mon0"], "wait_for_interface": true, "netns": "/run/netns/x",
+        "ingress": { "source": "x" },
+    }))
+    .unwrap();
+    assert_eq!(probe.interfaces(), ["veth*", "eth[0-9]", "mon0"]);
+    assert!(probe.wait_for_interface());
+    assert_eq!(probe.netns(), Some(Path::new("/run/netns/x")));
+    for (name, wanted) in [("veth12", true), ("eth5", true), ("mon0", true), ("mon1", false), ("eth", false)]
+    {
+        assert_eq!(probe.patterns().iter().any(|pattern| pattern.matches(name)), wanted, "{name}");
+    }
+    let kinds: Vec<_> = probe.patterns().iter().map(|p| (p.as_str(), p.is_pattern())).collect();
+    assert_eq!(kinds, [("veth*", true), ("eth[0-9]", true), ("mon0", false)]);
+    assert!(validate(&patched(&json!({ "interface": "*" }))).is_ok());
+    assert!(validate(&patched(&json!({ "interface": "en[pos][0123456789]*" }))).is_ok());
+
+    for (bad, words) in [
+        ("eth[0", "a '[' has no ']'"),
+        ("eth[]", "a '[' has no ']'"),
+        ("v**", "two '*' in a row"),
+        ("a/*", "no interface name"),
+        ("a b*", "white space"),
+        (&"*a".repeat(33), "64 bytes"),
+    ] {
+        refused(&json!({ "interface": bad }), "interface", words);
+    }
+}
+
+#[test]
+fn namespaces_are_absolute_paths() {
+    for (bad, words) in [
+        ("", "no absolute path"),
+        ("x", "such as /run/netns/NAME"),
+        ("/run/\u{0}", "without NUL"),
+        (&format!("/{}", "x".repeat(4095)), "4095 bytes"),
+    ] {
+        refused(&json!({ "netns": bad }), "netns", words);
+    }
+}
+
+#[test]
+fn order_and_replacement_are_inherited_and_overridden() {
+    let probe = validate(&json!({
+        "interface": "eth0", "priority": -5, "position": "first", "on_replace": "reset",
+        "ingress": { "source": "x", "metrics": [
+            { "name": "a", "map": "a" }, { "name": "b", "map": "b", "on_replace": "carry" } ] },
+        "egress": { "source": "x", "priority": 32767, "position": "last" },
+    }))
+    .unwrap();
+    let [ingress, egress] = Direction::ALL.map(|direction| probe.direction(direction).unwrap());
+    assert_eq!((ingress.attach().priority, ingress.attach().position), (-5, Position::First));
+    assert_eq!((egress.attach().priority, egress.attach().position), (32767, Position::Last));
+    let on_replace: Vec<_> = ingress.metrics().iter().map(MetricConfig::on_replace).collect();
+    assert_eq!(on_replace, [OnReplace::Reset, OnReplace::Carry]);
+
+    refused(&json!({ "priority": 32768 }), "priority", "-32768 to 32767");
+    refused(&json!({ "ingress": { "priority": -32769 } }), "ingress.priority", "lower ones run first");
+    refused(&json!({ "position": "middle" }), "position", "use one of first, last");
+    refused(&json!({ "on_replace": "keep" }), "on_replace", "use one of carry, reset");
+    let metrics = json!([{ "name": "a", "map": "m", "on_replace": "keep" }]);
+    refused(
+        &json!({ "ingress": { "metrics": metrics } }),
+        "ingress.metrics[0].on_replace",
+        "use one of carry, reset",
+    );
+}
+
+#[test]
+fn positions_belong_to_tc() {
+    let field = "ingress.position";
+    refused(&json!({ "ingress": { "position": "first" } }), field, "use tc");
+    refused(&json!({ "ingress": { "hook": "xdp", "position": "last" } }), field, "use tc");
+    refused(&json!({ "ingress": { "hook": "tc", "position": "x" } }), field, "use one of first, last");
+    assert!(
+        validate(&patched(&json!({ "position": "first" }))).is_ok(),
+        "what is said for all directions may mean nothing for one"
+    );
+    assert!(validate(&patched(&json!({ "ingress": { "hook": "tc", "position": "first" } }))).is_ok());
+    // The position adds no finding: whether an unknown hook has positions is not known.
+    refused(&json!({ "ingress": { "hook": "bogus", "position": "first" } }), "ingress.hook", "unknown hook");
+}
+
+#[test]
+fn hooks_modes_and_formats() {
+    refused(&json!({ "ingress": { "mode": "fast" } }), "ingress.mode", "use one of auto, native, generic");
+    refused(&json!({ "ingress": { "hook": "tc", "mode": "auto" } }), "ingress.mode", "hook xdp");
+    refused(&json!({ "egress": { "hook": "xdp", "source": "x" } }), "egress.hook", "use tc");
+    refused(&json!({ "egress": { "hook": "tcx", "source": "x" } }), "egress.hook", "use tc");
+    refused(&json!({ "ingress": { "hook": "XDP" } }), "ingress.hook", "use xdp or tc");
+}
+
+/// Returns a patch with a metric that has windows, and this `window`.
+fn windowed(window: &Value) -> Value {
+    json!({
+        "ingress": { "metrics": [{ "name": "n", "map": "m", "snapshot": true, "init": true }] },
+        "window": window,
+    })
+}
+
+#[test]
+fn windows_are_scheduled_and_retained() {
+    let window = |window: Value| validate(&patched(&windowed(&window))).unwrap().window().unwrap().clone();
+    assert_eq!(window(json!({})), WindowConfig::default());
+    let given = window(json!({
+        "interval": "250ms", "align": true, "retain": 3, "retain_bytes": 4096, "collectors": ["a", "b-1"],
+    }));
+    let schedule = Schedule { interval: Duration::from_millis(250), align: true };
+    assert_eq!(given.schedule, Some(schedule));
+    assert_eq!((given.retain(), given.retain_bytes()), (3, 4096));
+    assert_eq!(given.collectors(), ["a", "b-1"]);
+    for (text, seconds) in [("10s", 10), ("5m", 300), ("1h", 3600), ("24h", 86_400), ("1m 30s", 90)] {
+        let interval = window(json!({ "interval": text })).schedule.unwrap().interval;
+        assert_eq!(interval, Duration::from_secs(seconds), "{text}");
+    }
+}
+
+#[test]
+fn mistakes_about_windows_name_their_field() {
+    for text in ["", "10", "-5s", "ten seconds", "0s", "999us", "25h", "1d"] {
+        refused(&windowed(&json!({ "interval": text })), "window.interval", &format!("{text:?} is no"));
+    }
+    refused(&windowed(&json!({ "align": true })), "window.align", "no interval");
+    refused(&windowed(&json!({ "retain": 0 })), "window.retain", "1 to 100000");
+    refused(&windowed(&json!({ "retain": 100_001 })), "window.retain", "1 to 100000");
+    refused(&windowed(&json!({ "retain_bytes": 0 })), "window.retain_bytes", "at least 1 byte");
+    refused(&windowed(&json!({ "collectors": ["a", "a"] })), "window.collectors[1]", "listed twice");
+    refused(&windowed(&json!({ "collectors": ["/"] })), "window.collectors[0]", "no name of a collector");
+}
+
+#[test]
+fn sources_and_defines_are_limited() {
+    refused(&json!({ "ingress": { "source": "x\n\u{0}" } }), "ingress.source", "NUL byte in line 2");
+    refused(
+        &json!({ "ingress": { "source": "x".repeat((1 << 20) + 1) } }),
+        "ingress.source",
+        "1048576 are the limit",
+    );
+    refused(&json!({ "ingress": { "defines": { "A B": "1" } } }), "ingress.defines", "no C identifier");
+    refused(&json!({ "ingress": { "defines": { "A": "1\n2" } } }), "ingress.defines.A", "line break");
+    refused(
+        &json!({ "ingress": { "defines": { "A": "1".repeat(4097) } } }),
+        "ingress.defines.A",
+        "4096 are the limit",
+    );
+    let many: serde_json::Map<_, _> = (0..257).map(|i| (format!("N{i}"), json!(""))).collect();
+    refused(&json!({ "ingress": { "defines": many } }), "ingress.defines", "256 are the limit");
+}
+
+#[test]
+fn metrics_name_one_map_each() {
+    let with = |metrics: Value| json!({ "ingress": { "metrics": metrics } });
+    let at = |field: &str| format!("ingress.metrics{field}");
+    refused(&with(json!([{ "map": "m" }])), &at("[0].name"), "no name");
+    refused(&with(json!([{ "name": "a-b", "map": "m" }])), &at("[0].name"), "no metric name");
+    refused(&with(json!([{ "name": "a" }])), &at("[0].map"), "names no map");
+    refused(&with(json!([{ "name": "a", "map": "" }])), &at("[0].map"), "no name of a map");
+    refused(&with(json!([{ "name": "a", "map": ".text:v" }])), &at("[0].map"), ".bss:VAR");
+    refused(&with(json!([{ "name": "a", "map": ".bss:" }])), &at("[0].map"), "no name of a map");
+    refused(
+        &with(json!([{ "name": "a", "map": "m", "strategy": "fast" }])),
+        &at("[0].strategy"),
+        "use one of auto, iterative",
+    );
+    refused(
+        &with(json!([{ "name": "a", "map": "m", "agg": "median" }])),
+        &at("[0].agg"),
+        "use one of sum, avg, min, max",
+    );
+    let twice = json!([{ "name": "a", "map": "m" }, { "name": "a", "map": "n" }]);
+    refused(&with(twice), &at("[1].name"), "called \"a\" already");
+    let shared = json!([{ "name": "a", "map": "m" }, { "name": "b", "map": "m" }]);
+    refused(&with(shared), &at("[1].map"), "map \"m\" is already read by metric \"a\"");
+    // The directions are two sources: the same names may mean different maps.
+    let both = json!({ "source": "x", "metrics": [{ "name": "a", "map": "m" }] });
+    assert!(validate(&patched(&json!({ "ingress": both, "egress": both }))).is_ok());
+}
+
+#[test]
+fn merge_belongs_to_cumulative_snapshots() {
+    let with = |snapshot: bool, init: bool, merge: Value| {
+        let metric = json!({ "name": "a", "map": "m", "snapshot": snapshot, "init": init, "merge": merge });
+        json!({ "ingress": { "metrics": [metric] } })
+    };
+    let field = "ingress.metrics[0].merge";
+    refused(&with(false, false, json!("sum")), field, "needs snapshot: true and init: false");
+    refused(&with(true, true, json!("sum")), field, "needs snapshot: true and init: false");
+    refused(&with(true, false, json!("avg")), field, "use one of sum, max, min, or, last");
+    refused(&with(true, false, json!({ "b": "avg" })), "ingress.metrics[0].merge.b", "unknown merge rule");
+    assert!(validate(&patched(&with(true, false, json!("or")))).is_ok());
+}
+
+#[test]
+fn no_bytes_panic() {
+    let full = patched(&json!({
+        "netns": "/run/netns/x", "priority": -1, "window": { "interval": "10s", "retain": 32 },
+        "ingress": { "defines": { "N": "1024" }, "metrics": [{ "name": "n", "map": "m", "snapshot": true,
+            "agg": "sum", "merge": { "bytes": "max" } }] },
+    }));
+    let full = full.to_string();
+    let mut state = 1_u64;
+    let mut next = move |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    for _ in 0..20_000 {
+        let mut bytes = full.as_bytes().to_vec();
+        for _ in 0..=next(4) {
+            let at = next(bytes.len());
+            match next(4) {
+                0 => bytes[at] = next(256) as u8,
+                1 => bytes.truncate(at.max(1)),
+                2 => bytes.insert(at, b"{}[]\",:\\n0"[next(10)]),
+                _ => drop(bytes.remove(at)),
+            }
+            if bytes.is_empty() {
+                bytes.push(b'{');
+            }
+        }
+        if let Ok(document) = parse_document(&bytes) {
+            let _ = ProbeConfig::validate("flows", &document);
+        }
+    }
+}
+
+/// api/openapi.yaml describes what this module accepts.
+mod openapi {
+    use super::*;
+
+    #[test]
+    fn it_has_the_same_choices_and_limits() {
+        let schemas = &document()["components"]["schemas"];
+        let names = |schema: &str| schemas[schema]["enum"].as_array().unwrap().clone();
+        assert_eq!(names("Position"), Position::ALL.map(Position::name));
+        assert_eq!(names("OnReplace"), OnReplace::ALL.map(OnReplace::name));
+        let priority = &schemas["Priority"];
+        assert_eq!((&priority["minimum"], &priority["maximum"]), (&json!(i16::MIN), &json!(i16::MAX)));
+    }
+
+    fn document() -> Value {
+        yaml_serde::from_str(include_str!("../../../../../../api/openapi.yaml")).unwrap()
+    }
+
+    #[test]
+    fn its_examples_are_valid() {
+        let document = document();
+        let examples =
+            &document["components"]["requestBodies"]["Config"]["content"]["application/json"]["examples"];
+        let examples = examples.as_object().unwrap();
+        assert!(examples.len() > 1);
+        for (name, example) in examples {
+            assert!(validate(&example["value"]).is_ok(), "{name}: {:?}", validate(&example["value"]));
+        }
+    }
+
+    #[test]
+    fn it_knows_the_same_fields() {
+        let schemas = &document()["components"]["schemas"];
+        let metric = |field: &str| json!({ "ingress": { "metrics": [{ field: null }] } });
+        let ingress = |field: &str| json!({ "ingress": { field: null } });
+        let egress = |field: &str| json!({ "egress": { field: null } });
+        let window = |field: &str| json!({ "window": { field: null } });
+        let top = |field: &str| json!({ field: null });
+        for (schema, place) in [
+            ("Config", &top as &dyn Fn(&str) -> Value),
+            ("Ingress", &ingress),
+            ("Egress", &egress),
+            ("Metric", &metric),
+            ("WindowConfig", &window),
+        ] {
+            let described: Vec<_> = schemas[schema]["properties"].as_object().unwrap().keys().collect();
+            let message = parse_document(place("bogus").to_string().as_bytes()).unwrap_err().to_string();
+            let (_, known) = message.split_once("expected one of ").unwrap();
+            // Modes of egress, and files with sources, are read and refused.
+            let known: Vec<_> = known
+                .split(", ")
+                .map(|name| name.trim_matches('`'))
+                .filter(|name| !(schema == "Egress" && *name == "mode" || *name == "source_file"))
+                .collect();
+            assert_eq!(described, known, "{schema}");
+        }
+    }
+}

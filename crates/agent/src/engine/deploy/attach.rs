@@ -1,0 +1,182 @@
+//! From loaded to running: a probe is attached, in the place of another one or anew, or taken over as it runs.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use twinprobe_client::ConfigDocument;
+use twinprobe_ebpf_common::TableLayout;
+use twinprobe_ebpf_common::finding::{Finding, Stage};
+use twinprobe_kernel::clock::Moment;
+use twinprobe_kernel::{Beginning, Deployable, Identity, Loss, Replaced, crash};
+use twinprobe_windows::Limits;
+
+use crate::config::probe::ProbeConfig;
+use crate::engine::deploy::follow::{Wanted, refused, wanted};
+use crate::engine::deploy::history::History;
+use crate::engine::deploy::load::{LoadedProbe, prepare};
+use crate::engine::deploy::restore::Adopted;
+use crate::engine::engine::Engine;
+use crate::engine::error::EngineError;
+use crate::engine::events::probe_events::ProbeEvents;
+use crate::engine::probe::metric::readers;
+use crate::engine::probe::probe::{Probe, State};
+use crate::engine::probe::running::{Kept, Running};
+use crate::engine::probe::status::Shown;
+use crate::engine::window::base::{Before, Start, begin};
+use crate::store::StoredProbe;
+
+impl Probe {
+    /// Attaches a loaded probe, in the place of `old` if it is running, and makes it the stored one.
+    pub fn deploy(
+        engine: &Engine,
+        config: ProbeConfig,
+        document: ConfigDocument,
+        mut loaded: LoadedProbe,
+        old: Option<&Self>,
+        history: History,
+    ) -> Result<Self, EngineError> {
+        // Not earlier: whatever comes from now on is told once this change is done.
+        let Wanted { interfaces, mut pending, unlisted } = wanted(&config, loaded.first)?;
+        let mut old_state = old.map(Self::lock);
+        let mut warnings = Vec::new();
+        if let Some(State::Running(running)) = old_state.as_deref_mut() {
+            running.finish()?;
+            let next = readers(&config, &loaded.directions)?;
+            warnings = running.close_before(&next, &loaded.directions)?;
+        }
+        let running = match old_state.as_deref() {
+            Some(State::Running(running)) => Some(&**running),
+            _ => None,
+        };
+        let replaces = match old_state.as_deref() {
+            Some(State::Running(running)) => Replaced::Attached(running.attached()),
+            Some(State::Failed { held: Some(held), .. }) => Replaced::Held(held),
+            _ => Replaced::Nothing,
+        };
+        if let Some(old) = running {
+            loaded.follow(&engine.kernel, old)?;
+        }
+        let mut readers = readers(&config, &loaded.directions)?;
+        let events = ProbeEvents::open(&config, &loaded.directions, &engine.events)?;
+        let name = config.name().to_owned();
+        let windows = engine.windows.of(&name);
+        let beginning =
+            Beginning { first_epoch: windows.last_seq() + 1, order: old.and_then(|old| old.order) };
+        let identity = Identity { probe: &name, netns: config.netns() };
+        let more_known = |direction: &'static str, map: &str, layout: &TableLayout, rows| match running {
+            Some(old) => old.with_more(direction, map, layout, rows),
+            None => rows,
+        };
+        let (kernel, directions, attached) = (&engine.kernel, loaded.directions, replaces.attached());
+        let deployable =
+            Deployable::new(kernel.host(), identity, directions, attached, beginning, &more_known)?;
+        warnings.extend(deployable.losses().iter().map(warning));
+        let serial = deployable.record().serial;
+        let kept = engine.kept(&name);
+        let begun =
+            begin(&mut readers, &deployable, running, history.before, history.replaces, &windows, &name);
+        let start = match begun {
+            Ok(start) => start,
+            Err(error) => {
+                deployable.discard();
+                return Err(error.into());
+            }
+        };
+        crash::point("saved");
+        let prepared = prepare(&engine.store, &name, history, document, &loaded.objects, &deployable);
+        let (stored, commit) = match prepared {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                deployable.discard();
+                windows.forget_baseline(serial);
+                return Err(error.into());
+            }
+        };
+        crash::point("prepared");
+        let attached = deployable.attach(&interfaces, replaces);
+        let (attached, failed) = attached.inspect_err(|_| windows.forget_baseline(serial))?;
+        pending.extend(refused(failed));
+        // What is on disk decides what runs after a crash: up to here the old deployment, from here the new one.
+        crash::point("switched");
+        if let Err(error) = commit.commit() {
+            attached.undo(replaces);
+            windows.forget_baseline(serial);
+            return Err(error.into());
+        }
+        crash::point("committed");
+        windows.set_limits(limits(&config));
+        if replaces.attached().is_none() {
+            attached.set_opened(Moment::now());
+        }
+        let mut running = Running::new(config, attached, readers, start, kept);
+        match old_state.as_deref_mut().map(|state| std::mem::replace(state, State::Gone)) {
+            Some(State::Running(old)) => warnings.extend(running.succeed(*old).iter().map(warning)),
+            state => {
+                running.resume();
+                if let Some(State::Failed { held: Some(held), .. }) = state {
+                    held.retire(running.attached());
+                }
+            }
+        }
+        if let Some(old) = old {
+            old.close_events();
+        }
+        running.set_pending(pending, unlisted);
+        warnings.splice(0..0, loaded.warnings);
+        Ok(Self::running(stored, warnings, events, running))
+    }
+
+    /// What an earlier daemon deployed and what still runs. No window of it is closed before [`Self::resume`].
+    pub fn adopt(stored: StoredProbe, config: ProbeConfig, adopted: Adopted, kept: Kept) -> Self {
+        let Adopted { attached, readers, events, pending, unlisted, warnings } = adopted;
+        kept.windows.set_limits(limits(&config));
+        let start = Start::Awaited(Before(Some(attached.serial())));
+        let mut running = Running::new(config, attached, readers, start, kept);
+        running.set_pending(pending, unlisted);
+        Self::running(stored, warnings, events, running)
+    }
+
+    /// Goes on with the windows of a probe that was adopted, once the dispatchers call what they should.
+    pub fn resume(&self) {
+        if let State::Running(running) = &mut *self.lock() {
+            running.resume();
+            // What keeps it from that was said; the next reading tries again.
+            let _ = running.finish_window();
+            self.shown().set_trouble(running.trouble());
+        }
+    }
+
+    fn running(stored: StoredProbe, warnings: Vec<Finding>, events: ProbeEvents, running: Running) -> Self {
+        let config = running.config();
+        Self {
+            name: config.name().to_owned(),
+            order: stored.running.as_ref().map(|running| running.deployment.order),
+            stored,
+            warnings,
+            namespace: Some(config.netns().map(Path::to_owned)),
+            events: Some(events),
+            windows: running.windows(),
+            turn: Arc::default(),
+            skipped: running.skipped(),
+            sums: running.sums(),
+            shown: Mutex::new(Shown::of(&running)),
+            state: Mutex::new(State::Running(Box::new(running))),
+        }
+    }
+}
+
+/// What the configuration says of retained windows. A probe of which it says nothing has no collectors: what a
+/// reader was given counts as acknowledged.
+fn limits(config: &ProbeConfig) -> Limits {
+    let window = config.window().cloned().unwrap_or_default();
+    Limits {
+        retain: window.retain(),
+        bytes: window.retain_bytes(),
+        collectors: window.collectors().to_vec(),
+        taken_counts: config.window().is_none(),
+    }
+}
+
+fn warning((direction, message): &Loss) -> Finding {
+    Finding::new(Stage::Load, format!("{direction}.source"), message)
+}

@@ -1,0 +1,44 @@
+//! The facts about a probe from before its present deployment.
+
+use twinprobe_kernel::clock;
+
+use crate::engine::probe::running::timestamp;
+use crate::engine::window::base::Before;
+use crate::store::StoredProbe;
+
+/// The revision of a probe's configuration, the time when the probe was created, and the deployment before.
+pub struct History {
+    pub revision: u64,
+    pub created: String,
+    /// The deployment before, if there was one.
+    pub before: Option<Before>,
+    /// True if a request puts the probe in the place of that deployment. A start that deploys a stored probe anew
+    /// replaces nothing, so `on_replace` does not apply.
+    pub replaces: bool,
+}
+
+impl History {
+    /// Returns the history of a probe that is created now.
+    pub fn new() -> Self {
+        Self { revision: 1, created: timestamp(clock::now()), before: None, replaces: false }
+    }
+
+    /// Returns the history that a stored probe records.
+    pub fn of(stored: &StoredProbe) -> Self {
+        let before = Before(stored.running.as_ref().map(|running| running.deployment.serial));
+        Self {
+            revision: stored.revision,
+            created: stored.created.clone(),
+            before: Some(before),
+            replaces: false,
+        }
+    }
+
+    /// Returns the history of the next revision. `last` is the newest revision that has a file.
+    pub fn next(self, last: u64) -> Self {
+        let created = if self.created.is_empty() { Self::new().created } else { self.created.clone() };
+        // A revision that was prepared but not committed is written again.
+        let revision = if self.revision == 0 { last } else { self.revision } + 1;
+        Self { revision, created, replaces: true, ..self }
+    }
+}

@@ -1,0 +1,186 @@
+//! From a valid configuration to programs in the kernel that are attached to nothing yet.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use twinprobe_client::ConfigDocument;
+use twinprobe_ebpf_common::finding::{Finding, Rejection};
+use twinprobe_ebpf_common::hook::Direction;
+use twinprobe_kernel::{
+    Deployable, DirectionRequest, Kernel, LoadedDirection, ProbeObject, ProbePlan, crash,
+};
+
+use crate::compiler::compile::{CompiledObject, Compiler};
+use crate::config::probe::ProbeConfig;
+use crate::engine::deploy::follow::wanted;
+use crate::engine::deploy::history::History;
+use crate::engine::engine::Engine;
+use crate::engine::error::EngineError;
+use crate::engine::probe::probe::Probe;
+use crate::engine::probe::running::Running;
+use crate::store::pending::Pending;
+use crate::store::{Store, StoreError, StoredDeployment, StoredProbe};
+
+/// The verifier needs a second for a million instructions. What takes much longer never ends: a verifier
+/// that fails in the kernel takes the thread that called it with it.
+const LOAD_LIMIT: Duration = Duration::from_secs(60);
+
+/// Compiled, verified and loaded.
+#[derive(Debug)]
+pub struct LoadedProbe {
+    /// True if every named interface has to exist.
+    pub first: bool,
+    /// In the order of [`ProbeConfig::directions`].
+    pub directions: Vec<LoadedDirection>,
+    /// What they were loaded from, in the same order.
+    parsed: Vec<ProbeObject>,
+    /// The files of these objects, by direction.
+    pub objects: BTreeMap<&'static str, Vec<u8>>,
+    pub warnings: Vec<Finding>,
+}
+
+impl LoadedProbe {
+    /// Loads the directions again that were loaded for the other twin of `old`, because a window was closed since. Must
+    /// be called while no window can be closed.
+    pub fn follow(&mut self, kernel: &Kernel, old: &Running) -> Result<(), Rejection> {
+        for (loaded, object) in self.directions.iter_mut().zip(&self.parsed) {
+            if !old.attached().is_continued_by(loaded) {
+                let old = old.predecessor(loaded.plan.direction());
+                *loaded = kernel.load(Arc::clone(&loaded.plan), object, old.as_ref())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Engine {
+    /// `old` is what the probe will replace. Not `first`: it was deployed before, and may have to wait for its
+    /// interfaces.
+    pub async fn load(
+        &self,
+        config: &ProbeConfig,
+        first: bool,
+        old: Option<Arc<Probe>>,
+    ) -> Result<LoadedProbe, EngineError> {
+        // Problems with the interfaces are reported before anything is compiled. The interfaces are listed again when
+        // the probe is attached.
+        let asked = config.clone();
+        tokio::task::spawn_blocking(move || wanted(&asked, first)).await??;
+        let toolchain = Arc::clone(&self.toolchain);
+        let compiler = tokio::task::spawn_blocking(move || toolchain.get()).await?;
+        let compiler = compiler.map_err(EngineError::NoCompiler)?;
+        let mut compiled = Vec::new();
+        let mut refused = Vec::new();
+        let [ingress, egress] = Direction::ALL.map(|direction| self.compile(&compiler, config, direction));
+        let (ingress, egress) = tokio::join!(ingress, egress);
+        for outcome in [ingress, egress].into_iter().flatten() {
+            match outcome {
+                Ok(direction) => compiled.push(direction),
+                Err(rejection) => refused.push(rejection),
+            }
+        }
+        if !refused.is_empty() {
+            return Err(merge(refused).into());
+        }
+        let (kernel, config) = (Arc::clone(&self.kernel), config.clone());
+        let loading =
+            tokio::task::spawn_blocking(move || load_all(&kernel, first, &config, compiled, old.as_deref()));
+        match tokio::time::timeout(LOAD_LIMIT, loading).await {
+            Ok(loaded) => loaded?,
+            Err(_) => Err(EngineError::LoadStuck(LOAD_LIMIT)),
+        }
+    }
+
+    /// `None` if nothing is configured for the direction.
+    async fn compile(
+        &self,
+        compiler: &Compiler,
+        config: &ProbeConfig,
+        direction: Direction,
+    ) -> Option<Result<(Direction, CompiledObject), Rejection>> {
+        let config = config.direction(direction)?;
+        let field = format!("{direction}.source");
+        let started = Instant::now();
+        let object = compiler.compile(&field, config.source(), config.defines()).await;
+        self.telemetry.compiled(started.elapsed(), object.is_ok());
+        Some(object.map(|object| (direction, object)))
+    }
+}
+
+fn load_all(
+    kernel: &Kernel,
+    first: bool,
+    config: &ProbeConfig,
+    compiled: Vec<(Direction, CompiledObject)>,
+    old: Option<&Probe>,
+) -> Result<LoadedProbe, EngineError> {
+    let wanted = requests(config).zip(compiled.iter().map(|(_, object)| &object.elf[..]));
+    let (plan, parsed, findings) = ProbePlan::build(wanted, kernel.facts());
+    let mut refused: Vec<Rejection> = findings.into_iter().map(Rejection::from).collect();
+    let mut metrics = plan.directions.iter().flat_map(|direction| &direction.metrics);
+    if refused.is_empty() && config.schedule().is_some() && !metrics.any(|metric| metric.extraction.resets())
+    {
+        let message = "reading the metrics resets nothing, so that there are no windows to be closed; snapshot or init does";
+        refused.push(Finding::config("window.interval", message).into());
+    }
+    let (mut objects, mut warnings) = (BTreeMap::new(), Vec::new());
+    for (direction, object) in compiled {
+        warnings.extend(object.warnings);
+        objects.insert(direction.name(), object.elf);
+    }
+    warnings.extend(plan.warnings);
+    let mut directions = Vec::new();
+    for (plan, object) in plan.directions.into_iter().zip(&parsed) {
+        let old = old.and_then(|old| old.predecessor(plan.direction()));
+        match kernel.load(plan, object, old.as_ref()) {
+            Err(rejection) => refused.push(rejection),
+            Ok(mut loaded) => {
+                warnings.append(&mut loaded.warnings);
+                directions.push(loaded);
+            }
+        }
+    }
+    crash::pause("loaded");
+    if !refused.is_empty() {
+        return Err(merge(refused).into());
+    }
+    Ok(LoadedProbe { first, directions, parsed, objects, warnings })
+}
+
+/// What is asked of each direction, in the order of [`ProbeConfig::directions`].
+pub fn requests(config: &ProbeConfig) -> impl Iterator<Item = DirectionRequest> {
+    config.directions().map(|(_, direction)| DirectionRequest {
+        attach: direction.attach(),
+        on_replace: config.on_replace(),
+        metrics: direction.metrics().iter().map(|metric| metric.request().clone()).collect(),
+    })
+}
+
+/// What both directions say, in one answer.
+fn merge(rejections: Vec<Rejection>) -> Rejection {
+    let logs: Vec<String> = rejections.iter().filter_map(|rejection| rejection.log.clone()).collect();
+    Rejection {
+        findings: rejections.into_iter().flat_map(|rejection| rejection.findings).collect(),
+        log: (!logs.is_empty()).then(|| logs.join("\n")),
+    }
+}
+
+/// Writes to disk what a later daemon needs to adopt the deployment.
+pub fn prepare<'a>(
+    store: &'a Store,
+    name: &str,
+    history: History,
+    config: ConfigDocument,
+    objects: &BTreeMap<&'static str, Vec<u8>>,
+    deployable: &Deployable,
+) -> Result<(StoredProbe, Pending<'a>), StoreError> {
+    let keep =
+        |(direction, elf): (&&'static str, &Vec<u8>)| Ok((String::from(*direction), store.keep_object(elf)?));
+    let objects = objects.iter().map(keep).collect::<Result<_, StoreError>>()?;
+    let running = Some(StoredDeployment { deployment: deployable.record().clone(), objects });
+    let History { revision, created, .. } = history;
+    let stored = StoredProbe { revision, created, config, running };
+    let pending = store.prepare(name, &stored)?;
+    Ok((stored, pending))
+}

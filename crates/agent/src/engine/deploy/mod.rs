@@ -1,0 +1,7 @@
+//! The ways of a probe into the kernel and out of it.
+
+pub mod attach;
+pub mod follow;
+pub mod history;
+pub mod load;
+pub mod restore;

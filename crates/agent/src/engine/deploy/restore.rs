@@ -1,0 +1,185 @@
+//! Restoring after a start: the daemon adopts the probes that an earlier daemon left running, and deploys the stored
+//! probes that do not run any more.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use twinprobe_client::ConfigDocument;
+use twinprobe_ebpf_common::finding::{Finding, Rejection, with_causes};
+use twinprobe_kernel::{Attached, Held, Identity, ProbePlan, crash};
+
+use crate::config::probe::ProbeConfig;
+use crate::engine::deploy::follow::{Wanted, refused, wanted};
+use crate::engine::deploy::load::requests;
+use crate::engine::engine::Engine;
+use crate::engine::error::{EngineError, describe};
+use crate::engine::events::probe_events::ProbeEvents;
+use crate::engine::placement::placement::Pending;
+use crate::engine::probe::metric::{Reader, readers};
+use crate::engine::probe::probe::Probe;
+use crate::store::format::Unread;
+use crate::store::{Store, StoreError, StoredProbe};
+
+/// A deployment of an earlier daemon that this daemon has taken over.
+pub struct Adopted {
+    pub attached: Attached,
+    pub readers: Vec<Reader>,
+    pub events: ProbeEvents,
+    pub pending: Vec<Pending>,
+    /// See [`Wanted::unlisted`].
+    pub unlisted: Option<String>,
+    pub warnings: Vec<Finding>,
+}
+
+/// The reason why a stored probe is not adopted.
+enum NotAdopted {
+    /// The probe is to be deployed anew.
+    Anew(String),
+    /// The file or an object of the probe can't be read now: its counts stay for a daemon that can read them.
+    Unreadable(String),
+}
+
+impl From<String> for NotAdopted {
+    fn from(reason: String) -> Self {
+        Self::Anew(reason)
+    }
+}
+
+impl Engine {
+    /// Makes the kernel run the probes of the state directory. A probe that can't be deployed now stays listed with the
+    /// reason, and its running programs go on.
+    pub async fn restore(self: &Arc<Self>) -> Result<(), EngineError> {
+        let change = Arc::clone(&self.changes).lock_owned().await;
+        let engine = Arc::clone(self);
+        let anew = tokio::task::spawn_blocking(move || {
+            let _change = change;
+            engine.take_over()
+        });
+        for (name, stored) in anew.await?? {
+            if let Err(error) = self.deploy(&name, stored.config.clone(), Some(stored)).await {
+                let reason = describe(&error);
+                tracing::error!(probe = name, reason, "a stored probe could not be deployed");
+                if let Ok(probe) = self.get(&name) {
+                    probe.set_reason(reason);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lists every stored probe, with its running programs, and returns the probes that have to be deployed anew.
+    /// Removes nothing of a stored probe.
+    pub fn take_over(self: &Arc<Self>) -> Result<Vec<(String, StoredProbe)>, StoreError> {
+        let stored = self.store.load()?;
+        for (_, stored) in &stored {
+            if let Ok(StoredProbe { running: Some(running), .. }) = stored {
+                self.kernel.host().skip_serials(running.deployment.serial);
+            }
+        }
+        let names: BTreeSet<String> = stored.iter().map(|(name, _)| name.clone()).collect();
+        let mut serials = Vec::new();
+        let (mut adopted, mut others) = (Vec::new(), Vec::new());
+        for (name, stored) in stored {
+            let (stored, why) = match stored {
+                Ok(stored) => match self.adopt(&name, &stored) {
+                    Ok(probe) => {
+                        tracing::info!(probe = name, "the running probe was adopted");
+                        serials.extend(stored.running.iter().map(|running| running.deployment.serial));
+                        adopted.push(Arc::new(probe));
+                        continue;
+                    }
+                    Err(why) => (Some(stored), why),
+                },
+                Err(Unread(reason)) => (None, NotAdopted::Unreadable(reason)),
+            };
+            others.push((name, stored, why));
+        }
+        let mut anew = Vec::new();
+        for (name, stored, why) in others {
+            let running = stored.as_ref().and_then(|stored| stored.running.as_ref());
+            let serial = running.map(|running| running.deployment.serial);
+            // A new deployment takes the place of attached programs only. An unreadable probe keeps its deployment,
+            // attached or not.
+            let attached = matches!(why, NotAdopted::Anew(_));
+            let held = Held::find(self.kernel.host(), &name, serial, attached);
+            serials.extend(held.as_ref().map(Held::serial));
+            let reason = match why {
+                NotAdopted::Anew(reason) => {
+                    tracing::info!(probe = name, reason, "it does not run any more: deploying it anew");
+                    anew.extend(stored.clone().map(|stored| (name.clone(), stored)));
+                    format!("it is about to be deployed anew: {reason}")
+                }
+                NotAdopted::Unreadable(reason) => {
+                    tracing::error!(probe = name, reason, "a stored probe can't be read");
+                    reason
+                }
+            };
+            let stored = stored.unwrap_or_else(|| StoredProbe {
+                revision: 0,
+                created: String::new(),
+                config: ConfigDocument::default(),
+                running: None,
+            });
+            self.insert(Arc::new(Probe::failed(&name, stored, reason, held, self.windows.of(&name))));
+        }
+        crash::pause("claimed");
+        self.kernel.settle(&serials, adopted.iter().any(|probe| probe.is_unsure()));
+        // Probes resume after the kernel has settled: a dispatcher that was half switched may have called programs that
+        // follow other twins.
+        for probe in adopted {
+            probe.resume();
+            self.insert(probe);
+        }
+        // An interrupted removal is finished. A probe that has a file stays, even if the file can't be read.
+        self.store.forget_others(&names);
+        self.windows.sweep(&names);
+        self.store.sweep_objects();
+        self.watch();
+        self.listed.store(true, Ordering::Release);
+        Ok(anew)
+    }
+
+    fn adopt(&self, name: &str, stored: &StoredProbe) -> Result<Probe, NotAdopted> {
+        let running = stored.running.as_ref().ok_or_else(|| "it was not running".to_owned())?;
+        let config = ProbeConfig::validate(name, &stored.config).map_err(|error| describe(&error.into()))?;
+        let failed = |error: EngineError| describe(&error);
+        let elfs =
+            config.directions().map(|(direction, _)| object(&self.store, &running.objects, direction.name()));
+        let elfs = elfs.collect::<Result<Vec<_>, _>>()?;
+        let wanted_directions = requests(&config).zip(elfs.iter().map(|elf| &elf[..]));
+        let (plan, _, findings) = ProbePlan::build(wanted_directions, self.kernel.facts());
+        if !findings.is_empty() {
+            return Err(failed(Rejection::from(findings).into()).into());
+        }
+        let open = |plan| self.kernel.open_direction(plan, &running.deployment);
+        let directions = plan.directions.into_iter().map(open).collect::<Result<Vec<_>, _>>()?;
+        let warnings = plan.warnings;
+        let Wanted { interfaces, mut pending, unlisted } =
+            wanted(&config, false).map_err(|rejection| failed(rejection.into()))?;
+        // Every step that can fail comes before the first slot is claimed: a claimed slot is called from then on.
+        let readers = readers(&config, &directions).map_err(|rejection| failed(rejection.into()))?;
+        let events =
+            ProbeEvents::open(&config, &directions, &self.events).map_err(|error| failed(error.into()))?;
+        let identity = Identity { probe: name, netns: config.netns() };
+        let (attached, failed) = Attached::adopt(
+            self.kernel.host(),
+            identity,
+            running.deployment.clone(),
+            directions,
+            &interfaces,
+        )?;
+        pending.extend(refused(failed));
+        let adopted = Adopted { attached, readers, events, pending, unlisted, warnings };
+        Ok(Probe::adopt(stored.clone(), config, adopted, self.kept(name)))
+    }
+}
+
+fn object(store: &Store, objects: &BTreeMap<String, String>, direction: &str) -> Result<Vec<u8>, NotAdopted> {
+    let digest = objects.get(direction).ok_or_else(|| format!("the {direction} object is not recorded"))?;
+    match store.object(digest) {
+        Ok(Some(elf)) => Ok(elf),
+        Ok(None) => Err(format!("object {digest} is missing or damaged").into()),
+        Err(error) => Err(NotAdopted::Unreadable(with_causes(&error))),
+    }
+}

@@ -1,0 +1,284 @@
+//! Who owns which probe: deploys, replaces, reads and removes them, one change at a time.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use tokio::sync::watch;
+use twinprobe_client::{ConfigDocument, ProbeStatus, Revision, ValidationReport};
+use twinprobe_ebpf_common::finding::with_causes;
+use twinprobe_kernel::{Kernel, crash};
+use twinprobe_windows::WindowStore;
+
+use crate::compiler::toolchain::Toolchain;
+use crate::config::probe::ProbeConfig;
+use crate::engine::deploy::follow::Watches;
+use crate::engine::deploy::history::History;
+use crate::engine::error::{EngineError, no_events};
+use crate::engine::events::client::{EventStream, Framing};
+use crate::engine::events::probe_events::{EventLoop, NoStream, ProbeEvents};
+use crate::engine::probe::probe::Probe;
+use crate::engine::probe::running::Kept;
+use crate::engine::probe::status;
+use crate::engine::turns::Turns;
+use crate::engine::window::delivery::Delivery;
+use crate::store::{Store, StoredProbe};
+use crate::telemetry::registry::Telemetry;
+
+/// Whether a PUT made a probe or replaced one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deployed {
+    Created,
+    Replaced,
+}
+
+/// All probes of this daemon.
+#[derive(Debug)]
+pub struct Engine {
+    pub kernel: Arc<Kernel>,
+    pub toolchain: Arc<Toolchain>,
+    pub store: Store,
+    pub windows: WindowStore,
+    pub events: EventLoop,
+    pub telemetry: Telemetry,
+    /// Every stored probe, whether it runs or not, once a start has listed them.
+    probes: RwLock<BTreeMap<String, Arc<Probe>>>,
+    pub watches: Watches,
+    /// Who changes which probe: from its loading, which takes what the present one has, to its attachment.
+    turns: Turns,
+    /// Held while attachments and the registry change. Tasks own the guard and outlive their request: a client that hangs up leaves no change half done.
+    pub changes: Arc<tokio::sync::Mutex<()>>,
+    /// True if a start has listed the stored probes. Changes only while [`Self::changes`] is held, as does
+    /// [`Self::detached`].
+    pub listed: AtomicBool,
+    /// True if all probes were taken out of the kernel for good.
+    detached: AtomicBool,
+    /// Those who wait for a window wait no longer: a probe was deleted, or (true) the daemon stops.
+    pub disturbed: watch::Sender<bool>,
+}
+
+impl Engine {
+    pub fn new(kernel: Arc<Kernel>, toolchain: Toolchain, store: Store, windows: WindowStore) -> Arc<Self> {
+        Arc::new(Self {
+            kernel,
+            toolchain: Arc::new(toolchain),
+            store,
+            windows,
+            events: EventLoop::default(),
+            telemetry: Telemetry::default(),
+            probes: RwLock::default(),
+            watches: Watches::default(),
+            turns: Turns::default(),
+            changes: Arc::default(),
+            listed: AtomicBool::new(false),
+            detached: AtomicBool::new(false),
+            disturbed: watch::Sender::default(),
+        })
+    }
+
+    /// Creates the probe or replaces it between two packets. After an error nothing has changed.
+    pub async fn put(
+        self: &Arc<Self>,
+        name: &str,
+        document: ConfigDocument,
+    ) -> Result<(Deployed, ProbeStatus), EngineError> {
+        self.deploy(name, document, None).await
+    }
+
+    /// As [`Self::put`]; what was `stored` about a probe that does not run goes on with the same revision.
+    pub async fn deploy(
+        self: &Arc<Self>,
+        name: &str,
+        document: ConfigDocument,
+        stored: Option<StoredProbe>,
+    ) -> Result<(Deployed, ProbeStatus), EngineError> {
+        let config = ProbeConfig::validate(name, &document)?;
+        let turn = self.turns.take(name).await;
+        let loaded = self.load(&config, stored.is_none(), self.get(name).ok()).await?;
+        let change = Arc::clone(&self.changes).lock_owned().await;
+        let (engine, name) = (Arc::clone(self), name.to_owned());
+        tokio::task::spawn_blocking(move || {
+            let (_turn, _change) = (turn, change);
+            // An attachment made now would outlive a daemon that is to leave nothing behind.
+            if engine.detached.load(Ordering::Acquire) {
+                return Err(EngineError::Stopping);
+            }
+            engine.settle_again();
+            let old = engine.get(&name).ok();
+            let history = match (&stored, &old) {
+                (Some(stored), _) => History { revision: stored.revision.max(1), ..History::of(stored) },
+                // Revision numbers go on even if the file with the last number can't be read.
+                (None, Some(old)) => old.history().next(engine.store.last_revision(&name)),
+                (None, None) => History::new(),
+            };
+            let revision = history.revision;
+            let probe = Probe::deploy(&engine, config, document, loaded, old.as_deref(), history)?;
+            let status = probe.status();
+            engine.insert(Arc::new(probe));
+            engine.store.sweep_objects();
+            engine.watch();
+            let deployed = if old.is_some() { Deployed::Replaced } else { Deployed::Created };
+            tracing::info!(probe = name, revision, ?deployed, "deployed");
+            Ok((deployed, status))
+        })
+        .await?
+    }
+
+    /// The configurations of a probe so far, oldest first.
+    pub async fn revisions(self: &Arc<Self>, name: &str) -> Result<Vec<Revision>, EngineError> {
+        let (engine, name) = (Arc::clone(self), name.to_owned());
+        let current = self.get(&name)?.stored().revision;
+        Ok(tokio::task::spawn_blocking(move || engine.store.revisions(&name, current)).await??)
+    }
+
+    /// Deploys an earlier configuration again, as a new revision: the one before the present one, or `to`.
+    pub async fn roll_back(
+        self: &Arc<Self>,
+        name: &str,
+        to: Option<u64>,
+    ) -> Result<(Deployed, ProbeStatus), EngineError> {
+        let revisions = self.revisions(name).await?;
+        let known: Vec<u64> = revisions.iter().map(|revision| revision.revision).collect();
+        let wanted = match to {
+            Some(to) => revisions.into_iter().find(|revision| revision.revision == to),
+            None => revisions.into_iter().rev().find(|revision| !revision.current),
+        };
+        match (wanted, to) {
+            (Some(revision), _) => self.put(name, revision.config).await,
+            (None, Some(to)) => Err(EngineError::NoRevision(format!(
+                "probe {name} has no revision {to}; it has {}",
+                known.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")
+            ))),
+            (None, None) => Err(EngineError::Conflict(format!(
+                "probe {name} has had one configuration only; there is none to go back to"
+            ))),
+        }
+    }
+
+    /// Compiles and verifies, attaches nothing.
+    pub async fn validate(
+        self: &Arc<Self>,
+        name: &str,
+        document: &ConfigDocument,
+    ) -> Result<ValidationReport, EngineError> {
+        let config = ProbeConfig::validate(name, document)?;
+        let loaded = self.load(&config, true, None).await?;
+        Ok(status::validation_report(&config, &loaded))
+    }
+
+    pub async fn delete(self: &Arc<Self>, name: &str) -> Result<(), EngineError> {
+        let turn = self.turns.take(name).await;
+        let change = Arc::clone(&self.changes).lock_owned().await;
+        let (engine, name) = (Arc::clone(self), name.to_owned());
+        tokio::task::spawn_blocking(move || {
+            let (_turn, _change) = (turn, change);
+            let probe = engine.get(&name)?;
+            engine.store.remove(&name)?;
+            crash::point("forgotten");
+            engine.probes.write().unwrap_or_else(PoisonError::into_inner).remove(&name);
+            probe.detach();
+            engine.windows.remove(&name);
+            engine.disturbed.send_modify(|_| {});
+            engine.store.sweep_objects();
+            engine.telemetry.forget(&name);
+            engine.watch();
+            tracing::info!(probe = name, "removed");
+            Ok(())
+        })
+        .await?
+    }
+
+    /// Algorithm 2 of the paper: closes the window if a metric asks for it. A window that a client had closed and did not
+    /// take to its end is given again first.
+    pub async fn read(self: &Arc<Self>, name: &str) -> Result<Delivery, EngineError> {
+        self.in_turn(name, Probe::read).await
+    }
+
+    /// The events of one metric, or of all, from now on.
+    pub async fn stream(
+        &self,
+        name: &str,
+        metric: Option<&str>,
+        framing: Framing,
+    ) -> Result<EventStream, EngineError> {
+        let stopped =
+            |reason: &str| EngineError::NotRunning { name: name.to_owned(), reason: reason.to_owned() };
+        let mut closed: Option<Arc<Probe>> = None;
+        loop {
+            let probe = self.get(name)?;
+            if closed.is_some_and(|closed| Arc::ptr_eq(&closed, &probe)) {
+                return Err(stopped("the daemon is stopping"));
+            }
+            let events = probe.events().ok_or_else(|| stopped("see its status"))?;
+            match events.stream(metric, framing) {
+                Ok(stream) => return Ok(stream),
+                Err(NoStream::Unknown(known)) => {
+                    return Err(EngineError::NoEvents(no_events(name, metric, &known)));
+                }
+                // Replaced or deleted since it was looked up: look again once that is done.
+                Err(NoStream::Closed) => drop(self.changes.lock().await),
+            }
+            closed = Some(probe);
+        }
+    }
+
+    /// Ends all streams of events and all waiting for windows; none begins any more.
+    pub fn end_streams(&self) {
+        self.disturbed.send_replace(true);
+        for probe in self.list() {
+            probe.events().into_iter().for_each(ProbeEvents::end);
+        }
+    }
+
+    pub fn get(&self, name: &str) -> Result<Arc<Probe>, EngineError> {
+        let probes = self.probes.read().unwrap_or_else(PoisonError::into_inner);
+        probes.get(name).cloned().ok_or_else(|| EngineError::NotFound(name.to_owned()))
+    }
+
+    /// What is counted about the daemon.
+    pub const fn telemetry(&self) -> &Telemetry {
+        &self.telemetry
+    }
+
+    /// By name.
+    pub fn list(&self) -> Vec<Arc<Probe>> {
+        self.probes.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// Takes every probe out of the kernel for good; the configurations stay stored.
+    pub async fn detach_all(self: &Arc<Self>) -> Result<(), EngineError> {
+        let change = Arc::clone(&self.changes).lock_owned().await;
+        let engine = Arc::clone(self);
+        Ok(tokio::task::spawn_blocking(move || {
+            let _change = change;
+            // A daemon may be told to stop before it has listed the stored probes: only a known probe can be detached.
+            if !engine.listed.load(Ordering::Acquire)
+                && let Err(error) = engine.take_over()
+            {
+                tracing::error!(error = with_causes(&error), "what runs is not known, and goes on");
+                return;
+            }
+            engine.detached.store(true, Ordering::Release);
+            let probes = std::mem::take(&mut *engine.probes.write().unwrap_or_else(PoisonError::into_inner));
+            for probe in probes.values() {
+                probe.close_last();
+                probe.detach();
+            }
+            engine.kernel.unpin();
+        })
+        .await?)
+    }
+
+    /// What is known of earlier deployments of a probe.
+    pub fn kept(&self, name: &str) -> Kept {
+        Kept { windows: self.windows.of(name), counters: self.telemetry.probe(name) }
+    }
+
+    pub fn insert(self: &Arc<Self>, probe: Arc<Probe>) {
+        let name = probe.name().to_owned();
+        self.start_schedule(&probe);
+        // Shown from now on, if only as zeros.
+        self.telemetry.probe(&name);
+        self.probes.write().unwrap_or_else(PoisonError::into_inner).insert(name, probe);
+    }
+}

@@ -1,0 +1,171 @@
+//! Rendered events that wait to be sent: one piece of memory for each framing that a client wants.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use hyper::body::Bytes;
+use jiff::Timestamp;
+use twinprobe_exporter::{Context, Decoder, EventEncoder};
+use twinprobe_kernel::{EventReader, EventRecord, Progress};
+
+use crate::engine::events::client::{Client, Framing, lost_line};
+use crate::engine::events::event_metric::Source;
+use crate::engine::probe::running::timestamp;
+
+/// The number of sent pieces that are kept. Their memory is used again once all clients have sent them, that of the
+/// latest first: it is still in the CPU's cache.
+const POOL: usize = 32;
+/// The largest number of bytes that a perf ring appends to an event for alignment.
+const PADDING: usize = 7;
+
+/// The events of one source that are rendered and not yet sent.
+pub struct Output {
+    labels: Arc<str>,
+    pieces: [Piece; 2],
+    /// The number of events in each piece, and of those that the kernel lost in between.
+    count: u64,
+    /// True if the last slice held an event.
+    has_read: bool,
+}
+
+#[derive(Default)]
+struct Piece {
+    bytes: Vec<u8>,
+    wanted: bool,
+    /// `{"time":...,"direction":...,"metric":...,` of this slice, after the framing's own beginning.
+    prefix: Vec<u8>,
+    sent: VecDeque<Bytes>,
+}
+
+impl Output {
+    pub fn new() -> Self {
+        Self { labels: "".into(), pieces: Default::default(), count: 0, has_read: false }
+    }
+
+    /// Sets the framings to render from now on: those of clients that have room. Events of other framings are only
+    /// counted.
+    pub fn write_for(&mut self, source: &Source, clients: &[Arc<Client>]) {
+        let wanted = Framing::ALL
+            .map(|framing| clients.iter().any(|client| client.framing() == framing && client.has_room()));
+        if self.pieces.iter().zip(wanted).any(|(piece, wanted)| piece.wanted != wanted) {
+            // A piece holds either all events since the last send or none, so a change of framings needs a send.
+            self.send(source, clients);
+            self.labels = Arc::clone(&source.labels);
+            for (piece, wanted) in self.pieces.iter_mut().zip(wanted) {
+                piece.wanted = wanted;
+            }
+        }
+    }
+
+    /// Returns the size of the larger piece in bytes.
+    pub fn len(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.bytes.len()).max().unwrap_or(0)
+    }
+
+    /// Tells whether nothing was gathered since the last send.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Tells whether the last slice held an event.
+    pub fn has_read(&self) -> bool {
+        self.has_read
+    }
+
+    /// Renders up to `limit` bytes of the ring. Returns whether more is there, and the number of events that were read.
+    pub fn read(
+        &mut self,
+        reader: &mut EventReader,
+        limit: usize,
+        encoder: &EventEncoder,
+        context: &Context,
+        now: &Timestamp,
+    ) -> (Progress, u64) {
+        let mut decoder = Decoder::new(context);
+        let mut events = 0;
+        let Self { labels, pieces, count, has_read } = self;
+        let mut begun = false;
+        let progress = reader.read(limit, |event| {
+            if !std::mem::replace(&mut begun, true) {
+                let members = format!("{{\"time\":\"{}\",{labels},", timestamp(*now));
+                for (piece, framing) in pieces.iter_mut().zip(Framing::ALL) {
+                    piece.prefix.clear();
+                    piece.prefix.extend_from_slice(framing.begin());
+                    piece.prefix.extend_from_slice(members.as_bytes());
+                }
+            }
+            for (piece, framing) in pieces.iter_mut().zip(Framing::ALL).filter(|(piece, _)| piece.wanted) {
+                match event {
+                    EventRecord::Sample { cpu, bytes } => {
+                        piece.sample(framing, cpu, bytes, encoder, &mut decoder);
+                    }
+                    EventRecord::Lost { count, .. } => lost_line(framing, count, labels, &mut piece.bytes),
+                }
+            }
+            match event {
+                EventRecord::Sample { .. } => {
+                    events += 1;
+                    *count += 1;
+                }
+                EventRecord::Lost { count: lost, .. } => *count += lost,
+            }
+        });
+        *has_read = begun;
+        (progress, events)
+    }
+
+    /// Hands the gathered events to all clients.
+    pub fn send(&mut self, source: &Source, clients: &[Arc<Client>]) {
+        if self.is_empty() {
+            return;
+        }
+        for (piece, framing) in self.pieces.iter_mut().zip(Framing::ALL) {
+            let bytes = piece.wanted.then(|| piece.take());
+            for client in clients.iter().filter(|client| client.framing() == framing) {
+                let missed = client.push(bytes.as_ref(), self.count, &source.labels);
+                source.missed.fetch_add(missed, Ordering::Relaxed);
+            }
+            piece.sent.extend(bytes);
+        }
+        self.count = 0;
+    }
+}
+
+impl Piece {
+    fn sample(
+        &mut self,
+        framing: Framing,
+        cpu: Option<u32>,
+        bytes: &[u8],
+        encoder: &EventEncoder,
+        decoder: &mut Decoder<'_>,
+    ) {
+        let out = &mut self.bytes;
+        out.extend_from_slice(&self.prefix);
+        if let Some(cpu) = cpu {
+            out.extend_from_slice(b"\"cpu\":");
+            out.extend_from_slice(itoa::Buffer::new().format(cpu).as_bytes());
+            out.push(b',');
+        }
+        out.extend_from_slice(b"\"event\":");
+        let rest = encoder.value(decoder, bytes, out);
+        if rest.len() > if cpu.is_some() { PADDING } else { 0 } {
+            out.extend_from_slice(b",\"rest\":");
+            EventEncoder::hex(decoder, rest, out);
+        }
+        out.push(b'}');
+        out.extend_from_slice(framing.end());
+    }
+
+    /// Returns the gathered bytes. The memory of a piece that all clients have sent takes their place, if there is one.
+    fn take(&mut self) -> Bytes {
+        let unused = self.sent.iter().rposition(Bytes::is_unique);
+        let mut next = unused.and_then(|at| self.sent.remove(at)).map(Vec::from).unwrap_or_default();
+        next.clear();
+        if self.sent.len() > POOL {
+            self.sent.pop_front();
+        }
+        Bytes::from(std::mem::replace(&mut self.bytes, next))
+    }
+}

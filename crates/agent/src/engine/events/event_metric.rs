@@ -1,0 +1,180 @@
+//! One event metric: its map, the clients that listen to it, and whether a task reads it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use twinprobe_client::EventStatus;
+use twinprobe_ebpf_common::Render;
+use twinprobe_ebpf_common::hook::Direction;
+use twinprobe_exporter::EventEncoder;
+use twinprobe_kernel::{EventMap, EventReader, KernelError};
+
+use crate::engine::deploy::follow::Namespace;
+use crate::engine::events::client::Client;
+use crate::engine::events::pump;
+
+/// The longest time for which closing waits for the reading task, which ends within a few milliseconds.
+const CLOSING: Duration = Duration::from_secs(2);
+
+/// An event metric. Several clients may listen to it at the same time.
+#[derive(Debug)]
+pub struct Source {
+    pub direction: Direction,
+    pub metric: String,
+    /// `"direction":"ingress","metric":"name"`
+    pub labels: Arc<str>,
+    pub encoder: EventEncoder,
+    /// The namespace whose interfaces the events name; `None` if the events name no interfaces.
+    pub names_interfaces_of: Option<Namespace>,
+    /// The size of a ring in bytes.
+    room: u64,
+    pub delivered: AtomicU64,
+    /// The number of events that slow clients did not get, summed over the clients.
+    pub missed: AtomicU64,
+    /// `None` once the source is closed.
+    pub reader: Mutex<Option<EventReader>>,
+    lost: Mutex<Option<u64>>,
+    audience: Mutex<Audience>,
+    changed: Notify,
+    ended: Condvar,
+}
+
+/// The clients that listen, and the state of the task that reads for them.
+#[derive(Debug, Default)]
+pub struct Audience {
+    pub clients: Vec<Arc<Client>>,
+    /// The number of clients at the end of `clients` that came since the last slice.
+    pub fresh: usize,
+    /// True while a task reads the map, which it does as long as there are clients.
+    pub reading: bool,
+    pub closed: bool,
+}
+
+impl Source {
+    /// Opens the map, so that programs can write events to it.
+    pub fn open(
+        direction: Direction,
+        metric: &str,
+        map: &EventMap,
+        namespace: &Namespace,
+    ) -> Result<Arc<Self>, KernelError> {
+        let speaks = map.layout().is_some_and(|layout| layout.renders(Render::Ifindex));
+        let reader = map.open()?;
+        Ok(Arc::new(Self {
+            direction,
+            metric: metric.to_owned(),
+            // Metric names need no escapes.
+            labels: format!("\"direction\":\"{direction}\",\"metric\":\"{metric}\"").into(),
+            encoder: EventEncoder::new(map.layout()),
+            names_interfaces_of: speaks.then(|| namespace.clone()),
+            room: reader.room(),
+            delivered: AtomicU64::new(0),
+            missed: AtomicU64::new(0),
+            lost: Mutex::new(reader.lost()),
+            reader: Mutex::new(Some(reader)),
+            audience: Mutex::default(),
+            changed: Notify::new(),
+            ended: Condvar::new(),
+        }))
+    }
+
+    /// Returns the size of a ring in bytes.
+    pub fn room(&self) -> u64 {
+        self.room
+    }
+
+    /// Returns the number of bytes that wait in the fullest ring.
+    pub fn fill(&self) -> u64 {
+        self.reader().as_ref().map_or(0, EventReader::fill)
+    }
+
+    pub fn metric(&self) -> &str {
+        &self.metric
+    }
+
+    /// Gives `client` every event from now on, first those that wait in the map. Returns false if the source is closed.
+    pub fn join(self: &Arc<Self>, client: &Arc<Client>, runtime: &Handle) -> bool {
+        let mut audience = self.audience();
+        if audience.closed {
+            return false;
+        }
+        client.add_source();
+        audience.clients.push(Arc::clone(client));
+        audience.fresh += 1;
+        if !audience.reading {
+            audience.reading = true;
+            runtime.spawn(pump::run(Arc::clone(self)));
+        }
+        true
+    }
+
+    /// Wakes the reading task to look at its audience again.
+    pub fn look_up(&self) {
+        self.changed.notify_one();
+    }
+
+    /// Waits until [`Self::look_up`] is called.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Ends all streams once they have received the events in the map.
+    pub fn end(&self) {
+        self.audience().closed = true;
+        self.look_up();
+    }
+
+    /// Ends all streams like [`Self::end`], waits up to [`CLOSING`] for the reading task and closes the map.
+    pub fn close(&self) {
+        self.end();
+        let waiting = self.ended.wait_timeout_while(self.audience(), CLOSING, |audience| audience.reading);
+        drop(waiting);
+        let mut reader = self.reader();
+        self.note_lost(reader.as_ref());
+        *reader = None;
+    }
+
+    /// Returns the counts of the metric for the probe's status.
+    pub fn status(&self) -> EventStatus {
+        self.note_lost(self.reader().as_ref());
+        EventStatus {
+            direction: self.direction,
+            metric: self.metric.clone(),
+            delivered: self.delivered.load(Ordering::Relaxed),
+            lost: *self.lost.lock().unwrap_or_else(PoisonError::into_inner),
+            missed: self.missed.load(Ordering::Relaxed),
+            clients: self.audience().clients.iter().filter(|client| !client.is_gone()).count(),
+        }
+    }
+
+    /// Locks the audience.
+    pub fn audience(&self) -> MutexGuard<'_, Audience> {
+        self.audience.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Locks the reader. Status and the reading task share it.
+    pub fn reader(&self) -> MutexGuard<'_, Option<EventReader>> {
+        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the source for its clients, because the reading task has ended.
+    pub fn reading_ended(&self) {
+        let mut audience = self.audience();
+        audience.reading = false;
+        audience.fresh = 0;
+        for client in audience.clients.drain(..) {
+            client.end_source();
+        }
+        drop(audience);
+        self.ended.notify_all();
+    }
+
+    fn note_lost(&self, reader: Option<&EventReader>) {
+        if let Some(reader) = reader {
+            *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = reader.lost();
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Event metrics: streams of the events that programs write to a RINGBUF or PERF_EVENT_ARRAY.
+//!
+//! A map is read while at least one client listens. Otherwise its events stay in the ring for the first client to
+//! come, and once the ring is full the kernel drops new events.
+
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use tokio::runtime::Handle;
+use twinprobe_client::EventStatus;
+use twinprobe_kernel::{KernelError, LoadedDirection, TwinMap};
+
+use crate::config::probe::ProbeConfig;
+use crate::engine::events::client::{Client, EventStream, Framing};
+use crate::engine::events::event_metric::Source;
+
+/// A thread of its own on which all event maps are read: neither requests nor exports delay it, and its
+/// wake-ups do not go through other threads.
+#[derive(Debug, Default)]
+pub struct EventLoop(OnceLock<Handle>);
+
+impl EventLoop {
+    /// Returns a handle of the thread. The first call starts the thread.
+    fn handle(&self) -> io::Result<Handle> {
+        if let Some(handle) = self.0.get() {
+            return Ok(handle.clone());
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        std::thread::Builder::new()
+            .name("events".into())
+            .spawn(move || runtime.block_on(std::future::pending::<()>()))?;
+        // Probes change one at a time, so no other call has started a thread meanwhile.
+        Ok(self.0.get_or_init(|| handle).clone())
+    }
+}
+
+/// The event metrics of one probe.
+#[derive(Debug, Default)]
+pub struct ProbeEvents {
+    sources: Vec<Arc<Source>>,
+    runtime: Option<Handle>,
+}
+
+/// The reason why there is no stream.
+#[derive(Debug, PartialEq, Eq)]
+pub enum NoStream {
+    /// No event metric has that name; the names that exist.
+    Unknown(Vec<String>),
+    /// The probe is removed or replaced.
+    Closed,
+}
+
+impl ProbeEvents {
+    /// Opens the event maps. This has to happen before the first packet comes: a perf ring takes events only once it is
+    /// open.
+    pub fn open(
+        config: &ProbeConfig,
+        loaded: &[LoadedDirection],
+        on: &EventLoop,
+    ) -> Result<Self, KernelError> {
+        let mut sources = Vec::new();
+        let namespace = config.netns().map(Path::to_owned);
+        for ((direction, _), loaded) in config.directions().zip(loaded) {
+            for (metric, map) in loaded.plan.metrics.iter().zip(&loaded.maps) {
+                if let TwinMap::Events(map) = map {
+                    sources.push(Source::open(direction, &metric.request.name, map, &namespace)?);
+                }
+            }
+        }
+        let runtime = if sources.is_empty() { None } else { Some(on.handle()) };
+        let runtime =
+            runtime.transpose().map_err(|error| KernelError::new("start", "the event thread", error))?;
+        Ok(Self { sources, runtime })
+    }
+
+    /// Starts a stream of the events of `metric`, or of all event metrics.
+    pub fn stream(&self, metric: Option<&str>, framing: Framing) -> Result<EventStream, NoStream> {
+        let wanted = |source: &&Arc<Source>| metric.is_none_or(|metric| metric == source.metric());
+        let sources: Vec<Arc<Source>> = self.sources.iter().filter(wanted).cloned().collect();
+        let Some(runtime) = self.runtime.as_ref().filter(|_| !sources.is_empty()) else {
+            return Err(NoStream::Unknown(self.sources.iter().map(|s| s.metric().to_owned()).collect()));
+        };
+        let client = Client::new(framing);
+        // The stream is made before its client joins: dropping it tells every source that the client has left.
+        let stream = EventStream::new(Arc::clone(&client), sources.clone());
+        let joined = sources.iter().filter(|source| source.join(&client, runtime)).count();
+        if joined == 0 { Err(NoStream::Closed) } else { Ok(stream) }
+    }
+
+    /// Returns the state of each event metric for the probe's status.
+    pub fn status(&self) -> Vec<EventStatus> {
+        self.sources.iter().map(|source| source.status()).collect()
+    }
+
+    /// Ends all streams. No stream can start from now on.
+    pub fn end(&self) {
+        for source in &self.sources {
+            source.end();
+        }
+    }
+
+    /// Ends all streams like [`Self::end`], then closes the maps. Blocks until the maps are closed.
+    pub fn close(&self) {
+        self.end();
+        for source in &self.sources {
+            source.close();
+        }
+    }
+}

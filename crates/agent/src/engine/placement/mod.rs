@@ -1,0 +1,3 @@
+//! The interfaces and namespaces that a configuration means.
+
+pub mod placement;

@@ -1,0 +1,216 @@
+//! Placement: the interfaces that a probe is attached to, and those that it waits for.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use serde::Serialize;
+use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
+use twinprobe_kernel::interface::Interfaces;
+
+use crate::config::probe::ProbeConfig;
+
+/// The interfaces that a probe is to be attached to now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Placement {
+    /// Names (never alternative ones) and indices without duplicates. Named interfaces come in the configuration's
+    /// order, the matches of a pattern by name.
+    pub wanted: Vec<(String, u32)>,
+    pub pending: Vec<Pending>,
+}
+
+/// An interface or pattern that a probe waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Pending {
+    /// The name or pattern of the configuration.
+    pub interface: String,
+    pub reason: String,
+}
+
+/// Returns the placement of a probe. `interfaces` are those of the configured network namespace, or the reason why
+/// they can't be listed; then the whole probe waits.
+pub fn place(config: &ProbeConfig, interfaces: Result<&Interfaces, &io::Error>) -> Placement {
+    let interfaces = match interfaces {
+        Ok(interfaces) => interfaces,
+        Err(error) => return nowhere(config, error),
+    };
+    let mut placement = Placement::default();
+    let place = config.netns().map_or_else(String::new, |path| format!(" in {}", path.display()));
+    let mut placed = BTreeSet::new();
+    for pattern in config.patterns() {
+        let text = pattern.as_str();
+        let found: Vec<(&str, u32)> = if pattern.is_pattern() {
+            let named = interfaces.by_name().iter().map(|(name, index)| (name.as_str(), *index));
+            named.filter(|(name, _)| pattern.matches(name)).collect()
+        } else {
+            interfaces.find(text).into_iter().collect()
+        };
+        if found.is_empty() {
+            let reason = if pattern.is_pattern() {
+                format!("no interface matches {text}{place} yet")
+            } else {
+                format!("there is no interface {text}{place} yet")
+            };
+            placement.pending.push(Pending { interface: text.to_owned(), reason });
+        }
+        for (name, index) in found {
+            if placed.insert(index) {
+                placement.wanted.push((name.to_owned(), index));
+            }
+        }
+    }
+    placement
+}
+
+/// Returns the placement like [`place`] for a probe that a request deploys: every named interface has to exist unless
+/// the configuration has `wait_for_interface`.
+pub fn place_first(
+    config: &ProbeConfig,
+    interfaces: Result<&Interfaces, &io::Error>,
+) -> Result<Placement, Rejection> {
+    let placement = place(config, interfaces);
+    if config.wait_for_interface() {
+        return Ok(placement);
+    }
+    let advice = "or set wait_for_interface to deploy the probe before it is there";
+    if let Err(error) = interfaces {
+        let message = match config.netns() {
+            Some(_) => format!("{error}; see ip netns, {advice}"),
+            None => format!("the interfaces can't be listed: {error}"),
+        };
+        let field = if config.netns().is_some() { "netns" } else { "interface" };
+        return Err(Finding::new(Stage::Attach, field, message).into());
+    }
+    let is_named = |text: &str| {
+        config.patterns().iter().any(|pattern| pattern.as_str() == text && !pattern.is_pattern())
+    };
+    let place = match config.netns() {
+        Some(path) => format!("the network namespace {}", path.display()),
+        None => "the daemon's network namespace".to_owned(),
+    };
+    let findings: Vec<Finding> = placement
+        .pending
+        .iter()
+        .filter(|pending| is_named(&pending.interface))
+        .map(|Pending { interface, .. }| {
+            let message = format!("there is no interface {interface} in {place}; see ip link, {advice}");
+            Finding::new(Stage::Attach, "interface", message)
+        })
+        .collect();
+    if findings.is_empty() { Ok(placement) } else { Err(findings.into()) }
+}
+
+/// Returns a placement where every interface waits for the namespace.
+fn nowhere(config: &ProbeConfig, error: &io::Error) -> Placement {
+    let pending = config.interfaces().iter().map(|interface| Pending {
+        interface: interface.clone(),
+        reason: match config.netns() {
+            Some(_) => error.to_string(),
+            None => format!("the interfaces can't be listed: {error}"),
+        },
+    });
+    Placement { wanted: Vec::new(), pending: pending.collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use twinprobe_client::parse_document;
+
+    use super::*;
+
+    fn config(patch: &Value) -> ProbeConfig {
+        let mut config = json!({ "ingress": { "source": "x" } });
+        let fields = patch.as_object().unwrap().clone();
+        config.as_object_mut().unwrap().extend(fields);
+        ProbeConfig::validate("p", &parse_document(config.to_string().as_bytes()).unwrap()).unwrap()
+    }
+
+    fn interfaces() -> Interfaces {
+        let mut interfaces = Interfaces::default();
+        for (index, name) in [(1, "lo"), (2, "eth0"), (9, "veth1"), (4, "veth2")] {
+            interfaces.insert(name, index, []);
+        }
+        interfaces.insert("eth1", 3, ["enp0s3".to_owned()]);
+        interfaces
+    }
+
+    fn wanted(names: &[(&str, u32)]) -> Vec<(String, u32)> {
+        names.iter().map(|(name, index)| ((*name).to_owned(), *index)).collect()
+    }
+
+    fn pending(interface: &str, reason: &str) -> Pending {
+        Pending { interface: interface.to_owned(), reason: reason.to_owned() }
+    }
+
+    fn refused(patch: &Value, interfaces: Result<&Interfaces, &io::Error>) -> Vec<(String, String)> {
+        let findings = place_first(&config(patch), interfaces).unwrap_err().findings;
+        assert!(findings.iter().all(|finding| finding.stage == Stage::Attach));
+        findings.into_iter().map(|finding| (finding.field.unwrap(), finding.message)).collect()
+    }
+
+    #[test]
+    fn names_and_patterns_are_placed_once() {
+        let config = config(&json!({ "interfaces": ["veth2", "veth*", "eth[0-9]", "enp0s3"] }));
+        let placement = place_first(&config, Ok(&interfaces())).unwrap();
+        // `enp0s3` is an alternative name of eth1, which a pattern has placed already.
+        assert_eq!(placement.wanted, wanted(&[("veth2", 4), ("veth1", 9), ("eth0", 2), ("eth1", 3)]));
+        assert_eq!(placement.pending, []);
+    }
+
+    #[test]
+    fn alternative_names_give_the_proper_one() {
+        let config = config(&json!({ "interface": "enp0s3" }));
+        assert_eq!(place(&config, Ok(&interfaces())).wanted, wanted(&[("eth1", 3)]));
+    }
+
+    #[test]
+    fn patterns_wait_by_themselves_and_names_when_they_are_told_to() {
+        let patch = json!({ "interfaces": ["tap*", "eth0", "eth7"] });
+        let waiting = json!({ "interfaces": ["tap*", "eth0", "eth7"], "wait_for_interface": true });
+        let expected = Placement {
+            wanted: wanted(&[("eth0", 2)]),
+            pending: vec![
+                pending("tap*", "no interface matches tap* yet"),
+                pending("eth7", "there is no interface eth7 yet"),
+            ],
+        };
+        assert_eq!(place_first(&config(&waiting), Ok(&interfaces())), Ok(expected.clone()));
+        assert_eq!(place(&config(&patch), Ok(&interfaces())), expected, "once it is deployed");
+        let [(field, message)] = &refused(&patch, Ok(&interfaces()))[..] else { panic!("one finding") };
+        assert_eq!(field, "interface");
+        assert!(message.contains("no interface eth7 in the daemon's network namespace"), "{message}");
+        assert!(message.contains("wait_for_interface"), "{message}");
+        let only = config(&json!({ "interface": "tap*" }));
+        assert_eq!(place_first(&only, Ok(&interfaces())).unwrap().pending.len(), 1);
+    }
+
+    #[test]
+    fn all_that_are_missing_are_named() {
+        let patch = json!({ "interfaces": ["a", "b"], "netns": "/run/netns/x" });
+        let findings = refused(&patch, Ok(&interfaces()));
+        assert_eq!(findings.len(), 2);
+        assert!(findings[1].1.contains("no interface b in the network namespace /run/netns/x"));
+        let reasons = place(&config(&patch), Ok(&interfaces())).pending;
+        assert_eq!(reasons[0], pending("a", "there is no interface a in /run/netns/x yet"));
+    }
+
+    #[test]
+    fn everything_waits_for_the_namespace() {
+        let text = "the network namespace /run/netns/x does not exist";
+        let error = io::Error::new(io::ErrorKind::NotFound, text);
+        let patch = json!({ "interfaces": ["veth*", "eth0"], "netns": "/run/netns/x" });
+        let placement = place(&config(&patch), Err(&error));
+        assert_eq!(placement.wanted, []);
+        assert_eq!(placement.pending, [pending("veth*", text), pending("eth0", text)]);
+        let [(field, message)] = &refused(&patch, Err(&error))[..] else { panic!("one finding") };
+        assert_eq!(field, "netns");
+        assert!(message.starts_with(text) && message.contains("wait_for_interface"), "{message}");
+
+        let waiting = json!({ "interface": "eth0", "netns": "/run/netns/x", "wait_for_interface": true });
+        assert_eq!(place_first(&config(&waiting), Err(&error)).unwrap().pending, [pending("eth0", text)]);
+        let [(field, _)] = &refused(&json!({ "interface": "eth0" }), Err(&error))[..] else {
+            panic!("one finding")
+        };
+        assert_eq!(field, "interface");
+    }
+}

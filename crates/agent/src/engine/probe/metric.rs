@@ -1,0 +1,177 @@
+//! One metric of a probe that runs: where its content is, and what is known of it beside the maps.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use twinprobe_ebpf_common::finding::Rejection;
+use twinprobe_ebpf_common::hook::Direction;
+use twinprobe_ebpf_common::metric::{AfterRead, Visibility};
+use twinprobe_ebpf_common::{MapFamily, RawTable, TableLayout};
+use twinprobe_exporter::{Accumulator, Cache, Metric, Temporality};
+use twinprobe_kernel::{Attached, Extraction, KernelError, LoadedDirection, MetricMap, Quiesced, crash};
+
+use crate::config::probe::{MetricConfig, ProbeConfig};
+use crate::engine::probe::more::{self, Sum};
+use crate::engine::window::close::CloseError;
+
+/// One metric and where its content is.
+#[derive(Debug)]
+pub struct Reader {
+    pub direction: Direction,
+    /// Index of the direction among the attached ones, and of the metric in it.
+    pub position: (usize, usize),
+    pub config: MetricConfig,
+    pub metric: Arc<Metric>,
+    /// The sum, for a snapshot that is not reset.
+    pub sum: Option<Sum>,
+    /// The rows of the open window that earlier deployments have counted.
+    pub carried: Option<Accumulator>,
+    pub extraction: Extraction,
+}
+
+/// Where the rows of a window go.
+type Out<'a> = dyn FnMut(&RawTable) -> io::Result<()> + 'a;
+
+impl Reader {
+    pub fn live<'a>(&self, attached: &'a Attached) -> Option<&'a Arc<MetricMap>> {
+        attached.live_map(self.position.0, self.position.1)
+    }
+
+    /// Tells whether a reading shows the metric.
+    pub fn is_shown(&self) -> bool {
+        self.config.visibility() == Visibility::Export
+    }
+
+    /// Takes what packets may change meanwhile, or what can only be popped, out of the map for the window that has ended,
+    /// and adds the window to the sum. Doing it again changes nothing.
+    pub fn gather(&mut self, quiesced: &Quiesced<'_>) -> Result<(), CloseError> {
+        let Some(map) = quiesced.map(self.position) else { return Ok(()) };
+        if self.is_drained() {
+            map.drain_into(&quiesced.journal(self.position))?;
+        }
+        if self.extraction == Extraction::Clear {
+            self.sum_up(map, quiesced.epoch())?;
+        }
+        Ok(())
+    }
+
+    /// Hands on the rows of a window after [`Self::gather`]; the map or its journal keeps the rows until [`Self::clear`].
+    pub fn window(&self, quiesced: &Quiesced<'_>, out: &mut Out<'_>) -> Result<(), CloseError> {
+        let Some(map) = quiesced.map(self.position) else { return Ok(()) };
+        let layout = &self.metric.layout;
+        if let Some(sum) = &self.sum {
+            pieces(sum.rows.table(), layout, out)?;
+            crash::point("summed");
+        } else if self.is_drained() {
+            if let Some(carried) = &self.carried {
+                pieces(carried.table(), layout, out)?;
+            }
+            written(out, |sink| map.read_drained(&quiesced.journal(self.position), sink))?;
+        } else if let Some(carried) = &self.carried {
+            let mut all = carried.clone();
+            all.add(&map.read(AfterRead::Keep)?, 0);
+            pieces(all.table(), layout, out)?;
+        } else {
+            written(out, |sink| map.read_chunks(AfterRead::Keep, sink))?;
+        }
+        Ok(())
+    }
+
+    /// Forgets what the stored window consists of: the content of the map at rest, or the journal. A map that packets
+    /// change and no document shows is emptied.
+    pub fn clear(&self, quiesced: &Quiesced<'_>) -> Result<(), CloseError> {
+        let Some(map) = quiesced.map(self.position) else { return Ok(()) };
+        if matches!(self.extraction, Extraction::Clear | Extraction::Discard) {
+            map.empty()?;
+        }
+        if self.is_drained() {
+            MetricMap::forget_drained(&quiesced.journal(self.position))?;
+            crash::point("discarded");
+        }
+        Ok(())
+    }
+
+    /// The window is stored: nothing of it has to be kept any more.
+    pub fn forget_window(&mut self) {
+        self.carried = None;
+    }
+
+    /// Tells whether the rows of a window are moved into a journal.
+    fn is_drained(&self) -> bool {
+        let popped = self.metric.layout.kind.family() == MapFamily::Fifo;
+        self.extraction == Extraction::Drain || self.extraction == Extraction::Clear && popped
+    }
+}
+
+/// Rows that a window is stored in at once, in bytes about.
+const PIECE: usize = 256 << 10;
+
+fn pieces(table: &RawTable, layout: &TableLayout, out: &mut Out<'_>) -> Result<(), CloseError> {
+    let rows = (PIECE / (layout.key.size + layout.value_stride()).max(1)).max(1);
+    for from in (0..table.len(layout)).step_by(rows) {
+        out(&table.slice(from, from + rows, layout))?;
+    }
+    Ok(())
+}
+
+/// Hands on what `read` gives.
+fn written(
+    out: &mut Out<'_>,
+    read: impl FnOnce(&mut dyn FnMut(&RawTable) -> ControlFlow<()>) -> Result<ControlFlow<()>, KernelError>,
+) -> Result<(), CloseError> {
+    let mut failed = None;
+    let mut sink = |chunk: &RawTable| match out(chunk) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => {
+            failed = Some(error);
+            ControlFlow::Break(())
+        }
+    };
+    let _ = read(&mut sink)?;
+    failed.map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// A reader for each metric. `merge` rules must name fields that the value has.
+pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<Reader>, Rejection> {
+    let mut readers = Vec::new();
+    let mut findings = Vec::new();
+    for (at, ((direction, config), loaded)) in config.directions().zip(loaded).enumerate() {
+        for (index, (metric, planned)) in config.metrics().iter().zip(&loaded.plan.metrics).enumerate() {
+            let Some(layout) = planned.layout() else { continue };
+            let extraction = planned.extraction;
+            let entries = loaded.plan.maps[planned.map].spec.max_entries as usize;
+            let sum = more::sum(metric, entries, layout).unwrap_or_else(|(field, message)| {
+                findings.push(planned.request.finding(field, message));
+                None
+            });
+            readers.push(Reader {
+                direction,
+                position: (at, index),
+                config: metric.clone(),
+                metric: Arc::new(Metric {
+                    name: metric.name().to_owned(),
+                    map: metric.map().to_owned(),
+                    help: metric.help().unwrap_or_default().to_owned(),
+                    agg: metric.aggregation(),
+                    layout: Arc::clone(layout),
+                    temporality: counted_from(metric, extraction),
+                    dropped: 0,
+                    cache: Cache::default(),
+                }),
+                sum,
+                carried: None,
+                extraction,
+            });
+        }
+    }
+    if findings.is_empty() { Ok(readers) } else { Err(Rejection { findings, log: None }) }
+}
+
+fn counted_from(metric: &MetricConfig, extraction: Extraction) -> Temporality {
+    match metric.merge() {
+        Some(_) => Temporality::Cumulative,
+        None if extraction.resets() => Temporality::Window,
+        None => Temporality::Live,
+    }
+}

@@ -1,0 +1,7 @@
+//! One probe: its configuration, what runs of it, and its metrics.
+
+pub mod metric;
+pub mod more;
+pub mod probe;
+pub mod running;
+pub mod status;

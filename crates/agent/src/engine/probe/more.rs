@@ -1,0 +1,259 @@
+//! The rows of a metric that are not in its map: the sum of all windows so far, and what earlier deployments have
+//! counted of the open window.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use twinprobe_client::SumStatus;
+use twinprobe_ebpf_common::metric::{AfterRead, OnReplace};
+use twinprobe_ebpf_common::{MapFamily, RawTable, Shape, TableLayout, convert_slots};
+use twinprobe_exporter::Accumulator;
+use twinprobe_kernel::{Extraction, KernelError, MetricMap, Remains};
+use twinprobe_windows::{Part, PartContent};
+
+use crate::config::probe::MetricConfig;
+use crate::engine::probe::metric::Reader;
+
+/// The default limit of a sum's entries, as a multiple of the entries of the metric's map.
+const SUM_ENTRIES: usize = 8;
+/// The sum of all windows so far.
+#[derive(Debug)]
+pub struct Sum {
+    pub rows: Accumulator,
+    /// The last window in the sum.
+    through: u64,
+    /// The number of entries that the sum may have, if entries come and go with the traffic.
+    max_entries: Option<usize>,
+    /// The number of entries dropped so far for lack of room.
+    dropped: u64,
+}
+
+impl Sum {
+    fn add(&mut self, window: &RawTable, seq: u64) {
+        self.rows.add(window, seq);
+    }
+
+    fn drop_surplus(&mut self) {
+        let dropped = self.max_entries.map_or(0, |entries| self.rows.bound(entries));
+        self.dropped += dropped as u64;
+    }
+}
+
+impl Reader {
+    /// Tells whether the metric has a sum, which is in every window.
+    pub const fn has_sum(&self) -> bool {
+        self.sum.is_some()
+    }
+
+    /// Tells whether the reader knows rows of the metric that are not in its map.
+    pub const fn knows_more(&self) -> bool {
+        self.sum.is_some() || self.carried.is_some()
+    }
+
+    /// The number of entries that the sum has dropped so far for lack of room.
+    pub fn dropped(&self) -> u64 {
+        self.sum.as_ref().map_or(0, |sum| sum.dropped)
+    }
+
+    /// The last window that had the entry, for each entry of the sum.
+    pub fn ages(&self) -> &[u64] {
+        self.sum.as_ref().map_or(&[], |sum| sum.rows.ages())
+    }
+
+    /// The status of a sum whose entries come and go; `None` if the metric has no such sum.
+    pub fn sum_status(&self) -> Option<SumStatus> {
+        let Sum { rows, max_entries, dropped, .. } = self.sum.as_ref()?;
+        Some(SumStatus {
+            direction: self.direction,
+            metric: self.config.name().to_owned(),
+            entries: rows.ages().len(),
+            max_entries: (*max_entries)?,
+            dropped: *dropped,
+        })
+    }
+
+    /// Returns the rows known beside the map, together with `open`, which belongs to the open window as well.
+    pub fn parts(&self, open: &[Remains]) -> Vec<Part> {
+        let mut carried = self.carried.clone();
+        for rows in open.iter().filter_map(|remains| self.of_remains(remains)) {
+            self.carry(&mut carried, &rows);
+        }
+        let sum = self.sum.as_ref().map(|sum| (PartContent::Sum, &sum.rows, sum.dropped));
+        let carried = carried.as_ref().map(|rows| (PartContent::Open, rows, 0));
+        let part = |(content, rows, dropped): (PartContent, &Accumulator, u64)| Part {
+            direction: self.direction,
+            map: self.config.map().to_owned(),
+            content,
+            through: self.sum.as_ref().map_or(0, |sum| sum.through),
+            layout: Arc::clone(&self.metric.layout),
+            rows: rows.table().clone(),
+            ages: if content == PartContent::Sum { rows.ages().to_vec() } else { Vec::new() },
+            dropped,
+        };
+        sum.into_iter().chain(carried).map(part).collect()
+    }
+
+    /// Goes on with the parts known after window `through`, and with nothing else. Returns false if some of them do not
+    /// fit.
+    pub fn go_on(&mut self, through: u64, parts: &[Part]) -> bool {
+        self.carried = None;
+        if let Some(sum) = &mut self.sum {
+            sum.rows.take();
+            (sum.through, sum.dropped) = (through, 0);
+        }
+        let direction = self.direction;
+        let mut fits = true;
+        for part in parts.iter().filter(|part| part.direction == direction) {
+            if part.map == self.config.map() {
+                fits &= self.go_on_with(part);
+            }
+        }
+        fits
+    }
+
+    fn go_on_with(&mut self, part: &Part) -> bool {
+        let converted = convert_slots(&part.rows, &part.layout, &self.metric.layout);
+        let fits = converted.is_some();
+        for rows in converted.into_iter().flatten() {
+            match (&mut self.sum, part.content) {
+                (Some(sum), PartContent::Sum) => sum.add(&rows, part.through),
+                (None, PartContent::Sum) => {}
+                (_, PartContent::Open) => self.add_open(&rows),
+            }
+        }
+        if let (Some(sum), PartContent::Sum) = (&mut self.sum, part.content) {
+            sum.through = part.through;
+            sum.rows.set_ages(&part.ages);
+            sum.dropped += part.dropped;
+            sum.drop_surplus();
+        }
+        fits
+    }
+
+    /// Goes on with the rows that `old` knows beside its map.
+    pub fn succeed(&mut self, old: &Self) {
+        for part in old.parts(&[]) {
+            self.go_on_with(&part);
+        }
+    }
+
+    /// Goes on with the rows that the replaced maps have counted and nobody has read.
+    pub fn add_remains(&mut self, remains: &Remains) {
+        let rows = self.of_remains(remains);
+        rows.iter().for_each(|rows| self.add_open(rows));
+    }
+
+    /// The map that the metric names, or the section of the variable that the metric names.
+    pub fn map_name(&self) -> &str {
+        let map = self.config.map();
+        map.split_once(':').map_or(map, |(section, _)| section)
+    }
+
+    /// Adds the rows known beside the map to `rows`, which are of the map with this name and layout.
+    pub fn with_more(&self, map: &str, layout: &TableLayout, mut rows: RawTable) -> RawTable {
+        let known = self.sum.as_ref().map(|sum| &sum.rows).or(self.carried.as_ref());
+        let Some(mut all) = known.filter(|_| map == self.map_name()).cloned() else { return rows };
+        if let (Some(_), Some(carried)) = (&self.sum, &self.carried) {
+            all.add(carried.table(), 0);
+        }
+        let Some((_, variable)) = self.config.map().split_once(':') else {
+            all.add(&rows, 0);
+            return all.take();
+        };
+        if let Some(bytes) = variable_of(layout, variable).filter(|bytes| bytes.end <= rows.values.len()) {
+            let value = RawTable { values: rows.values[bytes.clone()].to_vec(), ..RawTable::default() };
+            all.add(&value, 0);
+            rows.values[bytes].copy_from_slice(&all.take().values);
+        }
+        rows
+    }
+
+    /// Tells whether a replacement takes over what the reader knows.
+    pub fn carries(&self) -> bool {
+        self.config.on_replace() == OnReplace::Carry
+    }
+
+    fn of_remains(&self, remains: &Remains) -> Option<RawTable> {
+        let is_own = remains.direction == self.direction.name();
+        is_own.then(|| remains_for(self.config.map(), remains, &self.metric.layout)).flatten()
+    }
+
+    /// Adds rows that belong to the open window and are in no map.
+    fn add_open(&mut self, rows: &RawTable) {
+        let mut carried = self.carried.take();
+        self.carry(&mut carried, rows);
+        self.carried = carried;
+    }
+
+    fn carry(&self, carried: &mut Option<Accumulator>, rows: &RawTable) {
+        // Packets change what else is moved into a journal: rows are added to the map itself.
+        let popped = self.metric.layout.kind.family() == MapFamily::Fifo;
+        if self.extraction == Extraction::Clear || self.extraction == Extraction::Drain && popped {
+            let rules = self.config.merge().cloned().unwrap_or_default();
+            let none = || Accumulator::new(Arc::clone(&self.metric.layout), &rules).ok();
+            *carried = carried.take().or_else(none);
+            carried.iter_mut().for_each(|carried| carried.add(rows, 0));
+        }
+    }
+
+    /// Adds the window of `epoch` to the sum. The map keeps the window until [`Self::clear`].
+    pub fn sum_up(&mut self, map: &MetricMap, epoch: u64) -> Result<(), KernelError> {
+        let Some(sum) = self.sum.as_mut().filter(|sum| sum.through != epoch) else { return Ok(()) };
+        let window = map.read(AfterRead::Keep)?;
+        self.carried.iter().for_each(|carried| sum.add(carried.table(), epoch));
+        sum.add(&window, epoch);
+        sum.drop_surplus();
+        sum.through = epoch;
+        Ok(())
+    }
+}
+
+/// Returns the rows for `map`, which may be a variable of a section.
+fn remains_for(map: &str, remains: &Remains, layout: &TableLayout) -> Option<RawTable> {
+    if map == remains.map {
+        return Some(remains.rows.clone());
+    }
+    let (_, name) = map.split_once(':').filter(|(section, _)| *section == remains.map)?;
+    let bytes = variable_of(&remains.layout, name).filter(|bytes| bytes.len() == layout.value.size)?;
+    let values = remains.rows.values.get(bytes)?.to_vec();
+    Some(RawTable { values, ..RawTable::default() })
+}
+
+/// The bytes of a variable in the value of its section.
+fn variable_of(section: &TableLayout, name: &str) -> Option<Range<usize>> {
+    let Shape::Struct(variables) = &section.value.shape else { return None };
+    let variable = variables.iter().find(|variable| variable.name == name)?;
+    let start = variable.bit_offset / 8;
+    Some(start..start + variable.layout.size)
+}
+
+/// Creates an empty sum if the metric has one. The error names the field that does not fit.
+pub fn sum(
+    metric: &MetricConfig,
+    entries: usize,
+    layout: &Arc<TableLayout>,
+) -> Result<Option<Sum>, (&'static str, String)> {
+    // Rows popped from a queue are events, which do not add up: each event is shown once.
+    let Some(rules) = metric.merge().filter(|_| layout.kind.family() != MapFamily::Fifo) else {
+        return Ok(None);
+    };
+    let rows = Accumulator::new(Arc::clone(layout), rules).map_err(|error| ("merge", error.to_string()))?;
+    let map_entries = rows.has_ages().then_some(entries);
+    let max_entries = match (map_entries, metric.sum_entries()) {
+        (None, Some(_)) => {
+            let (name, kind) = (metric.map(), layout.kind.name());
+            let message = format!(
+                "the sums of {name} have as many entries as it has, since it is of type {kind}; leave sum_entries out"
+            );
+            return Err(("sum_entries", message));
+        }
+        (Some(least), Some(entries)) if entries < least => {
+            let name = metric.map();
+            let message =
+                format!("one window of map {name} can have {least} entries; at least as many are needed");
+            return Err(("sum_entries", message));
+        }
+        (map_entries, entries) => entries.or(map_entries.map(|entries| entries.saturating_mul(SUM_ENTRIES))),
+    };
+    Ok(Some(Sum { rows, through: 0, max_entries, dropped: 0 }))
+}

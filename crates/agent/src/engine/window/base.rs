@@ -1,0 +1,198 @@
+//! The base of a deployment: the sums of the windows so far and rows of the open window, from the predecessor or from
+//! disk.
+
+use std::io;
+
+use twinprobe_ebpf_common::finding::{Finding, Stage};
+use twinprobe_ebpf_common::{RawTable, TableLayout, carries};
+use twinprobe_kernel::{Deployable, LoadedDirection, Remains, crash};
+use twinprobe_windows::{BaseError, ClosedBy, Part, Windows};
+
+use crate::engine::probe::metric::Reader;
+use crate::engine::probe::running::Running;
+use crate::engine::window::close::CloseError;
+
+/// The serial of the deployment before this one, if that deployment does not run any more; `None` if the serial is not
+/// known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Before(pub Option<u64>);
+
+/// Tells whether the base of a deployment is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    Known,
+    /// The base could not be read so far: no window is closed before the base is read.
+    Awaited(Before),
+}
+
+/// Writes the base of the deployment with this serial to disk.
+fn save(windows: &Windows, probe: &str, epoch: u64, serial: u64, parts: &[Part]) -> io::Result<()> {
+    if parts.is_empty() { Ok(()) } else { windows.write_baseline(probe, epoch, serial, parts) }
+}
+
+/// Has the readers go on with the base on disk.
+fn go_on<'a>(
+    readers: impl Iterator<Item = &'a mut Reader>,
+    windows: &Windows,
+    Before(serial): Before,
+) -> Result<(), BaseError> {
+    let base = windows.base(serial)?.unwrap_or_default();
+    for reader in readers {
+        if !reader.go_on(base.through, &base.parts) {
+            let metric = reader.config.name();
+            tracing::error!(metric, "what was counted before is of another layout and can't be gone on with");
+        }
+    }
+    Ok(())
+}
+
+/// Has the readers of a new deployment go on with what `old` knows, or else with the base of the deployment before on
+/// disk, and writes the result to disk: once the deployment is committed, it has its base.
+pub fn begin(
+    readers: &mut [Reader],
+    deployable: &Deployable,
+    old: Option<&Running>,
+    before: Option<Before>,
+    replaces: bool,
+    windows: &Windows,
+    probe: &str,
+) -> Result<Start, CloseError> {
+    let serial = deployable.record().serial;
+    let kept_ones = readers.iter_mut().filter(|reader| !replaces || reader.carries());
+    match (old, before) {
+        (Some(old), _) => {
+            for reader in kept_ones {
+                old.reader_of(reader).into_iter().for_each(|old| reader.succeed(old));
+            }
+        }
+        (None, Some(before)) => match go_on(kept_ones, windows, before) {
+            Ok(()) => {}
+            Err(BaseError::Unreadable { .. }) => {
+                windows.pass_baseline_on(before.0, serial)?;
+                return Ok(Start::Awaited(Before(Some(serial))));
+            }
+            Err(error) => return Err(error.into()),
+        },
+        // A new probe has no base.
+        (None, None) => {}
+    }
+    if old.is_some() || before.is_some() || windows.last_seq() > 0 {
+        let open = deployable.open_rows()?;
+        let parts: Vec<Part> = readers.iter().flat_map(|reader| reader.parts(&open)).collect();
+        save(windows, probe, deployable.epoch(), serial, &parts)?;
+    }
+    Ok(Start::Known)
+}
+
+impl Running {
+    /// Reads the base that an earlier deployment has left, unless the base is known already.
+    pub fn load_base(&mut self) -> Result<(), BaseError> {
+        if let Start::Awaited(before) = self.start {
+            go_on(self.readers.iter_mut(), &self.windows, before)?;
+            self.start = Start::Known;
+            self.show_sums();
+        }
+        Ok(())
+    }
+
+    /// Does the same as [`Self::load_base`], at a start. An error is in the status, and the base is read again with
+    /// each window.
+    pub fn resume(&mut self) {
+        match self.load_base() {
+            Ok(()) => self.windows.forget_other_baselines(self.attached.serial()),
+            Err(error) => {
+                let (probe, reason) = (self.config.name(), error.to_string());
+                tracing::error!(probe, reason, "windows can't be closed; it is tried again");
+                self.trouble = Some(reason);
+            }
+        }
+    }
+
+    /// Takes over the rows of the open window that the replaced programs have counted, and writes them to disk.
+    pub fn take_over(&mut self, remains: &[Remains]) {
+        for reader in self.readers.iter_mut().filter(|reader| reader.carries()) {
+            remains.iter().for_each(|remains| reader.add_remains(remains));
+        }
+        let (probe, epoch, serial) = (self.config.name(), self.attached.epoch(), self.attached.serial());
+        if !remains.is_empty() {
+            let parts: Vec<Part> = self.readers.iter().flat_map(|reader| reader.parts(&[])).collect();
+            if let Err(error) = save(&self.windows, probe, epoch, serial, &parts) {
+                tracing::error!(probe, %error, "what the last programs have counted can't be saved before the next window");
+            }
+        }
+        crash::point("rewritten");
+        self.windows.forget_other_baselines(serial);
+    }
+
+    /// Returns the reader that had the map of `next`.
+    fn reader_of(&self, next: &Reader) -> Option<&Reader> {
+        let same = |old: &&Reader| old.direction == next.direction && old.config.map() == next.config.map();
+        self.readers.iter().find(same)
+    }
+
+    /// Adds the rows known beside a map to the `rows` of the map.
+    pub fn with_more(&self, direction: &str, map: &str, layout: &TableLayout, rows: RawTable) -> RawTable {
+        let own = self.readers.iter().filter(|reader| reader.direction.name() == direction);
+        own.fold(rows, |rows, reader| reader.with_more(map, layout, rows))
+    }
+
+    /// The maps of a direction for which readers know rows that are not in the map.
+    pub fn more_known(&self, direction: &str) -> std::collections::BTreeSet<String> {
+        let knows = |reader: &&Reader| reader.direction.name() == direction && reader.knows_more();
+        let name = |reader: &Reader| reader.map_name().to_owned();
+        self.readers.iter().filter(knows).map(name).collect()
+    }
+
+    /// Closes the open window if metrics of `next` can't go on with anything that it holds of them. Returns a finding
+    /// for each of these metrics.
+    pub fn close_before(
+        &mut self,
+        next: &[Reader],
+        loaded: &[LoadedDirection],
+    ) -> Result<Vec<Finding>, CloseError> {
+        let is_cut = |reader: &&Reader| reader.carries() && self.is_cut(reader, &loaded[reader.position.0]);
+        let cut: Vec<&Reader> = next.iter().filter(is_cut).collect();
+        if cut.is_empty() {
+            return Ok(Vec::new());
+        }
+        let closed = if self.has_windows() {
+            let by = if self.schedule().is_some() { ClosedBy::Schedule } else { ClosedBy::Read };
+            Some(self.close(by)?.seq())
+        } else {
+            None
+        };
+        let finding = |reader: &Reader| {
+            let (map, name) = (reader.config.map(), reader.config.name());
+            let what = closed.map_or_else(
+                || "it is gone".to_owned(),
+                |seq| format!("it is in window {seq}, which was closed for that"),
+            );
+            let message = format!(
+                "metric {name} begins anew: nothing of what map {map} has counted fits its new definition; {what}"
+            );
+            let field = format!("{}.metrics[{}].map", reader.direction, reader.position.1);
+            Finding::new(Stage::Load, field, message)
+        };
+        Ok(cut.into_iter().map(finding).collect())
+    }
+
+    /// True if nothing that the metric has counted can go on in `next`.
+    fn is_cut(&self, next: &Reader, loaded: &LoadedDirection) -> bool {
+        let constant = next.config.map().starts_with(".rodata");
+        let cut = |old: &Reader| {
+            !loaded.takes_over(next.position.1) && !carries(&old.metric.layout, &next.metric.layout)
+        };
+        !constant && self.reader_of(next).is_some_and(cut)
+    }
+
+    /// True if the open window of a deployment with these readers has anything of this deployment.
+    pub fn goes_on(&self, next: &[Reader], loaded: &[LoadedDirection]) -> bool {
+        let goes_on = |reader: &Reader| {
+            reader.extraction.resets()
+                && reader.carries()
+                && self.reader_of(reader).is_some()
+                && !self.is_cut(reader, &loaded[reader.position.0])
+        };
+        self.has_windows() || next.iter().any(goes_on)
+    }
+}

@@ -1,0 +1,111 @@
+//! Windows as clients see them: closed on demand, listed, waited for, read again, acknowledged.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+use twinprobe_windows::{AckError, ClosedBy, Listing, Missing, WindowError};
+
+use crate::engine::engine::Engine;
+use crate::engine::error::EngineError;
+use crate::engine::window::close::CloseError;
+use crate::engine::window::delivery::Delivery;
+
+impl Engine {
+    /// Closes the open window, which is answered with as it is retained.
+    pub async fn close(self: &Arc<Self>, name: &str) -> Result<Delivery, EngineError> {
+        self.in_turn(name, |probe| {
+            let stored = probe.close_window(ClosedBy::Request)?;
+            probe.deliver(&stored).map_err(|error| CloseError::from(error).into())
+        })
+        .await
+    }
+
+    /// The retained windows after `after`, or after what `collector` has acknowledged. If there are none, waits for
+    /// one for as long as `wait`.
+    pub async fn windows(
+        &self,
+        name: &str,
+        after: Option<u64>,
+        collector: Option<&str>,
+        wait: Duration,
+    ) -> Result<Listing, EngineError> {
+        let until = Instant::now() + wait;
+        let mut disturbed = self.disturbed.subscribe();
+        loop {
+            let windows = Arc::clone(self.get(name)?.windows());
+            let mut changed = windows.changed();
+            let cursor = collector.map_or(Ok(0), |collector| windows.acknowledged(collector));
+            let cursor = cursor.map_err(|error| refused(name, error))?;
+            let listing = windows.list(after.unwrap_or(cursor));
+            let stopping = *disturbed.borrow_and_update();
+            if !listing.windows.is_empty() || stopping || Instant::now() >= until {
+                return Ok(listing);
+            }
+            let change = async {
+                tokio::select! {
+                    _ = changed.changed() => {}
+                    _ = disturbed.changed() => {}
+                }
+            };
+            // Whether something has changed or the time is over is seen above.
+            let _ = timeout_at(until, change).await;
+        }
+    }
+
+    /// One retained window.
+    pub async fn window(&self, name: &str, seq: u64) -> Result<Delivery, EngineError> {
+        let probe = self.get(name)?;
+        let name = name.to_owned();
+        let found = tokio::task::spawn_blocking(move || {
+            let stored = probe.windows().get(seq).map_err(|missing| no_window(&name, seq, &missing))?;
+            probe.deliver(&stored).map_err(|error| match error {
+                WindowError::Gone => no_window(&name, seq, &Missing::Acknowledged),
+                error => EngineError::Close(error.into()),
+            })
+        });
+        found.await?
+    }
+
+    /// All windows up to `seq` have been taken, by `collector` or by everybody.
+    pub async fn acknowledge(
+        &self,
+        name: &str,
+        seq: u64,
+        collector: Option<String>,
+    ) -> Result<(), EngineError> {
+        let windows = Arc::clone(self.get(name)?.windows());
+        let name = name.to_owned();
+        let acknowledged = tokio::task::spawn_blocking(move || {
+            windows.acknowledge(seq, collector.as_deref()).map_err(|error| refused(&name, error))
+        });
+        acknowledged.await?
+    }
+}
+
+fn no_window(name: &str, seq: u64, missing: &Missing) -> EngineError {
+    let why = match missing {
+        Missing::Never => "has not been closed",
+        Missing::Acknowledged => "has been acknowledged",
+        Missing::Unreadable => {
+            "is there, but its file can't be read now or was written by a later version; it stays as it is, see the log"
+        }
+        Missing::Lost => {
+            "was lost: more were to be retained than the configuration or the daemon allows, or its file was damaged"
+        }
+    };
+    EngineError::NoWindow { probe: name.to_owned(), reason: format!("window {seq} of probe {name} {why}") }
+}
+
+fn refused(name: &str, error: AckError) -> EngineError {
+    match error {
+        AckError::Beyond { newest } => EngineError::NoWindow {
+            probe: name.to_owned(),
+            reason: format!("probe {name} has closed windows up to {newest} only; nothing was acknowledged"),
+        },
+        AckError::NotWritten(kind) => EngineError::NotWritten { name: name.to_owned(), kind },
+        AckError::UnknownCollector(collector) => EngineError::NoCollector(format!(
+            "probe {name} has no collector {collector}; window.collectors of its configuration names them"
+        )),
+    }
+}

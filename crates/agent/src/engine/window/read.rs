@@ -1,0 +1,49 @@
+//! Readings that close no window: maps that nothing is taken out of, and with an interval the last window that was
+//! closed.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use twinprobe_windows::WindowReader;
+
+use crate::engine::probe::metric::Reader;
+use crate::engine::probe::running::Running;
+use crate::engine::window::delivery::{Delivery, Part, Reading, Rows};
+use crate::engine::window::live::LiveMap;
+
+impl Running {
+    /// A reading that closes no window: the last one, if there is one, and what belongs to none.
+    pub fn compose(&self) -> Delivery {
+        // Retained windows of an earlier configuration are not part of a reading if this configuration has no windows.
+        let newest = self.windows.newest().filter(|_| self.has_windows());
+        let last = newest.and_then(|stored| stored.open().ok()).map(Arc::new);
+        let shown = self.readers.iter().filter(|reader| reader.is_shown());
+        Delivery::of_maps(Reading {
+            probe: self.config.name().to_owned(),
+            interfaces: self.interfaces(),
+            window: last.as_ref().map(|window| window.head().window.clone()),
+            context: Arc::new(self.context()),
+            format: self.config.format(),
+            parts: shown.map(|reader| self.part(reader, last.as_ref())).collect(),
+            skipped_before: self.skipped.load(Ordering::Relaxed),
+            skipped: self.skipped(),
+        })
+    }
+
+    fn part(&self, reader: &Reader, last: Option<&Arc<WindowReader>>) -> Part {
+        let (direction, metric) = (reader.direction, Arc::clone(&reader.metric));
+        if !reader.extraction.resets() {
+            let live = |map| Rows::Live(LiveMap::new(Arc::clone(map), self.gone.subscribe()));
+            let rows = reader.live(&self.attached).map_or(Rows::None, live);
+            return Part { direction, metric, rows };
+        }
+        let stored = last.and_then(|window| {
+            let mut metrics = window.metrics().into_iter();
+            let place = metrics.position(|(of, stored)| of == direction && stored.name == metric.name)?;
+            let metric = Arc::clone(&window.metrics()[place].1);
+            Some(Part { direction, metric, rows: Rows::Stored(Arc::clone(window), place) })
+        });
+        // No window may have been closed since the metric was configured.
+        stored.unwrap_or(Part { direction, metric, rows: Rows::None })
+    }
+}

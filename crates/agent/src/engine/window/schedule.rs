@@ -1,0 +1,147 @@
+//! Windows that are closed by the clock.
+//!
+//! Each probe with an interval has a task. Its instants are multiples of the interval from one instant on, so that
+//! what closing takes does not add up; what comes too late for an instant waits for the next one.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{self, Instant, MissedTickBehavior};
+use twinprobe_kernel::clock::{self, Moment};
+use twinprobe_windows::ClosedBy;
+
+use crate::config::window::Schedule;
+use crate::engine::engine::Engine;
+use crate::engine::probe::probe::{Probe, ReadError};
+
+/// How long a task that follows the wall clock sleeps at most: the clock can be set meanwhile.
+const LOOK: Duration = Duration::from_secs(1);
+
+impl Engine {
+    /// Closes the probe's windows at their time, until it is replaced or deleted.
+    pub fn start_schedule(self: &Arc<Self>, probe: &Arc<Probe>) {
+        let Some((schedule, opened, mut gone, counters)) = probe.schedule() else { return };
+        let (engine, probe) = (Arc::downgrade(self), Arc::downgrade(probe));
+        tokio::spawn(async move {
+            let mut ticks = Ticks::new(schedule, opened);
+            while let Some(missed) = ticks.next(&mut gone).await
+                && close(&engine, &probe).await
+            {
+                counters.tick_missed(missed);
+            }
+        });
+    }
+}
+
+/// False: the probe is no more.
+async fn close(engine: &Weak<Engine>, probe: &Weak<Probe>) -> bool {
+    let (Some(engine), Some(probe)) = (engine.upgrade(), probe.upgrade()) else { return false };
+    let name = probe.name().to_owned();
+    match engine.take_turn(probe, |probe| probe.close_window(ClosedBy::Schedule)).await {
+        // What keeps windows from being closed may pass.
+        Ok(Ok(_) | Err(ReadError::Close(_))) => true,
+        Ok(Err(_)) => false,
+        Err(error) => {
+            tracing::error!(probe = name, %error, "windows are no longer closed by the clock");
+            false
+        }
+    }
+}
+
+/// When windows end.
+enum Ticks {
+    /// From a beginning on.
+    Counted { ticks: Box<time::Interval>, last: Option<Instant> },
+    /// Ticks by the wall clock, at multiples of the interval.
+    Aligned { interval: Duration, last: Option<Moment> },
+}
+
+impl Ticks {
+    /// `opened` is when the open window began, perhaps under an earlier daemon.
+    fn new(Schedule { interval, align }: Schedule, opened: Moment) -> Self {
+        if align {
+            return Self::Aligned { interval, last: None };
+        }
+        let mut ticks =
+            time::interval_at(Instant::now() + interval.saturating_sub(opened.elapsed()), interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        Self::Counted { ticks: Box::new(ticks), last: None }
+    }
+
+    /// Waits for the next one and says how many have passed since the one before; `None` once the probe is `gone`.
+    async fn next(&mut self, gone: &mut watch::Receiver<()>) -> Option<u64> {
+        let tick = async {
+            match self {
+                Self::Counted { ticks, last } => {
+                    let at = ticks.tick().await;
+                    let since = last.replace(at).map_or(Duration::ZERO, |last| at - last);
+                    since.as_nanos() / ticks.period().as_nanos()
+                }
+                Self::Aligned { interval, last } => {
+                    boundary(*interval).await;
+                    // Elapsed time counts the boundaries, because setting the wall clock passes none of them.
+                    let since = last.replace(Moment::now()).map_or(Duration::ZERO, Moment::elapsed);
+                    (since + *interval / 2).as_nanos() / interval.as_nanos()
+                }
+            }
+        };
+        tokio::select! {
+            intervals = tick => Some(u64::try_from(intervals).unwrap_or(u64::MAX).saturating_sub(1)),
+            Err(_) = gone.changed() => None,
+        }
+    }
+}
+
+/// Waits for the next multiple of the interval.
+async fn boundary(interval: Duration) {
+    let at = boundary_after(clock::now().as_nanosecond(), interval);
+    loop {
+        let left = at - clock::now().as_nanosecond();
+        // A clock that was set back would make this window longer than any other.
+        if left <= 0 || left > interval.as_nanos() as i128 {
+            return;
+        }
+        time::sleep(Duration::from_nanos(left as u64).min(LOOK)).await;
+    }
+}
+
+/// In nanoseconds since the Unix epoch.
+fn boundary_after(now: i128, interval: Duration) -> i128 {
+    let interval = interval.as_nanos() as i128;
+    (now.div_euclid(interval) + 1) * interval
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn boundaries_are_multiples_of_the_interval() {
+        let second = Duration::from_secs(1);
+        assert_eq!(boundary_after(0, second), 1_000_000_000);
+        assert_eq!(boundary_after(999_999_999, second), 1_000_000_000);
+        assert_eq!(boundary_after(1_000_000_000, second), 2_000_000_000);
+        assert_eq!(boundary_after(1, Duration::from_millis(1)), 1_000_000);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_closing_takes_does_not_add_up() {
+        let (sender, mut gone) = watch::channel(());
+        let interval = Duration::from_millis(100);
+        let mut ticks = Ticks::new(Schedule { interval, align: false }, Moment::now());
+        let start = Instant::now();
+        for n in 1..=50 {
+            assert_eq!(ticks.next(&mut gone).await, Some(0));
+            let late = start.elapsed().saturating_sub(interval * n);
+            assert!(late < Duration::from_millis(5), "{n}: {late:?}");
+            time::advance(Duration::from_millis(n as u64 % 90)).await;
+        }
+        time::advance(interval * 3).await;
+        // The first of them is late, the others are not made up for.
+        assert_eq!(ticks.next(&mut gone).await, Some(0));
+        assert_eq!(ticks.next(&mut gone).await, Some(2));
+        drop(sender);
+        assert_eq!(ticks.next(&mut gone).await, None);
+    }
+}

@@ -1,0 +1,104 @@
+//! All probes at once, for `GET /metrics`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use twinprobe_exporter::{Context, Temporality};
+
+use crate::engine::engine::Engine;
+use crate::engine::error::{EngineError, describe};
+use crate::engine::events::probe_events::ProbeEvents;
+use crate::engine::probe::probe::Probe;
+use crate::engine::window::delivery::Delivery;
+use crate::telemetry::counters::Counters;
+use crate::telemetry::page::ProbeFacts;
+
+/// What one probe may take until its reading has begun. Those who scrape wait 10 s, usually.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The reading of one probe.
+#[derive(Debug)]
+pub struct Scraped {
+    pub delivery: Delivery,
+    pub counters: Arc<Counters>,
+    pub context: Arc<Context>,
+}
+
+impl Engine {
+    /// Reads all probes at once, each as [`Self::read`] does. What can't be read is left out and counted.
+    pub async fn read_all(self: &Arc<Self>) -> Vec<Scraped> {
+        let readings = self.list().into_iter().map(|probe| {
+            let engine = Arc::clone(self);
+            let name = probe.name().to_owned();
+            let reading = tokio::spawn(async move {
+                tokio::time::timeout(PATIENCE, engine.read_for_page(probe.name())).await
+            });
+            (name, reading)
+        });
+        let mut scraped = Vec::new();
+        for (name, reading) in readings.collect::<Vec<_>>() {
+            let reason = match reading.await {
+                Ok(Ok(Ok(reading))) => {
+                    scraped.push(reading);
+                    continue;
+                }
+                // Deleted since.
+                Ok(Ok(Err(EngineError::NotFound(_)))) => continue,
+                Ok(Ok(Err(error))) => describe(&error),
+                Ok(Err(_)) => format!("it took longer than {} s", PATIENCE.as_secs()),
+                Err(error) => describe(&error.into()),
+            };
+            tracing::warn!(probe = name, reason, "left out of /metrics");
+            self.telemetry.probe(&name).read_failed();
+        }
+        scraped
+    }
+
+    /// A reading whose sums are not behind those that a page has shown.
+    async fn read_for_page(self: &Arc<Self>, name: &str) -> Result<Scraped, EngineError> {
+        let counters = self.telemetry.probe(name);
+        // Windows that an earlier page has already covered. Keeping them claimed stops `read` from returning them again.
+        let mut behind: Vec<Delivery> = Vec::new();
+        let delivery = loop {
+            let delivery = self.read(name).await?;
+            let shown = shown_window(&delivery);
+            let sums = delivery.metrics().any(|(_, metric)| metric.temporality == Temporality::Cumulative);
+            if shown.is_none_or(|window| counters.show(window) || !sums)
+                || behind.iter().any(|behind| shown_window(behind) == shown)
+            {
+                break delivery;
+            }
+            behind.push(delivery);
+        };
+        let context = Arc::clone(delivery.context());
+        Ok(Scraped { delivery, counters, context })
+    }
+
+    /// What the daemon tells of itself, in OpenMetrics without its end.
+    pub async fn own_metrics(self: &Arc<Self>) -> Result<String, EngineError> {
+        let engine = Arc::clone(self);
+        // Event maps are asked for what they have lost.
+        Ok(tokio::task::spawn_blocking(move || {
+            let facts: Vec<ProbeFacts> = engine.list().iter().map(|probe| facts(probe)).collect();
+            engine.telemetry.render(&facts)
+        })
+        .await?)
+    }
+}
+
+/// The number of the window that a reading shows.
+fn shown_window(delivery: &Delivery) -> Option<u64> {
+    delivery.head().window.map(|window| window.seq)
+}
+
+/// The facts about a probe that need no lock which a reading holds.
+fn facts(probe: &Probe) -> ProbeFacts {
+    ProbeFacts {
+        name: probe.name().to_owned(),
+        running: probe.events().is_some(),
+        windows: probe.windows().statistics(),
+        sums: probe.sums(),
+        events: probe.events().map(ProbeEvents::status).unwrap_or_default(),
+        attachments: probe.attachments(),
+    }
+}

@@ -1,0 +1,146 @@
+//! The counters of each probe, by its name: they survive a replacement and end with DELETE.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+use twinprobe_windows::ClosedBy;
+
+/// The buckets of grace periods in seconds: from those of an idle machine to those that wait for a busy CPU.
+const QUIESCE: [f64; 13] = [1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 1e-1];
+
+/// The label of a metric of one probe.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct OfProbe {
+    pub probe: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfCloser {
+    probe: String,
+    by: &'static str,
+}
+
+/// The metric families that have a member for each probe.
+#[derive(Debug)]
+pub struct ProbeFamilies {
+    read_failures: Family<OfProbe, Counter>,
+    closed: Family<OfCloser, Counter>,
+    close_failures: Family<OfProbe, Counter>,
+    ticks_missed: Family<OfProbe, Counter>,
+    quiesce: Family<OfProbe, Histogram>,
+}
+
+/// The counters of one probe.
+#[derive(Debug)]
+pub struct Counters {
+    read_failures: Counter,
+    closed: [Counter; ClosedBy::ALL.len()],
+    close_failures: Counter,
+    ticks_missed: Counter,
+    quiesce: Histogram,
+    /// The newest window that `GET /metrics` has begun to show.
+    scraped: AtomicU64,
+}
+
+impl ProbeFamilies {
+    pub fn new(registry: &mut Registry) -> Self {
+        let families = Self {
+            read_failures: Family::default(),
+            closed: Family::default(),
+            close_failures: Family::default(),
+            ticks_missed: Family::default(),
+            quiesce: Family::new_with_constructor(|| Histogram::new(QUIESCE)),
+        };
+        registry.register(
+            "twinprobe_probe_read_failures",
+            "Times that GET /metrics had to leave out the probe or a part of it",
+            families.read_failures.clone(),
+        );
+        registry.register(
+            "twinprobe_windows_closed",
+            "Windows closed by a read, by a request or by schedule",
+            families.closed.clone(),
+        );
+        registry.register(
+            "twinprobe_window_close_failures",
+            "Times that a window could not be closed and stayed open or in the kernel",
+            families.close_failures.clone(),
+        );
+        registry.register(
+            "twinprobe_window_ticks_missed",
+            "Scheduled ends of windows that were missed",
+            families.ticks_missed.clone(),
+        );
+        registry.register_with_unit(
+            "twinprobe_quiesce",
+            "Time from a flip until no CPU was left in the idle twin",
+            Unit::Seconds,
+            families.quiesce.clone(),
+        );
+        families
+    }
+
+    /// Removes a probe's members from all families.
+    pub fn remove(&self, probe: &str) {
+        let label = OfProbe { probe: probe.to_owned() };
+        for counters in [&self.read_failures, &self.close_failures, &self.ticks_missed] {
+            counters.remove(&label);
+        }
+        self.quiesce.remove(&label);
+        for by in ClosedBy::ALL {
+            self.closed.remove(&OfCloser { probe: probe.to_owned(), by: by.name() });
+        }
+    }
+}
+
+impl Counters {
+    /// Makes counters at zero that `GET /metrics` shows from now on.
+    pub fn new(families: &ProbeFamilies, probe: &str) -> Self {
+        let label = OfProbe { probe: probe.to_owned() };
+        Self {
+            read_failures: families.read_failures.get_or_create_owned(&label),
+            closed: ClosedBy::ALL.map(|by| {
+                families.closed.get_or_create_owned(&OfCloser { probe: probe.to_owned(), by: by.name() })
+            }),
+            close_failures: families.close_failures.get_or_create_owned(&label),
+            ticks_missed: families.ticks_missed.get_or_create_owned(&label),
+            quiesce: families.quiesce.get_or_create_owned(&label),
+            scraped: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts a window that was closed and its grace period.
+    pub fn closed(&self, by: ClosedBy, quiesce: Duration) {
+        self.closed[by as usize].inc();
+        // A probe without twins waits for no CPU.
+        if !quiesce.is_zero() {
+            self.quiesce.observe(quiesce.as_secs_f64());
+        }
+    }
+
+    /// Counts a window that could not be closed.
+    pub fn close_failed(&self) {
+        self.close_failures.inc();
+    }
+
+    /// Counts scheduled ends of windows that came too late.
+    pub fn tick_missed(&self, ticks: u64) {
+        self.ticks_missed.inc_by(ticks);
+    }
+
+    /// Counts a page of `GET /metrics` that lacks the probe or a part of it.
+    pub fn read_failed(&self) {
+        self.read_failures.inc();
+    }
+
+    /// Notes that `GET /metrics` is about to show a window. Returns false if it has shown a later one: sums must not
+    /// fall.
+    pub fn show(&self, window: u64) -> bool {
+        self.scraped.fetch_max(window, Ordering::Relaxed) <= window
+    }
+}

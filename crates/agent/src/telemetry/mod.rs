@@ -1,0 +1,7 @@
+//! The daemon about itself.
+
+pub mod counters;
+pub mod http;
+pub mod page;
+pub mod process;
+pub mod registry;

@@ -1,0 +1,293 @@
+//! The page of the daemon's own metrics: the counters, and the states collected now.
+
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+use twinprobe_client::{EventStatus, SumStatus};
+use twinprobe_ebpf_common::hook::Hook;
+use twinprobe_windows::Statistics;
+
+use crate::telemetry::counters::OfProbe;
+use crate::telemetry::registry::Telemetry;
+
+/// A gauge of whole or fractional numbers.
+pub type Amount<N> = Gauge<N, AtomicU64>;
+/// A counter whose value is set from another module's count.
+pub type Total<N> = Counter<N, AtomicU64>;
+
+/// The state of a probe when the page is made.
+#[derive(Clone, Debug, Default)]
+pub struct ProbeFacts {
+    pub name: String,
+    pub running: bool,
+    pub windows: Statistics,
+    pub sums: Vec<SumStatus>,
+    pub events: Vec<EventStatus>,
+    pub attachments: Vec<AttachmentFacts>,
+}
+
+/// An interface and hook where a probe is to be attached.
+#[derive(Clone, Debug)]
+pub struct AttachmentFacts {
+    pub interface: String,
+    pub hook: Hook,
+    pub attached: bool,
+    /// The number of times that the attachment was made again after another program had removed it.
+    pub repairs: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfAttachment {
+    probe: String,
+    interface: String,
+    direction: &'static str,
+    hook: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct State {
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfMetric {
+    probe: String,
+    direction: &'static str,
+    metric: String,
+}
+
+impl Telemetry {
+    /// Renders the page as OpenMetrics without `# EOF`, since the metrics of probes follow.
+    pub fn render(&self, probes: &[ProbeFacts]) -> String {
+        let mut facts = Registry::default();
+        self.process.register(&mut facts);
+        register_states(probes, &mut facts);
+        register_windows(probes, &mut facts);
+        register_sums(probes, &mut facts);
+        register_events(probes, &mut facts);
+        register_attachments(probes, &mut facts);
+        let mut page = String::new();
+        for registry in [&self.registry, &facts] {
+            // Writing to a String can't fail.
+            let _ = text::encode_registry(&mut page, registry);
+        }
+        page
+    }
+}
+
+fn register_states(probes: &[ProbeFacts], registry: &mut Registry) {
+    let states = Family::<State, Amount<u64>>::default();
+    for (state, running) in [("running", true), ("failed", false)] {
+        let count = probes.iter().filter(|probe| probe.running == running).count();
+        states.get_or_create(&State { state }).set(count as u64);
+    }
+    registry.register("twinprobe_probes", "Probes by state", states);
+}
+
+fn register_windows(probes: &[ProbeFacts], registry: &mut Registry) {
+    let [retained, bytes] = [(); 2].map(|()| Family::<OfProbe, Amount<u64>>::default());
+    let [lost, damaged] = [(); 2].map(|()| Family::<OfProbe, Total<u64>>::default());
+    let unreadable = Family::<OfProbe, Amount<u64>>::default();
+    for ProbeFacts { name, windows, .. } in probes {
+        let label = OfProbe { probe: name.clone() };
+        retained.get_or_create(&label).set(windows.retained as u64);
+        bytes.get_or_create(&label).set(windows.bytes);
+        lost.get_or_create(&label).inc_by(windows.lost);
+        damaged.get_or_create(&label).inc_by(windows.damaged);
+        unreadable.get_or_create(&label).set(windows.unreadable as u64);
+    }
+    registry.register("twinprobe_windows_retained", "Windows that are retained", retained);
+    let size = "Size of the retained windows";
+    registry.register_with_unit("twinprobe_windows_retained", size, Unit::Bytes, bytes);
+    registry.register("twinprobe_windows_lost", "Windows removed before they were acknowledged", lost);
+    let help = "Windows whose file can't be read now or is of a later version";
+    registry.register("twinprobe_windows_unreadable", help, unreadable);
+    registry.register("twinprobe_windows_damaged", "Windows whose file was damaged on disk", damaged);
+}
+
+fn register_attachments(probes: &[ProbeFacts], registry: &mut Registry) {
+    let attached = Family::<OfAttachment, Amount<u64>>::default();
+    let repairs = Family::<OfAttachment, Total<u64>>::default();
+    for ProbeFacts { name, attachments, .. } in probes {
+        for at in attachments {
+            let (direction, hook) = (at.hook.direction(), at.hook.kind().section());
+            let (probe, interface) = (name.clone(), at.interface.clone());
+            let label = OfAttachment { probe, interface, direction, hook };
+            attached.get_or_create(&label).set(u64::from(at.attached));
+            repairs.get_or_create(&label).inc_by(at.repairs);
+        }
+    }
+    let help = "Whether the probe is attached at the interface, or at the pattern that it waits for";
+    registry.register("twinprobe_attachments", help, attached);
+    let help = "Times that an attachment was made again after somebody had removed it";
+    registry.register("twinprobe_attachments_repaired", help, repairs);
+}
+
+fn register_sums(probes: &[ProbeFacts], registry: &mut Registry) {
+    let [entries, max_entries] = [(); 2].map(|()| Family::<OfMetric, Amount<u64>>::default());
+    let dropped = Family::<OfMetric, Total<u64>>::default();
+    for ProbeFacts { name, sums, .. } in probes {
+        for sum in sums {
+            let (direction, metric) = (sum.direction.name(), sum.metric.clone());
+            let label = OfMetric { probe: name.clone(), direction, metric };
+            entries.get_or_create(&label).set(sum.entries as u64);
+            max_entries.get_or_create(&label).set(sum.max_entries as u64);
+            dropped.get_or_create(&label).inc_by(sum.dropped);
+        }
+    }
+    registry.register("twinprobe_sum_entries", "Entries of the sum of windows", entries);
+    registry.register("twinprobe_sum_max_entries", "Limit of the entries of the sum", max_entries);
+    registry.register(
+        "twinprobe_sum_dropped",
+        "Entries that were dropped from the sum for want of room",
+        dropped,
+    );
+}
+
+fn register_events(probes: &[ProbeFacts], registry: &mut Registry) {
+    let [delivered, lost, missed] = [(); 3].map(|()| Family::<OfMetric, Total<u64>>::default());
+    let clients = Family::<OfMetric, Amount<u64>>::default();
+    for ProbeFacts { name, events, .. } in probes {
+        for event in events {
+            let (direction, metric) = (event.direction.name(), event.metric.clone());
+            let label = OfMetric { probe: name.clone(), direction, metric };
+            delivered.get_or_create(&label).inc_by(event.delivered);
+            missed.get_or_create(&label).inc_by(event.missed);
+            clients.get_or_create(&label).set(event.clients as u64);
+            // The kernel counts lost events for perf rings only.
+            if let Some(count) = event.lost {
+                lost.get_or_create(&label).inc_by(count);
+            }
+        }
+    }
+    let since = "since the probe was last replaced";
+    let mut total =
+        |name: &str, help: &str, family| registry.register(name, format!("{help}, {since}"), family);
+    total("twinprobe_events_delivered", "Events read for clients that listened", delivered);
+    total("twinprobe_events_lost", "Events that the kernel had no room for", lost);
+    total("twinprobe_events_missed", "Events that clients did not get since they read too slowly", missed);
+    registry.register("twinprobe_event_clients", "Clients that listen", clients);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use axum::http::{Method, StatusCode};
+    use twinprobe_ebpf_common::Direction;
+    use twinprobe_windows::ClosedBy;
+
+    use super::*;
+
+    fn facts(name: &str) -> ProbeFacts {
+        let event = EventStatus {
+            direction: Direction::Ingress,
+            metric: "syns".into(),
+            delivered: 5,
+            lost: None,
+            missed: 1,
+            clients: 2,
+        };
+        let windows = Statistics { retained: 3, bytes: 4096, lost: 2, damaged: 1, ..Statistics::default() };
+        let (direction, metric) = (Direction::Ingress, "flows".to_owned());
+        let sums = vec![SumStatus { direction, metric, entries: 7, max_entries: 8, dropped: 3 }];
+        let attachment = |interface: &str, hook, repairs| AttachmentFacts {
+            interface: interface.into(),
+            hook,
+            attached: repairs < 9,
+            repairs,
+        };
+        let attachments = vec![attachment("eth0", Hook::Xdp, 3), attachment("tap*", Hook::TcEgress, 9)];
+        ProbeFacts { name: name.into(), running: true, windows, sums, events: vec![event], attachments }
+    }
+
+    #[track_caller]
+    fn assert_lines(page: &str, lines: &[&str]) {
+        for line in lines {
+            assert!(page.lines().any(|l| l == *line), "{line} is missing in:\n{page}");
+        }
+    }
+
+    #[test]
+    fn what_was_counted_is_shown() {
+        let telemetry = Telemetry::default();
+        let counters = telemetry.probe("flows");
+        counters.closed(ClosedBy::Schedule, Duration::from_micros(15));
+        counters.closed(ClosedBy::Read, Duration::from_secs(1));
+        counters.close_failed();
+        counters.tick_missed(3);
+        telemetry.probe("flows").read_failed();
+        telemetry.compiled(Duration::from_millis(60), true);
+        let answer =
+            |status| telemetry.http.answered(&Method::GET, Some("/v1/probes"), status, Duration::ZERO);
+        answer(StatusCode::OK);
+        answer(StatusCode::OK);
+        telemetry.http.answered(&"BREW".parse().unwrap(), None, StatusCode::NOT_FOUND, Duration::ZERO);
+        let page =
+            telemetry.render(&[facts("flows"), ProbeFacts { name: "other".into(), ..ProbeFacts::default() }]);
+        let version = format!("twinprobe_build_info{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"));
+        assert_lines(
+            &page,
+            &[
+                &version,
+                "twinprobe_windows_closed_total{probe=\"flows\",by=\"schedule\"} 1",
+                "twinprobe_windows_closed_total{probe=\"flows\",by=\"request\"} 0",
+                "twinprobe_window_close_failures_total{probe=\"flows\"} 1",
+                "twinprobe_window_ticks_missed_total{probe=\"flows\"} 3",
+                "twinprobe_probe_read_failures_total{probe=\"flows\"} 1",
+                "twinprobe_quiesce_seconds_count{probe=\"flows\"} 2",
+                "twinprobe_quiesce_seconds_bucket{le=\"+Inf\",probe=\"flows\"} 2",
+                "# UNIT twinprobe_quiesce_seconds seconds",
+                "twinprobe_compilation_seconds_count{outcome=\"accepted\"} 1",
+                "twinprobe_http_requests_total{method=\"GET\",route=\"/v1/probes\",status=\"200\"} 2",
+                "twinprobe_http_requests_total{method=\"other\",route=\"none\",status=\"404\"} 1",
+                "twinprobe_probes{state=\"running\"} 1",
+                "twinprobe_probes{state=\"failed\"} 1",
+                "twinprobe_windows_retained{probe=\"flows\"} 3",
+                "twinprobe_windows_retained_bytes{probe=\"flows\"} 4096",
+                "twinprobe_windows_lost_total{probe=\"flows\"} 2",
+                "twinprobe_windows_damaged_total{probe=\"flows\"} 1",
+                "twinprobe_sum_entries{probe=\"flows\",direction=\"ingress\",metric=\"flows\"} 7",
+                "twinprobe_sum_max_entries{probe=\"flows\",direction=\"ingress\",metric=\"flows\"} 8",
+                "twinprobe_sum_dropped_total{probe=\"flows\",direction=\"ingress\",metric=\"flows\"} 3",
+                "twinprobe_events_delivered_total{probe=\"flows\",direction=\"ingress\",metric=\"syns\"} 5",
+                "twinprobe_event_clients{probe=\"flows\",direction=\"ingress\",metric=\"syns\"} 2",
+                "twinprobe_attachments{probe=\"flows\",interface=\"eth0\",direction=\"ingress\",hook=\"xdp\"} 1",
+                "twinprobe_attachments{probe=\"flows\",interface=\"tap*\",direction=\"egress\",hook=\"tc\"} 0",
+                "twinprobe_attachments_repaired_total{probe=\"flows\",interface=\"eth0\",direction=\"ingress\",hook=\"xdp\"} 3",
+            ],
+        );
+        assert!(!page.contains("twinprobe_events_lost_total{"), "{page}");
+        for name in ["process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"] {
+            assert!(page.lines().any(|line| line.starts_with(&format!("{name} "))), "{name}: {page}");
+        }
+    }
+
+    #[test]
+    fn a_probe_that_is_gone_is_forgotten() {
+        let telemetry = Telemetry::default();
+        let gone = telemetry.probe("gone");
+        telemetry.probe("kept").read_failed();
+        telemetry.forget("gone");
+        gone.closed(ClosedBy::Read, Duration::ZERO);
+        let page = telemetry.render(&[]);
+        assert!(!page.contains("gone"), "{page}");
+        assert_lines(&page, &["twinprobe_probe_read_failures_total{probe=\"kept\"} 1"]);
+        telemetry.probe("gone");
+        assert_lines(
+            &telemetry.render(&[]),
+            &["twinprobe_windows_closed_total{probe=\"gone\",by=\"read\"} 0"],
+        );
+    }
+
+    #[test]
+    fn sums_do_not_fall_back() {
+        let counters = Telemetry::default().probe("flows");
+        assert!(counters.show(4) && counters.show(4) && counters.show(6));
+        assert!(!counters.show(5));
+    }
+}

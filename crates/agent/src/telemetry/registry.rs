@@ -1,0 +1,86 @@
+//! The daemon's own metrics at `GET /metrics`. Counters are kept as things happen; states that other modules hold are
+//! collected when the page is made.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::telemetry::counters::{Counters, ProbeFamilies};
+use crate::telemetry::http::Http;
+use crate::telemetry::process::Process;
+
+/// The buckets of compilation times in seconds.
+const COMPILATION: [f64; 8] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+/// All metrics that the daemon keeps about itself and its probes.
+#[derive(Debug)]
+pub struct Telemetry {
+    pub registry: Registry,
+    pub process: Process,
+    pub http: Http,
+    compilations: Family<Outcome, Histogram>,
+    families: ProbeFamilies,
+    probes: Mutex<BTreeMap<String, Arc<Counters>>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Outcome {
+    outcome: &'static str,
+}
+
+impl Default for Telemetry {
+    fn default() -> Self {
+        let mut registry = Registry::default();
+        let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("twinprobe_build", "Which daemon this is", build);
+        let compilations = Family::<Outcome, Histogram>::new_with_constructor(|| Histogram::new(COMPILATION));
+        registry.register_with_unit(
+            "twinprobe_compilation",
+            "Time from a source to its object, waiting for others included",
+            Unit::Seconds,
+            compilations.clone(),
+        );
+        Self {
+            process: Process::new(),
+            http: Http::new(&mut registry),
+            compilations,
+            families: ProbeFamilies::new(&mut registry),
+            probes: Mutex::default(),
+            registry,
+        }
+    }
+}
+
+impl Telemetry {
+    /// Returns the counters of a probe, new ones at zero if there are none yet.
+    pub fn probe(&self, name: &str) -> Arc<Counters> {
+        let mut probes = self.probes();
+        let counters =
+            probes.entry(name.to_owned()).or_insert_with(|| Arc::new(Counters::new(&self.families, name)));
+        Arc::clone(counters)
+    }
+
+    /// Forgets a probe. Its counters are not shown any more, even while others still hold them.
+    pub fn forget(&self, name: &str) {
+        let mut probes = self.probes();
+        if probes.remove(name).is_some() {
+            self.families.remove(name);
+        }
+    }
+
+    /// Counts a compilation. `took` includes the wait for a slot.
+    pub fn compiled(&self, took: Duration, accepted: bool) {
+        let outcome = if accepted { "accepted" } else { "refused" };
+        self.compilations.get_or_create(&Outcome { outcome }).observe(took.as_secs_f64());
+    }
+
+    fn probes(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Counters>>> {
+        self.probes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
