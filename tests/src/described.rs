@@ -12,7 +12,7 @@ type Methods = BTreeMap<String, Vec<u16>>;
 
 /// The paths that are described.
 static PATHS: LazyLock<Vec<(String, Methods)>> = LazyLock::new(|| {
-    let description: Value = serde_norway::from_str(DESCRIPTION).expect("the description is YAML");
+    let description: Value = yaml_serde::from_str(DESCRIPTION).expect("the description is YAML");
     let paths = description["paths"].as_object().expect("it has paths");
     paths.iter().map(|(path, operations)| (path.clone(), methods(operations))).collect()
 });

@@ -14,7 +14,7 @@ mod layout;
 mod map_kind;
 pub mod metric;
 mod table;
-mod window;
+pub mod window;
 
 pub use btf::blob::Btf;
 pub use btf::error::BtfError;

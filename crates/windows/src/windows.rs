@@ -26,8 +26,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use serde::Serialize;
 use tokio::sync::watch;
+pub use twinprobe_ebpf_common::window::{Entry, Listing, Statistics};
 
 use crate::file::directory::{Directory, Form};
 use crate::file::head::WindowHead;
@@ -72,23 +72,6 @@ impl Default for Limits {
     }
 }
 
-/// Retained windows after a certain one.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Listing {
-    pub windows: Vec<Entry>,
-    /// Those after it that went without having been acknowledged.
-    pub lost_windows: u64,
-}
-
-/// A retained window.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Entry {
-    pub seq: u64,
-    pub start: String,
-    pub end: String,
-    pub bytes: u64,
-}
-
 /// Why a window can't be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
@@ -111,28 +94,6 @@ pub enum AckError {
     /// It holds until the daemon ends; saying it again tries again.
     #[error("it could not be written down: {0}")]
     NotWritten(io::ErrorKind),
-}
-
-/// Of the windows of one probe.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Statistics {
-    pub retained: usize,
-    /// Of their files.
-    pub bytes: u64,
-    pub oldest: Option<u64>,
-    pub newest: Option<u64>,
-    /// How many ever went without having been acknowledged.
-    pub lost: u64,
-    /// How many of them because their files were damaged.
-    pub damaged: u64,
-    /// The number of files that can't be read now, or that a later version has written. Such files stay as they are.
-    #[serde(skip_serializing_if = "is_none")]
-    pub unreadable: usize,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-const fn is_none(count: &usize) -> bool {
-    *count == 0
 }
 
 impl Windows {

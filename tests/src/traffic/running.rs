@@ -1,4 +1,4 @@
-//! Traffic in the background.
+//! A generator that sends in the background.
 
 use std::{
     sync::{
@@ -13,21 +13,22 @@ use anyhow::Result;
 
 use super::{Generator, MAX_BATCH};
 
-/// Most packets per call: enough to hide what a call costs.
+/// The largest number of packets per call: enough to make the cost of a call negligible.
 const CHUNK: u64 = 1 << 20;
-/// Packets of the first call, which may meet a program that takes a millisecond for each.
+/// The number of packets of the first call, which may meet a program that takes a millisecond for each.
 const FIRST_CHUNK: u64 = 256;
-/// A call can't be stopped: calls grow while they are shorter than half of this, and shrink when they are longer.
+/// The longest time of a call, which can't be stopped. Calls grow while they take less than half of this, and shrink
+/// when they take longer.
 const LONGEST_CALL: Duration = Duration::from_millis(200);
-/// With a rate, one call sends what is due in this time.
+/// The time whose packets one call sends if a rate is given.
 const PACE: Duration = Duration::from_millis(50);
 
-/// How much to send. The default never ends by itself.
+/// The amount to send. The default never ends by itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Load {
-    /// Packets in total.
+    /// The number of packets in total.
     pub count: Option<u64>,
-    /// Packets per second, on average; within 50 ms they come in one burst.
+    /// The packets per second, on average. Those of 50 ms come in one burst.
     pub rate: Option<u64>,
     pub duration: Option<Duration>,
 }
@@ -54,17 +55,18 @@ impl Running {
         Self { stop, sent, thread: Some(thread) }
     }
 
-    /// Packets of this run sent so far, by whole calls.
+    /// Returns the number of packets of this run sent so far, by whole calls.
     pub fn sent(&self) -> u64 {
         self.sent.load(Ordering::Acquire)
     }
 
-    /// Of those, how many have certainly been seen at the other end: its ring holds 256, and a batch may be under way.
+    /// Returns how many sent packets the other end has certainly seen: its ring holds 256, and a batch may be under
+    /// way.
     pub fn arrived(&self) -> u64 {
         self.sent().saturating_sub(256 + u64::from(MAX_BATCH))
     }
 
-    /// Whether the load is done (or failed).
+    /// Tells whether the load is done (or failed).
     pub fn is_finished(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -80,7 +82,7 @@ impl Running {
         self.into_generator().map(|(_, sent)| sent)
     }
 
-    /// As [`Running::join`], and gives the generator back: the next run continues its spread.
+    /// Waits like [`Running::join`] and also returns the generator: its next run continues the spread.
     pub fn into_generator(mut self) -> Result<(Generator, u64)> {
         let thread = self.thread.take().expect("joined once");
         let generator = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;

@@ -1,5 +1,5 @@
-//! Three probes, at XDP, TC ingress and TC egress, observing and enforcing, stay where they are to be: whatever others
-//! detach, whichever daemon comes beside, whatever can't be asked for a while.
+//! Three probes, at XDP, TC ingress and TC egress, observing and enforcing, stay attached: when others detach them,
+//! when another daemon starts beside, and while interfaces can't be listed.
 
 use std::io::Read;
 use std::path::Path;
@@ -20,12 +20,12 @@ use twinprobe_tests::{
     Daemon, DaemonOptions, Directories, KernelObjects, Namespace, Topology, binary, veth_pair,
 };
 
-/// In this time the daemon has looked, and has looked again.
+/// The time in which the daemon has checked its attachments at least twice.
 const LOOKED: Duration = Duration::from_secs(7);
-/// In this time a probe follows what it is told of.
+/// The time within which a probe follows a change that the kernel reports.
 const SOON: Duration = Duration::from_secs(1);
 
-/// An interface that comes makes the daemon look at all of them.
+/// Adds and removes an interface, which makes the daemon list all interfaces.
 fn stir(namespace: &Namespace) -> Result<()> {
     namespace.run("ip", &["link", "add", "stir0", "type", "veth", "peer", "name", "stir1"])?;
     namespace.run("ip", &["link", "del", "stir0"])
@@ -35,14 +35,14 @@ fn status(daemon: &Daemon, probe: &str) -> Value {
     daemon.json(&format!("/v1/probes/{probe}"))
 }
 
-/// The samples of a family at `GET /metrics` that name the probe.
+/// Returns the samples of a family at `GET /metrics` that name the probe.
 fn samples(daemon: &Daemon, family: &str, probe: &str) -> Vec<String> {
     let page = daemon.get("/metrics").expect(200).text().to_owned();
     let (begin, of) = (format!("{family}{{"), format!("probe=\"{probe}\""));
     page.lines().filter(|line| line.starts_with(&begin) && line.contains(&of)).map(str::to_owned).collect()
 }
 
-/// A daemon that is started by hand; ended on drop.
+/// A daemon started without the fixture, which would wait for it; killed on drop.
 struct Other(Child);
 
 impl Other {
@@ -54,7 +54,7 @@ impl Other {
         Ok(Self(namespace.enter(|| command.spawn())??))
     }
 
-    /// Until it has ended; what it said.
+    /// Waits until the daemon has ended. Returns its error message.
     fn refused(mut self, limit: Duration) -> Result<String> {
         let end = Instant::now() + limit;
         while self.0.try_wait()?.is_none() {
@@ -75,7 +75,7 @@ impl Drop for Other {
     }
 }
 
-/// A second name of a directory; unmounted on drop.
+/// A bind mount of a directory, unmounted on drop.
 struct Bound<'a>(&'a Path);
 
 impl Drop for Bound<'_> {
@@ -107,7 +107,7 @@ fn one_daemon_has_the_pins() -> Result<()> {
         three.counted(&daemon)?;
         assert_eq!(KernelObjects::pinned(directories.bpffs())?.differences(&objects), []);
     }
-    // What a daemon that was killed has left of itself keeps nobody out, itself least of all.
+    // The lock of a daemon that was killed keeps no daemon from starting.
     let daemon = daemon.restart(libc::SIGKILL, &DaemonOptions::default())?;
     three.counted(&daemon)?;
     drop(daemon);
@@ -121,7 +121,7 @@ fn one_daemon_has_the_pins() -> Result<()> {
     Ok(())
 }
 
-/// By links and by filters, in the daemon's namespace and in another.
+/// Detaches links and filters, in the daemon's namespace and in another.
 #[test]
 fn what_somebody_detaches_is_attached_again() -> Result<()> {
     for (method, elsewhere) in [("auto", false), ("auto", true), ("clsact", false), ("clsact", true)] {
@@ -156,7 +156,7 @@ fn what_somebody_detaches_is_attached_again() -> Result<()> {
             }
         }
         assert_eq!(daemon.log().matches("somebody removed an attachment").count(), 9, "{}", daemon.log());
-        // What was made again is known to the next daemon, and goes with its probe.
+        // The next daemon knows the attachments that were made again, and removes them with their probe.
         let daemon = daemon.restart(libc::SIGKILL, &tc_attach(method))?;
         three.counted(&daemon)?;
         for (probe, ..) in PROBES {
@@ -167,7 +167,7 @@ fn what_somebody_detaches_is_attached_again() -> Result<()> {
     Ok(())
 }
 
-/// XDP has room for one: who was faster stays until it goes.
+/// An interface has room for one XDP program: a foreign one stays until its owner removes it.
 #[test]
 fn a_program_that_came_instead_is_kept() -> Result<()> {
     let mut three = Three::new()?;
@@ -200,14 +200,14 @@ fn a_program_that_came_instead_is_kept() -> Result<()> {
     monitor.run("ip", &["link", "set", "dev", "mon0", "xdpdrv", "off"])?;
     three.wait_until_counted(&daemon, LOOKED)?;
     wait_for_attachment(&daemon, "xdp", "mon0", "attached", SOON)?;
-    // A link of ours is ours, whatever somebody puts behind it.
+    // A link of the daemon stays its own, even if another program is put behind it.
     let ours = dispatcher(directories.bpffs(), &monitor, "mon0", "xdp")?;
     exchange(&ours, &pin)?;
     three.wait_until_counted(&daemon, LOOKED)?;
     let theirs = foreign.packets()?;
     three.counted(&daemon)?;
     assert_eq!(foreign.packets()?, theirs);
-    // Each is said once, however often it was tried.
+    // Each message is logged once, however often the daemon has tried.
     for message in [
         "an attachment was removed and can't be made again",
         "somebody removed an attachment; it was made again",
@@ -219,7 +219,7 @@ fn a_program_that_came_instead_is_kept() -> Result<()> {
     Ok(())
 }
 
-/// A daemon that can open nothing can't list interfaces: that there are none is not what this means.
+/// A daemon that can open no file can't list interfaces, and must not take that for an empty list.
 #[test]
 fn interfaces_that_cant_be_listed_are_kept() -> Result<()> {
     for (method, elsewhere) in [("auto", false), ("auto", true), ("clsact", false), ("clsact", true)] {
@@ -242,7 +242,7 @@ fn interfaces_that_cant_be_listed_are_kept() -> Result<()> {
         ensure!(three.topology.sink0_stats()?.rx_packets == left, "{}: packets were not dropped", step());
         ensure!(reported, "{}: {}", step(), daemon.log());
         assert_eq!(KernelObjects::pinned(daemon.directories().bpffs())?.differences(&objects), []);
-        // And then all is as ever.
+        // Everything works again once files can be opened.
         for (probe, _, interface) in PROBES {
             wait_for(&format!("{probe} as ever"), LOOKED, || {
                 let status = status(&daemon, probe);
@@ -258,13 +258,13 @@ fn interfaces_that_cant_be_listed_are_kept() -> Result<()> {
     Ok(())
 }
 
-/// An interface that comes while the replacement of a probe is compiled belongs to the replacement.
+/// The replacement is attached to an interface that appears while it is compiled.
 #[test]
 fn an_interface_that_comes_while_a_replacement_compiles_is_attached() -> Result<()> {
     let topology = Topology::new()?;
     let (monitor, peers) = (topology.monitor(), topology.generator());
     let daemon = Daemon::start(monitor)?;
-    // Takes clang a while, and says nothing.
+    // The source takes clang some seconds and causes no diagnostics.
     let mut slow = "#define R0 _Static_assert(sizeof(long) == 8, \"\");\n".to_owned();
     for n in 1..=9 {
         slow += &format!("#define R{n} {}\n", format!("R{} ", n - 1).repeat(4));
@@ -307,7 +307,7 @@ fn an_interface_that_comes_while_a_replacement_compiles_is_attached() -> Result<
         let status = wait_for_attachment(&daemon, probe, &tap, "attached", SOON)?;
         ensure!(status["revision"] == 2, "{status}");
     }
-    // The interfaces that came on the way are those of all three.
+    // All three probes are attached to the interfaces that appeared meanwhile.
     for (probe, ..) in &configs {
         for n in 0..=3 {
             wait_for_attachment(&daemon, probe, &format!("tap{n}"), "attached", SOON)?;

@@ -1,4 +1,4 @@
-//! Up to 16 probes at a hook: in the order of their priorities, and each as if it were alone.
+//! Chains: up to 16 probes at a hook run in the order of their priorities, and none disturbs another.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use twinprobe_tests::sample::{counter_config, total, xdp_counter};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
 use twinprobe_tests::{Daemon, DaemonOptions, Topology, scaled};
 
-/// Takes its rank from the last byte of the frame, which begins as 0, and leaves the next one there.
+/// A program that records its rank: it reads the last byte of the frame, which begins as 0, and increments the byte.
 const RANK: &str = r#"
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -53,7 +53,7 @@ fn generator(topology: &Topology) -> Result<Generator> {
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())
 }
 
-/// Sends a packet and asks every probe when it saw it.
+/// Sends a packet. Returns the probes in the order in which they saw it.
 fn order(daemon: &Daemon, generator: &mut Generator, names: &[String]) -> Result<Vec<String>> {
     generator.send(1)?;
     let mut ranks: Vec<(u64, String)> = names
@@ -79,7 +79,7 @@ fn sixteen_probes_run_in_the_order_of_their_priorities() -> Result<()> {
         let put = |daemon: &Daemon, name: &str, priority: i64| {
             daemon.put(&format!("/v1/probes/{name}"), &rank_config(hook, priority)).status
         };
-        // In the order in which they should run; deployed in any other.
+        // The names are in the order in which the probes must run; the probes are deployed in random order.
         let priorities: Vec<i64> = (-8..8).map(|n| n * 10).collect();
         let mut names: Vec<String> =
             priorities.iter().map(|priority| format!("at{priority}").replace('-', "m")).collect();
@@ -94,17 +94,17 @@ fn sixteen_probes_run_in_the_order_of_their_priorities() -> Result<()> {
             assert_eq!(order(&daemon, &mut generator, &names)?, names, "{hook}, after signal {signal}");
         }
 
-        // Full: the answer says so, and nothing has changed.
+        // A full chain refuses the next probe and changes nothing.
         let refused = daemon.put("/v1/probes/one-more", &rank_config(hook, 0)).expect(409).json();
         assert!(refused["detail"].as_str().is_some_and(|detail| detail.contains("16")), "{refused}");
         assert_eq!(order(&daemon, &mut generator, &names)?, names, "{hook}");
-        // The other hook and the other interface have chains of their own.
+        // Another interface has a chain of its own.
         let mut elsewhere = rank_config(hook, 0);
         elsewhere["interface"] = json!("mon1");
         daemon.put("/v1/probes/elsewhere", &elsewhere).expect(201);
         daemon.delete("/v1/probes/elsewhere").expect(204);
 
-        // Another priority, another place: from the middle to the end, to the front, and back.
+        // A new priority moves the probe: from the middle to the end, to the front, and back.
         let moved = names.remove(7);
         for (priority, place) in [(1000, 15), (-1000, 0), (-10, 7)] {
             assert_eq!(put(&daemon, &moved, priority), 200);
@@ -112,7 +112,7 @@ fn sixteen_probes_run_in_the_order_of_their_priorities() -> Result<()> {
             expected.insert(place, moved.clone());
             assert_eq!(order(&daemon, &mut generator, &expected)?, expected, "{hook}, priority {priority}");
         }
-        // Of equals the one that came first is first, also when it is replaced.
+        // Probes of equal priority run in the order of their creation, even after a replacement.
         daemon.delete(&format!("/v1/probes/{moved}")).expect(204);
         assert_eq!(put(&daemon, "equal", 10), 201);
         let behind = names.iter().position(|name| name == "at10").context("at10 is there")? + 1;
@@ -161,7 +161,7 @@ fn a_verdict_holds_from_its_priority_on() -> Result<()> {
     Ok(())
 }
 
-/// Counts, live.
+/// Returns the configuration of a probe that counts packets and is read live.
 fn counter(hook: &str, verdict: &str) -> Value {
     let mut config = counter_config("mon0", verdict);
     config["ingress"]["hook"] = json!(hook);
@@ -178,7 +178,8 @@ fn count(daemon: &Daemon, name: &str) -> u64 {
     total(&daemon.json(&format!("/v1/probes/{name}/metrics")), "ingress", "packets")
 }
 
-/// Probes come, go and move in front of, between and behind others, which count every packet of a full load.
+/// Probes are created, removed and moved in front of, between and behind others, which count every packet of a full
+/// load.
 #[test]
 fn coming_and_going_disturbs_nobody() -> Result<()> {
     let mut random = Random::new();
@@ -191,7 +192,7 @@ fn coming_and_going_disturbs_nobody() -> Result<()> {
             config["priority"] = json!(n * 10);
             daemon.put(&format!("/v1/probes/{name}"), &config).expect(201);
         }
-        // Drops at the end, so that the stack does not limit the rate.
+        // The last probe drops packets, so that the stack does not limit the rate.
         let mut last = counter(hook, if hook == "xdp" { "XDP_DROP" } else { "2" });
         (last["priority"], last["ingress"]["verdict"]) = (json!(1000), json!("enforce"));
         daemon.put("/v1/probes/last", &last).expect(201);

@@ -1,4 +1,4 @@
-//! Programs and filters of others stay where they are and see every packet, whatever becomes of ours.
+//! Programs and filters of other owners stay in place and see every packet, whatever happens to the daemon's.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ fn tc_attach(method: &str) -> DaemonOptions {
     DaemonOptions::default().argument("--tc-attach").argument(method)
 }
 
-/// Counts at mon0's TC ingress, live, and lets pass or (`verdict` 2) drops.
+/// Returns the configuration of a live counter at mon0's TC ingress that lets packets pass or (`verdict` 2) drops them.
 fn tc_config(position: &str, verdict: &str) -> Value {
     let source = xdp_counter(verdict).replace("xdp_md", "__sk_buff").replace("SEC(\"xdp\")", "SEC(\"tc\")");
     json!({
@@ -34,12 +34,13 @@ fn count(daemon: &Daemon) -> u64 {
     total(&daemon.json("/v1/probes/p/metrics"), "ingress", "packets")
 }
 
-/// The filters at mon0's ingress.
+/// Returns the filters at mon0's ingress.
 fn filters(topology: &Topology) -> Result<String> {
     topology.monitor().output("tc", &["filter", "show", "dev", "mon0", "ingress"])
 }
 
-/// Creates, replaces, terminates, kills, and deletes; after each step all of `foreign` count, and ours if it is there.
+/// Creates, replaces and deletes a probe and ends daemons. After each step all of `foreign` count, and so does the
+/// probe if it exists.
 fn live_among(
     foreign: &[&Counter],
     topology: &Topology,
@@ -93,7 +94,7 @@ fn live_among(
     check("detached", None)
 }
 
-/// The answer names it, by name and id.
+/// Checks that a PUT is refused, and that the answer has the name and id of the foreign program.
 fn refused_by_xdp(daemon: &Daemon, name: &str, id: u32) -> Result<()> {
     let refused = daemon.put(PROBE, &counter_config("mon0", "XDP_PASS")).expect(409).json();
     let detail = refused["detail"].as_str().context("a detail")?;
@@ -109,17 +110,17 @@ fn refused_by_xdp(daemon: &Daemon, name: &str, id: u32) -> Result<()> {
 fn a_foreign_xdp_program_is_named_and_kept() -> Result<()> {
     let topology = Topology::new()?;
     let monitor = topology.monitor();
-    // One attached by a link.
+    // The foreign program is attached by a link.
     let daemon = Daemon::start(monitor)?;
     let foreign = Counter::attach(monitor, "mon0", Place::XdpPass)?;
     refused_by_xdp(&daemon, "count_xdp", foreign.program_id()?)?;
     live_among(&[&foreign], &topology, &DaemonOptions::default(), &tc_config("last", "0"))?;
     drop(foreign);
-    // libxdp's own dispatcher: the answer says what it is.
+    // The answer names libxdp's own dispatcher as such.
     let foreign = Counter::attach(monitor, "mon0", Place::LibxdpDispatcher)?;
     refused_by_xdp(&daemon, "libxdp", foreign.program_id()?)?;
     drop(foreign);
-    // One attached by netlink, native and generic.
+    // The foreign program is attached by netlink, native and generic.
     let directories = Directories::new()?;
     std::fs::create_dir_all(directories.bpffs())?;
     let pin = directories.bpffs().join("foreign");
@@ -137,7 +138,8 @@ fn a_foreign_xdp_program_is_named_and_kept() -> Result<()> {
     Ok(())
 }
 
-/// A program that came while ours was gone keeps its place; ours says why it does not run, and runs when asked again.
+/// A program that was attached while no daemon ran keeps its place. The probe says why it does not run, and runs after
+/// another PUT.
 #[test]
 fn a_foreign_xdp_program_that_was_faster_is_kept() -> Result<()> {
     let topology = Topology::new()?;
@@ -167,7 +169,7 @@ fn a_foreign_xdp_program_that_was_faster_is_kept() -> Result<()> {
     bystanders.finish()
 }
 
-/// TCX programs before and after ours.
+/// Foreign TCX programs before and after the daemon's keep counting.
 #[test]
 fn foreign_tcx_programs_go_on() -> Result<()> {
     let topology = Topology::new()?;
@@ -180,7 +182,7 @@ fn foreign_tcx_programs_go_on() -> Result<()> {
     Ok(())
 }
 
-/// `position` is where ours stands among others at that moment; two of ours can stand at either end.
+/// `position` is the place among the foreign programs at the time of the attachment; two probes can be at both ends.
 #[test]
 fn positions_are_kept() -> Result<()> {
     let topology = Topology::new()?;
@@ -188,7 +190,7 @@ fn positions_are_kept() -> Result<()> {
     let bystanders = Bystanders::deploy_elsewhere(&daemon, &topology)?;
     let foreign = Counter::attach(topology.monitor(), "mon0", Place::TcxLast)?;
     let theirs = foreign.program_id()?;
-    // Where theirs stands among all.
+    // The place of the foreign program among all programs, and their number.
     let place = || -> Result<(usize, usize)> {
         let order = tcx_order(topology.monitor(), "mon0")?;
         let place = order.iter().position(|id| *id == theirs).context("theirs is gone")?;
@@ -204,7 +206,7 @@ fn positions_are_kept() -> Result<()> {
         daemon = daemon.restart(signal, &DaemonOptions::default())?;
         assert_eq!(place()?, (1, 3), "after signal {signal}");
     }
-    // A verdict counts from its place on: theirs is behind the first and before the last.
+    // A verdict holds from its place on: the foreign program is behind the first probe and before the last.
     let mut generator = generator(&topology)?;
     daemon.put("/v1/probes/other", &tc_config("last", "2")).expect(200);
     generator.send(10)?;
@@ -225,7 +227,7 @@ fn add_filter(namespace: &Namespace, pin: &str, priority: &str) -> Result<()> {
     namespace.run("tc", &filter)
 }
 
-/// clsact filters on either side, and the qdisc that somebody else made.
+/// Foreign clsact filters on either side, with a qdisc that another program has made, keep counting.
 #[test]
 fn foreign_clsact_filters_go_on() -> Result<()> {
     for method in ["auto", "clsact"] {
@@ -249,13 +251,13 @@ fn foreign_clsact_filters_go_on() -> Result<()> {
         for position in ["first", "last"] {
             live_among(&[&early, &late], &topology, &tc_attach(method), &tc_config(position, "0"))?;
         }
-        // And the other way round: theirs come when ours is there, at places that are ours to give.
+        // The foreign filters come after the daemon's, at the priorities that the daemon has left for them.
         let daemon = Daemon::start_with(monitor, &tc_attach(method))?;
         for (position, sees) in [("last", 100), ("first", 0)] {
             daemon.put(PROBE, &tc_config(position, "2"));
             let (counted, passed) = (early.packets()?, late.packets()?);
             generator(&topology)?.send(100)?;
-            // TCX comes before all filters, wherever it stands among its like.
+            // TCX programs run before all filters, whatever their place among each other.
             let sees = if method == "auto" { 0 } else { sees };
             assert_eq!(early.packets()? - counted, sees, "{method}, {position}");
             if position == "first" {
@@ -266,7 +268,7 @@ fn foreign_clsact_filters_go_on() -> Result<()> {
     Ok(())
 }
 
-/// Two daemons at one hook: neither's end, crash or probes concern the other.
+/// Two daemons share a hook: the end, a crash and the probes of one do not affect the other.
 #[test]
 fn two_daemons_share_an_interface() -> Result<()> {
     for method in ["auto", "clsact"] {
@@ -293,7 +295,7 @@ fn two_daemons_share_an_interface() -> Result<()> {
         assert_eq!(count(&second), 400, "{method}");
         let differences = KernelObjects::pinned(second.directories().bpffs())?.differences(&objects);
         assert_eq!(differences, [], "{method}");
-        // There is one place for XDP: who comes second is told whose it is.
+        // An interface has one place for XDP: the second daemon's refusal names the owner.
         let other = Daemon::start(topology.monitor())?;
         other.put("/v1/probes/xdp", &counter_config("mon0", "XDP_PASS")).expect(201);
         let refused = second.put("/v1/probes/xdp", &counter_config("mon0", "XDP_PASS")).expect(409).json();

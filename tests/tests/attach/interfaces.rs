@@ -1,4 +1,4 @@
-//! Interfaces and namespaces come, go, are renamed and moved; probes follow within a second.
+//! Following of interfaces and namespaces that appear, disappear, are renamed and moved: probes follow within a second.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,7 +13,7 @@ use twinprobe_tests::wait::{attachments, wait_for, wait_for_attachment};
 use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Namespace, Stand, Topology, scaled, veth_pair};
 
 const PROBE: &str = "/v1/probes/p";
-/// In this time a probe is back.
+/// The time within which a probe is attached again.
 const SOON: Duration = Duration::from_secs(1);
 
 fn generator(topology: &Topology) -> Result<Generator> {
@@ -38,7 +38,7 @@ fn create_gen0(topology: &Topology) -> Result<()> {
     veth_pair(topology.generator(), "gen0", topology.monitor(), "mon0")
 }
 
-/// Waits until the probe is attached to the interface as it is now; returns its status.
+/// Waits until the probe is attached to the interface with its present index. Returns the probe's status.
 fn back(daemon: &Daemon, namespace: &Namespace, probe: &str, interface: &str) -> Result<Value> {
     let index = namespace.interface_index(interface)?;
     wait_for(&format!("{probe} back at {interface}, index {index}"), SOON, || {
@@ -50,7 +50,7 @@ fn back(daemon: &Daemon, namespace: &Namespace, probe: &str, interface: &str) ->
     })
 }
 
-/// Waits until the probe says that it waits for the interface, and why.
+/// Waits until the probe's status says that it waits for the interface, and why.
 fn pending(daemon: &Daemon, probe: &str, interface: &str) -> Result<()> {
     let status = wait_for_attachment(daemon, probe, interface, "pending", SOON)?;
     for attachment in attachments(&status, interface) {
@@ -90,7 +90,7 @@ fn probes_are_back_when_their_interface_returns() -> Result<()> {
     let steady = steady.spawn(Load { rate: Some(20_000), ..Load::default() });
     let stop = AtomicBool::new(false);
     thread::scope(|scope| -> Result<()> {
-        // Reads must go on as well: never an error, never less than before.
+        // Reads go on meanwhile, without an error and without a smaller count than before.
         let reader = scope.spawn(|| -> Result<u64> {
             let (mut before, mut reads) = (0, 0);
             while !stop.load(Ordering::Acquire) {
@@ -106,7 +106,7 @@ fn probes_are_back_when_their_interface_returns() -> Result<()> {
         });
         let rounds = || -> Result<()> {
             for round in 0..scaled(15, 200) {
-                // Deleted while frames arrive: how many of them did is nobody's to say.
+                // The interface goes while frames arrive; how many arrived before is not known.
                 let load = generator(&topology)?.spawn(Load { count: Some(BURST), ..Load::default() });
                 remove_gen0(&topology)?;
                 load.join()?;
@@ -137,7 +137,7 @@ fn probes_are_back_when_their_interface_returns() -> Result<()> {
     bystanders.finish()
 }
 
-/// By its name an interface is known: under another one it is another.
+/// A configuration means an interface by its name: a renamed interface is another one.
 #[test]
 fn a_renamed_interface_is_left_and_taken_back() -> Result<()> {
     let topology = Topology::new()?;
@@ -168,7 +168,7 @@ fn a_renamed_interface_is_left_and_taken_back() -> Result<()> {
         sent += 100;
         assert_eq!(count(&daemon, "p"), sent);
     }
-    // What takes over the name takes over the probe.
+    // Another interface that takes over the name gets the probe.
     rename("mon0", "other0")?;
     veth_pair(topology.generator(), "gen1", monitor, "mon0")?;
     back(&daemon, monitor, "p", "mon0")?;
@@ -209,7 +209,8 @@ fn an_interface_that_was_moved_is_left_and_taken_back() -> Result<()> {
     bystanders.finish()
 }
 
-/// Accepted before its interface is there, attached once it is, through restarts as well; refused if not asked for.
+/// A probe with `wait_for_interface` is accepted before its interface exists and attached once it does, through
+/// restarts as well; without the field it is refused.
 #[test]
 fn a_probe_waits_for_its_interface() -> Result<()> {
     let topology = Topology::new()?;
@@ -224,7 +225,7 @@ fn a_probe_waits_for_its_interface() -> Result<()> {
     config["wait_for_interface"] = json!(true);
     daemon.put(PROBE, &config).expect(201);
     pending(&daemon, "p", "mon0")?;
-    // What is wrong with a source is found without an interface.
+    // A mistake in the source is found without an interface.
     let mut bad = config.clone();
     bad["ingress"]["source"] = json!("int x");
     daemon.put(PROBE, &bad).expect(422);
@@ -240,7 +241,7 @@ fn a_probe_waits_for_its_interface() -> Result<()> {
         generator(&topology)?.send(100)?;
         sent += 100;
         assert_eq!(count(&daemon, "p"), sent);
-        // Gone and back while nobody looks.
+        // The interface goes and comes back while no daemon runs.
         let directories = daemon.kill()?;
         remove_gen0(&topology)?;
         create_gen0(&topology)?;
@@ -260,7 +261,7 @@ fn a_probe_waits_for_its_interface() -> Result<()> {
     bystanders.finish()
 }
 
-/// A pattern means those that are there and those that come.
+/// A pattern means the interfaces that exist and those that will.
 #[test]
 fn patterns_follow_interfaces() -> Result<()> {
     let topology = Topology::new()?;
@@ -270,7 +271,7 @@ fn patterns_follow_interfaces() -> Result<()> {
     let mut config = live("mon0");
     config.as_object_mut().context("an object")?.remove("interface");
     config["interfaces"] = json!(["tap*"]);
-    // Nothing matches yet.
+    // No interface matches yet.
     daemon.put(PROBE, &config).expect(201);
     let mut sent = 0;
     let mut send = |n: u32| -> Result<()> {
@@ -297,7 +298,7 @@ fn patterns_follow_interfaces() -> Result<()> {
     for n in [0, 2, 3] {
         send(n)?;
     }
-    // Replacing finds all of them again, and fewer by a narrower pattern.
+    // A replacement finds all matching interfaces again, fewer of them with a narrower pattern.
     config["interfaces"] = json!(["tap[02]"]);
     daemon.put(PROBE, &config).expect(200);
     for n in [0, 2] {
@@ -307,7 +308,7 @@ fn patterns_follow_interfaces() -> Result<()> {
     bystanders.finish()
 }
 
-/// A probe in another namespace than the daemon's, there already or yet to come.
+/// A probe can be in another namespace than the daemon's, even in one that does not exist yet.
 #[test]
 fn a_namespace_can_be_named() -> Result<()> {
     let topology = Topology::new()?;
@@ -327,7 +328,7 @@ fn a_namespace_can_be_named() -> Result<()> {
     }
     assert!(has_xdp(topology.sink(), "sink0")?);
 
-    // The same name as one of the topology's, so that it can't be another test's.
+    // The name contains one of the topology's, so that no other test uses it.
     let name = path(topology.sink())?.rsplit('/').next().map(|name| format!("{name}-late"));
     let name = name.context("a name")?;
     let mut late = live("late0");

@@ -1,4 +1,4 @@
-//! Frames of several buffers are seen whole and by every probe, whether its program knows of such frames or not.
+//! Frames of several buffers: every probe sees them whole, whether its program knows of such frames or not.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Stand, Topology};
 
 const LENGTH: usize = 8000;
 
-/// Counts packets and all of their bytes.
+/// A program for frames of several buffers that counts packets and all of their bytes.
 const FRAGS: &str = r#"
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -48,7 +48,7 @@ fn frags_config() -> Value {
     json!({ "interface": "mon0", "ingress": { "source": FRAGS, "metrics": metrics } })
 }
 
-/// Frames that no stack answers, of this length.
+/// Returns a frame of this length that no network stack answers.
 fn frame(length: usize) -> Vec<u8> {
     let mut frame = vec![0xa5; length];
     frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
@@ -62,7 +62,7 @@ fn large(topology: &Topology) -> Result<()> {
     Ok(())
 }
 
-/// In either order, observing and deciding.
+/// Two probes in both orders, observing and enforcing.
 #[test]
 fn probes_with_and_without_frags_see_every_frame() -> Result<()> {
     for (first, second) in [("ordinary", "frags"), ("frags", "ordinary")] {
@@ -107,7 +107,8 @@ fn probes_with_and_without_frags_see_every_frame() -> Result<()> {
     Ok(())
 }
 
-/// Replaced by one that knows of frames of several buffers, and back, with its content; after a restart as well.
+/// A probe is replaced by one that knows of frames of several buffers, and back, and keeps its counts; after a restart
+/// as well.
 #[test]
 fn a_probe_changes_over_with_its_content() -> Result<()> {
     let topology = Topology::new()?;
@@ -134,7 +135,7 @@ fn a_probe_changes_over_with_its_content() -> Result<()> {
     bystanders.finish()
 }
 
-/// Without native support for such frames there is the generic mode.
+/// An interface without native support for such frames can use the generic mode.
 #[test]
 fn the_generic_mode_takes_large_frames() -> Result<()> {
     let topology = Topology::new()?;

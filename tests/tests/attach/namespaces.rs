@@ -1,4 +1,4 @@
-//! Probes in other namespaces than the daemon's: paths that do not answer, filters that outlive a daemon, events.
+//! Probes in other namespaces than the daemon's: paths that never answer, filters that outlive a daemon, events.
 
 use std::time::{Duration, Instant};
 
@@ -12,16 +12,16 @@ use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::wait::{wait_for, wait_for_attachment};
 use twinprobe_tests::{Daemon, DaemonOptions, Directories, KernelObjects, Topology};
 
-/// In this time the daemon has looked, and has looked again.
+/// The time in which the daemon has checked its attachments at least twice.
 const LOOKED: Duration = Duration::from_secs(7);
-/// In this time a probe follows what it is told of.
+/// The time within which a probe follows a change that the kernel reports.
 const SOON: Duration = Duration::from_secs(1);
 
 fn status(daemon: &Daemon, probe: &str) -> Value {
     daemon.json(&format!("/v1/probes/{probe}"))
 }
 
-/// A request is refused rather than taken for one without interfaces.
+/// A request is refused while interfaces can't be listed, instead of detaching the probe.
 #[test]
 fn a_replacement_without_a_list_of_interfaces_changes_nothing() -> Result<()> {
     let mut three = Three::new()?;
@@ -43,7 +43,7 @@ fn a_replacement_without_a_list_of_interfaces_changes_nothing() -> Result<()> {
         ensure!(status(&daemon, probe)["revision"] == 1, "{probe}");
     }
     three.counted(&daemon)?;
-    // Nor does the next daemon take it for none.
+    // The next daemon does not take a failed listing for an empty one, either.
     let before = Three::counts(&daemon);
     let daemon = daemon.restart(libc::SIGKILL, &DaemonOptions::default())?;
     three.generator.send(10)?;
@@ -58,13 +58,13 @@ fn a_replacement_without_a_list_of_interfaces_changes_nothing() -> Result<()> {
     three.generator.send(10)?;
     wait_for("nothing is dropped", SOON, || {
         let left = KernelObjects::pinned(daemon.directories().bpffs())?.counts();
-        // The epochs and their clocks.
+        // The two maps are the epochs and their clocks.
         ensure!(left == [("program", 0), ("map", 2), ("link", 0)], "pinned are {left:?}");
         Ok(())
     })
 }
 
-/// Paths that never answer cost those that need them an error, and nobody else anything.
+/// A path that never answers causes an error for requests that need it, and delays no other request.
 #[test]
 fn a_namespace_that_does_not_answer_holds_up_nobody() -> Result<()> {
     let mut three = Three::new()?;
@@ -96,7 +96,7 @@ fn a_namespace_that_does_not_answer_holds_up_nobody() -> Result<()> {
             }
             anyhow::Ok(())
         })();
-        // Lets those go who wait for it.
+        // Dropping the file system ends the calls that wait for it.
         drop(silent);
         let answers: Vec<_> = waiting.into_iter().map(|waits| waits.join()).collect();
         result?;
@@ -109,7 +109,7 @@ fn a_namespace_that_does_not_answer_holds_up_nobody() -> Result<()> {
     })
 }
 
-/// Filters that a daemon made in another namespace before it died belong to a probe or go.
+/// Filters that a daemon made in another namespace before it died are kept for their probe or removed.
 #[test]
 fn filters_in_another_namespace_go_with_their_probe() -> Result<()> {
     let mut three = Three::new()?;
@@ -118,7 +118,7 @@ fn filters_in_another_namespace_go_with_their_probe() -> Result<()> {
     let baseline = KernelObjects::now()?;
     let mut daemon = Daemon::start_with(three.topology.sink(), &options)?;
     three.deploy(&daemon, Some(monitor.path()));
-    // Where none of the three is.
+    // The fourth probe is at hooks that none of the three uses.
     let fourth = json!({
         "netns": monitor.path(), "interfaces": ["mon0", "mon1"],
         "ingress": { "hook": "tc", "source": tc_counter("0"), "position": "last",
@@ -159,7 +159,7 @@ fn filters_in_another_namespace_go_with_their_probe() -> Result<()> {
     Ok(())
 }
 
-/// Interfaces of the same index in three namespaces: an event names the one of its probe's namespace.
+/// Three namespaces have interfaces of the same index: an event names the one of its probe's namespace.
 #[test]
 fn events_name_interfaces_of_their_namespace() -> Result<()> {
     let topology = Topology::new()?;

@@ -1,4 +1,5 @@
-//! What others take away at our hooks is noticed and put back, for every probe there, and only there.
+//! Reattachment: programs and filters that others remove at the daemon's hooks are noticed and attached again, for
+//! every probe of the hook, and only there.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::wait::wait_for;
 use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Directories, Namespace, Stand, Topology};
 
-/// In this time a probe is back.
+/// The time within which a probe is attached again.
 const SOON: Duration = Duration::from_secs(1);
 const PROBES: [&str; 2] = ["/v1/probes/a", "/v1/probes/b"];
 
@@ -41,7 +42,7 @@ fn counts(daemon: &Daemon) -> [u64; 2] {
     PROBES.map(|probe| total(&daemon.json(&format!("{probe}/metrics")), "ingress", "packets"))
 }
 
-/// Until packets that are sent are counted by each probe, once.
+/// Waits until each probe counts every packet that is sent, once.
 fn counting(daemon: &Daemon, generator: &mut Generator) -> Result<()> {
     wait_for("every packet counted once", SOON, || {
         let before = counts(daemon);
@@ -56,7 +57,7 @@ fn filters(namespace: &Namespace, interface: &str) -> Result<String> {
     namespace.output("tc", &["filter", "show", "dev", interface, "ingress"])
 }
 
-/// An interface that comes makes the daemon look at all of them.
+/// Adds and removes an interface, which makes the daemon list all interfaces.
 fn stir(namespace: &Namespace) -> Result<()> {
     namespace.run("ip", &["link", "add", "stir0", "type", "veth", "peer", "name", "stir1"])?;
     namespace.run("ip", &["link", "del", "stir0"])
@@ -79,7 +80,7 @@ fn a_filter_that_was_deleted_is_put_back() -> Result<()> {
         ["qdisc", "del", "dev", "mon0", "clsact"].as_slice(),
     ];
     for deletion in deletions {
-        // Noticed with the next change of interfaces, when a probe is replaced, and by the next daemon.
+        // The removal is noticed with the next change of interfaces, when a probe is replaced, and by the next daemon.
         monitor.run("tc", deletion)?;
         stir(monitor)?;
         counting(&daemon, &mut generator).context("stirred")?;
@@ -97,7 +98,7 @@ fn a_filter_that_was_deleted_is_put_back() -> Result<()> {
     bystanders.finish()
 }
 
-/// Another's filter with the priority and handle that ours had.
+/// A foreign filter with the priority and handle of the daemon's removed filter is kept.
 #[test]
 fn a_filter_that_took_our_place_is_kept() -> Result<()> {
     let topology = Topology::new()?;
@@ -125,7 +126,7 @@ fn a_filter_that_took_our_place_is_kept() -> Result<()> {
         assert!(theirs.contains(&format!("id {} ", foreign.program_id()?)), "{theirs}");
         stir(monitor)?;
         counting(&daemon, &mut generator)?;
-        // The order is the one that was asked for.
+        // The filters are in the configured order.
         let shown = filters(monitor, "mon0")?;
         let place = |what: &str| shown.find(what).with_context(|| format!("no {what} in {shown}"));
         let (ours, other) = (place("tp_dispatcher")?, place("foreign")?);
@@ -148,12 +149,12 @@ fn a_filter_that_took_our_place_is_kept() -> Result<()> {
     bystanders.finish()
 }
 
-/// A filter stays ours under another name of its interface, and in another namespace than the daemon's.
+/// The daemon recognizes its filter after its interface was renamed, and in another namespace than its own.
 #[test]
 fn a_filter_follows_its_interface() -> Result<()> {
     let topology = Topology::new()?;
     let (monitor, generators) = (topology.monitor(), topology.generator());
-    // Not the daemon's own.
+    // The daemon is in another namespace than the interfaces.
     let mut daemon = Daemon::start_with(topology.sink(), &clsact())?;
     let bystanders = Bystanders::deploy_at(&daemon, &topology, Stand { abroad: true, ..Stand::ELSEWHERE })?;
     let mut config = live_tc("last");
@@ -183,7 +184,7 @@ fn a_filter_follows_its_interface() -> Result<()> {
     bystanders.finish()
 }
 
-/// An interface that moved away takes its links with it; another one has its name and index at once.
+/// An interface that is moved keeps its links; another one gets its name and index at once.
 #[test]
 fn an_index_that_is_given_again_is_another_interface() -> Result<()> {
     let topology = Topology::new()?;
@@ -202,7 +203,7 @@ fn an_index_that_is_given_again_is_another_interface() -> Result<()> {
         counting(&daemon, &mut generator(&topology)?)?;
         let index = monitor.interface_index("mon0")?.to_string();
         for _ in 0..3 {
-            // One command, so that nobody can look in between.
+            // One command makes both changes, so that the daemon can't look in between.
             let generators = topology.generator().path().to_str().context("a path")?.to_owned();
             let batch = batch_file(&format!(
                 "link set dev mon0 netns {sink_path}\n\
@@ -220,7 +221,7 @@ fn an_index_that_is_given_again_is_another_interface() -> Result<()> {
                 ensure!(!shown.contains("prog/xdp"), "{shown}");
                 Ok(())
             })?;
-            // And the first one comes back.
+            // The first interface comes back.
             monitor.run("ip", &["link", "del", "mon0"])?;
             let monitor_path = monitor.path().to_str().context("a path")?;
             sink.run("ip", &["link", "set", "dev", "mon0", "netns", monitor_path])?;
@@ -232,7 +233,7 @@ fn an_index_that_is_given_again_is_another_interface() -> Result<()> {
     Ok(())
 }
 
-/// As the topology's.
+/// Sets an interface up like those of the topology.
 fn set_up(namespace: &Namespace, interface: &str) -> Result<()> {
     namespace.run("ip", &["link", "set", "dev", interface, "arp", "off"])?;
     namespace.run("ethtool", &["-K", interface, "gro", "on"])?;
@@ -245,7 +246,7 @@ fn batch_file(text: &str) -> Result<tempfile::NamedTempFile> {
     Ok(file)
 }
 
-/// Deleted and made again with the same index, for several probes at one hook.
+/// An interface is deleted and made again with the same index: all probes at its hook come back.
 #[test]
 fn all_probes_of_an_interface_come_back() -> Result<()> {
     let topology = Topology::new()?;
@@ -272,7 +273,7 @@ fn all_probes_of_an_interface_come_back() -> Result<()> {
             set_up(generators, "gen0")?;
             counting(&daemon, &mut generator(&topology)?)?;
         }
-        // Before the daemon could look.
+        // The batch ends before the daemon can look.
         monitor.run("ip", &["-batch", batch.path().to_str().context("a path")?])?;
         set_up(monitor, "mon0")?;
         set_up(generators, "gen0")?;

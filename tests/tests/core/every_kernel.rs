@@ -1,5 +1,5 @@
-//! What must work on every kernel, old ones too: `make test-kernels` runs this on several. It asks for nothing that came
-//! after Linux 5.10.
+//! Tests that must pass on every kernel, old ones too: `make test-kernels` runs them on several. They need nothing that
+//! came after Linux 5.10.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use twinprobe_tests::stream::Stream;
 use twinprobe_tests::{Daemon, DaemonOptions, Response, Topology};
 
 const PACKETS: u64 = 3_000;
-/// Map types beyond those of [`COUNTERS`]; also maps in maps, and variables.
+/// An eBPF source with map types beyond those of [`COUNTERS`], with maps in maps and with variables.
 const MAPS: &str = include_str!("../../bpf/maps.bpf.c");
 
-/// [`COUNTERS`] at one hook, observing.
+/// Returns a configuration with [`COUNTERS`] at one hook, observing.
 fn counters(interface: &str, direction: &str, hook: &str, mode: Option<&str>) -> Value {
     let context = if hook == "xdp" { "xdp_md" } else { "__sk_buff" };
     let metrics: Vec<Value> = COUNTER_MAPS
@@ -41,7 +41,7 @@ fn counters(interface: &str, direction: &str, hook: &str, mode: Option<&str>) ->
     config
 }
 
-/// Every packet is in exactly one window, in every map, and the maps of a window agree.
+/// Checks that every packet is in exactly one window, in every map, and that the maps of a window agree.
 fn windows_add_up(daemon: &Daemon, topology: &Topology, direction: &str) -> Result<()> {
     let mut read = || {
         let document = daemon.json("/v1/probes/counters/metrics");
@@ -95,7 +95,8 @@ fn tc_egress() -> Result<()> {
     count_at("mon1", "egress", "tc", None, "tc")
 }
 
-/// By clsact, although there may be TCX, and by membarrier, although there may be a faster way.
+/// The daemon attaches by clsact although the kernel may have TCX, and waits by membarrier although there may be a
+/// faster method.
 #[test]
 fn clsact_and_membarrier() -> Result<()> {
     let topology = Topology::new()?;
@@ -109,7 +110,7 @@ fn clsact_and_membarrier() -> Result<()> {
     windows_add_up(&daemon, &topology, "ingress")
 }
 
-/// Each way to wait for a grace period that there is: all of them, as no kernel here is PREEMPT_RT or nohz_full.
+/// Every method to wait for a grace period works: these kernels have all, since none is PREEMPT_RT or nohz_full.
 #[test]
 fn every_way_to_quiesce() -> Result<()> {
     let topology = Topology::new()?;
@@ -129,7 +130,7 @@ fn every_way_to_quiesce() -> Result<()> {
     Ok(())
 }
 
-/// What a daemon leaves behind when it is killed, the next one goes on with.
+/// The next daemon adopts the probes of a daemon that was killed.
 #[test]
 fn a_daemon_that_was_killed() -> Result<()> {
     let topology = Topology::new()?;
@@ -167,7 +168,7 @@ fn a_chain_that_changes_under_traffic() -> Result<()> {
     Ok(())
 }
 
-/// LRU_PERCPU_HASH, LPM_TRIE, maps in maps and variables, by the best way and one by one.
+/// LRU_PERCPU_HASH, LPM_TRIE, maps in maps and variables are read by the best strategy and by the iterative one.
 #[test]
 fn further_map_types() -> Result<()> {
     let topology = Topology::new()?;
@@ -205,7 +206,7 @@ fn further_map_types() -> Result<()> {
     Ok(())
 }
 
-/// All numbers in what a metric has as values, in maps within maps too.
+/// Returns the sum of all numbers in a metric's values, in inner maps too.
 fn sum(value: &Value) -> u64 {
     match value {
         Value::Array(values) => values.iter().map(sum).sum(),
@@ -307,7 +308,8 @@ char LICENSE[] SEC("license") = "GPL";
     Ok(())
 }
 
-/// What the kernel lacks is named. `TWINPROBE_EXPECT` says what it has (`make test-kernels`): `tcx=false,hash=iterative`.
+/// Capabilities and errors name what the kernel lacks. `TWINPROBE_EXPECT` has the expected capabilities
+/// (`make test-kernels`): `tcx=false,hash=iterative`.
 #[test]
 fn what_is_there_and_what_is_missing() -> Result<()> {
     let topology = Topology::new()?;
@@ -335,7 +337,7 @@ fn what_is_there_and_what_is_missing() -> Result<()> {
             "{problem}"
         );
     }
-    // What no kernel has, as an old kernel sees what came later; and what came with Linux 5.12.
+    // No kernel has this helper, as an old kernel lacks later helpers; the other statement needs Linux 5.12.
     let source = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n__u64 word;\n\
         static long (*from_the_future)(void) = (void *)9999;\n\
         SEC(\"xdp\") int f(struct xdp_md *ctx) { return STATEMENT; }\n\

@@ -1,4 +1,4 @@
-//! What must work on every kernel: `make test-kernels` runs this binary on several.
+//! Tests that must pass on every kernel: `make test-kernels` runs this binary on several.
 
 mod every_kernel;
 mod scene;

@@ -1,5 +1,5 @@
-//! Counted packets on any kernel: sent by an ordinary socket, as live frames came with Linux 5.18, and no faster than
-//! they are counted, so that no queue between overflows.
+//! Counted packets on any kernel. An ordinary socket sends them, since live frames came with Linux 5.18, and no faster
+//! than they are counted, so that no queue overflows.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
@@ -9,21 +9,21 @@ use anyhow::{Context, Result, ensure};
 use twinprobe_tests::Namespace;
 use twinprobe_tests::traffic::{Frame, PacketSocket};
 
-/// Source addresses come in turn, beginning with 198.18.0.0,
+/// The number of source addresses, which packets have in turn, beginning with 198.18.0.0.
 pub const ADDRESSES: u64 = 50;
-/// and so do source ports.
+/// The number of source ports, which packets have in turn.
 const PORTS: u64 = 97;
-/// Sent and not yet counted: less than the 256 that a veth's ring has room for.
+/// The largest number of packets sent and not yet counted: less than the 256 that a veth's ring has room for.
 const IN_FLIGHT: u64 = 128;
-/// How long to wait for the next packet to be found. Emulated machines are slow, so there is no limit in total.
+/// The longest time until the next packet is counted. Emulated machines are slow, so there is no limit in total.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where the source address and port stand in the default frame.
+/// The offset of the source address in the default frame; `PORT` is that of the port.
 const ADDRESS: usize = 26;
 const PORT: usize = 34;
 
-/// Sends `packets` from `interface` while `read` is called again and again, which says how many packets it has found
-/// since the call before. Returns once all are found, with the number of calls.
+/// Sends `packets` from `interface` and calls `read` repeatedly, which returns the number of packets it has found since
+/// the call before. Returns the number of calls once all packets are found.
 pub fn send_and_count(
     namespace: &Namespace,
     interface: &str,
@@ -47,7 +47,7 @@ pub fn send_and_count(
             readings += 1;
             flow.set(counted);
         }
-        // The sender must not wait for what is lost.
+        // The sender must not wait for lost packets.
         flow.set(u64::MAX);
         sender.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         ensure!(counted == packets, "{counted} of {packets} packets counted in {readings} readings");
@@ -67,7 +67,7 @@ fn send(socket: &PacketSocket, packets: u64, flow: &Flow) -> Result<()> {
     Ok(())
 }
 
-/// How many packets have been counted.
+/// The number of packets counted so far, which the sender waits for.
 #[derive(Default)]
 struct Flow {
     counted: Mutex<u64>,

@@ -1,6 +1,5 @@
-//! A daemon that is killed at any instant of any request is succeeded by one that finds exactly what the API says:
-//! requests that were answered are done, the one under way is done or not, nothing is left over, and what had nothing
-//! to do with it has counted every packet.
+//! A daemon is killed at random instants of requests. The next one agrees with the API's answers: answered requests are
+//! done, the one under way is done or not, nothing is left over, and all other probes have counted every packet.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,15 +16,15 @@ use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
 use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, KernelObjects, Topology, scaled};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// Long enough for some requests, short enough to hit each step of them.
+/// The longest time between kills: long enough for some requests, short enough to hit each step of them.
 const STORM_MS: u64 = 700;
-/// About the time in which a daemon starts.
+/// The time in which a daemon starts, about.
 const START_MS: u64 = 150;
 
-/// What a name may stand for: a variant of [`config`], or nothing.
+/// The state of a name: a probe with a variant of [`config`], or no probe.
 type State = Option<u32>;
 
-/// By name, the states that what was answered allows: two where a request was cut off.
+/// The states of each name that the answers allow: two if a request was cut off.
 type Expected = BTreeMap<&'static str, Vec<State>>;
 
 fn observing(mut direction: Value) -> Value {
@@ -33,8 +32,8 @@ fn observing(mut direction: Value) -> Value {
     direction
 }
 
-/// Two configurations of which one replaces the other: maps that are carried, maps that are not, other hooks,
-/// directions and interfaces.
+/// Returns one of two configurations that replace each other: some maps are carried and some are not, and hooks,
+/// directions and interfaces differ.
 fn config(variant: u32) -> Value {
     let xdp = Layout::new(Reading::Window);
     let tc = Layout { hook: "tc", ..Layout::new(Reading::Live) };
@@ -46,7 +45,7 @@ fn config(variant: u32) -> Value {
     }
 }
 
-/// Comes first at its hook and counts, whatever happens to the others.
+/// Returns a probe that is first at its hook and must count whatever happens to the others.
 fn steady() -> Value {
     let mut config = Layout::new(Reading::Live).config();
     config["ingress"] = observing(config["ingress"].clone());
@@ -58,7 +57,7 @@ fn steady_count(daemon: &Daemon) -> u64 {
     field(&daemon.json("/v1/probes/steady/metrics"), "in_array", "/packets")
 }
 
-/// Sends requests until it is told to stop or nobody answers any more.
+/// Sends requests until `stop` is set or no daemon answers any more.
 fn storm(
     address: &Address,
     expected: &Mutex<Expected>,
@@ -79,7 +78,7 @@ fn storm(
             _ => ("GET", format!("{path}/metrics"), String::new(), now),
         };
         set(vec![now, next]);
-        // No answer: it was killed, before or after it did what was asked.
+        // A request without an answer was done or not: the daemon was killed.
         let Ok(answer) = http::request(address, method, &path, &[], body.as_bytes()) else { return Ok(()) };
         let right: &[u16] = match (method, now) {
             ("PUT", None) => &[201],
@@ -95,7 +94,7 @@ fn storm(
     Ok(())
 }
 
-/// Compares what the API says with what was answered, and makes it what is expected from now on.
+/// Compares the probes with the earlier answers. The state that is found is expected from now on.
 fn check_probes(daemon: &Daemon, expected: &mut Expected) -> Result<()> {
     for (name, states) in expected.iter_mut() {
         let answer = daemon.get(&format!("/v1/probes/{name}"));
@@ -122,7 +121,7 @@ fn check_probes(daemon: &Daemon, expected: &mut Expected) -> Result<()> {
     Ok(())
 }
 
-/// How many objects daemons hold that were never killed, by how many probes there are of each variant.
+/// The numbers of objects that a daemon holds without a crash, by the number of probes of each variant.
 #[derive(Default)]
 struct Reference(BTreeMap<[usize; 2], [(&'static str, usize); 3]>);
 
@@ -175,7 +174,7 @@ fn a_daemon_that_is_killed_at_any_instant_is_succeeded() -> Result<()> {
         stop.store(true, Ordering::Release);
         let requests = client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         requests.with_context(|| format!("before kill {kill}"))?;
-        // Now and then the next one is killed as well, while it starts.
+        // Sometimes the next daemon is killed as well, while it starts.
         while random.below(4) == 0 {
             let starting = Daemon::spawn_in(topology.monitor(), &DaemonOptions::default(), directories)?;
             thread::sleep(Duration::from_millis(random.below(START_MS)));

@@ -1,5 +1,5 @@
-//! A crash at every step of creating, replacing, reading and deleting a probe: the next daemon finds the probe
-//! as it was before or as it was to be, nothing beside it, and every packet counted.
+//! Crashes at every step of creating, replacing, reading and deleting a probe: the next daemon finds the probe as it
+//! was before or as requested, nothing else is left, and every packet is counted.
 
 use std::sync::Arc;
 
@@ -12,22 +12,22 @@ use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Directories, KernelObje
 
 const PROBE: &str = "/v1/probes/p";
 const METRICS: &str = "/v1/probes/p/metrics";
-/// With two interfaces and two directions, every step of attaching comes four times.
+/// The number of hooks: two interfaces and two directions. Every step of attaching comes four times.
 const PLACES: u32 = 4;
 
-/// What is done when the daemon dies.
+/// The request during which the daemon dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     Create,
-    /// By another program with the same maps.
+    /// A replacement by another program with the same maps.
     Replace,
-    /// By one whose values look different.
+    /// A replacement by a program whose values have another layout.
     Reshape,
     Read,
     Delete,
 }
 
-/// Each step, how often it comes, and what it is part of.
+/// Each step, the number of times that it comes, and the requests that it is part of.
 const STEPS: [(&str, u32, &[Change]); 21] = {
     use Change::{Create, Delete, Read, Replace, Reshape};
     const DEPLOY: &[Change] = &[Create, Replace, Reshape];
@@ -37,7 +37,7 @@ const STEPS: [(&str, u32, &[Change]); 21] = {
         ("saved", 1, DEPLOY),
         ("prepared", 1, DEPLOY),
         ("filled", PLACES, DEPLOY),
-        // At one of the places a bystander has a link already.
+        // One of the hooks has a link already, for a bystander.
         ("linked", PLACES - 1, &[Create]),
         ("attached", PLACES, DEPLOY),
         ("switched", 1, DEPLOY),
@@ -74,11 +74,11 @@ struct Scene {
     baseline: KernelObjects,
     directories: Arc<Directories>,
     bystanders: Bystanders,
-    /// What there is of other probes than the one under test.
+    /// The objects of other probes than the one under test.
     beside: Left,
 }
 
-/// How many objects are pinned, and which filters there are.
+/// The number of pinned objects of each kind, and the filters.
 type Left = ([(&'static str, usize); 3], Vec<String>);
 
 impl Scene {
@@ -94,7 +94,7 @@ impl Scene {
         Ok(Self { topology, options, generator, baseline, directories, bystanders, beside })
     }
 
-    /// Lets a daemon die in the middle of `change`, and looks at what the next one finds.
+    /// Lets a daemon die at a step of `change`, and checks what the next one finds.
     fn crash(&mut self, step: &str, time: u32, change: Change, reading: Reading) -> Result<()> {
         let start = |directories: Arc<Directories>, options: &DaemonOptions| {
             Daemon::start_in(self.topology.monitor(), options, directories)
@@ -109,7 +109,7 @@ impl Scene {
             daemon.put(PROBE, &config(reading, 0)).expect(201);
             send(1000)?;
         }
-        // What a window has, and what is in the open one.
+        // Some packets are in a closed window, others in the open one.
         let mut read = 0;
         if matches!(change, Change::Replace | Change::Reshape) {
             let document = packets(&daemon.json(METRICS));
@@ -126,11 +126,11 @@ impl Scene {
             Change::Delete => ("DELETE", PROBE, Value::Null),
         };
         let answer = http::request(&daemon.address(), method, path, &[], body.to_string().as_bytes());
-        // A reading's header may be on its way before its maps are read; it is never complete.
+        // The header of a reading may be sent before the maps are read, but the answer is never complete.
         ensure!(answer.is_err() || change == Change::Read, "the step was not reached: {answer:?}");
         let directories = daemon.kill()?;
         if change != Change::Create && change != Change::Delete {
-            // Packets that come while there is no daemon are counted as well.
+            // Packets that come while no daemon runs are counted as well.
             send(100)?;
         }
         let daemon = start(directories, &self.options)?;
@@ -149,14 +149,14 @@ impl Scene {
         if expected.is_some() {
             send(10)?;
             let first = packets(&daemon.json(METRICS));
-            // The window that was being read is given again, and the rest is the next one.
+            // The window whose reading was cut off is given again; the rest is in the next one.
             let counted = match (change, reading) {
                 (Change::Read, Reading::Window) => first + packets(&daemon.json(METRICS)),
                 (Change::Read, _) => packets(&daemon.json(METRICS)),
                 _ => first,
             };
             let counted = read + counted;
-            // A deployment that is not committed is forgotten with what it has counted while there was no daemon.
+            // A deployment that was not committed is removed with its counts from the time without a daemon.
             let least = if change == Change::Reshape && !committed { sent - 100 } else { sent };
             ensure!((least..=sent).contains(&counted), "{counted} of {sent} packets");
         }
@@ -167,7 +167,7 @@ impl Scene {
         self.check_end(daemon)
     }
 
-    /// Nothing is left of a probe that was deleted, and nothing is lost to the others.
+    /// Checks that nothing is left of the deleted probe and that the others have lost nothing.
     fn check_end(&mut self, daemon: Daemon) -> Result<()> {
         let left = left(&self.topology, &self.directories)?;
         ensure!(left == self.beside, "beside others there are {left:?}, not {:?}", self.beside);
@@ -193,7 +193,7 @@ fn crash_everywhere(tc_attach: &str, readings: &[Reading]) -> Result<()> {
     for (step, times, changes) in STEPS {
         for &change in changes {
             for &reading in readings {
-                // Only sums are saved, and only maps that are one by one for the twins have windows.
+                // Only sums are saved, and only probes with private maps have windows.
                 let reached = match step {
                     "summed" => reading == Reading::Cumulative,
                     "flipped" | "written" | "stored" | "cleared" => reading != Reading::Live,
@@ -221,7 +221,7 @@ fn with_filters() -> Result<()> {
     crash_everywhere("clsact", &[Reading::Window])
 }
 
-/// A window that was closed and not read when the daemon died is not lost to a replacement that comes first.
+/// A window that was closed and not read when the daemon died survives a replacement that comes before the next read.
 #[test]
 fn a_window_that_nobody_read_survives_a_replacement() -> Result<()> {
     for reading in [Reading::Window, Reading::Cumulative] {
@@ -277,7 +277,7 @@ fn a_file_that_is_damaged_too_early_costs_nothing() -> Result<()> {
         let read = [&first, &second].map(|document| (document["window"]["seq"].as_u64(), packets(document)));
         match step {
             "stored" => ensure!(read == [(Some(1), left), (Some(2), 10)], "{read:?}"),
-            // What is left of the maps is not the window: it is lost, and said to be.
+            // The maps do not have the whole window any more: it counts as lost, and the next window says so.
             _ => ensure!(
                 read == [(Some(2), 10), (Some(3), 0)] && first["window"]["lost_windows"] == 1,
                 "{first}"

@@ -1,4 +1,4 @@
-//! A daemon is killed at random instants and at each step; its successor finds what the API says.
+//! Crashes: a daemon is killed at random instants and at each step, and the next one agrees with the API's answers.
 
 mod at_random;
 mod at_steps;

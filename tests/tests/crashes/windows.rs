@@ -1,5 +1,5 @@
-//! A daemon that is killed at any instant, while windows are closed by the clock and by requests, read and
-//! acknowledged, is succeeded by one that has the window or closes it: collectors have every packet once.
+//! A daemon is killed at random instants while windows are closed by the clock and by requests, read and acknowledged.
+//! The next daemon has the window or closes it: collectors get every packet once.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,24 +14,24 @@ use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
 use twinprobe_tests::windows::{Collector, Windows, config, packets, values};
 use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Topology, scaled};
 
-/// Few enough that a queue holds what comes while there is no daemon.
+/// Packets per second, few enough for a queue to hold those that come while no daemon runs.
 const RATE: u64 = 20_000;
 const QUEUED: &str = "262144";
-/// Long enough for some windows, short enough to hit each step of closing one.
+/// The longest life of a daemon: long enough for some windows, short enough to hit each step of closing one.
 const LIFE_MS: u64 = 300;
-/// About the time in which a daemon starts.
+/// The time in which a daemon starts, about.
 const START_MS: u64 = 150;
-/// A collector that has to wait longer for a window is stuck.
+/// The longest time for which a collector waits for a window.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What all windows so far add up to.
+/// The totals of all windows so far.
 #[derive(Debug, Default)]
 struct Account {
     packets: u64,
     windows: u64,
-    /// When the last one ended.
+    /// The end of the last window.
     end: Value,
-    /// Whether the queue has given the packet of this number.
+    /// True for each packet number that the queue has given.
     serials: Vec<bool>,
     twice: u64,
 }
@@ -68,12 +68,12 @@ impl Account {
     }
 }
 
-/// Takes windows, from one daemon after another, until told that `last` is the last.
+/// Takes windows, from one daemon after another, up to the window `last`.
 fn collect(collector: &mut Collector, account: &Mutex<Account>, last: &AtomicU64) -> Result<()> {
     let mut progress = Instant::now();
     while collector.taken < last.load(Ordering::Acquire) {
         let taken = collector.taken;
-        // There may be no daemon now.
+        // The round fails while no daemon runs.
         let result = collector.round(0.05, |window| account.lock().expect("no panic").add(window));
         if collector.taken > taken {
             progress = Instant::now();
@@ -86,7 +86,8 @@ fn collect(collector: &mut Collector, account: &Mutex<Account>, last: &AtomicU64
     Ok(())
 }
 
-/// Closes windows, and hangs up on some; reads metrics, which closes one as well where there is no interval.
+/// Closes windows, sometimes with a connection that hangs up, and reads metrics, which closes a window without
+/// interval.
 fn disturb(windows: &Windows, ended: &AtomicBool, mut random: Random) -> Result<()> {
     while !ended.load(Ordering::Acquire) {
         let bytes = random.below(4000) as usize;
@@ -96,7 +97,7 @@ fn disturb(windows: &Windows, ended: &AtomicBool, mut random: Random) -> Result<
             _ => &[201],
         };
         let answer = match right {
-            // Cut off, by the daemon's end or by us.
+            // The answer may be cut off, by the daemon's end or by this client.
             [] => windows.read_and_hang_up("POST", None, bytes).map(|_| None),
             [200] => windows.request("GET", "/v1/probes/p/metrics").map(Some),
             _ => windows.try_close().map(Some),
@@ -138,7 +139,7 @@ fn kill_and_collect(window: &Value, kills: u64) -> Result<()> {
             for kill in 1..=kills {
                 thread::sleep(Duration::from_millis(random.below(LIFE_MS)));
                 let mut directories = daemon.kill()?;
-                // Now and then the next one is killed as well, while it starts.
+                // Sometimes the next daemon is killed as well, while it starts.
                 while random.below(4) == 0 {
                     let starting = Daemon::spawn_in(topology.monitor(), &options, directories)?;
                     thread::sleep(Duration::from_millis(random.below(START_MS)));
@@ -165,7 +166,7 @@ fn kill_and_collect(window: &Value, kills: u64) -> Result<()> {
             bystanders.check()?;
             Ok((daemon, sent))
         };
-        // So that the others end, too.
+        // A panic must not keep the other threads waiting.
         let sent = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
         ended.store(true, Ordering::Release);
         if !matches!(sent, Ok(Ok(_))) {
@@ -175,13 +176,13 @@ fn kill_and_collect(window: &Value, kills: u64) -> Result<()> {
         let sent = sent.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         for client in clients {
             let client = client.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            // What a client found is why the rest failed, or follows from it.
+            // The error of a client is the reason why the rest failed, or follows from it.
             if let Err(error) = client {
                 let text = format!("{error:#}");
                 return Err(sent.err().map_or(error, |first| first.context(text)));
             }
         }
-        // Not before: the others ask it.
+        // The daemon is dropped last because the other threads send requests to it.
         sent.map(|(_daemon, sent)| sent)
     })?;
     account.into_inner().expect("no panic").check(sent)

@@ -1,4 +1,4 @@
-//! Large answers: rendered as the client takes them, given again when it does not.
+//! Large documents: rendered as the client takes them, and given again if the client did not take all of one.
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Spread};
 use twinprobe_tests::{Bystanders, Daemon, Topology, probes, scaled};
 
-/// The paper's sessions.
+/// The number of the paper's sessions.
 const FLOWS: u64 = 256 * 97;
 
 struct Scene {
@@ -31,7 +31,7 @@ impl Scene {
         Ok(Self { daemon, bystanders, generator, _topology: topology })
     }
 
-    /// Asks for the metrics and takes `bytes` of the answer.
+    /// Requests the metrics and reads `bytes` of the answer.
     fn begin(&self, bytes: usize) -> Result<UnixStream> {
         let mut stream = UnixStream::connect(self.daemon.directories().socket())?;
         stream.write_all(b"GET /v1/probes/flow-features/metrics HTTP/1.1\r\nHost: x\r\n\r\n")?;
@@ -55,9 +55,9 @@ fn a_window_whose_client_hangs_up_is_given_to_the_next() -> Result<()> {
     let mut seen = BTreeSet::new();
     for round in 0..scaled(10, 100) {
         scene.generator.send(2 * FLOWS)?;
-        // Somewhere in the middle of several megabytes.
+        // The client hangs up in the middle of several megabytes.
         drop(scene.begin(1000 + 50_000 * round as usize)?);
-        // Until the daemon has noticed, others get the next windows, which are empty.
+        // Other clients get the next windows, which are empty, until the daemon has noticed.
         let document = loop {
             let document = scene.read();
             assert!(seen.insert(document["window"]["seq"].as_u64()), "a window came twice: {seen:?}");
@@ -85,7 +85,7 @@ fn a_slow_client_slows_nobody_else() -> Result<()> {
         assert_eq!(flows(&document).len() as u64, FLOWS);
     }
     assert!(started.elapsed() < Duration::from_secs(20), "others waited for the slow client");
-    // It still gets all of its own.
+    // The slow client still gets its whole document.
     slow.set_read_timeout(Some(Duration::from_secs(10)))?;
     let mut rest = Vec::new();
     let mut buffer = vec![0; 1 << 16];

@@ -1,4 +1,4 @@
-//! Event metrics: streams of what programs write to RINGBUF and PERF_EVENT_ARRAY, complete and counted.
+//! Event metrics: streams of the events that programs write to RINGBUF and PERF_EVENT_ARRAY, complete and counted.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -51,7 +51,7 @@ fn each_packet_is_an_event_decoded_by_its_type() -> Result<()> {
     Ok(())
 }
 
-/// Nobody listens: events stay in the ring; the first client gets them, in order.
+/// Events without a listener stay in the ring; the first client gets them, in order.
 #[test]
 fn events_wait_for_their_first_reader() -> Result<()> {
     let scene = Scene::new("")?;
@@ -78,7 +78,7 @@ fn without_a_type_events_are_hex_with_a_warning() -> Result<()> {
         stream.json()?["event"],
         "0x0000000000000000c61200000400000070 61636b657400ffff02003c0000000001".replace(' ', "")
     );
-    // The part that the type does not cover is not hidden.
+    // The bytes that the type does not cover are shown.
     scene.daemon.put("/v1/probes/p", &config("TAIL=2")).expect(200);
     let mut stream = scene.stream("")?;
     scene.generator()?.send(1)?;
@@ -126,7 +126,7 @@ fn a_filter_takes_one_metric_and_leaves_the_others() -> Result<()> {
     scene.generator()?.send(2000)?;
     let (serials, _) = account(&mut odd, 1000)?;
     assert_eq!(serials, (0..2000).filter(|n| n % 2 == 1).collect::<Vec<u64>>());
-    // The other ring was not touched.
+    // The other ring was not read.
     let (serials, _) = account(&mut scene.stream("")?, 1000)?;
     assert_eq!(serials, (0..2000).filter(|n| n % 2 == 0).collect::<Vec<u64>>());
     let refused = scene.daemon.get(&format!("{EVENTS}?metric=lost")).expect(404);
@@ -135,7 +135,7 @@ fn a_filter_takes_one_metric_and_leaves_the_others() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// One client does not read: it alone misses events, and is told how many.
+/// A client that does not read misses events, is told how many, and costs the other clients none.
 #[test]
 fn a_slow_client_loses_its_own_events_only() -> Result<()> {
     let scene = Scene::new("")?;
@@ -159,7 +159,7 @@ fn a_slow_client_loses_its_own_events_only() -> Result<()> {
     assert!(lost > 0 && serials.is_sorted(), "{lost} lost");
     assert_eq!(scene.status()["missed"], lost);
     assert_eq!(scene.lost_by_program(), 0);
-    // It goes on from here like the others.
+    // The slow client goes on like the others.
     scene.generator()?.send(10)?;
     assert_eq!(account(&mut slow, 10)?, ((count..count + 10).collect(), 0));
     scene.bystanders.finish()
@@ -199,7 +199,7 @@ fn a_stream_ends_with_its_probe() -> Result<()> {
             "replace" => daemon.put("/v1/probes/p", &config("")).expect(200),
             _ => daemon.delete("/v1/probes/p").expect(204),
         };
-        // Events that were there belong to the client.
+        // The client gets the events that were in the ring before the change.
         let (serials, lost) = account(&mut stream, 1000)?;
         assert_eq!((serials, lost), ((0..1000).collect(), 0), "{change}");
         assert_eq!(stream.line()?, None, "{change}");
@@ -225,7 +225,7 @@ fn a_daemon_that_stops_ends_its_streams() -> Result<()> {
     Ok(())
 }
 
-/// Odd sizes, and many times the ring: every record around the end of the ring is whole.
+/// Records of odd sizes fill the ring many times: every record around the end of the ring is whole.
 #[test]
 fn records_survive_the_end_of_the_ring() -> Result<()> {
     for defines in ["RING=4096 DISCARD=3", "RING=5000 TAIL=14", "PERF TAIL=401"] {
@@ -245,7 +245,7 @@ fn records_survive_the_end_of_the_ring() -> Result<()> {
     Ok(())
 }
 
-/// A perf ring overflows: what was delivered and what was lost add up, in the status and in the stream.
+/// Delivered and lost events of a perf ring that overflows add up, in the status and in the stream.
 #[test]
 fn the_kernel_s_losses_are_counted_exactly() -> Result<()> {
     let scene = Scene::new("PERF")?;
@@ -259,7 +259,7 @@ fn the_kernel_s_losses_are_counted_exactly() -> Result<()> {
     let waited = count - lost;
     let (serials, told) = account(&mut stream, waited)?;
     assert_eq!((serials.len() as u64, told), (waited, 0));
-    // Each ring tells with the next event that fits: every CPU's must come by.
+    // A ring reports its losses with the next event that fits, so each CPU has to write one.
     let cpus = thread::available_parallelism()?.get();
     for cpu in 0..cpus {
         let options = GeneratorOptions { cpu: Some(cpu), ..GeneratorOptions::default() };
@@ -273,7 +273,7 @@ fn the_kernel_s_losses_are_counted_exactly() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// A ring buffer counts nothing: the program's own counter says what is missing.
+/// A ring buffer does not count lost events; the program's own counter does.
 #[test]
 fn a_full_ring_keeps_the_oldest() -> Result<()> {
     let scene = Scene::new("RING=4096")?;

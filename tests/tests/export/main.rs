@@ -1,4 +1,4 @@
-//! What clients are given: documents, pages for Prometheus, events, results of the ready-made probes.
+//! Answers to clients: documents, pages for Prometheus, events, results of the ready-made probes.
 
 mod documents;
 mod events;

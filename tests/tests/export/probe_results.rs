@@ -1,4 +1,4 @@
-//! What the ready-made probes say about packets that are known to the byte.
+//! Results of the ready-made probes for packets that are known to the byte.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ impl Setting {
         Generator::new(self.topology.generator(), "gen0", options)?.send(count)
     }
 
-    /// The entries of one metric in the window that this closes.
+    /// Closes a window and returns the entries of one of its metrics.
     fn entries(&self, probe: &str, direction: &str, metric: &str) -> Vec<Value> {
         self.metrics(probe, direction, &[metric]).remove(0)
     }
@@ -40,7 +40,7 @@ impl Setting {
     }
 }
 
-/// `flow-features` at mon0, at XDP or TC, with further defines.
+/// Returns the configuration of `flow-features` at mon0, at XDP or TC, with further defines.
 fn flow_features(tc: bool, defines: &[(&str, &str)]) -> Result<Value> {
     let mut document = probes::configuration("flow-features", "mon0")?;
     let ingress = &mut document["ingress"];
@@ -104,14 +104,14 @@ fn packets_beyond_a_full_table_are_counted() -> Result<()> {
     let metrics = setting.metrics("flow-features", "ingress", &["flows", "unaccounted"]);
     let packets: u64 = metrics[0].iter().map(|entry| entry["value"]["IN_PKTS"].as_u64().unwrap()).sum();
     let refused = metrics[1][0]["value"]["table_full"].as_u64().unwrap();
-    // A full hash table may hold some entries more than it was made for, those in per-CPU free lists.
+    // A full hash table may hold some entries more than its maximum, from the free lists of CPUs.
     assert!((10..20).contains(&metrics[0].len()), "{}", metrics[0].len());
     assert_eq!((packets, refused), (2_000 - refused, 2_000 - packets));
     assert!(refused > 0);
     setting.bystanders.finish()
 }
 
-/// An Ethernet frame of this type around a payload.
+/// Returns an Ethernet frame of this type with a payload.
 fn ethernet(ether_type: u16, payload: &[u8]) -> Vec<u8> {
     [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1], &ether_type.to_be_bytes()[..], payload].concat()
 }
@@ -134,7 +134,7 @@ fn what_is_a_flow_and_what_is_not() -> Result<()> {
         bytes.truncate(60);
         Frame::from_bytes(bytes)?
     };
-    // Name, frame, and of the flow: protocol, ports.
+    // The name, the frame, and the protocol and ports of the flow.
     let flows = [
         ("tcp", built(Protocol::Tcp, None, 60), (6, 1024, 80)),
         ("udp", built(Protocol::Udp, None, 300), (17, 1024, 80)),

@@ -1,4 +1,4 @@
-//! The ready-made probes: what is pushed is what is in the source, and features not asked for cost nothing.
+//! The ready-made probes: configurations contain the present source, and features that are switched off cost nothing.
 
 use anyhow::{Context, Result};
 use aya::programs::{SchedClassifier, Xdp};
@@ -36,7 +36,7 @@ fn configurations_name_themselves_and_their_maps() -> Result<()> {
     Ok(())
 }
 
-/// A compiled `flow-features`: instructions, bytes of a key and of a value.
+/// The size of a compiled `flow-features`: instructions, bytes of a key and of a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Size {
     instructions: usize,
@@ -55,7 +55,7 @@ fn flow_features(defines: &[String]) -> Result<Size> {
     })
 }
 
-/// The source with the only name for a TC section that aya knows.
+/// Returns the source with the only name for a TC section that aya knows.
 fn source(name: &str) -> Result<String> {
     Ok(probes::source(name)?.replace("SEC(\"tc\")", "SEC(\"classifier\")"))
 }
@@ -88,14 +88,14 @@ fn fewer_features_are_fewer_instructions_and_smaller_entries() -> Result<()> {
             let what = format!("{hook:?}, {} to {} features: {less:?} {more:?}", n + 1, n + 2);
             assert!(less.instructions <= more.instructions && less.value <= more.value, "{what}");
             assert!(less.key <= more.key, "{what}");
-            // From the fifth on, each does something with every packet, except that the source address (7) takes
-            // the place of the key that all packets share.
+            // From the fifth on, each feature adds instructions for every packet, except that the source address (7)
+            // takes the place of the key that all packets share.
             assert!(n + 2 < 5 || less.instructions < more.instructions, "{what}");
         }
         let (one, six, all) = (sizes[0], sizes[5], sizes[14]);
         assert!(one.instructions * 4 < all.instructions, "{one:?} {all:?}");
         assert!((one.key + one.value) * 8 < all.key + all.value, "{one:?} {all:?}");
-        // Nothing is parsed for the first six.
+        // The first six features need no parsing.
         assert!(six.instructions * 3 < all.instructions, "{six:?} {all:?}");
         let all_by_default = flow_features(&hook.define().into_iter().collect::<Vec<_>>())?;
         assert_eq!(all_by_default, all);
@@ -103,7 +103,7 @@ fn fewer_features_are_fewer_instructions_and_smaller_entries() -> Result<()> {
     Ok(())
 }
 
-/// In the order in which `FEATURES=n` takes the first of them.
+/// The features in the order in which `FEATURES=n` takes the first of them.
 const FEATURES: [&str; 15] = [
     "INPUT_SNMP",
     "OUTPUT_SNMP",

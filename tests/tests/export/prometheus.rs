@@ -1,4 +1,4 @@
-//! `GET /metrics`: what Prometheus gets to see of the daemon and of all its probes.
+//! `GET /metrics`: the page about the daemon and all its probes.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -16,7 +16,7 @@ use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Topology, probes, scale
 const COUNTERS: &str = include_str!("../../bpf/counters.bpf.c");
 const TABLE: &str = include_str!("../../bpf/export.bpf.c");
 
-/// Counts each packet once in each of its maps.
+/// Returns the configuration of a probe that counts each packet once in each of its maps.
 fn counting(metrics: &Value) -> Value {
     json!({
         "interface": "mon0",
@@ -28,7 +28,7 @@ fn counting(metrics: &Value) -> Value {
     })
 }
 
-/// The packets since the deployment, three times, and those of the last window, twice.
+/// Returns five metrics: the packets since the deployment, three times, and those of the last window, twice.
 fn five() -> Value {
     json!([
         { "name": "packets_total", "map": "in_percpu_array", "help": "Packets", "snapshot": true, "agg": "sum" },
@@ -44,7 +44,7 @@ fn generator(topology: &Topology) -> Result<Generator> {
     Generator::new(topology.generator(), "gen0", GeneratorOptions { spread, ..GeneratorOptions::default() })
 }
 
-/// Two probes with metrics of the same names: counters are exact and only grow, whatever happens to the daemon.
+/// Counters of two probes with metrics of the same names are exact and only grow, whatever happens to the daemon.
 #[test]
 fn counters_grow_and_windows_are_gauges() -> Result<()> {
     let topology = Topology::new()?;
@@ -82,7 +82,7 @@ fn counters_grow_and_windows_are_gauges() -> Result<()> {
     let kinds = ["packets", "hashed", "live", "window", "per_cpu"].map(|family| last.kind(family).to_owned());
     assert_eq!(kinds, ["counter", "counter", "counter", "gauge", "gauge"]);
     assert_eq!(last.families["packets"].1, "Packets");
-    // A replacement goes on with them.
+    // A replacement keeps the counts.
     let mut config = counting(&five());
     config["priority"] = json!(7);
     daemon.put("/v1/probes/one", &config).expect(200);
@@ -93,7 +93,7 @@ fn counters_grow_and_windows_are_gauges() -> Result<()> {
     bystanders.finish()
 }
 
-/// What probes call the same need not be the same, and can be called like something of the daemon's own.
+/// Probes may give one name to metrics of different types, and may use names of the daemon's own metrics.
 #[test]
 fn names_that_clash_make_a_valid_page() -> Result<()> {
     let topology = Topology::new()?;
@@ -118,7 +118,7 @@ fn names_that_clash_make_a_valid_page() -> Result<()> {
     assert_eq!(page.families["x"].1, "With\na \"help\\");
     assert_eq!(page.kind("twinprobe_http_requests"), "counter");
     assert_eq!(page.sum("twinprobe_http_requests_total", &[("probe", "three")]), 0.0);
-    // The array has 256 entries, the hash those that packets made.
+    // The array has 256 entries, the hash those of the packets.
     let skipped = page.one("twinprobe_export_skipped_total", &[("probe", "three")]);
     assert!((257.0..=512.0).contains(&skipped), "{skipped}");
     assert_eq!(page.one("twinprobe_export_skipped_total", &[("probe", "one")]), 0.0);
@@ -168,7 +168,7 @@ fn the_daemon_tells_of_itself() -> Result<()> {
     for method in ["HEAD", "POST"] {
         daemon.request(method, "/metrics", &[], b"").expect(405);
     }
-    // Who can read something else only gets this all the same.
+    // A client that accepts only another type gets the page all the same.
     daemon.request("GET", "/metrics", &[("accept", "text/plain;version=0.0.4")], b"").expect(200);
     let page = Page::scrape(&daemon);
     let answered = |method, route, status| {
@@ -183,7 +183,7 @@ fn the_daemon_tells_of_itself() -> Result<()> {
     assert_eq!(page.one("twinprobe_http_request_duration_seconds_count", &puts), 4.0);
     assert_eq!(page.one("twinprobe_compilation_seconds_count", &[("outcome", "accepted")]), 3.0);
     assert_eq!(page.matching("twinprobe_build_info", &[]), [1.0]);
-    // The connection of the request, and of earlier ones that the daemon has not closed yet.
+    // The difference is the connection of the request, and earlier ones that the daemon has not closed yet.
     let connections = page.one("process_open_fds", &[]) - daemon.open_files() as f64;
     assert!((1.0..=8.0).contains(&connections), "{connections}");
     let resident = page.one("process_resident_memory_bytes", &[]);
@@ -196,11 +196,11 @@ fn the_daemon_tells_of_itself() -> Result<()> {
     bystanders.finish()
 }
 
-/// Nothing counts as delivered before all of the page has been taken, and sums do not fall back when what somebody
-/// else did not take comes late.
+/// Nothing counts as delivered before the client has taken the whole page, and sums do not fall when a window that
+/// another client did not take is given late.
 #[test]
 fn a_client_that_hangs_up() -> Result<()> {
-    // Enough for a page of megabytes, few enough for the reference parser.
+    // The number is enough for a page of megabytes, and small enough for the reference parser.
     const FLOWS: u64 = 64 * 16;
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
@@ -222,7 +222,7 @@ fn a_client_that_hangs_up() -> Result<()> {
         generator.send(2 * FLOWS)?;
         sent += 2.0 * FLOWS as f64;
         let slow = begin(1000 + 50_000 * (round % 10) as usize)?;
-        // Somebody else is told what the slow one would have been, and more.
+        // Another client gets the sums that the slow one would have got, and more.
         generator.send(10)?;
         sent += 10.0;
         let page = Page::scrape(&daemon);
@@ -230,7 +230,7 @@ fn a_client_that_hangs_up() -> Result<()> {
         assert_eq!(page.sum("flows_IN_PKTS", &[]), 10.0, "the window is the slow one's");
         page.assert_grown_from(&last);
         drop(slow);
-        // Until the daemon has noticed, the next windows are given, which are empty.
+        // Until the daemon has noticed, scrapes get the next windows, which are empty.
         let mut scrapes = 0;
         last = loop {
             let page = Page::scrape(&daemon);
@@ -247,7 +247,7 @@ fn a_client_that_hangs_up() -> Result<()> {
     bystanders.finish()
 }
 
-/// A table of a million entries goes through the daemon without ever being in it as a whole.
+/// A table of a million entries is never in the daemon's memory as a whole.
 #[test]
 fn large_tables_are_not_kept() -> Result<()> {
     const ENTRIES: u32 = 1_000_000;
@@ -264,7 +264,7 @@ fn large_tables_are_not_kept() -> Result<()> {
     let keys: Vec<u8> = (0..ENTRIES).flat_map(u32::to_ne_bytes).collect();
     let values: Vec<u8> = (0..ENTRIES).flat_map(|key| u64::from(key).to_ne_bytes()).collect();
     table.update(&keys, &values)?;
-    // Whatever answers take once.
+    // The first answer allocates the memory that all answers share.
     daemon.get("/metrics").expect(200);
     Resident::reset_peak(daemon.pid())?;
     let before = Resident::of(daemon.pid())?.total_kib;
@@ -282,7 +282,7 @@ fn large_tables_are_not_kept() -> Result<()> {
     bystanders.finish()
 }
 
-/// Pages and documents of one probe at once: each window goes to one of them.
+/// Pages and documents of one probe are read at once: each window goes to one of them.
 #[test]
 fn many_readers_share_the_windows() -> Result<()> {
     let topology = Topology::new()?;

@@ -1,4 +1,4 @@
-//! The page that Prometheus gets, as the reference parser of OpenMetrics understands it.
+//! The page of `GET /metrics`, parsed by the reference parser of OpenMetrics.
 
 #[path = "../../../crates/exporter/tests/reference/mod.rs"]
 mod reference;
@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use twinprobe_tests::Daemon;
 
-/// One sample: its name and its labels.
+/// The name and the labels of a sample.
 pub type Series = (String, BTreeMap<String, String>);
 
-/// A page, as the reference parser understands it.
+/// A page, parsed by the reference parser.
 pub struct Page {
     pub text: String,
-    /// By name: type and help.
+    /// The type and the help of each family, by its name.
     pub families: BTreeMap<String, (String, String)>,
     pub samples: BTreeMap<Series, f64>,
 }
@@ -41,13 +41,13 @@ impl Page {
                 assert!(page.samples.insert((text(&sample[0]), labels), value).is_none(), "{sample} twice");
             }
         }
-        // The parser forgets samples that it has seen already.
+        // The parser drops duplicate samples.
         let lines = page.text.lines().filter(|line| !line.starts_with('#')).count();
         assert_eq!(page.samples.len(), lines);
         page
     }
 
-    /// The samples of this name that have these labels, among others.
+    /// Returns the values of the samples of this name that have at least these labels.
     pub fn matching(&self, name: &str, labels: &[(&str, &str)]) -> Vec<f64> {
         let has = |all: &BTreeMap<String, String>| {
             labels.iter().all(|(name, value)| all.get(*name).map(String::as_str) == Some(*value))
@@ -71,7 +71,7 @@ impl Page {
         self.families.get(family).map_or("none", |(kind, _)| kind)
     }
 
-    /// Asserts that no counter of the probes is behind what it was.
+    /// Asserts that no counter of the probes has fallen.
     #[track_caller]
     pub fn assert_grown_from(&self, before: &Self) {
         for (series, value) in before.samples.iter().filter(|((name, _), _)| name.ends_with("_total")) {
@@ -85,7 +85,7 @@ impl Page {
     }
 }
 
-/// All lines of a family are in one place, under its name.
+/// Asserts that all lines of a family are together, after its name.
 pub fn assert_contiguous(text: &str) {
     let (mut seen, mut current) = (BTreeSet::new(), "");
     for line in text.lines().filter(|line| *line != "# EOF") {

@@ -1,4 +1,4 @@
-//! Two maps that the program updates together agree in every window, and the grace period is why.
+//! Consistency: two maps that the program updates together agree in every window, because of the grace period.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -6,8 +6,8 @@ use twinprobe_tests::sample::{total, window};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
 use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Topology, scaled};
 
-/// Counts in one map, works (10,000 steps are tens of microseconds), counts in the other: whoever reads the first map
-/// before the program has reached the second sees the difference.
+/// A program that counts in one map, works (10,000 steps are tens of microseconds) and counts in the other: a reader
+/// that does not wait for the program finds different counts.
 const PAIR: &str = r#"
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -42,7 +42,7 @@ SEC("xdp") int count_twice(struct xdp_md *ctx)
 char LICENSE[] SEC("license") = "GPL";
 "#;
 
-/// Reads windows under load, until one is torn; says how many were read before it, if there was one.
+/// Reads windows under load until one is torn. Returns the number of windows before it, `None` if no window is torn.
 fn torn_windows(options: &DaemonOptions, windows: u64, steps: u32) -> Result<Option<u64>> {
     let topology = Topology::new()?;
     let daemon = Daemon::start_with(topology.monitor(), options)?;
@@ -53,7 +53,7 @@ fn torn_windows(options: &DaemonOptions, windows: u64, steps: u32) -> Result<Opt
             "verdict": "enforce",
             "source": PAIR,
             "defines": { "STEPS": steps.to_string() },
-            // Not in the order in which the program writes them.
+            // The order is not that in which the program writes the maps.
             "metrics": [window("second", "second"), window("first", "first")]
         }
     });
@@ -93,14 +93,14 @@ fn two_maps_agree_in_every_window() -> Result<()> {
     Ok(())
 }
 
-/// The test above can fail: without the grace period it does.
+/// The test above fails without the grace period, so it can fail.
 #[test]
 fn without_the_grace_period_windows_are_torn() -> Result<()> {
     if std::thread::available_parallelism()?.get() < 2 {
         return Ok(());
     }
     let options = DaemonOptions::default().argument("--quiesce").argument("none");
-    // Longer than it takes to make the file that the window goes into, which comes before the maps are read.
+    // The program works longer than it takes to create the window's file, which comes before the maps are read.
     let torn = torn_windows(&options, 600, 300_000)?;
     assert!(torn.is_some(), "no window of 600 was torn: the test shows nothing");
     Ok(())

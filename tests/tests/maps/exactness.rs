@@ -1,4 +1,4 @@
-//! No packet is lost, counted twice or counted in the wrong window, whatever the hook and the map.
+//! Exactness: no packet is lost, counted twice or counted in the wrong window, whatever the hook and the map.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use twinprobe_tests::sample::{COUNTER_MAPS, COUNTERS, total, window};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
 use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Topology, scaled};
 
-/// Packets per case.
+/// Returns the number of packets per case.
 fn packets() -> u64 {
     scaled(10_000_000, 100_000_000)
 }
@@ -28,7 +28,7 @@ impl Hook {
     }
 }
 
-/// [`COUNTERS`] at `hook`, dropping what it has counted so that the stack does not limit the rate.
+/// Returns a configuration with [`COUNTERS`] at `hook`, which drops packets so that the stack does not limit the rate.
 fn config(hook: Hook, snapshot: bool) -> Value {
     let (name, section, context, verdict) = match hook {
         Hook::Xdp => ("xdp", "xdp", "xdp_md", "XDP_DROP"),
@@ -59,8 +59,8 @@ fn config(hook: Hook, snapshot: bool) -> Value {
     config
 }
 
-/// Reads windows while `packets` arrive, and says how many windows there were. Every map's windows must add
-/// up to what was sent, and within each window all maps must agree.
+/// Reads windows while packets arrive and returns the number of windows. Every map's windows must add up to the packets
+/// that were sent, and within each window all maps must agree.
 fn sum_of_windows(hook: Hook, options: &DaemonOptions) -> Result<u64> {
     let topology = Topology::new()?;
     let daemon = Daemon::start_with(topology.monitor(), options)?;
@@ -125,7 +125,7 @@ fn clsact_and_membarrier_count_every_packet_once() -> Result<()> {
     Ok(())
 }
 
-/// Without a snapshot one copy runs and readings grow: the last one is the whole.
+/// Without a snapshot there are no twins, and counts grow: the last reading has all packets.
 #[test]
 fn live_readings_grow_to_the_whole() -> Result<()> {
     let topology = Topology::new()?;
@@ -151,7 +151,7 @@ fn live_readings_grow_to_the_whole() -> Result<()> {
     bystanders.finish()
 }
 
-/// `snapshot` without `init`: consistent and cumulative.
+/// Metrics with `snapshot` and without `init` are consistent and cumulative.
 #[test]
 fn cumulative_snapshots_add_windows_up() -> Result<()> {
     let topology = Topology::new()?;

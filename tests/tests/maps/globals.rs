@@ -1,4 +1,4 @@
-//! Global variables as metrics.
+//! Metrics that read global variables.
 
 use crate::scene::{Scene, metric};
 use anyhow::Result;
@@ -40,7 +40,7 @@ fn variables_are_read_reset_and_added_up() -> Result<()> {
             assert_eq!(value(&document, "totals"), json!({ "packets": count, "bytes": FRAME * count }));
             assert_eq!(value(&document, "build"), 42);
             if metrics.len() > 3 {
-                // The initial value comes back, and the variable beside it was not touched.
+                // A reset restores the initial value and leaves the variable beside it alone.
                 assert_eq!(value(&document, "from_hundred"), 100 + count, "{snapshot} {init} {round}");
             }
         }
@@ -48,7 +48,7 @@ fn variables_are_read_reset_and_added_up() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// Reading and resetting an aligned number is one step: nothing is lost, even live and under load.
+/// An aligned number is read and reset in one step: no packet is lost, even live and under load.
 #[test]
 fn a_live_counter_loses_nothing_by_a_reset() -> Result<()> {
     let scene = Scene::new()?;
@@ -69,7 +69,7 @@ fn a_live_counter_loses_nothing_by_a_reset() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// As for maps: the windows of a variable add up, and it agrees with a map in each window.
+/// Windows of a variable add up as those of maps, and the variable agrees with a map in each window.
 #[test]
 fn windows_of_variables_add_up() -> Result<()> {
     let scene = Scene::new()?;

@@ -1,4 +1,4 @@
-//! Further map types through the daemon: every packet is in every map, whatever is asked for.
+//! Further map types: every packet is in every map, whatever the strategy and the kind of metric.
 
 use crate::scene::{ADDRESSES, MAPS, Scene, metric};
 use anyhow::Result;
@@ -7,7 +7,7 @@ use twinprobe_tests::sample::{total, window};
 
 const PACKETS: u64 = 5_000;
 
-/// What a metric says per source address.
+/// Returns a metric's values by source address.
 fn by_address(document: &Value, name: &str, address: impl Fn(&Value) -> u64) -> Vec<(u64, u64)> {
     let entries = document["ingress"][name]["entries"].as_array().expect("entries");
     let mut counts: Vec<(u64, u64)> = entries
@@ -28,7 +28,7 @@ fn dotted(text: &Value) -> u64 {
     u64::from(u32::from(address))
 }
 
-/// LRU_PERCPU_HASH, LPM_TRIE and keys of seven bytes, by every way to read them.
+/// LRU_PERCPU_HASH, LPM_TRIE and keys of seven bytes are exact with every strategy.
 #[test]
 fn further_types_count_every_packet() -> Result<()> {
     let scene = Scene::new()?;
@@ -71,7 +71,7 @@ fn further_types_count_every_packet() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// The refusals say what is possible.
+/// Refusals say what is possible.
 #[test]
 fn what_can_not_be_read_is_refused() -> Result<()> {
     let scene = Scene::new()?;
@@ -118,7 +118,7 @@ fn what_can_not_be_read_is_refused() -> Result<()> {
         assert_eq!(finding["field"], format!("ingress.metrics[0].{field}"), "{problem}");
         assert!(finding["message"].as_str().expect("text").contains(message), "{problem}");
     }
-    // The kernel's word, with a hint.
+    // The message is the kernel's, with a hint.
     for definition in [
         "__uint(type, BPF_MAP_TYPE_LPM_TRIE); __uint(max_entries, 1); __type(key, struct prefix); __type(value, int);",
         "__uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 1); __uint(key_size, 4); __uint(value_size, 0);",
@@ -134,8 +134,8 @@ fn what_can_not_be_read_is_refused() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// A flow table of several batches, live, while packets come and the reader deletes: nothing but what a program
-/// wrote, no key twice, and it ends.
+/// A flow table of several batches is read live while packets come and the reader deletes entries: a reading has only
+/// entries that a program wrote, no key twice, and it ends.
 #[test]
 fn live_readings_under_load() -> Result<()> {
     let scene = Scene::new()?;
@@ -161,7 +161,7 @@ fn live_readings_under_load() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// clang names static maps by their place in the section.
+/// Static maps, which clang names by their place in the section, are not mixed up.
 #[test]
 fn static_maps_are_not_mixed_up() -> Result<()> {
     let scene = Scene::new()?;

@@ -1,4 +1,4 @@
-//! The daemon with the capabilities that `deploy/twinprobe.service` leaves it, which lack CAP_SYS_ADMIN.
+//! A daemon with only the capabilities of `deploy/twinprobe.service`, which lack CAP_SYS_ADMIN.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,7 +15,7 @@ const UNIT: &str = include_str!("../../../deploy/twinprobe.service");
 const PROBES: [&str; 3] = ["p", "q", "r"];
 const PACKETS: u64 = 1_000;
 
-/// The unit's bounding set, as `setpriv` wants it.
+/// Returns the unit's bounding set in the form of `setpriv`.
 fn bounding_set() -> Result<String> {
     let line = UNIT.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet="));
     let names = line.context("the unit has a bounding set")?.split_whitespace();
@@ -23,7 +23,7 @@ fn bounding_set() -> Result<String> {
     Ok(format!("-all{}", names.collect::<String>()))
 }
 
-/// A program that gives up what the unit does, and becomes the daemon.
+/// Returns options with a script that drops the capabilities which the unit drops, and becomes the daemon.
 fn wrapper(directory: &Path) -> Result<DaemonOptions> {
     let path = directory.join("wrapper");
     let script = format!(
@@ -43,7 +43,7 @@ fn config(snapshot: bool) -> Value {
     json!({ "interface": "mon0", "ingress": { "source": MAPS, "metrics": metrics } })
 }
 
-/// What all maps in a map have counted.
+/// Returns the sum over all inner maps of a metric.
 fn packets(document: &Value, metric: &str) -> u64 {
     let outer = document["ingress"][metric]["entries"].as_array().expect("entries");
     let inner = outer.iter().flat_map(|entry| entry["value"]["entries"].as_array().expect("inner entries"));
@@ -99,7 +99,7 @@ fn windows_of_maps_in_maps_need_no_admin() -> Result<()> {
     Ok(())
 }
 
-/// All else that a daemon does.
+/// Everything else that a daemon does works without CAP_SYS_ADMIN.
 #[test]
 fn probes_come_and_go_without_admin() -> Result<()> {
     let topology = Topology::new()?;

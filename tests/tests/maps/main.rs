@@ -1,4 +1,4 @@
-//! Every packet is counted once and in one window, whatever the map and the hook.
+//! Maps: every packet is counted once and in one window, whatever the map and the hook.
 
 mod consistency;
 mod exactness;

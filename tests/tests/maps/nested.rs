@@ -1,4 +1,4 @@
-//! Maps of maps: the maps in them are read and reset, of each twin its own.
+//! Maps of maps: the inner maps are read and reset, and each twin has its own.
 
 use crate::scene::{ADDRESSES, Scene, metric};
 use anyhow::Result;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 const PACKETS: u64 = 5_000;
 
-/// The entry of `by_parity` in this slot: how many addresses it has, and packets of all of them.
+/// Returns the entry of `by_parity` in this slot: the number of its addresses and of their packets.
 fn slot(document: &Value, key: u64) -> (usize, u64) {
     let entries = document["ingress"]["by_parity"]["entries"].as_array().expect("entries");
     let entry = entries.iter().find(|entry| entry["key"] == key).expect("the slot");
@@ -51,7 +51,7 @@ fn the_maps_in_a_map_are_windows() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// The maps in a map of maps are named by no metric: they begin anew with the one that is.
+/// Inner maps without a metric of their own are reset with the outer map.
 #[test]
 fn a_reset_reaches_the_maps_in_a_map() -> Result<()> {
     let scene = Scene::new()?;
@@ -86,13 +86,13 @@ fn nested_tables_in_xml() -> Result<()> {
 fn what_does_not_go_together_is_refused() -> Result<()> {
     let scene = Scene::new()?;
     let cases = [
-        // An inner map is read where it is, not twice.
+        // An inner map is read with its outer map, so it can't have a metric of its own.
         (
             json!([metric("a", "by_parity", true, true), metric("b", "even", true, true)]),
             "[1].map",
             "already read",
         ),
-        // A twin's own inner map can't be in an outer map that both share.
+        // A private inner map can't be in a shared outer map.
         (
             json!([metric("a", "even", true, true), metric("b", "by_parity", false, false)]),
             "[1].snapshot",
@@ -112,7 +112,7 @@ fn what_does_not_go_together_is_refused() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// A metric on one of the inner maps alone: the outer one is private to the twins with it.
+/// A metric on one inner map alone makes the outer map private, too.
 #[test]
 fn an_inner_map_can_be_read_by_itself() -> Result<()> {
     let scene = Scene::new()?;

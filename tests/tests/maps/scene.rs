@@ -1,4 +1,4 @@
-//! A daemon with the probe of `bpf/maps.bpf.c`.
+//! The scene of these tests: a daemon with the probe of `bpf/maps.bpf.c`.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use twinprobe_tests::{Bystanders, Daemon, Response, Topology};
 
 pub const MAPS: &str = include_str!("../../bpf/maps.bpf.c");
 
-/// Packets come from this many addresses in turn, beginning with 198.18.0.0.
+/// The number of source addresses, which packets have in turn, beginning with 198.18.0.0.
 pub const ADDRESSES: u64 = 50;
 
 pub struct Scene {
@@ -29,12 +29,12 @@ impl Scene {
 
     pub fn put(&self, metrics: &Value) -> Response {
         let ingress = json!({ "source": MAPS, "metrics": metrics });
-        // Each deployment counts from zero.
+        // A reset makes each deployment count from zero.
         let config = json!({ "interface": "mon0", "on_replace": "reset", "ingress": ingress });
         self.daemon.put("/v1/probes/maps", &config)
     }
 
-    /// Puts the probe with these metrics; whether it was there before does not matter. Returns its status.
+    /// Creates or replaces the probe with these metrics. Returns its status.
     #[track_caller]
     pub fn deploy(&self, metrics: &Value) -> Value {
         let response = self.put(metrics);

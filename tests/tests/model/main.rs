@@ -1,4 +1,4 @@
-//! Random sequences of operations on several probes, against a model that knows what must be counted.
+//! Random sequences of operations on several probes, compared with a model of the expected counts.
 
 use std::env;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Result;
 use twinprobe_tests::{model, scaled};
 
-/// The first seed of the usual run.
+/// The first seed of a usual run.
 const USUAL_SEED: u64 = 1004;
 
 fn number(name: &str) -> Option<u64> {
@@ -15,8 +15,8 @@ fn number(name: &str) -> Option<u64> {
 
 #[test]
 fn whatever_is_done_every_packet_is_where_it_belongs() -> Result<()> {
-    // The usual run does the same sequences each time, so that a failure is about what was changed; a long one looks
-    // for sequences that nobody has tried.
+    // A usual run does the same sequences each time, so that a failure is due to a change of the code; a long run
+    // searches for new sequences.
     let is_long = env::var("TWINPROBE_SCALE").is_ok_and(|scale| scale == "full");
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_secs());
     let seed = number("TWINPROBE_SEED").unwrap_or(if is_long { now } else { USUAL_SEED });

@@ -1,4 +1,4 @@
-//! A replacement whose maps look different: what still has a name stays, what is new begins at zero.
+//! Replacements with other layouts: fields that keep their names keep their counts, new fields begin at zero.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -8,14 +8,14 @@ use twinprobe_tests::{Bystanders, Daemon, Topology, scaled};
 
 const PROBE: &str = "/v1/probes/p";
 const METRICS: &str = "/v1/probes/p/metrics";
-/// Of the generator's frames.
+/// The length of the generator's frames.
 const BYTES: u64 = 60;
 
 fn generator(topology: &Topology) -> Result<Generator> {
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())
 }
 
-/// Every field of every map against what was sent since it is there.
+/// Compares every field of every map with the packets that were sent since the field exists.
 fn check(document: &Value, layout: u32, since: &Since, what: &str) {
     assert_eq!(packets(document), since.packets, "{what}");
     for map in LAYOUT_MAPS {
@@ -24,7 +24,7 @@ fn check(document: &Value, layout: u32, since: &Since, what: &str) {
         if layout < 3 {
             assert_eq!(sum("/bytes"), since.others * BYTES, "{what}");
             assert_eq!(sum("/ports/even") + sum("/ports/odd"), since.others, "{what}");
-            // Ports are in turn, so that neither may have got the other's place.
+            // The fields are also compared one by one, so that exchanged fields are noticed.
             assert_eq!(sum("/ports/even"), since.even, "{what}");
         }
         if layout == 1 {
@@ -42,20 +42,20 @@ fn check(document: &Value, layout: u32, since: &Since, what: &str) {
     }
 }
 
-/// Packets that a field has seen.
+/// The expected counts of the fields.
 #[derive(Clone, Debug, Default)]
 struct Since {
     packets: u64,
-    /// Bytes and ports, and those with an even port.
+    /// The packets in `bytes` and `ports`; `even` has those with an even port.
     others: u64,
     even: u64,
     added: u64,
 }
 
 impl Since {
-    /// Another `sent` packets of flows in turn, the first of them the `before`-th, counted by `layout`.
+    /// Adds `sent` packets that `layout` has counted. The first of them is the `before`-th of the run.
     fn add(&mut self, layout: u32, before: u64, sent: u64) {
-        // Packet n has port 1024 + n / 256 % 97.
+        // The port of packet n is 1024 + n / 256 % 97.
         let even = (before..before + sent).filter(|n| (n / 256 % 97) % 2 == 0).count() as u64;
         self.packets += sent;
         if layout < 3 {
@@ -68,7 +68,7 @@ impl Since {
     }
 }
 
-/// Fields are gained, moved, lost and gained again; in between nothing is read, then everything.
+/// Fields are added, moved, removed and added again, first without readings in between, then with them.
 #[test]
 fn fields_are_carried_by_their_names() -> Result<()> {
     let topology = Topology::new()?;
@@ -99,7 +99,7 @@ fn fields_are_carried_by_their_names() -> Result<()> {
     bystanders.finish()
 }
 
-/// Counters are copied before the switch, and what is counted until its end is added: even a new layout costs no
+/// Counters are copied before the switch, and counts until the end of the switch are added: even a new layout costs no
 /// packet.
 #[test]
 fn no_packet_is_lost_to_a_new_layout() -> Result<()> {
@@ -120,7 +120,7 @@ fn no_packet_is_lost_to_a_new_layout() -> Result<()> {
         for round in 1..=rounds {
             let layout = (round % 4) as u32;
             daemon.put(PROBE, &Layout { layout, ..Layout::new(reading) }.config()).expect(200);
-            // Live maps are read one after the other, and agree only when nothing comes.
+            // Live maps are read one after the other, and agree only while no packet comes.
             if round % 3 != 0 && reading != Reading::Live {
                 read(load.arrived());
             }
@@ -132,8 +132,8 @@ fn no_packet_is_lost_to_a_new_layout() -> Result<()> {
     bystanders.finish()
 }
 
-/// Another type of map or another key is another map; the others stay. What it has counted is in the window that ends
-/// with it.
+/// Another map type or another key makes another map; the other maps stay. The counts of the old map are in the window
+/// that ends with it.
 #[test]
 fn a_map_of_another_type_or_key_starts_empty() -> Result<()> {
     let topology = Topology::new()?;

@@ -1,4 +1,4 @@
-//! A probe is replaced by another: packets, layouts, twins, sums.
+//! Replacements of probes: packets, layouts, twins, sums.
 
 mod layout_changes;
 mod nested;

@@ -1,4 +1,4 @@
-//! A replacement of a probe whose maps are in maps: refused, it changes nothing; accepted, it goes on with them.
+//! Replacements of a probe with maps of maps: a refused one changes nothing, an accepted one keeps the inner maps.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use twinprobe_tests::{Daemon, DaemonOptions, Topology};
 
 const SOURCE: &str = include_str!("../../bpf/inner.bpf.c");
 
-/// Names of probes, and how each reads the outer map.
+/// The names of the probes, with `snapshot` and `init` of their metrics on the outer map.
 const PROBES: [(&str, bool, bool); 3] =
     [("live", false, false), ("window", true, true), ("reset", false, true)];
 
@@ -24,7 +24,7 @@ fn path(probe: &str) -> String {
     format!("/v1/probes/{probe}")
 }
 
-/// What the map in the map has counted.
+/// Returns the count of the inner maps.
 fn packets(daemon: &Daemon, probe: &str) -> u64 {
     let document = daemon.json(&format!("/v1/probes/{probe}/metrics"));
     let outer = document["ingress"]["outer"]["entries"].as_array().expect("entries");
@@ -47,7 +47,7 @@ fn a_refused_replacement_leaves_the_maps_in_a_map_alone() -> Result<()> {
             daemon.put(&path(probe.0), &refused).expect(422);
         }
         generator.send(10)?;
-        // Still in the maps that the next daemon finds.
+        // The next daemon finds the counts in the maps.
         let daemon = daemon.restart(libc::SIGKILL, &DaemonOptions::default())?;
         for (probe, ..) in PROBES {
             assert_eq!(packets(&daemon, probe), 110, "{probe} in {outer}");
@@ -56,7 +56,7 @@ fn a_refused_replacement_leaves_the_maps_in_a_map_alone() -> Result<()> {
     Ok(())
 }
 
-/// The outer map can't be the same any more where the maps in it are not.
+/// The outer map can't be kept if the inner maps change.
 #[test]
 fn an_accepted_replacement_goes_on_with_the_maps_in_a_map() -> Result<()> {
     let topology = Topology::new()?;
@@ -75,7 +75,7 @@ fn an_accepted_replacement_goes_on_with_the_maps_in_a_map() -> Result<()> {
         assert_eq!(packets(&daemon, probe), 110, "{probe}");
     }
     generator.send(1)?;
-    // With other fields it starts empty, and the open window is closed with what it has.
+    // An inner map with other fields starts empty, and the open window is closed with the old counts.
     for probe in PROBES {
         let status = daemon.put(&path(probe.0), &config(outer, probe, &["RENAMED"])).expect(200).json();
         let warnings = status["warnings"].to_string();

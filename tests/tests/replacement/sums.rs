@@ -1,5 +1,5 @@
-//! Sums of windows: they are in the window's file, go on through replacements, restarts, reboots and upgrades, and have
-//! a bound.
+//! Sums of windows: they are in the window's file, survive replacements, restarts, reboots and upgrades, and have a
+//! bound.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -19,7 +19,7 @@ fn options() -> DaemonOptions {
     DaemonOptions::default()
 }
 
-/// Takes away all that a reboot takes.
+/// Removes everything that a reboot removes, and starts the next daemon.
 fn reboot(daemon: Daemon, topology: &Topology, options: &DaemonOptions) -> Result<Daemon> {
     let directories = daemon.kill()?;
     forget_pins(&directories)?;
@@ -34,7 +34,7 @@ fn windows_of(directories: &Directories, probe: &str) -> PathBuf {
     directories.state().join("windows").join(probe.trim_start_matches("/v1/probes/"))
 }
 
-/// Whatever the last daemon died at, the sum is that of the windows there are.
+/// At whatever step a daemon dies, the sum is that of the retained windows.
 #[test]
 fn a_sum_is_never_ahead_of_its_windows() -> Result<()> {
     let topology = Topology::new()?;
@@ -64,7 +64,7 @@ fn a_sum_is_never_ahead_of_its_windows() -> Result<()> {
     Ok(())
 }
 
-/// What was in windows and what is in the open one: a deployment that was committed has both, in its own layout.
+/// A committed deployment has the counts of closed windows and of the open one, both in its own layout.
 #[test]
 fn a_sum_in_a_new_layout_survives_a_kill() -> Result<()> {
     let topology = Topology::new()?;
@@ -99,7 +99,7 @@ fn a_sum_in_a_new_layout_survives_a_kill() -> Result<()> {
     Ok(())
 }
 
-/// Shown or not, after windows and after a replacement that no window has followed.
+/// Sums of shown and hidden metrics survive a reboot, after windows and after a replacement without a window since.
 #[test]
 fn sums_survive_a_reboot() -> Result<()> {
     let topology = Topology::new()?;
@@ -107,7 +107,7 @@ fn sums_survive_a_reboot() -> Result<()> {
     let mut daemon = Daemon::start(topology.monitor())?;
     let mut hidden = config(Reading::Sum, &[]);
     hidden["ingress"]["metrics"][2]["export"] = json!(false);
-    // To deploy a stored probe anew is no replacement.
+    // The deployment of a stored probe after a reboot is no replacement, so `reset` must not apply.
     hidden["on_replace"] = json!("reset");
     let read_all = |daemon: &Daemon| PROBES.map(|probe| read(daemon, probe));
     PROBES.iter().for_each(|probe| drop(daemon.put(probe, &hidden).expect(201)));
@@ -119,7 +119,7 @@ fn sums_survive_a_reboot() -> Result<()> {
     PROBES.iter().for_each(|probe| drop(daemon.put(probe, &config(Reading::Sum, &[])).expect(200)));
     generator.send(1)?;
     read_all(&daemon).iter().for_each(|document| assert_eq!(counted(document), 1011));
-    // Larger maps: their content goes over into the baseline.
+    // A replacement by larger maps puts the counts into the baseline.
     generator.send(100)?;
     let larger = config(Reading::Sum, &[("ENTRIES", "2048")]);
     PROBES.iter().for_each(|probe| drop(daemon.put(probe, &larger).expect(200)));
@@ -133,7 +133,7 @@ fn sums_survive_a_reboot() -> Result<()> {
     Ok(())
 }
 
-/// The sum of a map that is keyed by traffic has room for eight times its entries, or as many as are configured.
+/// The sum of a map that is keyed by traffic has room for eight times the map's entries, or for `sum_entries`.
 #[test]
 fn sums_have_a_bound() -> Result<()> {
     let topology = Topology::new()?;
@@ -166,7 +166,7 @@ fn sums_have_a_bound() -> Result<()> {
         assert_eq!(problem["errors"][0]["field"], field, "{problem}");
     }
     daemon.put(PROBES[0], &own(32)).expect(201);
-    // 20 windows of 16 addresses each; the first 16 come in each of them, but for the last two.
+    // Each of 20 windows has 16 addresses of its own; the first 16 come in each window except the last two.
     let windows = 20_u32;
     let send = |first: u32, count: u32| {
         let base = u32::from(Spread::default().base_address) + first;
@@ -191,7 +191,7 @@ fn sums_have_a_bound() -> Result<()> {
             let entries = document["ingress"][map]["entries"].as_array();
             entries.into_iter().flatten().filter_map(|entry| entry["value"].as_u64()).max()
         };
-        // What came again and again is as old as when it came last, not as when it came first.
+        // The age of an entry counts from the last window that had it, not from the first.
         assert_eq!((most("flows"), most("prefixes")), (Some(19), Some(19)));
         let sums = daemon.json(PROBES[0])["sums"].clone();
         let flows = json!({ "direction": "ingress", "metric": "flows", "entries": 32, "max_entries": 32, "dropped": 128 });
@@ -209,12 +209,12 @@ fn sums_have_a_bound() -> Result<()> {
     check(&daemon, &read(&daemon, PROBES[0]))?;
     daemon = daemon.restart(libc::SIGKILL, &options())?;
     check(&daemon, &read(&daemon, PROBES[0]))?;
-    // Packets and addresses that went are not forgotten elsewhere.
+    // Sums of other metrics keep the packets whose entries were dropped.
     assert_eq!(count(&read(&daemon, PROBES[0]), "one"), u64::from(8 * windows + windows - 2));
     Ok(())
 }
 
-/// Nothing is overwritten while the sums can't be read, and nothing is lost.
+/// Sums that can't be read for a while are neither overwritten nor lost.
 #[test]
 fn sums_that_can_not_be_read_are_waited_for() -> Result<()> {
     let topology = Topology::new()?;
@@ -259,7 +259,7 @@ fn sums_that_can_not_be_read_are_waited_for() -> Result<()> {
     Ok(())
 }
 
-/// A state directory of the version that kept sums in files of their own.
+/// Sums in the files of an earlier version are taken over into windows.
 #[test]
 fn sums_of_an_earlier_version_are_taken_over() -> Result<()> {
     let topology = Topology::new()?;
@@ -280,7 +280,7 @@ fn sums_of_an_earlier_version_are_taken_over() -> Result<()> {
         daemon = reboot(daemon, &topology, &options())?;
     }
     ensure!(!directories.state().join("totals/p").exists(), "they are in the windows now");
-    // What was never shown as well.
+    // The sums of hidden metrics are taken over, too.
     let mut config = daemon.json(probe)["config"].clone();
     config["ingress"]["metrics"][3]["export"] = json!(true);
     daemon.put(probe, &config).expect(200);
@@ -292,7 +292,7 @@ fn sums_of_an_earlier_version_are_taken_over() -> Result<()> {
     Ok(())
 }
 
-/// Over all CPUs.
+/// Returns the sum over all CPUs.
 fn sum_of(entry: &Value) -> u64 {
     let slots = entry["value"].as_array().into_iter().flatten();
     slots.filter_map(|slot| slot["packets"].as_u64()).sum()

@@ -1,4 +1,4 @@
-//! Sums and windows whose maps are replaced by live ones, by others and by smaller ones.
+//! Sums and windows whose maps are replaced by live maps, by other maps and by smaller ones.
 
 use crate::sums_scene::{PROBES, Reading, SOURCE, config, count, counted, generator, read};
 use anyhow::{Context, Result};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use twinprobe_tests::traffic::Load;
 use twinprobe_tests::{Daemon, Topology, scaled};
 
-/// The sum goes into the map, which programs count on in.
+/// A sum that becomes live is copied into the map, where programs go on counting.
 #[test]
 fn a_sum_that_becomes_live_goes_on() -> Result<()> {
     let topology = Topology::new()?;
@@ -33,7 +33,7 @@ fn a_sum_that_becomes_live_goes_on() -> Result<()> {
         let now = send(5)?;
         for probe in PROBES {
             assert_eq!(counted(&read(&daemon, probe)), now, "{probe}, {defines:?}");
-            // And back: all of it is the open window.
+            // A live metric that becomes a sum has all its counts in the open window.
             daemon.put(probe, &config(Reading::Sum, defines)).expect(200);
         }
         let now = send(1)?;
@@ -72,7 +72,7 @@ fn a_sum_that_becomes_live_misses_no_packet() -> Result<()> {
     Ok(())
 }
 
-/// A number that becomes a struct: nothing can be carried, so that the window ends first, and the answer says so.
+/// A number that becomes a struct can't be carried: the window ends first, and the answer says so.
 #[test]
 fn what_can_not_go_on_is_in_a_window_and_reported() -> Result<()> {
     let topology = Topology::new()?;
@@ -89,7 +89,7 @@ fn what_can_not_go_on_is_in_a_window_and_reported() -> Result<()> {
         assert_eq!(about, fields, "{reading:?}: the variable goes on: {status}");
         generator.send(10)?;
         if reading != Reading::Live {
-            // Nobody has it yet.
+            // No client has this window yet.
             let first = read(&daemon, probe);
             assert_eq!(counted(&first), 1000, "{reading:?}");
             assert_eq!(status["windows"]["newest"], first["window"]["seq"], "{status}");
@@ -110,13 +110,13 @@ fn what_can_not_go_on_is_in_a_window_and_reported() -> Result<()> {
     Ok(())
 }
 
-/// RFC 3339 in UTC, in the digits of documents.
+/// Returns the present time as RFC 3339 in UTC, with the digits of documents.
 fn jiff_now() -> String {
     let output = std::process::Command::new("date").args(["-u", "+%Y-%m-%dT%H:%M:%S.%NZ"]).output();
     String::from_utf8(output.expect("date").stdout).expect("UTF-8").trim().to_owned()
 }
 
-/// Smaller maps take what fits, and the answer says what did not.
+/// Smaller maps take the entries that fit, and the answer names the metrics whose entries did not.
 #[test]
 fn what_does_not_fit_is_reported() -> Result<()> {
     let topology = Topology::new()?;

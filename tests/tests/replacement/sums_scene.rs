@@ -1,4 +1,4 @@
-//! Probes that count every packet in maps whose windows are added up.
+//! The scene of the tests of sums: probes that count every packet in maps whose windows are added up.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use twinprobe_tests::traffic::{Generator, GeneratorOptions, Spread};
 use twinprobe_tests::{Daemon, Topology};
 
 pub const SOURCE: &str = include_str!("../../bpf/sums.bpf.c");
-/// What each packet is counted in, and what its values are called where it has structs.
+/// The maps and the variable that each packet is counted in.
 pub const MAPS: [&str; 5] = ["flows", "prefixes", "one", "each_cpu", ".bss:seen"];
 pub const PROBES: [&str; 3] = ["/v1/probes/a", "/v1/probes/b", "/v1/probes/c"];
 
@@ -43,7 +43,7 @@ pub fn config(reading: Reading, defines: &[(&str, &str)]) -> Value {
     config
 }
 
-/// What a metric has counted, whether its values are numbers or structs.
+/// Returns the count of a metric, whether its values are numbers or structs.
 #[track_caller]
 pub fn count(document: &Value, metric: &str) -> u64 {
     let entries = document["ingress"][metric]["entries"].as_array();
@@ -55,7 +55,7 @@ pub fn count(document: &Value, metric: &str) -> u64 {
     entries.iter().map(number).sum()
 }
 
-/// What all of them have counted.
+/// Returns the count of all metrics, which must agree.
 #[track_caller]
 pub fn counted(document: &Value) -> u64 {
     let counts = MAPS.map(|map| count(document, name(map)));

@@ -1,4 +1,4 @@
-//! A metric that becomes a snapshot or stops being one while windows are closed: the map that goes on is the one that
+//! Metrics that become snapshots or stop being ones while windows are closed: the map that is kept is the one that
 //! packets are counted in when the programs are switched, not when they were loaded.
 
 use anyhow::{Result, ensure};
@@ -11,7 +11,7 @@ use twinprobe_tests::{Daemon, DaemonOptions, Topology, scaled};
 
 const PROBES: [&str; 3] = ["p", "q", "r"];
 
-/// Counts packets in `always` and `turned`.
+/// Returns a program that counts packets in `always` and `turned`.
 fn source() -> String {
     let map = |name: &str| {
         format!(
@@ -31,7 +31,7 @@ fn source() -> String {
     )
 }
 
-/// `turned` belongs to the windows, or is read live.
+/// Returns a configuration where `turned` belongs to the windows or is read live.
 fn config(snapshot: bool, interval: Option<&str>) -> Value {
     let turned =
         if snapshot { window("turned", "turned") } else { json!({ "name": "turned", "map": "turned" }) };
@@ -50,7 +50,7 @@ fn path(probe: &str) -> String {
     format!("/v1/probes/{probe}")
 }
 
-/// What all windows of a probe have counted, of the metric that is always in them and of the one that is at times.
+/// Returns the counts of all windows of a probe: of the metric that is always in them, and of the one that is at times.
 fn in_windows(daemon: &Daemon, probe: &str) -> [u64; 2] {
     let windows = Windows::of(daemon, probe);
     let list = windows.list("");
@@ -62,10 +62,10 @@ fn in_windows(daemon: &Daemon, probe: &str) -> [u64; 2] {
     })
 }
 
-/// With the windows of all probes closed for good, each packet is in one of them.
+/// Closes the last window of all probes and checks that each packet is in one window.
 fn check(daemon: &Daemon, sent: u64, what: &str) {
     for probe in PROBES {
-        // No window is closed any more but this one.
+        // A configuration without interval closes no further window.
         daemon.put(&path(probe), &config(true, None)).expect(200);
         Windows::of(daemon, probe).close();
         assert_eq!(in_windows(daemon, probe), [sent, sent], "{probe}, {what}");
@@ -95,7 +95,7 @@ fn a_metric_becomes_a_snapshot_and_live_again_under_load() -> Result<()> {
     }
     let sent = load.stop()?;
     check(&daemon, sent, "after replacements");
-    // What was live is in the window that was open when it became a snapshot.
+    // The live counts are in the window that was open when the metric became a snapshot.
     for (probe, last, live) in were_live {
         let windows = Windows::of(&daemon, probe);
         let documents = windows.seqs().into_iter().filter(|seq| *seq > last).map(|seq| windows.get(seq));
@@ -108,7 +108,7 @@ fn a_metric_becomes_a_snapshot_and_live_again_under_load() -> Result<()> {
     Ok(())
 }
 
-/// Killed in the middle of such a replacement.
+/// A daemon is killed in the middle of such a replacement.
 #[test]
 fn killed_while_a_metric_becomes_a_snapshot_or_live() -> Result<()> {
     let topology = Topology::new()?;

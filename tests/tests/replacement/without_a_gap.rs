@@ -1,4 +1,4 @@
-//! A probe that is replaced goes on counting, with what it had counted.
+//! Replacements without a gap: the probe goes on counting and keeps its counts.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -15,8 +15,8 @@ fn generator(topology: &Topology) -> Result<Generator> {
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())
 }
 
-/// Replaces a probe `rounds` times under full load, turn by turn with two programs that use the same maps. What is
-/// read never falls, never misses a packet that had arrived, and comes to what was sent.
+/// Replaces a probe `rounds` times under full load, by two programs in turn that use the same maps. The counts never
+/// fall, never miss a packet that had arrived, and end at the number of packets sent.
 fn replaced_under_load(reading: Reading, hook: &'static str, rounds: u64) -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
@@ -44,7 +44,7 @@ fn replaced_under_load(reading: Reading, hook: &'static str, rounds: u64) -> Res
     for round in 1..=rounds {
         layout.variant = (round % 2) as u32;
         daemon.put(PROBE, &layout.config()).expect(200);
-        // Some follow each other without a reading in between.
+        // Some replacements follow each other without a reading in between.
         if round % 3 != 0 {
             read(load.arrived(), false);
         }
@@ -78,7 +78,7 @@ fn counters_at_tc_survive_replacements_under_load() -> Result<()> {
     Ok(())
 }
 
-/// `reset`, for all metrics or for one: begins anew, and the packets since the switch are all there.
+/// With `reset`, for all metrics or for one, counts begin anew and have all packets since the switch.
 #[test]
 fn a_reset_begins_anew() -> Result<()> {
     let topology = Topology::new()?;
@@ -108,7 +108,7 @@ fn a_reset_begins_anew() -> Result<()> {
     bystanders.finish()
 }
 
-/// A direction comes and goes while the other one counts on.
+/// A direction is added and removed while the other one goes on counting.
 #[test]
 fn directions_are_added_and_removed() -> Result<()> {
     let topology = Topology::new()?;
@@ -142,7 +142,7 @@ fn directions_are_added_and_removed() -> Result<()> {
     bystanders.finish()
 }
 
-/// Interfaces come and go while the counting at another one goes on to the packet.
+/// Interfaces are added and removed while the counts at another one stay exact.
 #[test]
 fn interfaces_are_added_and_removed() -> Result<()> {
     let topology = Topology::new()?;
@@ -170,7 +170,7 @@ fn interfaces_are_added_and_removed() -> Result<()> {
     }
     let sent = load.stop()?;
     assert_eq!(packets(&daemon.json(METRICS)), sent + at_mon1);
-    // And all at once: from one interface to the other.
+    // One replacement moves the probe from one interface to the other.
     daemon.put(PROBE, &config(&["mon1"])).expect(200);
     generator(&topology)?.send(100)?;
     other.send(100)?;
@@ -178,7 +178,7 @@ fn interfaces_are_added_and_removed() -> Result<()> {
     bystanders.finish()
 }
 
-/// What can't be deployed leaves everything as it was: status, place, counters, the open window.
+/// A configuration that can't be deployed changes nothing: status, place in the chain, counters, the open window.
 #[test]
 fn a_replacement_that_fails_changes_nothing() -> Result<()> {
     let topology = Topology::new()?;
@@ -215,7 +215,8 @@ fn a_replacement_that_fails_changes_nothing() -> Result<()> {
     bystanders.finish()
 }
 
-/// Another owner's program is in the way at one interface: at the others no packet goes to what is not deployed.
+/// Another owner's program blocks a replacement at one interface: at the other interfaces no packet reaches the
+/// programs that were not deployed.
 #[test]
 fn a_replacement_that_fails_at_another_interface_changes_nothing() -> Result<()> {
     let topology = Topology::new()?;
@@ -228,7 +229,7 @@ fn a_replacement_that_fails_at_another_interface_changes_nothing() -> Result<()>
         let before = daemon.json(PROBE);
         let load = generator(&topology)?.spawn(Load::default());
         for layout in [0, 1, 2].into_iter().cycle().take(scaled(6, 100) as usize) {
-            // Maps that the two have in common, and others.
+            // Some maps are common to both configurations, others are not.
             let mut bad = Layout { layout, variant: 1, ..Layout::new(reading) }.config();
             bad.as_object_mut().expect("an object").remove("interface");
             bad["interfaces"] = json!(["mon0", "mon1"]);
@@ -263,7 +264,7 @@ fn content_goes_with_the_map_not_with_the_metric() -> Result<()> {
     assert_eq!(total(&daemon.json(METRICS), "ingress", "windows"), 111);
     generator.send(5)?;
     assert_eq!(total(&daemon.json(METRICS), "ingress", "windows"), 5);
-    // And back: what the open window holds is where live counting begins.
+    // A window that becomes live begins with the counts of the open window.
     generator.send(7)?;
     config["ingress"]["metrics"] = json!([{ "name": "after", "map": "packets" }]);
     daemon.put(PROBE, &config).expect(200);

@@ -1,4 +1,4 @@
-//! Sources that are sent to harm: they learn nothing of this host, and what never ends is ended.
+//! Hostile sources: they learn nothing of this host, and endless compilations are ended.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use serde_json::json;
 use twinprobe_tests::sample::counter_config;
 use twinprobe_tests::{Bystanders, Daemon, Response, Topology};
 
-/// Longer than the daemon lets a compilation take, and than the answer then takes.
+/// The longest time of an answer: the daemon's limit for a compilation, and some time to answer.
 const AT_MOST: Duration = Duration::from_secs(40);
 
 struct Scene {
@@ -30,7 +30,7 @@ impl Scene {
         self.daemon.post("/v1/validate", &config)
     }
 
-    /// The answer to a source that is refused, as text.
+    /// Returns the answer to a source that has to be refused, as text.
     fn refused(&self, source: &str) -> String {
         let begun = Instant::now();
         let answer = self.validate(source).expect(422);
@@ -39,7 +39,7 @@ impl Scene {
     }
 }
 
-/// What a file of this host says, in pieces that no diagnostic has by chance.
+/// Returns the content of a file of this host in pieces that no diagnostic has by chance.
 fn words(path: &str) -> Vec<String> {
     let text = String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
     let pieces = text.split(['\n', '\0']).filter(|piece| piece.len() > 6);
@@ -70,13 +70,13 @@ fn files_of_this_host_are_not_shown() -> Result<()> {
                 assert!(!answer.contains(word.as_str()), "{source} shows {word}: {answer}");
             }
         }
-        // Only asks whether it is there.
+        // This source only asks whether the file exists.
         scene.validate(&format!("#if __has_include(\"{path}\")\n#error there\n#endif\n#error\n")).expect(422);
     }
     scene.bystanders.finish()
 }
 
-/// Each would take the memory or the time of the host.
+/// Sources that would take all memory or endless time are ended, and the next source compiles.
 #[test]
 fn what_never_ends_is_ended_and_the_next_compiles() -> Result<()> {
     let scene = Scene::new()?;

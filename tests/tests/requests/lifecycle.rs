@@ -1,4 +1,4 @@
-//! Probes come, are read, are replaced, enforce, and go without a trace.
+//! The life of probes: they are created, read, replaced, enforce, and are deleted without a trace.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -96,7 +96,7 @@ fn a_map_that_no_metric_names_can_not_be_read() -> Result<()> {
     bystanders.finish()
 }
 
-/// `export: false` with `init`: reset with the others, shown nowhere.
+/// A metric with `export: false` and `init` is reset with the others and shown nowhere.
 #[test]
 fn a_hidden_metric_is_reset_and_not_shown() -> Result<()> {
     let topology = Topology::new()?;
@@ -114,7 +114,7 @@ fn a_hidden_metric_is_reset_and_not_shown() -> Result<()> {
     bystanders.finish()
 }
 
-/// QUEUE and STACK: values come out in the map's order, without keys, each once.
+/// Values of QUEUE and STACK are given in the map's order, without keys, each once.
 #[test]
 fn queues_and_stacks_are_popped() -> Result<()> {
     let source = r#"
@@ -144,7 +144,7 @@ char LICENSE[] SEC("license") = "GPL";
         )
         .expect(201);
     let mut generator = generator(&topology)?;
-    // The serial number is in `.bss`, which twins share: it goes on in the second window.
+    // The serial number is in `.bss`, which twins share, so it goes on in the second window.
     for window in 0..3_u64 {
         generator.send(100)?;
         let document = daemon.json("/v1/probes/p/metrics");
@@ -173,7 +173,7 @@ fn observe_passes_and_enforce_drops() -> Result<()> {
                 .replace("xdp_md", "__sk_buff")
                 .replace("SEC(\"xdp\")", "SEC(\"tc\")")
         };
-        // Behind the probe: what it lets through comes here.
+        // This counter is behind the probe and sees the packets that the probe lets pass.
         let behind = Counter::attach(topology.monitor(), "mon0", Place::TcIngress)?;
         let mut generator = generator(&topology)?;
         let mut passed = 0;
@@ -196,7 +196,7 @@ fn observe_passes_and_enforce_drops() -> Result<()> {
     Ok(())
 }
 
-/// Two probes on one interface: each has its own windows, and neither's coming or going shows in the other.
+/// Two probes on one interface have their own windows, and neither's creation or removal affects the other.
 #[test]
 fn a_second_probe_leaves_the_first_undisturbed() -> Result<()> {
     let topology = Topology::new()?;
@@ -219,7 +219,7 @@ fn a_second_probe_leaves_the_first_undisturbed() -> Result<()> {
     bystanders.finish()
 }
 
-/// An enforcing probe behind an observing one on the same hook sees and drops what the first has counted.
+/// An enforcing probe behind an observing one on the same hook sees and drops the packets that the first has counted.
 #[test]
 fn probes_run_in_the_order_in_which_they_came() -> Result<()> {
     let topology = Topology::new()?;
@@ -229,7 +229,7 @@ fn probes_run_in_the_order_in_which_they_came() -> Result<()> {
     daemon.put("/v1/probes/a", &counter_config("mon0", "XDP_DROP")).expect(201);
     daemon.put("/v1/probes/b", &enforcing).expect(201);
     daemon.put("/v1/probes/c", &counter_config("mon0", "XDP_DROP")).expect(201);
-    // Replacing keeps the place in the chain.
+    // A replacement keeps the place in the chain.
     daemon.put("/v1/probes/a", &counter_config("mon0", "XDP_DROP")).expect(200);
     generator(&topology)?.send(1000)?;
     let count = |name: &str| total(&daemon.json(&format!("/v1/probes/{name}/metrics")), "ingress", "packets");
@@ -258,7 +258,7 @@ fn one_probe_counts_several_interfaces_and_both_directions_in_one_window() -> Re
     bystanders.finish()
 }
 
-/// A chain takes 16 probes; the 17th is told why not.
+/// A chain takes 16 probes; the answer to the 17th says why it is refused.
 #[test]
 fn a_full_chain_refuses_the_next_probe() -> Result<()> {
     let topology = Topology::new()?;
@@ -278,7 +278,7 @@ fn a_full_chain_refuses_the_next_probe() -> Result<()> {
     Ok(())
 }
 
-/// A foreign XDP program stays and the answer says what to do; TC works beside it.
+/// A foreign XDP program stays, and the answer says what to do; TC works beside it.
 #[test]
 fn a_foreign_xdp_program_is_left_alone() -> Result<()> {
     let topology = Topology::new()?;
@@ -293,7 +293,7 @@ fn a_foreign_xdp_program_is_left_alone() -> Result<()> {
     bystanders.finish()
 }
 
-/// Names of what the daemon and the sources of this file put into the kernel.
+/// The names of kernel objects of the daemon and of the sources in this file.
 const OURS: &[&str] = &["tp_dispatcher", "tp_slots", "tp_epochs", "tp_clocks", "count", "packets"];
 
 #[test]
@@ -313,14 +313,14 @@ fn nothing_is_left_after_delete() -> Result<()> {
         daemon.put(name, &json!({ "interface": "mon0", "ingress": { "source": "int x;" } })).expect(422);
         daemon.delete(name).expect(204);
     };
-    // The first round makes what the daemon keeps: threads, sockets of the runtime.
+    // The first round creates the threads and sockets that the daemon keeps.
     round("/v1/probes/warm");
     let (objects, files) = (KernelObjects::now()?, daemon.open_files());
     for n in 0..200 {
         round(&format!("/v1/probes/p{n}"));
     }
     objects.wait_for_no_more(OURS)?;
-    // The connection of the request before may still be open, then as well as now.
+    // The connection of an earlier request may still be open, at the first count as well as now.
     let limit = Instant::now() + Duration::from_secs(10);
     while daemon.open_files() > files {
         assert!(Instant::now() < limit, "{} descriptors, not {files}", daemon.open_files());
@@ -330,7 +330,7 @@ fn nothing_is_left_after_delete() -> Result<()> {
     bystanders.finish()
 }
 
-/// A daemon that stops leaves its probes counting; the next one on the same directories takes over.
+/// A daemon that stops leaves its probes counting; the next one on the same directories adopts them.
 #[test]
 fn probes_outlive_the_daemon_unless_told_otherwise() -> Result<()> {
     let topology = Topology::new()?;
@@ -351,7 +351,7 @@ fn probes_outlive_the_daemon_unless_told_otherwise() -> Result<()> {
     let daemon = Daemon::start_in(topology.monitor(), &options, directories)?;
     assert_eq!(daemon.json("/v1/probes/p")["state"], "running");
     generator.send(1000)?;
-    // It has counted while there was no daemon, too.
+    // The probe has counted while no daemon ran, too.
     assert_eq!(total(&daemon.json("/v1/probes/p/metrics"), "ingress", "packets"), 2000);
     bystanders.check()?;
     let (status, directories) = daemon.terminate()?;
@@ -362,7 +362,7 @@ fn probes_outlive_the_daemon_unless_told_otherwise() -> Result<()> {
     before.wait_for_no_more(OURS)
 }
 
-/// kill -9 leaves the probes counting, and the next daemon starts on what it finds.
+/// A daemon that is killed leaves its probes counting, and the next daemon adopts them.
 #[test]
 fn a_daemon_that_was_killed_is_succeeded() -> Result<()> {
     let topology = Topology::new()?;

@@ -1,4 +1,4 @@
-//! What the API answers to requests for probes, and what they leave behind.
+//! Requests for probes: the API's answers, and the state that they leave.
 
 mod hostile;
 mod lifecycle;

@@ -1,4 +1,4 @@
-//! What is refused: with the right status, a finding that names the place, and nothing changed.
+//! Refusals: they have the right status and a finding that names the place, and change nothing.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use twinprobe_tests::{Bystanders, Daemon, Response, Topology};
 
 const HEADERS: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n";
 
-/// A daemon with a probe that counts and others beside it, which every refusal must leave alone.
+/// A daemon with a probe that counts and bystanders, which every refusal must leave alone.
 struct Scene {
     topology: Topology,
     daemon: Daemon,
@@ -24,7 +24,7 @@ impl Scene {
         Ok(Self { topology, daemon, bystanders })
     }
 
-    /// PUTs `config` as a new probe and as a replacement of the one there is.
+    /// Sends `config` as a new probe and as a replacement of the existing one. Returns the findings.
     fn refused(&self, status: u16, config: &Value) -> Vec<Value> {
         let before = self.daemon.json("/v1/probes");
         let created = problem(&self.daemon.put("/v1/probes/other", config), status);
@@ -34,7 +34,7 @@ impl Scene {
         created
     }
 
-    /// All probes still count, windows and all.
+    /// Checks that all probes still count and close windows.
     fn still_counts(self) -> Result<()> {
         self.daemon.json("/v1/probes/kept/metrics");
         Generator::new(self.topology.generator(), "gen0", GeneratorOptions::default())?.send(1000)?;
@@ -44,7 +44,7 @@ impl Scene {
     }
 }
 
-/// The findings of a problem document that is what RFC 9457 and the contract say.
+/// Checks a problem document against RFC 9457 and the API's description. Returns its findings.
 fn problem(response: &Response, status: u16) -> Vec<Value> {
     assert_eq!(response.status, status, "{}", String::from_utf8_lossy(&response.body));
     assert_eq!(response.header("content-type"), Some("application/problem+json"));
@@ -181,7 +181,7 @@ fn a_program_that_the_verifier_refuses_has_its_words_and_the_line() -> Result<()
     for snapshot in [false, true] {
         let mut config = with_source(source.clone());
         if snapshot {
-            // Twins, too: the message is the same.
+            // The message is the same for a probe with twins.
             config["ingress"]["source"] = json!(format!(
                 "{source}struct {{ __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, __u32); \
                  __type(value, __u32); }} m SEC(\".maps\");\n"
@@ -229,7 +229,7 @@ fn paths_methods_and_representations_that_do_not_exist() -> Result<()> {
     scene.still_counts()
 }
 
-/// Hostile sources: they may cost a refusal, never the daemon.
+/// Hostile sources are refused and never end the daemon.
 #[test]
 fn sources_that_attack_the_daemon() -> Result<()> {
     let scene = Scene::new()?;

@@ -1,4 +1,4 @@
-//! What a probe was before, and how it becomes that again.
+//! Revisions: the earlier configurations of a probe, and the return to one of them.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ const PROBE: &str = "/v1/probes/p";
 const REVISIONS: &str = "/v1/probes/p/revisions";
 const ROLLBACK: &str = "/v1/probes/p/rollback";
 
-/// Told apart by a field that changes nothing else.
+/// Returns a configuration that differs from others only in a metric's help.
 fn config(help: &str) -> Value {
     let mut config = counter_config("mon0", "XDP_PASS");
     config["ingress"]["metrics"] = json!([{ "name": "packets", "map": "packets", "help": help }]);
@@ -22,7 +22,7 @@ fn help(config: &Value) -> &str {
     config["ingress"]["metrics"][0]["help"].as_str().unwrap_or_default()
 }
 
-/// The revisions as number, text and whether it is the present one.
+/// Returns the number and the help of each revision, and whether it is the present one.
 fn revisions(daemon: &Daemon) -> Result<Vec<(u64, String, bool)>> {
     let document = daemon.json(REVISIONS);
     let list = document["revisions"].as_array().with_context(|| format!("no list in {document}"))?;
@@ -55,26 +55,26 @@ fn a_probe_goes_back_to_what_it_was() -> Result<()> {
     rollback(&daemon, b"").expect(409);
     daemon.put(PROBE, &config("two")).expect(200);
     daemon.put(PROBE, &config("three")).expect(200);
-    // What was refused is no revision.
+    // A refused configuration is no revision.
     let mut bad = config("bad");
     bad["ingress"]["source"] = json!("int x");
     daemon.put(PROBE, &bad).expect(422);
     let history = expected(&[(1, "one"), (2, "two"), (3, "three")]);
     assert_eq!(revisions(&daemon)?, history);
 
-    // To the one before; the answer is that of a replacement.
+    // A rollback without a number goes to the revision before; the answer is that of a replacement.
     let answer = rollback(&daemon, b"").expect(200).json();
     assert_eq!(help(&answer["config"]), "two");
     assert_eq!(answer, daemon.json(PROBE));
     assert_eq!(revisions(&daemon)?, expected(&[(1, "one"), (2, "two"), (3, "three"), (4, "two")]));
-    // To a certain one.
+    // A rollback with a number goes to that revision.
     let answer = rollback(&daemon, b"{\"revision\": 1}").expect(200).json();
     assert_eq!(help(&answer["config"]), "one");
     let history = expected(&[(1, "one"), (2, "two"), (3, "three"), (4, "two"), (5, "one")]);
     assert_eq!(revisions(&daemon)?, history);
 
     let before = daemon.json(PROBE);
-    // What can't be a number of a revision may be called unknown, invalid or malformed.
+    // A number that no revision can have may be called unknown, invalid or malformed.
     for (body, right) in [
         (&b"{\"revision\": 99}"[..], &[404][..]),
         (b"{\"revision\": 0}", &[404, 422]),
@@ -105,7 +105,7 @@ fn a_probe_goes_back_to_what_it_was() -> Result<()> {
     bystanders.finish()
 }
 
-/// Going back is a replacement: under load, with what was counted.
+/// A rollback under load keeps the counts, as a replacement does.
 #[test]
 fn a_rollback_costs_no_packet() -> Result<()> {
     let topology = Topology::new()?;
@@ -130,7 +130,7 @@ fn a_rollback_costs_no_packet() -> Result<()> {
     bystanders.finish()
 }
 
-/// What can't be deployed any more leaves the present one as it is.
+/// A revision that can't be deployed any more leaves the present one as it is.
 #[test]
 fn a_rollback_that_fails_changes_nothing() -> Result<()> {
     let topology = Topology::new()?;
@@ -151,7 +151,7 @@ fn a_rollback_that_fails_changes_nothing() -> Result<()> {
     bystanders.finish()
 }
 
-/// The history is bounded: old ones go, the present one and the one before stay.
+/// The history is bounded: old revisions go, the present one and the one before stay.
 #[test]
 fn old_revisions_are_forgotten_at_some_time() -> Result<()> {
     let topology = Topology::new()?;

@@ -1,4 +1,4 @@
-//! Changes that come to an end otherwise than they were meant to: the disk, the kernel and the answer agree.
+//! Changes that fail or are interrupted: the disk, the kernel and the answer agree.
 
 use std::fs;
 use std::thread;
@@ -49,7 +49,7 @@ fn nothing_is_attached_after_detach_on_exit() -> Result<()> {
     daemon.signal(libc::SIGTERM);
     ensure!(daemon.wait_for_log("step=\"detached_all\"", LIMIT), "{}", daemon.log());
     fs::write(&loaded, "")?;
-    // It is answered, or its connection ends; either way it has come to its end.
+    // The request is over: it is answered, or its connection has ended.
     let answer = put.join().expect("no panic");
     ensure!(answer.as_ref().map_or(true, |answer| answer.status == 503), "{answer:?}");
     ensure!(!daemon.log().contains("deployed probe"), "{}", daemon.log());
@@ -61,13 +61,13 @@ fn nothing_is_attached_after_detach_on_exit() -> Result<()> {
     let link = topology.monitor().output("ip", &["-d", "link", "show", "dev", "mon0"])?;
     ensure!(!link.contains("prog/xdp"), "{link}");
     baseline.wait_for_only(directories.bpffs(), std::process::id())?;
-    // What is stored is what was there before.
+    // The stored configurations are those from before.
     let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
     assert_eq!(NAMES.map(|name| daemon.json(&path(name))["revision"].clone()), [1, 1, 1]);
     Ok(())
 }
 
-/// Where the directory can't be synced, a change is taken back on disk as it is in the kernel.
+/// A change whose directory can't be synced is taken back on disk as well as in the kernel.
 #[test]
 fn the_disk_and_the_kernel_agree_on_a_change_that_failed() -> Result<()> {
     let topology = Topology::new()?;
@@ -97,7 +97,7 @@ fn the_disk_and_the_kernel_agree_on_a_change_that_failed() -> Result<()> {
             assert_eq!(counted, [100; 3], "{change}, {round}");
             daemon = daemon.restart(libc::SIGKILL, &DaemonOptions::default())?;
         }
-        // The second attempt does it.
+        // The second attempt succeeds.
         match change {
             "PUT" => daemon.put(&path("b"), &live("new")).expect(200),
             "DELETE" => daemon.delete(&path("b")).expect(204),
@@ -107,7 +107,7 @@ fn the_disk_and_the_kernel_agree_on_a_change_that_failed() -> Result<()> {
     Ok(())
 }
 
-/// Told to stop before everything is taken over, a daemon that is to leave nothing leaves nothing.
+/// A daemon with `--detach-on-exit` that is stopped before it has taken everything over leaves nothing.
 #[test]
 fn detach_on_exit_holds_from_the_first_moment() -> Result<()> {
     let topology = Topology::new()?;
@@ -126,7 +126,7 @@ fn detach_on_exit_holds_from_the_first_moment() -> Result<()> {
         ensure!(daemon.wait_for_log("waits for a test", LIMIT), "{}", daemon.log());
         daemon.signal(libc::SIGTERM);
         if step == "opened" {
-            // The daemon hears of the signal once it goes on.
+            // The daemon handles the signal once it goes on.
             fs::write(&go, "")?;
         }
         ensure!(daemon.wait_for_log("draining", LIMIT), "{}", daemon.log());

@@ -1,4 +1,5 @@
-//! What runs of a probe goes on until its successor is attached, whatever a start finds of its configuration.
+//! Held deployments: a probe's programs go on until their replacement is attached, even if a start can't read or use
+//! the probe's configuration.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +14,7 @@ use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
 use twinprobe_tests::wait::wait_for_attachment;
 use twinprobe_tests::{Daemon, DaemonOptions, Directories, KernelObjects, Topology};
 
-/// Within which probes follow their interfaces.
+/// The time within which probes follow their interfaces.
 const SOON: Duration = Duration::from_secs(5);
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -22,7 +23,7 @@ fn path(name: &str) -> String {
     format!("/v1/probes/{name}")
 }
 
-/// Counts live; the one that enforces drops everything.
+/// Returns a live counter. The one that enforces drops everything.
 fn config(enforces: bool) -> Value {
     let mut config = counter_config("mon0", if enforces { "XDP_DROP" } else { "XDP_PASS" });
     config["ingress"]["verdict"] = json!(if enforces { "enforce" } else { "observe" });
@@ -30,7 +31,7 @@ fn config(enforces: bool) -> Value {
     config
 }
 
-/// Changes what is stored of a probe.
+/// Changes the stored state of a probe.
 fn edit(directories: &Directories, name: &str, change: impl FnOnce(&mut Value)) -> Result<()> {
     let file = directories.state().join(format!("probes/{name}.json"));
     let mut stored = serde_json::from_slice(&fs::read(&file)?)?;
@@ -38,7 +39,8 @@ fn edit(directories: &Directories, name: &str, change: impl FnOnce(&mut Value)) 
     Ok(fs::write(&file, stored.to_string())?)
 }
 
-/// The first can't be read, the second is a later version's, and the third is neither to be adopted nor to be compiled.
+/// Damages the stored probes: the first can't be read, the second is of a later version, and the third can be neither
+/// adopted nor compiled.
 fn damage(directories: &Directories) -> Result<()> {
     fs::write(directories.state().join("probes/a.json"), "garbage")?;
     edit(directories, "b", |stored| stored["version"] = json!(99))?;
@@ -54,7 +56,7 @@ fn enforcing_probes_go_on_until_they_are_replaced_or_deleted() -> Result<()> {
         for delete in [false, true] {
             let topology = Topology::new()?;
             let baseline = KernelObjects::now()?;
-            // What passes all of our programs comes here.
+            // This counter sees the packets that pass all probes.
             let passed = Counter::attach(topology.monitor(), "mon0", Place::TcIngress)?;
             let daemon = Daemon::start(topology.monitor())?;
             for name in NAMES {
@@ -91,7 +93,7 @@ fn enforcing_probes_go_on_until_they_are_replaced_or_deleted() -> Result<()> {
                 daemon.get("/readyz").expect(200);
                 daemon = daemon.restart(libc::SIGKILL, &DaemonOptions::default())?;
             }
-            // Others at the same interface come and go.
+            // Other probes at the same interface can be created, replaced and deleted.
             daemon.put(&path("guest"), &config(false)).expect(201);
             daemon.put(&path("guest"), &config(false)).expect(200);
             daemon.delete(&path("guest")).expect(204);
@@ -129,7 +131,7 @@ fn enforcing_probes_go_on_until_they_are_replaced_or_deleted() -> Result<()> {
                         "{name}: {before:?}, then {now}"
                     );
                 }
-                // What could not be read was kept.
+                // The unreadable file was kept.
                 ensure!(daemon.directories().state().join("probes/a.unreadable").exists());
             }
             baseline.wait_for_only(daemon.directories().bpffs(), daemon.pid())?;
@@ -138,7 +140,8 @@ fn enforcing_probes_go_on_until_they_are_replaced_or_deleted() -> Result<()> {
     Ok(())
 }
 
-/// Its interface is away while its configuration can't be read: the maps with what it has counted wait for both.
+/// The interface of a probe is gone while its configuration can't be read: the maps with its counts are kept until both
+/// are back.
 #[test]
 fn what_is_attached_nowhere_waits_until_it_can_be_read() -> Result<()> {
     let topology = Topology::new()?;
@@ -162,7 +165,7 @@ fn what_is_attached_nowhere_waits_until_it_can_be_read() -> Result<()> {
     fs::write(readable, "garbage")?;
     daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
     assert_eq!(daemon.json(&path("a"))["state"], "failed");
-    // A new probe gets nothing that the other has.
+    // A new probe gets none of the other's maps.
     daemon
         .put(&path("guest"), &json!({ "interface": "mon1", "ingress": config(false)["ingress"] }))
         .expect(201);
@@ -181,8 +184,8 @@ fn what_is_attached_nowhere_waits_until_it_can_be_read() -> Result<()> {
     Ok(())
 }
 
-/// Its configuration can't be read while the path of its namespace does not answer: nobody can tell where it is attached.
-/// It keeps its maps and its epoch until both can be read.
+/// The configuration of a probe can't be read while the path of its namespace does not answer, so that its attachments
+/// can't be found. The probe keeps its maps and its epoch until both can be read.
 #[test]
 fn what_can_not_be_looked_for_is_kept() -> Result<()> {
     let topology = Topology::new()?;
@@ -210,7 +213,7 @@ fn what_can_not_be_looked_for_is_kept() -> Result<()> {
     lead_to(&hole.join("netns"))?;
     let daemon = Daemon::start_in(topology.sink(), &DaemonOptions::default(), directories)?;
     ensure!(daemon.json(&path("a"))["state"] == "failed");
-    // The flips of another probe are not those of this one.
+    // Another probe must not use the epoch word of this one.
     let mut guest = windows.clone();
     (guest["netns"], guest["interface"]) = (json!(monitor), json!("mon1"));
     daemon.put(&path("guest"), &guest).expect(201);
@@ -227,7 +230,7 @@ fn what_can_not_be_looked_for_is_kept() -> Result<()> {
     Ok(())
 }
 
-/// Killed while something takes its place, what enforced goes on, or what took its place does.
+/// A crash during the replacement of an enforcing probe leaves the old or the new programs enforcing.
 #[test]
 fn a_crash_while_it_is_replaced_lets_no_packet_through() -> Result<()> {
     for (step, committed) in
@@ -265,7 +268,7 @@ fn a_crash_while_it_is_replaced_lets_no_packet_through() -> Result<()> {
     Ok(())
 }
 
-/// `--detach-on-exit` goes for them, too.
+/// A daemon with `--detach-on-exit` removes held deployments, too.
 #[test]
 fn detach_on_exit_removes_what_is_held() -> Result<()> {
     let topology = Topology::new()?;
@@ -287,8 +290,8 @@ fn detach_on_exit_removes_what_is_held() -> Result<()> {
     baseline.wait_for_only(directories.bpffs(), std::process::id())
 }
 
-/// A configuration that is wrong only beside what was compiled: adoption fails after everything was opened. What drops
-/// packets is listed, and DELETE ends it.
+/// A configuration that does not fit its compiled object makes adoption fail after everything was opened. The probe
+/// that drops packets is still listed, and DELETE ends it.
 #[test]
 fn what_can_not_be_adopted_is_no_zombie() -> Result<()> {
     let topology = Topology::new()?;
@@ -323,8 +326,8 @@ fn what_can_not_be_adopted_is_no_zombie() -> Result<()> {
     baseline.wait_for_only(daemon.directories().bpffs(), daemon.pid())
 }
 
-/// A removal for which the kernel refuses the next revision of the dispatcher lets packets pass all the same, and the
-/// next revision is without the probe.
+/// A deleted probe drops no packets even if the kernel refuses the next revision of the dispatcher, and the revision
+/// after that is without the probe.
 #[test]
 fn a_deleted_probe_drops_nothing_whatever_fails() -> Result<()> {
     let topology = Topology::new()?;
@@ -341,7 +344,7 @@ fn a_deleted_probe_drops_nothing_whatever_fails() -> Result<()> {
     daemon.delete(&path("b")).expect(204);
     generator.send(100)?;
     ensure!(passed.packets()? == 100, "{} of 100 passed", passed.packets()?);
-    // More than there are slots: what was left empty is used again.
+    // These are more probes than slots: slots that were emptied are used again.
     for _ in 0..40 {
         daemon.put(&path("d"), &config(false)).expect(201);
         daemon.delete(&path("d")).expect(204);

@@ -1,4 +1,4 @@
-//! A daemon ends and the next one starts: what runs stays, what is damaged is repaired, what is gone comes back.
+//! Restarts of the daemon: running probes stay, damaged ones are repaired, missing ones are deployed again.
 
 mod ends;
 mod held;

@@ -1,4 +1,5 @@
-//! What a daemon finds may be damaged, half done, somebody else's or gone. It repairs what is its own, and starts.
+//! Repair at the start: pins and state may be damaged, incomplete, of other owners or gone. The daemon repairs its own
+//! and starts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ fn generator(topology: &Topology) -> Result<Generator> {
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())
 }
 
-/// Live, so that it tells what it has counted in all.
+/// Returns a live counter, whose readings have all packets since the deployment.
 fn live(interface: &str) -> Value {
     let mut config = counter_config(interface, "XDP_PASS");
     config["ingress"]["metrics"] = json!([{ "name": "packets", "map": "packets" }]);
@@ -26,12 +27,12 @@ fn count(daemon: &Daemon, probe: &str) -> u64 {
     total(&document, "ingress", "packets")
 }
 
-/// Every file below `directory`, in a stable order.
+/// Returns every file below `directory`, in a stable order.
 fn files(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut out = Vec::new();
     for entry in fs::read_dir(directory).with_context(|| format!("read {}", directory.display()))? {
         let path = entry?.path();
-        // Symbolic links are no pins: they say whose and where something is.
+        // Symbolic links are no pins: they record the owner and the place of a dispatcher.
         if path.is_dir() {
             out.extend(files(&path)?);
         } else if !path.is_symlink() {
@@ -42,7 +43,7 @@ fn files(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(out)
 }
 
-/// The files below the state directory that are about one probe: they, or their directory, have its name.
+/// Returns the files below the state directory that are about one probe: they, or their directories, have its name.
 fn state_of(directories: &Directories, probe: &str) -> Result<Vec<PathBuf>> {
     let state = directories.state();
     let about = |path: &PathBuf| {
@@ -54,7 +55,7 @@ fn state_of(directories: &Directories, probe: &str) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// After a reboot there are configurations but no pins: they are deployed again.
+/// Probes without pins, as after a reboot, are deployed again.
 #[test]
 fn probes_are_deployed_again_when_their_pins_are_gone() -> Result<()> {
     let topology = Topology::new()?;
@@ -85,7 +86,8 @@ fn probes_are_deployed_again_when_their_pins_are_gone() -> Result<()> {
     baseline.wait_for_only(daemon.directories().bpffs(), daemon.pid())
 }
 
-/// A probe whose configuration can't be read is listed as failed, with what goes on; the other one does not notice.
+/// A probe whose configuration can't be read is listed as failed, with its attachments; the other probe is not
+/// affected.
 #[test]
 fn damaged_state_costs_only_its_own_probe() -> Result<()> {
     let topology = Topology::new()?;
@@ -116,12 +118,12 @@ fn damaged_state_costs_only_its_own_probe() -> Result<()> {
         assert_eq!(count(&daemon, "good"), sent, "{damage:?}");
         daemon.get("/v1/probes/bad/metrics").expect(409);
         let directory = daemon.directories();
-        // What was the damaged one's runs as it did.
+        // The programs of the damaged probe go on.
         assert_eq!(status["interfaces"][0]["state"], "attached", "{damage:?}: {status}");
         let differences = KernelObjects::pinned(directory.bpffs())?.differences(&both);
         assert_eq!(differences, [], "{damage:?}");
         baseline.wait_for_only(directory.bpffs(), daemon.pid())?;
-        // It can be deployed again, and deleted.
+        // The damaged probe can be replaced and deleted.
         daemon.put("/v1/probes/bad", &live("mon0")).expect(200);
         generator.send(100)?;
         sent += 100;
@@ -131,7 +133,7 @@ fn damaged_state_costs_only_its_own_probe() -> Result<()> {
     bystanders.finish()
 }
 
-/// What is in the kernel but not in the state is an orphan.
+/// Programs in the kernel without a stored probe are removed.
 #[test]
 fn what_has_no_state_is_removed() -> Result<()> {
     let topology = Topology::new()?;
@@ -141,7 +143,7 @@ fn what_has_no_state_is_removed() -> Result<()> {
     daemon.put("/v1/probes/stays", &live("mon0")).expect(201);
     let alone = KernelObjects::pinned(daemon.directories().bpffs())?;
     daemon.put("/v1/probes/gone", &live("mon0")).expect(201);
-    // At another interface, where nothing is left of ours.
+    // The second probe is at another interface, which no other probe uses.
     daemon.put("/v1/probes/gone2", &live("mon1")).expect(201);
     let directories = daemon.kill()?;
     for probe in ["gone", "gone2"] {
@@ -163,7 +165,7 @@ fn what_has_no_state_is_removed() -> Result<()> {
     baseline.wait_for_only(directory.bpffs(), daemon.pid())
 }
 
-/// Whichever pin is missing or is another object than it was: the probes run, count right and nothing is left over.
+/// If any pin is missing or is another object, the probes run, count right and nothing is left over.
 #[test]
 fn missing_and_exchanged_pins_are_repaired() -> Result<()> {
     let topology = Topology::new()?;
@@ -175,13 +177,13 @@ fn missing_and_exchanged_pins_are_repaired() -> Result<()> {
     let hooks_beside = files(&directory.join("hooks"))?;
     daemon.put("/v1/probes/a", &live("mon0")).expect(201);
     let mut other = counter_config("mon0", "XDP_PASS");
-    // Another program, with a map of the same kind.
+    // The other probe has another program and a map of the same type.
     let source = other["ingress"]["source"].as_str().context("a source")?;
     other["ingress"]["source"] =
         json!(source.replace("fetch_and_add(value, 1)", "fetch_and_add(value, 1000)"));
     daemon.put("/v1/probes/b", &other).expect(201);
     let counts = KernelObjects::pinned(&directory)?.counts();
-    // Those of bystanders stay as they are. All probes need the epoch words.
+    // The pins of bystanders are left alone, and so are the epoch words, which all probes need.
     let ours = || -> Result<Vec<PathBuf>> {
         let mut beside = hooks_beside.clone();
         for name in ["bystander-xdp", "bystander-tc"] {
@@ -230,7 +232,7 @@ fn missing_and_exchanged_pins_are_repaired() -> Result<()> {
     bystanders.finish()
 }
 
-/// Whatever else is in the directory keeps nobody from starting, and is not used.
+/// Foreign files in the directory do not keep a daemon from starting, and are not used.
 #[test]
 fn stale_pins_are_no_obstacle() -> Result<()> {
     let topology = Topology::new()?;

@@ -1,4 +1,4 @@
-//! A daemon that stops, is killed or becomes a newer one finds its probes as they run, and leaves them running.
+//! Adoption: a daemon that follows one that stopped, was killed or was older adopts the running probes as they are.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ fn tc_attach(method: &str) -> DaemonOptions {
     DaemonOptions::default().argument("--tc-attach").argument(method)
 }
 
-/// At both hooks, in both directions, with and without twins; one that decides and one that observes.
+/// Deploys probes at both hooks, in both directions, with and without twins, enforcing and observing.
 fn deploy_some(daemon: &Daemon) {
     let tc = xdp_counter("0").replace("xdp_md", "__sk_buff").replace("SEC(\"xdp\")", "SEC(\"tc\")");
     let mut live = counter_config("mon0", "XDP_PASS");
@@ -38,7 +38,8 @@ fn deploy_some(daemon: &Daemon) {
     }
 }
 
-/// The same programs, maps and links, by id; the same status, to the time of creation; nothing beside them.
+/// The next daemon has the same programs, maps and links, by id, the same status including the time of creation, and
+/// nothing else.
 #[test]
 fn what_runs_is_adopted_as_it_is() -> Result<()> {
     let topology = Topology::new()?;
@@ -61,7 +62,7 @@ fn what_runs_is_adopted_as_it_is() -> Result<()> {
             assert_eq!(differences, [], "{method}, after signal {signal}");
             baseline.wait_for_only(directories.bpffs(), daemon.pid())?;
         }
-        // What was adopted can be read, replaced and deleted as before.
+        // Adopted probes can be read, replaced and deleted as before.
         for probe in status["probes"].as_array().context("probes")? {
             let path = format!("/v1/probes/{}", probe["name"].as_str().context("a name")?);
             if path.contains("bystander") {
@@ -80,13 +81,13 @@ fn what_runs_is_adopted_as_it_is() -> Result<()> {
     Ok(())
 }
 
-/// Packets come all the time; every kind of reading goes on where it was, to the packet.
+/// Restarts under load cost no packet in any kind of reading.
 #[test]
 fn counters_go_on_through_restarts_under_load() -> Result<()> {
     let topology = Topology::new()?;
     let mut daemon = Daemon::start(topology.monitor())?;
     let bystanders = Bystanders::deploy(&daemon, &topology)?;
-    // Only the last one drops: a chain ends at the first that does.
+    // Only the last probe drops, because a chain ends at the first probe that does.
     let probes = [Reading::Live, Reading::Window, Reading::Cumulative].map(|reading| {
         let mut config = Layout::new(reading).config();
         config["ingress"]["verdict"] = json!("observe");
@@ -120,7 +121,7 @@ fn counters_go_on_through_restarts_under_load() -> Result<()> {
     for round in 0..rounds {
         read(&daemon, load.arrived(), false);
         daemon = daemon.restart(SIGNALS[(round % 2) as usize], &DaemonOptions::default())?;
-        // Not after each one: what is to be read may have to live through several.
+        // Some restarts follow each other without a reading, so that counts survive several.
         if round % 3 != 0 {
             read(&daemon, load.arrived(), false);
         }
@@ -130,7 +131,7 @@ fn counters_go_on_through_restarts_under_load() -> Result<()> {
     bystanders.finish()
 }
 
-/// Drops, so that the stack does not limit the rate.
+/// Returns a probe that drops packets, so that the stack does not limit the rate.
 fn sink() -> Value {
     let mut sink = counter_config("mon0", "XDP_DROP");
     sink["ingress"]["verdict"] = json!("enforce");
@@ -138,7 +139,7 @@ fn sink() -> Value {
     sink
 }
 
-/// An upgrade: another file, the same state and pins.
+/// An upgrade: another binary adopts the same state and pins.
 #[test]
 fn a_newer_binary_adopts_what_the_older_one_left() -> Result<()> {
     let topology = Topology::new()?;
@@ -163,7 +164,7 @@ fn a_newer_binary_adopts_what_the_older_one_left() -> Result<()> {
     bystanders.finish()
 }
 
-/// `--detach-on-exit` goes for what an earlier daemon deployed, too; the configurations stay.
+/// A daemon with `--detach-on-exit` also removes probes of an earlier daemon; the configurations stay.
 #[test]
 fn detach_on_exit_removes_what_was_adopted() -> Result<()> {
     for method in ["clsact", "auto"] {
@@ -188,7 +189,7 @@ fn detach_on_exit_removes_what_was_adopted() -> Result<()> {
                 let show = ["filter", "show", "dev", "mon0", direction];
                 assert_eq!(topology.monitor().output("tc", &show)?, "", "{method}, {direction}");
             }
-            // No process: what is left is held by nobody.
+            // No daemon runs, so that only pins could hold objects.
             baseline.wait_for_only(directories.bpffs(), std::process::id())?;
             let pinned = KernelObjects::pinned(directories.bpffs())?.counts();
             assert_eq!(pinned, KernelObjects::default().counts(), "{method}");
@@ -203,7 +204,7 @@ fn detach_on_exit_removes_what_was_adopted() -> Result<()> {
     Ok(())
 }
 
-/// Once it says that it listens, a daemon ends in order: `--detach-on-exit` holds from then on.
+/// A daemon that has said that it listens ends in order: `--detach-on-exit` holds from then on.
 #[test]
 fn a_daemon_that_has_just_started_ends_in_order() -> Result<()> {
     let topology = Topology::new()?;

@@ -1,4 +1,4 @@
-//! What a start finds of several probes at once: none of them may cost another anything.
+//! Restoring several probes at once: no probe may affect another one.
 
 use std::fs;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ fn generator(topology: &Topology) -> Result<Generator> {
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())
 }
 
-/// How a probe comes to be deployed anew.
+/// The reason why probes are deployed anew.
 #[derive(Clone, Copy, Debug)]
 enum End {
-    /// Killed, and nothing is left in bpffs.
+    /// The daemon was killed, and nothing is left in bpffs.
     Reboot,
-    /// Ended in order, with `--detach-on-exit`.
+    /// The daemon has ended in order, with `--detach-on-exit`.
     Detached,
 }
 
@@ -41,7 +41,7 @@ fn end(topology: &Topology, daemon: Daemon, end: End) -> Result<Arc<Directories>
     }
 }
 
-/// Windows, their numbers, sums, cursors and revisions of all probes outlive a deployment anew of all of them.
+/// Probes that are deployed anew keep windows and their numbers, sums, cursors and revisions.
 #[test]
 fn probes_that_are_deployed_anew_keep_what_is_on_disk() -> Result<()> {
     let topology = Topology::new()?;
@@ -84,7 +84,7 @@ fn probes_that_are_deployed_anew_keep_what_is_on_disk() -> Result<()> {
         for (name, before) in names.iter().zip(before).rev() {
             let [mut windows, mut of_one, revisions, second] = known(&daemon, name);
             let [old_windows, old_of_one, old_revisions, old_second] = before;
-            // The end of a daemon that detaches closes the open window.
+            // A daemon that detaches closes the open window at its end.
             for list in [&mut windows, &mut of_one] {
                 if let (End::Detached, Some(list)) = (how, list["windows"].as_array_mut()) {
                     list.pop();
@@ -102,7 +102,7 @@ fn probes_that_are_deployed_anew_keep_what_is_on_disk() -> Result<()> {
     Ok(())
 }
 
-/// A removal that was cut off is finished by the next start, and costs no other probe anything.
+/// A removal that was interrupted is finished by the next start, and affects no other probe.
 #[test]
 fn a_removal_that_was_cut_off_is_finished() -> Result<()> {
     let topology = Topology::new()?;
@@ -132,7 +132,7 @@ fn a_removal_that_was_cut_off_is_finished() -> Result<()> {
 fn equal_priorities_keep_their_order() -> Result<()> {
     let topology = Topology::new()?;
     let mut daemon = Daemon::start(topology.monitor())?;
-    // The third one ends the chain: what is behind it sees nothing.
+    // The third probe ends the chain: the probe behind it sees nothing.
     let names = ["d", "c", "b", "a"];
     for name in names {
         let mut config = counter_config("mon0", if name == "b" { "XDP_DROP" } else { "XDP_PASS" });

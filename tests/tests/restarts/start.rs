@@ -1,4 +1,4 @@
-//! From when on a daemon answers, what it answers until then, and what it does without what it would like to have.
+//! The start of a daemon: when it becomes ready, its answers until then, and starts without clang or a log.
 
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -22,7 +22,7 @@ use twinprobe_tests::{Daemon, DaemonOptions, Directories, Topology, binary};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const LIMIT: Duration = Duration::from_secs(15);
-/// What the daemon says when it waits for a test.
+/// The log line of a daemon that waits for a test.
 const WAITS: &str = "waits for a test";
 
 fn path(name: &str) -> String {
@@ -43,7 +43,7 @@ fn generator(topology: &Topology) -> Result<Generator> {
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())
 }
 
-/// A daemon that waits at `step` until the file is there.
+/// Returns the options of a daemon that waits at each step until a file exists, and these files.
 fn waiting(directories: &Directories, steps: &[&str]) -> (DaemonOptions, Vec<PathBuf>) {
     let files: Vec<PathBuf> =
         steps.iter().map(|step| directories.temporary().join(format!("go-{step}"))).collect();
@@ -79,7 +79,7 @@ fn early_requests_are_told_to_wait() -> Result<()> {
         ensure!(!daemon.log().contains("listening on"), "{}", daemon.log());
         generator.send(100)?;
         if ends {
-            // Who is told to stop does not wait for what it has begun.
+            // A daemon that is stopped does not wait for the deployments that it has begun.
             let (exit, _) = daemon.terminate()?;
             ensure!(exit.success(), "{exit}");
         } else {
@@ -101,7 +101,7 @@ fn unread(stream: &UnixStream) -> Result<i32> {
     Ok(left)
 }
 
-/// The list of probes is incomplete until the daemon ends.
+/// A daemon that is stopped before it is ready has an incomplete list of probes, which no client may get.
 #[test]
 fn a_daemon_that_stops_before_it_is_ready_answers_no_early_request() -> Result<()> {
     let topology = Topology::new()?;
@@ -111,7 +111,7 @@ fn a_daemon_that_stops_before_it_is_ready_answers_no_early_request() -> Result<(
     let (options, _) = waiting(&directories, &["claimed"]);
     let daemon = Daemon::spawn_in(topology.monitor(), &options, directories.clone())?;
     ensure!(daemon.wait_for_log(WAITS, LIMIT), "{}", daemon.log());
-    // Draining waits for a request of which the daemon has read the beginning.
+    // Draining waits for a request whose beginning the daemon has read.
     let mut early = UnixStream::connect(directories.socket())?;
     early.write_all(b"GET /v1/probes HTTP/1.1\r\n")?;
     wait_for("the daemon to read", LIMIT, || {
@@ -146,7 +146,7 @@ fn a_start_that_fails_leaves_no_socket() -> Result<()> {
     Ok(())
 }
 
-/// A probe that is being read holds up neither the list nor its status; only the status has the source.
+/// A probe that is being read delays neither the list nor its status; only the status has the source.
 #[test]
 fn the_list_waits_for_nobody_and_has_no_sources() -> Result<()> {
     let topology = Topology::new()?;
@@ -178,7 +178,7 @@ fn the_list_waits_for_nobody_and_has_no_sources() -> Result<()> {
     Ok(())
 }
 
-/// What runs is taken over without a compiler; what would have to be compiled says what is missing.
+/// Running probes are adopted without a compiler; the status of a probe that needs one says what is missing.
 #[test]
 fn no_clang_is_no_reason_not_to_start() -> Result<()> {
     let topology = Topology::new()?;
@@ -211,7 +211,7 @@ fn no_clang_is_no_reason_not_to_start() -> Result<()> {
     assert_eq!(daemon.json("/v1/probes"), before);
     daemon.delete(&path("c")).expect(204);
 
-    // After a reboot there is nothing to take over: they wait, with the reason.
+    // After a reboot no programs can be adopted: the probes wait and show the reason.
     let directories = daemon.kill()?;
     fs::remove_dir_all(directories.bpffs())?;
     let daemon = Daemon::start_in(topology.monitor(), &options, directories)?;
@@ -222,7 +222,7 @@ fn no_clang_is_no_reason_not_to_start() -> Result<()> {
             "{status}"
         );
     }
-    // Once there is one, it is used.
+    // A compiler that is installed later is used.
     symlink(which("clang").or_else(|| which("clang-14")).context("clang")?, &clang)?;
     daemon.put(&path("a"), &live()).expect(200);
     let mut daemon = daemon.restart(libc::SIGTERM, &options)?;
@@ -239,8 +239,8 @@ fn which(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file())
 }
 
-/// A replacement that was half attached when the daemon died reads other maps than what it was to replace: no window
-/// is closed before all packets meet the same programs again.
+/// A replacement that was half attached when the daemon died uses other maps than the old programs: no window is closed
+/// before all packets meet the same programs again.
 #[test]
 fn windows_are_closed_once_dispatchers_are_settled() -> Result<()> {
     let topology = Topology::new()?;

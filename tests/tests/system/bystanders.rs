@@ -1,4 +1,4 @@
-//! The probes that stand beside those under test: they notice what is lost to them.
+//! Tests of the bystanders themselves: they notice every loss.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
@@ -9,14 +9,14 @@ use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Stand, Topology};
 const XDP: &str = "/v1/probes/bystander-xdp";
 const TC: &str = "/v1/probes/bystander-tc";
 
-/// Replaces a probe by itself, with another priority or the same one.
+/// Replaces a probe by the same configuration with this priority.
 fn replace(daemon: &Daemon, path: &str, priority: i64) {
     let mut config = daemon.json(path)["config"].clone();
     config["priority"] = json!(priority);
     daemon.put(path, &config).expect(200);
 }
 
-/// What a loss is called when it is noticed, and how it comes about.
+/// The text of the error that reports a loss, and the action that causes the loss.
 type Loss = (&'static str, fn(&Daemon));
 
 #[test]
@@ -29,7 +29,7 @@ fn what_is_lost_is_noticed() -> Result<()> {
         }),
         ("revision was 1, is 2", |daemon| replace(daemon, XDP, -1000)),
         ("priority\":-1001", |daemon| replace(daemon, TC, -1001)),
-        // What arrives does not reach the one behind it.
+        // The thief drops packets before they reach the bystander behind it.
         ("in by_sum, of", |daemon| {
             let mut thief = counter_config("mon0", "XDP_DROP");
             (thief["priority"], thief["ingress"]["verdict"]) = (json!(-2000), json!("enforce"));

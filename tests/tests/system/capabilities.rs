@@ -1,4 +1,4 @@
-//! `GET /v1/capabilities` and `twinprobe capabilities`.
+//! Tests of `GET /v1/capabilities` and `twinprobe capabilities`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,7 @@ fn what_was_found_by_probing() -> Result<()> {
         .iter()
         .map(|map| (map["type"].as_str().expect("a name"), map["strategy"].as_str().unwrap_or("none")))
         .collect();
-    // Those of any kernel since 5.14, but for the trie (4.16 and later kernels differ) and nested maps.
+    // Every kernel since 5.14 has these strategies; those of the trie and of nested maps depend on the kernel.
     for expected in [
         ("hash", "lookup_and_delete_batch"),
         ("lru_percpu_hash", "lookup_and_delete_batch"),
@@ -84,7 +84,7 @@ fn a_sweep_that_is_not_possible() -> Result<()> {
     assert!(sweep["reason"].as_str().is_some_and(|reason| reason.contains("CPU 1")), "{sweep}");
     drop(daemon);
 
-    // A cpuset that changes while the daemon runs.
+    // The cpuset changes while the daemon runs.
     let daemon = Daemon::start(topology.monitor())?;
     let bystanders = Bystanders::deploy(&daemon, &topology)?;
     daemon.put("/v1/probes/probe", &counter_config("mon0", "XDP_PASS")).expect(201);

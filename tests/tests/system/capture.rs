@@ -9,7 +9,7 @@ use twinprobe_tests::Namespace;
 
 const ETH_P_ALL: u16 = 0x0003;
 
-/// Everything that an interface receives.
+/// A socket that receives everything that an interface receives.
 pub struct Capture(OwnedFd);
 
 impl Capture {
@@ -46,7 +46,7 @@ impl Capture {
         })??)
     }
 
-    /// The next `count` frames, without VLAN tag; fewer if none comes for a second.
+    /// Returns the next `count` frames, without VLAN tag, or fewer if none comes for a second.
     pub fn frames(&self, count: usize) -> Result<Vec<Vec<u8>>> {
         let mut frames = Vec::new();
         while frames.len() < count {
@@ -66,7 +66,8 @@ impl Capture {
     }
 }
 
-/// Of an untagged IPv4 frame with TCP, UDP or ICMP: the sums over what each checksum covers are all ones.
+/// Tells whether the checksums of an untagged IPv4 frame with TCP, UDP or ICMP are right: the sum over the bytes that a
+/// checksum covers is all ones.
 pub fn checksums_are_right(frame: &[u8]) -> bool {
     let ip = &frame[14..];
     let header = usize::from(ip[0] & 15) * 4;

@@ -1,4 +1,4 @@
-//! A cpuset of the first CPU only.
+//! A cpuset with the first CPU only.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,7 +8,7 @@ use std::process;
 use anyhow::{Context as _, Result};
 use tempfile::TempDir;
 
-/// Removed on drop, when nobody is in it any more.
+/// A cpuset, which is removed on drop, once no process is in it any more.
 pub struct Cpuset {
     root: PathBuf,
     group: PathBuf,
@@ -16,7 +16,7 @@ pub struct Cpuset {
 }
 
 impl Cpuset {
-    /// `None`: there is a single CPU, or no hierarchy of cgroup v1 that has cpusets.
+    /// Makes a cpuset. Returns `None` if there is a single CPU, or no hierarchy of cgroup v1 that has cpusets.
     pub fn new() -> Result<Option<Self>> {
         let mounts = fs::read_to_string("/proc/self/mounts")?;
         let hierarchy = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>()).find(|fields| {
@@ -34,7 +34,7 @@ impl Cpuset {
         Ok(Some(cpuset))
     }
 
-    /// A program that goes into the cpuset and becomes the daemon.
+    /// Writes a script that enters the cpuset and becomes the daemon. Returns its path.
     pub fn wrapper(&self) -> Result<PathBuf> {
         let path = self.temporary.path().join("wrapper");
         let (procs, daemon) = (self.group.join("cgroup.procs"), twinprobe_tests::binary()?);

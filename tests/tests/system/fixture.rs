@@ -1,4 +1,4 @@
-//! The fixture itself: no packet is lost between the generator and whoever counts, and every flow gets its share.
+//! Tests of the fixture: no packet is lost between the generator and a counter, and every flow gets its share.
 
 use std::{collections::BTreeSet, fs, path::PathBuf, time::Duration};
 
@@ -13,12 +13,12 @@ use twinprobe_tests::{
     wait::wait_for,
 };
 
-/// Not a multiple of the number of flows: some get one packet more.
+/// Returns the number of packets, which is no multiple of the number of flows: some flows get one packet more.
 fn packets() -> u64 {
     scaled(1_000_003, 100_000_003)
 }
 
-/// What may wait in the ring of a veth end.
+/// The number of packets that may wait in the ring of a veth end.
 const RING: u64 = 256;
 
 fn generator(topology: &Topology, options: GeneratorOptions) -> Result<Generator> {
@@ -107,8 +107,8 @@ fn a_rate_is_kept_on_average() -> Result<()> {
     Ok(())
 }
 
-/// The checksums are right in the eyes of the stack: `ping`, UDP and TCP counters of the receiving namespace see no
-/// checksum error, and every packet is delivered to its protocol.
+/// Frames have checksums that the network stack accepts: the ICMP, UDP and TCP counters of the receiving namespace show
+/// no checksum error, and every packet is delivered to its protocol.
 #[test]
 fn frames_have_valid_checksums() -> Result<()> {
     for (protocol, length, vlan) in [
@@ -150,7 +150,7 @@ fn a_receiver_that_lags_behind_loses_no_packet_of_a_paced_sender() -> Result<()>
     let spread = Spread::default();
     let mut sender = PacedSender::new(topology.generator(), "gen0", Frame::default(), spread)?;
     pin_to_cpu(cpu)?;
-    // Two runs: the second goes on with the flow where the first has ended.
+    // The second run goes on with the flow where the first has ended.
     sender.send(packets / 3)?;
     sender.send(packets - packets / 3)?;
     assert_eq!((sender.sent(), counter.packets()?), (packets, packets));
@@ -158,7 +158,7 @@ fn a_receiver_that_lags_behind_loses_no_packet_of_a_paced_sender() -> Result<()>
     Ok(())
 }
 
-/// Lets `mon0` receive on a thread of the processor `cpu`. That thread preempts nobody: it runs when others wait.
+/// Lets `mon0` receive on a thread of the processor `cpu`. That thread preempts no other: it runs when others wait.
 fn receive_on_a_thread(topology: &Topology, cpu: usize) -> Result<()> {
     let threads = || -> Result<BTreeSet<String>> {
         let processes = fs::read_dir("/proc")?.filter_map(Result::ok);
@@ -194,7 +194,7 @@ fn checksum_errors(topology: &Topology, frame: Frame) -> Result<usize> {
     assert_eq!(packets.len(), 100);
     let mut paced = PacedSender::new(topology.generator(), "gen0", frame, spread)?;
     paced.send(100)?;
-    // Both ways to send make the same frames.
+    // Both senders make the same frames.
     assert_eq!(capture.frames(100)?, packets);
     Ok(packets.iter().filter(|packet| !capture::checksums_are_right(packet)).count())
 }

@@ -1,4 +1,4 @@
-//! The fixture, the source tree, the probes that stand beside others, and what the kernel is found to be capable of.
+//! Tests of the fixture, the source tree, the bystanders, the installation and the kernel's capabilities.
 
 mod architecture;
 mod bystanders;

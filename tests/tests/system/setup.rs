@@ -1,4 +1,4 @@
-//! What `setup/install.sh` does for a user who is not root, with commands that only note that they were called.
+//! Tests of `setup/install.sh` for a user who is not root, with commands that only record their calls.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};

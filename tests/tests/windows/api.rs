@@ -1,4 +1,4 @@
-//! Windows over HTTP: closed, listed, waited for, given again, acknowledged.
+//! Windows over HTTP: they are closed, listed, waited for, read again and acknowledged.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -48,7 +48,7 @@ impl Scene {
         Ok(document)
     }
 
-    /// The status of a request below the windows, and the detail of an error.
+    /// Returns the status of a request below `/windows`, and the detail of an error.
     fn ask(&self, method: &str, rest: &str) -> Result<(u16, String)> {
         let answer = self.windows.request(method, &format!("{PROBE}/windows{rest}"))?;
         let problem = answer.status >= 400;
@@ -60,7 +60,7 @@ impl Scene {
     }
 }
 
-/// In each format, from the answer to the request that closed it on, through whatever happens to the daemon.
+/// A window has the same bytes in each format, from the request that closed it on, after restarts and crashes as well.
 #[test]
 fn a_window_is_the_same_bytes_each_time() -> Result<()> {
     let mut scene = Scene::new(&json!({}))?;
@@ -75,7 +75,7 @@ fn a_window_is_the_same_bytes_each_time() -> Result<()> {
     }
     let document: Value = serde_json::from_slice(&taken[0].2)?;
     assert_eq!((packets(&document), total(&document, "ingress", "live")), (100, 100));
-    // The other representations of each.
+    // The other formats of each window.
     for (seq, (format, _)) in (1..=3).flat_map(|seq| FORMATS.map(|format| (seq, format))) {
         let document = scene.windows.bytes(seq, format);
         if let Some((.., known)) = taken.iter().find(|(s, f, _)| (*s, *f) == (seq, format)) {
@@ -84,7 +84,7 @@ fn a_window_is_the_same_bytes_each_time() -> Result<()> {
             taken.push((seq, format, document));
         }
     }
-    // What is counted later changes nothing, the live metric of the window included.
+    // Later packets change nothing in the window, its live metric included.
     scene.close(7)?;
     for signal in [0, libc::SIGTERM, libc::SIGKILL, libc::SIGKILL] {
         if signal != 0 {
@@ -174,7 +174,7 @@ fn a_long_poll_ends_with_the_next_window() -> Result<()> {
     let (median, most) = (delays[delays.len() / 2], delays[delays.len() - 1]);
     println!("answered {median:?} after the close, {most:?} at most");
     assert!(median < Duration::from_millis(50) && most < Duration::from_secs(1), "{delays:?}");
-    // Not at all if there is one already, and to the end if there is none.
+    // A list with a window is answered at once, one without at the end of the wait.
     let newest = delays.len();
     for (after, wait, seqs) in [(newest - 1, 20.0, 1), (newest, 0.3, 0), (newest, 0.0, 0)] {
         let started = Instant::now();
@@ -188,7 +188,7 @@ fn a_long_poll_ends_with_the_next_window() -> Result<()> {
     scene.daemon.delete(PROBE).expect(204);
     let error = deleted.join().expect("no panic").0.err().context("an error")?;
     assert!(error.to_string().starts_with("404: "), "{error}");
-    // Neither does a daemon wait for those who wait.
+    // A daemon that is stopped does not wait for long polls.
     scene.daemon.put(PROBE, &config(&json!({}), &[])).expect(201);
     let stopped = poll("wait=20".to_owned())?;
     let Scene { daemon, bystanders, .. } = scene;
@@ -213,7 +213,7 @@ fn what_is_acknowledged_is_gone() -> Result<()> {
             let (status, detail) = scene.ask("GET", &format!("/{seq}"))?;
             assert!(status == 404 && detail.contains("acknowledged"), "{status}: {detail}");
         }
-        // Again, or further back: nothing changes. What is not there yet can't be acknowledged.
+        // An acknowledgement of the same or an earlier window changes nothing; one of a later window is refused.
         for (seq, status) in [(2, 204), (1, 204), (6, 404), (1_000_000, 404)] {
             assert_eq!(scene.ask("DELETE", &format!("/{seq}"))?.0, status, "{seq}");
         }
@@ -247,7 +247,7 @@ fn a_window_goes_once_all_collectors_have_acknowledged_it() -> Result<()> {
     scene.windows.acknowledge(1, Some("b"))?.expect(204);
     for signal in [libc::SIGTERM, libc::SIGKILL] {
         assert_eq!(seqs(&scene), [vec![2, 3, 4], vec![3, 4], vec![2, 3, 4], vec![2, 3, 4]]);
-        // An acknowledgement is not taken back.
+        // A smaller number does not take an acknowledgement back.
         scene.windows.acknowledge(1, Some("a"))?.expect(204);
         for query in ["?collector=c", "?collector="] {
             assert_eq!(scene.ask("GET", query)?.0, 400, "{query}");
@@ -258,7 +258,7 @@ fn a_window_goes_once_all_collectors_have_acknowledged_it() -> Result<()> {
     assert_eq!(scene.ask("DELETE", "/5?collector=b")?.0, 404);
     scene.windows.acknowledge(4, Some("b"))?.expect(204);
     assert_eq!(seqs(&scene), [vec![3, 4], vec![3, 4], vec![], vec![3, 4]]);
-    // Without a name, for all.
+    // An acknowledgement without a name is for all collectors.
     scene.windows.acknowledge(3, None)?.expect(204);
     assert_eq!(seqs(&scene), [vec![4], vec![4], vec![], vec![4]]);
     scene.windows.acknowledge(4, None)?.expect(204);
@@ -284,7 +284,7 @@ fn without_snapshots_there_are_no_windows() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// The schedule closes windows, readers do not: all of them get the last one, and live metrics as they are.
+/// The schedule closes windows and readers do not: readers get the newest window, and live metrics as they are.
 #[test]
 fn with_an_interval_a_reading_closes_nothing() -> Result<()> {
     let mut scene = Scene::new(&json!({ "interval": "1h" }))?;

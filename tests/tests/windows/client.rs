@@ -1,4 +1,4 @@
-//! `twinprobe windows` and `twinprobe watch` as they are run.
+//! Tests of the commands `twinprobe windows` and `twinprobe watch`.
 
 use std::io::{BufRead as _, BufReader, Lines, Read as _};
 use std::process::{Child, ChildStdout, Stdio};
@@ -37,7 +37,7 @@ impl Scene {
         Ok(())
     }
 
-    /// What a command prints if it succeeds, else its error.
+    /// Returns the output of a command that succeeds, else its status and error.
     fn run(&self, arguments: &str) -> Result<String, (i32, String)> {
         let arguments: Vec<&str> = arguments.split_whitespace().collect();
         let output = self.daemon.client(&arguments).expect("it starts");
@@ -49,7 +49,7 @@ impl Scene {
     }
 }
 
-/// A `watch` under way; killed on drop.
+/// A running `watch`, killed on drop.
 struct Watch {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -78,7 +78,7 @@ impl Watch {
         unsafe { libc::kill(self.child.id() as i32, libc::SIGINT) };
     }
 
-    /// The exit status, what was left to read, and what it complained of.
+    /// Waits for the end. Returns the exit status, the unread lines and the errors.
     fn end(mut self) -> Result<(Option<i32>, Vec<String>, String)> {
         let deadline = Instant::now() + Duration::from_secs(10);
         while self.child.try_wait()?.is_none() {
@@ -151,7 +151,7 @@ fn windows_are_listed_shown_closed_and_acknowledged() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// What was closed before, what is closed then, each once, through restarts; and those after it go on.
+/// A watch prints the retained windows and each new one once, through restarts, and the next watch goes on after it.
 #[test]
 fn a_watch_prints_each_window_once_through_restarts() -> Result<()> {
     let mut scene = Scene::new(&json!({ "collectors": ["a"] }))?;
@@ -177,7 +177,7 @@ fn a_watch_prints_each_window_once_through_restarts() -> Result<()> {
     let (status, rest, complaint) = watch.end()?;
     assert_eq!((status, rest), (Some(0), vec![]), "{complaint}");
     assert!(complaint.contains("trying again"), "{complaint}");
-    // Another one goes on there; without --ack it takes nothing away.
+    // Another watch goes on there; without --ack it acknowledges nothing.
     scene.close(9)?;
     for _ in 0..2 {
         let mut watch = Watch::start(&scene.daemon, "-o json --collector a")?;
@@ -214,7 +214,7 @@ fn a_reader_that_has_seen_enough_is_no_failure() -> Result<()> {
     scene.close(2)?;
     let output = child.wait_with_output()?;
     assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
-    // Nobody has read it.
+    // No client has read the window.
     assert_eq!(scene.windows.seqs(), [2]);
     scene.bystanders.finish()
 }

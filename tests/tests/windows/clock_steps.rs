@@ -1,4 +1,4 @@
-//! The wall clock is set while windows are open: they begin anew at what it is now, and say so.
+//! Steps of the wall clock while windows are open: times follow the new clock, and the windows say so.
 
 use std::fs;
 use std::path::Path;
@@ -14,14 +14,14 @@ use twinprobe_tests::{Daemon, DaemonOptions, Topology};
 const PROBES: [&str; 3] = ["p", "q", "r"];
 const HOUR: i64 = 3_600_000_000_000;
 
-/// The daemon's wall clock is this far from the machine's.
+/// Sets the offset of the daemon's wall clock from the machine's.
 fn set_clock(file: &Path, nanoseconds: i64) -> Result<()> {
     let new = file.with_extension("new");
     fs::write(&new, nanoseconds.to_string())?;
     Ok(fs::rename(new, file)?)
 }
 
-/// Nanoseconds of the Unix epoch.
+/// Returns an instant as nanoseconds since 1970.
 fn instant(text: &Value) -> i128 {
     let text = text.as_str().expect("an instant");
     text.parse::<jiff::Timestamp>().expect("RFC 3339").as_nanosecond()
@@ -51,8 +51,8 @@ impl Scene {
     }
 }
 
-/// A window that was closed at this offset of the clock, having been open for at least and at most so long. Its times
-/// are those of the clock as it was at its end.
+/// Checks a window that was closed at this offset of the clock, after it had been open for a time between `least` and
+/// `most`. Its times are those of the clock at its end.
 fn check(document: &Value, offset: i64, [least, most]: [Duration; 2], step: Option<i64>) {
     let window = &document["window"];
     let (start, end) = (instant(&window["start"]), instant(&window["end"]));
@@ -69,7 +69,7 @@ fn check(document: &Value, offset: i64, [least, most]: [Duration; 2], step: Opti
         (None, None) => assert!((end - start - duration).abs() < 1_000_000 + duration / 1000, "{window}"),
         (Some(step), Some(found)) => {
             assert!((found - step).abs() < 1_000_000_000, "{step}: {window}");
-            // One that begins before the step does not end before it began.
+            // A window that contains a step back must not end before it began.
             let expected = if step < 0 { duration } else { duration + i128::from(found) };
             assert!((end - start - expected).abs() < 2_000_000, "{window}");
         }
@@ -82,7 +82,7 @@ fn windows_begin_anew_when_the_clock_is_set() -> Result<()> {
     let scene = Scene::new()?;
     set_clock(&scene.file(), HOUR)?;
     let mut daemon = Daemon::start_with(scene.topology.monitor(), &scene.options())?;
-    // Between which instants the open window of each began.
+    // The open window of each probe began between these two instants.
     let mut opened = Vec::new();
     for probe in PROBES {
         let before = Instant::now();
@@ -90,7 +90,7 @@ fn windows_begin_anew_when_the_clock_is_set() -> Result<()> {
         opened.push([before, Instant::now()]);
     }
     let mut generator = Generator::new(scene.topology.generator(), "gen0", GeneratorOptions::default())?;
-    // Where the clock is, how far it was set since the last window, and whether the daemon was killed in between.
+    // The offset of the clock, its step since the last window, and whether the daemon is killed in between.
     let steps = [
         (HOUR, None, false),
         (0, Some(-HOUR), false),
@@ -119,14 +119,14 @@ fn windows_begin_anew_when_the_clock_is_set() -> Result<()> {
             let attribute = format!("duration_ns=\"{}\"", document["window"]["duration_ns"]);
             assert!(xml.contains(&attribute), "{xml}");
             assert_eq!(xml.contains("clock_step_ns="), step.is_some(), "{xml}");
-            // What is kept is the same for ever, whatever the clock says.
+            // A retained window does not change with the clock.
             assert_eq!(windows.get(seq), document);
         }
     }
     Ok(())
 }
 
-/// Killed between the flip and the file: the window ended when the clock was still ahead.
+/// A daemon is killed between the flip and the window's file: the window ended when the clock was still ahead.
 #[test]
 fn a_window_that_an_earlier_daemon_has_ended() -> Result<()> {
     let scene = Scene::new()?;
@@ -145,13 +145,13 @@ fn a_window_that_an_earlier_daemon_has_ended() -> Result<()> {
     let (start, end) = (instant(&document["window"]["start"]), instant(&document["window"]["end"]));
     assert!(start < end && (now(HOUR) - end).abs() < 10_000_000_000, "{document}");
     assert_eq!(document["window"].get("clock_step_ns"), None, "{document}");
-    // The step is in the one after it.
+    // The next window has the step.
     let next = windows.close();
     check(&next, 0, [Duration::ZERO, Duration::from_secs(60)], Some(-HOUR));
     Ok(())
 }
 
-/// By the clock, and on its boundaries.
+/// Scheduled windows end at multiples of the interval on the new clock.
 #[test]
 fn scheduled_windows_follow_a_clock_that_is_set() -> Result<()> {
     let scene = Scene::new()?;
@@ -172,13 +172,13 @@ fn scheduled_windows_follow_a_clock_that_is_set() -> Result<()> {
         set_clock(&scene.file(), offset)?;
         for probe in PROBES {
             let seq = wait(probe, 0)?;
-            // The second one from now began after the step.
+            // The second window from now began after the step.
             let seq = wait(probe, wait(probe, seq)?)?;
             let document = Windows::of(&daemon, probe).get(seq);
             check(&document, offset, [Duration::ZERO, Duration::from_secs(3)], None);
         }
     }
-    // One of them has the step.
+    // One window for each of the two steps says so.
     let windows = Windows::of(&daemon, PROBES[0]);
     let steps =
         windows.seqs().into_iter().filter(|seq| windows.get(*seq)["window"].get("clock_step_ns").is_some());

@@ -1,4 +1,4 @@
-//! Many clients do everything at once: each gets an answer in time, and every window is whole.
+//! Many clients at once: each gets an answer in time, and every window is whole.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -20,10 +20,10 @@ use twinprobe_tests::{Bystanders, Daemon, Topology, scaled};
 
 const PROBES: [&str; 4] = ["a", "b", "c", "d"];
 const CLIENTS: usize = 64;
-/// Beyond it a request is stuck; it may wait for all others, each of which may compile.
+/// The longest time of a request, which may wait for all others, each of which may compile.
 const STUCK: Duration = Duration::from_secs(30);
 
-/// Those that a window of any of these holds agree.
+/// Returns a random configuration whose metrics agree in every window.
 fn probe(random: &mut Random) -> Value {
     let window = match random.below(3) {
         0 => json!({ "interval": "5ms", "retain": 8 }),
@@ -32,19 +32,19 @@ fn probe(random: &mut Random) -> Value {
     };
     let mut config = config(&window, &[("KEYS", ["4", "8"][random.below(2) as usize])]);
     config["ingress"]["verdict"] = json!("observe");
-    // Sums agree only with windows of the same deployments.
+    // The sum is left out because it agrees only with windows of the same deployments.
     let metrics = config["ingress"]["metrics"].as_array_mut().expect("metrics");
     metrics.retain(|metric| metric["name"] != "total");
     config
 }
 
-/// How often each status came, and the longest time that an answer took.
+/// The number of answers of each status, and the longest time of an answer.
 type Answers = (BTreeMap<u16, u64>, Duration);
 
-/// What clients have seen.
+/// The answers that clients have received.
 #[derive(Default)]
 struct Seen {
-    /// By kind of request: how often which status, and the longest time.
+    /// The answers by kind of request.
     answers: Mutex<BTreeMap<&'static str, Answers>>,
     windows: AtomicU64,
 }
@@ -58,7 +58,7 @@ impl Seen {
     }
 
     fn check(&self, kind: &str, document: &Value) -> Result<()> {
-        // With an interval there may be none yet.
+        // A probe with an interval may have no window yet.
         let Some(window) = document.get("window") else { return Ok(()) };
         ensure!(window["seq"].as_u64() > Some(0), "{kind}: {window}");
         packets(document);
@@ -67,10 +67,10 @@ impl Seen {
     }
 }
 
-/// One request of a client that does anything.
+/// Sends one random request and checks its answer.
 fn act(address: &Address, random: &mut Random, seen: &Seen) -> Result<()> {
     let path = format!("/v1/probes/{}", PROBES[random.below(PROBES.len() as u64) as usize]);
-    // One that is retained, if there is one.
+    // The number of a retained window, if there is one.
     let mut choice = random.fork();
     let mut retained = || -> Result<u64> {
         let list = http::request(address, "GET", &format!("{path}/windows"), &[], b"")?;
@@ -90,7 +90,7 @@ fn act(address: &Address, random: &mut Random, seen: &Seen) -> Result<()> {
             ("poll", "GET", format!("{path}/windows?after=1000000&wait=0.2"), String::new(), &[200, 404])
         }
         38..50 => ("window", "GET", format!("{path}/windows/{}", retained()?), String::new(), &[200, 404]),
-        // Not every one has these collectors.
+        // Some of the probes lack these collectors.
         50..56 => (
             "ack",
             "DELETE",
@@ -155,10 +155,10 @@ fn everything_at_once_is_answered_and_whole() -> Result<()> {
     }
     let windows = seen.windows.into_inner();
     println!("{windows} windows");
-    // Else it shows nothing.
+    // A run with fewer windows or kinds of requests would show nothing.
     ensure!(windows > 100 && answers.len() == 10, "{windows} windows");
     load.stop()?;
-    // It is as it was: a new probe has exactly what comes.
+    // The daemon still works: a new probe counts exactly.
     daemon.put("/v1/probes/new", &config(&json!({}), &[])).expect(201);
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(100)?;
     assert_eq!(packets(&Windows::of(&daemon, "new").close()), 100);
@@ -170,7 +170,7 @@ fn everything_at_once_is_answered_and_whole() -> Result<()> {
     Ok(())
 }
 
-/// A probe whose windows take long: entries that are there whether packets come or not.
+/// Returns a probe whose windows take long because an ARRAY has all its entries without packets.
 fn slow() -> Value {
     let source =
         twinprobe_tests::sample::xdp_counter("XDP_PASS").replace("max_entries, 1)", "max_entries, 300000)");
@@ -181,7 +181,7 @@ fn slow() -> Value {
     })
 }
 
-/// How long it takes to close a window of a small probe, in milliseconds.
+/// Measures the time to close a window of a small probe, in milliseconds.
 fn times(daemon: &Daemon, count: u64) -> Result<Sample> {
     let windows = Windows::of(daemon, "quick");
     let mut sample = Sample::default();
@@ -228,11 +228,11 @@ fn readers_of_a_slow_probe_hold_up_nobody_else() -> Result<()> {
         beside.summary(1)
     );
     ensure!(waiting > 300, "only {waiting} readers were left");
-    // It shares two processors with them, and waits for none of them.
+    // The quick probe shares two processors with the readers and waits for none of them.
     ensure!(beside.median() < 100.0 && beside.quantile(1.0) < 2000.0, "{} ms", beside.summary(1));
     daemon.get("/healthz").expect(200);
     drop(readers);
-    // Nobody takes what they have asked for: it is over soon.
+    // The readers have hung up, so their requests end soon.
     daemon.delete("/v1/probes/slow").expect(204);
     daemon.get("/v1/probes/slow/windows").expect(404);
     bystanders.finish()?;

@@ -1,4 +1,4 @@
-//! Files that are not what was written: the daemon says so, and loses no more than they held.
+//! Damaged files: the daemon reports them, and loses no more than their content.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// A probe with small windows and this many of them.
+    /// Deploys a probe with this many small windows.
     fn new(collectors: &[&str], windows: u64) -> Result<Self> {
         let topology = Topology::new()?;
         let directories = Directories::with_state_in_memory(1 << 30)?;
@@ -40,7 +40,7 @@ impl Scene {
         Ok(scene)
     }
 
-    /// Changes files while there is no daemon.
+    /// Changes files while no daemon runs.
     fn restart_with(self, change: impl FnOnce(&Path) -> Result<()>) -> Result<Self> {
         let Self { daemon, bystanders, windows, files, _topology: topology } = self;
         let directories = daemon.kill()?;
@@ -54,7 +54,7 @@ impl Scene {
     }
 }
 
-/// Of a window; its name also says whether the client that closed it has it.
+/// Returns the file of a window. Its name also says whether the client that closed the window has received it.
 fn file(files: &Path, seq: u64) -> Result<PathBuf> {
     let names = ["window", "taken"].map(|form| files.join(format!("{seq}.{form}")));
     names.into_iter().find(|path| path.exists()).with_context(|| format!("window {seq} has no file"))
@@ -63,17 +63,18 @@ fn file(files: &Path, seq: u64) -> Result<PathBuf> {
 fn flip(path: &Path, at: usize, mask: u8) -> Result<()> {
     let mut bytes = fs::read(path).with_context(|| path.display().to_string())?;
     bytes[at] ^= mask;
-    // In its place: it is the same file.
+    // The file is overwritten, so that it stays the same file.
     Ok(fs::write(path, bytes)?)
 }
 
-/// One byte of each of as many windows as a window has bytes; every other window is left as it is.
+/// Damages one byte of every second window, at another position in each: damage at every position is noticed, and the
+/// other windows are not affected.
 #[test]
 fn every_byte_of_a_window_counts() -> Result<()> {
     let mut random = Random::new();
     let scene = Scene::new(&[], 1)?;
     let length = fs::metadata(file(&scene.files, 1)?)?.len();
-    // All of them, or some of them.
+    // A usual run checks some positions, a full run all.
     let step = (length / scaled(400, length)).max(1);
     let positions: Vec<u64> = (0..length).step_by(step as usize).collect();
     let last = 2 * positions.len() as u64 + 1;
@@ -87,7 +88,7 @@ fn every_byte_of_a_window_counts() -> Result<()> {
     let scene = scene.restart_with(|files| {
         for ((seq, at), mask) in (2..).step_by(2).zip(&positions).zip(&masks) {
             let path = file(files, seq)?;
-            // Numbers may be longer than in the first window.
+            // Windows with longer numbers have more bytes than the first one.
             let length = fs::metadata(&path)?.len();
             flip(&path, (*at).min(length - 1) as usize, *mask)?;
         }
@@ -109,7 +110,7 @@ fn every_byte_of_a_window_counts() -> Result<()> {
     ensure!(scene.daemon.log().contains("damaged"), "the log says nothing");
     let aside = fs::read_dir(&scene.files)?.flatten().map(|entry| entry.file_name().into_string());
     ensure!(aside.flatten().any(|name| name.ends_with(".damaged")), "no file is left to be looked at");
-    // They are told of once, by a window whose number goes on.
+    // The next window reports the lost windows, once, and its number goes on.
     let document = scene.windows.close();
     assert_eq!(document["window"]["seq"], last + 1);
     assert_eq!(document["window"]["lost_windows"], damaged);
@@ -123,7 +124,7 @@ fn every_byte_of_a_window_counts() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// Cut off, emptied, exchanged, made longer or something else.
+/// Files that were cut off, emptied, exchanged, extended or replaced are set aside.
 #[test]
 fn files_that_are_no_windows_are_set_aside() -> Result<()> {
     let scene = Scene::new(&[], 12)?;
@@ -138,7 +139,7 @@ fn files_that_are_no_windows_are_set_aside() -> Result<()> {
             (5, &whole[..whole.len() - 1]),
             (6, &[&whole[..], &[0]].concat()),
             (7, &[&whole[..], &whole].concat()),
-            // What it says is right, but not of this window.
+            // The content is valid, but that of another window.
             (8, &whole[..]),
             (9, &vec![0xff; whole.len()]),
         ] {
@@ -160,7 +161,7 @@ fn files_that_are_no_windows_are_set_aside() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// While the daemon runs nobody looks at a file before it is read.
+/// A file that is damaged while the daemon runs is noticed when the window is read.
 #[test]
 fn damage_is_noticed_when_a_window_is_read() -> Result<()> {
     let scene = Scene::new(&[], 4)?;
@@ -178,7 +179,7 @@ fn damage_is_noticed_when_a_window_is_read() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// What is known beside the windows can be lost without them: then collectors may get some again, and none is missing.
+/// A damaged state file costs no windows: collectors may get some windows again, and miss none.
 #[test]
 fn every_byte_of_the_state_counts() -> Result<()> {
     let mut random = Random::new();
@@ -193,7 +194,7 @@ fn every_byte_of_the_state_counts() -> Result<()> {
         .step_by(step as usize)
         .map(|at| Some((at + random.below(step)).min(positions - 1)))
         .collect();
-    // And without any.
+    // The last case has no state file at all.
     damages.push(None);
     for damage in damages {
         let mask = 1 << random.below(8);

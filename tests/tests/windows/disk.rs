@@ -1,4 +1,4 @@
-//! A disk that is full or read-only: nothing is lost, everybody is told, and all else goes on.
+//! A full or read-only disk: nothing is lost, requests fail with the reason, and everything else goes on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Directories, Response, 
 
 const PROBE: &str = "/v1/probes/p";
 const METRICS: &str = "/v1/probes/p/metrics";
-/// Room for some windows beside what the daemon has of the probes.
+/// The size of the disk in bytes: room for some windows beside the stored probes.
 const DISK: u64 = 2 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,12 +58,12 @@ struct Scene {
 }
 
 impl Scene {
-    /// With a probe before it that has live metrics only, and sees all packets, too.
+    /// Makes a scene whose second probe has live metrics only and sees all packets, too.
     fn new(window: &serde_json::Value) -> Result<Self> {
         Self::with_keys(window, "4")
     }
 
-    /// The more keys, the larger the windows.
+    /// Makes a scene with larger windows: their size grows with the number of keys.
     fn with_keys(window: &serde_json::Value, keys: &str) -> Result<Self> {
         let topology = Topology::new()?;
         let directories = Arc::new(Directories::with_state_in_memory(DISK)?);
@@ -91,7 +91,7 @@ impl Scene {
         Ok(self)
     }
 
-    /// What has nothing to do with storing windows.
+    /// Checks everything that does not store windows.
     fn check_all_else(&self, arrived: u64) {
         self.daemon.get("/healthz").expect(200);
         self.daemon.get("/readyz").expect(200);
@@ -111,7 +111,7 @@ fn windows_that_cannot_be_stored_stay_where_they_are() -> Result<()> {
         let known = scene.windows.bytes(1, "json");
         trouble.begin(scene.disk())?;
         let mut arrived = 100;
-        // Also through the end of the daemon: the next one has to start where nothing can be written.
+        // The next daemon has to start while nothing can be written.
         for signal in [0, libc::SIGTERM, libc::SIGKILL] {
             if signal != 0 {
                 scene = scene.restart(signal)?;
@@ -139,7 +139,7 @@ fn windows_that_cannot_be_stored_stay_where_they_are() -> Result<()> {
         generator.send(7)?;
         let document = scene.windows.close();
         assert_eq!(total(&document, "ingress", "total"), 100 + 150 + 7);
-        // Those that could not be stored, and this one: nothing between them is missing.
+        // The windows that could not be stored at first and this one are stored without a gap.
         let seqs = scene.windows.seqs();
         assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>());
         let sum: u64 = seqs.iter().map(|seq| packets(&scene.windows.get(*seq))).sum();
@@ -151,7 +151,7 @@ fn windows_that_cannot_be_stored_stay_where_they_are() -> Result<()> {
     Ok(())
 }
 
-/// The clock goes on: what could not be stored is, as soon as it can be.
+/// A schedule goes on: the window that could not be stored is stored as soon as there is room.
 #[test]
 fn a_schedule_goes_on_when_there_is_room_again() -> Result<()> {
     for trouble in Trouble::ALL {
@@ -167,7 +167,7 @@ fn a_schedule_goes_on_when_there_is_room_again() -> Result<()> {
             })?;
             assert_eq!(failed["lost"], 0);
             trouble.check(scene.windows.try_close()?);
-            // The last one is given, with the others as they are.
+            // A reading gets the last stored window, with live metrics as they are.
             scene.daemon.get(METRICS).expect(200);
             trouble.end(scene.disk())?;
             wait_for_status(&scene.daemon, "p", |status| status.get("error").is_none())?;
@@ -182,7 +182,7 @@ fn a_schedule_goes_on_when_there_is_room_again() -> Result<()> {
     Ok(())
 }
 
-/// What is acknowledged makes room, on a disk that windows themselves have filled.
+/// Acknowledged windows make room on a disk that windows have filled.
 #[test]
 fn acknowledging_makes_room_on_a_full_disk() -> Result<()> {
     let scene = Scene::with_keys(&json!({ "interval": "10ms", "retain": 100_000 }), "256")?;
@@ -200,13 +200,13 @@ fn acknowledging_makes_room_on_a_full_disk() -> Result<()> {
         ensure!(!list.windows.is_empty(), "no window although there is room");
     }
     let sent = load.stop()?;
-    // There may be no room again just now.
+    // The disk may be full again at this moment.
     twinprobe_tests::wait::wait_for("the last packet", Duration::from_secs(10), || {
         collector.round(0.0, |document| sum += packets(document))?;
         ensure!(sum == sent, "{sum} of {sent}");
         Ok(())
     })?;
-    // The windows of others need room as well.
+    // The windows of the bystanders need room as well.
     scene.daemon.delete(PROBE).expect(204);
     scene.bystanders.finish()
 }

@@ -1,4 +1,4 @@
-//! A request that comes in and its reply that goes out: one window for both directions, with real sockets.
+//! Requests and replies through real sockets: one window covers both directions.
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,9 +13,9 @@ use twinprobe_tests::{Bystanders, Daemon, Topology, scaled};
 
 const SOURCE: &str = include_str!("../../bpf/echo.bpf.c");
 const SERVER: &str = "10.111.0.2:7";
-/// Requests under way at once.
+/// The number of requests under way at once.
 const OUTSTANDING: u64 = 16;
-/// Nothing is lost on a veth pair; what takes so long is.
+/// The time after which a request counts as lost, which must not happen on a veth pair.
 const LOST: Duration = Duration::from_secs(5);
 
 fn config() -> Value {
@@ -32,7 +32,7 @@ fn config() -> Value {
     })
 }
 
-/// mon0 and gen0 get addresses, and learn each other's.
+/// Gives mon0 and gen0 addresses and switches ARP on.
 fn address(topology: &Topology) -> Result<()> {
     for (namespace, interface, address) in
         [(topology.generator(), "gen0", "10.111.0.1/24"), (topology.monitor(), "mon0", "10.111.0.2/24")]
@@ -57,7 +57,7 @@ fn echo(server: &UdpSocket, ended: &AtomicBool) -> Result<()> {
     Ok(())
 }
 
-/// Sends requests, each as one is replied to, and says how many replies there were: as many.
+/// Sends a request for each reply that arrives. Returns the number of replies, which is that of the requests.
 fn ask(client: &UdpSocket, duration: Duration) -> Result<u64> {
     let started = Instant::now();
     let (mut sent, mut replied) = (0_u64, 0_u64);
@@ -115,7 +115,7 @@ fn both_directions_agree_but_for_what_is_under_way() -> Result<()> {
     }
     println!("{sent} requests in {last} windows; {apart} ended in the middle of some");
     assert_eq!((requests, replies), (sent, sent));
-    // Else it shows nothing.
+    // Less traffic would show nothing.
     ensure!(apart > 0 && sent > 10 * last, "too little traffic");
     bystanders.finish()
 }

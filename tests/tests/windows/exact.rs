@@ -1,4 +1,4 @@
-//! Whatever collectors do, they have every packet once.
+//! Exactness: whatever collectors do, they get every packet once.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -17,12 +17,12 @@ fn generator(topology: &Topology) -> Result<Generator> {
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())
 }
 
-/// The ready-made probe, whose documents are large.
+/// Returns the configuration of the ready-made probe, whose documents are large.
 fn flow_features(window: &Value) -> Result<Value> {
     let mut config = probes::configuration("flow-features", "mon0")?;
     config["name"] = json!("flows");
     config["window"] = window.clone();
-    // So that the stack does not limit the rate.
+    // The probe runs before the sink, which drops packets so that the stack does not limit the rate.
     config["priority"] = json!(-1);
     Ok(config)
 }
@@ -32,7 +32,7 @@ fn flow_packets(document: &Value) -> u64 {
     entries.iter().map(|entry| entry["value"]["IN_PKTS"].as_u64().expect("IN_PKTS")).sum()
 }
 
-/// A probe that drops what others have counted.
+/// Returns a probe that drops the packets that others have counted.
 fn sink() -> Value {
     let mut sink = config(&json!({}), &[]);
     sink["ingress"]["metrics"] = json!([{ "name": "live", "map": "live" }]);
@@ -40,7 +40,7 @@ fn sink() -> Value {
     sink
 }
 
-/// Collectors hang up in the middle of bodies, of windows and of answers to those who close them, and come again.
+/// Collectors hang up in the middle of answers, to GETs of windows and to POSTs that close them, and connect again.
 #[test]
 fn connections_that_are_cut_lose_nothing() -> Result<()> {
     let topology = Topology::new()?;
@@ -51,7 +51,7 @@ fn connections_that_are_cut_lose_nothing() -> Result<()> {
     let window = json!({ "interval": "300ms", "retain": 100_000, "retain_bytes": room });
     daemon.put("/v1/probes/flows", &flow_features(&window)?).expect(201);
     daemon.put("/v1/probes/sink", &sink()).expect(201);
-    // As many flows as make some megabytes.
+    // This many flows make documents of some megabytes.
     let spread = Spread { addresses: 64, ..Spread::default() };
     let options = GeneratorOptions { spread, ..GeneratorOptions::default() };
     let generator = Generator::new(topology.generator(), "gen0", options)?;
@@ -65,7 +65,7 @@ fn connections_that_are_cut_lose_nothing() -> Result<()> {
     thread::scope(|scope| {
         let hang_up = |mut random: Random| -> Result<()> {
             while !ended.load(Ordering::Acquire) {
-                // One that was acknowledged meanwhile has a short answer.
+                // A window that was acknowledged meanwhile has a short answer.
                 let (seq, bytes) = (newest.load(Ordering::Acquire), random.below(size) as usize);
                 let done = match random.below(8) {
                     0 => windows.read_and_hang_up("POST", None, bytes)?,
@@ -103,7 +103,7 @@ fn connections_that_are_cut_lose_nothing() -> Result<()> {
     bystanders.finish()
 }
 
-/// Each has its own pace and its own place.
+/// Collectors with different paces get every window once.
 #[test]
 fn two_collectors_get_every_window_once() -> Result<()> {
     let topology = Topology::new()?;
@@ -153,7 +153,7 @@ fn two_collectors_get_every_window_once() -> Result<()> {
     bystanders.finish()
 }
 
-/// The shortest interval there is, under all the load there is.
+/// The shortest interval costs no packet under full load.
 #[test]
 fn a_thousand_windows_a_second_count_every_packet_once() -> Result<()> {
     let topology = Topology::new()?;
@@ -169,7 +169,7 @@ fn a_thousand_windows_a_second_count_every_packet_once() -> Result<()> {
     let sent = load.join()?;
     let last = windows.close()["window"]["seq"].as_u64().context("seq")?;
     let rate = last as f64 / started.elapsed().as_secs_f64();
-    // No more of them: what is to be read now would never end.
+    // A long interval ends the stream of windows, so that reading them comes to an end.
     window["interval"] = json!("1h");
     daemon.put("/v1/probes/p", &config(&window, &[("KEYS", "1")])).expect(200);
     let list = windows.list("");
@@ -179,7 +179,7 @@ fn a_thousand_windows_a_second_count_every_packet_once() -> Result<()> {
     while collector.round(0.0, |document| sum += packets(document))? > 0 {}
     println!("{rate:.0} windows/s, {sent} packets in {} windows", collector.taken);
     assert_eq!(sum, sent);
-    // On two processors, of which the load takes one.
+    // The load takes one of two processors.
     assert!(rate > 200.0, "{rate:.0} windows/s");
     bystanders.finish()
 }

@@ -1,4 +1,4 @@
-//! Grace periods while a real-time task keeps a CPU to itself: no window waits for it, and it is reported.
+//! Grace periods while a real-time task keeps a CPU busy: no window waits for that CPU, and capabilities report it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -18,13 +18,14 @@ use twinprobe_tests::{Daemon, DaemonOptions, Topology};
 
 const PROBES: [&str; 3] = ["p", "q", "r"];
 const HOG_TIME: Duration = Duration::from_secs(5);
-/// The kernel leaves ordinary tasks 50 ms of each second of such a CPU: a visit may take 950 ms.
+/// The longest grace period at the median. The kernel leaves ordinary tasks 50 ms of each second of such a CPU, so a
+/// visit may take 950 ms.
 const LIMIT: Duration = Duration::from_millis(500);
-/// Between two looks at the capabilities, which cost the CPU that is left some time.
+/// The interval of requests for capabilities, which cost the other CPU some time.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A program that goes to the first CPU and becomes the daemon: what it does not wait for there, no other CPU holds up,
-/// nor do other tests, which have that CPU only meanwhile.
+/// Returns options with a script that moves to the first CPU and becomes the daemon, so that neither the busy CPU nor
+/// other tests delay it.
 fn on_first_cpu(directory: &Path) -> Result<DaemonOptions> {
     let path = directory.join("wrapper");
     let daemon = twinprobe_tests::binary()?;
@@ -70,7 +71,7 @@ fn a_real_time_task_does_not_hold_up_windows() -> Result<()> {
         thread::scope(|scope| {
             let closings = PROBES.iter().zip(&mut counted).map(|probe| scope.spawn(move || close(probe)));
             let closings: Vec<_> = closings.collect();
-            // The sweep is reported as late only until it has come to its end: the test has to look meanwhile.
+            // Capabilities report the sweep as late only until it ends, so the test has to look meanwhile.
             while !closings.iter().all(thread::ScopedJoinHandle::is_finished) {
                 let capabilities = daemon.json("/v1/capabilities");
                 let is_late = sweep(&capabilities)["available"] == false;
@@ -84,7 +85,7 @@ fn a_real_time_task_does_not_hold_up_windows() -> Result<()> {
     }
     drop(hog);
     assert_eq!(counted, [sent; PROBES.len()]);
-    // Not each of them: the kernel's own thread for grace periods may be on the CPU that is kept, too.
+    // The median counts because the kernel's own thread for grace periods may be on the busy CPU at times.
     waited.sort_unstable();
     let median = waited[waited.len() / 2];
     assert!(u128::from(median) < LIMIT.as_micros(), "{waited:?} us");
@@ -93,7 +94,7 @@ fn a_real_time_task_does_not_hold_up_windows() -> Result<()> {
     assert!(reason.contains("CPU 1"), "{reason}");
     assert_eq!(daemon.log().matches("waited for in another way").count(), 1, "said once");
 
-    // What was late is used again.
+    // The sweep is used again once it has ended.
     wait_for("the sweep", HOG_TIME, || {
         Windows::of(&daemon, PROBES[0]).close();
         let capabilities = daemon.json("/v1/capabilities");

@@ -1,4 +1,4 @@
-//! Windows: closed by requests and by the clock, kept, collected, and none of them lost.
+//! Windows: closed by requests and by the clock, retained, collected, and never lost.
 
 mod api;
 mod client;

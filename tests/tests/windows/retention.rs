@@ -1,4 +1,4 @@
-//! Which windows are kept, and how one learns of those that were not.
+//! Retention: the windows that are kept, and the reports of those that had to go.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ fn bytes(windows: &Windows) -> u64 {
     windows.list("").windows.iter().map(|window| window.bytes).sum()
 }
 
-/// What a document says went before it.
+/// Returns the number of lost windows that a document reports.
 fn lost_before(document: &Value) -> u64 {
     document["window"].get("lost_windows").map_or(0, |lost| lost.as_u64().expect("a number"))
 }
@@ -45,10 +45,10 @@ fn the_oldest_goes_when_there_are_too_many() -> Result<()> {
         assert_eq!(windows.seqs(), (seq.saturating_sub(2).max(1)..=seq).collect::<Vec<_>>());
         let lost = windows.list("").lost;
         assert_eq!(lost, seq.saturating_sub(3));
-        // What goes for a window is told by it or by the next one.
+        // A window that was removed for another one is reported by that one or by the next.
         assert!(told == lost || told + 1 == lost, "window {seq}: {told} of {lost}");
         assert_eq!(status(&daemon, "p")["lost"], lost);
-        // Also in other representations, and whenever it is read.
+        // The report is the same in other formats and at each reading.
         assert_eq!(windows.get(seq), document);
         if lost_before(&document) > 0 {
             let xml = String::from_utf8(windows.bytes(seq, "xml"))?;
@@ -66,14 +66,14 @@ fn the_oldest_goes_when_there_are_too_many() -> Result<()> {
         let gone = windows.try_get(2)?.expect(404).json();
         assert!(gone["detail"].as_str().is_some_and(|detail| detail.contains("lost")), "{gone}");
     }
-    // One that was acknowledged goes without being missed.
+    // An acknowledged window does not count as lost.
     windows.acknowledge(8, None)?.expect(204);
     for _ in 0..3 {
         windows.close();
     }
     let list = windows.list("");
     assert_eq!((list.seqs(), list.lost), (vec![9, 10, 11], 5));
-    // A replacement by a narrower configuration.
+    // A replacement with a smaller `retain` removes windows.
     daemon.put(PROBE, &config(&json!({ "retain": 1 }), &[])).expect(200);
     windows.close();
     let list = windows.list("after=8");
@@ -81,7 +81,7 @@ fn the_oldest_goes_when_there_are_too_many() -> Result<()> {
     bystanders.finish()
 }
 
-/// The newest window stays, however large it is.
+/// The oldest windows go when all are too large; the newest one stays, however large it is.
 #[test]
 fn the_oldest_goes_when_they_are_too_large() -> Result<()> {
     let topology = Topology::new()?;
@@ -94,7 +94,7 @@ fn the_oldest_goes_when_they_are_too_large() -> Result<()> {
         let list = windows.list("");
         assert_eq!((list.seqs(), list.lost), (vec![seq], seq - 1));
     }
-    // Room for two and a half, and rather more than one more.
+    // The budget has room for two and a half windows.
     let budget = bytes(&windows) * 5 / 2;
     daemon.put(PROBE, &config(&json!({ "retain_bytes": budget }), &[])).expect(200);
     for seq in 4..=9 {
@@ -105,7 +105,7 @@ fn the_oldest_goes_when_they_are_too_large() -> Result<()> {
     bystanders.finish()
 }
 
-/// Of all probes the oldest window goes, and each probe's newest stays.
+/// Of all probes' windows the oldest goes first, and each probe's newest stays.
 #[test]
 fn all_probes_share_a_budget() -> Result<()> {
     let topology = Topology::new()?;
@@ -134,11 +134,11 @@ fn all_probes_share_a_budget() -> Result<()> {
         let used: u64 = all.iter().map(bytes).sum();
         assert!(used <= budget, "{used} bytes of {budget}");
     }
-    // The first of c was older than what a has now; b's only one stays.
+    // The first window of c was older than those that a has now; the only window of b stays.
     assert_eq!(all.each_ref().map(Windows::seqs), [vec![9, 10, 11], vec![1], vec![2]]);
     assert_eq!(all.each_ref().map(|windows| windows.list("").lost), [8, 0, 1]);
     assert_eq!(probes.map(|probe| status(&daemon, probe)["lost"].clone()), [8, 0, 1].map(|lost| json!(lost)));
-    // What belongs to a probe that is deleted is room again.
+    // A deleted probe makes room.
     daemon.delete("/v1/probes/b").expect(204);
     all[0].close();
     assert_eq!(all[0].seqs(), [9, 10, 11, 12]);
@@ -170,7 +170,7 @@ fn windows_outlive_a_replacement_and_not_a_deletion() -> Result<()> {
             "{names:?}"
         );
     }
-    // Now something else altogether: what the open window has fits nowhere, so that it is closed first.
+    // A replacement whose maps can't take the open window's counts closes the window first.
     let warnings = daemon.put(PROBE, &config(&json!({}), &[])).expect(200).json()["warnings"].to_string();
     assert!(warnings.contains("it is in window 5, which was closed for that"), "{warnings}");
     for signal in [0, libc::SIGKILL, libc::SIGTERM] {
@@ -195,7 +195,7 @@ fn windows_outlive_a_replacement_and_not_a_deletion() -> Result<()> {
     windows.try_get(3)?.expect(404);
     assert!(windows.try_list("").is_err());
     assert!(!files.exists(), "{} is left", files.display());
-    // Another one of the same name begins anew.
+    // Another probe of the same name begins anew.
     daemon.put(PROBE, &config(&json!({}), &[])).expect(201);
     assert_eq!(windows.seqs(), [0; 0]);
     windows.try_get(3)?.expect(404);

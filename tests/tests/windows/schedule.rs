@@ -1,4 +1,4 @@
-//! Windows that are closed by the clock: in time, for as long as there is a probe.
+//! Scheduled windows: they are closed in time for as long as the probe exists.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,10 +11,10 @@ use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Topology, scaled};
 
 const PROBE: &str = "/v1/probes/p";
 const INTERVAL_MS: f64 = 25.0;
-/// How late windows may end where others use the processors, too.
+/// The largest lateness of windows at the median, with other work on the processors.
 const LATE_MS: f64 = 5.0;
 
-/// Milliseconds since midnight, UTC; no test is so long that it matters that it begins anew.
+/// Returns the milliseconds since midnight, UTC. Tests are too short for the new day to matter.
 fn milliseconds(time: &str) -> Result<f64> {
     let clock = time.split_once('T').and_then(|(_, clock)| clock.strip_suffix('Z')).context("a time")?;
     let mut parts = clock.split(':').map(str::parse::<f64>);
@@ -22,7 +22,7 @@ fn milliseconds(time: &str) -> Result<f64> {
     Ok(((part()? * 60.0 + part()?) * 60.0 + part()?) * 1000.0)
 }
 
-/// When the windows ended, in milliseconds.
+/// Returns the ends of the windows in milliseconds.
 fn ends(windows: &Windows) -> Result<Vec<f64>> {
     windows.list("").windows.iter().map(|window| milliseconds(&window.end)).collect()
 }
@@ -36,8 +36,8 @@ fn wait_for_windows(windows: &Windows, count: u64) -> Result<()> {
     Ok(())
 }
 
-/// How late each of these is after a multiple of the interval since `anchor`: more than half an interval is too early
-/// for the next.
+/// Returns the lateness of each end after a multiple of the interval since `anchor`. More than half an interval counts
+/// as too early for the next multiple.
 fn lateness(ends: &[f64], anchor: f64) -> Sample {
     let late = |end: &f64| {
         let late = (end - anchor).rem_euclid(INTERVAL_MS);
@@ -46,7 +46,8 @@ fn lateness(ends: &[f64], anchor: f64) -> Sample {
     ends.iter().map(late).collect()
 }
 
-/// The seqs are without gaps, and no more time is lost than `passed_over` intervals.
+/// Checks that the numbers have no gaps, that windows follow each other, and that fewer than `passed_over` intervals
+/// have no window.
 fn check_list(windows: &Windows, passed_over: f64) -> Result<()> {
     let list = windows.list("");
     assert_eq!((list.seqs(), list.lost), ((1..=list.windows.len() as u64).collect(), 0));
@@ -77,13 +78,13 @@ fn windows_do_not_drift() -> Result<()> {
     let later = lateness(&ends[ends.len() - quarter..], anchor);
     println!("late by {} ms at first, {} ms in the end", early.summary(2), later.summary(2));
     ensure!(early.median() > -1.0 && early.median() < LATE_MS);
-    // What each window is late by would add up to much more than this.
+    // The lateness of the windows does not add up: its sum would be much larger.
     ensure!((later.median() - early.median()).abs() < 2.0);
     check_list(&windows, ends.len() as f64 / 10.0)?;
     bystanders.finish()
 }
 
-/// By the wall clock, from one daemon to the next.
+/// Windows are aligned to the wall clock, from one daemon to the next.
 #[test]
 fn windows_are_aligned_to_the_clock() -> Result<()> {
     let topology = Topology::new()?;
@@ -105,13 +106,13 @@ fn windows_are_aligned_to_the_clock() -> Result<()> {
         let late = lateness(ends, 0.0);
         println!("late by {} ms", late.summary(2));
         ensure!(late.median() < LATE_MS, "late by {} ms", late.summary(2));
-        // Too early by a little, or, now and then, too late by almost an interval.
+        // An end shortly before a multiple is slightly early, or almost an interval late, which may happen at times.
         let early = ends.iter().filter(|end| end.rem_euclid(INTERVAL_MS) > INTERVAL_MS - 2.0).count();
         ensure!(early < ends.len() / 20, "{early} of {} are too early", ends.len());
         checked += late.len();
     }
     ensure!(checked as u64 >= 3 * (count - 1));
-    // Two restarts, of up to a second.
+    // The two restarts take up to a second each.
     check_list(&windows, checked as f64 / 10.0 + 80.0)?;
     bystanders.finish()
 }
@@ -130,7 +131,7 @@ fn a_schedule_goes_on_after_restarts_and_replacements() -> Result<()> {
     }
     wait_for_windows(&windows, windows.seqs().len() as u64 + 20)?;
     check_list(&windows, 100.0)?;
-    // Another interval holds from now on, none ends it.
+    // A replacement changes the interval at once, or ends the schedule.
     daemon.put(PROBE, &window("5ms")).expect(200);
     let before = windows.seqs().len();
     wait_for_windows(&windows, before as u64 + 200)?;
@@ -149,7 +150,7 @@ fn a_schedule_goes_on_after_restarts_and_replacements() -> Result<()> {
     bystanders.finish()
 }
 
-/// Not by polling: what nobody changes costs nothing.
+/// A schedule of a probe without packets costs no processor time: the daemon does not poll.
 #[test]
 fn an_idle_schedule_is_no_load() -> Result<()> {
     let topology = Topology::new()?;
@@ -160,7 +161,7 @@ fn an_idle_schedule_is_no_load() -> Result<()> {
     let started = SystemTime::now();
     let list = Windows::of(&daemon, "p").list("wait=2");
     let used = twinprobe_tests::measure::ProcessorTime::of(daemon.pid())?.own - before;
-    // But at midnight.
+    // A window may end at midnight.
     let day = Duration::from_secs(24 * 60 * 60).as_secs();
     let midnight = started.duration_since(UNIX_EPOCH)?.as_secs() % day > day - 10;
     ensure!(midnight || list.windows.is_empty(), "{list:?}");

@@ -1,9 +1,8 @@
 //! Variables in sections: map definitions and globals.
 
 use super::blob::Btf;
-use super::error::BtfError;
 use super::types::{Field, Kind, SectionEntry, Type};
-use crate::layout::{Layout, Render};
+use crate::layout::Render;
 
 /// What a map definition (a variable in `.maps`) says about its types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,17 +82,6 @@ impl Btf {
             };
         }
         Some(types)
-    }
-
-    /// The layout of the value of a map, with the rendering asked for on the map variable; `None` if its definition
-    /// names no value type.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Btf::layout`].
-    pub fn map_value_layout(&self, types: &MapTypes) -> Option<Result<Layout, BtfError>> {
-        let layout = self.layout(types.value?);
-        Some(layout.map(|layout| Layout { render: layout.render.or(types.render), ..layout }))
     }
 
     /// The variables of a data section such as `.bss`, in the order of the section.

@@ -60,7 +60,7 @@ impl Quiesced<'_> {
 
     /// Where what is popped from the map of a metric waits until the window is stored.
     pub fn journal(&self, direction: usize, metric: usize) -> PathBuf {
-        let direction = self.probe.directions[direction].hook.direction();
+        let direction = self.probe.directions[direction].plan.direction();
         self.probe.pins.journal(direction, metric)
     }
 

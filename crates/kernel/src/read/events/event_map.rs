@@ -5,7 +5,6 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::param::page_size;
 use twinprobe_ebpf_common::{EventKind, Layout};
 
 use crate::read::events::perf::{self, PerfBuffers};
@@ -55,10 +54,6 @@ pub enum EventReader {
 impl EventMap {
     pub fn new(fd: OwnedFd, name: &str, kind: EventKind, max_entries: u32, layout: Option<Layout>) -> Self {
         Self { fd: Arc::new(fd), name: name.to_owned(), kind, max_entries, layout }
-    }
-
-    pub const fn kind(&self) -> EventKind {
-        self.kind
     }
 
     /// What an event's bytes mean; `None` if the configuration names no type.
@@ -135,13 +130,4 @@ impl EventReader {
             Self::Perf(buffers) => Some(buffers.lost()),
         }
     }
-}
-
-/// `max_entries` as the kernel takes it: a ring buffer's is its bytes, a power of two and whole pages. Sources
-/// written for libbpf rely on its being rounded.
-pub fn max_entries(map_type: u32, wanted: u32) -> u32 {
-    if EventKind::from_bpf_type(map_type) != Some(EventKind::Ringbuf) || wanted == 0 {
-        return wanted;
-    }
-    wanted.max(page_size() as u32).checked_next_power_of_two().unwrap_or(wanted)
 }
