@@ -1,4 +1,4 @@
-//! The guard of a finished flip: the only way to the maps of the twin that was left.
+//! The guard of a finished flip: the only way to the maps of the idle twin.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::read::table::MetricMap;
 use crate::sys::call::KernelError;
 use crate::sys::clock::Moment;
 
-/// The twin of an epoch that has ended, which no CPU runs any more.
+/// The idle twin of an epoch that has ended; no CPU runs it any more.
 #[derive(Debug)]
 pub struct Quiesced<'a> {
     pub probe: &'a mut Attached,
@@ -19,9 +19,10 @@ pub struct Quiesced<'a> {
 }
 
 impl Attached {
-    /// Ends the epoch: from now on packets are counted by the other twin, and what the guard gives is
-    /// complete and at rest. An epoch whose guard was not [finished](Quiesced::finish), by this daemon or an
-    /// earlier one, is given again instead: no flip happens before the idle twin has been cleared.
+    /// Ends the epoch: from now on packets are counted by the other twin, and the maps that the guard gives are
+    /// complete and at rest. If the guard of the epoch before was not [finished](Quiesced::finish), by this daemon or
+    /// an earlier one, that epoch is returned instead: no flip happens before the idle twin has been cleared. Fails if
+    /// no grace period could be waited for.
     pub fn flip(&mut self) -> Result<Quiesced<'_>, KernelError> {
         let epoch = self.epoch.unread().unwrap_or_else(|| self.epoch.flip());
         crash::point("flipped");
@@ -45,7 +46,7 @@ impl Quiesced<'_> {
         self.epoch
     }
 
-    /// How long the grace period took.
+    /// The length of the grace period.
     pub const fn quiesced(&self) -> Duration {
         self.quiesced
     }
@@ -58,31 +59,32 @@ impl Quiesced<'_> {
         }
     }
 
-    /// Where what is popped from the map of a metric waits until the window is stored.
+    /// The pin of the metric's journal, which holds drained values until the window is stored.
     pub fn journal(&self, direction: usize, metric: usize) -> PathBuf {
         let direction = self.probe.directions[direction].hook.direction();
         self.probe.pins.journal(direction, metric)
     }
 
-    /// The map of a metric that belongs to no window.
+    /// The map of a metric that belongs to no window; `None` for private maps and event maps.
     pub fn live_map(&self, direction: usize, metric: usize) -> Option<&MetricMap> {
         self.probe.live_map(direction, metric).map(|map| &**map)
     }
 
-    /// The window is stored: its maps are about to be emptied.
+    /// Records that the window is stored and its maps are about to be emptied.
     pub fn begin_clearing(&self) {
         self.probe.epoch.set_clearing(self.epoch);
     }
 
-    /// Whether an attempt to empty the maps has begun: they may lack what the window consists of.
+    /// Tells whether an attempt to empty the maps has begun: they may lack a part of the window.
     pub fn is_clearing(&self) -> bool {
         self.probe.epoch.is_clearing(self.epoch)
     }
 
-    /// The twin has been read and reset: the next flip may make it active again. The open window began at `opened`.
+    /// Records that the twin has been read and cleared, so that the next flip may make it active. The open window began
+    /// at `opened`.
     pub fn finish(self, opened: Moment) {
         crash::point("cleared");
-        // First: a crash in between clears again, which changes nothing.
+        // The start is stored first: after a crash in between the maps are cleared again, which changes nothing.
         self.probe.epoch.set_opened(opened);
         self.probe.epoch.set_cleared(self.epoch);
         self.probe.quiesced = None;
