@@ -1,4 +1,4 @@
-//! One direction of a probe, loaded.
+//! A direction of a probe between loading and attachment.
 
 use twinprobe_ebpf_common::hook::{Hook, Position, Verdict, XdpMode};
 
@@ -17,7 +17,7 @@ pub struct LoadedDirection {
 }
 
 impl LoadedDirection {
-    /// Whether the map that a metric names is the replaced deployment's own.
+    /// Tells whether the map that a metric names is the replaced deployment's own map.
     pub fn takes_over(&self, map: &str) -> bool {
         let name = map.split_once(':').map_or(map, |(section, _)| section);
         self.twins.own.by_name().get(name).is_some_and(|map| map.origin == Origin::TakenOver)

@@ -39,7 +39,7 @@ pub struct ClsactFilter {
 }
 
 impl ClsactFilter {
-    /// To be called in the interface's namespace.
+    /// Attaches `program`. To be called in the interface's namespace.
     pub fn attach(target: &Target<'_>, program: BorrowedFd<'_>, pins: &Path) -> Result<Self, AttachError> {
         let failed = |error| target.failed(error);
         let parent = parent(target.ifindex, target.hook);

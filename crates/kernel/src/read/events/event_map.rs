@@ -1,5 +1,4 @@
-//! Maps that carry events: one file for each type. Records are read where the kernel put them, in memory that
-//! is shared with it.
+//! Maps that carry events. Records are read where the kernel put them, in memory that this process shares with it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,7 +12,7 @@ use crate::read::events::waiter::Waiter;
 use crate::sys::call::KernelError;
 use crate::sys::{cpus, mapping};
 
-/// An event metric's map. Both twins write to it.
+/// The map of an event metric. Both twins write to it.
 #[derive(Debug)]
 pub struct EventMap {
     fd: Arc<OwnedFd>,
@@ -23,28 +22,29 @@ pub struct EventMap {
     layout: Option<Layout>,
 }
 
-/// What was read.
+/// One record of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
     Sample {
-        /// Where it happened, if the map says.
+        /// The CPU on which the program ran, if the map type reports it.
         cpu: Option<u32>,
-        /// As long as the program made it; from a perf ring up to 7 bytes longer.
+        /// The record's bytes, as many as the program wrote; from a perf ring up to 7 bytes more.
         bytes: &'a [u8],
     },
-    /// The kernel had no room for this many, between the events before and after.
+    /// The kernel had no room for `count` events between the event before and the event after.
     Lost { cpu: u32, count: u64 },
 }
 
+/// The state of a ring after a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Nothing is left.
+    /// No event is left.
     Drained,
-    /// The limit came first.
+    /// The limit was reached first.
     More,
 }
 
-/// The one reader of an event map. Nothing is lost by reading late as long as there is room.
+/// The only reader of an event map. A late read loses nothing as long as the ring has room.
 #[derive(Debug)]
 pub enum EventReader {
     Ringbuf(RingBuffer),
@@ -60,12 +60,12 @@ impl EventMap {
         self.kind
     }
 
-    /// What an event's bytes mean; `None` if the configuration names no type.
+    /// The layout of an event's bytes; `None` if the configuration names no type.
     pub const fn layout(&self) -> Option<&Layout> {
         self.layout.as_ref()
     }
 
-    /// Maps the rings. From now on a perf event array takes events. To be called once.
+    /// Maps the rings. From now on a perf event array takes events. To be called once for each map.
     pub fn open(&self) -> Result<EventReader, KernelError> {
         match self.kind {
             EventKind::Ringbuf => RingBuffer::open(&self.fd, self.max_entries).map(EventReader::Ringbuf),
@@ -76,7 +76,7 @@ impl EventMap {
 }
 
 impl EventReader {
-    /// To be called inside a runtime, which is then told when there are events.
+    /// Returns a waiter for events. To be called in a runtime.
     pub fn waiter(&self) -> io::Result<Waiter> {
         match self {
             Self::Ringbuf(ring) => Waiter::new([Arc::clone(ring.fd())]),
@@ -84,7 +84,7 @@ impl EventReader {
         }
     }
 
-    /// Whether rings can become more while the map is read.
+    /// Tells whether the map can get more rings while it is read.
     pub const fn grows(&self) -> bool {
         matches!(self, Self::Perf(_))
     }
@@ -102,8 +102,8 @@ impl EventReader {
         }
     }
 
-    /// Hands on events, up to about `limit` bytes of each ring. Once drained, and not before, waiters
-    /// are told of the next one.
+    /// Hands events to `sink`, up to about `limit` bytes of each ring. The waiter wakes for a later event only after
+    /// [`Progress::Drained`].
     pub fn read(&mut self, limit: usize, sink: impl FnMut(Event<'_>)) -> Progress {
         match self {
             Self::Ringbuf(ring) => ring.read(limit, sink),
@@ -111,7 +111,7 @@ impl EventReader {
         }
     }
 
-    /// Bytes that a ring takes before events are lost.
+    /// The number of bytes that a ring takes before events are lost.
     pub const fn room(&self) -> u64 {
         match self {
             Self::Ringbuf(ring) => ring.size(),
@@ -119,7 +119,7 @@ impl EventReader {
         }
     }
 
-    /// Bytes that wait in the fullest ring.
+    /// The number of bytes that wait in the fullest ring.
     pub fn fill(&self) -> u64 {
         match self {
             Self::Ringbuf(ring) => ring.fill(),
@@ -127,7 +127,7 @@ impl EventReader {
         }
     }
 
-    /// How many events the kernel had no room for, where it counts them.
+    /// The number of events that the kernel had no room for; `None` for a map type that does not count them.
     pub fn lost(&self) -> Option<u64> {
         match self {
             Self::Ringbuf(_) => None,
@@ -136,8 +136,8 @@ impl EventReader {
     }
 }
 
-/// `max_entries` as the kernel takes it: a ring buffer's is its bytes, a power of two and whole pages. Sources
-/// written for libbpf rely on its being rounded.
+/// Returns `max_entries` as the kernel accepts it. That of a ring buffer is its size in bytes, a power of two and whole
+/// pages; sources written for libbpf rely on the rounding.
 pub fn max_entries(map_type: u32, wanted: u32) -> u32 {
     if EventKind::from_bpf_type(map_type) != Some(EventKind::Ringbuf) || wanted == 0 {
         return wanted;
