@@ -58,7 +58,7 @@ pub struct Windows {
 pub struct Limits {
     /// The largest number of windows; the newest stays in any case.
     pub retain: usize,
-    /// Of their files.
+    /// The largest size of their files, in bytes.
     pub bytes: u64,
     /// The collectors that all have to acknowledge a window before it is removed.
     pub collectors: Vec<String>,
@@ -120,7 +120,7 @@ pub enum AckError {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Statistics {
     pub retained: usize,
-    /// Of their files.
+    /// The size of their files, in bytes.
     pub bytes: u64,
     pub oldest: Option<u64>,
     pub newest: Option<u64>,
@@ -168,7 +168,7 @@ impl Windows {
             return;
         }
         let change = lock(&self.index).set_limits(limits);
-        // What could not be written down was logged, and is with the next change.
+        // A failed save was logged, and the next change repeats it.
         let _ = self.apply(&change);
     }
 
@@ -212,7 +212,7 @@ impl Windows {
         }
         let mut change = Change::default();
         let dropped = lock(&self.index).drop_oldest(&mut change);
-        // What could not be written down was logged, and is with the next change.
+        // A failed save was logged, and the next change repeats it.
         let _ = self.apply(&change);
         dropped
     }

@@ -50,7 +50,7 @@ impl WindowWriter {
         windows.expect_new(window.seq())?;
         windows.directory.publish(file, window.seq())?;
         let change = lock(&windows.index).insert(Arc::clone(&window), reports);
-        // What could not be written down was logged, and is with the next change.
+        // A failed save was logged, and the next change repeats it.
         let _ = windows.apply(&change);
         windows.forget_old_baselines(window.seq());
         windows.newest.send_replace(window.seq());

@@ -18,7 +18,7 @@ pub struct WindowHead {
     /// The format that the probe's configuration prefers.
     pub format: Format,
     pub context: Context,
-    /// The number of samples that earlier OpenMetrics answers about the probe had left out.
+    /// The number of values that earlier OpenMetrics answers about the probe left out, because they can not be samples.
     pub skipped_before: u64,
     pub closed_by: ClosedBy,
     /// The metrics, in the order of the document. Rows name a metric by its place in this list.

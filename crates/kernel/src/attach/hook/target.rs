@@ -6,7 +6,7 @@ use twinprobe_ebpf_common::hook::{Hook, Position, XdpMode};
 
 use crate::sys::call;
 
-/// How TC programs are attached.
+/// The method by which TC programs are attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcMethod {
     /// TCX where the kernel has it (Linux 6.6), else clsact.

@@ -161,7 +161,7 @@ impl Workers {
                     patience = if next.late { now } else { now + PATIENCE };
                     self.changed.notify_all();
                 } else {
-                    // All methods are asked: the first that ends serves.
+                    // Every method is asked by now, and the first that ends serves the caller.
                     patience = deadline;
                 }
             }

@@ -232,7 +232,7 @@ pub fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What is used of a `nlmsghdr`.
+/// The fields of a `nlmsghdr` that are used.
 #[derive(Clone, Copy, Debug)]
 struct Header {
     kind: u16,
@@ -256,7 +256,7 @@ fn messages(bytes: &[u8]) -> Vec<Message> {
 }
 
 fn message(kind: u16, payload: &[u8]) -> Message {
-    // Of other families is what bridges say of their ports: a port that is released is not gone.
+    // Bridges report their ports in messages of another family: a released port is not gone.
     let is_link = payload.first() == Some(&(libc::AF_UNSPEC as u8));
     let (Some(index), true) = (u32_at(payload, 4), is_link) else { return Message::Other };
     match kind {

@@ -32,7 +32,7 @@ impl Device {
 }
 
 impl Socket {
-    /// All interfaces of the socket's namespace.
+    /// Lists all interfaces of the socket's namespace.
     pub fn devices(&mut self) -> io::Result<Vec<Device>> {
         self.devices_of(&Request::new(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; LINK_INFO]))
     }

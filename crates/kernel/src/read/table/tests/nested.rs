@@ -11,7 +11,7 @@ struct Outer {
     inner: Vec<(Vec<u8>, Table)>,
 }
 
-/// An outer map with three inner maps, in slots 0, 2 and 5.
+/// Makes an outer map with three inner maps, in slots 0, 2 and 5.
 fn outer(kind: MapKind, inner_kind: MapKind, access: Access, inner_access: Access) -> Outer {
     let inner: Vec<(Vec<u8>, Table)> = [0_u32, 2, 5]
         .map(|slot| (slot.to_ne_bytes().to_vec(), table(inner_kind, (4, 8), 100, inner_access, 64)))
@@ -83,7 +83,7 @@ fn the_maps_in_maps_are_read_and_emptied() {
     }
 }
 
-/// An inner map that fails in its middle: what was taken out of it waits for the next call.
+/// The rows that were taken out of an inner map before it failed wait for the next call.
 #[test]
 fn what_was_taken_out_of_an_inner_map_is_kept() {
     let access = accesses(MapKind::ArrayOfMaps)[0];

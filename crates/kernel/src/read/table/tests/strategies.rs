@@ -1,11 +1,11 @@
-//! Every strategy reads the same, takes the same, and can be interrupted.
+//! Every strategy reads and takes the same rows, and can be interrupted.
 
 use super::*;
 use crate::read::table;
 use crate::sys::batch;
 use crate::sys::map as sys_map;
 
-/// LRU maps forget entries before they are full.
+/// Returns the size for a map of [`ENTRIES`]: LRU maps evict entries before they are full.
 fn capacity(kind: MapKind) -> u32 {
     if matches!(kind, MapKind::LruHash | MapKind::LruPercpuHash) { 16 * ENTRIES } else { ENTRIES }
 }
@@ -29,7 +29,7 @@ fn all_strategies_agree() {
     }
 }
 
-/// A reading that is broken off goes on where it ended, and between them they take everything once.
+/// A reading that was broken off goes on where it ended, and both parts together have every row once.
 #[test]
 fn what_was_broken_off_goes_on() {
     for kind in keyed_kinds() {
@@ -57,7 +57,7 @@ fn what_was_broken_off_goes_on() {
     }
 }
 
-/// Frozen while it is read, an array refuses to be zeroed: what was handed on is what was zeroed.
+/// An array that is frozen while it is read refuses to be zeroed: exactly the rows that were handed on are zeroed.
 #[test]
 fn after_an_error_nothing_is_lost_or_doubled() {
     for kind in [MapKind::Array, MapKind::PercpuArray] {
@@ -67,7 +67,7 @@ fn after_an_error_nothing_is_lost_or_doubled() {
             let mut rows = Rows::new();
             let mut sink = |chunk: &RawTable| {
                 collect(&mut rows, &table.layout, chunk);
-                // Programs may have mapped or frozen it; what matters is that the next write fails.
+                // The array may be frozen already; the next write has to fail in any case.
                 let _ = sys_map::map_freeze(table.fd());
                 ControlFlow::Continue(())
             };
@@ -103,7 +103,8 @@ fn queues_and_stacks_are_popped_in_order() {
     }
 }
 
-/// What the kernel's probe says can't hold for this map: the map is asked itself, and read one by one.
+/// A map may lack operations that the trial of its type found: the daemon asks the map itself, and reads it entry by
+/// entry.
 #[test]
 fn a_map_that_lacks_what_its_type_has() {
     const BPF_F_RDONLY: u32 = 1 << 3;
@@ -122,7 +123,7 @@ fn a_map_that_lacks_what_its_type_has() {
     assert_eq!(read(&table, AfterRead::Keep).len(), 3);
 }
 
-/// Read and taken in bounded chunks, each key once.
+/// A large map is read and taken in bounded chunks, each key once.
 #[test]
 fn a_million_entries() {
     const COUNT: u32 = 1_000_003;
