@@ -1,5 +1,5 @@
-# What people and CI call by ./demo and ./test, which install make and Rust first where they are missing. With both,
-# `make demo` and `make test` install the rest by themselves.
+# Commands for people and CI. ./demo and ./test install make and Rust if these are missing and then call `make demo` and
+# `make test`, which install the rest by themselves.
 #
 #   make demo    build, start a daemon, push a probe, send traffic, print metrics, compare them with what was sent,
 #                clean up
@@ -10,20 +10,20 @@
 #                million entries, batches against one by one, loss of packets by windows; 12 minutes; draws
 #                docs/figures/extraction.svg
 #   make probes  write the sources of probes/ into their configurations
-#   make setup   install what is missing (clang, libbpf headers, ..., Rust if it is too old)
+#   make setup   install missing packages (clang, libbpf headers, ..., Rust if it is too old)
 
 SCALE ?= 1
 export TWINPROBE_SCALE := $(SCALE)
 export PATH := $(PATH):/usr/sbin:/sbin
 CARGO ?= cargo
 
-# Programs are loaded into the kernel: what cargo runs, runs as root.
+# Tests and benchmarks load programs into the kernel, so cargo runs them as root.
 ifneq ($(shell id -u),0)
 HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
 export CARGO_TARGET_$(HOST)_RUNNER := sudo -E
 endif
 
-.PHONY: all build setup check test test-kernels soak bench probes demo
+.PHONY: all build setup check test-build test test-kernels soak bench probes demo
 
 all: build
 
@@ -35,16 +35,23 @@ build: setup
 
 check: setup
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 
-# Tests of the kernel measure and saturate it: one at a time.
-test: check build
-	$(CARGO) test --release --workspace --exclude twinprobe-tests
-	$(CARGO) test --release -p twinprobe-tests -- --test-threads=1
+# Builds all tests and the binaries that they run in one build. Cargo compiles dependencies again if the selected
+# packages need other features of them, or another profile: therefore each call below, in tests/kernels/run.sh and in
+# `check` is for the whole workspace and for release, and selects targets only.
+test-build: setup
+	$(CARGO) build --release --workspace --bins --tests
+
+# Integration tests measure and saturate the kernel, so they run one at a time.
+test: check test-build
+	$(CARGO) test --release --workspace --lib --bins
+	$(CARGO) test --release --workspace --doc
+	$(CARGO) test --release --workspace --test '*' -- --test-threads=1
 	@bash tests/demo.sh --built
 	@sh tests/kernels/run.sh
 
-test-kernels: build
+test-kernels: test-build
 	@sh tests/kernels/run.sh
 
 soak:

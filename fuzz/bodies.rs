@@ -1,4 +1,4 @@
-//! What the fuzz targets do with an input. Also driven by the ordinary tests, see `crates/exporter/tests/fuzz.rs`.
+//! Bodies of the fuzz targets. Ordinary tests call them, too, see `crates/exporter/tests/fuzz.rs`.
 //!
 //! An input is a BTF blob; for `decode`, followed by eight bytes of choices and the content of a map.
 
@@ -6,16 +6,16 @@
 
 use std::{io, sync::Arc};
 
-use twinprobe_ebpf_common::{Layout, MapKind, RawTable, TableLayout, btf::Btf};
+use twinprobe_ebpf_common::{Btf, Layout, MapKind, RawTable, TableLayout};
 use twinprobe_exporter::{
-    Accumulator, Aggregation, Context, Direction, DocumentEncoder, Format, Head, MergeRule, Metric, Plans,
-    Progress, Reading,
+    Accumulator, Aggregation, Cache, Context, Direction, DocumentEncoder, Format, Head, MergeRule, Metric,
+    Progress, Temporality,
 };
 
-/// Types asked about for each input: each can take some milliseconds.
+/// The largest number of types that are laid out for each input: each can take some milliseconds.
 const MAX_TYPES: usize = 24;
 
-/// Asks everything there is to ask about a blob.
+/// Parses a BTF blob and calls every query on it.
 pub fn btf_parse(input: &[u8]) {
     let Ok(btf) = Btf::parse(input) else { return };
     for id in (0..3).chain(btf.type_ids().take(MAX_TYPES)).chain([u32::MAX]) {
@@ -33,14 +33,14 @@ pub fn btf_parse(input: &[u8]) {
             let inner = btf.inner_map_definition(&variable.name).map(|inner| inner.types);
             for types in btf.map_definition(&variable.name).into_iter().chain(inner) {
                 let _ = types.key.map(|key| btf.layout(key));
-                let _ = btf.map_value_layout(&types);
+                let _ = types.value.map(|value| btf.layout(value));
             }
         }
     }
 }
 
-/// Lays a map out by two types of the blob and writes it in every format, in two pieces, adding it up to itself.
-/// A map of maps has those of the definition that the blob begins with, or else maps of the same two types.
+/// Lays a map out by two types of the blob, adds the map up to itself and writes it in every format, in two pieces. The
+/// inner maps of a map of maps have the types of the blob's first definition, or else the same two types.
 pub fn decode(input: &[u8]) {
     let Some((blob, rest)) = blob_len(input).and_then(|len| input.split_at_checked(len)) else { return };
     let Some((&[kind, agg, slots, reading, keys, values, split, inner], content)) = rest.split_first_chunk()
@@ -77,9 +77,10 @@ pub fn decode(input: &[u8]) {
         help: "\\\"\n".into(),
         agg: Aggregation::ALL.get(usize::from(agg)).copied(),
         layout: Arc::clone(&layout),
-        reading: [Reading::Window, Reading::Cumulative, Reading::Live][usize::from(reading % 3)],
+        temporality: [Temporality::Window, Temporality::Cumulative, Temporality::Live]
+            [usize::from(reading % 3)],
         dropped: 0,
-        plans: Plans::default(),
+        cache: Cache::default(),
     });
 
     let rule = MergeRule::ALL[usize::from(agg) % MergeRule::ALL.len()];
@@ -109,15 +110,15 @@ pub fn decode(input: &[u8]) {
     }
 }
 
-/// Of the maps in the first map of maps that the blob defines.
+/// Returns the key and value layouts of the inner maps of the blob's first map of maps.
 fn inner_layouts(btf: &Btf) -> Option<(Layout, Layout)> {
     let variables = btf.section_variables(".maps");
     let mut definitions = variables.iter().take(MAX_TYPES).map(|map| btf.inner_map_definition(&map.name));
     let types = definitions.find_map(|definition| definition)?.types;
-    Some((btf.layout(types.key?).ok()?, btf.map_value_layout(&types)?.ok()?))
+    Some((btf.layout(types.key?).ok()?, btf.layout(types.value?).ok()?))
 }
 
-/// A map of some maps, of which there can be too few or too many for its entries.
+/// Returns a map of maps with too few, enough or too many inner maps for its entries.
 fn nested(content: &[u8], choice: u8, table: impl Fn(&[u8]) -> RawTable) -> RawTable {
     let (outer, maps) = content.split_at(content.len() / 4);
     let count = usize::from(choice >> 4) + 1;
@@ -125,7 +126,7 @@ fn nested(content: &[u8], choice: u8, table: impl Fn(&[u8]) -> RawTable) -> RawT
     RawTable { keys: outer.to_vec(), values: outer.to_vec(), inner }
 }
 
-/// Where the header says that the blob ends.
+/// Returns the length of the blob by its header.
 fn blob_len(input: &[u8]) -> Option<usize> {
     let word = |at: usize| Some(u32::from_le_bytes(*input.get(at..)?.first_chunk()?) as usize);
     let (header, types, strings) =

@@ -1,6 +1,6 @@
 #!/bin/sh
-# install.sh [COMMAND...]: installs what building, testing and the demo need on Debian and its derivatives, then runs
-# COMMAND. If nothing is missing, neither apt nor rustup is called.
+# install.sh [COMMAND...]: installs the packages for building, testing and the demo on Debian and its derivatives, then
+# runs COMMAND. If nothing is missing, it calls neither apt nor rustup.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -45,7 +45,7 @@ fi
 # The tests install the reference parser of OpenMetrics from PyPI into an environment below target/.
 python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3 python3-venv python3-pip"
 
-# rust_is_there: succeeds if the Rust on PATH is new enough and has what `make check` calls.
+# rust_is_there: succeeds if the Rust on PATH is new enough and has the components that `make check` calls.
 rust_needed=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 rust_is_there() {
     version=$(rustc --version 2>/dev/null | cut -d ' ' -f 2)
@@ -98,8 +98,8 @@ rust_from_debian() {
     return 1
 }
 
-# Installs Rust for this user only, below ~/.rustup and ~/.cargo. The digests below are those of rustup, which checks its
-# own downloads.
+# Installs Rust for this user only, below ~/.rustup and ~/.cargo. The digests below are those of rustup, which checks
+# its own downloads.
 rust_from_rustup() {
     rust_on_path=""
     set -- --profile minimal -c clippy -c rustfmt

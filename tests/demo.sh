@@ -1,5 +1,5 @@
 #!/bin/bash
-# The whole way in a minute: a daemon, a probe pushed to it, packets both ways, exact metrics in three formats.
+# A demo in a minute: a daemon, a probe pushed to it, packets both ways, exact metrics in three formats.
 #
 #   client:client0 192.0.2.1 <---> 192.0.2.2 server0:server    (network namespaces; the daemon is in `server`)
 #
@@ -67,12 +67,12 @@ mac() {
 }
 ip -n "$client" neighbour replace 192.0.2.2 lladdr "$(mac "$server" server0)" dev client0 nud permanent
 ip -n "$server" neighbour replace 192.0.2.1 lladdr "$(mac "$client" client0)" dev server0 nud permanent
-# The SYNs' sources, so that there is somewhere to send answers to.
+# A route to the sources of the SYNs lets the server answer.
 ip -n "$server" route add 198.18.0.0/15 via 192.0.2.1
 ip -br -n "$server" link show dev server0
 
 step "twinprobe serve"
-# nsenter, not `ip netns exec`: that one mounts /sys anew and hides the BPF file system.
+# nsenter is used because `ip netns exec` mounts /sys anew and hides the BPF file system.
 nsenter --net="/run/netns/$server" "$bin/twinprobe" serve --listen "unix:$dir/sock" --state-dir "$dir/state" \
     --bpffs "$bpffs" --detach-on-exit 2>"$dir/log" &
 daemon=$!

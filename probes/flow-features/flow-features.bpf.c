@@ -132,7 +132,7 @@ struct flow {
 };
 
 struct features {
-	/* The first four are found once per flow by a router; here they are zero. */
+	/* The first four are zero here; a router would find them once per flow. */
 #ifdef F_INPUT_SNMP
 	__u32 INPUT_SNMP;
 #endif
@@ -190,8 +190,8 @@ struct {
 } unaccounted SEC(".maps");
 
 /*
- * What one packet adds to its flow. Kept apart from the key, which must be in memory: these stay in registers, and what
- * no feature needs costs nothing.
+ * The values that one packet adds to its flow. They are apart from the key, which must be in memory, so that they stay
+ * in registers; values that no feature needs cost nothing.
  */
 struct packet {
 	__u32 length;
@@ -256,7 +256,7 @@ struct tag {
 	__be16 ether_type;
 };
 
-/* Whether it is an IPv4 packet. */
+/* Returns 1 for an IPv4 packet, 0 for any other. */
 static __always_inline int parse(void *data, void *data_end, struct flow *flow, struct packet *packet)
 {
 	struct ethhdr *eth = data;
@@ -309,7 +309,7 @@ static __always_inline void add(struct features *features, const struct packet *
 	__sync_fetch_and_add(&features->IN_BYTES, packet->length);
 #endif
 #ifdef F_TCP_FLAGS
-	/* An atomic OR only for what is not there yet: mostly a plain read. */
+	/* Flags that are set already need no atomic OR, only a plain read. */
 	if (packet->tcp_flags & ~features->TCP_FLAGS)
 		__sync_fetch_and_or(&features->TCP_FLAGS, packet->tcp_flags);
 #endif
@@ -360,7 +360,7 @@ static __always_inline void account(const struct flow *flow, struct packet *pack
 	first(&new, packet);
 	if (!bpf_map_update_elem(&flows, flow, &new, BPF_NOEXIST))
 		return;
-	/* Another CPU was first, or the table is full. */
+	/* Another CPU has inserted the flow, or the table is full. */
 	features = bpf_map_lookup_elem(&flows, flow);
 	if (features) {
 		add(features, packet);
@@ -398,7 +398,7 @@ int flow_features(struct __sk_buff *skb)
 	struct packet packet = {};
 
 #ifdef F_IN_BYTES
-	/* With the tag that the network card took out. */
+	/* The length includes the tag that the network card took out. */
 	packet.length = skb->len + (skb->vlan_present ? 4 : 0);
 #endif
 #ifdef NEEDS_L3

@@ -25,7 +25,7 @@
 #define MAX_EXTENSIONS 6
 #define MAX_HEADERS 128
 
-/* Numbers as assigned by IANA; from NOT_IP on what has no IP protocol. */
+/* The numbers are those of IANA; from NOT_IP on, they stand for packets without an IP protocol. */
 enum protocol {
 	ICMP = 1,
 	IGMP = 2,
@@ -64,7 +64,7 @@ struct tag {
 	__be16 ether_type;
 };
 
-/* Of a network packet: the transport behind any extension headers. */
+/* Returns the transport protocol of an IPv6 packet, behind any extension headers. */
 static __always_inline enum protocol ipv6_protocol(void *header, void *data_end)
 {
 	struct ipv6hdr *ip = header;
@@ -124,7 +124,7 @@ static __always_inline void count(enum protocol protocol, __u64 bytes)
 		counters->packets++;
 		counters->bytes += bytes;
 	} else {
-		/* Creates every CPU's counters, zero on the others. When another CPU was first, ours are still zero. */
+		/* The insertion sets all other CPUs' counters to zero. If another CPU inserts first, this CPU's are zero. */
 		struct counters first = { .packets = 1, .bytes = bytes };
 
 		if (bpf_map_update_elem(&protocols, &protocol, &first, BPF_NOEXIST)) {

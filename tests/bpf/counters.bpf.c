@@ -26,7 +26,7 @@ static __always_inline void count(void *map, __u32 key)
 	if (!value) {
 		if (!bpf_map_update_elem(map, &key, &one, BPF_NOEXIST))
 			return;
-		/* Another CPU was faster. */
+		/* Another CPU has inserted the entry meanwhile. */
 		value = bpf_map_lookup_elem(map, &key);
 	}
 	if (value)

@@ -35,7 +35,7 @@ struct {
 	__uint(max_entries, 16 << 20);
 } events SEC(".maps");
 
-/* Reported, and not reported for want of room. */
+/* The numbers of events that were reported, and that were not for want of room. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__type(key, __u32);
@@ -59,7 +59,7 @@ SEC("xdp") int report(struct xdp_md *ctx)
 	__u64 now = bpf_ktime_get_ns();
 	struct event *event;
 
-	/* After a pause of the sender nothing is made up for. */
+	/* Events that were not due during a pause of the sender are not made up for. */
 	if (now < due)
 		return XDP_DROP;
 	due = (now - due > 1000000 ? now : due) + INTERVAL;

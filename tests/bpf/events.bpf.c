@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Reports every packet as an event and counts what there was no room for.
+// Reports every packet as an event and counts the events that the ring had no room for.
 //   PERF           into a PERF_EVENT_ARRAY; else into a RINGBUF of RING bytes
 //   DISCARD        of each DISCARD packets, one reserves a record and gives it up
 //   TAIL           bytes behind the event, which the type does not cover

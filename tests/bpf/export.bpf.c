@@ -37,7 +37,7 @@ struct {
 	__uint(max_entries, ENTRIES);
 } table SEC(".maps");
 
-/* What makes the map one of this program's. */
+/* A reference makes the map one of this program's. */
 SEC("xdp") int refer(struct xdp_md *ctx)
 {
 	table_key key;

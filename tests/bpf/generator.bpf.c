@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Traffic generator: run by BPF_PROG_TEST_RUN on live frames, gives every frame the next source address and port and
 // redirects it to an interface. Compiled for one frame:
-//   IFINDEX            where to
+//   IFINDEX            the interface to send to
 //   ADDRESSES, PORTS   packet n is of address n % ADDRESSES and port n / ADDRESSES % PORTS
 //   BASE_ADDRESS, BASE_PORT   the first ones, host order
 //   TEMPLATE           the first 60 bytes; frames are recycled, so they are written anew

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Counts every packet in a map of each kind; LAYOUT says what a value looks like, VARIANT makes it another program.
+// Counts every packet in a map of each kind. LAYOUT chooses the type of a value, VARIANT makes it another program.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 

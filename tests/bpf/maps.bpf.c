@@ -9,7 +9,7 @@ struct prefix {
 	__be32 address __attribute__((btf_decl_tag("ipv4")));
 };
 
-// Seven bytes, none of them padding.
+// A key of seven bytes without padding.
 struct odd {
 	__u8 class;
 	__u16 port;
@@ -87,7 +87,7 @@ static __always_inline void count(void *map, const void *key)
 	if (value)
 		__sync_fetch_and_add(value, 1);
 	else if (bpf_map_update_elem(map, key, &one, BPF_NOEXIST)) {
-		// Another CPU came first.
+		// Another CPU has inserted the entry meanwhile.
 		value = bpf_map_lookup_elem(map, key);
 		if (value)
 			__sync_fetch_and_add(value, 1);

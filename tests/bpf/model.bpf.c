@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Counts every packet once in each map that is switched on. The source address of a packet is its number: the upper bits
-// are the burst it belongs to, which is the key.
+// Counts every packet once in each map that is switched on. The source address of a packet is its number: the upper
+// bits are the burst it belongs to, which is the key.
 //   SECTION, CONTEXT, PASS, DROP   of the hook
 //   ENFORCED                       packets of every fourth burst are dropped
 //   ON_MAP, ENTRIES_MAP, LAYOUT_MAP, TYPE_MAP   of each map
@@ -12,7 +12,7 @@
 #define SHIFT 12
 #define KEYS 256
 
-// What a value looks like: each packet is 1 in `packets`, 3 in `bytes` and 5 in `extra`.
+// The types of a value: each packet adds 1 to `packets`, 3 to `bytes` and 5 to `extra`.
 typedef __u64 value_0;
 struct value_1 { __u64 packets; __u64 bytes; };
 struct value_2 { __u64 bytes; __u32 extra; __u64 packets; };
@@ -103,14 +103,14 @@ SEC(SECTION) int count_packet(struct CONTEXT *ctx)
 {
 	const __u8 *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 
-	// IPv4 from 10.0.0.0/8 and nothing else.
+	// Only IPv4 from 10.0.0.0/8 counts.
 	if (data + 30 > end || data[12] != 8 || data[13] != 0 || data[26] != 10)
 		return PASS;
 
 	__u32 number = data[27] << 16 | data[28] << 8 | data[29], key = number >> SHIFT;
 	struct prefix prefix = { 32, bpf_htonl(key) };
 
-	// No packet has such a number.
+	// No packet has this number; the comparison makes VARIANT a part of the program.
 	if (number == 0xf0000000 + VARIANT)
 		return DROP;
 #ifdef ON_queue
@@ -152,7 +152,7 @@ SEC(SECTION) int count_packet(struct CONTEXT *ctx)
 #endif
 	(void)prefix;
 #ifdef UNVERIFIABLE
-	// No bounds check: the verifier refuses it.
+	// The verifier refuses an access without a bounds check.
 	if (data[200] == 1)
 		return DROP;
 #endif

@@ -33,7 +33,7 @@ struct {
 } serials SEC(".maps");
 #endif
 
-// Both twins': the numbers go on from one window to the next.
+// The twins share this variable: the numbers go on from one window to the next.
 __u64 packets;
 __u64 unqueued;
 
@@ -46,7 +46,7 @@ static __always_inline void count(void *map, __u32 key)
 	if (!value) {
 		if (!bpf_map_update_elem(map, &key, &one, BPF_NOEXIST))
 			return;
-		/* Another CPU was faster. */
+		/* Another CPU has inserted the entry meanwhile. */
 		value = bpf_map_lookup_elem(map, &key);
 	}
 	if (value)

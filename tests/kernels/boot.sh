@@ -1,8 +1,8 @@
 #!/bin/sh
 # boot.sh DIRECTORY TESTS: boots the kernel in DIRECTORY (fetch.sh) and runs the script TESTS there, as root, on this
-# machine's files. Leaves what the kernel said in DIRECTORY/console and what the tests said in DIRECTORY/result.
+# machine's files. Leaves the kernel's messages in DIRECTORY/console and the tests' output in DIRECTORY/result.
 #
-# One processor, as emulated ones that wait for each other are slow, and of the plainest kind.
+# The guest has one processor of the plainest kind: emulated processors that wait for each other are slow.
 set -eu
 
 directory=$1
@@ -53,5 +53,5 @@ boot() {
     grep -q '^booted ' "$directory/result"
 }
 
-# Emulation may fail to start on a machine that is busy; what the tests say is final.
+# Emulation may fail to start on a busy machine, so the boot is tried twice. Failed tests are not repeated.
 boot || boot || { echo "$directory: the kernel did not boot, see $directory/console" >&2; exit 1; }

@@ -1,14 +1,14 @@
 #!/bin/sh
 # fetch.sh SUITE DIRECTORY: the kernel of another Debian suite, into DIRECTORY: vmlinuz, modules/, busybox, version.
 #
-# It comes from where this system's own packages come from, with the suite's name replaced, through lists and caches of
-# its own: the system's are neither used nor changed, and it needs no root.
+# The packages come from the sources of this system, with the suite's name replaced, through separate lists and caches:
+# those of the system are neither used nor changed, and root is not needed.
 set -eu
 
 suite=$1
 directory=$2
-# Those that the guest needs to reach its file system, and the tests to have interfaces and filters. What a kernel has
-# built in is not found, and not missed.
+# The modules that the guest needs to reach its file system, and the tests for interfaces and filters. A module that is
+# built into a kernel has no file and is skipped.
 modules="virtio_pci 9pnet_virtio 9p overlay veth bridge dummy sch_ingress cls_bpf act_bpf"
 
 release=$(. /etc/os-release && echo "$VERSION_CODENAME")
@@ -26,14 +26,14 @@ done
 own() {
     tool=$1
     shift
-    # A suite that no longer changes has a Release file out of date; its signature counts all the same.
+    # The Release file of a suite that no longer changes is out of date, but its signature is still valid.
     "$tool" -qq -o Dir::Etc::sourcelist=/dev/null -o Dir::Etc::sourceparts="$work/sources" \
         -o Dir::State::lists="$work/lists" -o Dir::Cache="$work/cache" \
         -o Acquire::Check-Valid-Until=false -o Acquire::Retries=3 -o Acquire::Languages=none \
         -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false -o APT::Sandbox::User=root "$@"
 }
 
-# A part of the suite may have moved away; what counts is whether there is a kernel in the rest.
+# A part of the suite may have moved away; the rest may still have a kernel.
 own apt-get update || echo "$suite can't be read as a whole" >&2
 package=$(own apt-cache show --no-all-versions linux-image-amd64 2>/dev/null |
     sed -n 's/^Depends: \(linux-image-[^ ,]*\).*/\1/p')
@@ -48,7 +48,7 @@ version=$(ls "$work/root/lib/modules")
 find "$work/root" -name busybox -type f -perm /1 -exec cp {} "$directory/busybox" \;
 cp "$work/root/boot/vmlinuz-$version" "$directory/vmlinuz"
 "$directory/busybox" depmod -b "$work/root" "$version"
-# modules.dep has a line `module: what it needs`, the most basic last. File names get the order of loading.
+# modules.dep has lines `module: its dependencies`, the most basic last. The files' numbers are the order of loading.
 n=10
 for module in $modules; do
     line=$(grep -E "/$module\.ko[.a-z]*:" "$work/root/lib/modules/$version/modules.dep" | tr -d ':') || continue
@@ -63,5 +63,5 @@ for module in $modules; do
     done
 done
 rm -r "$work"
-# Last of all: what has it, is whole.
+# The version is written last: a directory that has it is complete.
 echo "$version" >"$directory/version"

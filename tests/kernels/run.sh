@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs the core of the kernel tests on other kernels: run.sh [SUITE...], of those in the file `kernels`; all by default.
-# What is not seen to succeed, test by test, has failed.
+# run.sh [SUITE...]: runs the core tests on the kernels of these suites of the file `kernels`, all by default. A test
+# whose success is not in the output has failed.
 set -eu
 cd "$(dirname "$0")/../.."
 here=tests/kernels
@@ -10,17 +10,17 @@ if [ "$(uname -m)" != x86_64 ]; then
     exit 0
 fi
 
-# executable NAME KIND CARGO-ARGUMENTS...: the test executable that cargo builds of this target.
+# executable NAME KIND CARGO-ARGUMENTS...: prints the test executable that cargo builds of this target.
 executable() {
     target="\"kind\":\[\"$2\"\][^}]*\"name\":\"$1\""
     shift 2
-    ${CARGO:-cargo} test --release --no-run --message-format=json-render-diagnostics "$@" |
+    ${CARGO:-cargo} test --release --workspace --no-run --message-format=json-render-diagnostics "$@" |
         sed -n "/$target/{/\"profile\":{[^}]*\"test\":true/s/.*\"executable\":\"\([^\"]*\)\".*/\1/p}"
 }
-# As `make test` calls it, so that nothing is built twice.
-unit=$(executable twinprobe_kernel lib --workspace --exclude twinprobe-tests)
-agent=$(executable twinprobe bin --workspace --exclude twinprobe-tests)
-core=$(executable core test -p twinprobe-tests --test core)
+# The arguments are those of `make test`, so that nothing is built twice.
+unit=$(executable twinprobe_kernel lib --lib)
+agent=$(executable twinprobe bin --bin twinprobe)
+core=$(executable core test --test core)
 release=$(dirname "$(dirname "$core")")
 binary=${TWINPROBE_BIN:-$release/twinprobe}
 kernels=$(dirname "$release")/kernels
@@ -38,12 +38,12 @@ if ! $as_root env TWINPROBE_BIN="$binary" "$release/prepared-clang" record "$ker
     exit 1
 fi
 
-# What touches the kernel; not what only takes long there: a million entries, speed, a race that needs two processors.
+# Skips tests that only take long in the guest (a million entries, speed), and a race that needs two processors.
 filter="--skip speed --skip million --skip maps_that_change"
 # shellcheck disable=SC2086 # a list of words
 { "$unit" $filter --list && "$agent" compiler::confine --list && "$core" --list; } | sed -n 's/: test$//p' >"$kernels/expected"
 
-# one SUITE VERSION FEATURES
+# one SUITE VERSION FEATURES: runs the tests on one kernel.
 one() {
     directory=$kernels/$1
     [ "$directory/version" -nt $here/fetch.sh ] || sh $here/fetch.sh "$1" "$directory" || return 1
@@ -76,7 +76,7 @@ EOF
     echo "Linux $(cat "$directory/version"): $(wc -l <"$kernels/expected") tests ok, $(($(date +%s) - started)) s"
 }
 
-# All at once: each has one processor, and they are fair to each other.
+# The guests run at the same time, because each has one processor.
 pids=""
 while read -r suite version features; do
     case " ${*:-$suite} " in *" $suite "*) ;; *) continue ;; esac

@@ -1,4 +1,4 @@
-//! Three probes at all three hooks, and what others do to their attachments.
+//! Three probes at all three hooks, and the changes that other programs make to their attachments.
 
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -15,12 +15,12 @@ use crate::traffic::{Generator, GeneratorOptions};
 use crate::wait::wait_for;
 use crate::{Daemon, DaemonOptions, EgressForward, Namespace, Topology};
 
-/// Names, directions and interfaces: XDP ingress, observing; TC ingress, enforcing; TC egress, enforcing.
+/// The probes' names, directions and interfaces: XDP ingress, observing; TC ingress, enforcing; TC egress, enforcing.
 pub const PROBES: [(&str, &str, &str); 3] =
     [("xdp", "ingress", "mon0"), ("tc", "ingress", "mon0"), ("out", "egress", "mon1")];
 
-/// What arrives at mon0 is seen by three probes: the first would drop it but only observes, the second lets it pass, and
-/// the third drops it as it leaves through mon1.
+/// A topology whose packets meet three probes: the first at mon0 would drop them but only observes, the second lets
+/// them pass, and the third drops them as they leave through mon1.
 #[derive(Debug)]
 pub struct Three {
     pub topology: Topology,
@@ -28,7 +28,7 @@ pub struct Three {
     _forward: EgressForward,
 }
 
-/// As [`xdp_counter`], for TC.
+/// Returns [`xdp_counter`] as a program for TC.
 pub fn tc_counter(verdict: &str) -> String {
     xdp_counter(verdict).replace("xdp_md", "__sk_buff").replace("SEC(\"xdp\")", "SEC(\"tc\")")
 }
@@ -41,7 +41,8 @@ impl Three {
         Ok(Self { topology, generator, _forward: forward })
     }
 
-    /// The configuration of each probe, in [`PROBES`]' order, at interfaces of these names; `netns`: of that path.
+    /// Returns the configuration of each probe, in the order of [`PROBES`]. The interfaces are in the namespace
+    /// `netns`, if there is one.
     pub fn configs(netns: Option<&Path>) -> [Value; 3] {
         let metrics = json!([{ "name": "packets", "map": "packets" }]);
         let mut configs = [
@@ -62,20 +63,21 @@ impl Three {
         configs
     }
 
+    /// Deploys the three probes, in the order of [`PROBES`].
     pub fn deploy(&self, daemon: &Daemon, netns: Option<&Path>) {
         for (config, (name, ..)) in Self::configs(netns).iter().zip(PROBES) {
             daemon.put(&format!("/v1/probes/{name}"), config).expect(201);
         }
     }
 
-    /// What each probe has counted so far.
+    /// Returns the number of packets that each probe has counted so far.
     pub fn counts(daemon: &Daemon) -> [u64; 3] {
         PROBES.map(|(name, direction, _)| {
             total(&daemon.json(&format!("/v1/probes/{name}/metrics")), direction, "packets")
         })
     }
 
-    /// Sends packets: each probe sees each of them once, and none leaves.
+    /// Sends packets and checks that each probe sees each of them once, and that none leaves.
     pub fn counted(&mut self, daemon: &Daemon) -> Result<()> {
         let (before, left) = (Self::counts(daemon), self.topology.sink0_stats()?.rx_packets);
         self.generator.send(10)?;
@@ -86,18 +88,18 @@ impl Three {
         Ok(())
     }
 
-    /// Until it is so.
+    /// Waits until [`Self::counted`] succeeds.
     pub fn wait_until_counted(&mut self, daemon: &Daemon, limit: Duration) -> Result<()> {
         wait_for("every packet counted once by each, and dropped", limit, || self.counted(daemon))
     }
 }
 
-/// `--tc-attach`.
+/// Returns the options of a daemon with `--tc-attach`.
 pub fn tc_attach(method: &str) -> DaemonOptions {
     DaemonOptions::default().argument("--tc-attach").argument(method)
 }
 
-/// The directory of pins of the dispatcher at an interface and hook (`xdp`, `tc-ingress`, `tc-egress`).
+/// Returns the directory of pins of the dispatcher at an interface and hook (`xdp`, `tc-ingress`, `tc-egress`).
 pub fn dispatcher(bpffs: &Path, namespace: &Namespace, interface: &str, hook: &str) -> Result<PathBuf> {
     let index = format!("_{}_{hook}_", namespace.interface_index(interface)?);
     for entry in std::fs::read_dir(bpffs.join("hooks"))? {
@@ -109,7 +111,7 @@ pub fn dispatcher(bpffs: &Path, namespace: &Namespace, interface: &str, hook: &s
     anyhow::bail!("no dispatcher at {hook} of {interface}")
 }
 
-/// Takes a dispatcher off its interface, as somebody else would: by its link, or by its filter.
+/// Takes a dispatcher off its interface as another program would: by its link, or by its filter.
 pub fn detach(bpffs: &Path, namespace: &Namespace, interface: &str, hook: &str) -> Result<()> {
     let pins = dispatcher(bpffs, namespace, interface, hook)?;
     for entry in std::fs::read_dir(&pins)? {
@@ -122,7 +124,7 @@ pub fn detach(bpffs: &Path, namespace: &Namespace, interface: &str, hook: &str) 
     namespace.run("tc", &["filter", "del", "dev", interface, direction, "prio", "1"])
 }
 
-/// Puts a pinned program behind the link of a dispatcher, as somebody else would.
+/// Puts a pinned program behind the link of a dispatcher, as another program would.
 pub fn exchange(dispatcher: &Path, program: &Path) -> Result<()> {
     #[repr(C)]
     struct Attr {
@@ -142,13 +144,13 @@ pub fn exchange(dispatcher: &Path, program: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The filters of the daemon at one place.
+/// Returns the number of the daemon's filters at an interface's `ingress` or `egress`.
 pub fn filters(namespace: &Namespace, interface: &str, direction: &str) -> Result<usize> {
     let shown = namespace.output("tc", &["filter", "show", "dev", interface, direction])?;
     Ok(shown.matches("tp_dispatcher direct-action").count())
 }
 
-/// The soft limit of open files of a daemon; put back on drop.
+/// A daemon's soft limit of open files before it was lowered; restored on drop.
 #[derive(Debug)]
 pub struct NoFiles {
     pid: libc::pid_t,
@@ -156,7 +158,7 @@ pub struct NoFiles {
 }
 
 impl NoFiles {
-    /// From now on the daemon can open nothing.
+    /// Lowers the limit to 0: the daemon can open no more files.
     pub fn limit(daemon: &Daemon) -> Result<Self> {
         let pid = libc::pid_t::try_from(daemon.pid())?;
         let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };

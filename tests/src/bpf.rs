@@ -1,4 +1,4 @@
-//! Compiling and loading the fixture's own programs.
+//! Compiler and loader of the fixture's own programs.
 
 use std::{
     io::Write,
@@ -20,7 +20,7 @@ pub fn compile(source: &str, defines: &[String]) -> Result<Vec<u8>> {
         .stderr(Stdio::piped())
         .spawn()
         .context("start clang")?;
-    // clang reads all of its input before it writes: no deadlock, and a refusal shows in its exit status.
+    // clang reads all of its input before it writes, so this can't deadlock. The exit status shows a refusal.
     let _ = clang.stdin.take().context("clang has a standard input")?.write_all(source.as_bytes());
     let output = clang.wait_with_output().context("wait for clang")?;
     ensure!(output.status.success(), "clang: {}", String::from_utf8_lossy(&output.stderr));

@@ -1,8 +1,8 @@
-//! Two probes that stand beside the probe under test and lose nothing, whatever happens to it and to the daemon.
+//! Bystanders: two probes beside the probe under test that must lose nothing, whatever happens to it and to the daemon.
 //!
 //! [`Bystanders::deploy`] comes before the first probe of a test; [`Bystanders::finish`] is its last statement. In
-//! between, [`Bystanders::check`] may look at any time at which no packet is under way. What they have counted is
-//! compared with counters that owe nothing to the daemon.
+//! between, [`Bystanders::check`] may look at any time at which no packet is under way. Their counts are compared with
+//! counters that are independent of the daemon.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,35 +24,35 @@ use crate::windows::Windows;
 const SOURCE: &str = include_str!("../bpf/bystander.bpf.c");
 /// The collector that acknowledges all windows but the newest, and the one that acknowledges none.
 const COLLECTORS: [&str; 2] = ["ledger", "late"];
-/// More packets than this are not needed to show that a probe counts.
+/// The number of packets that [`Bystanders::finish`] sends to show that the probes still count.
 const FRAMES: u64 = 3;
-/// How many of the oldest and of the newest windows are read each time.
+/// The number of the oldest and of the newest windows that each check reads.
 const LOOKED_AT: u64 = 4;
-/// A window is closed when it is asked for, and by no reader: the interval is longer than any test.
+/// The interval of windows, longer than any test: with an interval no reader closes a window, only a request does.
 const INTERVAL: &str = "24h";
-/// In this time a packet that was sent has been counted.
+/// The time within which a packet that was sent must have been counted.
 const ARRIVAL: Duration = Duration::from_secs(5);
 
-/// Where the two probes stand: what the test takes away must not be theirs.
+/// The interfaces and hooks of the two probes, which the test must not take away.
 #[derive(Clone, Copy, Debug)]
 pub struct Stand {
     /// The interface of the probe at XDP.
     pub xdp: &'static str,
-    /// `native` or `generic`: an interface has one of them.
+    /// `native` or `generic`. All XDP programs of an interface run in one mode.
     pub mode: &'static str,
     /// The interfaces of the probe at TC.
     pub tc: &'static [&'static str],
-    /// Whether the daemon is in another namespace than these interfaces.
+    /// True if the daemon is in another namespace than these interfaces.
     pub abroad: bool,
 }
 
 impl Stand {
-    /// At the hooks of the probe under test, in front of it.
+    /// The hooks of the probe under test, in front of it.
     pub const BESIDE: Self = Self { xdp: MON0, mode: "native", tc: &[MON0, MON1], abroad: false };
-    /// At another interface, for tests that take mon0 or its hooks away.
+    /// The hooks of mon1, for tests that take mon0 or its hooks away.
     pub const ELSEWHERE: Self = Self { xdp: MON1, tc: &[MON1], ..Self::BESIDE };
 
-    /// At mon0 only, for tests that take mon1 away.
+    /// The hooks of mon0 only, for tests that take mon1 away.
     pub const AT_MON0: Self = Self { tc: &[MON0], ..Self::BESIDE };
 
     fn interfaces(&self) -> impl Iterator<Item = &'static str> {
@@ -60,7 +60,7 @@ impl Stand {
         std::iter::once(self.xdp).chain(further)
     }
 
-    /// Counts every packet once, in the maps of this type, and lets it pass.
+    /// Returns the configuration of the probe at a hook. It counts every packet and lets it pass.
     fn config(&self, hook: &str, monitor: &Namespace) -> Value {
         let (interfaces, context, pass, map, collectors) = match hook {
             "xdp" => (&[self.xdp][..], "xdp_md", "XDP_PASS", "BPF_MAP_TYPE_ARRAY", &[][..]),
@@ -93,13 +93,13 @@ impl Stand {
     }
 }
 
-/// Both probes and what they must have counted.
+/// Both probes, with the counters and the earlier answers that they are compared with.
 #[derive(Debug)]
 pub struct Bystanders {
     stand: Stand,
     monitor: Namespace,
     peers: [(&'static str, Namespace, &'static str); 2],
-    /// What arrives at TC, on each of its interfaces.
+    /// The counters of packets that arrive at TC, one for each interface in `stand.tc`.
     at_tc: Vec<Counter>,
     probes: Vec<Bystander>,
 }
@@ -110,32 +110,33 @@ struct Bystander {
     path: String,
     windows: Windows,
     collectors: &'static [&'static str],
-    /// What its status, list of revisions and windows were when it was looked at last.
+    /// The answers of the last look: status, revisions, retained windows, and the end of the last window.
     status: Value,
     revisions: Value,
     retained: Vec<Vec<u8>>,
     end: Value,
-    /// The packets in all closed windows.
+    /// The number of packets in all closed windows.
     counted: u64,
-    /// What had arrived when its sum and its live counter began.
+    /// The number of packets that had arrived when the probe's sum began; `live_begun` for its live counter.
     begun: u64,
     live_begun: u64,
 }
 
 impl Bystanders {
-    /// At the interfaces and hooks of the probe under test. Nothing else has been deployed yet.
+    /// Deploys both at the interfaces and hooks of the probe under test. Must come before any other deployment.
     pub fn deploy(daemon: &Daemon, topology: &Topology) -> Result<Self> {
         Self::deploy_at(daemon, topology, Stand::BESIDE)
     }
 
-    /// As [`Bystanders::deploy`], where nothing is taken away.
+    /// Deploys both at mon1, for tests that take mon0 or its hooks away.
     pub fn deploy_elsewhere(daemon: &Daemon, topology: &Topology) -> Result<Self> {
         Self::deploy_at(daemon, topology, Stand::ELSEWHERE)
     }
 
+    /// Deploys both at the interfaces of `stand`.
     pub fn deploy_at(daemon: &Daemon, topology: &Topology, stand: Stand) -> Result<Self> {
         let monitor = topology.monitor().clone();
-        // Before the daemon's dispatcher, so that each counts what the other one does.
+        // The counters come before the daemon's dispatcher, so that both see every packet.
         let at_tc = stand.tc.iter().map(|interface| Counter::attach(&monitor, interface, Place::TcxFirst));
         let mut bystanders = Self {
             at_tc: at_tc.collect::<Result<_>>()?,
@@ -168,12 +169,12 @@ impl Bystanders {
             bystanders.send(FRAMES)?;
             bystanders.close()?;
         }
-        // The open window has something to lose.
+        // The open window then holds a packet that could be lost.
         bystanders.send(1)?;
         Ok(bystanders)
     }
 
-    /// Nothing was lost, added or changed since they were looked at last. Closes a window of each.
+    /// Checks that nothing was lost, added or changed since the last look. Closes a window of each.
     pub fn check(&mut self) -> Result<()> {
         for probe in &mut self.probes {
             probe.unchanged().with_context(|| probe.path.clone())?;
@@ -181,14 +182,14 @@ impl Bystanders {
         self.close()
     }
 
-    /// Sends some packets more, so that a probe which is attached and counts nothing is found out, and checks.
+    /// Checks, sends some more packets and checks again: this finds a probe that is attached and counts nothing.
     pub fn finish(mut self) -> Result<()> {
         self.check()?;
         self.send(FRAMES)?;
         self.check()
     }
 
-    /// As [`Bystanders::finish`], and deletes both: for tests that look at what is left of no probe at all.
+    /// Finishes like [`Bystanders::finish`] and deletes both, for tests that check what is left after the last probe.
     pub fn finish_and_delete(self, daemon: &Daemon) -> Result<()> {
         let paths: Vec<String> = self.probes.iter().map(|probe| probe.path.clone()).collect();
         self.finish()?;
@@ -198,8 +199,8 @@ impl Bystanders {
         Ok(())
     }
 
-    /// After one or more daemons have ended with `--detach-on-exit`, and no packet has come since: what was open is closed,
-    /// and live counters begin anew.
+    /// Adapts what is expected after daemons have ended with `--detach-on-exit` and no packet has come since: the open
+    /// windows are closed, and live counters begin anew.
     pub fn detached(&mut self) -> Result<()> {
         for n in 0..self.probes.len() {
             let arrived = self.arrived(n)?;
@@ -207,7 +208,7 @@ impl Bystanders {
             for seq in probe.windows.try_list(&format!("after={}", probe.retained.len()))?.seqs() {
                 let document = probe.windows.try_get(seq)?.expect(200).json();
                 probe.add(&document).with_context(|| format!("{}: {document}", probe.path))?;
-                // The next daemon's begins when it deploys the probe.
+                // The next window begins when the next daemon deploys the probe.
                 probe.end = Value::Null;
             }
             let lost = arrived - probe.begun - probe.counted;
@@ -217,8 +218,8 @@ impl Bystanders {
         self.begin_anew()
     }
 
-    /// After the maps were lost with their pins, and both were deployed anew: live counters and open windows begin anew,
-    /// from what has arrived by now; windows, sums and all else stay.
+    /// Adapts what is expected after the maps were lost with their pins and both probes were deployed anew: live
+    /// counters and open windows begin anew with the next packet; closed windows, sums and everything else stay.
     pub fn begin_anew(&mut self) -> Result<()> {
         for n in 0..self.probes.len() {
             let arrived = self.arrived(n)?;
@@ -230,7 +231,7 @@ impl Bystanders {
         Ok(())
     }
 
-    /// What has arrived for the probe of this number.
+    /// Returns the number of packets that have arrived for the probe of this number.
     fn arrived(&self, probe: usize) -> Result<u64> {
         if probe == 0 {
             return received(&self.monitor, self.stand.xdp);
@@ -238,7 +239,7 @@ impl Bystanders {
         self.at_tc.iter().map(Counter::packets).sum()
     }
 
-    /// Packets that no stack answers, to each interface where one of them stands.
+    /// Sends packets that no network stack answers to each interface that has one of the probes.
     fn send(&self, count: u64) -> Result<()> {
         let mut frame = [0; 60];
         frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
@@ -277,7 +278,7 @@ impl Bystander {
         Ok(answer.json())
     }
 
-    /// Looks at all that a client can see and that packets do not change.
+    /// Checks everything that a client can see and that packets do not change.
     fn unchanged(&self) -> Result<()> {
         let (status, revisions) = (self.get("")?, self.get("/revisions")?);
         ensure!(status == self.status, "its status: {}", difference(&self.status, &status));
@@ -287,7 +288,7 @@ impl Bystander {
         let list = self.windows.try_list("")?;
         let seqs: Vec<u64> = (1..=newest).collect();
         ensure!(list.seqs() == seqs && list.lost == 0, "windows {seqs:?} were retained: {list:?}");
-        // Tests that look often have many.
+        // Tests that check often have too many windows to read all each time.
         let looked_at = |seq: &u64| *seq <= LOOKED_AT || *seq + LOOKED_AT > newest;
         for (seq, known) in (1..).zip(&self.retained).filter(|(seq, _)| looked_at(seq)) {
             let answer = self.windows.try_get(seq)?;
@@ -301,7 +302,7 @@ impl Bystander {
         Ok(())
     }
 
-    /// Checks a window that a request has closed after `before` packets had arrived, and before more than `after` had.
+    /// Checks a window that a request has closed when at least `before` and at most `after` packets had arrived.
     fn add_closed(&mut self, document: &Value, before: u64, after: u64) -> Result<()> {
         let counters = [("by_sum", self.begun), ("by_live", self.live_begun)];
         for (metric, begun) in counters {
@@ -313,7 +314,7 @@ impl Bystander {
         self.remember()
     }
 
-    /// Checks a window against those before it.
+    /// Checks a window against the windows before it.
     fn add(&mut self, document: &Value) -> Result<()> {
         let seq = self.retained.len() as u64 + 1;
         let window = &document["window"];
@@ -330,7 +331,7 @@ impl Bystander {
         Ok(())
     }
 
-    /// Looks at what must be the same the next time.
+    /// Remembers the answers that must be the same at the next look.
     fn remember(&mut self) -> Result<()> {
         (self.status, self.revisions) = (self.get("")?, self.get("/revisions")?);
         let attached = |interface: &Value| interface["state"] == "attached";
@@ -344,17 +345,18 @@ impl Bystander {
     }
 }
 
-/// The packets that an interface has received, by its own counter. No command is run: this is asked often.
+/// Returns the number of packets that an interface has received, by its own counter. Reads a file because a command
+/// would take long for a question this frequent.
 fn received(namespace: &Namespace, interface: &str) -> Result<u64> {
     let text = namespace.enter(|| fs::read_to_string("/proc/thread-self/net/dev"))??;
     let of = |line: &str| line.trim_start().strip_prefix(interface)?.strip_prefix(':').map(str::to_owned);
     let fields = text.lines().find_map(of).with_context(|| format!("there is no {interface}"))?;
-    // Bytes, packets, errors and more.
+    // The fields are bytes, packets, errors and more.
     let packets = fields.split_whitespace().nth(1).and_then(|number| number.parse().ok());
     packets.with_context(|| format!("no number of packets in {fields:?}"))
 }
 
-/// The fields of an object that differ, as they were and as they are.
+/// Describes the fields of an object that differ, as they were and as they are.
 fn difference(before: &Value, now: &Value) -> String {
     let names = before.as_object().into_iter().chain(now.as_object()).flat_map(|fields| fields.keys());
     let changed: BTreeSet<&String> = names.filter(|name| before[*name] != now[*name]).collect();

@@ -1,4 +1,4 @@
-//! Counters that owe nothing to the daemon under test.
+//! Counters that are independent of the daemon under test.
 
 use std::{
     collections::BTreeMap,
@@ -18,26 +18,26 @@ use aya::{
 
 use crate::{bpf, egress::attach_clsact, netns::Namespace};
 
-/// Where a [`Counter`] sits and what becomes of the packets it counted.
+/// The hook of a [`Counter`] and the fate of the packets it counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Native XDP; counted packets are dropped.
     XdpDrop,
-    /// Native XDP; counted packets go on.
+    /// Native XDP; counted packets pass.
     XdpPass,
-    /// As `XdpPass`, under the name that libxdp gives its dispatchers.
+    /// Native XDP like `XdpPass`, under the name that libxdp gives its dispatchers.
     LibxdpDispatcher,
-    /// TC ingress, after TCX programs and before [`crate::EgressForward`]; packets go on.
+    /// TC ingress, after TCX programs and before [`crate::EgressForward`]; packets pass.
     TcIngress,
-    /// TC ingress, by a TCX link that is the first at the time; packets go on.
+    /// TC ingress, by a TCX link that is the first at the time; packets pass.
     TcxFirst,
-    /// TC ingress, by a TCX link that is the last at the time; packets go on.
+    /// TC ingress, by a TCX link that is the last at the time; packets pass.
     TcxLast,
-    /// TC egress, after TCX programs; packets go on.
+    /// TC egress, after TCX programs; packets pass.
     TcEgress,
 }
 
-/// Counts packets, bytes and, if asked, packets per flow on one interface until dropped.
+/// A counter of packets, bytes and, if asked, packets per flow on one interface. Dropping the value detaches it.
 #[derive(Debug)]
 pub struct Counter {
     namespace: Namespace,
@@ -46,12 +46,12 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// Counts packets and bytes.
+    /// Attaches a counter of packets and bytes.
     pub fn attach(namespace: &Namespace, interface: &str, place: Place) -> Result<Self> {
         Self::attach_with_flows(namespace, interface, place, 0)
     }
 
-    /// Counts, in addition, packets of up to `flows` pairs of source address and port.
+    /// Attaches a counter that also counts the packets of up to `flows` pairs of source address and port.
     pub fn attach_with_flows(
         namespace: &Namespace,
         interface: &str,
@@ -102,7 +102,7 @@ impl Counter {
         Ok(Self { namespace: namespace.clone(), ebpf: Some(ebpf), pin: Some(pin.to_owned()) })
     }
 
-    /// The id of the program.
+    /// Returns the id of the program.
     pub fn program_id(&self) -> Result<u32> {
         let loaded = self.ebpf().programs().find_map(|(_, program)| program.info().ok());
         Ok(loaded.context("a program is loaded")?.id())
@@ -117,16 +117,17 @@ impl Counter {
         Ok(totals.get(&index, 0)?.iter().sum())
     }
 
+    /// Returns the number of counted packets.
     pub fn packets(&self) -> Result<u64> {
         self.total(0)
     }
 
-    /// Bytes of the frames, without frame check sequence.
+    /// Returns the bytes of the frames, without frame check sequence.
     pub fn bytes(&self) -> Result<u64> {
         self.total(1)
     }
 
-    /// Packets per source address and port. Empty unless asked for in [`Counter::attach_with_flows`].
+    /// Returns the packets per source address and port. Empty unless asked for in [`Counter::attach_with_flows`].
     pub fn flows(&self) -> Result<BTreeMap<(Ipv4Addr, u16), u64>> {
         let Some(map) = self.ebpf().map("flows") else { return Ok(BTreeMap::new()) };
         let flows: HashMap<_, [u8; 8], u64> = map.try_into()?;
@@ -147,7 +148,7 @@ impl Drop for Counter {
         if let Some(pin) = &self.pin {
             let _ = std::fs::remove_file(pin);
         }
-        // A clsact filter is removed by interface index, which means something only inside the namespace.
+        // A clsact filter is removed by interface index, which is valid only inside the namespace.
         if let Err(error) = self.namespace.enter(|| drop(ebpf)) {
             eprintln!("remove a counter: {error}");
         }
@@ -162,7 +163,7 @@ fn attach_tcx(ebpf: &mut Ebpf, interface: &str, order: LinkOrder) -> Result<()> 
     Ok(())
 }
 
-/// The ids of the TCX programs at an interface's TC ingress, in the order in which they run.
+/// Returns the ids of the TCX programs at an interface's TC ingress, in the order in which they run.
 pub fn tcx_order(namespace: &Namespace, interface: &str) -> Result<Vec<u32>> {
     let (_, programs) =
         namespace.enter(|| SchedClassifier::query_tcx(interface, TcAttachType::Ingress))??;

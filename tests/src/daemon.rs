@@ -23,17 +23,17 @@ use crate::{
     netns::{Namespace, set_netns},
 };
 
-/// Emulated processors take long.
+/// The time that a daemon may take to start, even on an emulated processor.
 const START_LIMIT: Duration = Duration::from_secs(60);
 const STOP_LIMIT: Duration = Duration::from_secs(8);
 
-/// How to start a daemon. The default is that of `twinprobe serve` with directories of its own.
+/// Options of a daemon to start. The default is `twinprobe serve` with directories of its own.
 #[derive(Clone, Debug, Default)]
 pub struct DaemonOptions {
-    /// Further arguments of `serve`.
+    /// The arguments of `serve` beside those of the directories.
     pub arguments: Vec<OsString>,
     pub environment: Vec<(OsString, OsString)>,
-    /// Another binary than [`binary`].
+    /// The binary to run instead of [`binary`].
     pub binary: Option<PathBuf>,
 }
 
@@ -69,11 +69,12 @@ impl Daemon {
         Self::start_with(namespace, &DaemonOptions::default())
     }
 
+    /// Starts a daemon with these options in directories of its own and waits until it listens.
     pub fn start_with(namespace: &Namespace, options: &DaemonOptions) -> Result<Self> {
         Self::start_in(namespace, options, Arc::new(Directories::new()?))
     }
 
-    /// Starts on the state and pins of an earlier process, see [`Daemon::kill`] and [`Daemon::terminate`].
+    /// Starts a daemon on the state and pins of an earlier one, see [`Daemon::kill`] and [`Daemon::terminate`].
     pub fn start_in(
         namespace: &Namespace,
         options: &DaemonOptions,
@@ -88,7 +89,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// As [`Daemon::start_in`], without waiting.
+    /// Starts a daemon like [`Daemon::start_in`] without waiting until it listens.
     pub fn spawn_in(
         namespace: &Namespace,
         options: &DaemonOptions,
@@ -136,6 +137,7 @@ impl Daemon {
         }
     }
 
+    /// Sends a request to the daemon's Unix socket. Fails if there is no answer.
     pub fn try_request(
         &self,
         method: &str,
@@ -166,7 +168,7 @@ impl Daemon {
         self.request("DELETE", path, &[], b"")
     }
 
-    /// The body of a 200 as JSON; panics, showing the answer, otherwise.
+    /// Returns the body of an answer of status 200 as JSON; panics, showing the answer, at another status.
     #[track_caller]
     pub fn json(&self, path: &str) -> Value {
         self.get(path).expect(200).json()
@@ -177,7 +179,7 @@ impl Daemon {
         self.client_command(arguments)?.output().context("start twinprobe as a client")
     }
 
-    /// As [`Daemon::client`], to be started.
+    /// Returns the command of [`Daemon::client`], which the caller starts.
     pub fn client_command(&self, arguments: &[&str]) -> Result<Command> {
         let mut command = Command::new(binary()?);
         command
@@ -203,23 +205,23 @@ impl Daemon {
         self.child.as_ref().expect("runs until it is stopped").id()
     }
 
-    /// Resident memory in KiB.
+    /// Returns the resident memory in KiB.
     pub fn rss_kib(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("the daemon runs");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
         line.trim().trim_end_matches("kB").trim().parse().expect("VmRSS is a number")
     }
 
-    /// Open file descriptors.
+    /// Returns the number of open file descriptors.
     pub fn open_files(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("the daemon runs").count()
     }
 
-    /// Clients of this process that are connected to its socket.
+    /// Returns the number of connections of this test process to the daemon's socket.
     pub fn connections(&self) -> usize {
-        /// `SS_CONNECTED`: all but the socket that listens.
+        /// `SS_CONNECTED`, the state of every socket except the one that listens.
         const CONNECTED: &str = "03";
-        // The daemon's end of a connection is where the client is.
+        // The list shows the daemon's end of a connection in the namespace of the client.
         let sockets = fs::read_to_string("/proc/self/net/unix").expect("a list of sockets");
         let ours = |line: &&str| {
             let mut fields = line.split_whitespace().skip(5);
@@ -229,7 +231,7 @@ impl Daemon {
         sockets.lines().filter(ours).count()
     }
 
-    /// What the daemon has logged so far.
+    /// Returns the daemon's log so far.
     pub fn log(&self) -> String {
         self.log.text()
     }
@@ -239,7 +241,7 @@ impl Daemon {
         self.log.wait_for(text, limit)
     }
 
-    /// Waits until it listens or has ended; says whether it listens.
+    /// Waits until the daemon listens or has ended. Returns true if it listens.
     pub fn wait_for_start(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         while Instant::now() < deadline {
@@ -253,7 +255,7 @@ impl Daemon {
         false
     }
 
-    /// What kills it, from any thread, also when it has ended by itself.
+    /// Returns a function that kills the daemon from any thread, and does nothing if the daemon has ended by itself.
     pub fn killer(&self) -> Result<impl FnOnce() + Send + 'static> {
         let pidfd = self.pidfd.try_clone()?;
         Ok(move || send_signal(&pidfd, libc::SIGKILL))
@@ -266,13 +268,13 @@ impl Daemon {
         Ok((status, self.directories()))
     }
 
-    /// As [`Daemon::terminate`], by SIGKILL.
+    /// Stops the daemon by SIGKILL and waits. Pins and state stay as with [`Daemon::terminate`].
     pub fn kill(mut self) -> Result<Arc<Directories>> {
         self.stop(libc::SIGKILL)?;
         Ok(self.directories())
     }
 
-    /// Stops the daemon by SIGTERM or SIGKILL, and starts one on what it left.
+    /// Stops the daemon by SIGTERM or SIGKILL, and starts another one on its state and pins.
     pub fn restart(self, signal: i32, options: &DaemonOptions) -> Result<Self> {
         let namespace = self.namespace.clone();
         let directories = if signal == libc::SIGKILL {
@@ -285,16 +287,17 @@ impl Daemon {
         Self::start_in(&namespace, options, directories)
     }
 
-    /// Sends a signal and waits for nothing.
+    /// Sends a signal without waiting for its effect.
     pub fn signal(&self, signal: i32) {
         send_signal(&self.pidfd, signal);
     }
 
-    /// Stops all of its threads until [`Daemon::resume`]; what the kernel does for it goes on.
+    /// Stops all of the daemon's threads until [`Daemon::resume`]; its programs in the kernel go on.
     pub fn pause(&self) {
         send_signal(&self.pidfd, libc::SIGSTOP);
     }
 
+    /// Lets a daemon go on that [`Daemon::pause`] has stopped.
     pub fn resume(&self) {
         send_signal(&self.pidfd, libc::SIGCONT);
     }
@@ -330,12 +333,12 @@ impl Drop for Daemon {
 
 const JSON: &[(&str, &str)] = &[("content-type", "application/json")];
 
-/// The binary under test: `TWINPROBE_BIN`, else the one built beside this test executable.
+/// Returns the binary under test: `TWINPROBE_BIN`, else the one built beside this test executable.
 pub fn binary() -> Result<PathBuf> {
     if let Some(path) = env::var_os("TWINPROBE_BIN") {
         return Ok(path.into());
     }
-    // target/PROFILE/deps/NAME-HASH, or target/PROFILE/NAME for a binary of this crate.
+    // This executable is target/PROFILE/deps/NAME-HASH, or target/PROFILE/NAME for a binary of this crate.
     let executable = env::current_exe()?;
     let found = executable.ancestors().skip(1).take(2).map(|dir| dir.join("twinprobe")).find(|p| p.is_file());
     found.with_context(|| {
@@ -343,7 +346,7 @@ pub fn binary() -> Result<PathBuf> {
     })
 }
 
-/// `ip netns exec` would mount /sys anew and hide bpffs; this changes the network namespace only.
+/// Makes a command enter a network namespace before exec. `ip netns exec` would mount /sys anew and hide bpffs.
 fn enter_on_exec(command: &mut Command, namespace: &Namespace) -> Result<()> {
     let namespace = namespace.as_fd().try_clone_to_owned()?;
     // SAFETY: between fork and exec only setns is called, and signal-safe it is: a bare system call.
@@ -364,7 +367,7 @@ fn send_signal(pidfd: &OwnedFd, signal: i32) {
     unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), signal, 0usize, 0) };
 }
 
-/// Whether the process ended before the limit.
+/// Waits for the process to end. Returns false if it still runs at the limit.
 fn wait_for_exit(pidfd: &OwnedFd, limit: Duration) -> bool {
     let deadline = Instant::now() + limit;
     loop {
@@ -374,7 +377,7 @@ fn wait_for_exit(pidfd: &OwnedFd, limit: Duration) -> bool {
         match unsafe { libc::poll(&raw mut poll, 1, left.as_millis() as i32) } {
             1 => return true,
             0 => return false,
-            // Interrupted by a signal.
+            // A signal has interrupted the call.
             _ => {}
         }
     }

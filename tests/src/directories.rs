@@ -1,4 +1,4 @@
-//! Where a daemon keeps what outlives it.
+//! Directories of a daemon that outlive its process.
 
 use std::env;
 use std::fs;
@@ -12,21 +12,22 @@ use crate::netns::{is_stale, unique_prefix};
 use crate::tmpfs::{self, Tmpfs};
 
 const BPFFS: &str = "/sys/fs/bpf";
-/// What directories of tests are called, before what [`unique_prefix`] gives.
+/// The prefix of the names of tests' directories; [`unique_prefix`] follows.
 const PREFIX: &str = "twinprobe-test-";
 
-/// What outlives one process of the daemon: socket, state, pins.
+/// The directories that outlive one process of the daemon: socket, state, pins.
 #[derive(Debug)]
 pub struct Directories {
-    /// Unmounted before its place is removed.
+    /// The state directory's file system, declared first so that it is unmounted before its directory is removed.
     state: Option<Tmpfs>,
     temporary: TempDir,
     bpffs: PathBuf,
-    /// Whether the pins are another's.
+    /// True if the pins belong to another value, which removes them.
     borrowed: bool,
 }
 
 impl Directories {
+    /// Makes new directories, and removes those that killed test processes have left.
     pub fn new() -> Result<Self> {
         let name = format!("{PREFIX}{}", unique_prefix());
         tmpfs::unmount_stale(is_left_behind);
@@ -36,24 +37,24 @@ impl Directories {
         Ok(Self { state: None, temporary, bpffs: Path::new(BPFFS).join(name), borrowed: false })
     }
 
-    /// With a state of its own and the pins of `other`, as by a mistake.
+    /// Makes directories with a state of their own and the pins of `other`, as an operator might by mistake.
     pub fn with_pins_of(other: &Self) -> Result<Self> {
         let mut directories = Self::new()?;
         (directories.bpffs, directories.borrowed) = (other.bpffs.clone(), true);
         Ok(directories)
     }
 
-    /// With a state directory in memory, of this size.
+    /// Makes directories whose state is in memory, with room for `bytes`.
     pub fn with_state_in_memory(bytes: u64) -> Result<Self> {
         let mut directories = Self::new()?;
         directories.state = Some(Tmpfs::mount(&directories.state(), bytes)?);
         Ok(directories)
     }
 
-    /// See [`Directories::with_state_in_memory`].
+    /// Returns the file system of [`Directories::with_state_in_memory`].
     ///
     /// # Panics
-    /// If it was made otherwise.
+    /// If the state is not in memory.
     pub fn state_in_memory(&self) -> &Tmpfs {
         self.state.as_ref().expect("its state is in memory")
     }
@@ -66,28 +67,28 @@ impl Directories {
         self.temporary.path().join("state")
     }
 
-    /// Where the daemon pins. It exists only once the daemon has made it.
+    /// Returns the directory of the daemon's pins. It exists once the daemon has made it.
     pub fn bpffs(&self) -> &Path {
         &self.bpffs
     }
 
-    /// A directory for whatever else a test writes.
+    /// Returns a directory for other files of a test.
     pub fn temporary(&self) -> &Path {
         self.temporary.path()
     }
 }
 
-/// Removes what killed test processes left in a directory.
+/// Removes the directories that killed test processes left in `directory`.
 fn remove_stale(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if entry.file_name().to_str().is_some_and(is_left_behind) {
-            // Another test process may be removing the same ones.
+            // Another test process may be removing the same directory.
             let _ = fs::remove_dir_all(entry.path());
         }
     }
 }
 
-/// Whether this is the name of something of a test that was killed.
+/// Tells whether a name is that of a directory of a killed test process.
 fn is_left_behind(name: &str) -> bool {
     name.strip_prefix(PREFIX).is_some_and(is_stale)
 }

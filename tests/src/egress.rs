@@ -1,4 +1,4 @@
-//! Traffic that arrives leaves again, through the TC egress hook of another interface.
+//! Forwarding of packets from one interface through the TC egress hook of another one.
 
 use anyhow::{Context, Result};
 use aya::{
@@ -11,10 +11,10 @@ use aya::{
 
 use crate::{bpf, netns::Namespace};
 
-/// Redirects from one interface's TC ingress to another's TC egress; ends when dropped.
+/// A redirection from one interface's TC ingress to another's TC egress. Dropping the value ends it.
 ///
-/// It is a clsact filter of the lowest priority: those run after every TCX program and every other filter, whatever
-/// the order in which they were attached.
+/// The program is a clsact filter of the lowest priority: it runs after every TCX program and every other filter,
+/// whatever the order in which they were attached.
 #[derive(Debug)]
 pub struct EgressForward {
     namespace: Namespace,
@@ -38,14 +38,15 @@ impl EgressForward {
 impl Drop for EgressForward {
     fn drop(&mut self) {
         let ebpf = self.ebpf.take();
-        // A filter is removed by interface index, which means something only inside the namespace.
+        // A filter is removed by interface index, which is valid only inside the namespace.
         if let Err(error) = self.namespace.enter(|| drop(ebpf)) {
             eprintln!("remove the egress forwarder: {error}");
         }
     }
 }
 
-/// Attaches a TC program as a clsact filter; to be called, and the program to be dropped, inside the namespace.
+/// Attaches a TC program as a clsact filter. Both this call and the drop of the program must happen inside the
+/// namespace.
 pub(crate) fn attach_clsact(
     ebpf: &mut Ebpf,
     program: &str,

@@ -11,18 +11,19 @@ use crate::traffic::{Generator, GeneratorOptions};
 use crate::{Bystanders, Daemon, Topology};
 
 const SOURCE: &str = include_str!("../bpf/events.bpf.c");
-/// What streams are asked for as.
+/// The media type that streams are requested with.
 pub const LINES: &str = "application/x-ndjson";
-/// The events of the scene's probe.
+/// The path of the events of the scene's probe.
 pub const EVENTS: &str = "/v1/probes/p/events";
 
-/// The event source, with macros in front.
+/// Returns the eBPF source with these macros defined.
 fn source(defines: &str) -> String {
     let defines: String = defines.split_whitespace().map(|define| format!("#define {define}\n")).collect();
     defines.replace('=', " ") + SOURCE
 }
 
-/// A probe at mon0 that reports packets, in `packets`, and counts what did not fit, in `lost`.
+/// Returns the configuration of a probe at mon0 that reports packets in `packets` and counts those that did not fit in
+/// `lost`.
 pub fn config(defines: &str) -> Value {
     json!({
         "interface": "mon0",
@@ -35,7 +36,7 @@ pub fn config(defines: &str) -> Value {
     })
 }
 
-/// A daemon with the probe `p`, and others beside it.
+/// A daemon with the probe `p`, and the bystanders beside it.
 pub struct Scene {
     pub topology: Topology,
     pub daemon: Daemon,
@@ -43,6 +44,7 @@ pub struct Scene {
 }
 
 impl Scene {
+    /// Starts a daemon and deploys the probe with these macros, separated by spaces.
     pub fn new(defines: &str) -> Result<Self> {
         let topology = Topology::new()?;
         let daemon = Daemon::start(topology.monitor())?;
@@ -59,16 +61,17 @@ impl Scene {
         Stream::open(&self.daemon, &format!("{EVENTS}{query}"), LINES)
     }
 
-    /// Of the event metric.
+    /// Returns the status of the event metric.
     pub fn status(&self) -> Value {
         self.daemon.json("/v1/probes/p")["events"][0].clone()
     }
 
-    /// What the program itself counted as lost.
+    /// Returns the number of events that the program itself counted as lost.
     pub fn lost_by_program(&self) -> Value {
         self.daemon.json("/v1/probes/p/metrics")["ingress"]["lost"]["entries"][0]["value"].clone()
     }
 
+    /// Waits up to 10 s until `done`.
     pub fn wait_for(&self, what: &str, mut done: impl FnMut(&Self) -> bool) -> Result<()> {
         let limit = Instant::now() + Duration::from_secs(10);
         while !done(self) {
@@ -79,12 +82,12 @@ impl Scene {
     }
 }
 
-/// Serial numbers and lost events until `count` are accounted for.
+/// Reads a stream until it has `count` events, lost ones included. Returns the serial numbers and the lost events.
 pub fn account(stream: &mut Stream, count: u64) -> Result<(Vec<u64>, u64)> {
     let (mut serials, mut lost) = (Vec::new(), 0);
     while serials.len() as u64 + lost < count {
         let line = stream.line()?.with_context(|| format!("ended after {}, {lost} lost", serials.len()))?;
-        // Faster than parsing all of it.
+        // Splitting is faster than parsing the whole line.
         match line.split_once("\"serial\":") {
             Some((_, rest)) => serials.push(rest.split(',').next().context("a number")?.parse()?),
             None => {

@@ -1,4 +1,4 @@
-//! A machine whose processor somebody else keeps.
+//! A task that keeps a processor busy, so that nothing else runs on it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::netns::pin_to_cpu;
 
-/// A SCHED_FIFO task that runs on a CPU without end: until it is dropped, or for the time it was given.
+/// A SCHED_FIFO task that keeps a CPU busy until it is dropped, or for at most the time it was given.
 pub struct Hog {
     end: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,

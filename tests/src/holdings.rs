@@ -1,4 +1,4 @@
-//! Which kernel objects a daemon holds, and whether there are any that nobody does.
+//! Search for the kernel objects that a daemon holds, and for those that nobody holds.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,37 +15,37 @@ use crate::wait::wait_for;
 
 const BPFFS: &str = "/sys/fs/bpf";
 const PROG_ARRAY: u32 = 3;
-/// No program uses more.
+/// The largest number of maps that a program uses.
 const MAX_MAPS: u32 = 64;
 
 impl KernelObjects {
-    /// What is pinned below `directory`, and what that needs: a link its program, a program its maps, a prog-array the
-    /// programs in it.
+    /// Returns the objects that are pinned below `directory` and those that they hold: a link its program, a program
+    /// its maps, a prog-array the programs in it.
     pub fn pinned(directory: &Path) -> Result<Self> {
         let mut walk = Walk::default();
         walk.pins(directory, None)?;
         Ok(Self(walk.found))
     }
 
-    /// What a process has open, and what that needs.
+    /// Returns the objects that a process has open and those that they hold.
     pub fn of_process(pid: u32) -> Result<Self> {
         let mut walk = Walk::default();
         walk.process(pid)?;
         Ok(Self(walk.found))
     }
 
-    /// What is in one of the two and not in the other.
+    /// Returns the objects that are in one of the two and not in the other.
     pub fn differences(&self, other: &Self) -> Vec<(&'static str, u32)> {
         self.0.symmetric_difference(&other.0).copied().collect()
     }
 
-    /// How many programs, maps and links.
+    /// Returns the numbers of programs, maps and links.
     pub fn counts(&self) -> [(&'static str, usize); 3] {
         ["program", "map", "link"].map(|kind| (kind, self.0.iter().filter(|(k, _)| *k == kind).count()))
     }
 
-    /// Waits until everything that came since `self` is held by the pins in `directory`, by the process `pid`, or by
-    /// somebody else. What nobody holds, such as the program of a filter that was forgotten, is a leak.
+    /// Waits until every object that came since `self` is held by the pins in `directory`, by the process `pid`, or by
+    /// another process. An object without a holder, such as the program of a forgotten filter, is a leak.
     pub fn wait_for_only(&self, directory: &Path, pid: u32) -> Result<()> {
         wait_for("nothing left behind", Duration::from_secs(10), || {
             let mut theirs = Walk { careful: true, ..Walk::default() };
@@ -65,11 +65,12 @@ impl KernelObjects {
 #[derive(Default)]
 struct Walk {
     found: BTreeSet<(&'static str, u32)>,
-    /// Open no map by its id: it may be on its way out, and a prog-array that is opened then stays for good.
+    /// Forbids to open maps by id: the kernel may be freeing the map, and a prog-array that is opened then stays for
+    /// good.
     careful: bool,
 }
 
-/// What `/proc/PID/fdinfo` says of a descriptor.
+/// The object behind a descriptor, by `/proc/PID/fdinfo`.
 struct FdInfo {
     link: Option<u32>,
     program: Option<u32>,
@@ -106,7 +107,7 @@ impl Walk {
             let path = entry?.path();
             if path.is_dir() {
                 self.pins(&path, except)?;
-            // It may be gone, or be something that can't be opened.
+            // The entry may be gone, or be of a kind that can't be opened.
             } else if let Ok(fd) = pinned(&path) {
                 self.descriptor(
                     &FdInfo::of(std::os::fd::AsFd::as_fd(&fd))?,
@@ -119,7 +120,7 @@ impl Walk {
 
     fn process(&mut self, pid: u32) -> Result<()> {
         for entry in fs::read_dir(format!("/proc/{pid}/fdinfo")).context("the process runs")? {
-            // It may have been closed since.
+            // The descriptor may have been closed meanwhile.
             if let Ok(text) = fs::read_to_string(entry?.path()) {
                 self.descriptor(&FdInfo::parse(&text), None)?;
             }
@@ -134,7 +135,7 @@ impl Walk {
             if let Some(other) = name.to_str().and_then(|name| name.parse::<u32>().ok())
                 && other != pid
             {
-                // It may have ended.
+                // The process may have ended.
                 let _ = self.process(other);
             }
         }
@@ -157,7 +158,7 @@ impl Walk {
         if !self.found.insert(("program", id)) {
             return Ok(());
         }
-        // Gone in the meantime: then it holds nothing.
+        // A program that has gone meanwhile holds nothing.
         let Ok(fd) = opened(bpf_cmd::BPF_PROG_GET_FD_BY_ID, id) else { return Ok(()) };
         let mut ids = [0_u32; MAX_MAPS as usize];
         // SAFETY: all fields are integers or byte arrays; zero is a value of each.
@@ -196,7 +197,7 @@ impl Walk {
         }
     }
 
-    /// The programs in a prog-array.
+    /// Adds the programs in a prog-array.
     fn slots(&mut self, fd: BorrowedFd<'_>, info: &FdInfo) -> Result<()> {
         if info.map_type != PROG_ARRAY {
             return Ok(());
@@ -218,7 +219,7 @@ impl Walk {
                 value: (&raw mut program) as u64,
                 flags: 0,
             };
-            // An empty slot is an error.
+            // The lookup of an empty slot fails.
             if bpf(bpf_cmd::BPF_MAP_LOOKUP_ELEM, &mut attr).is_ok() {
                 self.program(program)?;
             }

@@ -11,14 +11,14 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-/// No answer of the daemon takes longer, long polls included.
+/// The longest time for which an answer may take, long polls included.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Where a server listens.
+/// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     Unix(PathBuf),
-    /// Reached from the calling thread's network namespace.
+    /// An address in the calling thread's network namespace.
     Tcp(SocketAddr),
 }
 
@@ -26,30 +26,30 @@ pub enum Address {
 #[derive(Clone, Debug)]
 pub struct Response {
     pub status: u16,
-    /// Names in lower case, in the order received.
+    /// The names, in lower case, and values, in the order received.
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
 }
 
 impl Response {
-    /// The first header of this name, given in lower case.
+    /// Returns the first header of this name, which is given in lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
-    /// The body as text; panics if it is not UTF-8.
+    /// Returns the body as text; panics if it is not UTF-8.
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.body).expect("the body is UTF-8")
     }
 
-    /// The body as JSON; panics, showing the body, if it is not.
+    /// Returns the body as JSON; panics, showing the body, if it is not JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| {
             panic!("status {}, not JSON ({error}): {}", self.status, String::from_utf8_lossy(&self.body))
         })
     }
 
-    /// Passes the response on if it has this status; panics, showing the body, otherwise.
+    /// Returns the response if it has this status; panics, showing the body, otherwise.
     #[track_caller]
     pub fn expect(self, status: u16) -> Self {
         assert_eq!(self.status, status, "body: {}", String::from_utf8_lossy(&self.body));
@@ -79,7 +79,7 @@ pub fn request(
     }
 }
 
-/// Sends a request to a socket, takes this many bytes of the answer and hangs up; says whether there were that many.
+/// Sends a request to a socket, reads this many bytes of the answer and hangs up. Returns true if there were that many.
 pub fn take(address: &Address, method: &str, path: &str, bytes: usize) -> Result<bool> {
     let Address::Unix(socket) = address else { bail!("only sockets are hung up") };
     let mut stream = connect_unix(socket)?;
@@ -113,7 +113,7 @@ fn exchange<S: Read + Write>(
         head.push_str(&format!("content-length: {}\r\n", body.len()));
     }
     head.push_str("\r\n");
-    // A server may answer (413) and close before it has read everything: what counts is the answer.
+    // A server may answer (413) and close before it has read everything: a failed write is no error if it has answered.
     let written =
         stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body)).and_then(|()| stream.flush());
     match read_response(&mut BufReader::new(stream), method) {
@@ -125,7 +125,7 @@ fn exchange<S: Read + Write>(
     }
 }
 
-/// Reads an answer to a GET that was received before.
+/// Parses an answer to a GET.
 pub fn parse(mut received: &[u8]) -> Result<Response> {
     read_response(&mut received, "GET")
 }

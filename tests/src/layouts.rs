@@ -2,20 +2,20 @@
 
 use serde_json::{Value, json};
 
-/// Values of four layouts in four kinds of maps.
+/// The eBPF source: values of four layouts in four kinds of maps.
 pub const LAYOUTS: &str = include_str!("../bpf/layouts.bpf.c");
 
 /// The maps of [`LAYOUTS`].
 pub const LAYOUT_MAPS: [&str; 4] = ["in_array", "in_hash", "in_percpu_array", "in_percpu_hash"];
 
-/// How the maps are read.
+/// The way in which metrics read the maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// Neither `snapshot` nor `init`: what has been counted so far.
+    /// Neither `snapshot` nor `init`: the counts so far.
     Live,
-    /// `snapshot` and `init`: what has been counted since the last reading.
+    /// `snapshot` and `init`: the counts since the last reading.
     Window,
-    /// `snapshot` without `init`: what has been counted so far.
+    /// `snapshot` without `init`: the counts so far.
     Cumulative,
 }
 
@@ -31,7 +31,7 @@ pub struct Layout {
     pub hook: &'static str,
     /// 0: packets, bytes, ports; 1: with more fields; 2: in another order; 3: packets only.
     pub layout: u32,
-    /// Another program with the same maps.
+    /// A number that makes the program another one, with the same maps.
     pub variant: u32,
 }
 
@@ -40,7 +40,7 @@ impl Layout {
         Self { reading, hook: "xdp", layout: 0, variant: 0 }
     }
 
-    /// Drops what it has counted, at ingress.
+    /// Returns the direction of a program that counts packets at ingress and drops them.
     pub fn direction(self) -> Value {
         let (context, verdict) = match self.hook {
             "xdp" => ("xdp_md", "XDP_DROP"),
@@ -59,7 +59,7 @@ impl Layout {
         })
     }
 
-    /// At mon0.
+    /// Returns the configuration of the program at mon0.
     pub fn config(self) -> Value {
         json!({ "interface": "mon0", "ingress": self.direction() })
     }
@@ -79,7 +79,7 @@ impl Layout {
     }
 }
 
-/// The sum of one field of all entries of a metric; 0 if the metric has no entries.
+/// Returns the sum of one field over all entries of a metric; 0 if the metric has no entries.
 ///
 /// # Panics
 /// If the metric is not in the document, or has entries without such a field.
@@ -90,10 +90,10 @@ pub fn field(document: &Value, metric: &str, path: &str) -> u64 {
     entries.iter().map(|entry| number(entry).unwrap_or_else(|| panic!("no {path} in {entry}"))).sum()
 }
 
-/// What all maps have counted as packets.
+/// Returns the number of packets in each of the maps.
 ///
 /// # Panics
-/// If they disagree.
+/// If the maps disagree.
 pub fn packets(document: &Value) -> u64 {
     let counts = LAYOUT_MAPS.map(|map| field(document, map, "/packets"));
     assert_eq!(counts, [counts[0]; LAYOUT_MAPS.len()], "{LAYOUT_MAPS:?} disagree");

@@ -1,4 +1,4 @@
-//! Whether the kernel holds more than it did.
+//! Search for kernel objects that a test has left.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use aya_obj::generated::bpf_cmd;
 
-/// Programs, maps and links of this machine by kind and id.
+/// The programs, maps and links of this machine, by kind and id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelObjects(pub(crate) BTreeSet<(&'static str, u32)>);
 
 impl KernelObjects {
+    /// Returns all objects that the kernel has now.
     pub fn now() -> Result<Self> {
         let kinds = [
             ("program", bpf_cmd::BPF_PROG_GET_NEXT_ID),
@@ -29,13 +30,13 @@ impl KernelObjects {
         Ok(Self(out))
     }
 
-    /// What is there now and was not then.
+    /// Returns the objects that exist now and did not exist then.
     pub fn new_since(&self) -> Result<Vec<(&'static str, u32)>> {
         Ok(Self::now()?.0.difference(&self.0).copied().collect())
     }
 
-    /// Waits until the kernel, which frees in the background, holds nothing that it did not hold then. What is
-    /// left counts only if it has one of these names: other programs on this machine come and go, too.
+    /// Waits until the kernel, which frees in the background, holds no new objects. New objects count only if they have
+    /// one of these names: other programs on this machine come and go, too.
     pub fn wait_for_no_more(&self, names: &[&str]) -> Result<()> {
         let limit = Instant::now() + Duration::from_secs(10);
         while !self.new_since()?.is_empty() {
@@ -52,7 +53,7 @@ impl KernelObjects {
     }
 }
 
-/// The name of a program or map, or of the program behind a link.
+/// Returns the name of a program or map, or of the program behind a link.
 fn named(kind: &str, id: u32) -> Option<String> {
     let program = |id| {
         let found = aya::programs::loaded_programs().flatten().find(|program| program.id() == id)?;
@@ -72,8 +73,8 @@ fn named(kind: &str, id: u32) -> Option<String> {
     }
 }
 
-/// The id after `id`. Ids only: opening a map that is being freed, as listing tools do, can keep a prog-array
-/// for good (seen on Linux 6.18: its clearing is scheduled twice and one reference is lost).
+/// Returns the id after `id` without opening the object: opening a map that is being freed, as listing tools do, can
+/// keep a prog-array for good (seen on Linux 6.18: its clearing is scheduled twice and one reference is lost).
 fn next_id(cmd: bpf_cmd, id: u32) -> Result<Option<u32>> {
     #[repr(C)]
     struct Attr {

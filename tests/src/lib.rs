@@ -1,5 +1,5 @@
-//! What the end-to-end tests stand on: namespaces and veth pairs ([`Topology`]), a daemon ([`Daemon`]), exactly
-//! counted traffic ([`traffic::Generator`]) and counters that owe nothing to the daemon ([`counter`]).
+//! The fixture of the end-to-end tests: namespaces and veth pairs ([`Topology`]), a daemon ([`Daemon`]), exactly
+//! counted traffic ([`traffic::Generator`]) and counters that are independent of the daemon ([`counter`]).
 //!
 //! Everything here is RAII: a test that panics leaves no namespace, process, pin or program behind.
 pub mod attachments;
@@ -44,7 +44,8 @@ pub use netns::Namespace;
 pub use tmpfs::Tmpfs;
 pub use topology::{InterfaceStats, Topology, veth_pair};
 
-/// How often to repeat: `usual` times `TWINPROBE_SCALE` (default 1), at least once; or, if that is `full`, `full`.
+/// Returns the number of repetitions: `usual` times `TWINPROBE_SCALE` (default 1), at least one; `full` if
+/// `TWINPROBE_SCALE` is `full`.
 ///
 /// # Panics
 /// If `TWINPROBE_SCALE` is neither a number nor `full`.

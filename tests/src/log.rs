@@ -1,4 +1,4 @@
-//! What a daemon writes to its standard error, while it writes it.
+//! The log of a daemon: its standard error, collected while it runs.
 
 use std::io::{BufRead, BufReader};
 use std::process::ChildStderr;
@@ -34,7 +34,7 @@ impl Log {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).lines.join("\n")
     }
 
-    /// Whether `text` is logged before the limit and before the daemon ends.
+    /// Waits for `text` in the log. Returns false if it is not there at the limit or when the daemon ends.
     pub(crate) fn wait_for(&self, text: &str, limit: Duration) -> bool {
         let has = |log: &LogLines| log.lines.iter().any(|line| line.contains(text));
         let guard = self.lines.lock().unwrap_or_else(PoisonError::into_inner);

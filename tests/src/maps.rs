@@ -1,4 +1,4 @@
-//! Maps of the daemon, reached beside it: to fill them, and to read them in the barest way there is.
+//! Direct access to the daemon's maps: tests fill them, and benchmarks read them with bare system calls for comparison.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,7 +11,7 @@ use crate::programs::bpf;
 
 const HASH: u32 = 1;
 
-/// A HASH.
+/// A HASH of a running daemon.
 #[derive(Debug)]
 pub struct HashTable {
     fd: OwnedFd,
@@ -22,12 +22,13 @@ pub struct HashTable {
 }
 
 impl HashTable {
-    /// The only HASH of `max_entries` that the process `pid` holds. Maps are looked for among its descriptors and not
-    /// in the kernel's list of all maps: opening a PROG_ARRAY by its id can leave it in the kernel for good.
+    /// Opens the only HASH of `max_entries` that the process `pid` holds. The search goes through the descriptors of
+    /// the process and not the kernel's list of maps: opening a PROG_ARRAY by its id can leave it in the kernel for
+    /// good.
     pub fn of_process(pid: u32, max_entries: u32) -> Result<Self> {
         let mut found = HashMap::new();
         for entry in fs::read_dir(format!("/proc/{pid}/fdinfo"))? {
-            // It may have been closed since.
+            // The descriptor may have been closed meanwhile.
             let Ok(text) = fs::read_to_string(entry?.path()) else { continue };
             let field = |name: &str| {
                 text.lines()
@@ -41,7 +42,7 @@ impl HashTable {
         }
         ensure!(found.len() == 1, "{} HASH maps of {max_entries} entries", found.len());
         let (id, [key_size, value_size]) = found.into_iter().next().context("there is one")?;
-        // `id`, `next_id`, `open_flags`.
+        // The fields are `id`, `next_id` and `open_flags`.
         let fd =
             bpf(bpf_cmd::BPF_MAP_GET_FD_BY_ID, &mut [id, 0, 0]).with_context(|| format!("open map {id}"))?;
         // SAFETY: the kernel has just given us this descriptor.
@@ -49,7 +50,7 @@ impl HashTable {
         Ok(Self { fd, id, key_size, value_size, max_entries: max_entries as usize })
     }
 
-    /// Writes all of these entries, whose bytes lie in a row.
+    /// Writes entries whose keys and values lie one after the other.
     pub fn update(&self, keys: &[u8], values: &[u8]) -> Result<()> {
         let count = keys.len() / self.key_size;
         ensure!(values.len() == count * self.value_size, "a value for each key");
@@ -65,7 +66,7 @@ impl HashTable {
     }
 }
 
-/// `BPF_MAP_LOOKUP_BATCH` of a whole map and nothing else, into memory that is used again.
+/// Buffers for `BPF_MAP_LOOKUP_BATCH` over a whole map without any other work. The memory is used again.
 #[derive(Debug)]
 pub struct BareLookups {
     keys: Vec<u8>,
@@ -74,12 +75,12 @@ pub struct BareLookups {
 }
 
 impl BareLookups {
-    /// For calls of up to `room` entries.
+    /// Makes buffers for system calls of up to `room` entries.
     pub fn new(map: &HashTable, room: usize) -> Self {
         Self { keys: vec![0; room * map.key_size], values: vec![0; room * map.value_size], room }
     }
 
-    /// Returns how many entries there were.
+    /// Reads the whole map. Returns the number of entries.
     pub fn read(&mut self, map: &HashTable) -> Result<usize> {
         let (mut cursor, mut next, mut started, mut entries) = (0_u64, 0_u64, false, 0);
         loop {

@@ -1,10 +1,10 @@
-//! What a process costs, and samples of measurements.
+//! Measurements of a process's memory and processor time, and statistics of samples.
 
 use std::fs;
 
 use anyhow::{Context, Result};
 
-/// Resident memory of a process in KiB: all of it, what is not backed by files, and the most there ever was.
+/// The resident memory of a process in KiB: all of it, the part without files behind it, and the peak of all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resident {
     pub total_kib: u64,
@@ -23,17 +23,17 @@ impl Resident {
         Ok(Self { total_kib: field("VmRSS")?, anonymous_kib: field("RssAnon")?, peak_kib: field("VmHWM")? })
     }
 
-    /// Forgets the peak of a process: from now on it is what there is.
+    /// Sets the peak of a process to its present memory.
     pub fn reset_peak(pid: u32) -> Result<()> {
         fs::write(format!("/proc/{pid}/clear_refs"), "5").context("reset a process's peak")
     }
 }
 
-/// Processor time in seconds, in steps of 10 ms.
+/// The processor time of a process in seconds, in steps of 10 ms.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProcessorTime {
     pub own: f64,
-    /// Of children that have ended.
+    /// The time of children that have ended.
     pub children: f64,
 }
 
@@ -53,8 +53,8 @@ impl ProcessorTime {
     }
 }
 
-/// Processor time in seconds of all threads that live, to the nanosecond but for what a thread has run since the last
-/// tick.
+/// Returns the processor time in seconds of all threads that live. It is exact to the nanosecond up to the last tick of
+/// each thread.
 pub fn processor_seconds(pid: u32) -> Result<f64> {
     let mut nanoseconds = 0.0;
     for task in fs::read_dir(format!("/proc/{pid}/task")).context("list a process's threads")? {
@@ -65,8 +65,8 @@ pub fn processor_seconds(pid: u32) -> Result<f64> {
     Ok(nanoseconds / 1e9)
 }
 
-/// From now on this thread, and what it starts, comes before all that others run on this machine. Among each other they
-/// are as before.
+/// Raises the priority of this thread, and of the threads and processes that it will start, over all others of this
+/// machine, so that other work does not disturb measurements.
 pub fn come_first() -> Result<()> {
     // SAFETY: takes numbers only; 0 is this thread.
     if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -19) } < 0 {
@@ -75,7 +75,7 @@ pub fn come_first() -> Result<()> {
     Ok(())
 }
 
-/// Measurements of one thing.
+/// The measured values of one quantity.
 #[derive(Clone, Debug, Default)]
 pub struct Sample(Vec<f64>);
 
@@ -92,10 +92,10 @@ impl Sample {
         self.0.is_empty()
     }
 
-    /// The value below which this part of all values lies; interpolated.
+    /// Returns the value below which this part of all values lies, interpolated.
     ///
     /// # Panics
-    /// If nothing was measured.
+    /// If the sample is empty.
     pub fn quantile(&self, part: f64) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
@@ -108,8 +108,8 @@ impl Sample {
         self.quantile(0.5)
     }
 
-    /// Where the median of what was sampled lies with a confidence of at least 95 %, by order statistics: whatever the
-    /// distribution is. `None` of fewer than six values, which can't say.
+    /// Returns an interval that contains the median with a confidence of at least 95 %, by order statistics, for any
+    /// distribution. `None` for fewer than six values, which are too few for any interval.
     pub fn median_interval(&self) -> Option<(f64, f64)> {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
@@ -117,7 +117,8 @@ impl Sample {
         let rank = if len > 500 {
             (len as f64 / 2.0 - 0.98 * (len as f64).sqrt()) as usize
         } else {
-            // Below the `rank`th value the median is as often as of `len` coins fewer than `rank` show heads.
+            // The probability that the median is below the `rank`th value is that of fewer than `rank` heads in `len`
+            // tosses of a coin.
             let (mut rank, mut heads, mut fewer) = (0, 0.5_f64.powi(len as i32), 0.0);
             while fewer + heads <= 0.025 && rank < len {
                 fewer += heads;
@@ -130,7 +131,7 @@ impl Sample {
         Some((*sorted.get(lower)?, sorted[len - 1 - lower]))
     }
 
-    /// `median [confidence interval of 95 %]`.
+    /// Returns `median [confidence interval of 95 %]`.
     pub fn median_with_interval(&self, decimals: usize) -> String {
         let median = self.median();
         match self.median_interval() {
@@ -139,7 +140,7 @@ impl Sample {
         }
     }
 
-    /// `median [lower quartile, upper quartile]`.
+    /// Returns `median [lower quartile, upper quartile]`.
     pub fn summary(&self, decimals: usize) -> String {
         let [lower, median, upper] = [0.25, 0.5, 0.75].map(|part| self.quantile(part));
         format!("{median:.decimals$} [{lower:.decimals$}, {upper:.decimals$}]")
@@ -167,7 +168,7 @@ mod tests {
     fn confidence_intervals_of_the_median() {
         let first = |len: u32| (1..=len).map(f64::from).collect::<Sample>().median_interval();
         assert_eq!(first(5), None);
-        // As in tables of the sign test.
+        // The ranks are those in tables of the sign test.
         assert_eq!(first(6), Some((1.0, 6.0)));
         assert_eq!(first(10), Some((2.0, 9.0)));
         assert_eq!(first(20), Some((6.0, 15.0)));

@@ -13,10 +13,10 @@ use std::{
 use anyhow::{Context, Result, ensure};
 
 const DIRECTORY: &str = "/run/netns";
-/// Namespaces are called `tp-<pid>-<n>-<role>`.
+/// The prefix of the names of namespaces: `tp-<pid>-<n>-<role>`.
 const PREFIX: &str = "tp-";
 
-/// A network namespace; deleted on drop if it was made by [`Namespace::create`]. Clones share it.
+/// A network namespace. The last clone deletes it on drop if [`Namespace::create`] made it.
 #[derive(Clone, Debug)]
 pub struct Namespace(Arc<Inner>);
 
@@ -47,14 +47,14 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// An existing namespace by name (`ip netns`) or path; it is not deleted on drop.
+    /// Opens an existing namespace by name (`ip netns`) or path. It is not deleted on drop.
     pub fn open(name_or_path: &str) -> Result<Self> {
         let path = Path::new(DIRECTORY).join(name_or_path);
         let file = File::open(&path).with_context(|| format!("open namespace {}", path.display()))?;
         Ok(Self(Arc::new(Inner { name: None, path, file })))
     }
 
-    /// The namespace of the calling process.
+    /// Opens the namespace of the calling process.
     pub fn current() -> Result<Self> {
         Self::open("/proc/self/ns/net")
     }
@@ -63,23 +63,23 @@ impl Namespace {
         &self.0.path
     }
 
-    /// Runs a command inside to its end; its standard error becomes the error.
+    /// Runs a command inside the namespace and waits for its end; its standard error becomes the error.
     pub fn run(&self, program: &str, arguments: &[&str]) -> Result<()> {
         self.enter(|| run(program, arguments))?
     }
 
-    /// As [`Namespace::run`], and returns its standard output.
+    /// Runs a command like [`Namespace::run`] and returns its standard output.
     pub fn output(&self, program: &str, arguments: &[&str]) -> Result<String> {
         Ok(String::from_utf8(self.enter(|| output(program, arguments))??)?)
     }
 
-    /// The index of an interface inside.
+    /// Returns the index of an interface of the namespace.
     pub fn interface_index(&self, name: &str) -> Result<u32> {
         self.enter(|| interface_index(name))?
     }
 
-    /// Runs `f` on a thread of its own inside the namespace; child processes started there are inside, too.
-    /// A panic of `f` is passed on. The error is that of entering.
+    /// Runs `f` on a thread of its own inside the namespace; child processes of that thread are inside, too. A panic of
+    /// `f` is passed on. Fails if the namespace can't be entered.
     pub fn enter<T: Send>(&self, f: impl FnOnce() -> T + Send) -> io::Result<T> {
         let fd = self.as_fd();
         thread::scope(|scope| {
@@ -135,7 +135,7 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     }
 }
 
-/// A name prefix that no other test uses. Also removes what killed test processes left behind.
+/// Returns a name prefix that no other test uses. Also removes the namespaces that killed test processes have left.
 pub(crate) fn unique_prefix() -> String {
     static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     remove_stale();
@@ -147,19 +147,19 @@ fn remove_stale() {
     for entry in std::fs::read_dir(DIRECTORY).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if is_stale(&name) {
-            // Another test process may be removing the same one.
+            // Another test process may be removing the same namespace.
             let _ = run("ip", &["netns", "del", &name]);
         }
     }
 }
 
-/// Whether this is a name made from [`unique_prefix`] by a process that is no more.
+/// Tells whether a name has the prefix of [`unique_prefix`] in a process that has ended.
 pub(crate) fn is_stale(name: &str) -> bool {
     let pid = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
     pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
 }
 
-/// Runs a command to its end; its standard error becomes the error.
+/// Runs a command and waits for its end; its standard error becomes the error.
 pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<()> {
     output(program, arguments).map(drop)
 }
@@ -177,7 +177,7 @@ pub(crate) fn output(program: &str, arguments: &[&str]) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-/// The index of an interface in the calling thread's namespace.
+/// Returns the index of an interface in the calling thread's namespace.
 pub(crate) fn interface_index(name: &str) -> Result<u32> {
     let c_name = std::ffi::CString::new(name)?;
     // SAFETY: the name is NUL-terminated and outlives the call.

@@ -1,4 +1,4 @@
-//! Frames of any length through a packet socket.
+//! Sending of frames of any length through a packet socket.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

@@ -9,12 +9,12 @@ use std::{
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-/// The folder of all ready-made probes.
+/// Returns the folder of all ready-made probes.
 pub fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../probes")
 }
 
-/// The names of all ready-made probes, sorted.
+/// Returns the names of all ready-made probes, sorted.
 pub fn names() -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(directory()).context("read probes/")? {
@@ -36,19 +36,19 @@ pub fn configuration_path(name: &str) -> PathBuf {
     directory().join(name).join(format!("{name}.json"))
 }
 
-/// The eBPF C of a probe.
+/// Returns the eBPF C source of a probe.
 pub fn source(name: &str) -> Result<String> {
     read(&source_path(name))
 }
 
-/// The configuration of a probe, to be monitored on `interface`.
+/// Returns the configuration of a probe on `interface`.
 pub fn configuration(name: &str, interface: &str) -> Result<Value> {
     let mut document = parse(name)?;
     document["interface"] = interface.into();
     Ok(document)
 }
 
-/// What `NAME.json` should be: what it is, with the source of today in each direction.
+/// Returns the text that `NAME.json` should have: the present file with the present source in each direction.
 pub fn with_inline_source(name: &str) -> Result<String> {
     let source = source(name)?;
     let mut document = parse(name)?;

@@ -1,4 +1,4 @@
-//! Programs that somebody else loaded: found by their pins, run on a frame without an interface.
+//! Programs that another process loaded: found by their pins, run on a frame without an interface.
 
 use std::ffi::CString;
 use std::io;
@@ -14,17 +14,17 @@ use aya_obj::generated::bpf_cmd;
 #[derive(Debug)]
 pub struct Program(OwnedFd);
 
-/// What many runs of a program came to.
+/// The result of many runs of a program.
 #[derive(Clone, Copy, Debug)]
 pub struct Runs {
-    /// Processor time of all runs.
+    /// The processor time of all runs.
     pub time: Duration,
-    /// What the last run returned.
+    /// The return value of the last run.
     pub verdict: i32,
 }
 
 impl Program {
-    /// The program that is attached by the link pinned at `pin`.
+    /// Opens the program that is attached by the link pinned at `pin`.
     pub fn behind_link(pin: &Path) -> Result<Self> {
         #[repr(C)]
         #[derive(Default)]
@@ -50,7 +50,7 @@ impl Program {
         Self::from_id(info.prog_id)
     }
 
-    /// The program in `slot` of the prog-array pinned at `pin`.
+    /// Opens the program in `slot` of the prog-array pinned at `pin`.
     pub fn in_slot(pin: &Path, slot: u32) -> Result<Self> {
         #[repr(C)]
         struct Attr {
@@ -73,6 +73,7 @@ impl Program {
         Self::from_id(id)
     }
 
+    /// Opens a program by its id.
     pub fn from_id(id: u32) -> Result<Self> {
         let fd = opened(bpf_cmd::BPF_PROG_GET_FD_BY_ID, id).with_context(|| format!("open program {id}"))?;
         Ok(Self(fd))
@@ -80,7 +81,8 @@ impl Program {
 
     /// Runs the program `repeat` times on `frame` (`BPF_PROG_TEST_RUN`).
     ///
-    /// The kernel's own figure is whole nanoseconds per run; this one is the calling thread's processor time.
+    /// The time is the calling thread's processor time, because the kernel's own figure has only whole nanoseconds per
+    /// run.
     pub fn run(&self, frame: &[u8], repeat: u32) -> Result<Runs> {
         #[repr(C)]
         #[derive(Default)]
@@ -122,9 +124,9 @@ pub(crate) fn pinned(pin: &Path) -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A program or map by its id.
+/// Opens a program or map by its id.
 pub(crate) fn opened(cmd: bpf_cmd, id: u32) -> io::Result<OwnedFd> {
-    // `id`, `next_id`, `open_flags`.
+    // The fields are `id`, `next_id` and `open_flags`.
     let fd = bpf(cmd, &mut [id, 0, 0])?;
     // SAFETY: the kernel has just given us this descriptor.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })

@@ -1,13 +1,14 @@
-//! Chance that can be repeated.
+//! Random numbers that a seed repeats.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Xorshift: good enough to choose what a test does next.
+/// A generator of random numbers (xorshift), which choose what a test does next.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Another one each time, unless `TWINPROBE_SEED` says which; the seed is printed.
+    /// Makes a generator with a seed from the clock, or with `TWINPROBE_SEED`. Prints the seed, so that a failed run
+    /// can be repeated.
     pub fn new() -> Self {
         let chosen = std::env::var("TWINPROBE_SEED").ok().and_then(|seed| seed.parse().ok());
         let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64);
@@ -16,12 +17,12 @@ impl Random {
         Self(seed | 1)
     }
 
-    /// Always the same one.
+    /// Makes a generator with this seed.
     pub const fn seeded(seed: u64) -> Self {
         Self(seed | 1)
     }
 
-    /// A number below `limit`.
+    /// Returns a number below `limit`.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -29,7 +30,7 @@ impl Random {
         (self.0 >> 16) % limit
     }
 
-    /// Another one that goes its own way.
+    /// Makes another generator, whose numbers are independent of those that this one gives from now on.
     #[must_use]
     pub fn fork(&mut self) -> Self {
         Self((self.below(u64::MAX) << 1) | 1)

@@ -1,4 +1,4 @@
-//! Benchmarks as Markdown on standard output, in sections that can be run one by one.
+//! The output of benchmarks: Markdown, in sections that can be run one by one.
 
 use std::fs;
 use std::process::Command;
@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-/// A name to choose it by, and what it does.
+/// A section's name on the command line, and the function that runs it.
 pub type Section = (&'static str, fn() -> Result<()>);
 
-/// Runs the sections that the program's arguments name, or all.
+/// Runs the sections that the program's arguments name, all if they name none.
 pub fn run(sections: &[Section]) -> Result<()> {
-    // cargo passes --bench.
+    // Options are skipped because cargo passes --bench.
     let chosen: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     for name in &chosen {
@@ -29,7 +29,7 @@ pub fn run(sections: &[Section]) -> Result<()> {
     Ok(())
 }
 
-/// Where and when: enough to compare runs, nothing that names the machine.
+/// Prints when and on what kind of machine the benchmark runs: enough to compare runs, nothing that names the machine.
 fn machine() -> Result<()> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
     let release = release.trim().split('-').next().unwrap_or_default();
@@ -57,23 +57,24 @@ fn first_line(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned())
 }
 
-/// The title of a section and how it measures.
+/// Prints the title of a section and how it measures.
 pub fn section(title: &str, method: &str) {
     println!("\n## {title}\n\n{method}\n");
 }
 
-/// A table, printed row by row as the results come.
+/// Prints the head of a table. Its rows are printed as the results come.
 pub fn table(columns: &[&str]) {
     row(columns);
     row(&vec!["---"; columns.len()]);
 }
 
+/// Prints a row of a table.
 pub fn row<T: AsRef<str>>(cells: &[T]) {
     let cells: Vec<&str> = cells.iter().map(AsRef::as_ref).collect();
     println!("| {} |", cells.join(" | "));
 }
 
-/// Whether a target is reached.
+/// Returns the table cell that tells whether a target is reached.
 pub fn verdict(reached: bool) -> &'static str {
     if reached { "yes" } else { "**no**" }
 }

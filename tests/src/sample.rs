@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-/// Every map type that can count, each updated once per packet. Compiles for XDP and TC (`SECTION`, `CONTEXT`,
-/// `VERDICT` are macros).
+/// An eBPF source with every map type that can count, each updated once per packet. Compiles for XDP and TC (`SECTION`,
+/// `CONTEXT`, `VERDICT` are macros).
 pub const COUNTERS: &str = include_str!("../bpf/counters.bpf.c");
 
 /// The maps of [`COUNTERS`], and whether each is PERCPU.
@@ -15,7 +15,7 @@ pub const COUNTER_MAPS: [(&str, bool); 5] = [
     ("in_percpu_hash", true),
 ];
 
-/// An XDP program that counts packets in `packets`, an ARRAY of one `__u64`, and returns `verdict`.
+/// Returns an XDP program that counts packets in `packets`, an ARRAY of one `__u64`, and returns `verdict`.
 pub fn xdp_counter(verdict: &str) -> String {
     format!(
         "#include <linux/bpf.h>\n\
@@ -38,12 +38,12 @@ pub fn xdp_counter(verdict: &str) -> String {
     )
 }
 
-/// A metric that is a window: snapshot and reset.
+/// Returns a metric with windows: `snapshot` and `init`.
 pub fn window(name: &str, map: &str) -> Value {
     json!({ "name": name, "map": map, "help": "a test's", "snapshot": true, "init": true })
 }
 
-/// A configuration with [`xdp_counter`] at `interface` and its map as the metric `packets`.
+/// Returns a configuration with [`xdp_counter`] at `interface` and its map as the metric `packets`.
 pub fn counter_config(interface: &str, verdict: &str) -> Value {
     json!({
         "interface": interface,
@@ -51,7 +51,7 @@ pub fn counter_config(interface: &str, verdict: &str) -> Value {
     })
 }
 
-/// The sum of a metric's values, over entries and, without `agg`, CPUs.
+/// Returns the sum of a metric's values, over entries and, without `agg`, CPUs.
 ///
 /// # Panics
 /// If the metric is not in the document or has other than integer values.

@@ -1,4 +1,4 @@
-//! A file system that never answers, as that of a server that is gone.
+//! A file system that never answers, as one whose server has failed.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-/// Mounted at a directory until dropped; then those who wait are told that it is gone.
+/// A file system mounted at a directory until dropped. Then the calls that wait for it fail.
 #[derive(Debug)]
 pub struct Silent {
     directory: PathBuf,
@@ -17,6 +17,7 @@ pub struct Silent {
 }
 
 impl Silent {
+    /// Makes the directory and mounts the file system there.
     pub fn mount(directory: &Path) -> Result<Self> {
         std::fs::create_dir_all(directory)?;
         let server = File::options().read(true).write(true).open("/dev/fuse").context("open /dev/fuse")?;
@@ -33,7 +34,7 @@ impl Silent {
 
 impl Drop for Silent {
     fn drop(&mut self) {
-        // Ends the waiting of all who wait.
+        // All waiting calls fail once the server has closed its end.
         drop(self.server.take());
         if let Ok(target) = CString::new(self.directory.as_os_str().as_bytes()) {
             // SAFETY: a NUL-terminated string that lives through the call.

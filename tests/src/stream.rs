@@ -1,4 +1,4 @@
-//! Answers that do not end by themselves, read as they come.
+//! Reader of answers that do not end by themselves.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -10,27 +10,27 @@ use serde_json::Value;
 use crate::Daemon;
 use crate::http::Address;
 
-/// Nothing a test waits for takes longer.
+/// The longest time for which a test waits for a line.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// An open stream; dropping it hangs up.
+/// An open stream. Dropping the value hangs up.
 #[derive(Debug)]
 pub struct Stream {
     pub headers: String,
     body: BufReader<Chunked>,
 }
 
-/// A chunked body without its chunks' frames.
+/// A reader of a body in chunks that removes the frames around the chunks.
 #[derive(Debug)]
 struct Chunked {
     connection: BufReader<UnixStream>,
-    /// Left of the present chunk.
+    /// The bytes that are left of the present chunk.
     left: usize,
     ended: bool,
 }
 
 impl Stream {
-    /// Asks and waits for the headers: from then on the daemon counts it as a client.
+    /// Requests a stream and waits for the headers: from then on the daemon counts the stream as a client.
     pub fn open(daemon: &Daemon, path: &str, accept: &str) -> Result<Self> {
         let Address::Unix(socket) = daemon.address() else { bail!("streams are read from a socket") };
         let mut connection = UnixStream::connect(socket)?;
@@ -46,13 +46,13 @@ impl Stream {
         Ok(Self { headers, body: BufReader::new(body) })
     }
 
-    /// The bare connection, for readers that only have to be fast; it goes on with bytes of the body and the frames
-    /// around its chunks.
+    /// Returns the bare connection, for readers that only have to be fast. It yields the bytes of the body and the
+    /// frames around its chunks.
     pub fn into_connection(self) -> impl Read + Send + 'static {
         self.body.into_inner().connection.into_inner()
     }
 
-    /// The next line without its end; `None` at the proper end of the stream.
+    /// Returns the next line without its end, `None` at the proper end of the stream.
     pub fn line(&mut self) -> Result<Option<String>> {
         let mut line = String::new();
         if self.body.read_line(&mut line)? == 0 {
@@ -63,7 +63,7 @@ impl Stream {
         Ok(Some(line))
     }
 
-    /// The next line as JSON.
+    /// Returns the next line as JSON.
     pub fn json(&mut self) -> Result<Value> {
         let line = self.line()?.context("the stream has ended")?;
         serde_json::from_str(&line).with_context(|| format!("not JSON: {line}"))

@@ -1,4 +1,4 @@
-//! File systems in memory that fill up, become read-only and go again.
+//! File systems in memory that tests fill up or make read-only.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -11,22 +11,22 @@ use crate::netns::run;
 use crate::wait::wait_for;
 
 const FILLER: &str = "filler";
-/// Files that a daemon has open for writing are closed sooner.
+/// The time to wait for a daemon to close the files that it writes.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A mounted tmpfs; unmounted on drop, whoever uses it.
+/// A mounted tmpfs, unmounted on drop even while it is used.
 #[derive(Debug)]
 pub struct Tmpfs(PathBuf);
 
 impl Tmpfs {
-    /// Makes the directory and mounts `bytes` there.
+    /// Makes the directory and mounts a tmpfs of `bytes` there.
     pub fn mount(at: &Path, bytes: u64) -> Result<Self> {
         fs::create_dir_all(at)?;
         run("mount", &["-t", "tmpfs", "-o", &format!("size={bytes}"), "twinprobe-test", path(at)?])?;
         Ok(Self(at.to_owned()))
     }
 
-    /// Leaves no room.
+    /// Fills the file system to the last byte.
     pub fn fill(&self) -> Result<()> {
         let mut file = File::options().create(true).append(true).open(self.0.join(FILLER))?;
         let mut size = 1 << 20;
@@ -40,16 +40,18 @@ impl Tmpfs {
         Ok(())
     }
 
-    /// Makes the room again that [`Tmpfs::fill`] took.
+    /// Removes the file of [`Tmpfs::fill`].
     pub fn free(&self) -> Result<()> {
         fs::remove_file(self.0.join(FILLER)).context("make room")
     }
 
+    /// Makes the file system read-only once no file is open for writing.
     pub fn read_only(&self) -> Result<()> {
-        // Not while a file is being written.
+        // The kernel refuses while a file is open for writing.
         wait_for("read-only", PATIENCE, || run("mount", &["-o", "remount,ro", path(&self.0)?]))
     }
 
+    /// Makes the file system writable again.
     pub fn read_write(&self) -> Result<()> {
         run("mount", &["-o", "remount,rw", path(&self.0)?])
     }
@@ -61,14 +63,14 @@ impl Drop for Tmpfs {
     }
 }
 
-/// Also while it is used: then it goes with its last user.
+/// Unmounts lazily: a file system in use goes with its last user.
 fn unmount(at: &Path) {
     if let Err(error) = path(at).and_then(|at| run("umount", &["--lazy", at])) {
         eprintln!("{error:#}");
     }
 }
 
-/// Unmounts what killed test processes left below directories of `stale` names.
+/// Unmounts the file systems that killed test processes left below directories of `stale` names.
 pub(crate) fn unmount_stale(stale: impl Fn(&str) -> bool) {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     for at in mounts.lines().filter_map(|line| Some(Path::new(line.split(' ').nth(1)?))) {

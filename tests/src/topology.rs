@@ -11,15 +11,15 @@ use crate::{
 
 /// The generator's end of the first pair, in namespace `gen`.
 pub const GEN0: &str = "gen0";
-/// Where traffic arrives in the monitored namespace `mon`.
+/// The interface where traffic enters the monitored namespace `mon`.
 pub const MON0: &str = "mon0";
-/// Where traffic leaves the monitored namespace `mon`.
+/// The interface where traffic leaves the monitored namespace `mon`.
 pub const MON1: &str = "mon1";
-/// Where what left `mon` arrives, in namespace `sink`.
+/// The interface in namespace `sink` that receives the traffic from `mon`.
 pub const SINK0: &str = "sink0";
 
 /// A monitored namespace between a generating and a receiving one. No interface has an address, IPv6 and ARP are off:
-/// the only packets are those a test sends. All is removed on drop.
+/// the only packets are those that a test sends. Drop removes all of it.
 #[derive(Debug)]
 pub struct Topology {
     generator: Namespace,
@@ -27,7 +27,7 @@ pub struct Topology {
     sink: Namespace,
 }
 
-/// Packets and bytes that an interface counted.
+/// The packets and bytes that an interface counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InterfaceStats {
     pub rx_packets: u64,
@@ -39,6 +39,7 @@ pub struct InterfaceStats {
 }
 
 impl Topology {
+    /// Makes the namespaces and both pairs, with names that no other test uses.
     pub fn new() -> Result<Self> {
         let prefix = unique_prefix();
         let topology = Self {
@@ -63,18 +64,18 @@ impl Topology {
         &self.sink
     }
 
-    /// For `--netns` options and `ip netns`.
+    /// Returns the path of `mon`, for `--netns` options and `ip netns`.
     pub fn mon_netns_path(&self) -> &Path {
         self.monitor.path()
     }
 
-    /// From now on, what arrives at mon0 and passes all TC ingress programs leaves through mon1, TC egress included.
-    /// Ends when the guard is dropped.
+    /// Makes packets that arrive at mon0 and pass all TC ingress programs leave through mon1, TC egress included, until
+    /// the guard is dropped.
     pub fn forward_to_egress(&self) -> Result<EgressForward> {
         EgressForward::attach(&self.monitor, MON0, MON1)
     }
 
-    /// What `mon0` counted. Native XDP programs come before this counter only where they drop or redirect.
+    /// Returns the counters of `mon0`. They lack packets that native XDP programs have dropped or redirected.
     pub fn mon0_stats(&self) -> Result<InterfaceStats> {
         interface_stats(&self.monitor, MON0)
     }
@@ -88,7 +89,7 @@ impl Topology {
     }
 }
 
-/// The counters of one interface, by `ip -s link`.
+/// Returns the counters of one interface, by `ip -s link`.
 pub fn interface_stats(namespace: &Namespace, interface: &str) -> Result<InterfaceStats> {
     let json = namespace.enter(|| output("ip", &["-s", "-j", "link", "show", "dev", interface]))??;
     let document: serde_json::Value = serde_json::from_slice(&json).context("parse ip -s -j link")?;
@@ -106,8 +107,8 @@ pub fn interface_stats(namespace: &Namespace, interface: &str) -> Result<Interfa
     })
 }
 
-/// A veth pair with both ends up. A veth end only receives redirected XDP frames if it runs native XDP or GRO; without
-/// either they vanish. So GRO is on at both ends, and before either is up: then it is that they learn of each other.
+/// Makes a veth pair with both ends up. A veth end receives redirected XDP frames only if it runs native XDP or GRO.
+/// GRO is switched on before an end comes up, because that is when the kernel sets up its polling.
 pub fn veth_pair(a: &Namespace, a_name: &str, b: &Namespace, b_name: &str) -> Result<()> {
     let b_path = b.path().to_string_lossy();
     a.enter(|| {

@@ -1,4 +1,4 @@
-//! Waiting for what a daemon or the kernel does in its own time.
+//! Waiting for conditions that a daemon or the kernel brings about in its own time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use crate::Daemon;
 
-/// How often to look again.
+/// The interval of looks.
 const STEP: Duration = Duration::from_millis(5);
 
-/// Looks until there is something; the last reason why not is in the error.
+/// Calls `look` until it succeeds. The error at the limit has the last reason.
 pub fn wait_for<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Result<T>) -> Result<T> {
     let deadline = Instant::now() + limit;
     loop {
@@ -26,7 +26,7 @@ pub fn wait_for<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Result
     }
 }
 
-/// Tells threads to end once it is dropped, by a panic as well: a scope waits for them.
+/// A flag that is set on drop, by a panic as well, and tells threads to end: a scope waits for its threads.
 #[derive(Debug)]
 pub struct EndOnDrop<'a>(pub &'a AtomicBool);
 
@@ -36,8 +36,8 @@ impl Drop for EndOnDrop<'_> {
     }
 }
 
-/// Waits until the probe's attachments to `interface` are `state` (`attached`, `pending`), and there is one; returns
-/// the probe's status. One attachment per direction.
+/// Waits until the probe has attachments to `interface`, one per direction, and all are `state` (`attached`,
+/// `pending`). Returns the probe's status.
 pub fn wait_for_attachment(
     daemon: &Daemon,
     probe: &str,
@@ -55,7 +55,7 @@ pub fn wait_for_attachment(
     })
 }
 
-/// The attachments to one interface in a probe's status.
+/// Returns the attachments to one interface in a probe's status.
 pub fn attachments<'a>(status: &'a Value, interface: &str) -> Vec<&'a Value> {
     let all = status["interfaces"].as_array().map(Vec::as_slice).unwrap_or_default();
     all.iter().filter(|attachment| attachment["interface"] == interface).collect()

@@ -1,4 +1,4 @@
-//! Windows as collectors take them, and a probe whose windows can be checked to the packet.
+//! A client and a collector of windows, and a probe whose windows can be checked to the packet.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -7,14 +7,15 @@ use crate::http::{self, Address, Response};
 use crate::sample::{total, window};
 use crate::{Daemon, wait::wait_for};
 
-/// Counts packets in several maps, and queues serial numbers.
+/// An eBPF source that counts packets in several maps and queues serial numbers.
 pub const SOURCE: &str = include_str!("../bpf/windows.bpf.c");
 
 /// The maps of [`SOURCE`] that agree in every window.
 const COUNTED: [&str; 4] = ["in_array", "in_hash", "in_percpu_array", "in_percpu_hash"];
 
-/// [`SOURCE`] at mon0, dropping what it has counted: windows, the cumulative `total`, the live `live`; with `queued` in
-/// `defines`, the queue `serials` and how many did not fit, `unqueued`.
+/// Returns a configuration with [`SOURCE`] at mon0, which drops the packets that it has counted. Its metrics are those
+/// of the windows, the cumulative `total` and the live `live`; with `queued` in `defines` also the queue `serials` and
+/// the number of serials that did not fit, `unqueued`.
 pub fn config(window_config: &Value, defines: &[(&str, &str)]) -> Value {
     let mut metrics: Vec<Value> = COUNTED.iter().map(|map| window(map, map)).collect();
     for metric in metrics.iter_mut().skip(2) {
@@ -33,27 +34,27 @@ pub fn config(window_config: &Value, defines: &[(&str, &str)]) -> Value {
     json!({ "interface": "mon0", "ingress": ingress, "window": window_config })
 }
 
-/// What a window of [`config`] counted.
+/// Returns the number of packets in a window of [`config`].
 ///
 /// # Panics
-/// If its maps disagree.
+/// If the window's maps disagree.
 pub fn packets(document: &Value) -> u64 {
     let counts = COUNTED.map(|map| total(document, "ingress", map));
     assert_eq!(counts, [counts[0]; COUNTED.len()], "maps disagree in window {}", document["window"]);
     counts[0]
 }
 
-/// The values of one of its metrics.
+/// Returns the values of a metric of [`config`].
 ///
 /// # Panics
-/// If it is not in the document, or its values are no numbers.
+/// If the metric is not in the document, or its values are no numbers.
 pub fn values(document: &Value, metric: &str) -> Vec<u64> {
     let entries = document["ingress"][metric]["entries"].as_array();
     let entries = entries.unwrap_or_else(|| panic!("no {metric} in {document}"));
     entries.iter().map(|entry| entry["value"].as_u64().expect("a number")).collect()
 }
 
-/// The windows of one probe, by HTTP.
+/// A client of the windows of one probe.
 #[derive(Clone, Debug)]
 pub struct Windows {
     address: Address,
@@ -69,7 +70,7 @@ pub struct Listed {
     pub bytes: u64,
 }
 
-/// The list.
+/// The list of retained windows, with the number of lost ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct List {
     pub windows: Vec<Listed>,
@@ -102,12 +103,13 @@ impl List {
 }
 
 impl Windows {
-    /// Of a probe of this name, whether there is one or not, also of the daemon's successors.
+    /// Makes a client for the probe of this name, which need not exist. It also works with later daemons on the same
+    /// socket.
     pub fn of(daemon: &Daemon, probe: &str) -> Self {
         Self::at(daemon.address(), probe)
     }
 
-    /// As [`Windows::of`], of whatever daemon listens there.
+    /// Makes a client like [`Windows::of`] for the daemon that listens at an address.
     pub fn at(address: Address, probe: &str) -> Self {
         Self { address, path: format!("/v1/probes/{probe}/windows") }
     }
@@ -116,30 +118,32 @@ impl Windows {
         format!("{}/{seq}", self.path)
     }
 
-    /// A daemon that has not taken over yet is none.
+    /// Sends a request. A daemon that answers 503 because it is still starting counts as an error.
     pub fn request(&self, method: &str, path: &str) -> Result<Response> {
         let answer = http::request(&self.address, method, path, &[], b"")?;
         ensure!(answer.status != 503, "the daemon is starting");
         Ok(answer)
     }
 
+    /// Closes a window. Returns the answer, whatever its status.
     pub fn try_close(&self) -> Result<Response> {
         self.request("POST", &self.path)
     }
 
-    /// Closes a window that has to be closed.
+    /// Closes a window and returns it; panics if that fails.
     #[track_caller]
     pub fn close(&self) -> Value {
         self.try_close().expect("an answer").expect(201).json()
     }
 
-    /// `query` without `?`.
+    /// Lists the windows. `query` has no `?`.
     pub fn try_list(&self, query: &str) -> Result<List> {
         let answer = self.request("GET", &format!("{}?{query}", self.path))?;
         ensure!(answer.status == 200, "{}: {}", answer.status, String::from_utf8_lossy(&answer.body));
         List::parse(&answer.json())
     }
 
+    /// Lists the windows; panics if that fails. `query` has no `?`.
     #[track_caller]
     pub fn list(&self, query: &str) -> List {
         self.try_list(query).expect("a list")
@@ -150,52 +154,56 @@ impl Windows {
         self.list("").seqs()
     }
 
+    /// Reads a window. Returns the answer, whatever its status.
     pub fn try_get(&self, seq: u64) -> Result<Response> {
         self.request("GET", &self.path(seq))
     }
 
+    /// Returns a window's document; panics if there is none.
     #[track_caller]
     pub fn get(&self, seq: u64) -> Value {
         self.try_get(seq).expect("an answer").expect(200).json()
     }
 
-    /// In this format (`json`, `xml`, `openmetrics`).
+    /// Returns a window in this format (`json`, `xml`, `openmetrics`).
     #[track_caller]
     pub fn bytes(&self, seq: u64, format: &str) -> Vec<u8> {
         let answer = self.request("GET", &format!("{}?format={format}", self.path(seq)));
         answer.expect("an answer").expect(200).body
     }
 
-    /// Begins to read a window and hangs up after this many bytes of the answer, header included; says whether there
+    /// Begins to read a window and hangs up after this many bytes of the answer, header included. Returns true if there
     /// were that many.
     pub fn read_and_hang_up(&self, method: &str, seq: Option<u64>, bytes: usize) -> Result<bool> {
         let path = seq.map_or_else(|| self.path.clone(), |seq| self.path(seq));
         http::take(&self.address, method, &path, bytes)
     }
 
+    /// Acknowledges windows up to `seq`, for one collector or for all.
     pub fn acknowledge(&self, seq: u64, collector: Option<&str>) -> Result<Response> {
         let query = collector.map(|name| format!("?collector={name}")).unwrap_or_default();
         self.request("DELETE", &(self.path(seq) + &query))
     }
 }
 
-/// Takes every window once and acknowledges it, whatever becomes of the daemon meanwhile.
+/// A collector that takes every window once and acknowledges it, even if the daemon is killed meanwhile.
 #[derive(Debug)]
 pub struct Collector {
     pub windows: Windows,
     pub name: Option<String>,
-    /// The last window that it has whole.
+    /// The last window that the collector has received whole.
     pub taken: u64,
     acknowledged: u64,
 }
 
 impl Collector {
+    /// Makes a collector that has taken no window yet.
     pub fn new(windows: Windows, name: Option<&str>) -> Self {
         Self { windows, name: name.map(str::to_owned), taken: 0, acknowledged: 0 }
     }
 
-    /// Takes what there is, waiting for `wait` seconds if that is nothing, and says how many there were. An error of
-    /// the connection can be tried again; anything else that is not as it should be is a panic.
+    /// Takes all new windows, or waits up to `wait` seconds for one, and returns their number. An error of the
+    /// connection can be tried again; everything else that is wrong is a panic.
     pub fn round(&mut self, wait: f64, mut take: impl FnMut(&Value)) -> Result<usize> {
         self.settle()?;
         let list = self.windows.try_list(&format!("after={}&wait={wait}", self.taken))?;
@@ -207,7 +215,7 @@ impl Collector {
             assert_eq!(answer["window"].get("lost_windows"), None);
             take(&answer);
             self.taken = window.seq;
-            // Now one by one, now several at once.
+            // Some acknowledgements are for one window, some for several.
             if n % 3 == 0 {
                 self.settle()?;
             }

@@ -4,7 +4,6 @@
 
 mod api;
 mod cli;
-mod client;
 mod compiler;
 mod config;
 mod engine;
@@ -17,7 +16,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use tracing_subscriber::EnvFilter;
 
-use crate::cli::{Cli, Command, LogFormat};
+use crate::cli::args::{Cli, Command, LogFormat};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -26,7 +25,7 @@ fn main() -> ExitCode {
     let result = match runtime(&cli.command) {
         Ok(runtime) => {
             let result = runtime.block_on(run(cli));
-            // Not waiting for threads that the kernel does not give back.
+            // Waiting would hang on threads that are stuck in a call to the kernel.
             runtime.shutdown_background();
             result
         }
@@ -44,11 +43,12 @@ fn main() -> ExitCode {
 async fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Serve(options) => serve::serve(options).await,
-        Command::Client(command) => Ok(client::run(command, &cli.server).await?),
+        Command::Client(command) => Ok(cli::run::run(command, cli.server).await?),
     }
 }
 
-/// Kernel work runs on blocking threads; two workers are enough for requests, one for a client.
+/// Makes the runtime: two worker threads for the daemon, since kernel work runs on blocking threads, and the main
+/// thread for a client.
 fn runtime(command: &Command) -> std::io::Result<tokio::runtime::Runtime> {
     match command {
         Command::Serve(_) => {
@@ -58,13 +58,13 @@ fn runtime(command: &Command) -> std::io::Result<tokio::runtime::Runtime> {
     }
 }
 
-/// Logs go to stderr; `RUST_LOG` chooses what.
+/// Starts logging to stderr. `RUST_LOG` chooses the level and modules, `info` by default.
 fn start_logging(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        // Who reads the log may go; a line that can't be written is no reason to fail a request.
+        // The reader of the log may have ended; a line that can't be written must not make a request fail.
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal());
     match format {

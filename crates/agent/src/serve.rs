@@ -1,4 +1,4 @@
-//! The daemon: opens the kernel and the state, listens, serves until it is told to stop, drains.
+//! The daemon's run: it opens the kernel and the state, listens, serves until a signal stops it, and drains.
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ use crate::compiler::Toolchain;
 use crate::engine::Engine;
 use crate::store::Store;
 
-/// How long requests under way may take once the daemon is to stop.
+/// The time that requests under way get to end once the daemon is stopping.
 const DRAIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, clap::Args)]
@@ -91,12 +91,14 @@ impl FromStr for Address {
     }
 }
 
+/// Runs the daemon until SIGTERM, SIGINT or the end of a listener.
 pub async fn serve(options: Serve) -> anyhow::Result<()> {
-    // First of all: who is told to stop while probes are being taken over stops in order, too.
+    // Signals are handled before anything else, so that a daemon that is stopped while it takes over probes ends in
+    // order, too.
     let mut told = Told::new()?;
     check_addresses(&options.listen, options.insecure)?;
     let store = Store::open(&options.state_dir).context("the state directory can't be used")?;
-    // Before the kernel is touched: an address that can't be had is no reason to redeploy probes.
+    // Addresses are bound before the kernel is touched: a daemon that fails here has changed no probe.
     let (mut listeners, mut sockets) = (Vec::new(), Vec::new());
     for address in &options.listen {
         listeners.push(Listener::bind(address).await?);
@@ -117,7 +119,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         }
         Err(error) => tracing::error!(
             error,
-            "nothing can be compiled; what runs is taken over, what does not run any more waits for a clang and a PUT, or for the next start"
+            "nothing can be compiled: running probes are adopted, others wait for a clang and a PUT, or for the next start"
         ),
     }
     let windows = WindowStore::new(options.state_dir.join("windows"), options.retain_bytes);
@@ -137,7 +139,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     let restored = tokio::select! {
         // The signal comes first: a daemon that has been told to stop takes over nothing any more.
         biased;
-        // A deployment that is under way is left to the next daemon.
+        // The next daemon finishes a deployment that is under way.
         told = told.wait(&mut servers) => {
             told?;
             false
@@ -216,7 +218,7 @@ impl Listener {
         }
     }
 
-    /// With the port that was chosen where 0 was asked for.
+    /// Returns the address; a TCP port of 0 is replaced by the port that the kernel chose.
     fn name(&self) -> io::Result<String> {
         match self {
             Self::Unix(_, path) => Ok(format!("unix:{}", path.display())),
@@ -231,7 +233,7 @@ impl Listener {
         servers: &mut JoinSet<io::Result<()>>,
     ) {
         let shutdown = async move {
-            // An error means that the sender has gone: stop, too.
+            // An error means that the sender was dropped: stop, too.
             let _ = stopped.wait_for(|stopped| *stopped).await;
         };
         let router = router.clone();
@@ -246,7 +248,7 @@ impl Listener {
     }
 }
 
-/// Takes over the socket of a daemon that is gone, never of one that lives.
+/// Binds a Unix socket. Replaces the file of a daemon that has ended, never that of one that still accepts connections.
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(parent)?;
@@ -273,7 +275,7 @@ impl Told {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    /// Until SIGTERM, SIGINT, or the end of a server.
+    /// Waits for SIGTERM, SIGINT or the end of a server.
     async fn wait(&mut self, servers: &mut JoinSet<io::Result<()>>) -> anyhow::Result<()> {
         tokio::select! {
             _ = self.terminate.recv() => {}

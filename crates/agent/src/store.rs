@@ -6,7 +6,7 @@
 //! | `revisions/NAME/N.json` | its configurations so far |
 //! | `objects/DIGEST.o` | compiled sources, by their SHA-256 |
 //! | `totals/NAME/METRIC` | sums as earlier versions kept them; see `engine::old_sums` |
-//! | `windows/NAME/SEQ.window` | retained windows; see `engine::windows` |
+//! | `windows/NAME/SEQ.window` | retained windows; see the crate `windows` |
 //! | `lock` | keeps a second daemon out |
 //!
 //! Files are replaced whole, so a crash leaves the old or the new one. The files in `probes/` say what has to run. The
@@ -25,13 +25,14 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+use twinprobe_client::Revision;
 use twinprobe_kernel::{Deployment, crash};
 
 pub use self::format::Unread;
 pub use self::pending::Pending;
 use crate::config::ConfigDocument;
 
-/// Configurations of a probe that are kept.
+/// The number of configurations of a probe that are kept.
 const REVISIONS: u64 = 32;
 
 #[derive(Debug, thiserror::Error)]
@@ -54,15 +55,15 @@ pub struct Store {
     revisions: PathBuf,
     objects: PathBuf,
     old_sums: PathBuf,
-    /// Locked while the daemon lives.
+    /// The lock file, locked while the daemon lives.
     _lock: File,
 }
 
-/// What is stored about a probe.
+/// The stored state of a probe: its configuration, and the deployment that runs it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredProbe {
     pub revision: u64,
-    /// When the probe was first deployed, RFC 3339.
+    /// The time when the probe was first deployed, RFC 3339.
     pub created: String,
     pub config: ConfigDocument,
     /// `None` for a probe that was never deployed by this version.
@@ -72,19 +73,8 @@ pub struct StoredProbe {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredDeployment {
     pub deployment: Deployment,
-    /// The digest of each direction's object.
+    /// The digest of each direction's object, by the direction's name.
     pub objects: BTreeMap<String, String>,
-}
-
-/// One configuration of a probe.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Revision {
-    pub revision: u64,
-    /// When it was deployed, RFC 3339.
-    pub created: String,
-    /// Whether it is the one that is deployed.
-    pub current: bool,
-    pub config: ConfigDocument,
 }
 
 /// A probe's name, and what is stored or why it can't be read.
@@ -100,6 +90,7 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreE
 }
 
 impl Store {
+    /// Makes the directories and takes the lock. Fails if another daemon holds the lock.
     pub fn open(state_dir: &Path) -> Result<Self, StoreError> {
         let [probes, revisions, objects, old_sums] =
             ["probes", "revisions", "objects", "totals"].map(|directory| state_dir.join(directory));
@@ -107,8 +98,8 @@ impl Store {
             fs::create_dir_all(directory).map_err(failed("creating", directory))?;
         }
         let lock_path = state_dir.join("lock");
-        // One that is there may be on a file system that is read-only now: what runs can still be adopted. It is
-        // not held for writing, which would keep a file system from becoming read-only.
+        // An existing file is opened for reading: the daemon can adopt probes even while the file system is read-only,
+        // and a file held for writing would keep the file system from being remounted read-only.
         let open = || File::open(&lock_path);
         let lock = open().or_else(|_| File::create(&lock_path).and_then(|_| open()));
         let lock = lock.map_err(failed("creating", &lock_path))?;
@@ -122,7 +113,7 @@ impl Store {
         }
     }
 
-    /// Every stored probe by name.
+    /// Reads every stored probe, sorted by name.
     pub fn load(&self) -> Result<Vec<Stored>, StoreError> {
         let mut out = Vec::new();
         for entry in fs::read_dir(&self.probes).map_err(failed("reading", &self.probes))? {
@@ -140,7 +131,7 @@ impl Store {
         Ok(out)
     }
 
-    /// Brings a probe's state onto the disk; [`Pending::commit`] makes it the one that is loaded.
+    /// Writes a probe's state to disk. The state counts only after [`Pending::commit`].
     pub fn prepare(&self, name: &str, probe: &StoredProbe) -> Result<Pending<'_>, StoreError> {
         let history = self.revisions.join(name);
         fs::create_dir_all(&history).map_err(failed("creating", &history))?;
@@ -158,12 +149,13 @@ impl Store {
         Ok(Pending { store: self, temporary, path })
     }
 
+    /// Removes a probe's file, then its revisions and sums.
     pub fn remove(&self, name: &str) -> Result<(), StoreError> {
         pending::remove(self, &self.path(name))?;
         for path in [self.revisions.join(name), self.old_sums.join(name)] {
             match fs::remove_dir_all(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    tracing::warn!(path = %path.display(), %error, "what a probe has left could not be removed");
+                    tracing::warn!(path = %path.display(), %error, "files of a deleted probe could not be removed");
                 }
                 _ => {}
             }
@@ -176,7 +168,7 @@ impl Store {
         self.old_sums.join(name)
     }
 
-    /// The configurations of a probe whose present one is `current`, oldest first.
+    /// Returns the kept configurations of a probe, oldest first. `current` is the number of its present revision.
     pub fn revisions(&self, name: &str, current: u64) -> Result<Vec<Revision>, StoreError> {
         let history = self.revisions.join(name);
         let mut found = Vec::new();
@@ -198,7 +190,7 @@ impl Store {
         Ok(found)
     }
 
-    /// Keeps a compiled source; the name it can be had back by.
+    /// Stores a compiled source. Returns its digest, the name for [`Self::object`].
     pub fn keep_object(&self, elf: &[u8]) -> Result<String, StoreError> {
         let digest = digest(elf);
         let path = self.object_path(&digest);
@@ -231,8 +223,8 @@ impl Store {
         entries.filter_map(|entry| entry.file_name().to_str().and_then(number)).max().unwrap_or(0)
     }
 
-    /// Removes the objects that no stored probe uses. Removes none if a stored probe can't be read, because nobody
-    /// knows what that probe uses. Must be called while nothing else changes.
+    /// Removes the objects that no stored probe uses. Removes none if a stored probe can't be read, because the objects
+    /// of that probe are not known. Must be called while nothing else changes.
     pub fn sweep_objects(&self) {
         let Ok(stored) = self.load() else { return };
         let mut used = BTreeSet::new();
@@ -244,7 +236,7 @@ impl Store {
         remove_but(&self.objects, is_used);
     }
 
-    /// Removes what is left of probes that have no file. A file that can't be read counts as a file.
+    /// Removes the revisions and sums of probes that have no file. A file that can't be read counts as a file.
     pub fn forget_others(&self, probes: &BTreeSet<String>) {
         for directory in [&self.revisions, &self.old_sums] {
             remove_but(directory, |name| probes.contains(name));
@@ -278,7 +270,7 @@ fn remove_but(directory: &Path, is_used: impl Fn(&str) -> bool) {
     if let Err(error) = remove()
         && error.kind() != io::ErrorKind::NotFound
     {
-        tracing::warn!(directory = %directory.display(), %error, "files that nobody needs could not be removed");
+        tracing::warn!(directory = %directory.display(), %error, "unused files could not be removed");
     }
 }
 
@@ -303,7 +295,7 @@ fn write(directory: &Path, content: &serde_json::Value) -> io::Result<tempfile::
     Ok(file.into_temp_path())
 }
 
-/// Makes renames and removals last.
+/// Syncs a directory: renames and removals in it then outlive a power failure.
 fn sync(directory: &Path) -> io::Result<()> {
     crash::fault("syncing")?;
     File::open(directory)?.sync_all()

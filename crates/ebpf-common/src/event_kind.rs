@@ -3,13 +3,14 @@
 /// A BPF map type whose content is a stream: each event is read once, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventKind {
-    /// One ring for all CPUs. The kernel does not count what did not fit; the program is told.
+    /// One ring for all CPUs. The kernel does not count the events that did not fit; it tells the program.
     Ringbuf,
-    /// One ring per CPU. The kernel counts what did not fit.
+    /// One ring per CPU. The kernel counts the events that did not fit.
     PerfEventArray,
 }
 
 impl EventKind {
+    /// Both kinds.
     pub const ALL: [Self; 2] = [Self::Ringbuf, Self::PerfEventArray];
 
     /// The kind with this `enum bpf_map_type` number, if it carries events.
@@ -30,6 +31,20 @@ impl EventKind {
         match self {
             Self::Ringbuf => "ringbuf",
             Self::PerfEventArray => "perf_event_array",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::map_kind::MapKind;
+
+    #[test]
+    fn a_map_is_a_table_or_a_stream_but_not_both() {
+        for kind in EventKind::ALL {
+            assert_eq!(EventKind::from_bpf_type(kind.bpf_type()), Some(kind));
+            assert_eq!(MapKind::from_bpf_type(kind.bpf_type()), None);
         }
     }
 }

@@ -2,60 +2,60 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How `size` bytes are to be read. Made from BTF by [`crate::btf::Btf::layout`].
+/// How `size` bytes are to be read. Made from BTF by [`crate::Btf::layout`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Layout {
     /// Bytes; for a bitfield member, of its declared type.
     pub size: usize,
+    /// What the type says about them.
     pub shape: Shape,
     /// The rendering a `btf_decl_tag` asked for.
     pub render: Option<Render>,
 }
 
+/// What a type of C says about the bytes of its values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shape {
     /// Integers of 1, 2, 4, 8 or 16 bytes, pointers (unsigned).
-    Int {
-        signed: bool,
-    },
+    Int { signed: bool },
+    /// False if all bytes are zero.
     Bool,
     /// A `char`; an [`Shape::Array`] of it is a string.
     Char,
     /// IEEE 754, 4 or 8 bytes.
     Float,
     /// Enumerations of 1 to 8 bytes (`enum` and `enum64`).
-    Enum {
-        signed: bool,
-        variants: Vec<EnumVariant>,
-    },
-    /// Members in declaration order. Members of anonymous structs and unions are nested under no name and
-    /// have been lifted into the parent.
+    Enum { signed: bool, variants: Vec<EnumVariant> },
+    /// Members in declaration order. Those of anonymous structs and unions stand among those of the parent.
     Struct(Vec<Member>),
+    /// Members as in a struct; they share bytes.
     Union(Vec<Member>),
     /// `len` elements; several dimensions nest.
-    Array {
-        element: Box<Layout>,
-        len: usize,
-    },
+    Array { element: Box<Layout>, len: usize },
     /// No type is known: rendered in hex.
     Opaque,
 }
 
+/// A named value of an enumeration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EnumVariant {
+    /// Its name in C.
     pub name: String,
     /// The value's bits, sign- or zero-extended to 64.
     pub value: u64,
 }
 
+/// A member of a struct or union.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Member {
+    /// Its name in C.
     pub name: String,
-    /// From the start of the enclosing [`Layout`], in bits.
+    /// Bits from the start of the enclosing [`Layout`].
     pub bit_offset: usize,
-    /// `Some(width)` for a bitfield.
+    /// The width of a bitfield, in bits.
     pub bitfield: Option<u8>,
+    /// What its bytes mean; of a bitfield, what its declared type means.
     pub layout: Layout,
 }
 
@@ -63,22 +63,32 @@ pub struct Member {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Render {
+    /// Four bytes in network order: `10.0.0.1`.
     Ipv4,
+    /// Sixteen bytes in network order: `2001:db8::1`.
     Ipv6,
+    /// Six bytes: `02:00:00:00:00:01`.
     Mac,
+    /// A number of two bytes in network order.
     Be16,
+    /// A number of four bytes in network order.
     Be32,
+    /// A number of eight bytes in network order.
     Be64,
+    /// `0x` and two digits a byte: a number from its highest byte, other bytes as they lie in memory.
     Hex,
+    /// Text up to the first NUL.
     String,
+    /// Nanoseconds since boot (`bpf_ktime_get_ns`), shown as a time of day.
     Ktime,
+    /// The index of an interface, shown as its name.
     Ifindex,
-    /// Of an array map: its slots count values by magnitude. Only OpenMetrics shows them so.
+    /// Of an array map: its slots count values by magnitude. Only OpenMetrics shows them as a histogram.
     Histogram,
 }
 
 impl Render {
-    /// The rendering named by a decl tag; other tags mean nothing to us.
+    /// The rendering that a decl tag names; `None` for the tags of other tools.
     pub fn from_tag(tag: &str) -> Option<Self> {
         Some(match tag {
             "ipv4" => Self::Ipv4,
@@ -103,7 +113,7 @@ impl Layout {
         Self { size, shape: Shape::Opaque, render: None }
     }
 
-    /// Whether it, or something in it, asks for this rendering.
+    /// Whether the layout, or a part of it, asks for this rendering.
     pub fn renders(&self, render: Render) -> bool {
         let inside = match &self.shape {
             Shape::Array { element, .. } => element.renders(render),
@@ -115,7 +125,35 @@ impl Layout {
         self.render == Some(render) || inside
     }
 
+    /// An unsigned integer of `size` bytes.
     pub const fn unsigned(size: usize) -> Self {
         Self { size, shape: Shape::Int { signed: false }, render: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rendering_is_found_at_any_depth() {
+        let address = Layout { render: Some(Render::Ipv4), ..Layout::unsigned(4) };
+        let addresses = Shape::Array { element: Box::new(address), len: 2 };
+        let layout = Layout { size: 8, shape: addresses, render: None };
+        let member = Member { name: "peers".into(), bit_offset: 0, bitfield: None, layout };
+        let record = Layout { size: 8, shape: Shape::Union(vec![member]), render: Some(Render::Hex) };
+        assert!(record.renders(Render::Ipv4) && record.renders(Render::Hex));
+        assert!(!record.renders(Render::Ifindex));
+    }
+
+    #[test]
+    fn tags_are_the_names_that_layouts_are_stored_with() {
+        for tag in
+            ["ipv4", "ipv6", "mac", "be16", "be32", "be64", "hex", "string", "ktime", "ifindex", "histogram"]
+        {
+            let render = Render::from_tag(tag).expect(tag);
+            assert_eq!(serde_json::to_value(render).unwrap(), tag);
+        }
+        assert_eq!(Render::from_tag("Ipv4"), None, "a tag of another tool");
     }
 }

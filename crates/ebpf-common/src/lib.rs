@@ -1,10 +1,11 @@
-//! The vocabulary both sides of twinprobe share: what a map is and can do ([`MapKind`]), what its bytes
-//! mean ([`btf`], [`Layout`]) and what was read from it ([`RawTable`]). This crate does no IO.
+//! The vocabulary that all crates of twinprobe share: where a program runs ([`Direction`]), what a map is and can do
+//! ([`MapKind`]), what its bytes mean ([`Btf`], [`Layout`]), what was read from it ([`RawTable`]), and what a metric
+//! and a document say beside it ([`Aggregation`], [`Window`], [`Format`]). This crate does no IO.
 
 #![forbid(unsafe_code)]
 
-pub mod btf;
-pub mod convert;
+mod btf;
+mod convert;
 mod document;
 mod event_kind;
 pub mod finding;
@@ -13,8 +14,14 @@ mod layout;
 mod map_kind;
 pub mod metric;
 mod table;
-mod window;
+pub mod window;
 
+pub use btf::blob::Btf;
+pub use btf::error::BtfError;
+pub use btf::section::{InnerMapTypes, MapTypes, SectionVariable};
+pub use convert::counters::counters;
+pub use convert::rows::{carries, convert, convert_onto, convert_slots};
+pub use convert::value::Conversion;
 pub use document::{Context, Format, Head};
 pub use event_kind::EventKind;
 pub use hook::Direction;

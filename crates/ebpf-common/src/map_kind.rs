@@ -1,4 +1,4 @@
-//! What a metric can read as a table, and what each kind of it can do.
+//! The map types that a metric can read as a table, and what each can do.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ pub enum MapKind {
     Global,
 }
 
-/// How the content of a map is reached; one extraction each.
+/// How the content of a map is reached; each family is read in a way of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapFamily {
     /// Keys come and go: walked by key, entries deleted.
@@ -34,11 +34,12 @@ pub enum MapFamily {
     Fifo,
     /// The values are maps: those are read and emptied, the outer map stays as it is.
     Nested,
-    /// One value without a key, in memory; reset to what the source says.
+    /// One value without a key, in memory; reset to the initial value in the source.
     Global,
 }
 
 impl MapKind {
+    /// All kinds.
     pub const ALL: [Self; 12] = [
         Self::Hash,
         Self::LruHash,
@@ -95,6 +96,7 @@ impl MapKind {
         }
     }
 
+    /// How the content of such a map is reached.
     pub const fn family(self) -> MapFamily {
         match self {
             Self::Hash | Self::LruHash | Self::PercpuHash | Self::LruPercpuHash => MapFamily::Hash,
@@ -111,10 +113,12 @@ impl MapKind {
         matches!(self, Self::PercpuHash | Self::LruPercpuHash | Self::PercpuArray)
     }
 
+    /// Whether its entries have keys.
     pub const fn has_keys(self) -> bool {
         !matches!(self.family(), MapFamily::Fifo | MapFamily::Global)
     }
 
+    /// Whether its values are maps.
     pub const fn is_nested(self) -> bool {
         matches!(self.family(), MapFamily::Nested)
     }
@@ -130,6 +134,16 @@ mod tests {
             let stored = serde_json::to_value(kind).unwrap();
             assert_eq!(stored, kind.name());
             assert_eq!(serde_json::from_value::<MapKind>(stored).unwrap(), kind);
+        }
+    }
+
+    #[test]
+    fn the_kernel_numbers_lead_back() {
+        for kind in MapKind::ALL {
+            assert_eq!(
+                kind.bpf_type().and_then(MapKind::from_bpf_type),
+                Some(kind).filter(|_| kind != MapKind::Global)
+            );
         }
     }
 }

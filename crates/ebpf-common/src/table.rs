@@ -1,22 +1,25 @@
-//! The content of one map as it was read: bytes only, decoded by the exporter.
+//! The content of one map as it was read: bytes that the exporter decodes.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Layout, MapKind, Render};
+use crate::layout::{Layout, Render};
+use crate::map_kind::MapKind;
 
 /// What is constant about a map: its kind and what its keys and values mean.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TableLayout {
+    /// The type of the map.
     pub kind: MapKind,
-    /// Size 0 where the kind has no keys.
+    /// What a key means; of size 0 where the kind has no keys.
     pub key: Layout,
-    /// One value, of one CPU.
+    /// What one value means; of PERCPU kinds, the value of one CPU.
     pub value: Layout,
     /// Values per entry: the number of possible CPUs for PERCPU kinds, else 1.
     pub slots: usize,
-    /// For maps of maps: what the maps in it are, all alike.
+    /// For maps of maps: the layout of the inner maps, which is the same for all.
     pub inner: Option<Arc<TableLayout>>,
 }
 
@@ -42,19 +45,22 @@ impl TableLayout {
 /// [`TableLayout::value_stride`] bytes of `values`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RawTable {
+    /// The keys, one after the other.
     pub keys: Vec<u8>,
+    /// The values, one after the other; of PERCPU kinds, all slots of an entry.
     pub values: Vec<u8>,
-    /// For maps of maps: the table that is the value of each entry. `values` holds the ids of these maps.
+    /// For maps of maps: the content of the inner map of each entry. `values` holds the ids of these maps.
     pub inner: Vec<RawTable>,
 }
 
-/// One entry.
+/// One entry of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
     /// Empty where the kind has none.
     pub key: &'a [u8],
+    /// [`TableLayout::value_stride`] bytes.
     pub value: &'a [u8],
-    /// The content of the map that the value stands for.
+    /// The content of the inner map, for maps of maps.
     pub inner: Option<&'a RawTable>,
 }
 
@@ -64,20 +70,21 @@ impl RawTable {
         self.keys.is_empty() && self.values.is_empty()
     }
 
+    /// Removes all entries and keeps the memory.
     pub fn clear(&mut self) {
         self.keys.clear();
         self.values.clear();
         self.inner.clear();
     }
 
-    /// Adds the rows of `other`, which is of the same layout.
+    /// Appends the entries of `other`, which is of the same layout.
     pub fn append(&mut self, other: &Self) {
         self.keys.extend_from_slice(&other.keys);
         self.values.extend_from_slice(&other.values);
         self.inner.extend_from_slice(&other.inner);
     }
 
-    /// A copy of entries `from..to`, or of those there are.
+    /// A copy of the entries `from..to`, or of as many of them as there are.
     pub fn slice(&self, from: usize, to: usize, layout: &TableLayout) -> Self {
         fn part<T: Clone>(all: &[T], from: usize, to: usize, size: usize) -> Vec<T> {
             let end = (to * size).min(all.len());
@@ -90,14 +97,14 @@ impl RawTable {
         }
     }
 
-    /// The first `len` entries stay.
+    /// Removes all entries but the first `len`.
     pub fn truncate(&mut self, len: usize, layout: &TableLayout) {
         self.keys.truncate(len * layout.key.size);
         self.values.truncate(len * layout.value_stride());
         self.inner.truncate(len);
     }
 
-    /// Complete entries.
+    /// The number of complete entries.
     pub fn len(&self, layout: &TableLayout) -> usize {
         let values = self.values.len().checked_div(layout.value_stride()).unwrap_or(0);
         let keys = if layout.kind.has_keys() { self.keys.len().checked_div(layout.key.size) } else { None };
@@ -109,12 +116,70 @@ impl RawTable {
         self.rows(layout).map(|row| (row.key, row.value))
     }
 
-    /// As [`Self::entries`], with the tables in maps of maps.
+    /// As [`Self::entries`], with the content of inner maps.
     pub fn rows<'a>(&'a self, layout: &'a TableLayout) -> impl Iterator<Item = Row<'a>> {
+        self.some_rows(layout, 0..usize::MAX)
+    }
+
+    /// As [`Self::rows`], of the entries in `range`, or of as many of them as there are.
+    pub fn some_rows<'a>(
+        &'a self,
+        layout: &'a TableLayout,
+        range: Range<usize>,
+    ) -> impl Iterator<Item = Row<'a>> {
         let (key, stride) = (layout.key.size, layout.value_stride());
-        (0..self.len(layout)).map(move |i| {
+        (range.start..range.end.min(self.len(layout))).map(move |i| {
             let key = if layout.kind.has_keys() { &self.keys[i * key..(i + 1) * key] } else { &[][..] };
             Row { key, value: &self.values[i * stride..(i + 1) * stride], inner: self.inner.get(i) }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(kind: MapKind, key: usize, value: usize, slots: usize) -> TableLayout {
+        TableLayout { kind, key: Layout::opaque(key), value: Layout::opaque(value), slots, inner: None }
+    }
+
+    fn table(keys: &[u8], values: &[u8]) -> RawTable {
+        RawTable { keys: keys.to_vec(), values: values.to_vec(), ..RawTable::default() }
+    }
+
+    #[test]
+    fn values_of_cpus_are_eight_bytes_apart() {
+        assert_eq!(layout(MapKind::PercpuHash, 4, 5, 3).value_stride(), 24);
+        assert_eq!(layout(MapKind::Hash, 4, 5, 1).value_stride(), 5);
+    }
+
+    #[test]
+    fn an_entry_that_is_cut_off_does_not_count() {
+        let layout = layout(MapKind::Hash, 1, 2, 1);
+        assert_eq!(table(&[1, 2], &[0; 5]).len(&layout), 2);
+        assert_eq!(table(&[1, 2], &[0; 3]).len(&layout), 1);
+        assert_eq!(table(&[1], &[0; 5]).len(&layout), 1);
+    }
+
+    #[test]
+    fn some_rows_are_those_that_are_there() {
+        let layout = layout(MapKind::Hash, 1, 1, 1);
+        let table = table(&[1, 2, 3], &[10, 20, 30]);
+        let keys = |range| table.some_rows(&layout, range).map(|row| row.key[0]).collect::<Vec<_>>();
+        assert_eq!(keys(1..9), [2, 3]);
+        assert_eq!(keys(0..2), [1, 2]);
+        assert_eq!(keys(3..4), [0_u8; 0]);
+        assert_eq!(
+            table.slice(1, 9, &layout),
+            RawTable { keys: vec![2, 3], values: vec![20, 30], ..RawTable::default() }
+        );
+    }
+
+    #[test]
+    fn queues_have_values_and_no_keys() {
+        let layout = layout(MapKind::Queue, 0, 2, 1);
+        let rows = table(&[], &[1, 2, 3, 4]);
+        let entries: Vec<_> = rows.entries(&layout).collect();
+        assert_eq!(entries, [(&[][..], &[1, 2][..]), (&[], &[3, 4])]);
     }
 }

@@ -5,7 +5,7 @@ use std::{io, sync::Arc, time::Instant};
 
 use twinprobe_ebpf_common::{Layout, MapKind, Member, RawTable, Render, Shape, TableLayout};
 use twinprobe_exporter::{
-    Aggregation, Context, Document, Format, Metric, MetricTable, Plans, Reading, encode,
+    Aggregation, Cache, Context, Document, Format, Metric, MetricTable, Temporality, encode,
 };
 
 const ROWS: u32 = 1_000_000;
@@ -104,9 +104,9 @@ fn document(layout: TableLayout, agg: Option<Aggregation>) -> Document {
         help: String::new(),
         agg,
         layout: Arc::new(layout),
-        reading: Reading::default(),
+        temporality: Temporality::default(),
         dropped: 0,
-        plans: Plans::default(),
+        cache: Cache::default(),
     };
     let ingress = vec![MetricTable { metric: Arc::new(metric), table }];
     Document { probe: "flows".into(), ingress, ..Document::default() }

@@ -6,18 +6,17 @@ use twinprobe_ebpf_common::{
     Aggregation, Layout, MapFamily, MergeRule, MergeRules, RawTable, Shape, TableLayout,
 };
 
-use crate::{
-    aggregate::fold,
-    leaf::{LeafKind, Leaves, Meaning},
-};
+use crate::aggregate::fold::fold;
+use crate::leaf::{LeafKind, Leaves, Meaning};
 
-/// A rule names a field that the value does not have.
+/// A merge rule names a field that the value does not have; the path is that of the rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the value has no field {0}")]
 pub struct UnknownField(pub String);
 
-/// The rule for a leaf. What only identifies something is the newest window's, unless a rule names it;
-/// where the value is nothing else, the metric's rule does, except that names can't be summed up.
+/// The rule for the leaf at `path`: that of its field, or of the nearest struct around it. Where no rule names it, a
+/// quantity has the metric's rule, and a number that only names something is the newest window's. If the whole value is
+/// such a number, the metric's rule holds for it too, unless that is `sum`: names cannot be summed up.
 fn rule(rules: &MergeRules, path: &str, meaning: Meaning) -> MergeRule {
     let mut prefix = Some(path);
     while let Some(path) = prefix {
@@ -45,19 +44,24 @@ fn join(rule: MergeRule, kind: LeafKind, total: u128, window: u128) -> u128 {
     }
 }
 
-/// The running total of one map's windows.
+/// The sum of the windows of one map.
 #[derive(Clone, Debug)]
 pub struct Accumulator {
     layout: Arc<TableLayout>,
     leaves: Leaves<MergeRule>,
     total: RawTable,
-    /// Entry by key. Keys come from packets, so the hash must be one that senders can't aim at.
+    /// The place of each entry, by its key. Keys come from packets, so the hash must be one that senders can't aim at.
     index: HashMap<Box<[u8]>, usize>,
     /// The last window that had the entry, for each entry. Empty unless [`Self::has_ages`].
     ages: Vec<u64>,
 }
 
 impl Accumulator {
+    /// An empty sum of tables of this layout.
+    ///
+    /// # Errors
+    ///
+    /// If a rule names a field that the value does not have.
     pub fn new(layout: Arc<TableLayout>, rules: &MergeRules) -> Result<Self, UnknownField> {
         if let Some(path) = rules.fields.keys().find(|path| !has_field(&layout.value, path)) {
             return Err(UnknownField(path.clone()));
@@ -67,8 +71,8 @@ impl Accumulator {
         Ok(Self { layout, leaves, total, index, ages })
     }
 
-    /// Adds window `seq`; entries keep the place where they were first seen, which for arrays is the order of
-    /// their indices, since every window has them all. Queues and stacks are appended.
+    /// Adds window number `seq`. Entries keep the place where they were first seen; for arrays that is the order of their
+    /// indices, since every window has all of them. Queues and stacks are appended.
     pub fn add(&mut self, window: &RawTable, seq: u64) {
         let has_ages = self.has_ages();
         let Self { layout, leaves, total, index, ages } = self;
@@ -77,7 +81,7 @@ impl Accumulator {
             return;
         }
         let stride = layout.value_stride();
-        // Not of the size that the layout claims: there may be no row.
+        // Allocated by the first row: a layout may claim any size for a table without rows.
         let mut merged = Vec::new();
         for (key, value) in window.entries(layout) {
             if let Some(&entry) = index.get(key) {
@@ -102,12 +106,12 @@ impl Accumulator {
         &self.ages
     }
 
-    /// Sets the ages of the first entries.
+    /// Replaces the ages of the first entries by those of a sum that was stored.
     pub fn set_ages(&mut self, ages: &[u64]) {
         self.ages.iter_mut().zip(ages).for_each(|(own, age)| *own = *age);
     }
 
-    /// Drops the entries that have not been seen for longest, so that `entries` are left. Returns the number of dropped
+    /// Drops the entries that no window had for longest, so that `entries` are left. Returns the number of dropped
     /// entries.
     pub fn bound(&mut self, entries: usize) -> usize {
         let surplus = self.ages.len().saturating_sub(entries);
@@ -131,12 +135,12 @@ impl Accumulator {
         surplus
     }
 
-    /// The total so far.
+    /// The sum so far.
     pub const fn table(&self) -> &RawTable {
         &self.total
     }
 
-    /// The total, leaving nothing behind.
+    /// Takes the sum and begins anew.
     pub fn take(&mut self) -> RawTable {
         self.index.clear();
         self.ages.clear();
@@ -151,7 +155,8 @@ fn merge(
     window: &[u8],
     merged: &mut Vec<u8>,
 ) {
-    // Zero is what such a slot holds if no program has touched it: no value that `min` or `last` should see.
+    // The entries of these maps exist from the start. A slot that is all zero was touched by no program, and its zero is
+    // no value that `min` or `last` should see.
     let always_there =
         layout.kind.is_percpu() || matches!(layout.kind.family(), MapFamily::Array | MapFamily::Global);
     let untouched = |slot: &[u8]| always_there && slot.iter().all(|&byte| byte == 0);

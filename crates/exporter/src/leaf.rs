@@ -1,31 +1,42 @@
-//! The numbers inside a value, for whoever computes with values: aggregation over CPUs, adding up windows.
+//! The numbers inside a value, for aggregation over CPUs, for adding up windows and for samples.
 //!
-//! Addresses, names and blobs are no leaves: nothing can be computed with them, they are copied as part of
-//! the value they belong to. Where members overlap (unions), each bit belongs to one leaf at most.
+//! Addresses, text and blobs are no leaves: nothing can be computed with them, and they are copied as part of the
+//! value that they belong to. Where members overlap (unions), each bit belongs to one leaf at most.
 
 use twinprobe_ebpf_common::Layout;
 
-use crate::decode::{Bits, Field, Plan, Scalar, load, load_bits, sign_extend, store_bits};
+use crate::decode::bits::{Bits, load, load_bits, sign_extend, store_bits};
+use crate::decode::plan::{Field, Plan, Scalar};
 
 /// A number in a value.
 #[derive(Clone, Debug)]
 pub struct Leaf<T> {
     pub kind: LeafKind,
-    /// What the owner of the leaves wants to remember about this one.
+    /// What is done with the leaf, for the merging of windows: its rule.
     pub tag: T,
+    /// Bytes from the start of the value, or of the array element.
     pub offset: usize,
+    /// Bytes that have to be read.
     pub size: usize,
+    /// Where the number is in these bytes, if it is a bitfield.
     pub bits: Option<Bits>,
 }
 
+/// How the bytes of a number are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeafKind {
-    Number { signed: bool, swapped: bool },
+    /// An integer; `swapped` if it is in network order.
+    Number {
+        signed: bool,
+        swapped: bool,
+    },
     Bool,
+    /// Of 4 or 8 bytes.
     Float,
 }
 
 impl LeafKind {
+    /// How such an integer is read, and what it stands for.
     pub const fn of(scalar: &Scalar) -> (Self, Meaning) {
         let signed = matches!(scalar, Scalar::Signed | Scalar::Enum { signed: true, .. });
         let swapped = matches!(scalar, Scalar::Swapped);
@@ -41,12 +52,12 @@ impl LeafKind {
     }
 }
 
-/// What a number stands for.
+/// What a number stands for, which decides whether it is computed with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// It can be added and compared.
     Quantity,
-    /// It names something (an enum, an interface, flags): computing with it needs a wish to do so.
+    /// It names something (an enum, an interface, flags), and is computed with only where the operator says so.
     Identity,
 }
 
@@ -57,7 +68,7 @@ pub struct Leaves<T>(Vec<Node<T>>);
 #[derive(Clone, Debug)]
 enum Node<T> {
     Leaf(Leaf<T>),
-    /// An array: its nodes lie `len` times in a row.
+    /// An array: the nodes of its element are repeated `len` times, `stride` bytes apart.
     Repeat {
         stride: usize,
         len: usize,
@@ -66,15 +77,16 @@ enum Node<T> {
 }
 
 impl<T> Leaves<T> {
-    /// `tag` is asked about each leaf, by its path (member names joined by dots, arrays not counting), and
-    /// may leave it out.
+    /// The leaves of a layout. `tag` is called with the path of each (member names joined by dots; arrays add nothing)
+    /// and returns its tag, or `None` to leave it out.
     pub fn new(layout: &Layout, tag: &mut impl FnMut(&str, Meaning) -> Option<T>) -> Self {
         let mut nodes = Vec::new();
         collect(&Plan::new(layout, str::to_owned), 0, &mut String::new(), tag, &mut nodes);
         Self(nodes)
     }
 
-    /// Calls `visit` with each leaf and the offset its array elements add to it.
+    /// Calls `visit` with each leaf, once for each element of the arrays around it. The second argument is the offset in
+    /// bytes that the element adds to the leaf's own.
     pub fn for_each(&self, mut visit: impl FnMut(&Leaf<T>, usize)) {
         walk(&self.0, 0, &mut visit);
     }
@@ -149,8 +161,8 @@ fn leaf<T>(
     Some(Node::Leaf(Leaf { kind, tag: tag(path, meaning)?, offset, size, bits }))
 }
 
-/// The members to compute with. Of members that share bits, the first that covers all of what they share
-/// stands for them; if none does, the first ones that don't overlap.
+/// The members to compute with. Of members that share bits, only one is chosen: the first that covers all bits of the
+/// others, or else the first ones that do not overlap.
 fn disjoint(fields: &[Field<String>]) -> Vec<&Field<String>> {
     let mut spans: Vec<_> = fields.iter().map(|field| (span(field), field)).collect();
     spans.retain(|((start, end), _)| start < end);
@@ -181,7 +193,7 @@ fn disjoint(fields: &[Field<String>]) -> Vec<&Field<String>> {
     chosen
 }
 
-/// First bit and the one after the last.
+/// The first bit of a member and the bit after its last.
 fn span(field: &Field<String>) -> (usize, usize) {
     let start = 8 * field.offset;
     match field.bits {
@@ -191,7 +203,8 @@ fn span(field: &Field<String>) -> (usize, usize) {
 }
 
 impl<T> Leaf<T> {
-    /// The leaf's bits: numbers extended to 128 by their sign, booleans 0 or 1, floats as `f64`.
+    /// The bits of the leaf in a value: integers extended to 128 bits (by their sign if they have one), booleans as 0
+    /// or 1, floats as those of an `f64`. `base` is the offset that [`Leaves::for_each`] gives.
     pub fn load(&self, value: &[u8], base: usize) -> u128 {
         let bytes = &value[base + self.offset..][..self.size];
         let (raw, width) = match self.bits {
@@ -220,5 +233,89 @@ impl<T> Leaf<T> {
             _ => number,
         };
         bytes.copy_from_slice(&raw.to_le_bytes()[..self.size]);
+    }
+}
+
+/// Makes the bits of numbers comparable as unsigned ones.
+pub const fn order(bits: u128, signed: bool) -> u128 {
+    if signed { bits ^ (1 << 127) } else { bits }
+}
+
+#[cfg(test)]
+mod tests {
+    use twinprobe_ebpf_common::{Member, Render, Shape};
+
+    use super::*;
+
+    fn member(name: &str, offset: usize, layout: Layout) -> Member {
+        Member { name: name.into(), bit_offset: 8 * offset, bitfield: None, layout }
+    }
+
+    fn shaped(size: usize, shape: Shape) -> Layout {
+        Layout { size, shape, render: None }
+    }
+
+    /// The paths of all leaves with what they stand for.
+    fn paths(layout: &Layout) -> Vec<(String, Meaning)> {
+        let mut paths = Vec::new();
+        Leaves::new(layout, &mut |path, meaning| {
+            paths.push((path.to_owned(), meaning));
+            Some(())
+        });
+        paths
+    }
+
+    #[test]
+    fn leaves_are_numbers_by_their_path() {
+        let address = Layout { render: Some(Render::Ipv4), ..Layout::unsigned(4) };
+        let flags = Layout { render: Some(Render::Hex), ..Layout::unsigned(1) };
+        let inner = shaped(5, Shape::Struct(vec![member("peer", 0, address), member("flags", 4, flags)]));
+        let inner = shaped(10, Shape::Array { element: Box::new(inner), len: 2 });
+        let value = Shape::Struct(vec![member("bytes", 0, Layout::unsigned(8)), member("tcp", 8, inner)]);
+        let expected = [("bytes".to_owned(), Meaning::Quantity), ("tcp.flags".to_owned(), Meaning::Identity)];
+        assert_eq!(paths(&shaped(18, value)), expected, "an address is no leaf");
+    }
+
+    #[test]
+    fn of_members_that_share_bytes_one_is_chosen() {
+        let parts = shaped(4, Shape::Array { element: Box::new(Layout::unsigned(2)), len: 2 });
+        let both = vec![member("low", 0, Layout::unsigned(2)), member("all", 0, Layout::unsigned(4))];
+        assert_eq!(paths(&shaped(4, Shape::Union(both))), [("all".to_owned(), Meaning::Quantity)]);
+        let same = vec![member("parts", 0, parts), member("all", 0, Layout::unsigned(4))];
+        assert_eq!(paths(&shaped(4, Shape::Union(same))), [("parts".to_owned(), Meaning::Quantity)]);
+        let chain =
+            [("a", 0), ("b", 1), ("c", 2)].map(|(name, offset)| member(name, offset, Layout::unsigned(2)));
+        let chosen = paths(&shaped(4, Shape::Struct(chain.into())));
+        let expected = ["a", "c"].map(|name| (name.to_owned(), Meaning::Quantity));
+        assert_eq!(chosen, expected, "where none covers the others, those that do not overlap");
+    }
+
+    #[test]
+    fn elements_of_arrays_are_visited_one_by_one() {
+        let matrix = Shape::Array { element: Box::new(Layout::unsigned(2)), len: 3 };
+        let leaves = Leaves::new(&shaped(6, matrix), &mut |_, _| Some(()));
+        let value = [1, 0, 2, 0, 3, 1];
+        let mut numbers = Vec::new();
+        leaves.for_each(|leaf, base| numbers.push(leaf.load(&value, base)));
+        assert_eq!(numbers, [1, 2, 0x103]);
+    }
+
+    #[test]
+    fn what_is_stored_is_what_is_loaded() {
+        let signed = Shape::Int { signed: true };
+        let swapped = Layout { render: Some(Render::Be16), ..Layout::unsigned(2) };
+        for (layout, number, bytes) in [
+            (shaped(2, signed), (-2_i128).cast_unsigned(), vec![0xfe, 0xff]),
+            (swapped, 0x1234, vec![0x12, 0x34]),
+            (shaped(4, Shape::Float), u128::from(1.5_f64.to_bits()), 1.5_f32.to_le_bytes().to_vec()),
+            (shaped(1, Shape::Bool), 1, vec![1]),
+        ] {
+            let mut value = vec![0; layout.size];
+            Leaves::new(&layout, &mut |_, _| Some(())).for_each(|leaf, base| {
+                leaf.store(&mut value, base, number);
+                assert_eq!(leaf.load(&value, base), number);
+            });
+            assert_eq!(value, bytes);
+        }
     }
 }

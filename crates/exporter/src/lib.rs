@@ -1,20 +1,25 @@
-//! Raw map contents to documents: decode by layout, aggregate PERCPU values, encode. Pure: no IO, no kernel.
+//! From the raw content of maps to documents: values are decoded by their layout, PERCPU values aggregated, windows
+//! added up, and all of it written in one of the formats. This crate does no IO and knows no kernel.
 #![forbid(unsafe_code)]
 
 mod accumulate;
 mod aggregate;
+mod cache;
 mod decode;
-mod document;
 mod encode;
 mod leaf;
-mod plans;
+mod metric;
 
 pub use accumulate::{Accumulator, UnknownField};
-pub use decode::{Bits, Decoder, Field, Plan, Scalar, ValueSink, rfc3339};
-pub use document::{Document, Metric, MetricTable};
-pub use encode::{DocumentEncoder, Encoded, EventEncoder, PageEncoder, Progress, encode};
-pub use plans::Plans;
+pub use cache::Cache;
+pub use decode::decoder::Decoder;
+pub use encode::document::DocumentEncoder;
+pub use encode::encoder::{Encoded, Progress};
+pub use encode::event::EventEncoder;
+pub use encode::openmetrics::page_encoder::PageEncoder;
+pub use encode::whole::{Document, MetricTable, encode};
+pub use metric::Metric;
 // The vocabulary stands in `ebpf-common`; the callers take it from there one by one.
 pub use twinprobe_ebpf_common::{
-    Aggregation, Context, Direction, Format, Head, MergeRule, MergeRules, Temporality as Reading, Window,
+    Aggregation, Context, Direction, Format, Head, MergeRule, MergeRules, Temporality, Window,
 };

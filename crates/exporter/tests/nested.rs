@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::{Layout, MapKind, RawTable, TableLayout};
-use twinprobe_exporter::{Aggregation, Context, Document, Format, Metric, MetricTable, Reading, encode};
+use twinprobe_exporter::{Aggregation, Context, Document, Format, Metric, MetricTable, Temporality, encode};
 
 /// Slots 1 and 3 of an array of maps, with two entries and with none.
 fn document(inner: TableLayout, agg: Option<Aggregation>, entries: RawTable) -> Document {
@@ -25,9 +25,9 @@ fn document(inner: TableLayout, agg: Option<Aggregation>, entries: RawTable) -> 
         help: String::new(),
         agg,
         layout: Arc::new(layout),
-        reading: Reading::Live,
+        temporality: Temporality::Live,
         dropped: 0,
-        plans: Default::default(),
+        cache: Default::default(),
     };
     let ingress = vec![MetricTable { metric: Arc::new(metric), table }];
     Document { probe: "p".into(), ingress, ..Document::default() }

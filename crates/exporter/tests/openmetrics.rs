@@ -10,15 +10,15 @@ use serde_json::json;
 use support::{array, char_array, encoded, member, metric, packed, shaped, tagged, unsigned};
 use twinprobe_ebpf_common::{MapKind, Render, Shape};
 use twinprobe_exporter::{
-    Context, Document, DocumentEncoder, Format, MetricTable, PageEncoder, Progress, Reading,
+    Context, Document, DocumentEncoder, Format, MetricTable, PageEncoder, Progress, Temporality,
 };
 
 fn document(probe: &str, ingress: Vec<MetricTable>) -> Document {
     Document { probe: probe.into(), ingress, ..Document::default() }
 }
 
-fn reading(reading: Reading, table: MetricTable) -> MetricTable {
-    let metric = twinprobe_exporter::Metric { reading, ..(*table.metric).clone() };
+fn counting(temporality: Temporality, table: MetricTable) -> MetricTable {
+    let metric = twinprobe_exporter::Metric { temporality, ..(*table.metric).clone() };
     MetricTable { metric: Arc::new(metric), ..table }
 }
 
@@ -86,9 +86,9 @@ fn kinds(families: &[(String, String, serde_json::Value)]) -> Vec<(&str, &str, u
 
 #[test]
 fn what_a_number_counts_from_makes_its_type() {
-    let all = [Reading::Window, Reading::Cumulative, Reading::Live];
+    let all = [Temporality::Window, Temporality::Cumulative, Temporality::Live];
     let metrics = ["a_total", "b"].iter().flat_map(|name| {
-        all.map(|kind| reading(kind, word(&format!("{}{name}", format!("{kind:?}").to_lowercase()), 1)))
+        all.map(|kind| counting(kind, word(&format!("{}{name}", format!("{kind:?}").to_lowercase()), 1)))
     });
     let (families, skipped) = openmetrics(&document("p", metrics.collect()));
     assert_eq!(
@@ -163,7 +163,7 @@ fn histograms_have_buckets_by_magnitude() {
     let rows = rows([slot(1, 0), slot(0, 0), slot(5, 7), slot(2, 0)]);
     let rows: Vec<(&[u8], &[u8])> = rows.iter().map(|(key, value)| (&**key, &**value)).collect();
     let table = |name| metric(name, MapKind::PercpuArray, None, [unsigned(4), count.clone()], &rows);
-    let metrics = vec![table("latency"), reading(Reading::Cumulative, table("latency_ever"))];
+    let metrics = vec![table("latency"), counting(Temporality::Cumulative, table("latency_ever"))];
     let (families, skipped) = openmetrics(&document("p", metrics));
     assert_eq!(kinds(&families), [("latency", "gaugehistogram", 10), ("latency_ever", "histogram", 10)]);
     assert_eq!(skipped, 0);
@@ -176,9 +176,10 @@ fn histograms_have_buckets_by_magnitude() {
 
 #[test]
 fn probes_share_families() {
-    let first = document("a", vec![word("packets", 1), reading(Reading::Cumulative, word("x_total", 1))]);
+    let first =
+        document("a", vec![word("packets", 1), counting(Temporality::Cumulative, word("x_total", 1))]);
     let mut second =
-        document("b", vec![word("packets", 2), reading(Reading::Cumulative, word("x_total", 2))]);
+        document("b", vec![word("packets", 2), counting(Temporality::Cumulative, word("x_total", 2))]);
     second.egress = vec![word("packets", 3)];
     let (text, skipped) = all(&[first, second], "# TYPE twinprobe_up gauge\ntwinprobe_up 1");
     assert!(text.contains("\ntwinprobe_export_skipped_total{probe=\"b\"} 1\n# EOF\n"), "{text}");
@@ -192,7 +193,7 @@ fn probes_share_families() {
 
 #[test]
 fn names_that_clash_lose_their_type_or_are_left_out() {
-    let cumulative = |name| reading(Reading::Cumulative, word(name, 1));
+    let cumulative = |name| counting(Temporality::Cumulative, word(name, 1));
     let first = document(
         "a",
         vec![
@@ -239,8 +240,8 @@ fn pages_remember_what_looks_alike() {
     let padded = metric("m", MapKind::Hash, None, [key, value.clone()], &rows);
     let whole =
         metric("w", MapKind::Hash, None, [packed([("a", unsigned(1)), ("b", unsigned(1))]), value], &rows);
-    for kind in [Reading::Window, Reading::Live] {
-        let metrics = [&padded, &whole].map(|table| reading(kind, table.clone()));
+    for kind in [Temporality::Window, Temporality::Live] {
+        let metrics = [&padded, &whole].map(|table| counting(kind, table.clone()));
         let (text, skipped) = all(&[document("p", metrics.into())], "");
         let (families, _) = families(&text);
         let expected =

@@ -14,7 +14,7 @@ use twinprobe_ebpf_common::{
     EnumVariant, Layout, MapFamily, MapKind, Member, RawTable, Render, Shape, TableLayout,
 };
 use twinprobe_exporter::{
-    Accumulator, Aggregation, Context, Document, Format, MergeRule, Metric, MetricTable, Plans, Reading,
+    Accumulator, Aggregation, Cache, Context, Document, Format, MergeRule, Metric, MetricTable, Temporality,
 };
 
 const RENDERS: [Render; 11] = [
@@ -82,9 +82,10 @@ fn metric() -> impl Strategy<Value = MetricTable> {
     (kind, layout(), layout(), 1_usize..4, agg, (content(), content()), (".{0,6}", ".{0,6}", ".{0,6}"))
         .prop_map(|(kind, key, value, slots, agg, (keys, values), (name, map, help))| {
             let layout = Arc::new(TableLayout { kind, key, value, slots, inner: None });
-            let reading = [Reading::Window, Reading::Cumulative, Reading::Live][name.len() % 3];
+            let temporality =
+                [Temporality::Window, Temporality::Cumulative, Temporality::Live][name.len() % 3];
             let metric =
-                Metric { name, map, help, agg, layout, reading, dropped: 0, plans: Plans::default() };
+                Metric { name, map, help, agg, layout, temporality, dropped: 0, cache: Cache::default() };
             MetricTable { metric: Arc::new(metric), table: RawTable { keys, values, ..RawTable::default() } }
         })
 }

@@ -10,7 +10,6 @@ use twinprobe_ebpf_common::{EventKind, MapKind};
 use crate::attach::quiesce::method::MethodReport;
 use crate::attach::quiesce::quiescer::Quiescer;
 use crate::read::access::{Access, Operations, Strategy};
-use crate::read::events::event_map;
 use crate::sys::map::{self, MapCreate};
 use crate::trial::maps;
 use crate::trial::programs;
@@ -127,7 +126,7 @@ fn event(kind: EventKind) -> EventCapabilities {
 
 fn try_event(kind: EventKind) -> std::io::Result<OwnedFd> {
     let (size, max_entries) = match kind {
-        EventKind::Ringbuf => (0, event_map::max_entries(kind.bpf_type(), 1)),
+        EventKind::Ringbuf => (0, rustix::param::page_size() as u32),
         EventKind::PerfEventArray => (4, 1),
     };
     let map_type = kind.bpf_type();

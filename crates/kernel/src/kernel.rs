@@ -13,14 +13,16 @@ use crate::attach::host::{self, Host};
 use crate::attach::quiesce::method::QuiesceMethod;
 use crate::attach::quiesce::quiescer::Quiescer;
 use crate::capabilities::Capabilities;
-use crate::load::carry::predecessor::Predecessor;
+use crate::load::direction::LoadedDirection;
+use crate::load::maps::Predecessor;
 use crate::load::pins::{self, Deployment, Pins};
-use crate::load::twins::{self, LoadedTwins};
-use crate::plan::build::MetricRequest;
+use crate::load::twins;
+use crate::plan::object::ProbeObject;
+use crate::plan::probe_plan::DirectionPlan;
+use crate::plan::request::KernelFacts;
 use crate::sys::bpffs::{self, Claim};
 use crate::sys::call::KernelError;
-use crate::sys::cpus;
-use twinprobe_ebpf_common::hook::Hook;
+use crate::sys::{cpus, process};
 
 /// The operator's choices of the methods that this crate uses.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +49,7 @@ impl Kernel {
         let quiescer = Quiescer::start(options.quiesce)
             .map_err(|error| KernelError::new("set-up", "the grace period", error))?;
         let quiescer = Arc::new(quiescer);
-        raise_file_limit();
+        process::raise_file_limit();
         bpffs::prepare(bpffs).map_err(failed("preparation"))?;
         let claim = Claim::take(bpffs, state_dir).map_err(failed("taking over"))?;
         let pins = bpffs.join("probes");
@@ -71,36 +73,40 @@ impl Kernel {
         &self.host
     }
 
-    /// Lets the kernel verify a direction's program and loads its twins, attached to nothing.
-    pub fn load(
-        &self,
-        elf: &[u8],
-        hook: Hook,
-        field: &str,
-        metrics: &[MetricRequest],
-        old: Option<&Predecessor>,
-    ) -> Result<LoadedTwins, Rejection> {
-        twins::load(elf, hook.kind(), field, metrics, &self.host.capabilities, old)
+    /// What a plan has to know of this kernel.
+    pub fn facts(&self) -> KernelFacts {
+        KernelFacts {
+            possible_cpus: self.host.capabilities.kernel.possible_cpus,
+            page_size: rustix::param::page_size(),
+            btf: aya::features().btf(),
+        }
     }
 
-    /// Opens the twins that an earlier daemon loaded from `elf`. Fails with the reason if the pinned objects are not
-    /// those of the record.
-    pub fn open_twins(
+    /// Lets the kernel verify the program of a planned direction, and loads it with its maps, attached to nothing.
+    pub fn load(
         &self,
-        elf: &[u8],
-        hook: Hook,
-        metrics: &[MetricRequest],
+        plan: Arc<DirectionPlan>,
+        object: &ProbeObject,
+        old: Option<&Predecessor>,
+    ) -> Result<LoadedDirection, Rejection> {
+        twins::load(plan, object, &self.host.capabilities, old)
+    }
+
+    /// The direction that an earlier daemon loaded as planned, if what is pinned is what the record says.
+    pub fn open_direction(
+        &self,
+        plan: Arc<DirectionPlan>,
         deployment: &Deployment,
-    ) -> Result<LoadedTwins, String> {
+    ) -> Result<LoadedDirection, String> {
         if deployment.boot_id != self.host.boot_id {
             return Err("the machine has been started anew".into());
         }
-        let name = hook.direction();
+        let name = plan.direction();
         let record = deployment.directions.iter().find(|record| record.direction == name);
         let record = record.ok_or_else(|| format!("the record does not have the {name} direction"))?;
         let pins = Pins::new(&self.host.pins, deployment.serial);
         let open = |map: &str, twin: usize| pins.open_map(record, map, twin);
-        twins::adopt(elf, hook.kind(), metrics, &self.host.capabilities, pins.programs(record)?, open)
+        twins::adopt(plan, &self.host.capabilities, pins.programs(record)?, open)
     }
 
     /// Removes the remains of deployments that were half made or half removed. To be called once every probe that an
@@ -153,20 +159,5 @@ impl Kernel {
     /// The capabilities found at the start, with the present state of the grace period methods.
     pub fn capabilities(&self) -> Capabilities {
         self.host.capabilities.now(&self.host.quiescer)
-    }
-}
-
-/// Raises the soft limit of open files to the hard one: every map and program of every probe is an open file.
-fn raise_file_limit() {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a structure that lives through the calls.
-    let raised = unsafe {
-        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 && {
-            limit.rlim_cur = limit.rlim_max;
-            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) == 0
-        }
-    };
-    if !raised {
-        tracing::warn!("the limit of open files stays as it is");
     }
 }

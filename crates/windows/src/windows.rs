@@ -26,8 +26,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use serde::Serialize;
 use tokio::sync::watch;
+pub use twinprobe_ebpf_common::window::{Entry, Listing, Statistics};
 
 use crate::file::directory::{Directory, Form};
 use crate::file::head::WindowHead;
@@ -74,23 +74,6 @@ impl Default for Limits {
     }
 }
 
-/// Retained windows after a certain one.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Listing {
-    pub windows: Vec<Entry>,
-    /// The number of windows after it that are gone without having been acknowledged.
-    pub lost_windows: u64,
-}
-
-/// A retained window in a listing: its number, its times (RFC 3339) and the size of its file in bytes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Entry {
-    pub seq: u64,
-    pub start: String,
-    pub end: String,
-    pub bytes: u64,
-}
-
 /// The reason why a window is not available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
@@ -114,28 +97,6 @@ pub enum AckError {
     /// The acknowledgement is in memory only and is lost when the daemon ends; a repetition tries to write it again.
     #[error("it could not be written down: {0}")]
     NotWritten(io::ErrorKind),
-}
-
-/// Figures about the windows of one probe.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Statistics {
-    pub retained: usize,
-    /// The size of their files, in bytes.
-    pub bytes: u64,
-    pub oldest: Option<u64>,
-    pub newest: Option<u64>,
-    /// The number of windows that were ever lost: gone without having been acknowledged.
-    pub lost: u64,
-    /// The number of windows that were lost because their files were damaged.
-    pub damaged: u64,
-    /// The number of files that can't be read now, or that a later version has written. Such files stay as they are.
-    #[serde(skip_serializing_if = "is_none")]
-    pub unreadable: usize,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-const fn is_none(count: &usize) -> bool {
-    *count == 0
 }
 
 impl Windows {

@@ -1,4 +1,4 @@
-//! The time of a PUT with twins against that of the same probe without.
+//! Benchmark of deployment: the time of a PUT with twins against that of the same probe without twins.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::nameless;
 
 const TARGET: f64 = 1.15;
 const MAPS: usize = 100;
-/// The kernel lets a program use 64 maps (`MAX_USED_MAPS`).
+/// The number of maps that the program uses; the kernel's limit is 64 (`MAX_USED_MAPS`).
 const USED_MAPS: usize = 60;
 const PROBE: &str = "/v1/probes/probe";
 
@@ -51,7 +51,7 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
-/// One way to deploy, and what it has cost so far.
+/// The measured costs of one kind of deployment.
 #[derive(Default)]
 struct Costs {
     put: Sample,
@@ -63,7 +63,7 @@ struct Costs {
 fn compare(daemon: &Daemon, name: &str, config: &Value) -> Result<()> {
     let configs = [with_snapshot(config, false), with_snapshot(config, true)];
     for config in &configs {
-        // Whatever the daemon does only once.
+        // The first deployment includes work that the daemon does only once.
         deploy(daemon, config, &mut Costs::default())?;
     }
     let (mut single, mut twins, mut ratio) = (Costs::default(), Costs::default(), Sample::default());
@@ -102,7 +102,7 @@ fn compare(daemon: &Daemon, name: &str, config: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Puts and deletes; returns the milliseconds of the PUT.
+/// Puts and deletes a probe. Returns the milliseconds of the PUT.
 fn deploy(daemon: &Daemon, config: &Value, costs: &mut Costs) -> Result<f64> {
     let document = unique(config);
     let before = ProcessorTime::of(daemon.pid())?;
@@ -118,7 +118,7 @@ fn deploy(daemon: &Daemon, config: &Value, costs: &mut Costs) -> Result<f64> {
     Ok(time)
 }
 
-/// The same configuration with sources never seen before: no cache of compiled objects helps.
+/// Returns the configuration with new sources, so that no cache of compiled objects helps.
 fn unique(config: &Value) -> Value {
     static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     let mut document = config.clone();
@@ -143,7 +143,7 @@ fn with_snapshot(config: &Value, snapshot: bool) -> Value {
     document
 }
 
-/// A hundred maps, each a metric, of which the program updates as many as it may.
+/// Returns a probe with a hundred maps, each a metric, of which the program updates [`USED_MAPS`].
 fn many_maps() -> Value {
     let mut source = String::from(
         "#include <linux/bpf.h>\n\

@@ -1,4 +1,4 @@
-//! Nanoseconds per packet that the dispatcher adds to a probe's program.
+//! Benchmark of the dispatcher: the nanoseconds per packet that it adds to a probe's program.
 
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -14,14 +14,14 @@ use twinprobe_tests::{Daemon, Topology, report, sample, scaled};
 const TARGET: f64 = 2.0;
 const CHAINS: [usize; 4] = [1, 2, 4, 16];
 const REPEAT: u32 = 1_000_000;
-/// Where programs are measured, if there is such a CPU: interrupts tend to go to the first.
+/// The CPU that runs the programs, if it exists: interrupts tend to go to the first one.
 const CPU: usize = 1;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Body {
-    /// Returns, nothing else.
+    /// A program that only returns.
     Empty,
-    /// Counts in an ARRAY; a metric with twins.
+    /// A program that counts in an ARRAY, which is a metric with twins.
     Counter,
 }
 
@@ -60,7 +60,7 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
-/// Deploys one probe after the other and measures where the chain has a length of interest.
+/// Deploys one probe after the other and measures at the chain lengths in [`CHAINS`].
 fn chain(daemon: &Daemon, hook: &str, verdict: &str, body: Body) -> Result<()> {
     let config = config(hook, verdict, body);
     let longest = CHAINS[CHAINS.len() - 1];
@@ -81,7 +81,7 @@ fn measure(daemon: &Daemon, pins: &Path, hook: &str, verdict: &str, body: Body, 
     let twins = [Program::in_slot(&pins.join("slots"), 0)?, Program::in_slot(&pins.join("slots"), 1)?];
     let rounds = scaled(21, 210);
     let (mut bare, mut dispatched, mut added) = (Sample::default(), Sample::default(), Sample::default());
-    // The first twin to be active is that of epoch 1.
+    // The first active twin is that of epoch 1.
     let mut epoch = 1;
     for round in 0..rounds {
         let program = &twins[(epoch & 1) as usize];
@@ -119,7 +119,7 @@ fn measure(daemon: &Daemon, pins: &Path, hook: &str, verdict: &str, body: Body, 
     Ok(())
 }
 
-/// Nanoseconds per run of each program, one after the other.
+/// Runs the programs one after the other. Returns the nanoseconds per run of each.
 fn run_on_one_cpu(programs: [&Program; 2], hook: &str) -> Result<[f64; 2]> {
     let pass = if hook == "xdp" { 2 } else { -1 };
     thread::scope(|scope| {
@@ -139,7 +139,7 @@ fn run_on_one_cpu(programs: [&Program; 2], hook: &str) -> Result<[f64; 2]> {
     })
 }
 
-/// The daemon's pins of the dispatcher at mon0's ingress.
+/// Returns the directory of pins of the dispatcher at mon0's ingress.
 fn pins(daemon: &Daemon, hook: &str) -> Result<PathBuf> {
     let hooks = daemon.directories().bpffs().join("hooks");
     let name = if hook == "xdp" { "xdp" } else { "tc-ingress" };

@@ -1,4 +1,4 @@
-//! How long it takes to read a window of a small map.
+//! Benchmark of latency: the time to read a window of a small map.
 
 use std::time::{Duration, Instant};
 
@@ -53,7 +53,7 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
-/// Dropping what it has counted: the frames' way ends here.
+/// Returns a counter that drops packets, so that the network stack adds no load.
 fn counter_config_enforced() -> serde_json::Value {
     let mut config = counter_config("mon0", "XDP_DROP");
     config["ingress"]["verdict"] = "enforce".into();
@@ -65,7 +65,7 @@ struct Reads {
     reads_ms: Sample,
     quiesce_us: Sample,
     healthz_ms: Sample,
-    /// All windows together.
+    /// The packets of all windows together.
     packets: u64,
     took: Duration,
 }
@@ -73,7 +73,7 @@ struct Reads {
 impl Reads {
     fn take(daemon: &Daemon, count: u64) -> Result<Self> {
         let mut out = Self::default();
-        // Closes the window before.
+        // The first reading closes the window before the measurement.
         daemon.json(METRICS);
         let all = Instant::now();
         for _ in 0..count {

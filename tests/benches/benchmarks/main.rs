@@ -1,5 +1,5 @@
-//! What twinprobe costs, as ratios and differences paired within one run. Prints Markdown; docs/benchmarks.md keeps
-//! a run. Names of sections as arguments choose among them; `TWINPROBE_SCALE` scales the repetitions.
+//! Benchmarks of twinprobe's costs, as ratios and differences paired within one run. Prints Markdown;
+//! docs/benchmarks.md keeps a run. Arguments choose sections by name; `TWINPROBE_SCALE` scales the repetitions.
 
 mod deployment;
 mod dispatcher;
@@ -19,7 +19,7 @@ fn main() -> Result<()> {
     ])
 }
 
-/// The configuration of a ready-made probe for mon0, to be put under any name.
+/// Returns the configuration of a ready-made probe for mon0 without its name, to be put under any name.
 fn nameless(probe: &str) -> Result<Value> {
     let mut config = probes::configuration(probe, "mon0")?;
     if let Some(config) = config.as_object_mut() {

@@ -1,4 +1,4 @@
-//! Resident memory of the daemon with ten probes.
+//! Benchmark of the daemon's resident memory with ten probes.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ pub fn run() -> Result<()> {
     line(&format!("{reads} reads of empty maps"), &daemon)?;
     let mut generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
     generator.send(PACKETS)?;
-    // Each probe once: 24,832 flows in every flow table.
+    // Each probe is read once, with 24,832 flows in every flow table.
     read(&daemon, PROBES as u64);
     line("one read of each with 24,832 flows", &daemon)?;
     read(&daemon, reads);
@@ -62,7 +62,7 @@ fn line(after: &str, daemon: &Daemon) -> Result<()> {
     Ok(())
 }
 
-/// The memory once it has not changed for a second, or after ten.
+/// Returns the memory once it has not changed for a second, or after ten seconds.
 fn settled(daemon: &Daemon) -> Result<Resident> {
     const STILL: Duration = Duration::from_secs(1);
     let limit = Instant::now() + 10 * STILL;

@@ -1,5 +1,5 @@
-//! Events at increasing rates: `GET /v1/probes/{name}/events` next to a minimal libbpf consumer in C, with the same
-//! program, ring and traffic, one after the other. Both run beside the sender; nothing is pinned but that.
+//! Benchmark of events at increasing rates: `GET /v1/probes/{name}/events` against a minimal libbpf consumer in C, with
+//! the same program, ring and traffic, one after the other. Only the sender is pinned to a CPU.
 //!
 //! `cargo bench -p twinprobe-tests --bench events [-- SECONDS [RATE]]`
 
@@ -19,15 +19,15 @@ use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::{Daemon, Topology, bpf, netns};
 
 const SOURCE: &str = include_str!("../../bpf/event_load.bpf.c");
-/// Events per second; the last is more than there are packets.
+/// The rates in events per second; the last one is more than there are packets.
 const RATES: [u64; 6] = [1_000, 10_000, 50_000, 200_000, 500_000, 10_000_000];
 const PAYLOADS: [u64; 2] = [0, 4096];
 
-/// What one consumer did in one run.
+/// The result of one consumer in one run.
 struct Run {
     delivered: u64,
     lost: u64,
-    /// Of these, what the stream's reader was too slow for.
+    /// The lost events that the reader of the stream was too slow for.
     missed: u64,
     seconds: f64,
     cpu: f64,
@@ -91,17 +91,17 @@ fn compile_consumer(directory: &Path) -> Result<PathBuf> {
     Ok(binary)
 }
 
-/// Sends at full speed for the time, and says how long that was and what `pid` has used meanwhile.
+/// Sends at full speed for the time. Returns the seconds that it took and the processor seconds of `pid` meanwhile.
 fn load(topology: &Topology, pid: u32, duration: Duration) -> Result<(f64, f64)> {
     let options = GeneratorOptions { cpu: Some(0), ..GeneratorOptions::default() };
     let mut generator = Generator::new(topology.generator(), "gen0", options)?;
     let (cpu, started) = (processor_seconds(pid)?, Instant::now());
     while started.elapsed() < duration {
-        // Long calls: between two of them is a pause.
+        // The calls are long because there is a pause between two of them.
         generator.send(5_000_000)?;
     }
     let seconds = started.elapsed().as_secs_f64();
-    // What waits in the ring belongs to it.
+    // The time includes that for the events still in the ring.
     thread::sleep(Duration::from_millis(200));
     Ok((seconds, processor_seconds(pid)? - cpu))
 }
@@ -148,7 +148,7 @@ fn twinprobe(payload: u64, rate: u64, duration: Duration) -> Result<Run> {
     let count =
         |index: usize| counts["ingress"]["counts"]["entries"][index]["value"].as_u64().context("a count");
     let (written, lost) = (count(0)?, count(1)?);
-    // On a busy machine some are still in the ring.
+    // On a busy machine some events are still in the ring.
     let limit = Instant::now() + Duration::from_secs(10);
     let (read, missed) = loop {
         let status = daemon.json("/v1/probes/p")["events"][0].clone();
@@ -164,7 +164,7 @@ fn twinprobe(payload: u64, rate: u64, duration: Duration) -> Result<Run> {
     Ok(Run { delivered: read - missed, lost: lost + missed, missed, seconds, cpu })
 }
 
-/// Reads to the end without looking.
+/// Reads to the end and drops the bytes.
 fn discard(mut from: impl Read + Send + 'static) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         let mut buffer = vec![0; 1 << 20];

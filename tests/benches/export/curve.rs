@@ -1,4 +1,4 @@
-//! Batches against one by one, on the agent's own code path: Fig. 5 of the paper.
+//! Benchmark of batches against single lookups, on the agent's own code path: Fig. 5 of the paper.
 
 use std::hint::black_box;
 use std::ops::ControlFlow;
@@ -91,7 +91,7 @@ fn panel(kind: MapKind) -> Result<Panel> {
     Ok(Panel { title: kind.name().to_uppercase(), curves })
 }
 
-/// Microseconds.
+/// The times of both strategies in microseconds.
 #[derive(Default)]
 struct Times {
     batches: Sample,
@@ -120,7 +120,7 @@ impl Times {
     }
 }
 
-/// A map with as many entries as it has room for, and both ways to read it.
+/// A full map, and both strategies to read it.
 struct Filled {
     kind: MapKind,
     entries: u32,
@@ -168,10 +168,10 @@ impl Filled {
     }
 
     fn times(&self, after: AfterRead, batched: bool) -> Result<Times> {
-        // Many where one is short: interrupts should not make a median.
+        // Short readings are repeated more often, so that interrupts do not shape the median.
         let pairs = scaled((300_000 / u64::from(self.entries)).clamp(5, 500), 1_000);
         let mut times = Times::default();
-        // The first touches the memory.
+        // The first reading touches the memory.
         self.read(&self.one_by_one, after)?;
         for pair in 0..pairs {
             let [mut batches, mut one_by_one] = [0.0; 2];

@@ -1,4 +1,4 @@
-//! A million entries as JSON, against the batch lookups that it takes at least, and against bpftool.
+//! Benchmark of a million entries as JSON, against bare batch lookups, which it needs at least, and against bpftool.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -10,9 +10,9 @@ use twinprobe_tests::{report, scaled};
 
 use crate::million::{Content, ENTRIES, METRICS, Million};
 
-/// Entries per bare call. From 1,024 to 1,000,000 it makes a difference of 3 %.
+/// The number of entries per bare call. Between 1,024 and 1,000,000 it makes a difference of 3 %.
 const ROOM: usize = 65_536;
-/// Pairs for each run of bpftool, which takes as long as several of them.
+/// The number of pairs for each run of bpftool, which takes as long as several pairs.
 const PAIRS: u64 = 3;
 const BPFTOOL_TARGET: f64 = 4.0;
 
@@ -46,7 +46,7 @@ pub fn run() -> Result<()> {
         million.check()?;
         let mut times = Times::default();
         let mut bare = BareLookups::new(&million.table, ROOM);
-        // Touches all memory that is touched later.
+        // The first pair touches all memory.
         times.pair(&mut million, &mut bare, true)?;
         times = Times::default();
         for _ in 0..scaled(7, 25) {
@@ -68,7 +68,7 @@ struct Times {
     bytes: usize,
     bare: Sample,
     http: Sample,
-    /// Processor time of the daemon in all GETs, in seconds.
+    /// The processor time of the daemon in all GETs, in seconds.
     daemon: f64,
     ratio: Sample,
     bpftool: Sample,
@@ -76,7 +76,7 @@ struct Times {
 }
 
 impl Times {
-    /// Returns what the GET took, in seconds.
+    /// Measures a pair. Returns the time of the GET in seconds.
     fn pair(&mut self, million: &mut Million, bare: &mut BareLookups, bare_first: bool) -> Result<f64> {
         let (mut bare_time, mut http_time) = (0.0, 0.0);
         for bare_now in [bare_first, !bare_first] {
@@ -121,7 +121,7 @@ impl Times {
     }
 }
 
-/// Seconds.
+/// Dumps a map with bpftool. Returns the seconds that it took.
 fn bpftool(map: u32) -> Result<f64> {
     let started = Instant::now();
     let status = Command::new("bpftool")

@@ -1,6 +1,6 @@
-//! What it costs to get map contents out: over HTTP, against the kernel's own calls and against bpftool. Prints Markdown
-//! and draws docs/figures/extraction.svg; docs/benchmarks.md keeps a run. Names of sections as arguments choose among
-//! them; `TWINPROBE_SCALE` scales the repetitions.
+//! Benchmarks of the extraction of maps: over HTTP, against the kernel's own calls and against bpftool. Prints Markdown
+//! and draws docs/figures/extraction.svg; docs/benchmarks.md keeps a run. Arguments choose sections by name;
+//! `TWINPROBE_SCALE` scales the repetitions.
 
 mod client;
 mod curve;

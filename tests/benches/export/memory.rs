@@ -1,4 +1,4 @@
-//! What the daemon needs while it exports a million entries.
+//! Benchmark of the daemon's memory while it exports a million entries.
 
 use std::thread;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use twinprobe_tests::{report, scaled};
 use crate::million::{Content, METRICS, Million};
 
 const TARGET_KIB: u64 = 64 << 10;
-/// After each piece that a slow client reads, of at most 256 KiB.
+/// The pause of a slow client after each piece of at most 256 KiB.
 const PAUSE: Duration = Duration::from_millis(2);
 
 pub fn run() -> Result<()> {

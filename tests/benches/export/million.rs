@@ -1,4 +1,4 @@
-//! A daemon with one probe that has a million entries in a table.
+//! The scene of the export benchmarks: a daemon with one probe that has a million entries in a table.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
@@ -11,7 +11,7 @@ pub const ENTRIES: u32 = 1_000_000;
 pub const METRICS: &str = "/v1/probes/table/metrics";
 const SOURCE: &str = include_str!("../../bpf/export.bpf.c");
 
-/// What the entries are.
+/// The content of the entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     Numbers,
@@ -36,9 +36,9 @@ impl Content {
         }
     }
 
-    /// Key and value of an entry; no two have one key.
+    /// Returns the key and the value of an entry. All keys differ.
     fn entry(self, number: u32) -> (Vec<u8>, Vec<u8>) {
-        // Multiplying by an odd number only changes the order of all numbers.
+        // Multiplication by an odd number only changes the order of all numbers.
         let scattered = number.wrapping_mul(2_654_435_761);
         match self {
             Self::Numbers => {
@@ -61,7 +61,7 @@ impl Content {
         }
     }
 
-    /// An entry as it should be rendered.
+    /// Returns an entry as it must be rendered.
     fn json(self, number: u32) -> String {
         let (key, value) = self.entry(number);
         let field = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| value[at + i]));
@@ -93,7 +93,7 @@ impl Million {
         if content == Content::Flows {
             defines["FLOWS"] = "1".into();
         }
-        // Live: the table stays as it is, so that all readings of a run are of the same.
+        // A live metric leaves the table as it is, so that all readings of a run have the same content.
         let metrics = json!([{ "name": "table", "map": "table", "snapshot": false }]);
         let ingress = json!({ "source": SOURCE, "defines": defines, "metrics": metrics });
         daemon.put("/v1/probes/table", &json!({ "interface": "mon0", "ingress": ingress })).expect(201);
@@ -108,14 +108,14 @@ impl Million {
         Ok(Self { daemon, table, client, content, _topology: topology })
     }
 
-    /// Reads all once and compares every entry with what was written.
+    /// Reads the table once and compares every entry with the written one.
     pub fn check(&mut self) -> Result<()> {
         let mut answer = Vec::new();
         self.client.get(METRICS, &mut answer)?;
         let body = http::parse(&answer)?;
         let (_, entries) = body.text().split_once("\"entries\":[").context("a metric")?;
         let (entries, _) = entries.rsplit_once(']').context("the end of the metric")?;
-        // Inside of an entry, no brace is followed by a comma and a brace.
+        // Inside an entry, no brace is followed by a comma and a brace.
         let mut found: Vec<&str> =
             entries.split_inclusive("},{").map(|entry| entry.trim_end_matches(",{")).collect();
         let first = found.first_mut().context("no entries")?;

@@ -1,4 +1,4 @@
-//! Curves as SVG, both axes logarithmic: one panel beside the other.
+//! Plots of curves as SVG: panels side by side, both axes logarithmic.
 
 use std::fmt::Write as _;
 
@@ -9,10 +9,10 @@ pub struct Panel {
 
 pub struct Curve {
     pub name: String,
-    /// Drawn in the second colour.
+    /// True for a curve in the second colour.
     pub second: bool,
     pub dashed: bool,
-    /// Entries and microseconds.
+    /// The numbers of entries and the microseconds.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -22,10 +22,10 @@ const LEFT: f64 = 62.0;
 const TOP: f64 = 34.0;
 const BOTTOM: f64 = 48.0;
 const GAP: f64 = 24.0;
-/// Told apart by those who don't tell red from green, too.
+/// Two colours that colour-blind readers can tell apart.
 const COLOURS: [&str; 2] = ["#0072b2", "#d55e00"];
 
-/// Powers of ten from which to which.
+/// The range of an axis in powers of ten.
 #[derive(Clone, Copy)]
 struct Range {
     from: i32,
@@ -46,13 +46,13 @@ impl Range {
         self.from..=self.to
     }
 
-    /// From 0 to 1.
+    /// Returns the place of a value on the axis, from 0 to 1.
     fn place(self, value: f64) -> f64 {
         (value.log10() - f64::from(self.from)) / f64::from(self.to - self.from)
     }
 }
 
-/// All panels have the same axes.
+/// Draws the panels with the same axes. Returns the SVG.
 pub fn draw(panels: &[Panel]) -> String {
     let points = || panels.iter().flat_map(|panel| &panel.curves).flat_map(|curve| &curve.points);
     let (x, y) = (Range::of(points().map(|point| point.0)), Range::of(points().map(|point| point.1)));
@@ -100,11 +100,11 @@ fn draw_curve(curve: &Curve, index: usize, x: Range, y: Range) -> String {
     let (mut path, mut dots) = (String::new(), String::new());
     for &(entries, time) in &curve.points {
         let (cx, cy) = (WIDTH * x.place(entries), HEIGHT * (1.0 - y.place(time)));
-        // Writing to a String does not fail.
+        // Writing to a String can't fail.
         let _ = write!(path, "{cx:.1},{cy:.1} ");
         let _ = write!(dots, "<circle cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"3\" fill=\"{colour}\"/>");
     }
-    // The legend is where no curve is: they all rise.
+    // The legend is at the upper left, where no curve is since all rise.
     let at = 16.0 + 18.0 * index as f64;
     format!(
         "<polyline points=\"{}\" {stroke}/>{dots}\n<path d=\"M10 {at}h30\" {stroke}/>{}",
@@ -117,7 +117,7 @@ fn line([x1, y1, x2, y2]: [f64; 4]) -> String {
     format!("<path d=\"M{x1:.1} {y1:.1}L{x2:.1} {y2:.1}\" stroke=\"#ddd\"/>\n")
 }
 
-/// The text has nothing to escape: it comes from this program.
+/// Returns a text element. The text needs no escapes because it comes from this program.
 fn text(x: f64, y: f64, anchor: &str, text: &str, more: &str) -> String {
     format!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\"{more}>{text}</text>\n")
 }
@@ -127,7 +127,7 @@ fn count(power: i32) -> String {
     format!("{digits}{}", ["", "k", "M", "G"][(power / 3).clamp(0, 3) as usize])
 }
 
-/// Of a power of ten in microseconds.
+/// Returns the label of a power of ten in microseconds.
 fn duration(power: i32) -> String {
     let digits = 10_u64.pow(power.rem_euclid(3).unsigned_abs());
     let unit = ["ns", "us", "ms", "s"][(power.div_euclid(3) + 1).clamp(0, 3) as usize];

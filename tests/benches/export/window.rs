@@ -1,4 +1,4 @@
-//! How long it takes to read a window of 25,000 flows while packets arrive.
+//! Benchmark of reading a window of 25,000 flows while packets arrive.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::client::Client;
 
 const METRICS: &str = "/v1/probes/flows/metrics";
 const FLOWS: u64 = 25_000;
-/// Between two reads, so that the packets of a window are of all flows.
+/// The pause between two reads, in which packets of all flows arrive.
 const PAUSE: Duration = Duration::from_millis(20);
 
 pub fn run() -> Result<()> {
@@ -39,7 +39,7 @@ pub fn run() -> Result<()> {
     let daemon = Daemon::start(topology.monitor())?;
     let mut config = probes::configuration("flow-features", "mon0")?;
     config.as_object_mut().context("an object")?.remove("name");
-    // The frames' way ends here: what comes after the probe would take most of the time.
+    // The program drops the frames: the network stack behind it would take most of the time.
     let source = probes::source("flow-features")?.replace("return XDP_PASS", "return XDP_DROP");
     config["ingress"]["source"] = source.into();
     config["ingress"]["verdict"] = "enforce".into();
@@ -54,7 +54,7 @@ pub fn run() -> Result<()> {
         thread::yield_now();
     }
     let mut client = Client::new(&daemon);
-    // The first reading allocates.
+    // The first reading allocates memory.
     Reads::default().take(&mut client, 1)?;
     let (before, started) = (load.sent(), Instant::now());
     let mut reads = Reads::default();
@@ -69,13 +69,13 @@ pub fn run() -> Result<()> {
 struct Reads {
     reads_ms: Sample,
     quiesce_us: Sample,
-    /// Windows with fewer flows.
+    /// The number of windows with fewer flows.
     fewer: u64,
     bytes: usize,
 }
 
 impl Reads {
-    /// Reads until there have been `count` windows with all flows.
+    /// Reads until `count` windows had all flows.
     fn take(&mut self, client: &mut Client, count: u64) -> Result<()> {
         let mut answer = Vec::new();
         while (self.reads_ms.len() as u64) < count {
@@ -84,7 +84,7 @@ impl Reads {
             let bytes = client.get(METRICS, &mut answer)?;
             let time = started.elapsed().as_secs_f64();
             let body = http::parse(&answer)?;
-            // Parsing all of it as JSON would take longer than reading it.
+            // Counting a field's name is faster than parsing the JSON, which would take longer than the reading.
             if body.text().matches("{\"IPV4_SRC_ADDR\":").count() as u64 != FLOWS {
                 self.fewer += 1;
                 ensure!(self.fewer < 100 + count, "the packets of most windows are not of all flows");

@@ -1,4 +1,4 @@
-//! Packets that the monitored path does not get through because windows are closed: the paper's Fig. 4b.
+//! Benchmark of the loss of throughput of the monitored path by windows: the paper's Fig. 4b.
 
 use std::time::Duration;
 
@@ -9,23 +9,23 @@ use twinprobe_tests::{report, scaled};
 use crate::slices::{Scene, Slice, Traffic, now, sleep_until, step_aside};
 
 const MS: u64 = 1_000_000;
-/// Windows of this interval or longer come one to a slice.
+/// The interval from which on a slice has one window.
 const SPARSE: Duration = Duration::from_millis(100);
-/// With one window in it: long enough for all that the daemon does for it, and no longer, as what is not measured does not
-/// add to the noise either.
+/// The length of a slice with one window in nanoseconds: long enough for all work that the daemon does for the window,
+/// and no longer, since a longer slice adds noise.
 const SLICE: u64 = 40 * MS;
-/// At least, with several.
+/// The least length of a slice with several windows, in nanoseconds.
 const SEVERAL: u64 = 60 * MS;
-/// Before a slice with the daemon: it catches up with what it has missed.
+/// The time before a slice with the daemon, in which it makes up for missed work, in nanoseconds.
 const SETTLE: u64 = 20 * MS;
-/// Before a slice without it.
+/// The time before a slice without the daemon, in nanoseconds.
 const STOPPING: u64 = 5 * MS;
-/// From the beginning of a slice to the end of the window in it.
+/// The time from the beginning of a slice to the end of the window in it, in nanoseconds.
 const LEAD: u64 = 5 * MS;
-/// Of packets per second, in percent.
+/// The target: the loss of packets per second, in percent.
 const TARGET: f64 = 0.15;
 
-/// Interval in milliseconds (0: none, the null comparison), and how many seconds.
+/// The cases: the interval in milliseconds (0: none, the null comparison), and the duration in seconds.
 const CASES: [(u64, u64); 8] =
     [(0, 20), (10, 18), (30, 18), (100, 18), (300, 18), (1_000, 18), (3_000, 22), (10_000, 66)];
 
@@ -72,19 +72,19 @@ struct Triple {
 }
 
 impl Triple {
-    /// Part of the packets that are missing.
+    /// Returns the fraction of the packets that are missing.
     fn loss(&self) -> f64 {
         1.0 - self.with.rate() / f64::midpoint(self.before.rate(), self.after.rate())
     }
 
-    /// Part by which a packet costs more.
+    /// Returns the fraction by which a packet costs more.
     fn more(&self) -> f64 {
         self.with.per_packet() / f64::midpoint(self.before.per_packet(), self.after.per_packet()) - 1.0
     }
 }
 
 fn measure(interval: Option<Duration>, duration: Duration) -> Result<()> {
-    // Started from a thread that may be anywhere: so may be the daemon.
+    // The daemon is started from a thread that is not pinned, so the daemon is not pinned either.
     let scene = Scene::new(interval)?;
     let sparse = interval.is_some_and(|interval| interval >= SPARSE);
     let (mut triples, sent) = std::thread::scope(|scope| {
@@ -99,11 +99,11 @@ fn measure(interval: Option<Duration>, duration: Duration) -> Result<()> {
     let stray: usize =
         triples.iter().map(|triple| windows_in(&triple.before) + windows_in(&triple.after)).sum();
     ensure!(stray == 0, "{stray} windows were closed while the daemon was stopped");
-    // Other processes may have had that CPU all the time.
+    // A slice without packets is dropped: another process had the CPU.
     triples
         .retain(|triple| [triple.before, triple.after, triple.with].iter().all(|slice| slice.packets > 0.0));
     if sparse {
-        // What was late by more than the rest of the slice shows nothing.
+        // A window that was later than the rest of its slice is not measured.
         triples.retain(|triple| windows_in(&triple.with) == 1);
     }
     ensure!(!triples.is_empty(), "too few slices");
@@ -112,7 +112,7 @@ fn measure(interval: Option<Duration>, duration: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Until the frames come to their end; also says how many were sent.
+/// Measures slices until the frames come to their end. Returns them and the number of frames.
 fn slices(scene: &Scene, interval: Option<Duration>, duration: Duration) -> Result<(Vec<Triple>, u64)> {
     step_aside()?;
     let traffic = scene.send(duration)?;
@@ -135,7 +135,7 @@ fn slices(scene: &Scene, interval: Option<Duration>, duration: Duration) -> Resu
     Ok((triples, traffic.join()?))
 }
 
-/// A slice around the next end of a window. `None`: the frames came to their end.
+/// Measures a slice around the next end of a window. Returns `None` if the frames came to their end.
 fn one_window(scene: &Scene, traffic: &Traffic, interval: u64) -> Result<Option<Triple>> {
     let earlier = LEAD + SETTLE + SLICE;
     let end = (now() + earlier + STOPPING).next_multiple_of(interval);
@@ -182,7 +182,7 @@ fn report(interval: Option<Duration>, sparse: bool, triples: &[Triple], windows:
     let rate: Sample = triples.iter().map(|triple| triple.before.rate() / 1e6).collect();
     let seconds: f64 = triples.iter().map(|triple| triple.with.seconds).sum();
     let daemon: f64 = triples.iter().map(|triple| triple.with.daemon).sum();
-    // Of the time of the slices, not of the interval.
+    // The loss is that in the time of the slices, not of the interval.
     let lost =
         triples.iter().map(|triple| 1e6 * triple.loss() * seconds / windows as f64).collect::<Sample>();
     let of_windows = |text: String| if windows > 0 { text } else { String::new() };

@@ -1,6 +1,5 @@
-//! What windows cost the packets that are monitored, and how long their grace periods are. Prints Markdown;
-//! docs/benchmarks.md keeps a run. Names of sections as arguments choose among them; `TWINPROBE_SCALE` scales the
-//! repetitions.
+//! Benchmarks of windows: their cost for monitored packets, and the length of grace periods. Prints Markdown;
+//! docs/benchmarks.md keeps a run. Arguments choose sections by name; `TWINPROBE_SCALE` scales the repetitions.
 
 mod loss;
 mod quiesce;

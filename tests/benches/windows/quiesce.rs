@@ -1,4 +1,4 @@
-//! From the flip until no CPU runs the old twin, by each method.
+//! Benchmark of grace periods: the time from the flip until no CPU runs the old twin, by each method.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
 use twinprobe_tests::windows::Windows;
 use twinprobe_tests::{Daemon, DaemonOptions, Topology, report, scaled};
 
-/// At the median.
+/// The target for the median.
 const TARGET_US: f64 = 1000.0;
 
 pub fn run() -> Result<()> {

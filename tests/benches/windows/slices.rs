@@ -12,34 +12,34 @@ use twinprobe_tests::windows::Windows;
 use twinprobe_tests::{Daemon, Topology, probes};
 
 const PROBE: &str = "counter";
-/// Sends and receives. Whoever measures is elsewhere.
+/// The CPU that sends and receives. The measuring thread is on another one.
 const LOADED: usize = 0;
 
-/// A daemon with the packet-counter at mon0, whose frames end there.
+/// A daemon with the packet-counter at mon0, which drops the frames.
 pub struct Scene {
     pub daemon: Daemon,
     pub windows: Windows,
     topology: Topology,
 }
 
-/// Frames under way, from a single call into the kernel.
+/// A running generator, which sends frames by a single call into the kernel.
 pub struct Traffic {
     meter: Meter,
     thread: JoinHandle<Result<u64>>,
     daemon: u32,
 }
 
-/// What there was between two instants.
+/// The packets and the processor times between two instants.
 #[derive(Clone, Copy, Debug)]
 pub struct Slice {
-    /// In nanoseconds since the Unix epoch.
+    /// The beginning in nanoseconds since the Unix epoch; `to` is the end.
     pub from: u64,
     pub to: u64,
     pub packets: f64,
     pub seconds: f64,
-    /// Processor seconds of the sender, which is the receiver too.
+    /// The processor seconds of the sender, which is the receiver, too.
     pub sender: f64,
-    /// Of the daemon.
+    /// The processor seconds of the daemon.
     pub daemon: f64,
 }
 
@@ -58,14 +58,14 @@ pub fn step_aside() -> Result<()> {
 }
 
 impl Scene {
-    /// Windows are closed by the clock where there is an interval, and never else.
+    /// Starts the daemon. The clock closes windows if there is an interval; otherwise none are closed.
     pub fn new(interval: Option<Duration>) -> Result<Self> {
         let topology = Topology::new()?;
         let daemon = Daemon::start(topology.monitor())?;
         let mut config = probes::configuration("packet-counter", "mon0")?;
         let object = config.as_object_mut().context("an object")?;
         object.retain(|field, _| ["interface", "ingress"].contains(&field.as_str()));
-        // What comes after the probe would take most of the time.
+        // The program drops the frames: the network stack behind it would take most of the time.
         let source = probes::source("packet-counter")?.replace("return XDP_PASS", "return XDP_DROP");
         config["ingress"]["source"] = source.into();
         config["ingress"]["verdict"] = "enforce".into();
@@ -79,11 +79,11 @@ impl Scene {
         Ok(Self { daemon, windows, topology })
     }
 
-    /// Frames for about as long as this.
+    /// Sends frames for about this long.
     pub fn send(&self, duration: Duration) -> Result<Traffic> {
         let options = GeneratorOptions { cpu: Some(LOADED), ..GeneratorOptions::default() };
         let mut generator = Generator::new(self.topology.generator(), "gen0", options)?;
-        // How fast it is, and everything is warm. The beginning of each call takes about 24 ms.
+        // The trial measures the rate and warms everything up. Each call needs about 24 ms to begin.
         generator.send(1 << 20)?;
         let (started, trial) = (Instant::now(), 8 << 20);
         generator.send(trial)?;
@@ -102,7 +102,7 @@ impl Scene {
         Ok(Traffic { meter, thread, daemon: self.daemon.pid() })
     }
 
-    /// The ends of all windows so far, in nanoseconds since the Unix epoch.
+    /// Returns the ends of all windows so far, in nanoseconds since the Unix epoch.
     pub fn ends(&self) -> Result<Vec<u64>> {
         let nanoseconds = |text: &str| {
             let end: jiff::Timestamp = text.parse()?;
@@ -111,7 +111,7 @@ impl Scene {
         self.windows.try_list("")?.windows.iter().map(|window| nanoseconds(&window.end)).collect()
     }
 
-    /// What all windows have counted, the open one too.
+    /// Closes the open window and returns the packets in all windows.
     pub fn counted(&self) -> Result<u64> {
         self.windows.close();
         let mut sum = 0;
@@ -131,7 +131,7 @@ impl Traffic {
         self.thread.is_finished()
     }
 
-    /// From now to `until`; `None` if the frames came to their end.
+    /// Measures a slice from now to `until`. Returns `None` if the frames came to their end.
     pub fn slice(&self, until: u64) -> Result<Option<Slice>> {
         let from = self.edge()?;
         sleep_until(until);
@@ -146,7 +146,7 @@ impl Traffic {
         }))
     }
 
-    /// Waits for the end and says how many frames were sent.
+    /// Waits for the end. Returns the number of frames sent.
     pub fn join(self) -> Result<u64> {
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
@@ -154,9 +154,9 @@ impl Traffic {
     fn edge(&self) -> Result<Edge> {
         let daemon = processor_seconds(self.daemon)?;
         let wall = now();
-        // The thread goes with the last frame.
+        // The sending thread ends with the last frame.
         let sender = self.meter.processor_time().unwrap_or_default();
-        // Next to each other: the rate is most sensitive.
+        // The count and the time are read next to each other because the rate is the most sensitive value.
         let (sent, at) = (self.meter.sent()?, Instant::now());
         Ok(Edge { wall, at, sent, sender, daemon })
     }
@@ -167,13 +167,13 @@ impl Slice {
         self.packets / self.seconds
     }
 
-    /// Processor seconds of a packet.
+    /// Returns the processor seconds of a packet.
     pub fn per_packet(&self) -> f64 {
         self.sender / self.packets
     }
 }
 
-/// Nanoseconds since the Unix epoch.
+/// Returns the nanoseconds since the Unix epoch.
 pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }

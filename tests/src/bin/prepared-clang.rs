@@ -1,16 +1,16 @@
-//! A stand-in for clang on emulated machines, where clang takes minutes. A real clang answers all requests beforehand,
-//! on a machine that is not emulated; the stand-in gives the same answers to the same requests.
+//! A replacement of clang on emulated machines, where clang takes minutes. A real clang answers all requests
+//! beforehand, on a machine that is not emulated; the replacement gives the same answers to the same requests.
 //!
 //! `prepared-clang record DIRECTORY CLANG COMMAND...` makes `DIRECTORY/bin/clang`, a copy of this program, and runs
-//! COMMAND with it as `TWINPROBE_CLANG`. From then on the copy knows the answers to whatever COMMAND had compiled.
+//! COMMAND with it as `TWINPROBE_CLANG`. From then on the copy has the answers to all requests of COMMAND.
 //!
 //! | file | content |
 //! |---|---|
-//! | `lib/answers/HASH/` | `request`: the arguments and the source; `status`, `output`, `log`: what CLANG answered |
-//! | `lib/recording` | while COMMAND runs: the socket at which CLANG is asked and its answers are kept |
+//! | `lib/answers/HASH/` | `request`: the arguments and the source; `status`, `output`, `log`: CLANG's answer |
+//! | `lib/recording` | while COMMAND runs: the socket of the recorder, which asks CLANG and keeps its answers |
 //!
-//! A daemon lets its compiler read `lib` beside `bin`, so it confines the stand-in as it confines clang. A confined
-//! program reaches no socket, so a daemon does not confine the stand-in while answers are recorded.
+//! A daemon lets its compiler read `lib` beside `bin`, so it confines the replacement as it confines clang. A confined
+//! program reaches no socket, so a daemon does not confine the replacement while answers are recorded.
 
 use std::{
     env,
@@ -31,7 +31,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 
 /// The trial by which a daemon finds out how far it can confine its compiler (`compiler/sandbox.rs` of the agent). It
-/// fails while answers are recorded, so it is asked beforehand.
+/// fails while answers are recorded, so its answer is recorded beforehand.
 const TRIAL: (&str, &[u8]) =
     ("-target bpf -fintegrated-cc1 -x c -c - -o -", b"#include <stdarg.h>\nva_list *trial;\n");
 
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     )
 }
 
-/// Says what clang said.
+/// Answers a request with clang's recorded answer. Returns the exit status.
 fn answer(arguments: &[OsString]) -> Result<u8> {
     let program = env::current_exe()?;
     let lib = program.parent().and_then(Path::parent).context("no directory above")?.join("lib");
@@ -72,16 +72,13 @@ fn answer(arguments: &[OsString]) -> Result<u8> {
     let directory = request.directory(&lib);
     let read = |name| fs::read(directory.join(name));
     let known = read("request").is_ok_and(|known| known == request.to_bytes());
-    ensure!(
-        known,
-        "this was not compiled beforehand; tests/kernels/run.sh prepares what tests/core.rs needs"
-    );
+    ensure!(known, "this was not compiled beforehand; tests/kernels/run.sh prepares what tests/core needs");
     io::stderr().write_all(&read("log")?)?;
     io::stdout().write_all(&read("output")?)?;
     Ok(String::from_utf8(read("status")?)?.parse()?)
 }
 
-/// Keeps what `clang` answers while a command runs; the command's exit status.
+/// Records the answers of `clang` while a command runs. Returns the command's exit status.
 fn record(directory: &Path, clang: &Path, command: &[OsString]) -> Result<u8> {
     let (bin, lib) = (directory.join("bin"), directory.join("lib"));
     if directory.exists() {
@@ -123,14 +120,14 @@ fn serve(mut stream: UnixStream, clang: &Path, lib: &Path) -> Result<()> {
     if request.directory(lib).exists() { Ok(()) } else { request.keep(clang, lib) }
 }
 
-/// What clang is asked.
+/// A request to clang.
 struct Request {
     arguments: Vec<OsString>,
     source: Vec<u8>,
 }
 
 impl Request {
-    /// The arguments with a zero byte between them, two zero bytes, the source.
+    /// Returns the arguments with a zero byte between them, two zero bytes, the source.
     fn to_bytes(&self) -> Vec<u8> {
         [self.arguments.join(OsStr::new("\0")).as_bytes(), b"\0\0", &self.source].concat()
     }
@@ -148,7 +145,7 @@ impl Request {
         lib.join("answers").join(format!("{:016x}", hasher.finish()))
     }
 
-    /// Asks clang and keeps what it says.
+    /// Asks clang and keeps its answer.
     fn keep(&self, clang: &Path, lib: &Path) -> Result<()> {
         let mut child = Command::new(clang)
             .args(&self.arguments)
@@ -159,7 +156,7 @@ impl Request {
             .stderr(Stdio::piped())
             .spawn()
             .with_context(|| format!("start {}", clang.display()))?;
-        // clang reads all of its input before it writes: no deadlock, and a refusal shows in its exit status.
+        // clang reads all of its input before it writes, so this can't deadlock. The exit status shows a refusal.
         let _ = child.stdin.take().context("clang has a standard input")?.write_all(&self.source);
         let output = child.wait_with_output()?;
         let status = output.status.code().context("clang was killed")?;

@@ -16,7 +16,7 @@ use twinprobe_tests::{
     },
 };
 
-/// Packets to send where neither a count nor a duration is given.
+/// The number of packets to send if neither a count nor a duration is given.
 const DEFAULT_COUNT: u64 = 1_000_000;
 
 /// Sends packets out of an interface by XDP on live frames. On a veth pair they arrive at the other end, which must

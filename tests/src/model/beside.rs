@@ -1,4 +1,4 @@
-//! Another daemon, with everything its own, on the same interface: nothing that is done to the first one concerns it.
+//! A second daemon with directories of its own on the same interface, which nothing done to the first one may affect.
 
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use super::world::Sent;
 use crate::windows::Windows;
 use crate::{Daemon, DaemonOptions, Directories, Topology};
 
+/// A daemon with one probe and the model of that probe.
 #[derive(Debug)]
 pub struct Beside {
     daemon: Daemon,
@@ -42,12 +43,12 @@ impl Beside {
         Ok(Self { daemon, probe: ProbeModel::new("beside", spec, 0, Arc::default()) })
     }
 
-    /// `arrived`: whether the packets came as far.
+    /// Notes a burst that has reached the probe.
     pub fn see(&mut self, sent: Sent) {
         self.probe.see(sent.key, Range::exactly(sent.packets), sent.begun, sent.ended);
     }
 
-    /// Closes a window and looks at everything.
+    /// Closes a window and compares everything with the model.
     pub fn check(&mut self) -> Result<()> {
         let address = self.daemon.address();
         let answer = Windows::at(address.clone(), &self.probe.name).try_close()?;

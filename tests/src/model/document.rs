@@ -1,4 +1,4 @@
-//! Documents as the daemon gives them, as numbers of packets by key.
+//! Parser of the daemon's documents into numbers of packets by key.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use serde_json::Value;
 use super::ledger::Key;
 use super::spec::{MetricSpec, SHIFT, WEIGHTS};
 
-/// By field, packets by key.
+/// The packets by key, for each field of the value.
 pub type Rows = BTreeMap<&'static str, BTreeMap<Key, u64>>;
 
-/// One metric of a document: what it has counted, and numbers of packets that were queued.
+/// Returns the counts of one metric of a document, and the numbers of the packets that were queued.
 pub fn rows(metric: &MetricSpec, reading: &Value) -> Result<(Rows, Vec<u32>)> {
     let entries = reading["entries"].as_array().with_context(|| format!("no entries in {reading}"))?;
     let mut rows: Rows = metric.fields().iter().map(|field| (*field, BTreeMap::new())).collect();
@@ -68,7 +68,7 @@ fn add(metric: &MetricSpec, key: Key, value: &Value, rows: &mut Rows) -> Result<
             "{}, key {key}: {field} is {found}, no multiple of {weight}",
             metric.map
         );
-        // Arrays have zeros for all keys that nothing was sent of.
+        // Arrays have zeros for the keys without packets.
         if found > 0 {
             ensure!(rows.insert(key, found / weight).is_none(), "{}: key {key} comes twice", metric.map);
         }

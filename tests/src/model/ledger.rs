@@ -1,18 +1,18 @@
-//! What has to be counted: packets that a probe has seen, and for each of its counters how many of them are not in it
-//! any more. Most numbers are exact; a packet that was sent while something changed may be a range until it was read.
+//! The ledger of expected counts: the packets that a probe has seen, and for each of its counters how many of them are
+//! not in it any more. Most numbers are exact; packets that were sent during a change are a range until they are read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, ensure};
 
-/// A burst of packets: all of them have this key.
+/// The key that all packets of a burst have.
 pub type Key = u32;
-/// Stands for all keys where a counter has only one number.
+/// The key that stands for all keys of a counter with only one number.
 const ALL: Key = Key::MAX;
-/// How long after the end of a window, as it is written, its last packet may come.
+/// The longest time in nanoseconds between the end of a window in its document and its last packet.
 const LATE: i128 = 8_000_000_000;
 
-/// At least and at most so many packets.
+/// A number of packets between `lo` and `hi`, both included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Range {
     pub lo: u64,
@@ -36,7 +36,7 @@ impl Range {
         Self { lo: self.lo.saturating_sub(number), hi: self.hi.saturating_sub(number) }
     }
 
-    /// `None` if they have no number in common.
+    /// Returns the numbers that both ranges contain, `None` if there are none.
     fn common(self, other: Self) -> Option<Self> {
         let common = Self { lo: self.lo.max(other.lo), hi: self.hi.min(other.hi) };
         (common.lo <= common.hi).then_some(common)
@@ -47,16 +47,16 @@ impl Range {
     }
 }
 
-/// What one burst is to a probe.
+/// A burst that a probe has seen.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     packets: Range,
-    /// In nanoseconds of the daemon's clock.
+    /// The time of the first packet in nanoseconds of the daemon's clock; `ended` is that of the last one.
     begun: i128,
     ended: i128,
 }
 
-/// How a metric is read.
+/// The way in which a metric is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     /// Neither `snapshot` nor `init`.
@@ -69,12 +69,12 @@ pub enum Mode {
     Init,
 }
 
-/// Which keys a map has room for.
+/// The keys that a map has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// Those below.
+    /// The keys below this one.
     Below(Key),
-    /// So many, whichever come first.
+    /// This many keys, whichever come first.
     Any(u64),
 }
 
@@ -87,40 +87,41 @@ impl Room {
     }
 }
 
-/// One number of a value, in one map.
+/// The expected state of one number of a map's values.
 #[derive(Clone, Debug)]
 pub struct Counter {
     pub mode: Mode,
-    /// Whether it is one number for all keys.
+    /// True if one number counts the packets of all keys.
     pub single: bool,
     pub room: Room,
-    /// With room for so many keys only: those that are certainly in the map.
+    /// The keys that are certainly in a map with [`Room::Any`].
     held: BTreeSet<Key>,
-    /// Packets that were seen and are in it no more: in earlier windows, or reset.
+    /// The packets that were seen and are not in the counter any more: they are in earlier windows, or were reset.
     gone: BTreeMap<Key, Range>,
-    /// The last sum, by the windows so far.
+    /// The sum of the windows so far.
     sum: BTreeMap<Key, u64>,
-    /// Whether a reading may be an older one that its client did not take.
+    /// True if the next reading may repeat one that its client did not take.
     repeated: bool,
-    /// Whether a part of the open window is on disk, where a replacement has put it.
+    /// True if a replacement has put a part of the open window on disk.
     on_disk: bool,
-    /// How it was read before, for people.
+    /// The mode before the present one, for messages.
     before: Option<Mode>,
 }
 
-/// What is known about one probe's packets.
+/// The expected counts of one probe.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     seen: BTreeMap<Key, Seen>,
     counters: BTreeMap<Name, Counter>,
-    /// Packets that queues have given.
+    /// The numbers of the packets that were popped from queues.
     popped: BTreeSet<u32>,
 }
 
-/// Map and field.
+/// The map and the field of a counter.
 pub type Name = (&'static str, &'static str);
 
 impl Ledger {
+    /// Notes packets of a burst that the probe has seen between `begun` and `ended`.
     pub fn see(&mut self, key: Key, packets: Range, begun: i128, ended: i128) {
         let seen = self.seen.entry(key).or_insert(Seen { packets: Range::default(), begun, ended });
         seen.packets = seen.packets.plus(packets);
@@ -140,7 +141,7 @@ impl Ledger {
         self.counters.remove(&name);
     }
 
-    /// A counter that begins with what comes from now on. Of bursts that ended after `since` it may have a part.
+    /// Adds a counter that begins now. It may have a part of the bursts that ended after `since`.
     pub fn begin(&mut self, name: Name, mode: Mode, single: bool, room: Room, since: i128) {
         let mut gone = BTreeMap::new();
         let mut all = Range::default();
@@ -169,11 +170,11 @@ impl Ledger {
         );
     }
 
-    /// The same counter, read in another way from now on.
+    /// Changes the mode and the room of a counter, which keeps its counts.
     pub fn turn(&mut self, name: Name, mode: Mode, room: Room) {
         let Some(counter) = self.counters.get_mut(&name) else { return };
         if (counter.mode, mode) == (Mode::Sum, Mode::Window) {
-            // Of the sum, what the open window has goes on.
+            // The counts of the open window stay; those of the windows in the sum have left the counter.
             for (key, sum) in &counter.sum {
                 let gone = counter.gone.entry(*key).or_default();
                 *gone = gone.plus(Range::exactly(*sum));
@@ -195,7 +196,7 @@ impl Ledger {
         (counter.mode, counter.room) = (mode, room);
     }
 
-    /// What is in the maps now is gone for good: all of it, or (`some`) any part. Closed windows stay in sums.
+    /// Notes that the maps have lost their content: all of it, or (`some`) any part. Closed windows stay in sums.
     pub fn lose(&mut self, name: Name, some: bool, since: i128) {
         let keys: Vec<Key> = self.keys(name);
         for key in keys {
@@ -209,12 +210,12 @@ impl Ledger {
         }
     }
 
-    /// A replacement has put what the maps had onto the disk, from where it goes into the next window.
+    /// Notes that a replacement has put the maps' content on disk, from where it goes into the next window.
     pub fn save(&mut self, name: Name) {
         self.counters.get_mut(&name).into_iter().for_each(|counter| counter.on_disk = true);
     }
 
-    /// What was sent after `since` may be lost to a counter.
+    /// Notes that a counter may have lost packets that were sent after `since`.
     pub fn doubt(&mut self, name: Name, since: i128) {
         let late = self.seen.iter().filter(|(_, seen)| seen.ended >= since);
         let late: Vec<(Key, u64)> = late.map(|(key, seen)| (*key, seen.packets.hi)).collect();
@@ -225,7 +226,7 @@ impl Ledger {
         }
     }
 
-    /// What was sent after `since` may be lost to metrics that are reset without a snapshot: they were read then.
+    /// Notes that metrics which are reset without a snapshot were read, and may have lost packets sent after `since`.
     pub fn race(&mut self, since: i128) {
         for name in self.names() {
             if self.counters.get(&name).is_some_and(|counter| counter.mode == Mode::Init) {
@@ -234,7 +235,7 @@ impl Ledger {
         }
     }
 
-    /// The daemon died while it read: what it had taken out of maps that are reset without a snapshot is lost.
+    /// Notes that the daemon died while it read: the content of maps that are reset without a snapshot may be lost.
     pub fn cut(&mut self) {
         for name in self.names() {
             if self.counters.get(&name).is_some_and(|counter| counter.mode == Mode::Init) {
@@ -243,7 +244,7 @@ impl Ledger {
         }
     }
 
-    /// A reading was cut off: the next one may be the same again.
+    /// Notes that a reading was cut off: the next one may be the same again.
     pub fn interrupt(&mut self) {
         self.counters.values_mut().for_each(|counter| counter.repeated = true);
     }
@@ -255,14 +256,14 @@ impl Ledger {
         }
     }
 
-    /// Whether there may be more keys than there is room for.
+    /// Tells whether there may be more keys than there is room for.
     fn is_full(&self, counter: &Counter) -> bool {
         let Room::Any(most) = counter.room else { return false };
         let gone = |key: &Key| counter.gone.get(key).map_or(0, |gone| gone.lo);
         self.seen.iter().filter(|(key, seen)| gone(key) < seen.packets.hi).count() as u64 > most
     }
 
-    /// How many keys must be in a map at least.
+    /// Returns the least number of keys that must be in a map.
     fn least(&self, counter: &Counter, sure: i128) -> u64 {
         let Room::Any(most) = counter.room else { return 0 };
         let gone = |key: &Key| counter.gone.get(key).map_or(0, |gone| gone.hi);
@@ -270,7 +271,8 @@ impl Ledger {
         most.min(certain.count() as u64)
     }
 
-    /// How many packets of a key were seen until `end`, at least those that were sent before `sure`.
+    /// Returns the range of packets of a key that were seen until `end`. Those that were sent before `sure` are
+    /// certain.
     fn total(&self, name: Name, key: Key, end: i128, sure: i128) -> Range {
         let Some(counter) = self.counters.get(&name) else { return Range::default() };
         let full = self.is_full(counter);
@@ -288,7 +290,7 @@ impl Ledger {
         self.seen.get(&key).map_or_else(Range::default, |seen| of(key, seen))
     }
 
-    /// Whether everything that was sent before `before` has left a counter.
+    /// Checks that all packets which were sent before `before` have left a counter.
     pub fn is_empty(&self, name: Name, before: i128) -> Result<()> {
         for key in self.keys(name) {
             let seen = self.total(name, key, i128::MAX, before);
@@ -300,7 +302,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Compares a reading, by key, with what must be in it: of everything that was counted until `end`.
+    /// Compares a reading by key with the packets that must be in it, those that were counted until `end`.
     pub fn read(&mut self, name: Name, rows: &BTreeMap<Key, u64>, end: i128) -> Result<()> {
         let Some(counter) = self.counters.get(&name) else { return Ok(()) };
         let (mode, single, room, repeated) = (counter.mode, counter.single, counter.room, counter.repeated);
@@ -311,7 +313,7 @@ impl Ledger {
         let least = if single { 0 } else { self.least(counter, sure) };
         let full = self.is_full(counter);
         if let (Room::Any(most), Mode::Sum) = (room, mode) {
-            // Without `sum_entries`, which only small ones have, it is a multiple of the map's.
+            // Only small sums have `sum_entries`. Without it the limit is a multiple of the map's entries.
             let limit = if most < 64 { most } else { 8 * most };
             ensure!(rows.len() as u64 <= limit, "{name:?}: the sum has {} entries", rows.len());
         }
@@ -357,12 +359,12 @@ impl Ledger {
         Ok(())
     }
 
-    /// A complete reading: the next one is another.
+    /// Notes a complete reading: the next one can't repeat it.
     pub fn settle(&mut self) {
         self.counters.values_mut().for_each(|counter| counter.repeated = false);
     }
 
-    /// Packet numbers that a queue has given: each once.
+    /// Checks that a queue gives the number of each packet once.
     pub fn pop(&mut self, numbers: &[u32]) -> Result<()> {
         for number in numbers {
             ensure!(self.popped.insert(*number), "the queue has given packet {number:#x} twice");

@@ -1,4 +1,4 @@
-//! Attachments as somebody else sees them, who takes them away.
+//! The daemon's attachments as another program sees and removes them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,16 +10,16 @@ use std::os::fd::AsRawFd;
 use crate::Namespace;
 use crate::programs::{bpf, pinned};
 
-/// What a daemon has attached at one hook of an interface.
+/// An attachment of a daemon at one hook of an interface.
 #[derive(Clone, Debug)]
 pub enum Attachment {
-    /// By a link that is pinned in this directory.
+    /// A link that is pinned in this directory.
     Link(PathBuf),
-    /// By a filter at an interface and a direction.
+    /// A filter at an interface and a direction.
     Filter(&'static str, &'static str),
 }
 
-/// All that is attached by a daemon whose pins are below `bpffs`.
+/// Returns all attachments of a daemon whose pins are below `bpffs`.
 pub fn attachments(bpffs: &Path, monitor: &Namespace) -> Result<Vec<Attachment>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(bpffs.join("hooks")).into_iter().flatten() {
@@ -38,7 +38,7 @@ pub fn attachments(bpffs: &Path, monitor: &Namespace) -> Result<Vec<Attachment>>
 }
 
 impl Attachment {
-    /// Takes it away.
+    /// Removes the attachment.
     pub fn remove(&self, monitor: &Namespace) -> Result<()> {
         match self {
             Self::Link(directory) => {
@@ -55,7 +55,7 @@ impl Attachment {
         }
     }
 
-    /// Whether there is one in its place.
+    /// Tells whether its hook has an attachment of the daemon.
     pub fn is_there(&self, monitor: &Namespace) -> Result<bool> {
         match self {
             Self::Link(directory) => is_attached_in(directory),
@@ -79,7 +79,7 @@ fn link_pins(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(pins)
 }
 
-/// Whether a link that is pinned in the directory is attached to an interface.
+/// Tells whether a link that is pinned in the directory is attached to an interface.
 fn is_attached_in(directory: &Path) -> Result<bool> {
     #[repr(C)]
     struct Attr {
@@ -88,9 +88,9 @@ fn is_attached_in(directory: &Path) -> Result<bool> {
         info: u64,
     }
     for pin in link_pins(directory)? {
-        // It may have been replaced since.
+        // The pin may have been replaced meanwhile.
         let Ok(link) = pinned(&pin) else { continue };
-        // `type`, `id`, `prog_id`, padding, and for XDP and TCX links `ifindex`.
+        // The fields are `type`, `id`, `prog_id`, padding, and for XDP and TCX links `ifindex`.
         let mut info = [0_u32; 8];
         let mut attr = Attr {
             bpf_fd: link.as_raw_fd() as u32,

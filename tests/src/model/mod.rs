@@ -1,4 +1,4 @@
-//! Random operations on a daemon beside a model of what they must come to.
+//! The model test: random operations on a daemon, and a model of their required results.
 
 mod beside;
 mod document;
@@ -24,27 +24,27 @@ use self::plan::Step;
 use self::world::World;
 use crate::DaemonOptions;
 
-/// Says what is done, if `TWINPROBE_MODEL_VERBOSE` is set.
+/// Prints a message if `TWINPROBE_MODEL_VERBOSE` is set.
 fn tell(what: impl FnOnce() -> String) {
     if std::env::var_os("TWINPROBE_MODEL_VERBOSE").is_some() {
         println!("{}", what());
     }
 }
 
-/// Whether `TWINPROBE_MODEL_WITHOUT` names this, among others with commas between them.
+/// Tells whether `TWINPROBE_MODEL_WITHOUT`, a list with commas, has this name.
 fn without(name: &str) -> bool {
     std::env::var("TWINPROBE_MODEL_WITHOUT").is_ok_and(|names| names.split(',').any(|other| other == name))
 }
 
-/// How a list of steps failed.
+/// The failure of a list of steps.
 #[derive(Debug)]
 pub struct Failure {
-    /// Steps that were done, the one that failed included.
+    /// The number of steps that were done, the failed one included.
     pub done: usize,
     pub error: anyhow::Error,
 }
 
-/// Does the steps, one after the other.
+/// Does the steps one after the other with a new daemon.
 pub fn run(seed: u64, steps: &[Step]) -> Result<(), Failure> {
     let mut done = 0;
     let outcome = catch_unwind(AssertUnwindSafe(|| -> Result<()> {
@@ -81,7 +81,7 @@ pub fn run(seed: u64, steps: &[Step]) -> Result<(), Failure> {
     Err(Failure { done, error })
 }
 
-/// Looks for a shorter list that fails, too, for so long.
+/// Searches for a shorter list that fails, too, until `limit` has passed.
 fn shrink(seed: u64, steps: &[Step], limit: Duration) -> (Vec<Step>, Option<anyhow::Error>) {
     let started = Instant::now();
     let mut best = steps.to_vec();
@@ -106,16 +106,16 @@ fn shrink(seed: u64, steps: &[Step], limit: Duration) -> (Vec<Step>, Option<anyh
     (best, error)
 }
 
-/// Runs sequences of `steps` steps for so long, at least one; the first has this seed.
+/// Runs lists of `length` random steps until `duration` has passed, at least one list. The first one has this seed.
 ///
 /// # Errors
-/// What the first that failed failed by, with the shortest list of steps that was found to fail.
+/// The error of the first list that failed, with the shortest failing list that was found within `shrinking`.
 pub fn explore(seed: u64, length: usize, duration: Duration, shrinking: Duration) -> Result<()> {
     let started = Instant::now();
     let mut seed = seed;
     loop {
         let mut steps = plan::plan(seed, length);
-        // To look for other failures than those that are known.
+        // Steps can be left out, to search for other failures than the known ones.
         let names = plan::NAMES.into_iter().filter(|name| without(name)).collect::<Vec<_>>();
         steps.retain(|step| !names.iter().any(|name| step.to_string().contains(name)));
         let began = Instant::now();

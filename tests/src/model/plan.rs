@@ -1,17 +1,17 @@
-//! What is done, step by step. Each step can be done whatever came before it, so that a list of them can be shortened.
+//! The steps of a test. Each step can be done whatever came before it, so that a list of them can be shortened.
 
 use std::fmt;
 
 use super::spec::pick;
 use crate::random::Random;
 
-/// Probes there can be.
+/// The names of all probes.
 pub const PROBES: [&str; 5] = ["xdp", "pattern", "ingress", "egress", "space"];
 
-/// The one that goes where an interface of some name comes.
+/// The index of the probe whose interface is a pattern.
 const PATTERN: usize = 1;
 
-/// Steps that can be left out.
+/// The names of the steps that can be left out.
 pub const NAMES: [&str; 19] = [
     "Reboot",
     "DetachOnExit",
@@ -34,7 +34,7 @@ pub const NAMES: [&str; 19] = [
     "Unreadable",
 ];
 
-/// Where the daemon can die in a change or a reading, and how often it comes there at most.
+/// The points at which the daemon can die in a change or a reading, and how often a step passes them at most.
 pub const POINTS: [(&str, u64); 20] = [
     ("pinned", 1),
     ("saved", 1),
@@ -58,9 +58,10 @@ pub const POINTS: [(&str, u64); 20] = [
     ("detached", 1),
 ];
 
+/// A step of a test. `traffic` steps run while packets are sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A burst to mon0; `dropped`: one that enforcing probes drop.
+    /// Sends a burst to mon0. Enforcing probes drop it if `dropped`.
     Send {
         packets: u64,
         dropped: bool,
@@ -71,7 +72,7 @@ pub enum Step {
         seed: u64,
         traffic: bool,
     },
-    /// A replacement that can't be.
+    /// Sends a replacement that has to be refused.
     Refuse {
         probe: usize,
         how: u64,
@@ -90,7 +91,7 @@ pub enum Step {
         probe: usize,
         traffic: bool,
     },
-    /// Reads and hangs up after so many bytes.
+    /// Reads a probe and hangs up after this many bytes.
     HangUp {
         probe: usize,
         bytes: usize,
@@ -100,13 +101,13 @@ pub enum Step {
         probe: usize,
         traffic: bool,
     },
-    /// Windows up to one that is `back` before the newest.
+    /// Acknowledges the windows up to the one that is `back` before the newest.
     Acknowledge {
         probe: usize,
         collector: Option<&'static str>,
         back: u64,
     },
-    /// A retained window is given again.
+    /// Reads a retained window again.
     Reread {
         probe: usize,
         back: u64,
@@ -115,75 +116,75 @@ pub enum Step {
         kill: bool,
         traffic: bool,
     },
-    /// The daemon dies when it comes to a point for the `time`th time in a step.
+    /// Ends the daemon when it comes to a point for the `time`th time in a step.
     Crash {
         point: &'static str,
         time: u64,
         step: Box<Self>,
     },
-    /// It is killed so many milliseconds after a step began.
+    /// Kills the daemon this many milliseconds after a step began.
     Kill {
         after: u64,
         step: Box<Self>,
     },
-    /// All that the kernel has is gone.
+    /// Removes everything of the daemon from the kernel, as a reboot does.
     Reboot {
         kill: bool,
     },
-    /// `--detach-on-exit`.
+    /// Ends a daemon with `--detach-on-exit`.
     DetachOnExit,
-    /// A daemon with another state directory and the same pins.
+    /// Starts a daemon with another state directory and the same pins.
     SecondDaemon,
-    /// The daemon can open only so many more descriptors, for a while in which a step is done.
+    /// Lets the daemon open only `more` descriptors for some time while a step is done.
     Descriptors {
         more: u64,
         milliseconds: u64,
         step: Box<Self>,
     },
-    /// The disk is full or read-only while steps are done.
+    /// Makes the disk full or read-only while steps are done.
     Disk {
         full: bool,
         steps: Vec<Self>,
     },
-    /// The interface that a pattern matches comes, goes or gets another name.
+    /// Adds, removes or renames the interface that a pattern matches.
     Link {
         rename: bool,
     },
-    /// It comes so many milliseconds after a step began.
+    /// Adds the interface of the pattern this many milliseconds after a step began.
     Arrive {
         after: u64,
         step: Box<Self>,
     },
-    /// Somebody takes away what the daemon has attached.
+    /// Removes an attachment of the daemon, as another program would.
     Detach {
         which: u64,
     },
-    /// A burst to the interface that comes and goes.
+    /// Sends a burst to the interface that comes and goes.
     SendExtra {
         packets: u64,
     },
-    /// The namespace of a probe comes or goes.
+    /// Adds or removes the namespace of a probe.
     Space,
     SendSpace {
         packets: u64,
     },
-    /// The daemon's wall clock is so many seconds ahead from now on.
+    /// Sets the daemon's wall clock this many seconds ahead.
     Clock {
         seconds: i64,
     },
-    /// A real-time task keeps a CPU to itself while something is done.
+    /// Keeps a CPU busy with a real-time task while a step is done.
     Busy {
         step: Box<Self>,
     },
-    /// The next daemon finds no compiler, and the one after it does.
+    /// Starts a daemon that finds no compiler, then one that does.
     NoCompiler {
         probe: usize,
     },
-    /// The next daemon can't read what is stored about a probe, and the one after it can.
+    /// Starts a daemon that can't read the stored state of a probe, then one that can.
     Unreadable {
         probe: usize,
     },
-    /// Time goes by.
+    /// Waits.
     Wait {
         milliseconds: u64,
     },
@@ -195,7 +196,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// So many steps by chance; the first ones make probes.
+/// Returns random steps. The first ones create probes.
 pub fn plan(seed: u64, steps: usize) -> Vec<Step> {
     let mut random = Random::seeded(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     random.below(2);

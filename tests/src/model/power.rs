@@ -8,7 +8,8 @@ use anyhow::{Context, Result};
 
 const UNIT: &str = include_str!("../../../deploy/twinprobe.service");
 
-/// A program that gives up what the service's unit does, and becomes the daemon.
+/// Writes a script that drops the capabilities which the service's unit drops, and becomes the daemon. Returns its
+/// path.
 pub fn wrapper(directory: &Path) -> Result<PathBuf> {
     let line = UNIT.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet="));
     let names = line.context("the unit has a bounding set")?.split_whitespace();

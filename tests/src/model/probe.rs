@@ -1,4 +1,4 @@
-//! One probe as it must be: revisions, windows, and what each of its metrics has counted.
+//! The expected state of one probe: revisions, windows, and the counts of each metric.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,35 +13,37 @@ use super::time::{Clock, nanoseconds};
 use crate::http::Address;
 use crate::windows::Windows;
 
-/// What has become of a probe's maps, from some window on.
+/// A change of a probe's maps that holds from some window on.
 #[derive(Clone, Debug)]
 pub enum Turn {
-    /// Another configuration. `crashed`: by a daemon that died before the old one was retired.
+    /// The probe has another configuration. `crashed`: the daemon died before it retired the old one.
     Put { spec: Box<ProbeSpec>, since: i128, crashed: bool },
-    /// Deployed anew after the windows up to `last` were closed. `graceful`: nothing was left in the maps.
+    /// The probe was deployed anew after the windows up to `last` were closed. `graceful`: nothing was left in the
+    /// maps.
     Anew { last: u64, graceful: bool, since: i128 },
 }
 
+/// The model of one probe.
 #[derive(Debug)]
 pub struct ProbeModel {
     pub name: String,
     pub spec: ProbeSpec,
     pub revision: u64,
-    /// All configurations, by revision.
+    /// The configurations by revision.
     pub revisions: BTreeMap<u64, ProbeSpec>,
     pub created: Value,
     pub ledger: Ledger,
-    /// When it came among the probes of its hook.
+    /// The rank of its creation among the probes of its hook.
     pub order: u64,
-    /// The last window that was looked at, and when it ended.
+    /// The last window that was checked; `end` is when it ended.
     pub seq: u64,
     end: Option<String>,
     clock: Arc<Clock>,
-    /// Whether the next window may begin later than the last one ended.
+    /// True if the next window may begin later than the last one ended.
     gap: bool,
-    /// Windows as they were given first.
+    /// The windows' documents as they were first received.
     pub documents: BTreeMap<u64, Value>,
-    /// What each collector has acknowledged.
+    /// The last window that each collector has acknowledged.
     pub acknowledged: BTreeMap<&'static str, u64>,
 }
 
@@ -86,7 +88,7 @@ impl ProbeModel {
         }
     }
 
-    /// Looks at all windows since the last time. What `turn` says holds from some of them on.
+    /// Checks all windows since the last call. The change `turn` holds from one of them on.
     pub fn collect(&mut self, address: &Address, mut turn: Option<Turn>) -> Result<()> {
         let windows = Windows::at(address.clone(), &self.name);
         let list = windows.try_list(&format!("after={}", self.seq)).context("list windows")?;
@@ -139,9 +141,9 @@ impl ProbeModel {
         let step = window["clock_step_ns"].as_i64().unwrap_or_default();
         if let Some(last) = &self.end {
             let follows = match &window["duration_ns"] {
-                // The clock may have been set in the gap.
+                // The clock may have been set between the windows.
                 _ if self.gap => true,
-                // Where the clock was set back it is what it would have been.
+                // A clock that was set back makes the window start where its duration says.
                 Value::Number(duration) if step < 0 && start != *last => {
                     let duration = duration.as_u64().context("a duration")?;
                     (until - from - i128::from(duration)).abs() < 2_000_000
@@ -173,7 +175,7 @@ impl ProbeModel {
         Ok(())
     }
 
-    /// Metrics that belong to no window, as they were read after `since`.
+    /// Checks metrics that belong to no window, in a document that was read after `since`.
     pub fn live(&mut self, document: &Value, since: i128) -> Result<()> {
         for metric in self.spec.metrics.clone() {
             if metric.is_snapshot() {
@@ -187,7 +189,7 @@ impl ProbeModel {
         Ok(())
     }
 
-    /// A window that was given once more must be the same; without `whole` only its snapshots count.
+    /// Checks that a window which was received again is the same. Without `whole` only its snapshots are compared.
     pub fn again(&self, document: &Value, whole: bool) -> Result<()> {
         let seq = document["window"]["seq"].as_u64().context("a window")?;
         let Some(known) = self.documents.get(&seq) else { bail!("window {seq} is not retained") };
@@ -195,7 +197,7 @@ impl ProbeModel {
         for metric in &self.spec.metrics {
             let name = metric.name(self.spec.generation);
             let [a, b] = [known, document].map(|document| document[self.direction()].get(&name));
-            // Of a window of another configuration, the snapshots are not there.
+            // A window of another configuration lacks the snapshots of this one.
             same &= a == b || !whole && (a.is_none() || !metric.is_snapshot());
         }
         ensure!(same && (!whole || known == document), "{document} was {known}");
@@ -224,7 +226,7 @@ impl ProbeModel {
         let old = std::mem::replace(&mut self.spec, spec);
         self.revision += 1;
         self.revisions.insert(self.revision, self.spec.clone());
-        // What can't be a part of the new maps is in a window that ended before.
+        // Counts that the new maps can't take over are in a window that ended before the replacement.
         for before in old.metrics.iter().filter(|before| before.mode == Mode::Window && !crashed) {
             let now = self.spec.metric(before.map);
             if now.is_some_and(|now| !now.reset && !goes_on(before, now)) {
@@ -248,7 +250,7 @@ impl ProbeModel {
                 let name = (metric.map, *field);
                 let Some(before) = before.filter(|before| before.fields().contains(field)) else {
                     let (single, room) = (metric.is_single(), metric.room());
-                    // The window that was closed for that is read only once there is a daemon again.
+                    // The next daemon reads the window that was closed for the replacement.
                     let is_unread = crashed && metric.map == "nested" && !metric.reset;
                     let since = if is_unread { i128::MIN } else { since };
                     self.ledger.begin(name, metric.mode, single, room, since);
@@ -259,7 +261,7 @@ impl ProbeModel {
                     self.ledger.save(name);
                 }
                 if crashed && !is_same(before, &metric) {
-                    // What was counted between the copy and the switch, and what a queue had.
+                    // Packets between the copy and the switch may be lost, and so may the content of a queue.
                     if metric.map == "queue" {
                         self.ledger.lose(name, true, since);
                     }
@@ -270,8 +272,8 @@ impl ProbeModel {
         Ok(())
     }
 
-    /// The daemon died while it replaced this configuration by `spec`, too early. Packets that the new programs have
-    /// seen meanwhile are in the maps that both share.
+    /// Notes that the daemon died before it committed the replacement by `spec`. Packets that the new programs have
+    /// seen meanwhile are in the maps that both configurations share.
     pub fn attempted(&mut self, spec: &ProbeSpec, since: i128) {
         for metric in self.spec.metrics.clone() {
             let shared = spec.metric(metric.map).is_some_and(|new| !new.reset && is_same(&metric, new));
@@ -281,7 +283,7 @@ impl ProbeModel {
         }
     }
 
-    /// Acknowledges windows up to this one.
+    /// Acknowledges the windows up to `seq`.
     pub fn acknowledge_at(
         &mut self,
         address: &Address,
@@ -299,17 +301,18 @@ impl ProbeModel {
         Ok(())
     }
 
-    /// The last window that all have acknowledged.
+    /// Returns the last window that all collectors have acknowledged.
     pub fn settled(&self) -> u64 {
         self.acknowledged.values().min().copied().unwrap_or_default()
     }
 
+    /// Notes packets that the probe has seen between `begun` and `ended`.
     pub fn see(&mut self, key: u32, packets: Range, begun: i128, ended: i128) {
         self.ledger.see(key, packets, begun, ended);
     }
 }
 
-/// Whether the content of a map goes on under another definition.
+/// Tells whether a map's content is taken over under another definition.
 fn goes_on(before: &MetricSpec, now: &MetricSpec) -> bool {
     let same_type = !is_other_type(before, now);
     let nested = before.map != "nested" || (before.layout, before.entries) == (now.layout, now.entries);
@@ -320,12 +323,12 @@ fn is_other_type(before: &MetricSpec, now: &MetricSpec) -> bool {
     before.map == "hash" && before.other_type != now.other_type
 }
 
-/// Whether a number became a structure, or the other way round.
+/// Tells whether a number became a structure, or a structure a number.
 fn is_other_shape(before: &MetricSpec, now: &MetricSpec) -> bool {
     before.map != "queue" && (before.layout == 0) != (now.layout == 0)
 }
 
-/// Whether it is the same map.
+/// Tells whether both definitions are of the same map.
 fn is_same(before: &MetricSpec, now: &MetricSpec) -> bool {
     (before.layout, before.entries, before.other_type) == (now.layout, now.entries, now.other_type)
 }

@@ -1,4 +1,4 @@
-//! A reboot: the kernel has nothing of the daemon any more, the disk has all.
+//! A simulated reboot: the kernel has nothing of the daemon any more, the disk has everything.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use crate::{Directories, Namespace};
 
-/// Takes everything out of the kernel that an ended daemon has left there, in its own namespace and in another one.
+/// Removes everything that an ended daemon has left in the kernel, in its own namespace and in another one.
 pub fn forget(directories: &Directories, monitor: &Namespace, space: Option<&Namespace>) -> Result<()> {
     if directories.bpffs().exists() {
         fs::remove_dir_all(directories.bpffs()).context("remove the pins")?;
@@ -16,7 +16,7 @@ pub fn forget(directories: &Directories, monitor: &Namespace, space: Option<&Nam
     {
         for direction in ["ingress", "egress"] {
             for priority in ["1", "65000"] {
-                // There is one only if filters are used.
+                // The command fails where no filter is used.
                 let _ =
                     namespace.run("tc", &["filter", "del", "dev", interface, direction, "prio", priority]);
             }
@@ -25,13 +25,13 @@ pub fn forget(directories: &Directories, monitor: &Namespace, space: Option<&Nam
     Ok(())
 }
 
-/// The number of the last window of a probe on disk; 0 if there is none.
+/// Returns the number of the last window of a probe on disk, 0 if there is none.
 pub fn newest(directories: &Directories, probe: &str) -> Result<u64> {
     let directory = directories.state().join("windows").join(probe);
     let mut newest = 0;
     for entry in fs::read_dir(directory).into_iter().flatten() {
         let name = entry?.file_name();
-        // Of a window; a baseline is of one that is open.
+        // Only the names of windows count; a baseline belongs to the open window.
         let window =
             name.to_str().and_then(|name| name.split_once('.')).filter(|(_, form)| *form != "damaged");
         let number = window.filter(|(_, form)| !form.contains('.')).and_then(|(seq, _)| seq.parse().ok());

@@ -1,4 +1,4 @@
-//! Packets whose source address is their number.
+//! Senders of packets whose source address is their number.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -14,10 +14,10 @@ use super::spec::{KEYS, SHIFT};
 use crate::netns::Namespace;
 use crate::traffic::{Frame, Generator, GeneratorOptions, Spread};
 
-/// Between two packets that are sent while something else is done.
+/// The time between two packets that are sent during an operation.
 const PACE: Duration = Duration::from_micros(150);
 
-/// Sends one by one, from any thread, while an operation runs.
+/// A socket that sends packets one by one, from any thread, while an operation runs.
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
@@ -40,7 +40,7 @@ impl Socket {
         })?
     }
 
-    /// The packet of this number.
+    /// Sends the packet of this number.
     pub fn send(&self, number: u32) -> Result<()> {
         let mut frame = Frame::default().bytes().to_vec();
         frame[26..30].copy_from_slice(&(u32::from(BASE) + number).to_be_bytes());
@@ -59,7 +59,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends packets of a burst until `done`; says how many.
+    /// Sends packets of a burst until `done` is set. Returns their number.
     pub fn send_until(&self, key: Key, done: &AtomicBool) -> Result<u64> {
         let mut sent = 0;
         while !done.load(Ordering::Acquire) && sent < (1 << SHIFT) - 1 {
@@ -73,7 +73,7 @@ impl Socket {
 
 const BASE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 0);
 
-/// The fixture's generator, one burst after the other.
+/// Makes a generator of the fixture that sends one burst after the other.
 pub fn generator(namespace: &Namespace, interface: &str) -> Result<Generator> {
     let spread = Spread { addresses: KEYS << SHIFT, ports: 1, base_address: BASE, base_port: 1024 };
     let options = GeneratorOptions { spread, ..GeneratorOptions::default() };

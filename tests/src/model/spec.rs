@@ -1,4 +1,4 @@
-//! What probes of the model look like: where they are, which maps they count in, and how these are read.
+//! The configurations of the model's probes: their hooks, the maps they count in, and how these are read.
 
 use std::collections::BTreeMap;
 
@@ -8,24 +8,25 @@ use super::ledger::{Key, Mode, Room};
 use crate::random::Random;
 
 const SOURCE: &str = include_str!("../../bpf/model.bpf.c");
-/// Packets of a burst have numbers with this many bits; what is above is the burst.
+/// The number of low bits of a packet's number that count within its burst; the bits above are the burst's key.
 pub const SHIFT: u32 = 12;
-/// Bursts there can be.
+/// The number of bursts that a run can have.
 pub const KEYS: Key = 256;
-/// Packets of each are this much in the fields of a value.
+/// The weight of a packet in each field of a value.
 pub const WEIGHTS: [(&str, u64); 4] = [("", 1), ("packets", 1), ("bytes", 3), ("extra", 5)];
+/// The number of entries of the queue.
 pub const QUEUED: u32 = 1 << 16;
 
 /// The maps of `model.bpf.c`.
 pub const MAPS: [&str; 8] =
     ["array", "hash", "percpu_array", "percpu_hash", "trie", "global", "nested", "queue"];
 
-/// Where a probe's packets pass.
+/// The hook and interface of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// XDP ingress of mon0.
     Xdp,
-    /// XDP ingress of mon0 and of whatever matches `ext*`.
+    /// XDP ingress of mon0 and of all interfaces that match `ext*`.
     XdpPattern,
     /// TC ingress of mon0.
     TcIngress,
@@ -35,39 +36,39 @@ pub enum Place {
     Space,
 }
 
-/// One metric.
+/// The definition of one metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricSpec {
     pub map: &'static str,
     pub mode: Mode,
-    /// Index of the value's type.
+    /// The index of the value's type.
     pub layout: u32,
     pub entries: u32,
-    /// Of `hash`: another map type.
+    /// True if the map `hash` is of its other map type.
     pub other_type: bool,
-    /// `on_replace: reset`.
+    /// True for `on_replace: reset`.
     pub reset: bool,
 }
 
-/// One configuration.
+/// The definition of one configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeSpec {
     pub place: Place,
     pub metrics: Vec<MetricSpec>,
     pub enforce: bool,
-    /// In milliseconds.
+    /// The interval in milliseconds.
     pub interval: Option<u32>,
     pub collectors: bool,
     pub variant: u32,
-    /// Part of the metrics' names, so that windows tell under which configuration they were closed.
+    /// A part of the metrics' names, so that windows tell under which configuration they were closed.
     pub generation: u32,
-    /// The namespace's path, of [`Place::Space`].
+    /// The namespace's path for [`Place::Space`].
     pub netns: Option<String>,
-    /// Tried to be refused.
+    /// The mistake for which the configuration has to be refused.
     pub broken: Option<Broken>,
 }
 
-/// What is wrong with a configuration.
+/// A mistake in a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
     Compile,
@@ -83,7 +84,7 @@ impl MetricSpec {
         format!("{}_{:?}_{generation}", self.map, self.mode).to_lowercase()
     }
 
-    /// The fields of its values.
+    /// Returns the fields of the values.
     pub fn fields(&self) -> &'static [&'static str] {
         match (self.map, self.layout) {
             ("queue", _) | (_, 0) => &[""],
@@ -101,6 +102,7 @@ impl MetricSpec {
         self.map == "global"
     }
 
+    /// Returns the keys that the map has room for.
     pub fn room(&self) -> Room {
         match self.map {
             "array" | "percpu_array" => Room::Below(self.entries),
@@ -110,7 +112,7 @@ impl MetricSpec {
         }
     }
 
-    /// Whether its sum has room for as many entries as the map only.
+    /// Tells whether the metric's sum has room for only as many entries as the map.
     fn is_small_sum(&self) -> bool {
         let is_lru = self.map == "hash" && self.other_type;
         let comes_and_goes = matches!(self.map, "hash" | "percpu_hash" | "trie") && !is_lru;
@@ -138,11 +140,11 @@ impl MetricSpec {
         metric
     }
 
-    /// A metric by chance.
+    /// Returns a random metric on a map.
     pub fn choose(map: &'static str, random: &mut Random) -> Self {
         let mode = match map {
             "queue" => Mode::Window,
-            // Maps of maps are not added up.
+            // Windows of maps of maps can't be added up.
             "nested" => pick(random, &[Mode::Live, Mode::Window]),
             _ => pick(random, &[Mode::Live, Mode::Window, Mode::Window, Mode::Sum, Mode::Sum, Mode::Init]),
         };
@@ -158,12 +160,13 @@ impl MetricSpec {
     }
 }
 
+/// Returns a random element of `of`.
 pub fn pick<T: Copy>(random: &mut Random, of: &[T]) -> T {
     of[random.below(of.len() as u64) as usize]
 }
 
 impl ProbeSpec {
-    /// A new probe.
+    /// Returns a random configuration of a new probe.
     pub fn choose(place: Place, generation: u32, random: &mut Random) -> Self {
         let mut metrics = Vec::new();
         for map in MAPS {
@@ -189,7 +192,7 @@ impl ProbeSpec {
         spec
     }
 
-    /// The next configuration of a probe: one to three things are another way.
+    /// Returns the next configuration of a probe, with one to three random changes.
     #[must_use]
     pub fn change(&self, generation: u32, random: &mut Random) -> Self {
         let mut spec = Self { generation, ..self.clone() };
@@ -229,10 +232,10 @@ impl ProbeSpec {
         }
     }
 
-    /// Makes it one that is accepted.
+    /// Adapts the configuration so that the daemon accepts it.
     fn settle(&mut self) {
         for metric in &mut self.metrics {
-            // The maps in a map, and queues, are never too small.
+            // Inner maps and queues are never too small.
             if matches!(metric.map, "nested" | "queue") {
                 metric.entries = metric.entries.max(KEYS);
             }
@@ -250,6 +253,7 @@ impl ProbeSpec {
         self.metrics.iter().find(|metric| metric.map == map)
     }
 
+    /// Returns the configuration document.
     pub fn config(&self) -> Value {
         let (section, context, pass, drop) = match self.place {
             Place::Xdp | Place::XdpPattern => ("\"xdp\"", "xdp_md", "XDP_PASS", "XDP_DROP"),
@@ -276,7 +280,7 @@ impl ProbeSpec {
             define(format!("ON_{map}"), "1");
             let mut layout = metric.layout;
             if self.broken == Some(Broken::Inner) && map == "nested" {
-                // As large, with other fields, where there is such a one.
+                // The layout has the same size and other fields, if there is such a layout.
                 layout = [4, 3, 0, 1, 0][layout as usize];
             }
             let layout = layout.to_string();

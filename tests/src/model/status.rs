@@ -1,4 +1,4 @@
-//! What the status of a probe has to say.
+//! Checks of a probe's status.
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
@@ -6,11 +6,12 @@ use serde_json::Value;
 use super::probe::ProbeModel;
 use super::spec::Place;
 
-/// `extra`: whether the interface that comes and goes, or that in the namespace which does, is there.
+/// Compares a status with the model. `extra`: the interface that comes and goes, or that in the namespace which does,
+/// is there.
 pub fn check(probe: &mut ProbeModel, status: &Value, extra: bool) -> Result<()> {
     ensure!(status["state"] == "running", "{}: {}", status["state"], status["reason"]);
     ensure!(status["revision"] == probe.revision, "revision {}, not {}", status["revision"], probe.revision);
-    // Lists leave the sources out.
+    // Lists have no sources.
     let [mut shown, mut known] = [status["config"].clone(), probe.spec.config()];
     for config in [&mut shown, &mut known] {
         for direction in ["ingress", "egress"] {
@@ -34,7 +35,7 @@ pub fn check(probe: &mut ProbeModel, status: &Value, extra: bool) -> Result<()> 
     Ok(())
 }
 
-/// Whether the probe is where it belongs.
+/// Checks that the probe is attached to the right interfaces.
 pub fn attachments(probe: &ProbeModel, status: &Value, extra: bool) -> Result<()> {
     let found = status["interfaces"].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut found: Vec<(&str, &str)> = found

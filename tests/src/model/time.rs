@@ -1,24 +1,24 @@
-//! The wall clock, and times as documents write them.
+//! The wall clock of the daemon, and the times in documents.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 
-/// How far the daemon's clock is from this one, and since when.
+/// The offsets of the daemon's clock from this one, with the times since when they hold.
 #[derive(Debug, Default)]
 pub struct Clock(Mutex<Vec<(i128, i128)>>);
 
-/// Between a change of the clock and when all have noticed.
+/// The time in nanoseconds after which a change of the clock has taken effect everywhere.
 const AROUND: i128 = 2_000_000_000;
 
 impl Clock {
-    /// From now on it is ahead by so many nanoseconds.
+    /// Notes that the daemon's clock is ahead by this many nanoseconds from now on.
     pub fn set(&self, offset: i128) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((now(), offset));
     }
 
-    /// When it was by this clock what the daemon's clock said.
+    /// Converts a time of the daemon's clock to this clock.
     pub fn real(&self, daemons: i128) -> Result<i128> {
         let eras = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut until = i128::MAX - AROUND;
@@ -35,12 +35,12 @@ impl Clock {
     }
 }
 
-/// Nanoseconds since 1970.
+/// Returns the nanoseconds since 1970.
 pub fn now() -> i128 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128)
 }
 
-/// Of `YYYY-MM-DDTHH:MM:SS.NNNNNNNNNZ`.
+/// Parses `YYYY-MM-DDTHH:MM:SS.NNNNNNNNNZ` into nanoseconds since 1970.
 pub fn nanoseconds(text: &str) -> Result<i128> {
     parse(text).with_context(|| format!("{text} is no time"))
 }
@@ -49,7 +49,7 @@ fn parse(text: &str) -> Option<i128> {
     let number = |from: usize, to: usize| text.get(from..to)?.parse::<i128>().ok();
     let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
     let seconds = number(11, 13)? * 3600 + number(14, 16)? * 60 + number(17, 19)?;
-    // The year begins in March: then the day that comes and goes is its last.
+    // The year begins in March here, so that the leap day is its last day.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1 - 719_468;
     Some((days * 86_400 + seconds) * 1_000_000_000 + number(20, 29)?)

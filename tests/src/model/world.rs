@@ -1,4 +1,4 @@
-//! The real things: namespaces, traffic, a daemon, and beside it what must be true of it.
+//! The world of a run: namespaces, traffic, a daemon, and the models that it is compared with.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,28 +23,29 @@ use crate::traffic::Generator;
 use crate::wait::{EndOnDrop, wait_for};
 use crate::{Daemon, DaemonOptions, Directories, EgressForward, Namespace, Topology};
 
-/// Where each of the probes is.
+/// The place of each probe.
 pub const PLACES: [Place; PROBES.len()] =
     [Place::Xdp, Place::XdpPattern, Place::TcIngress, Place::TcEgress, Place::Space];
-/// More windows are not left to be acknowledged by chance.
+/// The number of unacknowledged windows above which all are acknowledged, so that none is lost.
 const MANY: u64 = 40;
-/// In this time packets are where they belong.
+/// The time within which packets arrive.
 const ARRIVAL: Duration = Duration::from_secs(3);
 
+/// The state of a run.
 pub struct World {
-    // Dropped in this order: the daemon goes before what it is attached to.
+    // The fields are dropped in this order: the daemon ends before its interfaces go.
     pub daemon: Option<Daemon>,
     pub directories: Arc<Directories>,
     pub options: DaemonOptions,
-    /// Whether the daemon is about to die.
+    /// True if the daemon is about to die.
     pub doomed: bool,
-    /// Whether requests may fail, which changes nothing.
+    /// True if requests may fail, which must change nothing.
     pub trouble: bool,
     beside: Beside,
-    /// What the interface that comes and goes is called now, and how packets get there.
+    /// The present name of the interface that comes and goes; `extra_socket` sends to it.
     pub extra: Option<&'static str>,
     extra_socket: Option<Socket>,
-    /// Whether the daemon has no power over other namespaces.
+    /// True if the daemon has no capabilities in other namespaces.
     pub little: bool,
     /// The namespace that comes and goes.
     pub space: Option<(Namespace, Socket)>,
@@ -60,7 +61,7 @@ pub struct World {
     pub topology: Topology,
 }
 
-/// Packets that were sent while something was done.
+/// The packets of one burst, with the times of the first and the last one.
 #[derive(Clone, Copy, Debug)]
 pub struct Sent {
     pub key: Key,
@@ -70,7 +71,7 @@ pub struct Sent {
 }
 
 impl World {
-    /// `little`: the daemon may do what the service's unit allows and no more.
+    /// Starts a daemon. `little`: it has only the capabilities of the service's unit.
     pub fn new(options: DaemonOptions, little: bool) -> Result<Self> {
         let topology = Topology::new()?;
         let sink = Counter::attach(topology.sink(), "sink0", CounterPlace::XdpDrop)?;
@@ -112,12 +113,12 @@ impl World {
         Address::Unix(self.directories.socket())
     }
 
-    /// Whether there may be too few keys for another step.
+    /// Tells whether there may be too few keys for another step.
     pub const fn is_exhausted(&self) -> bool {
         self.next_key + 16 > KEYS
     }
 
-    /// A key that enforcing probes drop, or do not.
+    /// Returns the next key that enforcing probes drop, or do not drop.
     fn key(&mut self, dropped: bool) -> Key {
         while (self.next_key % 4 == 3) != dropped {
             self.next_key += 1;
@@ -126,7 +127,7 @@ impl World {
         self.next_key - 1
     }
 
-    /// Which probes see packets of a key, in the order in which they do; whether these go on to the sink.
+    /// Returns the probes that see packets of a key, in their order, and whether the packets reach the sink.
     fn path(&self, key: Key) -> (Vec<usize>, bool) {
         let at = |index: &usize| {
             let xdp = matches!(PLACES[*index], Place::Xdp | Place::XdpPattern);
@@ -155,7 +156,7 @@ impl World {
         let mut expected = if arrives { packets } else { 0 };
         let mut sent = vec![Sent { key, packets, begun, ended: 0 }];
         if !arrives {
-            // What comes after it and arrives shows that it was there.
+            // A second burst that arrives shows that the dropped one has been counted.
             let marker = self.key(false);
             sender::burst(&mut self.generator, marker, 1)?;
             expected += 1;
@@ -187,7 +188,7 @@ impl World {
         Ok(())
     }
 
-    /// Packets that all probes have seen that are in the way; of `changing` it is not known which.
+    /// Notes packets for all probes on their path. The probe `changing` has seen an unknown part of them.
     pub fn account(&mut self, sent: Sent, changing: Option<usize>) {
         let (path, _) = self.path(sent.key);
         for index in path {
@@ -199,12 +200,13 @@ impl World {
             let probe = self.probes.get_mut(&index).expect("it is on the path");
             probe.see(sent.key, packets, sent.begun, sent.ended);
         }
-        // Only XDP programs drop, and so before it.
+        // The probe beside is behind the XDP programs, and only these drop.
         if self.path(sent.key).1 {
             self.beside.see(sent);
         }
     }
 
+    /// Sets the present name of the interface that comes and goes, and opens a socket that sends to it.
     pub fn set_extra(&mut self, name: Option<&'static str>) -> Result<()> {
         self.extra = name;
         self.extra_socket = match name {
@@ -214,7 +216,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether the interface that is not always there is there for a probe.
+    /// Tells whether the interface of a probe that comes and goes exists now.
     pub fn is_there(&self, index: usize) -> bool {
         match PLACES[index] {
             Place::Space => self.space.is_some(),
@@ -246,14 +248,14 @@ impl World {
         Ok(())
     }
 
-    /// A new probe.
+    /// Returns a random configuration of a new probe.
     pub fn choose(&self, index: usize, generation: u32, random: &mut Random) -> ProbeSpec {
         let mut spec = ProbeSpec::choose(PLACES[index], generation, random);
         spec.netns = (PLACES[index] == Place::Space).then(|| self.space_path());
         spec
     }
 
-    /// Where the namespace is that comes and goes.
+    /// Returns the path of the namespace that comes and goes.
     pub fn space_path(&self) -> String {
         self.topology.generator().path().display().to_string().replace("-gen", "-space")
     }
@@ -283,7 +285,7 @@ impl World {
         Ok(())
     }
 
-    /// Does something while packets that nobody drops pass.
+    /// Runs `action` while packets that no probe drops pass, if `traffic`.
     pub fn during<T>(&mut self, traffic: bool, action: impl FnOnce(&Self) -> T) -> Result<(T, Option<Sent>)> {
         if !traffic {
             return Ok((action(self), None));
@@ -307,13 +309,13 @@ impl World {
         Ok((result, Some(Sent { key, packets, begun, ended: now() })))
     }
 
-    /// `None` if the connection broke.
+    /// Sends a request. Returns `None` if the connection broke.
     pub fn request(&self, method: &str, path: &str, body: &Value) -> Option<Response> {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         http::request(&self.address(), method, path, &[], body.as_bytes()).ok()
     }
 
-    /// The status of a probe that is there.
+    /// Returns the status of a probe, `None` if it does not exist.
     pub fn status(&self, path: &str) -> Result<Option<Value>> {
         let answer = http::request(&self.address(), "GET", path, &[], b"")?;
         match answer.status {
@@ -323,7 +325,7 @@ impl World {
         }
     }
 
-    /// Starts a daemon on what the last one left.
+    /// Starts a daemon on the state and pins of the last one.
     pub fn start(&mut self, options: &DaemonOptions) -> Result<()> {
         let daemon = Daemon::start_in(self.topology.monitor(), options, Arc::clone(&self.directories))?;
         self.daemon = Some(daemon);
@@ -344,7 +346,7 @@ impl World {
         self.start(&options)
     }
 
-    /// Looks at the windows of all probes. What `turn` says holds for one of them.
+    /// Checks the new windows of all probes. `turn` is a change of one of them.
     pub fn collect(&mut self, mut turn: Option<(usize, Turn)>) -> Result<()> {
         let address = self.address();
         for (index, probe) in &mut self.probes {
@@ -354,7 +356,7 @@ impl World {
         Ok(())
     }
 
-    /// Compares everything that can be seen without changing anything.
+    /// Compares everything that can be read without a change.
     pub fn check(&mut self) -> Result<()> {
         self.collect(None)?;
         let list = http::request(&self.address(), "GET", "/v1/probes", &[], b"")?;

@@ -1,19 +1,19 @@
-//! What one frame looks like, and where the fields are that change from packet to packet.
+//! The frame that is sent, and the places of its fields that change from packet to packet.
 
 use std::net::Ipv4Addr;
 
 use anyhow::{Result, ensure};
 
-/// Ethernet frames are at least this long, without the frame check sequence. Shorter ones are padded.
+/// The shortest Ethernet frame in bytes, without the frame check sequence. Shorter frames are padded.
 pub const MIN_FRAME: usize = 60;
-/// A frame must fit into a page beside its headroom.
+/// The longest frame in bytes: it must fit into a page beside its headroom.
 const MAX_FRAME: usize = 3400;
 
 const ETH_IPV4: u16 = 0x0800;
 const ETH_IPV6: u16 = 0x86dd;
 const ETH_VLAN: [u16; 2] = [0x8100, 0x88a8];
 
-/// Transport of a built frame.
+/// The transport of a built frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     Tcp,
@@ -42,16 +42,16 @@ impl Protocol {
 #[derive(Clone, Debug)]
 pub struct FrameOptions {
     pub protocol: Protocol,
-    /// Bytes from the Ethernet header on, without frame check sequence.
+    /// The number of bytes from the Ethernet header on, without frame check sequence.
     pub length: usize,
     pub destination_mac: [u8; 6],
     pub source_mac: [u8; 6],
-    /// 802.1Q tag.
+    /// The 802.1Q tag.
     pub vlan: Option<u16>,
     pub destination: Ipv4Addr,
     pub destination_port: u16,
     pub tos: u8,
-    /// TCP flags; SYN is 2.
+    /// The TCP flags; SYN is 2.
     pub tcp_flags: u8,
 }
 
@@ -76,14 +76,14 @@ impl Default for FrameOptions {
 pub struct Frame(Vec<u8>);
 
 impl Default for Frame {
-    /// The paper's 60-byte TCP SYN.
+    /// Returns the paper's 60-byte TCP SYN.
     fn default() -> Self {
         Self::build(&FrameOptions::default()).expect("the default frame is valid")
     }
 }
 
 impl Frame {
-    /// Any frame, from the Ethernet header on; padded to [`MIN_FRAME`].
+    /// Takes any frame, from the Ethernet header on, and pads it to [`MIN_FRAME`].
     pub fn from_bytes(mut bytes: Vec<u8>) -> Result<Self> {
         ensure!((14..=MAX_FRAME).contains(&bytes.len()), "a frame has 14 to {MAX_FRAME} bytes");
         bytes.resize(bytes.len().max(MIN_FRAME), 0);
@@ -103,7 +103,7 @@ impl Frame {
             bytes.extend(tag.to_be_bytes());
         }
         bytes.extend(ETH_IPV4.to_be_bytes());
-        // Up to the minimum frame it is padding that follows, beyond that payload.
+        // Bytes after the headers are padding in a frame of minimum length, and payload in a longer one.
         let ip_length = if options.length > MIN_FRAME { options.length } else { least } - l3;
         bytes.extend([0x45, options.tos]);
         bytes.extend((ip_length as u16).to_be_bytes());
@@ -130,7 +130,7 @@ impl Frame {
         &self.0
     }
 
-    /// The bytes with this source address and port and right checksums, as `generator.bpf.c` makes them.
+    /// Returns the bytes with this source address and port and right checksums, as `generator.bpf.c` makes them.
     pub fn from_source(&self, address: Ipv4Addr, port: u16) -> Vec<u8> {
         let mut bytes = self.0.clone();
         let Some(fields) = self.fields() else { return bytes };
@@ -151,8 +151,8 @@ impl Frame {
         bytes
     }
 
-    /// The fields that the generator rewrites, as defines of `generator.bpf.c`. None but the template for frames that
-    /// are not IP; no port and checksum for transports other than TCP, UDP and ICMP echo.
+    /// Returns the fields that the generator rewrites, as defines of `generator.bpf.c`. Frames that are not IP have
+    /// only the template; transports other than TCP, UDP and ICMP echo have no port and checksum.
     pub(super) fn defines(&self) -> Vec<String> {
         let template: Vec<_> = self.0[..MIN_FRAME].iter().map(u8::to_string).collect();
         let mut defines = vec![format!("TEMPLATE={}", template.join(","))];
@@ -228,7 +228,7 @@ impl Frame {
         Some(Fields { address, ip_checksum, l4 })
     }
 
-    /// Offset and EtherType behind any VLAN tags.
+    /// Returns the offset and EtherType behind any VLAN tags.
     fn network_header(&self) -> Option<(usize, u16)> {
         let mut offset = 12;
         loop {
@@ -241,7 +241,7 @@ impl Frame {
     }
 }
 
-/// Offsets from the start of the frame; sums are of everything that stays the same.
+/// Offsets from the start of the frame, with the sums of all words that stay the same.
 struct Fields {
     address: usize,
     ip_checksum: Option<(usize, u16)>,
@@ -260,7 +260,7 @@ fn be16(bytes: &[u8], offset: usize) -> Option<u16> {
     Some(u16::from_be_bytes(bytes.get(offset..offset + 2)?.try_into().ok()?))
 }
 
-/// One's complement sum, in memory order, of all 16-bit words but those at the offsets in `except`.
+/// Returns the one's complement sum, in memory order, of all 16-bit words except those at the offsets in `except`.
 fn checksum(bytes: &[u8], except: &[usize]) -> u16 {
     let words = bytes.chunks(2).enumerate().filter(|(i, _)| !except.contains(&(i * 2)));
     fold(words.map(|(_, word)| u32::from(u16::from_ne_bytes([word[0], *word.get(1).unwrap_or(&0)]))).sum())

@@ -1,4 +1,4 @@
-//! Sending an exact number of packets.
+//! The generator, which sends an exact number of packets.
 
 use std::{
     fmt, io,
@@ -27,16 +27,16 @@ use crate::{
     netns::{Namespace, interface_index, pin_to_cpu},
 };
 
-/// Frames handed over at once.
+/// The number of frames handed over at once.
 ///
-/// A veth end has a ring of 256 frames, emptied between two batches; what does not fit is lost without an error. Up to
+/// A veth end has a ring of 256 frames, emptied between two batches; further frames are lost without an error. Up to
 /// 128, ten million of ten million frames arrived, at 256 up to a quarter was lost (see tests/README.md).
 pub const DEFAULT_BATCH: u32 = 64;
-/// What the kernel accepts at most.
+/// The largest batch that the kernel accepts.
 pub const MAX_BATCH: u32 = 256;
 
-/// Which sources the packets come from: packet n has address `n % addresses` and port `n / addresses % ports` after
-/// the base, so that of N packets every flow gets N / (addresses * ports), rounded down or up.
+/// The source addresses and ports of packets: packet n has address `n % addresses` and port `n / addresses % ports`
+/// after the base, so that of N packets every flow gets N / (addresses * ports), rounded down or up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spread {
     pub addresses: u32,
@@ -46,14 +46,14 @@ pub struct Spread {
 }
 
 impl Default for Spread {
-    /// The paper's: 256 addresses with 97 ports each, 24,832 sessions.
+    /// Returns the paper's sources: 256 addresses with 97 ports each, 24,832 sessions.
     fn default() -> Self {
         Self { addresses: 256, ports: 97, base_address: Ipv4Addr::new(198, 18, 0, 0), base_port: 1024 }
     }
 }
 
 impl Spread {
-    /// One address and one port.
+    /// Returns one address and one port.
     pub fn single() -> Self {
         Self { addresses: 1, ports: 1, ..Self::default() }
     }
@@ -69,18 +69,19 @@ impl Spread {
         Ok(())
     }
 
+    /// Returns the number of pairs of address and port.
     pub fn flows(&self) -> u64 {
         u64::from(self.addresses) * u64::from(self.ports)
     }
 
-    /// Where packet `number` comes from, counted from 0.
+    /// Returns the source of packet `number`, counted from 0.
     pub fn source(&self, number: u64) -> (Ipv4Addr, u16) {
         let address = (number % u64::from(self.addresses)) as u32;
         let port = (number / u64::from(self.addresses) % u64::from(self.ports)) as u16;
         ((u32::from(self.base_address) + address).into(), self.base_port + port)
     }
 
-    /// How many of the first `sent` packets were of the flow with this address and port.
+    /// Returns how many of the first `sent` packets were of the flow with this address and port.
     pub fn expected(&self, address: Ipv4Addr, port: u16, sent: u64) -> u64 {
         let a = u32::from(address).wrapping_sub(u32::from(self.base_address));
         let p = u32::from(port).wrapping_sub(u32::from(self.base_port));
@@ -92,15 +93,15 @@ impl Spread {
     }
 }
 
-/// What to send, and how.
+/// The frames to send, and the way of sending.
 #[derive(Clone, Debug)]
 pub struct GeneratorOptions {
     pub frame: Frame,
     pub spread: Spread,
-    /// Frames handed over at once, 1 to [`MAX_BATCH`].
+    /// The number of frames handed over at once, 1 to [`MAX_BATCH`].
     pub batch: u32,
-    /// CPU to send from; on a veth pair it is also the CPU that receives. A thread that moves leaves the receiving
-    /// NAPI behind on the old CPU: if that one is busy, the ring overflows.
+    /// The CPU to send from; on a veth pair it is also the CPU that receives. A thread that moves leaves the receiving
+    /// NAPI behind on the old CPU: if that CPU is busy, the ring overflows.
     pub cpu: Option<usize>,
 }
 
@@ -110,24 +111,24 @@ impl Default for GeneratorOptions {
     }
 }
 
-/// Sends frames out of one interface. What it sent is counted by the program itself.
+/// A sender of frames out of one interface. Its program in the kernel counts them.
 #[derive(Debug)]
 pub struct Generator {
     namespace: Namespace,
     options: GeneratorOptions,
     ebpf: Ebpf,
-    /// The thread that sends.
+    /// The id of the thread that sends.
     thread: Arc<AtomicI32>,
 }
 
-/// Looks at a generator while it sends.
+/// An observer of a generator that sends.
 pub struct Meter {
     state: Array<MapData, State>,
     thread: Arc<AtomicI32>,
 }
 
 impl Generator {
-    /// A generator for `interface` of `namespace`. On a veth pair the packets appear at the *other* end.
+    /// Makes a generator for `interface` of `namespace`. On a veth pair the packets appear at the *other* end.
     pub fn new(namespace: &Namespace, interface: &str, options: GeneratorOptions) -> Result<Self> {
         let Spread { addresses, ports, base_address, base_port } = options.spread;
         ensure!((1..=MAX_BATCH).contains(&options.batch), "a batch has 1 to {MAX_BATCH} frames");
@@ -153,19 +154,20 @@ impl Generator {
         &self.options.spread
     }
 
-    /// Packets sent since [`Generator::new`].
+    /// Returns the number of packets sent since [`Generator::new`].
     pub fn sent(&self) -> Result<u64> {
         let state: Array<_, State> = self.ebpf.map("state").context("no state")?.try_into()?;
         Ok(state.get(&0, 0)?.sent)
     }
 
-    /// The next packet is of this address, counted from the first one.
+    /// Makes the next packet come from this address, counted from the first one.
     pub fn continue_at(&mut self, address: u32) -> Result<()> {
         let mut state: Array<_, State> = self.ebpf.map_mut("state").context("no state")?.try_into()?;
         let sent = state.get(&0, 0)?.sent;
         Ok(state.set(0, State { sent, address, port: 0 }, 0)?)
     }
 
+    /// Returns an observer that can be used while the generator sends.
     pub fn meter(&self) -> Result<Meter> {
         let Some(Map::Array(state)) = self.ebpf.map("state") else { bail!("no state") };
         let state = MapData::from_fd(state.fd().as_fd().try_clone_to_owned()?)?;
@@ -175,7 +177,7 @@ impl Generator {
     /// Sends exactly `count` packets as fast as possible and returns when all are with the receiver.
     pub fn send(&mut self, count: u64) -> Result<()> {
         let goal = self.sent()? + count;
-        // Every call allocates anew, about 24 ms: one call for all, unless the kernel was interrupted.
+        // A call allocates memory for about 24 ms: one call sends all packets, unless a signal interrupts it.
         loop {
             let before = self.sent()?;
             if before == goal {
@@ -195,7 +197,7 @@ impl Generator {
         }
     }
 
-    /// Sends in the background until told to stop or the load is done.
+    /// Sends in the background until it is stopped or the load is done.
     pub fn spawn(self, load: Load) -> Running {
         Running::start(self, load)
     }
@@ -214,14 +216,15 @@ impl Generator {
 }
 
 impl Meter {
-    /// Packets sent since [`Generator::new`].
+    /// Returns the number of packets sent since [`Generator::new`].
     pub fn sent(&self) -> Result<u64> {
         Ok(self.state.get(&0, 0)?.sent)
     }
 
-    /// Of the thread that sends, while it does, since the call began.
+    /// Returns the processor time of the thread that sends, which has to be sending.
     pub fn processor_time(&self) -> Result<Duration> {
-        /// As the kernel numbers the clocks of threads: `~thread << 3`, the scheduler's clock (2) of a thread (4).
+        /// The low bits of a thread's clock id, which the kernel forms as `~thread << 3`: the scheduler's clock (2) of
+        /// a thread (4).
         const CLOCK_OF_THREAD: i32 = 6;
         let clock = (!self.thread.load(Ordering::Acquire) << 3) | CLOCK_OF_THREAD;
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

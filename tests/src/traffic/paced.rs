@@ -1,4 +1,4 @@
-//! Sending no faster than the other end takes.
+//! The paced sender, which is never faster than the receiving end.
 
 use std::{
     fs::File,
@@ -12,15 +12,15 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::{Frame, PacketSocket, Spread};
 use crate::netns::Namespace;
 
-/// Frames sent before the sender waits for the other end: a quarter of what a veth's ring has room for.
+/// The number of frames sent before the sender waits for the other end: a quarter of a veth's ring.
 const BURST: u64 = 64;
-/// The sender gives up after this time without progress.
+/// The time without progress after which the sender gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The sender leaves the processor to the receiver for this time.
+/// The time for which the sender leaves the processor to the receiver.
 const PAUSE: Duration = Duration::from_micros(20);
 
-/// Sends frames in bursts. The next burst begins when the other end has taken the last one, however slow it is, so
-/// that no ring overflows. `Generator` is ten times as fast and relies on the receiver's keeping up.
+/// A sender of frames in bursts. The next burst begins when the other end has taken the last one, however slow it is,
+/// so that no ring overflows. `Generator` is ten times as fast and relies on the receiver's keeping up.
 #[derive(Debug)]
 pub struct PacedSender {
     socket: PacketSocket,
@@ -29,12 +29,12 @@ pub struct PacedSender {
     devices: File,
     frame: Frame,
     spread: Spread,
-    /// Packets sent so far; the next run continues the spread.
+    /// The number of packets sent so far; the next run continues the spread.
     sent: u64,
 }
 
 impl PacedSender {
-    /// A sender for `interface` of `namespace`. On a veth pair the packets appear at the *other* end.
+    /// Makes a sender for `interface` of `namespace`. On a veth pair the packets appear at the *other* end.
     pub fn new(namespace: &Namespace, interface: &str, frame: Frame, spread: Spread) -> Result<Self> {
         spread.check()?;
         let (socket, devices) = namespace.enter(|| {
@@ -48,7 +48,7 @@ impl PacedSender {
     /// Sends exactly `count` packets and returns when the other end has taken all.
     pub fn send(&mut self, count: u64) -> Result<()> {
         let goal = self.sent + count;
-        // A packet that somebody else sends from the interface makes a burst larger by one.
+        // A packet that another program sends from the interface makes a burst larger by one.
         let before = self.taken()? - self.sent;
         while self.sent < goal {
             for _ in 0..BURST.min(goal - self.sent) {
@@ -62,7 +62,7 @@ impl PacedSender {
         Ok(())
     }
 
-    /// Packets sent since [`PacedSender::new`].
+    /// Returns the number of packets sent since [`PacedSender::new`].
     pub fn sent(&self) -> u64 {
         self.sent
     }
@@ -85,8 +85,8 @@ impl PacedSender {
         Ok(())
     }
 
-    /// Packets that have left the interface. Those of a veth whose peer polls (native XDP, GRO) count as having left
-    /// when the peer has handled them.
+    /// Returns the number of packets that have left the interface. Those of a veth whose peer polls (native XDP, GRO)
+    /// count as having left when the peer has handled them.
     fn taken(&self) -> Result<u64> {
         let mut text = vec![0; 1 << 16];
         let length = self.devices.read_at(&mut text, 0).context("read /proc/net/dev")?;
@@ -95,7 +95,7 @@ impl PacedSender {
             if let Some((name, numbers)) = line.split_once(':')
                 && name.trim() == self.interface
             {
-                // Eight columns of what was received, then bytes and packets of what was sent.
+                // The line has eight columns for received packets, then bytes and packets that were sent.
                 let packets =
                     numbers.split_whitespace().nth(9).context("a line of /proc/net/dev is short")?;
                 return Ok(packets.parse()?);

@@ -1,4 +1,4 @@
-//! Traffic in the background.
+//! A generator that sends in the background.
 
 use std::{
     sync::{
@@ -13,21 +13,24 @@ use anyhow::Result;
 
 use super::{Generator, MAX_BATCH};
 
-/// Packets per call where no rate asks for fewer: long enough to hide a call's cost, short enough to stop soon.
+/// The largest number of packets per call: enough to make the cost of a call negligible.
 const CHUNK: u64 = 1 << 20;
-/// With a rate, one call sends what is due in this time.
+/// The number of packets of the first call, which may meet a program that takes a millisecond for each.
+const FIRST_CHUNK: u64 = 256;
+/// The longest time of a call, which can't be stopped. Calls grow while they take less than half of this, and shrink
+/// when they take longer.
+const LONGEST_CALL: Duration = Duration::from_millis(200);
+/// The time whose packets one call sends if a rate is given.
 const PACE: Duration = Duration::from_millis(50);
 
-/// How much to send. The default never ends by itself.
+/// The amount to send. The default never ends by itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Load {
-    /// Packets in total.
+    /// The number of packets in total.
     pub count: Option<u64>,
-    /// Packets per second, on average; within 50 ms they come in one burst.
+    /// The packets per second, on average. Those of 50 ms come in one burst.
     pub rate: Option<u64>,
     pub duration: Option<Duration>,
-    /// Packets at once, which can't be stopped; fewer where the program under test takes its time for each.
-    pub chunk: Option<u64>,
 }
 
 /// A generator at work on a thread of its own. Stops on drop.
@@ -52,17 +55,18 @@ impl Running {
         Self { stop, sent, thread: Some(thread) }
     }
 
-    /// Packets of this run sent so far, by whole calls.
+    /// Returns the number of packets of this run sent so far, by whole calls.
     pub fn sent(&self) -> u64 {
         self.sent.load(Ordering::Acquire)
     }
 
-    /// Of those, how many have certainly been seen at the other end: its ring holds 256, and a batch may be under way.
+    /// Returns how many sent packets the other end has certainly seen: its ring holds 256, and a batch may be under
+    /// way.
     pub fn arrived(&self) -> u64 {
         self.sent().saturating_sub(256 + u64::from(MAX_BATCH))
     }
 
-    /// Whether the load is done (or failed).
+    /// Tells whether the load is done (or failed).
     pub fn is_finished(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -78,7 +82,7 @@ impl Running {
         self.into_generator().map(|(_, sent)| sent)
     }
 
-    /// As [`Running::join`], and gives the generator back: the next run continues its spread.
+    /// Waits like [`Running::join`] and also returns the generator: its next run continues the spread.
     pub fn into_generator(mut self) -> Result<(Generator, u64)> {
         let thread = self.thread.take().expect("joined once");
         let generator = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
@@ -98,7 +102,7 @@ impl Drop for Running {
 fn drive(generator: &mut Generator, load: Load, stop: &AtomicBool, sent: &AtomicU64) -> Result<()> {
     let start = Instant::now();
     let mut total = 0;
-    let most = load.chunk.unwrap_or(CHUNK);
+    let mut most = FIRST_CHUNK;
     while !stop.load(Ordering::Acquire) && load.duration.is_none_or(|limit| start.elapsed() < limit) {
         let left = load.count.map_or(u64::MAX, |count| count - total);
         if left == 0 {
@@ -113,8 +117,14 @@ fn drive(generator: &mut Generator, load: Load, stop: &AtomicBool, sent: &Atomic
         };
         if due > 0 {
             let chunk = due.min(left).min(most);
+            let begun = Instant::now();
             generator.send(chunk)?;
             total += chunk;
+            if begun.elapsed() > LONGEST_CALL {
+                most = (most / 2).max(FIRST_CHUNK);
+            } else if chunk == most && begun.elapsed() < LONGEST_CALL / 2 {
+                most = (most * 2).min(CHUNK);
+            }
             sent.store(total, Ordering::Release);
         }
         if load.rate.is_some_and(|rate| {

@@ -1,4 +1,4 @@
-//! Sockets that send whole frames.
+//! A socket that sends whole frames.
 
 use std::{
     ffi::CString,
@@ -13,9 +13,9 @@ use anyhow::{Context as _, Result, ensure};
 pub struct PacketSocket(OwnedFd);
 
 impl PacketSocket {
-    /// For `interface` of this thread's namespace.
+    /// Opens a socket for `interface` of this thread's namespace.
     pub fn open(interface: &str) -> Result<Self> {
-        // Protocol 0: nothing is received.
+        // A socket with protocol 0 receives nothing.
         // SAFETY: no pointers.
         let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         ensure!(fd >= 0, "packet socket: {}", io::Error::last_os_error());

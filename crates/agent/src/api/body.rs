@@ -6,12 +6,13 @@ use http_body_util::BodyExt as _;
 
 use super::error::Problem;
 
-/// A configuration holds at most two sources of 1 MiB each, plus escapes.
+/// The limit of a body in bytes. A configuration holds at most two sources of 1 MiB each, plus escapes.
 const MAX_BODY: usize = 2560 << 10;
-/// How much of a body that is too large is read and dropped, so that its sender lives to read the answer.
+/// The number of bytes of a too large body that are read and dropped: a client that is still sending when the
+/// connection closes would not see the answer.
 const MAX_DRAIN: usize = 64 << 20;
 
-/// The body's bytes, or 413 or 415.
+/// Reads a request's body. Refuses a larger body than [`MAX_BODY`] with 413 and another type than JSON with 415.
 pub async fn read(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Problem> {
     let mut body = body;
     let mut bytes = Vec::new();
@@ -36,7 +37,7 @@ pub async fn read(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Problem> {
     Ok(bytes)
 }
 
-/// Clients that say nothing of the type mean JSON.
+/// Refuses other types than JSON. A request without a type counts as JSON.
 fn check_type(headers: &HeaderMap) -> Result<(), Problem> {
     let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
     let essence = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();

@@ -1,4 +1,4 @@
-//! What this daemon can do on this machine.
+//! `GET /v1/capabilities`: what this daemon can do on this machine.
 
 use axum::Json;
 use axum::extract::State;
@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::Api;
 
+/// Answers `GET /v1/capabilities`.
 pub(super) async fn get(State(api): State<Api>) -> Response {
     Json(api.engine.capabilities()).into_response()
 }

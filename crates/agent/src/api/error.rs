@@ -1,9 +1,8 @@
-//! Every error of the daemon as an RFC 9457 problem document, in one place.
+//! RFC 9457 problem documents: every error of the daemon becomes one, here and nowhere else.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
 use twinprobe_ebpf_common::finding::with_causes;
 
 use crate::config::ParseError;
@@ -11,28 +10,13 @@ use crate::engine::EngineError;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 
 /// `application/problem+json`.
-#[derive(Clone, Debug, Serialize)]
-pub struct Problem {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    title: &'static str,
-    status: u16,
-    detail: String,
-    errors: Vec<Finding>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    log: Option<String>,
-}
+#[derive(Clone, Debug)]
+pub struct Problem(Box<twinprobe_client::Problem>);
 
 impl Problem {
+    /// Makes a problem without findings; its title is the reason phrase of `status`.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self {
-            kind: "about:blank",
-            title: status.canonical_reason().unwrap_or("Error"),
-            status: status.as_u16(),
-            detail: detail.into(),
-            errors: Vec::new(),
-            log: None,
-        }
+        Self(Box::new(twinprobe_client::Problem::new(status, detail)))
     }
 
     fn refused(rejection: Rejection) -> Self {
@@ -42,8 +26,20 @@ impl Problem {
             Some(Stage::Load) => "the program can't be loaded",
             Some(Stage::Attach) => "the probe can't be attached",
         };
-        let problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail);
-        Self { errors: rejection.findings, log: rejection.log, ..problem }
+        let mut problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail);
+        (problem.0.errors, problem.0.log) = (rejection.findings, rejection.log);
+        problem
+    }
+
+    fn with(mut self, finding: Finding) -> Self {
+        self.0.errors.push(finding);
+        self
+    }
+
+    /// A problem whose only finding says the same, of the whole configuration.
+    fn finding(status: StatusCode, stage: Stage, message: String) -> Self {
+        let finding = Finding { stage, field: None, line: None, column: None, message: message.clone() };
+        Self::new(status, message).with(finding)
     }
 }
 
@@ -52,11 +48,9 @@ impl From<ParseError> for Problem {
         match error {
             ParseError::Malformed { message, line, column } => {
                 let (line, column) = (u32::try_from(line).ok(), u32::try_from(column).ok());
-                let finding =
-                    Finding { stage: Stage::Config, field: None, line, column, message: message.clone() };
-                let problem =
-                    Self::new(StatusCode::BAD_REQUEST, format!("the body is not a JSON document: {message}"));
-                Self { errors: vec![finding], ..problem }
+                let detail = format!("the body is not a JSON document: {message}");
+                let finding = Finding { stage: Stage::Config, field: None, line, column, message };
+                Self::new(StatusCode::BAD_REQUEST, detail).with(finding)
             }
             ParseError::Invalid(rejection) => Self::refused(rejection),
         }
@@ -88,27 +82,10 @@ impl From<EngineError> for Problem {
                 };
                 Self::new(status, detail)
             }
-            EngineError::Conflict(message) => {
-                let finding = Finding {
-                    stage: Stage::Attach,
-                    field: None,
-                    line: None,
-                    column: None,
-                    message: message.clone(),
-                };
-                Self { errors: vec![finding], ..Self::new(StatusCode::CONFLICT, message) }
-            }
+            EngineError::Conflict(message) => Self::finding(StatusCode::CONFLICT, Stage::Attach, message),
             EngineError::Stopping => Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
             EngineError::NoCompiler(_) => {
-                let message = error.to_string();
-                let finding = Finding {
-                    stage: Stage::Compile,
-                    field: None,
-                    line: None,
-                    column: None,
-                    message: message.clone(),
-                };
-                Self { errors: vec![finding], ..Self::new(StatusCode::SERVICE_UNAVAILABLE, message) }
+                Self::finding(StatusCode::SERVICE_UNAVAILABLE, Stage::Compile, error.to_string())
             }
             EngineError::NotRunning { .. } => Self::new(StatusCode::CONFLICT, error.to_string()),
             EngineError::LoadStuck(_)
@@ -126,8 +103,8 @@ impl From<EngineError> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut response = (status, Json(&self)).into_response();
+        let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, Json(&self.0)).into_response();
         response
             .headers_mut()
             .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

@@ -20,9 +20,9 @@ use crate::engine::Framing;
 
 const NDJSON: &str = "application/x-ndjson";
 const SSE: &str = "text/event-stream";
-/// What readers of an event stream skip; of lines there is nothing that all readers would.
+/// A comment of an event stream, which every client skips. Lines of JSON have no such filler.
 const COMMENT: &[u8] = b": keep-alive\n\n";
-/// How long a stream may be silent: proxies take one that is so for a minute for dead.
+/// The longest time for which an event stream sends nothing. Proxies close a connection that is silent for a minute.
 const SILENCE: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Deserialize)]
@@ -30,6 +30,7 @@ pub(super) struct EventsQuery {
     metric: Option<String>,
 }
 
+/// Answers `GET /v1/probes/{name}/events`.
 pub(super) async fn events(
     State(api): State<Api>,
     Path(name): Path<String>,
@@ -42,7 +43,7 @@ pub(super) async fn events(
         Framing::Ndjson => NDJSON,
         Framing::Sse => SSE,
     };
-    // An intermediary that waits for the end of this answer waits for ever.
+    // A proxy that caches would wait for the end of this answer, which never comes.
     let headers = [(header::CONTENT_TYPE, media_type), (header::CACHE_CONTROL, "no-store")];
     let keep_alive = (framing == Framing::Sse).then_some(SILENCE);
     let body = StreamBody::new(move |context: &mut Context<'_>| stream.poll_next(context), keep_alive);
@@ -53,12 +54,12 @@ fn framing(headers: &HeaderMap) -> Result<Framing, Problem> {
     let accept: Vec<&str> =
         headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
     by_accept(&accept.join(",")).ok_or_else(|| {
-        let detail = format!("nothing in Accept can be had; possible are {NDJSON}, {SSE}");
+        let detail = format!("no type in Accept is available; available are {NDJSON}, {SSE}");
         Problem::new(StatusCode::NOT_ACCEPTABLE, detail)
     })
 }
 
-/// Lines, unless the other is asked for or preferred.
+/// Chooses lines of JSON, unless the client asks only for an event stream or prefers one.
 fn by_accept(accept: &str) -> Option<Framing> {
     if accept.trim().is_empty() {
         return Some(Framing::Ndjson);
@@ -75,7 +76,8 @@ fn by_accept(accept: &str) -> Option<Framing> {
     }
 }
 
-/// The body of the answer: what `next` has, and a comment whenever that was nothing for too long.
+/// The body of the answer: the bytes that `next` yields, and a comment whenever `next` has yielded nothing for too
+/// long.
 struct StreamBody<F> {
     next: F,
     keep_alive: Option<(Duration, Pin<Box<Sleep>>)>,
@@ -134,7 +136,7 @@ mod tests {
         }
     }
 
-    /// What a body with these events, then none, gives within half a second.
+    /// Returns what a body sends within half a second if `events` come at once and nothing comes after them.
     async fn parts(events: &[&'static [u8]], silence: Option<Duration>) -> Vec<Bytes> {
         let mut events = events.iter();
         let next = move |_: &mut Context<'_>| {
@@ -154,7 +156,7 @@ mod tests {
     async fn silent_streams_have_comments_where_that_is_asked_for() {
         let sse = parts(&[b"data: 1\n\n", b"data: 2\n\n"], Some(Duration::from_millis(100))).await;
         assert_eq!(sse[..3], [&b"data: 1\n\n"[..], b"data: 2\n\n", COMMENT]);
-        // Again and again, but not all the time.
+        // Comments repeat at the interval, not at every poll.
         assert!((4..=7).contains(&sse.len()), "{sse:?}");
         assert_eq!(parts(&[b"{}\n"], None).await, [&b"{}\n"[..]]);
     }

@@ -1,5 +1,5 @@
-//! A metrics document as the body of an answer, rendered piece by piece as its maps are read and as the client
-//! takes it: a slow client slows its own answer only, and the whole document is never in memory.
+//! A metrics document as the body of an answer, rendered piece by piece as its maps are read and as the client takes
+//! it. A slow client slows its own answer only, and the whole document is never in memory.
 
 use std::sync::Arc;
 
@@ -10,48 +10,50 @@ use twinprobe_exporter::{DocumentEncoder, Format, Metric, Progress};
 
 use crate::engine::{Broken, Cursor, Delivery, MetricRows};
 
-/// Bytes handed to the connection at once, about.
+/// The number of bytes after which a piece is handed to the connection.
 pub(super) const CHUNK: usize = 64 << 10;
-/// Room for one: enough that it need not grow, and less than what the allocator maps and unmaps every time.
+/// The capacity of a piece: it need not grow, and it is below the size that the allocator maps and unmaps every time.
 pub(super) const PIECE: usize = CHUNK + 3 * CHUNK / 4;
-/// Raw bytes rendered at once; they grow by some factor.
+/// The number of raw bytes that are rendered at once. The text is several times as long.
 const ROWS: usize = 8 << 10;
 
-/// Once its last piece has been taken the reading counts as delivered; dropped before, it does not.
+/// A document while it is sent. The reading counts as delivered once the last piece has been taken; a document that
+/// is dropped before that does not deliver it.
 pub(super) struct Export {
     encoder: DocumentEncoder,
     delivery: Delivery,
-    /// Index of the metric that comes next, and the one that is being written.
+    /// The index of the metric after the one in `metric`.
     next_metric: usize,
     metric: Option<Current>,
-    /// What the encoder has written and nobody has taken.
+    /// The bytes that the encoder has written and the connection has not taken.
     out: Vec<u8>,
-    /// Whether nothing comes after `out`.
+    /// True if nothing comes after `out`.
     complete: bool,
 }
 
-/// Where an answer is in a table.
+/// The position of an answer in a table.
 pub(super) struct Current {
     layout: Arc<TableLayout>,
     cursor: Cursor,
     chunk: Arc<RawTable>,
-    /// Of the chunk; those before it are written.
+    /// The index of the first row of `chunk` that is not written yet.
     row: usize,
 }
 
 impl Current {
+    /// Starts before the first row of `metric`; [`Self::advance`] fetches it.
     pub fn new(metric: &Metric, cursor: Cursor) -> Self {
         Self { layout: Arc::clone(&metric.layout), cursor, chunk: Arc::default(), row: 0 }
     }
 
-    /// Waits for the next rows; false if there are none left.
+    /// Waits for the next rows. Returns false if no rows are left.
     pub async fn advance(&mut self) -> Result<bool, Broken> {
         let Some(chunk) = self.cursor.next().await? else { return Ok(false) };
         (self.chunk, self.row) = (chunk, 0);
         Ok(true)
     }
 
-    /// Some of the rows that are there; `None` if there are none.
+    /// Returns about [`ROWS`] bytes of the rows that are there, `None` if all are written.
     pub fn some_rows(&mut self) -> Option<RawTable> {
         let Self { layout, chunk, row, .. } = self;
         if *row >= chunk.len(layout) {
@@ -65,7 +67,7 @@ impl Current {
 }
 
 impl Export {
-    /// Waits for the first rows: what can't be read at all is an error and not an answer that breaks off.
+    /// Waits for the first rows, so that an unreadable map becomes an error status and not an answer that breaks off.
     pub async fn begin(delivery: Delivery, format: Format) -> Result<Self, Broken> {
         let mut out = Vec::new();
         let context = Arc::clone(delivery.context());
@@ -76,7 +78,7 @@ impl Export {
         Ok(export)
     }
 
-    /// The pieces of the body. An error breaks the answer off.
+    /// Returns the pieces of the body. An error ends the answer before its end.
     pub fn into_stream(self) -> impl Stream<Item = Result<Bytes, Broken>> {
         stream::try_unfold(self, |mut export| async {
             let piece = export.piece().await.inspect_err(|error| {
@@ -86,7 +88,7 @@ impl Export {
         })
     }
 
-    /// The next piece; `None` at the end.
+    /// Returns the next piece, `None` at the end.
     async fn piece(&mut self) -> Result<Option<Vec<u8>>, Broken> {
         if self.complete {
             self.delivery.complete();
@@ -104,7 +106,7 @@ impl Export {
         Ok(Some(std::mem::replace(&mut self.out, Vec::with_capacity(PIECE))))
     }
 
-    /// Waits for the next rows, of this metric or of the next one; false if there are none left.
+    /// Waits for the next rows, of this metric or of the next one. Returns false if no rows are left.
     async fn advance(&mut self) -> Result<bool, Broken> {
         loop {
             if let Some(metric) = &mut self.metric {
@@ -122,7 +124,7 @@ impl Export {
         }
     }
 
-    /// Writes some of the rows that are there; false if there are none.
+    /// Writes some of the rows that are there. Returns false if there are none.
     fn write_rows(&mut self) -> bool {
         let Some(rows) = self.metric.as_mut().and_then(Current::some_rows) else { return false };
         self.encoder.rows(&rows, &mut self.out);

@@ -1,4 +1,4 @@
-//! What requests say beside their body; what can't be read is a [`Problem`].
+//! Extractors for a request's path and query; values that can't be parsed are a [`Problem`].
 
 use axum::extract::{self, FromRequestParts};
 use axum::http::request::Parts;
@@ -6,10 +6,10 @@ use serde::de::DeserializeOwned;
 
 use super::error::Problem;
 
-/// The parts of the path.
+/// The parameters of the path.
 pub(super) struct Path<T>(pub T);
 
-/// What comes after the `?`.
+/// The parameters after the `?`.
 pub(super) struct Query<T>(pub T);
 
 impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {

@@ -1,4 +1,4 @@
-//! The REST API: `routes` has every path with its handler, and `api/openapi.yaml`, which the daemon serves, describes it.
+//! The REST API: `routes` has every path with its handler. `api/openapi.yaml`, which the daemon serves, describes it.
 
 mod body;
 mod capabilities;
@@ -25,13 +25,14 @@ use axum::response::Response;
 pub use self::readiness::Readiness;
 use crate::engine::Engine;
 
-/// What handlers share.
+/// The state that all handlers share.
 #[derive(Clone, Debug)]
 pub struct Api {
     pub engine: Arc<Engine>,
     pub readiness: Arc<Readiness>,
 }
 
+/// Returns the whole API: the routes, the refusal of early requests and the log of requests.
 pub fn router(api: Api) -> Router {
     routes::router()
         .layer(middleware::from_fn_with_state(api.clone(), readiness::refuse_early))

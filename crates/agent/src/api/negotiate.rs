@@ -1,11 +1,12 @@
-//! Which representation a client gets: by `Accept`, else `?format=`, else the probe's own.
+//! The format of an answer: that of `Accept`, else that of `?format=`, else the probe's own.
 
 use axum::http::{HeaderMap, StatusCode, header};
 use twinprobe_exporter::Format;
 
 use super::error::Problem;
 
-/// What the request asks for; `None`: the probe decides.
+/// Returns the format that the request asks for, `None` if the probe decides. Refuses an `Accept` without any known
+/// type with 406 and an unknown `?format=` with 400.
 pub fn requested(headers: &HeaderMap, query: Option<&str>) -> Result<Option<Format>, Problem> {
     let accept: Vec<&str> =
         headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
@@ -15,7 +16,7 @@ pub fn requested(headers: &HeaderMap, query: Option<&str>) -> Result<Option<Form
             Accepted::Anything => {}
             Accepted::Nothing => {
                 let known: Vec<&str> = Format::ALL.iter().map(|format| format.media_type()).collect();
-                let detail = format!("nothing in Accept can be had; possible are {}", known.join(", "));
+                let detail = format!("no type in Accept is available; available are {}", known.join(", "));
                 return Err(Problem::new(StatusCode::NOT_ACCEPTABLE, detail));
             }
         }
@@ -31,12 +32,12 @@ pub fn requested(headers: &HeaderMap, query: Option<&str>) -> Result<Option<Form
 #[derive(Debug, PartialEq, Eq)]
 enum Accepted {
     Format(Format),
-    /// `*/*` is as good as any.
+    /// `*/*`, which leaves the choice to the probe.
     Anything,
     Nothing,
 }
 
-/// RFC 9110, section 12.5.1: the most specific range that matches a type gives its quality.
+/// Chooses by RFC 9110, section 12.5.1: the most specific range that matches a type gives its quality.
 fn by_accept(accept: &str) -> Accepted {
     let ranges: Vec<(String, f32)> = accept.split(',').filter_map(parse_range).collect();
     let quality = |media_type: &str| {
@@ -61,7 +62,7 @@ fn by_accept(accept: &str) -> Accepted {
     }
 }
 
-/// A media range in lower case and its quality.
+/// Splits a media range into its type in lower case and its quality.
 pub fn parse_range(range: &str) -> Option<(String, f32)> {
     let mut parts = range.split(';').map(str::trim);
     let media_type = parts.next().filter(|name| !name.is_empty())?.to_ascii_lowercase();

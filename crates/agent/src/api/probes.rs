@@ -1,11 +1,11 @@
-//! Handlers below `/v1`.
+//! Handlers below `/v1/probes` and of `/v1/validate`.
 
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use twinprobe_client::ProbeList;
 
 use super::error::Problem;
 use super::extract::{Path, Query};
@@ -17,6 +17,7 @@ use twinprobe_ebpf_common::finding::Rejection;
 
 type Answer<T> = Result<T, Problem>;
 
+/// Answers `PUT /v1/probes/{name}`.
 pub(super) async fn put(
     State(api): State<Api>,
     Path(name): Path<String>,
@@ -33,34 +34,39 @@ pub(super) async fn put(
     Ok((code, [(header::LOCATION, format!("/v1/probes/{name}"))], Json(status)).into_response())
 }
 
+/// Answers `GET /v1/probes/{name}`.
 pub(super) async fn get(State(api): State<Api>, Path(name): Path<String>) -> Answer<Response> {
     Ok(Json(api.engine.get(&name)?.status()).into_response())
 }
 
+/// Answers `GET /v1/probes`. The list has no sources, which may be large and which viewers may not see.
 pub(super) async fn list(State(api): State<Api>) -> Response {
     let probes = api.engine.list();
-    let probes: Vec<_> = probes.iter().map(|probe| probe.status().without_sources()).collect();
-    Json(json!({ "probes": probes })).into_response()
+    let probes = probes.iter().map(|probe| probe.status().without_sources()).collect();
+    Json(ProbeList { probes }).into_response()
 }
 
+/// Answers `DELETE /v1/probes/{name}`.
 pub(super) async fn delete(State(api): State<Api>, Path(name): Path<String>) -> Answer<StatusCode> {
     api.engine.delete(&name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// Answers `POST /v1/validate`.
 pub(super) async fn validate(State(api): State<Api>, headers: HeaderMap, request: Body) -> Answer<Response> {
     let document = parse_document(&body::read(&headers, request).await?)?;
     let name = document.name.clone().unwrap_or_else(|| "unnamed".to_owned());
     Ok(Json(api.engine.validate(&name, &document).await?).into_response())
 }
 
+/// Answers `GET /v1/probes/{name}/metrics`.
 pub(super) async fn metrics(
     State(api): State<Api>,
     Path(name): Path<String>,
     Query(query): Query<FormatQuery>,
     headers: HeaderMap,
 ) -> Answer<Response> {
-    // Before anything is read and reset.
+    // An impossible format is refused before anything is read and reset.
     let requested = negotiate::requested(&headers, query.format.as_deref())?;
     document(api.engine.read(&name).await?, requested).await
 }

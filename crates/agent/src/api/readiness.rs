@@ -35,6 +35,7 @@ impl Readiness {
     }
 }
 
+/// Answers `GET /readyz`: 200 once every stored probe is in place, 503 before and while the daemon stops.
 pub(super) async fn readyz(State(api): State<Api>) -> Response {
     match api.readiness.0.load(Ordering::Acquire) {
         READY => "ready\n".into_response(),

@@ -1,28 +1,22 @@
-//! A probe's earlier configurations.
+//! Handlers for a probe's earlier configurations.
 
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
-use serde_json::json;
+use twinprobe_client::{RevisionList, Rollback};
 
 use super::error::Problem;
 use super::extract::Path;
 use super::{Api, body};
 
+/// Answers `GET /v1/probes/{name}/revisions`.
 pub(super) async fn list(State(api): State<Api>, Path(name): Path<String>) -> Result<Response, Problem> {
-    Ok(Json(json!({ "revisions": api.engine.revisions(&name).await? })).into_response())
+    Ok(Json(RevisionList { revisions: api.engine.revisions(&name).await? }).into_response())
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Rollback {
-    revision: Option<u64>,
-}
-
-/// Without a body, or with an empty one: to the configuration before the present one.
+/// Deploys the revision that the body names, the one before the present one if the body is empty.
 pub(super) async fn roll_back(
     State(api): State<Api>,
     Path(name): Path<String>,

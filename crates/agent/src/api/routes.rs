@@ -1,6 +1,7 @@
-//! Every route of the API, in one table. The router is built from it, and a test holds it against `api/openapi.yaml`.
+//! The routes of the API, in one table. The router is built from the table, and a test compares it with
+//! `api/openapi.yaml`.
 //!
-//! To add an endpoint: a handler, a line here, a path in `api/openapi.yaml`, and a call in the crate `client`.
+//! A new endpoint needs a handler, a line here, a path in `api/openapi.yaml` and a call in the crate `client`.
 
 use axum::Router;
 use axum::http::StatusCode;
@@ -9,7 +10,7 @@ use axum::routing::{MethodRouter, delete, get, post, put};
 use super::error::Problem;
 use super::{Api, capabilities, daemon, events, probes, readiness, revisions, scrape, windows};
 
-/// The least of the roles that may use a route, each with all of the one before.
+/// The lowest role that may use a route. Each role may use all routes of the roles before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// Sees what runs, without sources.
@@ -20,7 +21,7 @@ pub enum Role {
     Operator,
 }
 
-/// A method of a path.
+/// An endpoint: a method of a path, with its handler.
 #[derive(Debug)]
 #[cfg_attr(
     not(test),
@@ -30,7 +31,7 @@ pub struct Route {
     pub method: &'static str,
     pub path: &'static str,
     pub role: Role,
-    /// The statuses that the handler answers with, beside those of the server's own errors (500, 503).
+    /// The statuses that the handler answers with, except those of the server's own errors (500, 503).
     pub answers: &'static [u16],
     pub handler: fn() -> MethodRouter<Api>,
 }
@@ -46,6 +47,7 @@ const ROLLBACK: &str = "/v1/probes/{name}/rollback";
 
 use Role::{Collector, Operator, Viewer};
 
+/// The routes of the API, by path.
 #[rustfmt::skip]
 pub const ROUTES: &[Route] = &[
     route("GET", PROBES, Viewer, &[200], || get(probes::list)),
@@ -55,7 +57,7 @@ pub const ROUTES: &[Route] = &[
     route("GET", REVISIONS, Operator, &[200, 404], || get(revisions::list)),
     route("POST", ROLLBACK, Operator, &[200, 400, 404, 409, 413, 415, 422, 503], || post(revisions::roll_back)),
     route("POST", "/v1/validate", Operator, &[200, 400, 413, 415, 422, 503], || post(probes::validate)),
-    // A HEAD would close a window, or take events, that nobody gets to see.
+    // A HEAD would close a window, or take events, that no client receives.
     route("GET", METRICS, Collector, &[200, 400, 404, 406, 409, 507], || get(probes::metrics).head(method_not_allowed)),
     route("GET", WINDOWS, Collector, &[200, 400, 404], || get(windows::list)),
     route("POST", WINDOWS, Collector, &[201, 400, 404, 406, 409, 507], || post(windows::close)),
@@ -79,7 +81,8 @@ const fn route(
     Route { method, path, role, answers, handler }
 }
 
-/// A router with every route of the table. Another method of these paths is answered with 405, another path with 404.
+/// Returns a router with every route of the table. It answers another method of these paths with 405 and another
+/// path with 404.
 pub fn router() -> Router<Api> {
     ROUTES
         .iter()
@@ -103,9 +106,9 @@ mod tests {
 
     type Line = (String, String, String, Vec<u16>);
 
-    /// The operations of the description: method, path, role and statuses.
+    /// Returns the operations that `api/openapi.yaml` describes: method, path, role and statuses.
     fn described() -> BTreeSet<Line> {
-        let description: Value = serde_norway::from_str(OPENAPI).unwrap();
+        let description: Value = yaml_serde::from_str(OPENAPI).unwrap();
         let mut found = BTreeSet::new();
         for (path, operations) in description["paths"].as_object().unwrap() {
             for (method, operation) in
@@ -135,7 +138,7 @@ mod tests {
         assert_eq!(routes, described());
     }
 
-    /// The router takes each method of the table, and no other, at each path.
+    /// Each path's router accepts the methods of the table and no other.
     #[test]
     fn the_handler_of_each_route_takes_its_method() {
         for route in ROUTES {

@@ -1,5 +1,5 @@
-//! `GET /metrics`: one page about the daemon and all probes. Of each table only what is being written is in memory:
-//! it is gone through again for each family that it has a part in.
+//! `GET /metrics`: one page about the daemon and all probes. Only the rows being written are in memory: a table is read
+//! again for each metric family that its rows belong to.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,33 +17,34 @@ use super::error::Problem;
 use super::export::{CHUNK, Current, PIECE};
 use crate::engine::{Broken, Scraped};
 
-/// Whatever `Accept` says: who asks for it can read it, or would rather see it than an error.
+/// Answers with OpenMetrics whatever `Accept` says: a client that did not list the type still prefers it to an error.
 pub(super) async fn scrape(State(api): State<Api>) -> Result<Response, Problem> {
     let probes = api.engine.read_all().await;
-    // After the readings, so that it tells of them.
+    // The daemon's own metrics come after the readings, so that they count the windows that these closed.
     let own = api.engine.own_metrics().await?;
     let content_type = format!("{}; charset=utf-8", Format::OpenMetrics.media_type());
     let body = Body::from_stream(Page::new(probes, &own).into_stream());
     Ok(([(header::CONTENT_TYPE, content_type)], body).into_response())
 }
 
-/// Once its last piece has been taken the readings count as delivered; dropped before, they do not.
+/// The page while it is sent. The readings count as delivered once the last piece has been taken; a page that is
+/// dropped before that delivers none of them.
 struct Page {
     encoder: PageEncoder,
     probes: Vec<Part>,
-    /// By what the encoder calls them: the probe and the place in its document.
+    /// The probe and the metric's place in its document, by the encoder's number of the table.
     tables: Vec<(usize, usize)>,
     /// The table that is being written.
     current: Option<(usize, Current)>,
-    /// What nobody has taken.
+    /// The bytes that the connection has not taken yet.
     out: Vec<u8>,
-    /// Whether nothing comes after `out`.
+    /// True if nothing comes after `out`.
     complete: bool,
 }
 
 struct Part {
     scraped: Scraped,
-    /// Whether something of it could not be read.
+    /// True if a part of the probe could not be read.
     broken: bool,
 }
 
@@ -62,7 +63,7 @@ impl Page {
         Self { encoder, probes, tables, current: None, out, complete: false }
     }
 
-    /// The pieces of the body. A probe that fails leaves a gap, and the others go on.
+    /// Returns the pieces of the body. The page goes on with the other probes if one can't be read.
     fn into_stream(self) -> impl Stream<Item = Result<Bytes, Infallible>> {
         stream::unfold(self, |mut page| async {
             let piece = page.piece().await?;
@@ -70,7 +71,7 @@ impl Page {
         })
     }
 
-    /// The next piece; `None` at the end.
+    /// Returns the next piece, `None` at the end.
     async fn piece(&mut self) -> Option<Vec<u8>> {
         if self.complete {
             for part in self.probes.iter().filter(|part| !part.broken) {
@@ -84,7 +85,7 @@ impl Page {
         Some(std::mem::replace(&mut self.out, Vec::with_capacity(PIECE)))
     }
 
-    /// Writes some rows, or what comes between two tables.
+    /// Writes some rows, or the lines between two tables.
     async fn write(&mut self) {
         if let Some((table, current)) = &mut self.current {
             if let Some(rows) = current.some_rows() {
@@ -108,12 +109,13 @@ impl Page {
         }
     }
 
-    /// What has been written of it stays; its reading is given to the next client.
+    /// Abandons a probe's table that can't be read. The page keeps what it has of the probe; the next client gets the
+    /// reading again.
     fn give_up(&mut self, table: usize, error: &Broken) {
         self.encoder.abandon();
         self.current = None;
         let part = &mut self.probes[self.tables[table].0];
-        tracing::warn!(probe = part.scraped.delivery.head().probe, %error, "in /metrics there is a part missing");
+        tracing::warn!(probe = part.scraped.delivery.head().probe, %error, "a part of the probe is missing in /metrics");
         if !std::mem::replace(&mut part.broken, true) {
             part.scraped.counters.read_failed();
         }

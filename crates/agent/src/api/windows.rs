@@ -18,7 +18,7 @@ use crate::engine::{Delivery, EngineError};
 
 type Answer<T> = Result<T, Problem>;
 
-/// Longer than proxies keep a silent connection is of no use.
+/// The longest time in seconds that a client may wait for a window: proxies close connections that are silent longer.
 const LONGEST_WAIT: f64 = 300.0;
 
 #[derive(Debug, Deserialize)]
@@ -40,13 +40,14 @@ pub(super) struct AckQuery {
     collector: Option<String>,
 }
 
+/// Answers `POST /v1/probes/{name}/windows`: closes a window and returns it.
 pub(super) async fn close(
     State(api): State<Api>,
     Path(name): Path<String>,
     Query(query): Query<FormatQuery>,
     headers: HeaderMap,
 ) -> Answer<Response> {
-    // Before anything is closed.
+    // An impossible format is refused before anything is closed.
     let requested = negotiate::requested(&headers, query.format.as_deref())?;
     let delivery = api.engine.close(&name).await?;
     let location = format!("/v1/probes/{name}/windows/{}", delivery.seq().unwrap_or_default());
@@ -54,6 +55,7 @@ pub(super) async fn close(
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], document).into_response())
 }
 
+/// Answers `GET /v1/probes/{name}/windows`. `wait` is in seconds.
 pub(super) async fn list(
     State(api): State<Api>,
     Path(name): Path<String>,
@@ -68,6 +70,7 @@ pub(super) async fn list(
     Ok(Json(api.engine.windows(&name, after, collector.as_deref(), wait).await?).into_response())
 }
 
+/// Answers `GET /v1/probes/{name}/windows/{seq}`.
 pub(super) async fn get(
     State(api): State<Api>,
     Path((name, seq)): Path<(String, u64)>,
@@ -78,6 +81,7 @@ pub(super) async fn get(
     document(api.engine.window(&name, seq).await?, requested).await
 }
 
+/// Answers `DELETE /v1/probes/{name}/windows/{seq}`: acknowledges this window and all before it.
 pub(super) async fn acknowledge(
     State(api): State<Api>,
     Path((name, seq)): Path<(String, u64)>,
@@ -87,7 +91,7 @@ pub(super) async fn acknowledge(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// An answer that goes on while its client takes it.
+/// Returns an answer whose body is rendered while the client takes it. `requested` overrules the probe's own format.
 pub(super) async fn document(delivery: Delivery, requested: Option<Format>) -> Answer<Response> {
     let format = requested.unwrap_or(delivery.format());
     let headers = [(header::CONTENT_TYPE, format.media_type())];

@@ -1,4 +1,4 @@
-//! One run of clang: fed, read and limited.
+//! One run of clang: its input, its output and its limits.
 
 use std::ffi::OsString;
 use std::io;
@@ -12,15 +12,15 @@ use tokio::process::{Child, Command};
 use super::Limits;
 use crate::compiler::confine::confine::Confinement;
 
-/// How a run ended.
+/// The outcome of a run.
 pub(super) enum Outcome {
     Ended { status: ExitStatus, elf: Vec<u8>, log: String },
     TimedOut,
     ObjectTooLarge,
 }
 
-/// Runs `clang` on `input`, which somebody else wrote, confined. Whatever happens the child is gone afterwards: killed and reaped where a limit
-/// was hit, killed when this future is dropped.
+/// Runs `clang`, confined, on `input`, which a client wrote. The child has ended when this function returns: it is
+/// killed and reaped where a limit was hit, and killed when this future is dropped.
 pub(super) async fn run(
     clang: &Path,
     arguments: &[OsString],
@@ -40,8 +40,8 @@ pub(super) async fn run(
     let outcome = tokio::time::timeout(limits.time, talk(&mut child, input, limits)).await;
     match outcome {
         Ok(Ok(Some((elf, log)))) => {
-            // Both pipes are at their end, so the child has exited or is about to; a child that closes
-            // them and lingers is not waited for.
+            // Both pipes are at their end: the child has exited or is about to. The time limit covers a child
+            // that closes its pipes and lingers.
             match tokio::time::timeout(limits.time, child.wait()).await {
                 Ok(status) => Ok(Outcome::Ended { status: status?, elf, log }),
                 Err(_) => end(child, Outcome::TimedOut).await,
@@ -56,7 +56,7 @@ pub(super) async fn run(
     }
 }
 
-/// `clang`, the same wherever the daemon was started.
+/// Returns the command for `clang`, the same from whichever directory and environment the daemon was started.
 pub(super) fn command(clang: &Path) -> std::process::Command {
     let mut command = std::process::Command::new(clang);
     command
@@ -64,7 +64,7 @@ pub(super) fn command(clang: &Path) -> std::process::Command {
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .env("LC_ALL", "C")
         .current_dir("/")
-        // Ctrl-C in the daemon's terminal is the daemon's to handle.
+        // Ctrl-C in the daemon's terminal must not reach clang: the daemon ends its children itself.
         .process_group(0);
     command
 }
@@ -75,7 +75,7 @@ async fn end(mut child: Child, outcome: Outcome) -> io::Result<Outcome> {
 }
 
 /// Writes and reads at the same time, because clang may fill one pipe before it has emptied the other.
-/// `None` if the object is too large.
+/// Returns `None` if the object is too large.
 async fn talk(child: &mut Child, input: &[u8], limits: Limits) -> io::Result<Option<(Vec<u8>, String)>> {
     let (Some(mut stdin), Some(stdout), Some(stderr)) =
         (child.stdin.take(), child.stdout.take(), child.stderr.take())
@@ -84,7 +84,7 @@ async fn talk(child: &mut Child, input: &[u8], limits: Limits) -> io::Result<Opt
     };
     let feed = async move {
         match stdin.write_all(input).await {
-            // It has read enough to refuse; its words say why.
+            // clang may stop reading once it refuses the source; its log says why.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             other => other,
         }
@@ -93,7 +93,7 @@ async fn talk(child: &mut Child, input: &[u8], limits: Limits) -> io::Result<Opt
         let mut elf = Vec::new();
         let limit = limits.object as u64 + 1;
         stdout.take(limit).read_to_end(&mut elf).await?;
-        // An early error ends the other two futures as well.
+        // An error ends the other two futures of `try_join!` early.
         if elf.len() > limits.object { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(elf) }
     };
     match tokio::try_join!(feed, object, read_log(stderr, limits.log)) {
@@ -103,7 +103,7 @@ async fn talk(child: &mut Child, input: &[u8], limits: Limits) -> io::Result<Opt
     }
 }
 
-/// The first `limit` bytes; the rest is read too, so that the child does not block on it.
+/// Returns the first `limit` bytes. The rest is read too, so that the child does not block on a full pipe.
 async fn read_log(mut stderr: impl AsyncRead + Unpin, limit: usize) -> io::Result<String> {
     let mut log = Vec::new();
     (&mut stderr).take(limit as u64).read_to_end(&mut log).await?;

@@ -1,10 +1,11 @@
-//! clang's stderr to findings that point into the user's source.
+//! Parser of clang's stderr: findings that point into the user's source.
 
 use std::collections::HashMap;
 
 use super::SOURCE_NAME;
 use twinprobe_ebpf_common::finding::{Finding, Stage};
 
+/// The findings in clang's log.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Diagnostics {
     pub errors: Vec<Finding>,
@@ -15,7 +16,7 @@ pub(super) struct Diagnostics {
 enum Severity {
     Error,
     Warning,
-    /// Belongs to the diagnostic before it; the log has it.
+    /// A message that explains the diagnostic before it; only the log shows it.
     Note,
 }
 
@@ -35,7 +36,7 @@ struct Location<'a> {
     column: Option<u32>,
 }
 
-/// Reads the diagnostics of a source that stands at `field` of the configuration.
+/// Reads the diagnostics of the source at the configuration's `field`.
 pub(super) fn parse(field: &str, log: &str) -> Diagnostics {
     let mut found = Diagnostics::default();
     let mut includes = Includes::default();
@@ -52,20 +53,20 @@ pub(super) fn parse(field: &str, log: &str) -> Diagnostics {
         };
         list.push(finding(field, location, message, &mut includes));
     }
-    // These only say that there were others.
+    // This message only says that the others exist.
     if found.errors.len() > 1 {
         found.errors.retain(|error| !error.message.starts_with("clang frontend command failed"));
     }
     found
 }
 
-/// Everything up to what an internal error of clang adds about itself (stack, arguments, whom to tell).
+/// Returns the log without what an internal error of clang appends (stack, arguments, where to report it).
 pub(super) fn without_crash_report(log: &str) -> &str {
     log.split("PLEASE submit a bug report").next().unwrap_or(log)
 }
 
-/// Splits `FILE:LINE:COLUMN: SEVERITY: MESSAGE`, where the position may be missing. Other lines (source
-/// excerpts, carets, counts) are none.
+/// Splits `FILE:LINE:COLUMN: SEVERITY: MESSAGE`, where the position may be missing. Other lines (source excerpts,
+/// carets, counts) are no diagnostics.
 fn diagnostic(line: &str) -> Option<(Severity, Option<Location<'_>>, &str)> {
     if let Some(rest) = line.strip_prefix("Error at line ") {
         let (number, message) = rest.split_once(": ")?;
@@ -89,7 +90,7 @@ fn diagnostic(line: &str) -> Option<(Severity, Option<Location<'_>>, &str)> {
     }
 }
 
-/// `FILE:LINE:COLUMN` or `FILE:LINE`.
+/// Parses `FILE:LINE:COLUMN` or `FILE:LINE`.
 fn location(text: &str) -> Option<Location<'_>> {
     if text.starts_with(char::is_whitespace) {
         return None;
@@ -104,7 +105,7 @@ fn location(text: &str) -> Option<Location<'_>> {
     Some(Location { file: head, line: last, column: None })
 }
 
-/// The driver signs with the name it was called by.
+/// Tells whether clang's driver wrote the message: it prefixes the name it was called by, which may have a version.
 fn is_clang(origin: &str) -> bool {
     origin.rsplit('/').next().is_some_and(|name| name.starts_with("clang")) && !origin.contains(' ')
 }
@@ -120,7 +121,7 @@ fn finding(field: &str, location: Option<Location<'_>>, message: &str, includes:
             includes.leave();
             at(new(field, &plain(message)), location.line, location.column)
         }
-        // Numbered by what we pass, which means nothing to the user; the message names the macro.
+        // Lines here number the arguments of clang, which the user does not see; the message names the macro.
         "<command line>" | "<built-in>" => {
             let defines = field.strip_suffix("source").map(|at| format!("{at}defines"));
             new(defines.as_deref().unwrap_or(field), message)
@@ -136,7 +137,7 @@ fn at(finding: Finding, line: u32, column: Option<u32>) -> Finding {
     if line == 0 { finding } else { finding.at(line, column.filter(|column| *column > 0)) }
 }
 
-/// A position in the user's source that code generation put into its message (`... , probe.c:5:36`).
+/// Finds a position in the user's source inside a message of the code generator (`... , probe.c:5:36`).
 fn position_inside(message: &str) -> (u32, Option<u32>) {
     let number = |text: &str| -> (u32, usize) {
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -148,7 +149,7 @@ fn position_inside(message: &str) -> (u32, Option<u32>) {
     (line, column)
 }
 
-/// The backend's own words where they name nothing but its internals, said so that they help.
+/// Translates messages of the backend that name only its internals.
 fn plain(message: &str) -> String {
     if message.contains("signed division") || message.contains("Cannot select") && message.contains("= sdiv")
     {
@@ -157,8 +158,8 @@ fn plain(message: &str) -> String {
     message.to_owned()
 }
 
-/// Through which line of the user's source each header came in. clang prints the chain only with the
-/// first diagnostic of a header, outermost file first.
+/// The line of the user's source that includes each header. clang prints the chain of includes only with the first
+/// diagnostic of a header, outermost file first.
 #[derive(Default)]
 struct Includes {
     by_header: HashMap<String, u32>,
@@ -177,7 +178,7 @@ impl Includes {
         self.chain = None;
     }
 
-    /// 0 if it is not known.
+    /// Returns 0 if the line is not known.
     fn line_of(&mut self, header: &str) -> u32 {
         match self.chain.take() {
             Some(line) => {

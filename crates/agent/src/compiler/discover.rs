@@ -1,4 +1,4 @@
-//! Which clang, and where its headers are.
+//! Search for clang and its headers.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -11,10 +11,11 @@ use tokio::sync::Semaphore;
 
 use super::{Compiler, Limits, sandbox};
 
-/// Names a clang instead of the ones on PATH.
+/// The environment variable that names the clang to use instead of one on PATH.
 const VARIABLE: &str = "TWINPROBE_CLANG";
 const NAMES: [&str; 7] = ["clang", "clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14"];
 
+/// Why no usable clang was found.
 #[derive(Debug, thiserror::Error)]
 pub enum DiscoverError {
     #[error("no clang on PATH (tried {}); install clang or set {VARIABLE}", NAMES.join(", "))]
@@ -38,7 +39,7 @@ impl Compiler {
         Self::at(clang)
     }
 
-    /// Uses this clang.
+    /// Asks the clang at this path for its version and chooses its confinement.
     fn at(clang: PathBuf) -> Result<Self, DiscoverError> {
         let version = version(&clang)?;
         let multiarch = multiarch_include();
@@ -68,7 +69,7 @@ fn version(clang: &Path) -> Result<String, DiscoverError> {
     Ok(text.lines().next().unwrap_or_default().trim().to_owned())
 }
 
-/// The file that a shell would run for `name`, absolute because the child runs in another directory.
+/// Returns the file that a shell would run for `name`, as an absolute path because the child runs in another directory.
 fn which(name: &OsStr, path: &OsStr) -> Option<PathBuf> {
     if name.as_encoded_bytes().contains(&b'/') {
         return std::path::absolute(name).ok();
@@ -79,14 +80,14 @@ fn which(name: &OsStr, path: &OsStr) -> Option<PathBuf> {
         .and_then(|file| std::path::absolute(file).ok())
 }
 
-/// Debian keeps `asm/types.h` where only a compiler for the host looks; other systems need nothing.
+/// Returns Debian's directory of `asm/types.h`, where only a compiler for the host looks. Other systems have none.
 fn multiarch_include() -> Option<PathBuf> {
     let triplet = format!("{}-linux-gnu", std::env::consts::ARCH);
     let directory = Path::new("/usr/include").join(triplet);
     directory.join("asm").is_dir().then_some(directory)
 }
 
-/// What libbpf's headers call this architecture (`__TARGET_ARCH_x86`).
+/// Returns the name of this architecture in libbpf's headers (`__TARGET_ARCH_x86`).
 pub(super) fn target_arch() -> Option<&'static str> {
     Some(match std::env::consts::ARCH {
         "x86" | "x86_64" => "x86",

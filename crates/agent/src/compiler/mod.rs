@@ -1,5 +1,5 @@
-//! eBPF C to an ELF object, with clang as a child process: the user's source on its stdin, the object on its
-//! stdout, its words parsed into findings that name lines of that source.
+//! Compilation of eBPF C to an ELF object with clang as a child process: clang reads the user's source from its stdin,
+//! writes the object to its stdout, and its messages become findings that name lines of the source.
 
 mod child;
 #[allow(unsafe_code, reason = "rules for a child process are set between fork and exec")]
@@ -25,18 +25,19 @@ use crate::compiler::confine::confine::Confinement;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 
 pub use twinprobe_ebpf_common::finding::SOURCE_NAME;
-/// How clang names it, since it comes from a pipe.
+/// The name that clang gives a source from a pipe.
 const STDIN_NAME: &str = "<stdin>";
 
-/// What a source compiled to.
+/// The result of a compilation.
 #[derive(Clone, Debug)]
 pub struct CompiledObject {
+    /// The object file, with BTF and debug information.
     pub elf: Vec<u8>,
-    /// At stage compile; none of them is an error.
+    /// The findings at stage compile; none of them is an error.
     pub warnings: Vec<Finding>,
 }
 
-/// The clang of this machine. Cheap to clone; clones share the limit on concurrent compilations.
+/// The clang of this machine. Clones are cheap and share the limit on concurrent compilations.
 #[derive(Clone, Debug)]
 pub struct Compiler {
     clang: PathBuf,
@@ -47,13 +48,13 @@ pub struct Compiler {
     slots: Arc<Semaphore>,
 }
 
-/// What one compilation may cost.
+/// The limits of one compilation: time, bytes of the object and of the log, memory.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     time: Duration,
     object: usize,
     log: usize,
-    /// Bytes of address space; the largest probes take a quarter of it, most of that for libraries.
+    /// The bytes of address space; the largest probes take a quarter of this, most of it for libraries.
     memory: u64,
 }
 
@@ -64,24 +65,25 @@ impl Default for Limits {
 }
 
 impl Compiler {
-    /// The first line of `clang --version`.
+    /// Returns the first line of `clang --version`.
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// Whether clang reads nothing but headers and reaches no network while it compiles.
+    /// Tells whether clang can read nothing but headers and reach no network while it compiles.
     pub fn is_confined(&self) -> bool {
         self.confinement.is_tight()
     }
 
-    /// Compiles `source`. `field` is where the source stands in the configuration (`ingress.source`).
+    /// Compiles `source`, which stands at `field` of the configuration (`ingress.source`). The rejection has clang's
+    /// diagnostics and its log.
     pub async fn compile(
         &self,
         field: &str,
         source: &str,
         defines: &BTreeMap<String, String>,
     ) -> Result<CompiledObject, Rejection> {
-        // The semaphore is never closed; waiting for a slot does not count against the time limit.
+        // The semaphore is never closed. Waiting for a slot does not count against the time limit.
         let _slot = self.slots.acquire().await;
         let refuse = |message: String| Rejection::from(Finding::new(Stage::Compile, field, message));
         let arguments = self.arguments(defines);
@@ -106,7 +108,7 @@ impl Compiler {
                 let log = diagnostics::without_crash_report(&log);
                 let mut errors = parsed.errors;
                 if log.contains(OUT_OF_MEMORY) {
-                    // What else it says follows from this.
+                    // Other diagnostics follow from the lack of memory.
                     let limit = self.limits.memory >> 20;
                     return Err(refuse(format!("the compiler needed more than {limit} MiB")).with_log(log));
                 }
@@ -130,10 +132,10 @@ impl Compiler {
     }
 }
 
-/// LLVM's words before it gives up.
+/// LLVM's last message when an allocation fails.
 const OUT_OF_MEMORY: &str = "LLVM ERROR: out of memory";
 
-/// What to say when clang failed without a diagnostic.
+/// Returns the message for a clang that failed without a diagnostic.
 fn unexplained(status: ExitStatus, log: &str) -> String {
     if status.signal().is_some() {
         return format!("the compiler crashed ({status}); the source may nest too deeply");
@@ -147,18 +149,18 @@ const FLAGS: &[&str] = &[
     "bpf",
     "-mcpu=v3",
     "-O2",
-    // BTF comes with it, and with the source inside, so that the verifier quotes it.
+    // Debug information brings BTF. It embeds the source, so that the verifier's log quotes it.
     "-g",
     "-gdwarf-5",
     "-gembed-source",
     "-ffile-prefix-map=<stdin>=probe.c",
-    // An address-significance table keeps the `object` crate from rewriting section names.
+    // An address-significance table makes the `object` crate rewrite section names.
     "-fno-addrsig",
     "-fno-stack-protector",
-    // One process and no files left behind, so that killing the child ends everything.
+    // One process and no files left behind: killing the child ends everything.
     "-fintegrated-cc1",
     "-fno-crash-diagnostics",
-    // Where the daemon stands must not show in objects: same source, same bytes.
+    // Objects do not depend on the daemon's directory: same source, same bytes.
     "-fdebug-compilation-dir=/",
     "-Wall",
     "-Wno-unused-function",

@@ -1,5 +1,5 @@
-//! What clang may do while it reads a source that somebody sent: `#include "/etc/shadow"` would show it in the
-//! diagnostics, `.incbin` in the object.
+//! Choice of the confinement of clang while it reads a client's source: `#include "/etc/shadow"` would show the file in
+//! the diagnostics, `.incbin` in the object.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -8,16 +8,17 @@ use std::process::Stdio;
 use super::{Limits, child};
 use crate::compiler::confine::confine::{Allowed, Confinement, User};
 
-/// Where the loader and the libraries of programs are.
+/// The directories of the dynamic loader and of shared libraries.
 const LIBRARIES: [&str; 5] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"];
-/// What distributions may keep elsewhere, behind a link.
+/// The header directories that distributions may keep elsewhere, behind a symbolic link.
 const LINKED: [&str; 4] =
     ["/usr/include/linux", "/usr/include/asm", "/usr/include/asm-generic", "/usr/include/bpf"];
-/// Compiles only where the compiler's own headers can be read.
+/// A source that compiles only where the compiler's own headers can be read.
 const TRIAL: &[u8] = b"#include <stdarg.h>\nva_list *trial;\n";
+/// The limit of open files of the compiler.
 const FILES: u64 = 256;
 
-/// The tightest confinement that this clang can live with on this kernel.
+/// Returns the tightest confinement in which this clang still compiles on this kernel.
 pub(super) fn choose(clang: &Path, multiarch: Option<&Path>, limits: Limits) -> Confinement {
     let allowed = allowed(clang, multiarch, limits);
     let all = Confinement::new(&allowed, User::Nobody);
@@ -49,7 +50,7 @@ fn allowed(clang: &Path, multiarch: Option<&Path>, limits: Limits) -> Allowed {
     read.push("/etc/ld.so.cache".into());
     let mut run: Vec<PathBuf> = LIBRARIES.iter().map(PathBuf::from).collect();
     if let Ok(program) = clang.canonicalize() {
-        // `lib` beside `bin`.
+        // LLVM's own libraries are in `lib` beside `bin`.
         let prefix = program.parent().and_then(Path::parent);
         run.extend(prefix.into_iter().flat_map(|prefix| [prefix.join("lib"), prefix.join("lib64")]));
         run.push(program);
@@ -57,7 +58,7 @@ fn allowed(clang: &Path, multiarch: Option<&Path>, limits: Limits) -> Allowed {
     Allowed { read, run, memory: limits.memory, cpu_time: limits.time, open_files: FILES }
 }
 
-/// Where clang says that it looks for headers.
+/// Returns the directories in which clang says that it looks for headers.
 fn header_directories(clang: &Path) -> Vec<PathBuf> {
     let output = child::command(clang)
         .args(["-target", "bpf", "-E", "-v", "-x", "c", "-"])
@@ -78,7 +79,7 @@ fn works(clang: &Path, confinement: &Confinement) -> bool {
     command.args(["-target", "bpf", "-fintegrated-cc1", "-x", "c", "-c", "-", "-o", "-"]);
     let spawned = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
     let Ok(mut child) = spawned else { return false };
-    // What does not take its input fails, which the status tells.
+    // A child that does not take its input fails, and its exit status says so.
     let _ = child.stdin.take().map(|mut stdin| stdin.write_all(TRIAL));
     child.wait().is_ok_and(|status| status.success())
 }

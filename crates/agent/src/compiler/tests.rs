@@ -1,4 +1,4 @@
-//! Against the clang of this machine.
+//! Tests with the clang of this machine.
 
 use std::path::Path;
 use std::time::Instant;
@@ -63,7 +63,7 @@ async fn objects_name_the_source_by_its_own_name() {
     assert!(contains(b"probe.c"));
     assert!(contains(b".BTF"));
     assert!(!contains(b"<stdin>"));
-    // What the verifier quotes, each from its own line.
+    // BTF keeps the lines of the source, which the verifier's log quotes.
     let btf = section(&object.elf, ".BTF");
     let contains = |needle: &str| btf.windows(needle.len()).any(|window| window == needle.as_bytes());
     assert!(contains("    if (n) __sync_fetch_and_add(n, 1);\0"));
@@ -96,7 +96,7 @@ async fn errors_inside_headers_point_to_the_include() {
     let header = directory.path().join("broken.h");
     std::fs::write(&header, "\nint broken = ;\n").unwrap();
     let header = header.display();
-    // A header that the confined compiler could not read.
+    // The header is outside the directories that a confined compiler may read.
     let compiler = Compiler { confinement: Confinement::default(), ..compiler() };
     let source = format!("int x;\n#include \"{header}\"\n");
     let refused = compiler.compile("ingress.source", &source, &BTreeMap::new()).await.unwrap_err();
@@ -135,7 +135,7 @@ async fn a_comment_compiles_to_an_object_without_programs() {
     assert!(compile("// nothing").await.unwrap().elf.starts_with(b"\x7fELF"));
 }
 
-/// 2^40 macro expansions, each to nothing.
+/// Returns a source with 2^40 macro expansions, each to nothing.
 fn endless() -> String {
     let mut source = "#define A0\n".to_owned();
     for i in 1..=40 {
@@ -176,7 +176,7 @@ async fn sizes_are_limited() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_compile_at_once() {
     let compiler = compiler();
-    // Larger than a pipe, so that feeding and reading must overlap.
+    // The source is larger than a pipe, so that writing and reading must overlap.
     let source = format!("{}int x = 1;\n", "// padding padding padding\n".repeat(8000));
     let mut tasks = tokio::task::JoinSet::new();
     for i in 0..100 {
@@ -203,13 +203,13 @@ async fn a_compiler_that_reads_nothing_does_not_block() {
     assert!(rejection.findings[0].message.contains("could not run /nonexistent/clang"));
 }
 
-/// A stand-in for clang that says who it is and then does nothing.
+/// Returns the arguments of a shell that takes the place of clang: it writes its pid and sleeps.
 fn sleeper(directory: &Path) -> Vec<OsString> {
     let script = format!("echo $$ > {0}/new && mv {0}/new {0}/pid; exec sleep 60", directory.display());
     vec!["-c".into(), script.into()]
 }
 
-/// Waits for the sleeper to have started.
+/// Waits until the sleeper has started and returns its pid.
 async fn pid(directory: &Path) -> String {
     loop {
         if let Ok(pid) = std::fs::read_to_string(directory.join("pid")) {

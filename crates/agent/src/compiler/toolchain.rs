@@ -11,6 +11,7 @@ use super::Compiler;
 pub struct Toolchain(RwLock<Result<Compiler, String>>);
 
 impl Toolchain {
+    /// Searches for clang. A failed search is kept with its reason.
     pub fn discover() -> Self {
         Self(RwLock::new(find()))
     }

@@ -1,19 +1,19 @@
 //! A probe's configuration in two stages: [`ConfigDocument`] is what a client may write, [`ProbeConfig`] is
 //! what holds once every rule of it was checked. Pure: no file, no kernel, no root.
 
-mod document;
 mod interface;
-mod parse;
 mod probe;
 mod validate;
 mod window;
 
-pub use document::{ConfigDocument, DirectionDocument, MergeDocument, MetricDocument};
 pub use interface::InterfacePattern;
-pub use parse::{ParseError, parse_document};
 pub use probe::{
-    AfterRead, Direction, DirectionConfig, Extraction, Hook, MetricConfig, OnReplace, Position, ProbeConfig,
-    Source, Verdict, Visibility, XdpMode,
+    AfterRead, AttachRequest, Direction, DirectionConfig, Hook, MetricConfig, MetricRequest, OnReplace,
+    Position, ProbeConfig, Source, StrategyChoice, Verdict, Visibility, XdpMode,
+};
+pub use twinprobe_client::{
+    ConfigDocument, DirectionDocument, MergeDocument, MetricDocument, ParseError, WindowDocument,
+    parse_document,
 };
 pub use validate::check_name;
 pub use window::{Schedule, WindowConfig};

@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 
 use twinprobe_exporter::{Aggregation, Format, MergeRules};
 
-pub use twinprobe_ebpf_common::hook::{Direction, Position, Verdict, XdpMode};
-pub use twinprobe_ebpf_common::metric::{
-    AfterRead, OnReplace, Source, StrategyChoice as Extraction, Visibility,
-};
+pub use twinprobe_ebpf_common::hook::{Direction, Hook, Position, Verdict, XdpMode};
+pub use twinprobe_ebpf_common::metric::{AfterRead, OnReplace, Source, StrategyChoice, Visibility};
+pub use twinprobe_kernel::{AttachRequest, MetricRequest};
 
 use super::InterfacePattern;
 use super::window::{Schedule, WindowConfig};
@@ -31,10 +30,7 @@ pub struct ProbeConfig {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectionConfig {
-    pub(super) hook: Hook,
-    pub(super) verdict: Verdict,
-    pub(super) priority: i16,
-    pub(super) position: Position,
+    pub(super) attach: AttachRequest,
     pub(super) source: String,
     pub(super) defines: BTreeMap<String, String>,
     pub(super) metrics: Vec<MetricConfig>,
@@ -42,25 +38,9 @@ pub struct DirectionConfig {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricConfig {
-    pub(super) name: String,
-    pub(super) map: String,
+    pub(super) request: MetricRequest,
     pub(super) help: Option<String>,
-    pub(super) source: Source,
-    pub(super) after_read: AfterRead,
-    pub(super) visibility: Visibility,
-    pub(super) aggregation: Option<Aggregation>,
-    pub(super) merge: Option<MergeRules>,
     pub(super) sum_entries: Option<usize>,
-    pub(super) extraction: Extraction,
-    pub(super) on_replace: OnReplace,
-    pub(super) event_type: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Hook {
-    Xdp(XdpMode),
-    TcIngress,
-    TcEgress,
 }
 
 impl ProbeConfig {
@@ -119,30 +99,12 @@ impl ProbeConfig {
     pub fn schedule(&self) -> Option<Schedule> {
         self.window.as_ref()?.schedule
     }
-
-    /// Whether reading this probe needs a flip.
-    pub fn has_snapshot(&self) -> bool {
-        self.directions().any(|(_, config)| config.has_snapshot())
-    }
 }
 
 impl DirectionConfig {
-    pub fn hook(&self) -> Hook {
-        self.hook
-    }
-
-    pub fn verdict(&self) -> Verdict {
-        self.verdict
-    }
-
-    /// Probes of one hook run in ascending order.
-    pub fn priority(&self) -> i16 {
-        self.priority
-    }
-
-    /// Means something for TC only.
-    pub fn position(&self) -> Position {
-        self.position
+    /// The hook of the program, and the program's place there. A position means something for TC only.
+    pub fn attach(&self) -> AttachRequest {
+        self.attach
     }
 
     /// The eBPF C.
@@ -161,18 +123,23 @@ impl DirectionConfig {
 
     /// Whether any metric asks for twins.
     pub fn has_snapshot(&self) -> bool {
-        self.metrics.iter().any(|metric| metric.source == Source::Snapshot)
+        self.metrics.iter().any(|metric| metric.request.is_snapshot())
     }
 }
 
 impl MetricConfig {
+    /// What is asked of the kernel.
+    pub fn request(&self) -> &MetricRequest {
+        &self.request
+    }
+
     pub fn name(&self) -> &str {
-        &self.name
+        &self.request.name
     }
 
     /// The map's symbol in the source.
     pub fn map(&self) -> &str {
-        &self.map
+        &self.request.map
     }
 
     pub fn help(&self) -> Option<&str> {
@@ -180,24 +147,24 @@ impl MetricConfig {
     }
 
     pub fn source(&self) -> Source {
-        self.source
+        self.request.source
     }
 
     pub fn after_read(&self) -> AfterRead {
-        self.after_read
+        self.request.after_read
     }
 
     pub fn visibility(&self) -> Visibility {
-        self.visibility
+        self.request.visibility
     }
 
     pub fn aggregation(&self) -> Option<Aggregation> {
-        self.aggregation
+        self.request.aggregation
     }
 
     /// There exactly for cumulative snapshots ([`Source::Snapshot`] with [`AfterRead::Keep`]).
     pub fn merge(&self) -> Option<&MergeRules> {
-        self.merge.as_ref()
+        self.request.merge.as_ref()
     }
 
     /// How many entries windows may add up to; `None`: as many as is usual for the map.
@@ -205,16 +172,7 @@ impl MetricConfig {
         self.sum_entries
     }
 
-    pub fn extraction(&self) -> Extraction {
-        self.extraction
-    }
-
     pub fn on_replace(&self) -> OnReplace {
-        self.on_replace
-    }
-
-    /// The C name of the type that the events of a RINGBUF or PERF_EVENT_ARRAY are decoded by.
-    pub fn event_type(&self) -> Option<&str> {
-        self.event_type.as_deref()
+        self.request.on_replace
     }
 }

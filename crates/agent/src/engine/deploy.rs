@@ -4,21 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use twinprobe_ebpf_common::hook::Hook;
-use twinprobe_exporter::MergeRules;
-use twinprobe_kernel::{Deployable, Kernel, LoadedDirection, LoadedTwins, MetricRequest, crash};
+use twinprobe_ebpf_common::finding::{Finding, Rejection};
+use twinprobe_kernel::{
+    Deployable, DirectionRequest, Kernel, LoadedDirection, ProbeObject, ProbePlan, crash,
+};
 
 use super::history::History;
 use super::interfaces::wanted;
 use super::reading::Running;
 use super::{Engine, EngineError, Probe};
 use crate::compiler::{CompiledObject, Compiler};
-use crate::config::{
-    self, AfterRead, ConfigDocument, Direction, DirectionConfig, Extraction, OnReplace, ProbeConfig, Source,
-    Visibility,
-};
+use crate::config::{ConfigDocument, Direction, ProbeConfig};
 use crate::store::{Pending, Store, StoreError, StoredDeployment, StoredProbe};
-use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 
 /// The verifier needs a second for a million instructions. What takes much longer never ends: a verifier
 /// that fails in the kernel takes the thread that called it with it.
@@ -31,7 +28,9 @@ pub struct LoadedProbe {
     pub first: bool,
     /// In the order of [`ProbeConfig::directions`].
     pub directions: Vec<LoadedDirection>,
-    /// What they were loaded from, by direction.
+    /// What they were loaded from, in the same order.
+    parsed: Vec<ProbeObject>,
+    /// The files of these objects, by direction.
     pub objects: BTreeMap<&'static str, Vec<u8>>,
     pub warnings: Vec<Finding>,
 }
@@ -39,15 +38,11 @@ pub struct LoadedProbe {
 impl LoadedProbe {
     /// Loads the directions again that were loaded for the other twin of `old`, because a window was closed since. Must
     /// be called while no window can be closed.
-    pub fn follow(&mut self, kernel: &Kernel, config: &ProbeConfig, old: &Running) -> Result<(), Rejection> {
-        let unnamed = config.on_replace() == OnReplace::Carry;
-        for (loaded, (direction, config)) in self.directions.iter_mut().zip(config.directions()) {
-            let name = direction.name();
-            if !old.attached().is_continued_by(&loaded.twins) {
-                let (hook, _) = hook(config);
-                let old = old.predecessor(name, unnamed);
-                let requests = requests(direction, config);
-                loaded.twins = kernel.load(&self.objects[name], hook, name, &requests, old.as_ref())?;
+    pub fn follow(&mut self, kernel: &Kernel, old: &Running) -> Result<(), Rejection> {
+        for (loaded, object) in self.directions.iter_mut().zip(&self.parsed) {
+            if !old.attached().is_continued_by(loaded) {
+                let old = old.predecessor(loaded.plan.direction());
+                *loaded = kernel.load(Arc::clone(&loaded.plan), object, old.as_ref())?;
             }
         }
         Ok(())
@@ -83,10 +78,9 @@ impl Engine {
         if !refused.is_empty() {
             return Err(merge(refused).into());
         }
-        let kernel = Arc::clone(&self.kernel);
-        let unnamed = config.on_replace() == OnReplace::Carry;
+        let (kernel, config) = (Arc::clone(&self.kernel), config.clone());
         let loading =
-            tokio::task::spawn_blocking(move || load_all(&kernel, first, compiled, unnamed, old.as_deref()));
+            tokio::task::spawn_blocking(move || load_all(&kernel, first, &config, compiled, old.as_deref()));
         match tokio::time::timeout(LOAD_LIMIT, loading).await {
             Ok(loaded) => loaded?,
             Err(_) => Err(EngineError::LoadStuck(LOAD_LIMIT)),
@@ -99,87 +93,57 @@ impl Engine {
         compiler: &Compiler,
         config: &ProbeConfig,
         direction: Direction,
-    ) -> Option<Result<CompiledDirection, Rejection>> {
+    ) -> Option<Result<(Direction, CompiledObject), Rejection>> {
         let config = config.direction(direction)?;
         let field = format!("{direction}.source");
         let started = Instant::now();
         let object = compiler.compile(&field, config.source(), config.defines()).await;
         self.telemetry.compiled(started.elapsed(), object.is_ok());
-        Some(object.map(|object| (direction, config.clone(), object)))
+        Some(object.map(|object| (direction, object)))
     }
 }
-
-/// A direction, what is configured for it and what its source compiled to.
-type CompiledDirection = (Direction, DirectionConfig, CompiledObject);
 
 fn load_all(
     kernel: &Kernel,
     first: bool,
-    compiled: Vec<CompiledDirection>,
-    unnamed: bool,
+    config: &ProbeConfig,
+    compiled: Vec<(Direction, CompiledObject)>,
     old: Option<&Probe>,
 ) -> Result<LoadedProbe, EngineError> {
-    let mut probe =
-        LoadedProbe { first, directions: Vec::new(), objects: BTreeMap::new(), warnings: Vec::new() };
-    let mut refused = Vec::new();
-    for (direction, config, object) in compiled {
-        let (hook, _) = hook(&config);
-        let old = old.and_then(|old| old.predecessor(direction, unnamed));
-        match kernel.load(&object.elf, hook, direction.name(), &requests(direction, &config), old.as_ref()) {
+    let wanted = requests(config).zip(compiled.iter().map(|(_, object)| &object.elf[..]));
+    let (plan, parsed, findings) = ProbePlan::build(wanted, kernel.facts());
+    let mut refused: Vec<Rejection> = findings.into_iter().map(Rejection::from).collect();
+    let (mut objects, mut warnings) = (BTreeMap::new(), Vec::new());
+    for (direction, object) in compiled {
+        warnings.extend(object.warnings);
+        objects.insert(direction.name(), object.elf);
+    }
+    warnings.extend(plan.warnings);
+    let mut directions = Vec::new();
+    for (plan, object) in plan.directions.into_iter().zip(&parsed) {
+        let old = old.and_then(|old| old.predecessor(plan.direction()));
+        match kernel.load(plan, object, old.as_ref()) {
             Err(rejection) => refused.push(rejection),
-            Ok(twins) => {
-                let source = format!("{direction}.source");
-                probe.warnings.extend(object.warnings);
-                probe
-                    .warnings
-                    .extend(twins.warnings.iter().map(|warning| Finding::new(Stage::Load, &source, warning)));
-                probe.directions.push(loaded_direction(&config, twins));
-                probe.objects.insert(direction.name(), object.elf);
+            Ok(mut loaded) => {
+                warnings.append(&mut loaded.warnings);
+                directions.push(loaded);
             }
         }
     }
     crash::pause("loaded");
-    if refused.is_empty() { Ok(probe) } else { Err(merge(refused).into()) }
-}
-
-pub(super) fn hook(config: &DirectionConfig) -> (Hook, config::XdpMode) {
-    match config.hook() {
-        config::Hook::Xdp(mode) => (Hook::Xdp, mode),
-        config::Hook::TcIngress => (Hook::TcIngress, config::XdpMode::Auto),
-        config::Hook::TcEgress => (Hook::TcEgress, config::XdpMode::Auto),
+    if !refused.is_empty() {
+        return Err(merge(refused).into());
     }
+    Ok(LoadedProbe { first, directions, parsed, objects, warnings })
 }
 
-pub(super) fn loaded_direction(config: &DirectionConfig, twins: LoadedTwins) -> LoadedDirection {
-    let (hook, xdp_mode) = hook(config);
-    LoadedDirection {
-        twins,
-        hook,
-        verdict: config.verdict(),
-        xdp_mode,
-        priority: i32::from(config.priority()),
-        position: config.position(),
-    }
-}
-
-pub(super) fn requests(direction: Direction, config: &DirectionConfig) -> Vec<MetricRequest> {
-    config
-        .metrics()
-        .iter()
-        .enumerate()
-        .map(|(index, metric)| MetricRequest {
-            field: format!("{direction}.metrics[{index}]"),
-            map: metric.map().to_owned(),
-            snapshot: metric.source() == Source::Snapshot,
-            aggregated: metric.aggregation().is_some(),
-            iterative: metric.extraction() == Extraction::Iterative,
-            reset: metric.after_read() == AfterRead::Reset,
-            hidden: metric.visibility() == Visibility::Hidden,
-            merged: metric.merge().is_some_and(|rules| *rules != MergeRules::default()),
-            event_type: metric.event_type().map(str::to_owned),
-            carry: metric.on_replace() == OnReplace::Carry,
-        })
-        .collect()
+/// What is asked of each direction, in the order of [`ProbeConfig::directions`].
+pub(super) fn requests(config: &ProbeConfig) -> impl Iterator<Item = DirectionRequest> {
+    config.directions().map(|(_, direction)| DirectionRequest {
+        attach: direction.attach(),
+        on_replace: config.on_replace(),
+        metrics: direction.metrics().iter().map(|metric| metric.request().clone()).collect(),
+    })
 }
 
 /// What both directions say, in one answer.

@@ -17,11 +17,12 @@ pub(super) struct History {
 }
 
 impl History {
+    /// Returns the history of a probe that is created now.
     pub fn new() -> Self {
         Self { revision: 1, created: timestamp(clock::now()), before: None, replaces: false }
     }
 
-    /// The history that a stored probe records.
+    /// Returns the history that a stored probe records.
     pub fn of(stored: &StoredProbe) -> Self {
         let before = Before(stored.running.as_ref().map(|running| running.deployment.serial));
         Self {
@@ -32,7 +33,7 @@ impl History {
         }
     }
 
-    /// The history of the next revision. `last` is the newest revision that has a file.
+    /// Returns the history of the next revision. `last` is the newest revision that has a file.
     pub fn next(self, last: u64) -> Self {
         let created = if self.created.is_empty() { Self::new().created } else { self.created.clone() };
         // A revision that was prepared but not committed is written again.

@@ -1,4 +1,4 @@
-//! Probes follow their interfaces: where one comes, the probes that want it are attached; where one goes, they
+//! Following of interfaces: when an interface appears, the probes that name it are attached; when it disappears, they
 //! wait for it.
 
 use std::collections::{BTreeMap, HashMap};
@@ -19,7 +19,7 @@ use super::placement::{Pending, Placement, place, place_first};
 use crate::config::ProbeConfig;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 
-/// How often it is tried again to attach where something was in the way.
+/// The interval at which a failed attachment is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
 /// The interval of the check that attachments still exist: the kernel does not report the removal of a BPF link.
 const LOOK: Duration = Duration::from_secs(2);
@@ -92,7 +92,7 @@ fn listing(namespace: Option<&Path>) -> Result<(Netns, Interfaces), Unlisted> {
     Ok((netns, interfaces))
 }
 
-/// What keeps a probe off an interface that is there.
+/// Logs and returns the interfaces that exist and that a probe could not be attached to.
 pub(super) fn refused(failed: Vec<NotAttached>) -> Vec<Pending> {
     let pending = |NotAttached { interface, error }| {
         let reason = with_causes(&error);
@@ -123,7 +123,7 @@ impl Engine {
                 let namespace = namespace.clone();
                 tokio::spawn(async move {
                     let mut watch = PlaceWatch::new(namespace.as_deref()).await;
-                    // What has changed before the watch began is seen by looking once.
+                    // One look at the start finds the changes from before the watch began.
                     let mut event = Some(Event::Namespace);
                     loop {
                         let Some(engine) = engine.upgrade() else { return };
@@ -147,12 +147,12 @@ impl Engine {
         }
     }
 
-    /// Whether a probe could not be attached to an interface of the namespace.
+    /// Tells whether a probe of the namespace waits to be attached to an interface.
     fn is_waiting(&self, namespace: &Namespace) -> bool {
         self.list().iter().any(|probe| probe.namespace().as_ref() == Some(namespace) && probe.is_waiting())
     }
 
-    /// Attaches and detaches the probes of a namespace as its interfaces are now.
+    /// Attaches and detaches the probes of a namespace according to its present interfaces.
     async fn follow(self: Arc<Self>, namespace: Namespace, changes: Changes) {
         let change = Arc::clone(&self.changes).lock_owned().await;
         let followed = tokio::task::spawn_blocking(move || {
@@ -183,12 +183,12 @@ impl Engine {
     async fn look(self: &Arc<Self>) {
         let kernel = Arc::clone(&self.kernel);
         if let Err(error) = tokio::task::spawn_blocking(move || kernel.look()).await {
-            tracing::error!(%error, "attachments could not be looked after");
+            tracing::error!(%error, "attachments could not be checked");
         }
     }
 
     /// Has the probes look again for the interfaces that they could not list when they were adopted; then the kernel
-    /// can remove what no probe claims. Must be called while nothing else changes.
+    /// can remove attachments that no probe claims. Must be called while nothing else changes.
     pub(super) fn settle_again(&self) {
         if self.kernel.is_unsettled() {
             self.list().iter().for_each(|probe| probe.follow(&Changes::default()));

@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::sync::{oneshot, watch};
+use twinprobe_client::{ProbeStatus, Revision, ValidationReport};
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_kernel::{Kernel, crash};
 pub use twinprobe_windows::WindowStore;
@@ -44,12 +45,11 @@ pub use self::reading::CloseError;
 use self::reading::Kept;
 pub use self::scrape::Scraped;
 pub use self::spool::Broken;
-pub use self::status::{ProbeStatus, ValidationReport};
 pub use self::telemetry::Telemetry;
 use self::turns::Turns;
 use crate::compiler::Toolchain;
 use crate::config::{ConfigDocument, ProbeConfig};
-use crate::store::{Revision, Store, StoredProbe};
+use crate::store::{Store, StoredProbe};
 
 /// Whether a PUT made a probe or replaced one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,7 +189,7 @@ impl Engine {
     ) -> Result<ValidationReport, EngineError> {
         let config = ProbeConfig::validate(name, document)?;
         let loaded = self.load(&config, true, None).await?;
-        Ok(ValidationReport::new(&config, &loaded))
+        Ok(status::validation_report(&config, &loaded))
     }
 
     pub async fn delete(self: &Arc<Self>, name: &str) -> Result<(), EngineError> {

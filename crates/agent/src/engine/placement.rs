@@ -1,4 +1,4 @@
-//! Which interfaces a probe belongs on, and what it waits for.
+//! Placement: the interfaces that a probe is attached to, and those that it waits for.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -9,24 +9,25 @@ use twinprobe_kernel::interface::Interfaces;
 use crate::config::ProbeConfig;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 
-/// Where a probe is to be attached now.
+/// The interfaces that a probe is to be attached to now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
-    /// Proper names and indices, none twice: those that are named come in the order they were given, those that
-    /// a pattern matches by name.
+    /// Names (never alternative ones) and indices without duplicates. Named interfaces come in the configuration's
+    /// order, the matches of a pattern by name.
     pub wanted: Vec<(String, u32)>,
     pub pending: Vec<Pending>,
 }
 
-/// What a probe waits for.
+/// An interface or pattern that a probe waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Pending {
-    /// The name or pattern as it was written.
+    /// The name or pattern of the configuration.
     pub interface: String,
     pub reason: String,
 }
 
-/// `interfaces`: those of the configured network namespace, or why it could not be asked.
+/// Returns the placement of a probe. `interfaces` are those of the configured network namespace, or the reason why
+/// they can't be listed; then the whole probe waits.
 pub fn place(config: &ProbeConfig, interfaces: Result<&Interfaces, &io::Error>) -> Placement {
     let interfaces = match interfaces {
         Ok(interfaces) => interfaces,
@@ -60,7 +61,8 @@ pub fn place(config: &ProbeConfig, interfaces: Result<&Interfaces, &io::Error>) 
     placement
 }
 
-/// As [`place`], when the probe is deployed: what is named has to exist unless the configuration says to wait.
+/// Returns the placement like [`place`] for a probe that a request deploys: every named interface has to exist unless
+/// the configuration has `wait_for_interface`.
 pub fn place_first(
     config: &ProbeConfig,
     interfaces: Result<&Interfaces, &io::Error>,
@@ -97,7 +99,7 @@ pub fn place_first(
     if findings.is_empty() { Ok(placement) } else { Err(findings.into()) }
 }
 
-/// Everything waits for the namespace.
+/// Returns a placement where every interface waits for the namespace.
 fn nowhere(config: &ProbeConfig, error: &io::Error) -> Placement {
     let pending = config.interfaces().iter().map(|interface| Pending {
         interface: interface.clone(),
@@ -150,7 +152,7 @@ mod tests {
     fn names_and_patterns_are_placed_once() {
         let config = config(&json!({ "interfaces": ["veth2", "veth*", "eth[0-9]", "enp0s3"] }));
         let placement = place_first(&config, Ok(&interfaces())).unwrap();
-        // The alternative name means one that is there already.
+        // `enp0s3` is an alternative name of eth1, which a pattern has placed already.
         assert_eq!(placement.wanted, wanted(&[("veth2", 4), ("veth1", 9), ("eth0", 2), ("eth1", 3)]));
         assert_eq!(placement.pending, []);
     }

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedMutexGuard, watch};
+use twinprobe_client::{ProbeStatus, SumStatus};
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_kernel::clock::Moment;
 use twinprobe_kernel::watch::Changes;
@@ -17,9 +18,9 @@ use super::delivery::Delivery;
 use super::events::ProbeEvents;
 use super::history::History;
 use super::reading::{CloseError, Running};
-use super::status::{ProbeStatus, Shown, SumStatus};
+use super::status::{self, Shown};
 use super::telemetry::{AttachmentFacts, Counters};
-use crate::config::{Direction, Schedule};
+use crate::config::Schedule;
 use crate::store::StoredProbe;
 use twinprobe_ebpf_common::finding::Finding;
 
@@ -147,9 +148,9 @@ impl Probe {
     }
 
     /// What a replacement can take over.
-    pub(super) fn predecessor(&self, direction: Direction, unnamed: bool) -> Option<Predecessor> {
+    pub(super) fn predecessor(&self, direction: &str) -> Option<Predecessor> {
         match &*self.lock() {
-            State::Running(running) => running.predecessor(direction.name(), unnamed),
+            State::Running(running) => running.predecessor(direction),
             State::Failed { .. } | State::Gone => None,
         }
     }
@@ -163,7 +164,7 @@ impl Probe {
         let events = self.events.as_ref().map(ProbeEvents::status).unwrap_or_default();
         let shown = self.shown().clone();
         let windows = self.windows.statistics();
-        let status = ProbeStatus::new(&self.name, &self.stored, &self.warnings, shown, windows, events);
+        let status = status::probe_status(&self.name, &self.stored, &self.warnings, shown, windows, events);
         ProbeStatus { sums: self.sums(), ..status }
     }
 

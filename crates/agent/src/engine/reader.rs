@@ -8,14 +8,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::{MapFamily, RawTable, TableLayout};
-use twinprobe_exporter::{Accumulator, Metric, Plans};
+use twinprobe_exporter::{Accumulator, Cache, Metric, Temporality};
 use twinprobe_kernel::{Attached, Journal, KernelError, LoadedDirection, MetricMap, Taken, crash};
 
 use self::more::Sum;
 use super::reading::CloseError;
 use super::spool::Spool;
-use crate::config::{AfterRead, Direction, DirectionConfig, MetricConfig, ProbeConfig, Visibility};
-use twinprobe_ebpf_common::finding::{Finding, Rejection};
+use crate::config::{AfterRead, Direction, MetricConfig, ProbeConfig, Visibility};
+use twinprobe_ebpf_common::finding::Rejection;
 
 /// One metric and where its content is.
 #[derive(Debug)]
@@ -192,17 +192,16 @@ fn written(
 pub(super) fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<Reader>, Rejection> {
     let mut readers = Vec::new();
     let mut findings = Vec::new();
-    let directions: Vec<(Direction, &DirectionConfig)> = config.directions().collect();
-    for (at, ((direction, config), loaded)) in directions.iter().zip(loaded).enumerate() {
-        for (index, (metric, map)) in config.metrics().iter().zip(&loaded.twins.maps).enumerate() {
-            let Some(layout) = map.layout() else { continue };
-            let sum = more::sum(metric, map, layout).unwrap_or_else(|(field, message)| {
-                let field = format!("{direction}.metrics[{index}].{field}");
-                findings.push(Finding::config(field, message));
+    for (at, ((direction, config), loaded)) in config.directions().zip(loaded).enumerate() {
+        for (index, (metric, planned)) in config.metrics().iter().zip(&loaded.plan.metrics).enumerate() {
+            let Some(layout) = planned.layout() else { continue };
+            let entries = loaded.plan.maps[planned.map].spec.max_entries as usize;
+            let sum = more::sum(metric, entries, layout).unwrap_or_else(|(field, message)| {
+                findings.push(planned.request.finding(field, message));
                 None
             });
             readers.push(Reader {
-                direction: *direction,
+                direction,
                 position: (at, index),
                 config: metric.clone(),
                 metric: Arc::new(Metric {
@@ -211,9 +210,9 @@ pub(super) fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Resul
                     help: metric.help().unwrap_or_default().to_owned(),
                     agg: metric.aggregation(),
                     layout: Arc::clone(layout),
-                    reading: counted_from(metric),
+                    temporality: counted_from(metric),
                     dropped: 0,
-                    plans: Plans::default(),
+                    cache: Cache::default(),
                 }),
                 sum,
                 carried: None,
@@ -224,11 +223,10 @@ pub(super) fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Resul
     if findings.is_empty() { Ok(readers) } else { Err(Rejection { findings, log: None }) }
 }
 
-fn counted_from(metric: &MetricConfig) -> twinprobe_exporter::Reading {
-    use twinprobe_exporter::Reading;
+fn counted_from(metric: &MetricConfig) -> Temporality {
     match (metric.merge(), metric.after_read()) {
-        (Some(_), _) => Reading::Cumulative,
-        (None, AfterRead::Reset) => Reading::Window,
-        (None, AfterRead::Keep) => Reading::Live,
+        (Some(_), _) => Temporality::Cumulative,
+        (None, AfterRead::Reset) => Temporality::Window,
+        (None, AfterRead::Keep) => Temporality::Live,
     }
 }

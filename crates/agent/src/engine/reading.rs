@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use tokio::sync::watch;
+use twinprobe_client::SumStatus;
 use twinprobe_ebpf_common::Render;
 use twinprobe_exporter::Context;
 use twinprobe_kernel::clock::{self, Moment};
@@ -25,7 +26,6 @@ use super::interfaces::{self, Wanted, refused, wanted};
 use super::old_sums::OldSums;
 use super::placement::Pending;
 use super::reader::Reader;
-use super::status::SumStatus;
 use super::telemetry::Counters;
 use crate::config::{InterfacePattern, ProbeConfig, Schedule};
 
@@ -160,7 +160,8 @@ impl Running {
     }
 
     pub fn has_windows(&self) -> bool {
-        self.config.has_snapshot()
+        let mut metrics = self.attached.directions().iter().flat_map(|loaded| &loaded.plan.metrics);
+        metrics.any(|metric| metric.extraction == twinprobe_kernel::Extraction::Clear)
     }
 
     /// What OpenMetrics answers have left out.
@@ -208,8 +209,8 @@ impl Running {
     }
 
     /// The state that a replacement of a direction can take over.
-    pub fn predecessor(&self, direction: &str, unnamed: bool) -> Option<Predecessor> {
-        self.attached.predecessor(direction, unnamed, self.more_known(direction))
+    pub fn predecessor(&self, direction: &str) -> Option<Predecessor> {
+        self.attached.predecessor(direction, self.more_known(direction))
     }
 
     pub const fn attached(&self) -> &Attached {

@@ -1,13 +1,14 @@
-//! After a start: what an earlier daemon left running is taken over, and what does not run any more is deployed.
+//! Restoring after a start: the daemon adopts the probes that an earlier daemon left running, and deploys the stored
+//! probes that do not run any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use twinprobe_ebpf_common::finding::with_causes;
-use twinprobe_kernel::{Attached, Held, Identity, crash};
+use twinprobe_ebpf_common::finding::{Finding, Rejection, with_causes};
+use twinprobe_kernel::{Attached, Held, Identity, ProbePlan, crash};
 
-use super::deploy::{hook, loaded_direction, requests};
+use super::deploy::requests;
 use super::events::ProbeEvents;
 use super::interfaces::{Wanted, refused, wanted};
 use super::placement::Pending;
@@ -15,9 +16,8 @@ use super::reader::{Reader, readers};
 use super::{Engine, EngineError, Probe, describe};
 use crate::config::{ConfigDocument, ProbeConfig};
 use crate::store::{Store, StoreError, StoredProbe, Unread};
-use twinprobe_ebpf_common::finding::{Finding, Stage};
 
-/// A deployment of an earlier daemon.
+/// A deployment of an earlier daemon that this daemon has taken over.
 pub struct Adopted {
     pub attached: Attached,
     pub(super) readers: Vec<Reader>,
@@ -43,8 +43,8 @@ impl From<String> for NotAdopted {
 }
 
 impl Engine {
-    /// Makes the kernel run what the state directory says. A probe that can't be deployed now stays listed with the
-    /// reason, and what runs of it goes on.
+    /// Makes the kernel run the probes of the state directory. A probe that can't be deployed now stays listed with the
+    /// reason, and its running programs go on.
     pub async fn restore(self: &Arc<Self>) -> Result<(), EngineError> {
         let change = Arc::clone(&self.changes).lock_owned().await;
         let engine = Arc::clone(self);
@@ -64,8 +64,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Lists every stored probe, with what runs of it, and returns the probes that have to be deployed anew. Removes
-    /// nothing of a stored probe.
+    /// Lists every stored probe, with its running programs, and returns the probes that have to be deployed anew.
+    /// Removes nothing of a stored probe.
     pub(super) fn take_over(self: &Arc<Self>) -> Result<Vec<(String, StoredProbe)>, StoreError> {
         let stored = self.store.load()?;
         for (_, stored) in &stored {
@@ -80,7 +80,7 @@ impl Engine {
             let (stored, why) = match stored {
                 Ok(stored) => match self.adopt(&name, &stored) {
                     Ok(probe) => {
-                        tracing::info!(probe = name, "taken over as it runs");
+                        tracing::info!(probe = name, "the running probe was adopted");
                         serials.extend(stored.running.iter().map(|running| running.deployment.serial));
                         adopted.push(Arc::new(probe));
                         continue;
@@ -102,7 +102,7 @@ impl Engine {
             serials.extend(held.as_ref().map(Held::serial));
             let reason = match why {
                 NotAdopted::Anew(reason) => {
-                    tracing::info!(probe = name, reason, "does not run any more, it is deployed anew");
+                    tracing::info!(probe = name, reason, "it does not run any more: deploying it anew");
                     anew.extend(stored.clone().map(|stored| (name.clone(), stored)));
                     format!("it is about to be deployed anew: {reason}")
                 }
@@ -127,7 +127,7 @@ impl Engine {
             probe.resume();
             self.insert(probe);
         }
-        // Removes what an interrupted removal has left. A probe that has a file stays, whatever is in the file.
+        // An interrupted removal is finished. A probe that has a file stays, even if the file can't be read.
         self.store.forget_others(&names);
         self.windows.sweep(&names);
         self.store.sweep_objects();
@@ -139,21 +139,18 @@ impl Engine {
     fn adopt(&self, name: &str, stored: &StoredProbe) -> Result<Probe, NotAdopted> {
         let running = stored.running.as_ref().ok_or_else(|| "it was not running".to_owned())?;
         let config = ProbeConfig::validate(name, &stored.config).map_err(|error| describe(&error.into()))?;
-        let mut directions = Vec::new();
-        for (direction, config) in config.directions() {
-            let elf = object(&self.store, &running.objects, direction.name())?;
-            let (hook, _) = hook(config);
-            let twins =
-                self.kernel.open_twins(&elf, hook, &requests(direction, config), &running.deployment)?;
-            directions.push(loaded_direction(config, twins));
-        }
-        let warnings = directions.iter().flat_map(|loaded| {
-            let source = format!("{}.source", loaded.hook.direction());
-            let finding = move |warning: &String| Finding::new(Stage::Load, &source, warning);
-            loaded.twins.warnings.iter().map(finding).collect::<Vec<_>>()
-        });
-        let warnings = warnings.collect();
         let failed = |error: EngineError| describe(&error);
+        let elfs =
+            config.directions().map(|(direction, _)| object(&self.store, &running.objects, direction.name()));
+        let elfs = elfs.collect::<Result<Vec<_>, _>>()?;
+        let wanted_directions = requests(&config).zip(elfs.iter().map(|elf| &elf[..]));
+        let (plan, _, findings) = ProbePlan::build(wanted_directions, self.kernel.facts());
+        if !findings.is_empty() {
+            return Err(failed(Rejection::from(findings).into()).into());
+        }
+        let open = |plan| self.kernel.open_direction(plan, &running.deployment);
+        let directions = plan.directions.into_iter().map(open).collect::<Result<Vec<_>, _>>()?;
+        let warnings = plan.warnings;
         let Wanted { interfaces, mut pending, unlisted } =
             wanted(&config, false).map_err(|rejection| failed(rejection.into()))?;
         // Every step that can fail comes before the first slot is claimed: a claimed slot is called from then on.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use twinprobe_exporter::{Context, Reading};
+use twinprobe_exporter::{Context, Temporality};
 
 use super::telemetry::{Counters, ProbeFacts};
 use super::{Delivery, Engine, EngineError, Probe, ProbeEvents, describe};
@@ -57,7 +57,7 @@ impl Engine {
         let delivery = loop {
             let delivery = self.read(name).await?;
             let window = window(&delivery);
-            let sums = delivery.metrics().any(|(_, metric)| metric.reading == Reading::Cumulative);
+            let sums = delivery.metrics().any(|(_, metric)| metric.temporality == Temporality::Cumulative);
             if window.is_none_or(|window| counters.show(window) || !sums)
                 || behind.iter().any(|behind| self::window(behind) == window)
             {

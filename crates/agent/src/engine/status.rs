@@ -2,111 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use twinprobe_client::{
+    AttachmentStatus, EventStatus, MetricReport, ProbeStatus, ProgramStatus, ValidationReport, WindowStatus,
+    Word,
+};
+use twinprobe_ebpf_common::Direction;
 use twinprobe_ebpf_common::hook::Hook;
 use twinprobe_kernel::{AttachedAt, Health, Held, LoadedDirection};
 use twinprobe_windows::Statistics;
 
 use super::deploy::LoadedProbe;
-use super::events::EventStatus;
 use super::placement::Pending;
 use super::reading::{Running, timestamp};
 use super::telemetry::AttachmentFacts;
-use crate::config::{ConfigDocument, ProbeConfig};
+use crate::config::ProbeConfig;
 use crate::store::StoredProbe;
 use twinprobe_ebpf_common::finding::Finding;
-
-/// `GET /v1/probes/{name}`.
-#[derive(Clone, Debug, Serialize)]
-pub struct ProbeStatus {
-    pub name: String,
-    pub state: &'static str,
-    /// Why it is not running.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// Counts the configurations that the probe has had.
-    pub revision: u64,
-    /// When it was first deployed.
-    pub created: String,
-    pub interfaces: Vec<AttachmentStatus>,
-    pub programs: BTreeMap<&'static str, ProgramStatus>,
-    /// The event metrics.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub events: Vec<EventStatus>,
-    /// The sums whose entries come and go with the traffic.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub sums: Vec<SumStatus>,
-    /// Its windows on disk.
-    pub windows: WindowStatus,
-    pub warnings: Vec<Finding>,
-    pub config: ConfigDocument,
-}
-
-/// The sum of a metric's windows, as it was after the last window.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct SumStatus {
-    pub direction: &'static str,
-    pub metric: String,
-    pub entries: usize,
-    pub max_entries: usize,
-    /// The number of entries dropped for lack of room.
-    pub dropped: u64,
-}
-
-/// Windows on disk.
-#[derive(Clone, Debug, Serialize)]
-pub struct WindowStatus {
-    #[serde(flatten)]
-    pub statistics: Statistics,
-    /// Why the last window could not be closed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-}
-
-/// One interface and hook.
-#[derive(Clone, Debug, Serialize)]
-pub struct AttachmentStatus {
-    pub interface: String,
-    /// `attached` or `pending`; the rest is there when it is attached.
-    pub state: &'static str,
-    /// The reason for `pending`, or what has happened to the attachment.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ifindex: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub direction: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub hook: Option<&'static str>,
-    /// `native` or `generic` for XDP, `tcx` or `clsact` for TC.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mode: Option<&'static str>,
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub struct ProgramStatus {
-    pub entry: String,
-    /// Whether a metric wants snapshots, so that two copies are loaded.
-    pub twins: bool,
-}
-
-/// `POST /v1/validate`.
-#[derive(Clone, Debug, Serialize)]
-pub struct ValidationReport {
-    pub valid: bool,
-    pub interfaces: Vec<String>,
-    pub programs: BTreeMap<&'static str, ProgramStatus>,
-    pub metrics: BTreeMap<&'static str, Vec<MetricReport>>,
-    pub warnings: Vec<Finding>,
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub struct MetricReport {
-    pub name: String,
-    pub map: String,
-    #[serde(rename = "type")]
-    pub kind: &'static str,
-}
 
 /// The part of the state that the status shows, kept apart from the state, which is locked while a window is read.
 #[derive(Clone, Debug)]
@@ -120,7 +31,7 @@ pub(super) struct Shown {
     unlisted: Option<String>,
     /// The hooks of the probe's directions.
     hooks: Vec<Hook>,
-    programs: BTreeMap<&'static str, ProgramStatus>,
+    programs: BTreeMap<Direction, ProgramStatus>,
     /// The reason why the last window could not be closed.
     trouble: Option<String>,
 }
@@ -134,7 +45,7 @@ impl Shown {
             places: attached.places().to_vec(),
             pending: running.pending().to_vec(),
             unlisted: running.unlisted().map(str::to_owned),
-            hooks: attached.directions().iter().map(|loaded| loaded.hook).collect(),
+            hooks: attached.directions().iter().map(|loaded| loaded.plan.attach.hook).collect(),
             programs: programs(attached.directions()),
             trouble: running.trouble().map(str::to_owned),
         }
@@ -196,17 +107,17 @@ impl Shown {
             let (place, health) = (&at.place, at.health());
             AttachmentStatus {
                 interface: place.interface.clone(),
-                state: if health.mode.is_some() { "attached" } else { "pending" },
+                state: if health.mode.is_some() { "attached" } else { "pending" }.into(),
                 reason: reason_of(&health).or_else(|| self.unlisted.clone()),
                 ifindex: Some(place.ifindex),
-                direction: Some(place.hook.direction()),
-                hook: Some(place.hook.kind().section()),
-                mode: health.mode,
+                direction: Some(direction(place.hook)),
+                hook: Some(place.hook.kind().section().into()),
+                mode: health.mode.map(Word::Borrowed),
             }
         });
         let pending = self.pending.iter().map(|pending| AttachmentStatus {
             interface: pending.interface.clone(),
-            state: "pending",
+            state: "pending".into(),
             reason: Some(pending.reason.clone()),
             ifindex: None,
             direction: None,
@@ -230,69 +141,64 @@ fn reason_of(health: &Health) -> Option<String> {
     Some(format!("removed by somebody and made again {times}, the last time {last}"))
 }
 
-impl ProbeStatus {
-    pub(super) fn new(
-        name: &str,
-        stored: &StoredProbe,
-        warnings: &[Finding],
-        shown: Shown,
-        windows: Statistics,
-        events: Vec<EventStatus>,
-    ) -> Self {
-        let interfaces = shown.interfaces();
-        let Shown { state, reason, programs, trouble, .. } = shown;
-        Self {
-            name: name.to_owned(),
-            state,
-            reason,
-            revision: stored.revision,
-            created: stored.created.clone(),
-            interfaces,
-            programs,
-            events,
-            sums: Vec::new(),
-            windows: WindowStatus { statistics: windows, error: trouble },
-            warnings: warnings.to_vec(),
-            config: stored.config.clone(),
-        }
-    }
-
-    /// Removes the sources, for lists.
-    #[must_use]
-    pub fn without_sources(mut self) -> Self {
-        for direction in [&mut self.config.ingress, &mut self.config.egress].into_iter().flatten() {
-            direction.source = None;
-        }
-        self
+/// The status of a probe, without its sums.
+pub(super) fn probe_status(
+    name: &str,
+    stored: &StoredProbe,
+    warnings: &[Finding],
+    shown: Shown,
+    windows: Statistics,
+    events: Vec<EventStatus>,
+) -> ProbeStatus {
+    let interfaces = shown.interfaces();
+    let Shown { state, reason, programs, trouble, .. } = shown;
+    ProbeStatus {
+        name: name.to_owned(),
+        state: state.into(),
+        reason,
+        revision: stored.revision,
+        created: stored.created.clone(),
+        interfaces,
+        programs,
+        events,
+        sums: Vec::new(),
+        windows: WindowStatus { statistics: windows, error: trouble },
+        warnings: warnings.to_vec(),
+        config: Some(stored.config.clone()),
     }
 }
 
-impl ValidationReport {
-    pub(super) fn new(config: &ProbeConfig, loaded: &LoadedProbe) -> Self {
-        let metrics = config.directions().zip(&loaded.directions).map(|((direction, config), loaded)| {
-            let reports = config.metrics().iter().zip(&loaded.twins.maps).map(|(metric, map)| MetricReport {
-                name: metric.name().to_owned(),
-                map: metric.map().to_owned(),
-                kind: map.kind_name(),
-            });
-            (direction.name(), reports.collect())
+pub(super) fn validation_report(config: &ProbeConfig, loaded: &LoadedProbe) -> ValidationReport {
+    let metrics = loaded.directions.iter().map(|loaded| {
+        let reports = loaded.plan.metrics.iter().map(|metric| MetricReport {
+            name: metric.request.name.clone(),
+            map: metric.request.map.clone(),
+            kind: metric.kind_name().into(),
         });
-        Self {
-            valid: true,
-            interfaces: config.interfaces().to_vec(),
-            programs: programs(&loaded.directions),
-            metrics: metrics.collect(),
-            warnings: loaded.warnings.clone(),
-        }
+        (direction(loaded.plan.attach.hook), reports.collect())
+    });
+    ValidationReport {
+        valid: true,
+        interfaces: config.interfaces().to_vec(),
+        programs: programs(&loaded.directions),
+        metrics: metrics.collect(),
+        warnings: loaded.warnings.clone(),
     }
 }
 
-fn programs(directions: &[LoadedDirection]) -> BTreeMap<&'static str, ProgramStatus> {
+fn programs(directions: &[LoadedDirection]) -> BTreeMap<Direction, ProgramStatus> {
     directions
         .iter()
         .map(|loaded| {
-            let twins = loaded.twins.programs.are_twins();
-            (loaded.hook.direction(), ProgramStatus { entry: loaded.twins.entry.clone(), twins })
+            let (entry, twins) = (loaded.plan.entry.clone(), loaded.plan.has_twins());
+            (direction(loaded.plan.attach.hook), ProgramStatus { entry, twins })
         })
         .collect()
+}
+
+const fn direction(hook: Hook) -> Direction {
+    match hook {
+        Hook::Xdp | Hook::TcIngress => Direction::Ingress,
+        Hook::TcEgress => Direction::Egress,
+    }
 }

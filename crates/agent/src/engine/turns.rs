@@ -1,15 +1,16 @@
-//! One change of a probe after the other, while other probes are changed at the same time.
+//! Turns: changes of one probe wait for each other, changes of different probes do not.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 
+/// The turns that are taken or waited for, by the name of the probe.
 #[derive(Debug, Default)]
 pub(super) struct Turns(Mutex<HashMap<String, Weak<Turn<()>>>>);
 
 impl Turns {
-    /// Waits until nobody else changes the probe called `name`.
+    /// Waits for the turn to change the probe called `name`. The turn lasts until the guard is dropped.
     pub async fn take(&self, name: &str) -> OwnedMutexGuard<()> {
         let turn = {
             let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);

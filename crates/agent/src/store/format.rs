@@ -13,6 +13,7 @@ const VERSION: u64 = 1;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unread(pub String);
 
+/// Returns the content of a probe's file.
 pub fn probe(probe: &StoredProbe) -> Value {
     json!({
         "version": VERSION,
@@ -23,10 +24,12 @@ pub fn probe(probe: &StoredProbe) -> Value {
     })
 }
 
+/// Returns the content of a revision's file.
 pub fn revision(created: &str, config: &ConfigDocument) -> Value {
     json!({ "version": VERSION, "created": created, "config": config })
 }
 
+/// Parses a probe's file of any version up to [`VERSION`].
 pub fn parse(bytes: &[u8]) -> Result<StoredProbe, Unread> {
     let unread = |what: &str, error: &dyn std::fmt::Display| {
         Unread(format!("its stored {what} can't be read: {error}"))
@@ -93,7 +96,7 @@ mod tests {
         }
     }
 
-    /// Every later twinprobe reads the files of all earlier versions. Never change these files: add new ones.
+    /// Files of all earlier versions must stay readable. Never change these files: add new ones.
     #[test]
     fn files_of_every_version_are_read() {
         for file in [&include_bytes!("golden/probe-0.json")[..], include_bytes!("golden/probe-1.json")] {

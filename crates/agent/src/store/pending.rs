@@ -68,8 +68,7 @@ impl Old {
         Ok(Self { link, path: path.to_owned(), was_there })
     }
 
-    /// Removes the replaced file. An unreadable file is kept for a daemon that can read it, or for whoever wants to
-    /// look at it.
+    /// Removes the replaced file. An unreadable file is kept for a daemon that can read it, or for the operator.
     fn forget(self) {
         let Self { link, path, was_there } = self;
         let is_readable = || fs::read(&link).is_ok_and(|bytes| format::parse(&bytes).is_ok());
@@ -83,7 +82,7 @@ impl Old {
         if let Err(error) = gone
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(path = %link.display(), %error, "what was replaced could not be removed");
+            tracing::warn!(path = %link.display(), %error, "a replaced file could not be removed");
         }
     }
 

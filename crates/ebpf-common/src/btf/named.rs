@@ -1,10 +1,11 @@
 //! Types by the name that C source gives them.
 
-use super::{Btf, types::Kind};
+use super::blob::Btf;
+use super::types::Kind;
 
 impl Btf {
-    /// The type of values called `name` in C: `struct x`, `union x`, `enum x`, a typedef, a basic type. A
-    /// bare name that is none of the last two may leave out its keyword.
+    /// The type of values called `name` in C: `struct x`, `union x`, `enum x`, a typedef, a basic type. The
+    /// keyword may be left out where no typedef and no basic type has the name.
     pub fn named_type(&self, name: &str) -> Option<u32> {
         let words: Vec<&str> = name.split_ascii_whitespace().collect();
         let find = |name: &str, fits: fn(&Kind) -> bool| {

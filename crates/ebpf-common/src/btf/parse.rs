@@ -3,19 +3,30 @@
 
 use std::collections::HashMap;
 
-use super::{
-    Btf, BtfError,
-    types::{Field, Kind, SectionEntry, Type, Variant},
-};
-use crate::Render;
+use super::blob::Btf;
+use super::error::BtfError;
+use super::types::{Field, Kind, SectionEntry, Type, Variant};
+use crate::layout::Render;
 
 const MAGIC: u16 = 0xeb9f;
 const VERSION: u8 = 1;
 /// `struct btf_header` up to `str_len`; newer headers are longer.
 const HEADER_LEN: usize = 24;
 
-pub(super) fn parse(blob: &[u8]) -> Result<Btf, BtfError> {
-    let mut header = Reader { bytes: blob, part: "header" };
+impl Btf {
+    /// Parses the content of a little-endian `.BTF` section.
+    ///
+    /// # Errors
+    ///
+    /// If the blob is cut short, of another byte order or version, has a kind of type that the parser does not know,
+    /// or strings that are not closed. Names and references are checked when they are asked about.
+    pub fn parse(blob: &[u8]) -> Result<Self, BtfError> {
+        parse(blob)
+    }
+}
+
+fn parse(blob: &[u8]) -> Result<Btf, BtfError> {
+    let mut header = ByteReader { bytes: blob, part: "header" };
     match header.u16()? {
         MAGIC => {}
         other => return Err(BtfError::Magic(other)),
@@ -36,7 +47,7 @@ pub(super) fn parse(blob: &[u8]) -> Result<Btf, BtfError> {
     }
 
     let mut btf = Btf { types: Vec::new(), strings: strings.to_vec(), renders: HashMap::new() };
-    let mut reader = Reader { bytes: types, part: "type section" };
+    let mut reader = ByteReader { bytes: types, part: "type section" };
     while !reader.bytes.is_empty() {
         one_type(&mut btf, &mut reader)?;
     }
@@ -48,7 +59,7 @@ fn section(body: &[u8], offset: u32, len: u32) -> Option<&[u8]> {
     body.get(offset..offset.checked_add(len)?)
 }
 
-fn one_type(btf: &mut Btf, reader: &mut Reader<'_>) -> Result<(), BtfError> {
+fn one_type(btf: &mut Btf, reader: &mut ByteReader<'_>) -> Result<(), BtfError> {
     let (name, info, size_or_type) = (reader.u32()?, reader.u32()?, reader.u32()?);
     let (kind, count, flag) = (info >> 24 & 0x1f, info & 0xffff, info >> 31 == 1);
     let kind = match kind {
@@ -79,7 +90,7 @@ fn one_type(btf: &mut Btf, reader: &mut Reader<'_>) -> Result<(), BtfError> {
             reader.u32()?;
             Kind::Variable(size_or_type)
         }
-        15 => Kind::Section(reader.list(count, Reader::section_entry)?),
+        15 => Kind::Section(reader.list(count, ByteReader::section_entry)?),
         16 => Kind::Float { size: size_or_type },
         17 => {
             let component = reader.u32()?.cast_signed();
@@ -90,7 +101,7 @@ fn one_type(btf: &mut Btf, reader: &mut Reader<'_>) -> Result<(), BtfError> {
             Kind::DeclTag
         }
         19 => {
-            let variants = reader.list(count, Reader::variant64)?;
+            let variants = reader.list(count, ByteReader::variant64)?;
             Kind::Enum { size: size_or_type, signed: flag, variants }
         }
         kind => {
@@ -103,12 +114,12 @@ fn one_type(btf: &mut Btf, reader: &mut Reader<'_>) -> Result<(), BtfError> {
 }
 
 /// Takes little-endian numbers off the front of a slice.
-struct Reader<'a> {
+struct ByteReader<'a> {
     bytes: &'a [u8],
     part: &'static str,
 }
 
-impl Reader<'_> {
+impl ByteReader<'_> {
     fn array<const N: usize>(&mut self) -> Result<[u8; N], BtfError> {
         let (head, tail) = self.bytes.split_first_chunk().ok_or(BtfError::Truncated(self.part))?;
         self.bytes = tail;

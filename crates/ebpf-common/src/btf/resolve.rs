@@ -1,10 +1,9 @@
 //! From types to [`Layout`]s: references followed, sizes checked, anonymous members lifted.
 
-use super::{
-    Btf, BtfError,
-    types::{Field, INT_BOOL, INT_CHAR, INT_SIGNED, Kind, Variant},
-};
-use crate::{EnumVariant, Layout, Member, Render, Shape};
+use super::blob::Btf;
+use super::error::BtfError;
+use super::types::{Field, INT_BOOL, INT_CHAR, INT_SIGNED, Kind, Variant};
+use crate::layout::{EnumVariant, Layout, Member, Render, Shape};
 
 /// Structs and arrays inside each other. Also stops a struct that contains itself.
 const MAX_DEPTH: usize = 32;
@@ -16,7 +15,7 @@ const MAX_NODES: usize = 65_536;
 const MAX_VIEWS: usize = 64;
 const POINTER_SIZE: usize = 8;
 
-pub(super) fn layout(btf: &Btf, type_id: u32) -> Result<Layout, BtfError> {
+fn layout(btf: &Btf, type_id: u32) -> Result<Layout, BtfError> {
     let layout = Resolver { btf, root: type_id, nodes: MAX_NODES }.layout(type_id, 0)?;
     if layout.size == 0 {
         return Err(BtfError::ZeroSize { name: btf.describe(type_id) });
@@ -38,7 +37,7 @@ fn shown(layout: &Layout) -> usize {
     }
 }
 
-pub(super) fn size_of(btf: &Btf, type_id: u32) -> Result<usize, BtfError> {
+fn size_of(btf: &Btf, type_id: u32) -> Result<usize, BtfError> {
     let (mut id, mut count) = (type_id, 1_u64);
     for _ in 0..=MAX_DEPTH {
         let stripped = btf.strip(id)?;
@@ -73,6 +72,25 @@ pub(super) struct Stripped<'a> {
 }
 
 impl Btf {
+    /// What the bytes of a value of this type mean.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such type, if its values have no bytes of a known number, or if it is nested too deeply or has
+    /// more parts than can be shown.
+    pub fn layout(&self, type_id: u32) -> Result<Layout, BtfError> {
+        layout(self, type_id)
+    }
+
+    /// The bytes of a value of this type.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such type, if it has no values (`void`, a function), or more than 4 GiB.
+    pub fn size_of(&self, type_id: u32) -> Result<usize, BtfError> {
+        size_of(self, type_id)
+    }
+
     pub(super) fn strip(&self, type_id: u32) -> Result<Stripped<'_>, BtfError> {
         let (mut id, mut render) = (type_id, None);
         for _ in 0..MAX_HOPS {

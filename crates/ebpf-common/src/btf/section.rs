@@ -1,10 +1,8 @@
 //! Variables in sections: map definitions and globals.
 
-use super::{
-    Btf, BtfError,
-    types::{Field, Kind, SectionEntry},
-};
-use crate::{Layout, Render};
+use super::blob::Btf;
+use super::types::{Field, Kind, SectionEntry, Type};
+use crate::layout::Render;
 
 /// What a map definition (a variable in `.maps`) says about its types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,25 +11,29 @@ pub struct MapTypes {
     pub key: Option<u32>,
     /// The type id of `__type(value, ...)`.
     pub value: Option<u32>,
-    /// From a tag on the variable: for the value, where that has no rendering of its own.
+    /// The rendering that a tag on the variable asks for; it holds for values whose type has none of its own.
     pub render: Option<Render>,
 }
 
 /// What the definition of a map of maps says about the maps in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InnerMapTypes {
+    /// Their key and value types.
     pub types: MapTypes,
-    /// Where `values` is in the definition, in bytes: the pointers to the inner maps it begins with.
+    /// Bytes from the start of the definition to `values`, the array of pointers to the inner maps.
     pub values_offset: usize,
 }
 
 /// A global variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SectionVariable {
+    /// Its name in C.
     pub name: String,
+    /// The id of its type.
     pub type_id: u32,
-    /// From the start of the section. Compilers leave it 0; loaders fill it in.
+    /// Bytes from the start of the section. Compilers leave it 0; loaders fill it in.
     pub offset: usize,
+    /// Bytes of its value.
     pub size: usize,
 }
 
@@ -82,12 +84,6 @@ impl Btf {
         Some(types)
     }
 
-    /// The layout of the value of a map, with the rendering asked for on the map variable.
-    pub fn map_value_layout(&self, types: &MapTypes) -> Option<Result<Layout, BtfError>> {
-        let layout = self.layout(types.value?);
-        Some(layout.map(|layout| Layout { render: layout.render.or(types.render), ..layout }))
-    }
-
     /// The variables of a data section such as `.bss`, in the order of the section.
     pub fn section_variables(&self, section: &str) -> Vec<SectionVariable> {
         self.section(section)
@@ -101,7 +97,7 @@ impl Btf {
     }
 
     fn section(&self, name: &str) -> impl Iterator<Item = &SectionEntry> {
-        let named = move |ty: &&super::Type| self.name(ty.name) == Ok(name);
+        let named = move |ty: &&Type| self.name(ty.name) == Ok(name);
         self.types
             .iter()
             .filter(named)

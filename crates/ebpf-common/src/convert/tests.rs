@@ -1,5 +1,9 @@
-use super::*;
-use crate::MapKind;
+use super::counters::counters;
+use super::rows::{carries, convert, convert_onto, convert_slots};
+use super::value::Conversion;
+use crate::layout::{Layout, Member, Render, Shape};
+use crate::map_kind::MapKind;
+use crate::table::{RawTable, TableLayout};
 
 fn int(size: usize, signed: bool) -> Layout {
     Layout { size, shape: Shape::Int { signed }, render: None }
@@ -142,4 +146,21 @@ fn counters_are_numbers_alone() {
         ],
     );
     assert_eq!(counters(&layout), [(8, 8), (20, 4)]);
+}
+
+#[test]
+fn fields_that_are_new_are_as_in_the_blank_value() {
+    let layout = |members| TableLayout {
+        kind: MapKind::Array,
+        key: Layout::unsigned(4),
+        value: members,
+        slots: 1,
+        inner: None,
+    };
+    let old = layout(structure(1, vec![member("kept", 0, None, int(1, false))]));
+    let both = vec![member("new", 0, None, int(1, false)), member("kept", 8, None, int(1, false))];
+    let new = layout(structure(2, both));
+    let rows = RawTable { keys: vec![0; 4], values: vec![7], ..RawTable::default() };
+    let converted = convert_onto(&[5, 6], &rows, &old, &new).expect("the keys are the same");
+    assert_eq!(converted.values, [5, 7]);
 }

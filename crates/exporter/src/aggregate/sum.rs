@@ -1,10 +1,20 @@
 //! `sum`: what counters on several CPUs add up to.
 
-/// Storing the result cuts it to the width of the leaf, so that the sum wraps there.
-pub fn numbers(values: impl Iterator<Item = u128>) -> u128 {
-    values.fold(0, u128::wrapping_add)
-}
+use super::operation::Operation;
 
-pub fn floats(values: impl Iterator<Item = f64>) -> f64 {
-    values.sum()
+/// Numbers wrap in the width of their field; a boolean is true if it is on any CPU.
+pub struct Sum;
+
+impl Operation for Sum {
+    fn numbers(values: impl Iterator<Item = u128> + Clone, _: bool) -> u128 {
+        values.fold(0, u128::wrapping_add)
+    }
+
+    fn floats(values: impl Iterator<Item = f64> + Clone) -> f64 {
+        values.sum()
+    }
+
+    fn booleans(values: impl Iterator<Item = u128> + Clone) -> u128 {
+        values.max().unwrap_or_default()
+    }
 }

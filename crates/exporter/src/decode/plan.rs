@@ -1,11 +1,13 @@
 //! Layouts compiled once per metric: renderings decided, sizes checked, names made ready to be written.
 //!
-//! A plan never reaches outside its layout's `size`, whatever the layout claims: what does not fit becomes a
-//! blob. So the walk over a million rows has nothing left to check.
+//! A plan never reaches outside the `size` of its layout, whatever the layout claims: members and arrays that do not fit
+//! become blobs. So the walk over a million rows has nothing left to check.
 
 use twinprobe_ebpf_common::{Layout, Member, Render, Shape};
 
-/// What to do with `size` bytes. `L` is a member's name as a format writes it.
+use super::bits::Bits;
+
+/// How to show the bytes of a value, `size` of them. `L` is a member's name as a format writes it.
 #[derive(Clone, Debug)]
 pub enum Plan<L> {
     Scalar {
@@ -15,7 +17,7 @@ pub enum Plan<L> {
     Float {
         size: usize,
     },
-    /// Up to the first NUL.
+    /// Text up to the first NUL.
     Text {
         size: usize,
     },
@@ -35,7 +37,7 @@ pub enum Plan<L> {
     },
 }
 
-/// What is made of an integer of up to 16 bytes, or of a bitfield.
+/// How to show an integer of up to 16 bytes, or a bitfield.
 #[derive(Clone, Debug)]
 pub enum Scalar {
     Unsigned,
@@ -53,24 +55,18 @@ pub enum Scalar {
     Ifindex,
 }
 
+/// A member of a struct or union.
 #[derive(Clone, Debug)]
 pub struct Field<L> {
+    /// Its name, ready to be written.
     pub label: L,
-    /// From the start of the struct, in bytes.
+    /// Bytes from the start of the struct.
     pub offset: usize,
     /// Bytes that have to be read.
     pub size: usize,
+    /// Where it is in these bytes, if it is a bitfield.
     pub bits: Option<Bits>,
     pub plan: Plan<L>,
-}
-
-/// Where a bitfield is in the little-endian number that a field's bytes are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bits {
-    /// Less than 8.
-    pub shift: u32,
-    /// From 1 to 128.
-    pub width: u32,
 }
 
 impl<L> Plan<L> {
@@ -169,7 +165,7 @@ fn field<L>(member: &Member, size: usize, label: fn(&str) -> L) -> Option<Field<
     })
 }
 
-/// Renderings of bytes in memory mean nothing for bits.
+/// The plan of a bitfield; the renderings that are about bytes in memory do not apply.
 fn bitfield<L>(layout: &Layout, width: usize) -> Option<Plan<L>> {
     let kind = match (&layout.shape, layout.render) {
         (Shape::Int { .. } | Shape::Char | Shape::Enum { .. }, Some(Render::Hex)) => Scalar::Hex,
@@ -203,4 +199,45 @@ const fn is_int(size: usize) -> bool {
 
 const fn is_text(element: &Layout) -> bool {
     matches!(element.shape, Shape::Char) && element.render.is_none() && element.size == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(bit_offset: usize, bitfield: Option<u8>, layout: Layout) -> Member {
+        Member { name: "m".into(), bit_offset, bitfield, layout }
+    }
+
+    fn record(size: usize, member: Member) -> Plan<String> {
+        Plan::new(&Layout { size, shape: Shape::Struct(vec![member]), render: None }, str::to_owned)
+    }
+
+    #[test]
+    fn what_reaches_outside_becomes_a_blob() {
+        assert!(matches!(record(4, member(0, None, Layout::unsigned(4))), Plan::Struct(_)));
+        assert!(matches!(record(4, member(8, None, Layout::unsigned(4))), Plan::Blob { size: 4 }));
+        assert!(matches!(record(1, member(5, Some(4), Layout::unsigned(4))), Plan::Blob { size: 1 }));
+        let element = Box::new(Layout::unsigned(4));
+        let array = Layout { size: 7, shape: Shape::Array { element, len: 2 }, render: None };
+        assert!(matches!(Plan::new(&array, str::to_owned), Plan::Blob { size: 7 }));
+    }
+
+    #[test]
+    fn a_rendering_that_does_not_fit_is_left_out() {
+        let tagged = |size| Layout { render: Some(Render::Ipv4), ..Layout::unsigned(size) };
+        assert!(matches!(Plan::new(&tagged(4), str::to_owned), Plan::Ipv4));
+        let plan = Plan::new(&tagged(2), str::to_owned);
+        assert!(matches!(plan, Plan::Scalar { kind: Scalar::Unsigned, size: 2 }));
+    }
+
+    #[test]
+    fn of_several_names_for_one_value_the_first_is_shown() {
+        let variants = [("B", 1), ("A", 0), ("C", 1)]
+            .map(|(name, value)| twinprobe_ebpf_common::EnumVariant { name: name.into(), value });
+        let shape = Shape::Enum { signed: false, variants: variants.into() };
+        let plan = Plan::new(&Layout { size: 1, shape, render: None }, str::to_owned);
+        let Plan::Scalar { kind: Scalar::Enum { variants, .. }, .. } = plan else { panic!("{plan:?}") };
+        assert_eq!(variants, [(0, "A".to_owned()), (1, "B".into()), (1, "C".into())]);
+    }
 }

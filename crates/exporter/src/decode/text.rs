@@ -1,10 +1,10 @@
-//! Renderings as text. All append ASCII that no format needs to escape.
+//! The text of renderings: ASCII that no format needs to escape.
 
 use std::{fmt::Write as _, net::Ipv6Addr};
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-/// The digits of each octet and a dot, the first in the lowest byte, with their number.
+/// The digits of each octet and a dot, as a little-endian number, and how many characters these are.
 static OCTETS: [(u32, u32); 256] = {
     let mut octets = [(0, 0); 256];
     let mut octet = 0;
@@ -20,8 +20,8 @@ static OCTETS: [(u32, u32); 256] = {
     octets
 };
 
-/// `10.0.0.1`, with its length, from what a little-endian machine loads from network order. Made in a register:
-/// it is copied at once.
+/// `10.0.0.1`, with its length, from the number that a little-endian machine loads from network order. The text is put
+/// together in a register, so that it is copied at once.
 pub fn ipv4(address: u32) -> ([u8; 16], usize) {
     let (mut text, mut len) = (0, 0);
     for octet in address.to_le_bytes() {
@@ -52,7 +52,7 @@ pub fn mac(out: &mut String, bytes: &[u8]) {
 /// `0x` and two digits a byte, in the order given.
 pub fn hex(out: &mut String, bytes: &[u8]) {
     out.push_str("0x");
-    // In pieces of a fixed size, which the compiler turns into vector instructions: events carry kilobytes.
+    // In pieces of a fixed size, for which the compiler uses vector instructions: events carry kilobytes.
     let mut piece = [0; 256];
     for bytes in bytes.chunks(piece.len() / 2) {
         for (pair, &byte) in piece.as_chunks_mut().0.iter_mut().zip(bytes) {
@@ -71,13 +71,8 @@ fn push_hex(out: &mut String, byte: u8) {
     out.push(char::from(DIGITS[usize::from(byte & 15)]));
 }
 
-/// RFC 3339 in UTC with nanoseconds, as everywhere in documents; `None` outside the years it can write.
-pub fn rfc3339(unix_ns: i128) -> Option<String> {
-    let mut out = String::new();
-    time(&mut out, unix_ns).then_some(out)
-}
-
-/// Appends [`rfc3339`]; false, and nothing appended, where there is none.
+/// Appends a time as RFC 3339 in UTC with nanoseconds, as everywhere in documents. Returns false, and appends nothing,
+/// outside the years 0 to 9999, which RFC 3339 can't write.
 pub fn time(out: &mut String, unix_ns: i128) -> bool {
     let (seconds, nanos) = (unix_ns.div_euclid(1_000_000_000), unix_ns.rem_euclid(1_000_000_000));
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400) as u32);
@@ -121,6 +116,11 @@ fn date(days: i32) -> Option<(u32, u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn rfc3339(unix_ns: i128) -> Option<String> {
+        let mut out = String::new();
+        time(&mut out, unix_ns).then_some(out)
+    }
 
     #[test]
     fn times_have_nine_digits() {

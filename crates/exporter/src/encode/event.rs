@@ -1,28 +1,30 @@
-//! One event as JSON, appended to whatever its reader gathers: the bytes in the ring are walked once and
-//! nothing is allocated per event.
+//! Events as JSON, appended to the buffer of their reader: the bytes in the ring are walked once, and nothing is
+//! allocated per event.
 
 use twinprobe_ebpf_common::Layout;
 
-use super::{
-    json::{Json, Label},
-    tree::DocumentSink as _,
-};
-use crate::decode::{Decoder, Plan, ValueSink as _};
+use super::fragment::Fragment;
+use super::json::Json;
+use super::sink::DocumentSink as _;
+use crate::decode::decoder::Decoder;
+use crate::decode::plan::Plan;
+use crate::decode::sink::ValueSink as _;
 
 /// How to write the events of one metric.
 #[derive(Clone, Debug)]
 pub struct EventEncoder {
-    /// The size of the type and what to do with it; `None`: no type is known, events are shown in hex.
-    typed: Option<(usize, Plan<Label>)>,
+    /// The size of the type in bytes and the plan of its values. `None` if no type is known: events are shown in hex.
+    typed: Option<(usize, Plan<Fragment>)>,
 }
 
 impl EventEncoder {
+    /// Makes a layout ready; `None` if no type is known.
     pub fn new(layout: Option<&Layout>) -> Self {
         Self { typed: layout.map(|layout| (layout.size, Plan::new(layout, Json::label))) }
     }
 
-    /// Appends the value. An event shorter than the type is shown in hex. Returns what is left of a longer
-    /// one.
+    /// Appends the value of an event. An event that is shorter than the type is shown in hex; of a longer one, the bytes
+    /// behind the value are returned.
     pub fn value<'a>(&self, decoder: &mut Decoder<'_>, event: &'a [u8], out: &mut Vec<u8>) -> &'a [u8] {
         match &self.typed {
             Some((size, plan)) if event.len() >= *size => {
@@ -48,11 +50,11 @@ impl EventEncoder {
     }
 }
 
-fn append(plan: &Plan<Label>, decoder: &mut Decoder<'_>, bytes: &[u8], out: &mut Vec<u8>) {
+fn append(plan: &Plan<Fragment>, decoder: &mut Decoder<'_>, bytes: &[u8], out: &mut Vec<u8>) {
     with_sink(out, |sink| decoder.value(plan, bytes, sink));
 }
 
-/// Lends `out` to a sink; moves a vector's three words, not its content.
+/// Lends `out` to a sink, which moves no content.
 fn with_sink(out: &mut Vec<u8>, write: impl FnOnce(&mut Json)) {
     let mut sink = Json::default();
     *sink.buffer() = std::mem::take(out);
@@ -63,7 +65,7 @@ fn with_sink(out: &mut Vec<u8>, write: impl FnOnce(&mut Json)) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Context;
+    use twinprobe_ebpf_common::Context;
 
     #[test]
     fn events_are_appended_by_their_type_and_length() {

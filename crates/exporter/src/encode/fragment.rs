@@ -1,19 +1,19 @@
-//! Appending short pieces, which is what encoding a row is: a piece of up to [`Fragment::INLINE`] bytes is
-//! copied with a length known to the compiler and then cut, which is several times as fast as a call to copy
-//! the exact length.
+//! Short pieces of text, of which most of a document consists. A piece of up to [`Fragment::INLINE`] bytes is copied with
+//! a length that the compiler knows and then cut, which is several times as fast as a call to copy the exact length.
 
-/// Text that is written again and again.
+/// A text that is written again and again, such as the name of a member.
 #[derive(Clone, Debug)]
 pub struct Fragment {
     inline: [u8; Self::INLINE],
     len: usize,
-    /// Set if it is too long.
+    /// The text, if it is longer than `inline`; else empty.
     long: Box<[u8]>,
 }
 
 impl Fragment {
     const INLINE: usize = 32;
 
+    /// Makes a text ready to be appended.
     pub fn new(text: &[u8]) -> Self {
         let mut inline = [0; Self::INLINE];
         let mut long = Box::default();
@@ -24,6 +24,7 @@ impl Fragment {
         Self { inline, len: text.len(), long }
     }
 
+    /// Appends the text.
     pub fn push_to(&self, out: &mut Vec<u8>) {
         if self.len <= Self::INLINE {
             push_short(out, &self.inline, self.len);
@@ -42,8 +43,8 @@ pub fn push_short<const N: usize>(out: &mut Vec<u8>, bytes: &[u8; N], len: usize
 
 const BLOCK: u64 = 100_000_000;
 
-/// Appends a number in decimal: eight digits at a time, made in a register, since digits stored one by one
-/// would have to be waited for before they can be copied as a whole.
+/// Appends a number in decimal. Eight digits at a time are made in a register: digits that are stored one by one have to
+/// reach the memory before they can be copied as a whole.
 pub fn push_number(out: &mut Vec<u8>, number: u64) {
     if number < BLOCK {
         return push_first(out, number);
@@ -58,7 +59,7 @@ pub fn push_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(&ascii(digits(last)));
 }
 
-/// Without leading zeros.
+/// Appends a number below [`BLOCK`] without leading zeros.
 fn push_first(out: &mut Vec<u8>, number: u64) {
     let digits = digits(number);
     let zeros = (digits.trailing_zeros() / 8).min(7);
@@ -69,8 +70,8 @@ const fn ascii(digits: u64) -> [u8; 8] {
     (digits | 0x3030_3030_3030_3030).to_le_bytes()
 }
 
-/// The digits of a number below [`BLOCK`], one a byte, the first in the lowest one. Splits both halves of four
-/// digits at once, then the quarters; multiplying by 10486 / 2^20 and 103 / 2^10 divides by 100 and by 10.
+/// The eight digits of a number below [`BLOCK`], one a byte, the first in the lowest byte. Both halves of four digits are
+/// split at once, then the quarters; multiplying by 10486 / 2^20 and by 103 / 2^10 divides by 100 and by 10.
 const fn digits(number: u64) -> u64 {
     let fours = (number / 10_000) | ((number % 10_000) << 32);
     let hundreds = ((fours * 10_486) >> 20) & 0x0000_007f_0000_007f;

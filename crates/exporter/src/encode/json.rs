@@ -1,18 +1,15 @@
 //! JSON, compact: written straight to bytes, since a generic value tree would cost more than reading the map.
 
-use std::{
-    io::Write as _,
-    sync::{Arc, OnceLock},
-};
+use std::io::Write as _;
 
-use super::{
-    fragment::{Fragment, push_number, push_short},
-    tree::DocumentSink,
-};
-use crate::{Head, Metric, Plans, decode::ValueSink, plans::Tables};
+use twinprobe_ebpf_common::Head;
 
-pub type Label = <Json as ValueSink>::Label;
+use super::fragment::{Fragment, push_number, push_short};
+use super::sink::DocumentSink;
+use crate::decode::sink::ValueSink;
+use crate::metric::Metric;
 
+/// Appends a document in JSON to its buffer.
 #[derive(Debug, Default)]
 pub struct Json {
     out: Vec<u8>,
@@ -84,8 +81,8 @@ impl ValueSink for Json {
         self.push(itoa::Buffer::new().format(value));
     }
 
-    // The debug format is the shortest that reads back as the same number, with an exponent where the
-    // display format would write hundreds of zeros.
+    // The debug format is the shortest one that reads back as the same number. It has an exponent where the display format
+    // would write hundreds of zeros.
     fn float(&mut self, value: f64) {
         if value.is_finite() { drop(write!(self.out, "{value:?}")) } else { self.push("null") }
     }
@@ -153,10 +150,6 @@ impl ValueSink for Json {
 impl DocumentSink for Json {
     fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.out
-    }
-
-    fn plans(plans: &Plans) -> &OnceLock<Arc<Tables<Fragment>>> {
-        &plans.json
     }
 
     fn begin_document(&mut self, document: &Head<'_>) {
@@ -262,5 +255,53 @@ impl DocumentSink for Json {
 
     fn end_entry(&mut self) {
         self.out.push(b'}');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(write: impl FnOnce(&mut Json)) -> String {
+        let mut json = Json::default();
+        write(&mut json);
+        String::from_utf8(json.out).expect("UTF-8")
+    }
+
+    #[test]
+    fn strings_are_escaped() {
+        let text = "a\"\\\n\r\t\u{1}\u{e4}";
+        let json = written(|json| json.text(text));
+        assert_eq!(serde_json::from_str::<String>(&json).expect("JSON"), text);
+        assert!(json.contains("\\u0001"), "{json}");
+    }
+
+    #[test]
+    fn numbers_that_json_does_not_have_are_null() {
+        assert_eq!(written(|json| json.float(f64::NAN)), "null");
+        assert_eq!(written(|json| json.float32(0.1)), "0.1", "not as long as the same number of 8 bytes");
+        assert_eq!(written(|json| json.signed(i64::MIN)), i64::MIN.to_string());
+    }
+
+    #[test]
+    fn members_and_items_are_parted_by_commas() {
+        let json = written(|json| {
+            json.begin_struct();
+            for (index, name) in ["a", "b"].into_iter().enumerate() {
+                let label = Json::label(name);
+                json.begin_member(index, &label);
+                json.begin_array();
+                json.begin_item(0);
+                json.boolean(true);
+                json.end_item();
+                json.begin_item(1);
+                json.short(b"0123456789abcdef", 2);
+                json.end_item();
+                json.end_array();
+                json.end_member(&label);
+            }
+            json.end_struct();
+        });
+        assert_eq!(json, r#"{"a":[true,"01"],"b":[true,"01"]}"#);
     }
 }

@@ -1,127 +1,49 @@
 //! The formats that write a document as a tree, row after row.
 
-use std::{
-    mem,
-    sync::{Arc, OnceLock},
-};
+use std::mem;
+use std::ops::Range;
+use std::sync::Arc;
 
-use twinprobe_ebpf_common::{RawTable, Row, TableLayout};
+use twinprobe_ebpf_common::{Context, Direction, Head, RawTable, Row, TableLayout};
 
-use super::{Encoded, Progress};
-use crate::{
-    Context, Direction, Head, Metric, Plans,
-    aggregate::Folder,
-    decode::{Decoder, ValueSink},
-    plans::Tables,
-};
+use super::encoder::{Encoded, Encoder, Progress};
+use super::sink::DocumentSink;
+use crate::aggregate::fold::Folder;
+use crate::decode::decoder::Decoder;
+use crate::decode::tables::Tables;
+use crate::metric::Metric;
 
-/// A format: what surrounds the values.
-pub trait DocumentSink: ValueSink {
-    /// Where it writes; the caller's while it is called.
-    fn buffer(&mut self) -> &mut Vec<u8>;
-
-    /// Where a metric keeps this format's plans.
-    fn plans(plans: &Plans) -> &OnceLock<Arc<Tables<Self::Label>>>;
-
-    fn begin_document(&mut self, head: &Head<'_>);
-    fn end_document(&mut self);
-    fn begin_direction(&mut self, name: &str);
-    fn end_direction(&mut self, name: &str);
-    fn empty_direction(&mut self, name: &str) {
-        self.begin_direction(name);
-        self.end_direction(name);
-    }
-    fn begin_metric(&mut self, index: usize, metric: &Metric);
-    fn end_metric(&mut self);
-    fn begin_entry(&mut self, index: usize);
-    fn begin_key(&mut self);
-    fn end_key(&mut self);
-    fn begin_value(&mut self);
-    /// The value is a map of this type, whose entries follow.
-    fn begin_inner(&mut self, kind: &str);
-    fn end_inner(&mut self);
-    fn end_value(&mut self);
-    fn end_entry(&mut self);
-}
-
+/// Writes one document in the format `S`.
 pub struct Tree<S: DocumentSink> {
     sink: S,
     context: Arc<Context>,
-    /// The one that is open, with the number of its metrics.
+    /// The direction that is open.
     direction: Option<Direction>,
+    /// The number of metrics that have begun in the direction.
     metrics: usize,
-    current: Option<Current<S::Label>>,
+    current: Option<Current<S>>,
 }
 
 /// The metric whose rows are being written.
-struct Current<L> {
+struct Current<S: DocumentSink> {
     layout: Arc<TableLayout>,
-    tables: Arc<Tables<L>>,
+    tables: Arc<Tables<S>>,
     folder: Option<Folder>,
+    /// The number of rows written so far.
     rows: usize,
-    /// For the maps in a map of maps.
+    /// The same for the inner maps of a map of maps.
     inner: Option<Box<Self>>,
 }
 
 impl<S: DocumentSink> Tree<S> {
-    pub fn new(sink: S, head: &Head<'_>, context: Arc<Context>, out: &mut Vec<u8>) -> Self {
-        let mut tree = Self { sink, context, direction: None, metrics: 0, current: None };
+    /// Begins the document.
+    pub fn new(head: &Head<'_>, context: Arc<Context>, out: &mut Vec<u8>) -> Self {
+        let mut tree = Self { sink: S::default(), context, direction: None, metrics: 0, current: None };
         tree.write(out, |tree| tree.sink.begin_document(head));
         tree
     }
 
-    pub fn begin_metric(&mut self, direction: Direction, metric: &Arc<Metric>, out: &mut Vec<u8>) {
-        self.write(out, |tree| {
-            tree.close_metric();
-            tree.open(direction);
-            tree.sink.begin_metric(tree.metrics, metric);
-            tree.metrics += 1;
-        });
-        let layout = &metric.layout;
-        let tables = S::plans(&metric.plans).get_or_init(|| Arc::new(Tables::new(layout, S::label)));
-        self.current = Some(Current::new(metric, layout, tables));
-    }
-
-    pub fn rows(&mut self, rows: &RawTable, out: &mut Vec<u8>) {
-        let Some(current) = &self.current else { return };
-        let layout = Arc::clone(&current.layout);
-        self.some_rows(&mut rows.rows(&layout), out, usize::MAX);
-    }
-
-    /// Until `out` has `limit` bytes, or, with false, all.
-    pub fn some_rows<'a>(
-        &mut self,
-        rows: &mut impl Iterator<Item = Row<'a>>,
-        out: &mut Vec<u8>,
-        limit: usize,
-    ) -> bool {
-        self.write(out, |Self { sink, context, current, .. }| {
-            let Some(current) = current else { return false };
-            let mut decoder = Decoder::new(context);
-            for row in rows {
-                current.row(row, &mut decoder, sink);
-                if sink.buffer().len() >= limit {
-                    return true;
-                }
-            }
-            false
-        })
-    }
-
-    pub fn end_metric(&mut self, out: &mut Vec<u8>) {
-        self.write(out, Self::close_metric);
-    }
-
-    pub fn finish(&mut self, out: &mut Vec<u8>) -> Progress {
-        self.write(out, |tree| {
-            tree.close_metric();
-            tree.leave(None);
-            tree.sink.end_document();
-        });
-        Progress::Done(Encoded::default())
-    }
-
-    /// Lends the caller's buffer to the sink, which writes more simply to one of its own.
+    /// Lends the caller's buffer to the sink while it writes.
     fn write<T>(&mut self, out: &mut Vec<u8>, write: impl FnOnce(&mut Self) -> T) -> T {
         mem::swap(out, self.sink.buffer());
         let result = write(self);
@@ -146,7 +68,7 @@ impl<S: DocumentSink> Tree<S> {
         self.metrics = 0;
     }
 
-    /// Ends the open direction; those between it and `next`, or the end, have no metrics.
+    /// Ends the open direction, and writes those without metrics that come before `next`, or before the end.
     fn leave(&mut self, next: Option<Direction>) {
         if let Some(open) = self.direction {
             self.sink.end_direction(open.name());
@@ -159,12 +81,46 @@ impl<S: DocumentSink> Tree<S> {
     }
 }
 
-impl<L> Current<L> {
-    fn new(metric: &Metric, layout: &Arc<TableLayout>, tables: &Arc<Tables<L>>) -> Self {
-        let folder = metric
-            .agg
-            .filter(|_| layout.kind.is_percpu())
-            .map(|agg| Folder::new(agg, layout, metric.plans.leaves(layout)));
+impl<S: DocumentSink> Encoder for Tree<S> {
+    fn begin_metric(&mut self, direction: Direction, metric: &Arc<Metric>, out: &mut Vec<u8>) {
+        self.write(out, |tree| {
+            tree.close_metric();
+            tree.open(direction);
+            tree.sink.begin_metric(tree.metrics, metric);
+            tree.metrics += 1;
+        });
+        let tables = metric.cache.get(|| Tables::new(&metric.layout));
+        self.current = Some(Current::new(metric, &metric.layout, &tables));
+    }
+
+    fn rows(&mut self, table: &RawTable, rows: Range<usize>, out: &mut Vec<u8>) {
+        self.write(out, |Self { sink, context, current, .. }| {
+            let Some(current) = current else { return };
+            let mut decoder = Decoder::new(context);
+            let layout = Arc::clone(&current.layout);
+            for row in table.some_rows(&layout, rows) {
+                current.row(row, &mut decoder, sink);
+            }
+        });
+    }
+
+    fn end_metric(&mut self, out: &mut Vec<u8>) {
+        self.write(out, Self::close_metric);
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) -> Progress {
+        self.write(out, |tree| {
+            tree.close_metric();
+            tree.leave(None);
+            tree.sink.end_document();
+        });
+        Progress::Done(Encoded::default())
+    }
+}
+
+impl<S: DocumentSink> Current<S> {
+    fn new(metric: &Metric, layout: &Arc<TableLayout>, tables: &Arc<Tables<S>>) -> Self {
+        let folder = Folder::of(metric, layout);
         let inner = layout.inner.as_ref().zip(tables.inner.as_ref());
         let inner = inner.map(|(layout, tables)| Box::new(Self::new(metric, layout, tables)));
         Self { layout: Arc::clone(layout), tables: Arc::clone(tables), folder, rows: 0, inner }
@@ -172,7 +128,7 @@ impl<L> Current<L> {
 
     // Into the loop over the rows, in spite of the recursion.
     #[inline]
-    fn row<S: DocumentSink<Label = L>>(&mut self, row: Row<'_>, decoder: &mut Decoder<'_>, sink: &mut S) {
+    fn row(&mut self, row: Row<'_>, decoder: &mut Decoder<'_>, sink: &mut S) {
         let Row { key, value, .. } = row;
         let tables = &*self.tables;
         sink.begin_entry(self.rows);
@@ -202,14 +158,9 @@ impl<L> Current<L> {
         sink.end_entry();
     }
 
-    /// A map as a value.
+    /// Writes a map as a value.
     #[inline(never)]
-    fn inner<S: DocumentSink<Label = L>>(
-        &mut self,
-        table: Option<&RawTable>,
-        decoder: &mut Decoder<'_>,
-        sink: &mut S,
-    ) {
+    fn inner(&mut self, table: Option<&RawTable>, decoder: &mut Decoder<'_>, sink: &mut S) {
         let Some(inner) = &mut self.inner else { return };
         let layout = Arc::clone(&inner.layout);
         inner.rows = 0;
@@ -218,5 +169,55 @@ impl<L> Current<L> {
             inner.row(row, decoder, sink);
         }
         sink.end_inner();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use twinprobe_ebpf_common::{Aggregation, Layout, MapKind};
+
+    use super::*;
+    use crate::encode::json::Json;
+
+    fn layout(kind: MapKind, inner: Option<Arc<TableLayout>>) -> TableLayout {
+        let slots = if kind.is_percpu() { 2 } else { 1 };
+        TableLayout { kind, key: Layout::unsigned(1), value: Layout::unsigned(8), slots, inner }
+    }
+
+    /// The direction of the egress with one metric.
+    fn egress(metric: Metric, table: &RawTable) -> String {
+        let mut out = Vec::new();
+        let mut tree = Tree::<Json>::new(&Head::default(), Arc::default(), &mut out);
+        tree.begin_metric(Direction::Egress, &Arc::new(metric), &mut out);
+        tree.rows(table, 0..usize::MAX, &mut out);
+        assert_eq!(tree.finish(&mut out), Progress::Done(Encoded::default()));
+        let text = String::from_utf8(out).expect("UTF-8");
+        let (_, egress) = text.split_once("\"ingress\":{},\"egress\":").expect("both directions");
+        let (_, entries) = egress.split_once("\"entries\":").expect("entries");
+        entries.strip_suffix("}}}").expect("the end of the document").to_owned()
+    }
+
+    #[test]
+    fn values_of_cpus_are_a_list_or_one_number() {
+        let values = [1_u64, 2].iter().flat_map(|number| number.to_le_bytes()).collect();
+        let table = RawTable { keys: vec![7], values, ..RawTable::default() };
+        let metric = Metric::example("m", layout(MapKind::PercpuHash, None));
+        let summed = Metric { agg: Some(Aggregation::Sum), ..metric.clone() };
+        assert_eq!(egress(metric, &table), r#"[{"key":7,"value":[1,2]}]"#);
+        assert_eq!(egress(summed, &table), r#"[{"key":7,"value":3}]"#);
+    }
+
+    #[test]
+    fn a_map_in_a_map_is_a_value_with_entries_of_its_own() {
+        let inner = Arc::new(layout(MapKind::Hash, None));
+        let rows =
+            |keys: &[u8]| RawTable { keys: keys.to_vec(), values: vec![0; 8 * keys.len()], inner: vec![] };
+        let table = RawTable { inner: vec![rows(&[3, 4]), rows(&[])], ..rows(&[1, 2]) };
+        let metric = Metric::example("m", layout(MapKind::HashOfMaps, Some(inner)));
+        let maps = [
+            r#"[{"key":1,"value":{"type":"hash","entries":[{"key":3,"value":0},{"key":4,"value":0}]}},"#,
+            r#"{"key":2,"value":{"type":"hash","entries":[]}}]"#,
+        ];
+        assert_eq!(egress(metric, &table), maps.concat());
     }
 }

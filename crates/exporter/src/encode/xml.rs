@@ -1,24 +1,18 @@
 //! XML: the tree of the JSON document, as `api/metrics.xsd` describes it.
 
-use std::{
-    borrow::Cow,
-    io::Write as _,
-    sync::{Arc, OnceLock},
-};
+use std::borrow::Cow;
+use std::io::Write as _;
 
-use quick_xml::{
-    Writer,
-    events::{BytesDecl, BytesEnd, BytesStart, BytesText, Event},
-};
+use quick_xml::Writer;
+use quick_xml::events::{BytesDecl, BytesEnd, BytesStart, BytesText, Event};
+use twinprobe_ebpf_common::Head;
 
-use super::{
-    fragment::{Fragment, push_number, push_short},
-    tree::DocumentSink,
-};
-use crate::{Head, Metric, Plans, decode::ValueSink, plans::Tables};
+use super::fragment::{Fragment, push_number, push_short};
+use super::sink::DocumentSink;
+use crate::decode::sink::ValueSink;
+use crate::metric::Metric;
 
-pub type Label = <Xml as ValueSink>::Label;
-
+/// Appends a document in XML to its buffer.
 pub struct Xml {
     writer: Writer<Vec<u8>>,
 }
@@ -31,7 +25,7 @@ impl Default for Xml {
 
 impl Xml {
     fn event(&mut self, event: Event<'_>) {
-        // The writer is a Vec, which takes everything.
+        // Writing to a Vec does not fail.
         drop(self.writer.write_event(event));
     }
 
@@ -44,7 +38,7 @@ impl Xml {
         self.event(Event::End(BytesEnd::new(name)));
     }
 
-    /// What is known to need no escaping.
+    /// Appends text that needs no escaping.
     fn push(&mut self, text: &str) {
         self.writer.get_mut().extend_from_slice(text.as_bytes());
     }
@@ -61,7 +55,7 @@ fn element<'n, 'a>(
     element
 }
 
-/// XML 1.0 has no way to write most control characters, not even escaped.
+/// The text with the characters replaced that XML 1.0 has no way to write, not even escaped: most control characters.
 fn legal(text: &str) -> Cow<'_, str> {
     let illegal =
         |c: char| matches!(c, '\0'..='\x08' | '\x0b' | '\x0c' | '\x0e'..='\x1f' | '\u{fffe}' | '\u{ffff}');
@@ -153,10 +147,6 @@ impl DocumentSink for Xml {
         self.writer.get_mut()
     }
 
-    fn plans(plans: &Plans) -> &OnceLock<Arc<Tables<Self::Label>>> {
-        &plans.xml
-    }
-
     fn begin_document(&mut self, document: &Head<'_>) {
         self.event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)));
         self.push("\n");
@@ -237,5 +227,32 @@ impl DocumentSink for Xml {
 
     fn end_entry(&mut self) {
         self.push("</entry>");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_made_those_of_elements() {
+        let label = |name| {
+            let (begin, end) = Xml::label(name);
+            let mut out = Vec::new();
+            begin.push_to(&mut out);
+            end.push_to(&mut out);
+            String::from_utf8(out).expect("UTF-8")
+        };
+        assert_eq!(label("packets"), "<packets></packets>");
+        assert_eq!(label("$0"), "<_0></_0>");
+        assert_eq!(label("0\u{e4}"), "<_0_></_0_>");
+    }
+
+    #[test]
+    fn text_is_escaped_and_what_xml_can_not_write_replaced() {
+        let mut xml = Xml::default();
+        xml.text("<a>&\0\t");
+        xml.float(f64::NEG_INFINITY);
+        assert_eq!(String::from_utf8(xml.buffer().clone()).expect("UTF-8"), "&lt;a&gt;&amp;\u{fffd}\t-INF");
     }
 }

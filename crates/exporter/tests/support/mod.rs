@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use twinprobe_ebpf_common::{EnumVariant, Layout, MapKind, Member, RawTable, Render, Shape, TableLayout};
 use twinprobe_exporter::{
-    Aggregation, Context, Document, Format, Metric, MetricTable, Plans, Reading, encode,
+    Aggregation, Cache, Context, Document, Format, Metric, MetricTable, Temporality, encode,
 };
 
 pub fn unsigned(size: usize) -> Layout {
@@ -85,9 +85,9 @@ pub fn metric(
         help: format!("What {name} shows"),
         agg,
         layout: Arc::new(layout),
-        reading: Reading::default(),
+        temporality: Temporality::default(),
         dropped: 0,
-        plans: Plans::default(),
+        cache: Cache::default(),
     };
     MetricTable { metric: Arc::new(metric), table }
 }

@@ -3,6 +3,7 @@
 //! flip.
 
 use std::collections::BTreeSet;
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,13 +19,12 @@ use crate::attach::host::Host;
 use crate::attach::places::{AttachedAt, Interface, NotAttached};
 use crate::attach::reclaim::Reclaim;
 use crate::crash;
-use crate::load::carry::predecessor::Predecessor;
 use crate::load::carry::transfer::{Loss, Remains, Transfers};
 use crate::load::direction::LoadedDirection;
-use crate::load::maps::TwinMap;
+use crate::load::maps::{Predecessor, TwinMap};
 use crate::load::pins::{Deployment, Identity, Note, Pins};
-use crate::load::twins::LoadedTwins;
 use crate::net::watch::Changes;
+use crate::plan::request::AttachRequest;
 use crate::read::table::MetricMap;
 use crate::sys::clock::Moment;
 
@@ -138,7 +138,7 @@ impl Attached {
         let mut reclaim = Reclaim::default();
         for direction in &self.directions {
             for parity in 0..2 {
-                reclaim.add_program(direction.twins.programs.of_parity(parity));
+                reclaim.add_program(direction.programs.of_twin(parity).as_fd());
             }
         }
         reclaim.add_pinned(&self.pins);
@@ -153,15 +153,15 @@ impl Attached {
     }
 
     /// Returns the maps that a replacement of the direction called `name` can take over.
-    pub fn predecessor(&self, name: &str, unnamed: bool, more: BTreeSet<String>) -> Option<Predecessor> {
-        let maps = Arc::clone(&self.direction(name)?.twins.own);
-        Some(Predecessor { maps, active: self.active(), unnamed, more_known: more })
+    pub fn predecessor(&self, name: &str, more: BTreeSet<String>) -> Option<Predecessor> {
+        let maps = Arc::clone(&self.direction(name)?.own);
+        Some(Predecessor { maps, active: self.active(), more_known: more })
     }
 
     /// Tells whether `new` goes on with the maps that packets are counted in now: a flip since `new` was loaded may
     /// have changed that. To be called while no flip can happen.
-    pub fn is_continued_by(&self, new: &LoadedTwins) -> bool {
-        new.own.expected_twin().is_none_or(|twin| twin == self.active())
+    pub fn is_continued_by(&self, new: &LoadedDirection) -> bool {
+        new.own.expected_twin.is_none_or(|twin| twin == self.active())
     }
 
     /// The start of the open window, which is kept with the epoch.
@@ -207,7 +207,7 @@ impl Attached {
     }
 
     pub fn map(&self, direction: usize, metric: usize) -> &TwinMap {
-        &self.directions[direction].twins.maps[metric]
+        &self.directions[direction].maps[metric]
     }
 
     pub fn directions(&self) -> &[LoadedDirection] {
@@ -219,13 +219,13 @@ impl Attached {
     }
 
     pub fn direction(&self, name: &str) -> Option<&LoadedDirection> {
-        self.directions.iter().find(|loaded| loaded.hook.direction() == name)
+        self.directions.iter().find(|loaded| loaded.plan.direction() == name)
     }
 
     /// Returns every hook that the probe needs on `interfaces`, each with the index of its direction.
     pub fn places_at(&self, interfaces: &[Interface]) -> Vec<(usize, Place)> {
         let of = |(direction, loaded): (usize, &LoadedDirection)| {
-            let (hook, position) = (loaded.hook, loaded.position);
+            let AttachRequest { hook, position, .. } = loaded.plan.attach;
             interfaces
                 .iter()
                 .map(move |interface| {
@@ -266,13 +266,14 @@ impl Attached {
         replaces: Option<Owner>,
     ) -> Result<Arc<Mutex<Health>>, AttachError> {
         let loaded = &self.directions[direction];
+        let AttachRequest { verdict, xdp_mode, priority, .. } = loaded.plan.attach;
         let addition = Addition {
             owner: self.owner,
-            rank: Rank { priority: loaded.priority, order: self.record.order },
-            callee: Callee::Loaded(&loaded.twins.programs),
+            rank: Rank { priority: priority.into(), order: self.record.order },
+            callee: Callee::Loaded(&loaded.programs),
             epoch: &self.epoch,
-            verdict: loaded.verdict,
-            xdp_mode: loaded.xdp_mode,
+            verdict,
+            xdp_mode,
         };
         self.host.dispatchers.add(place, &addition, replaces)
     }

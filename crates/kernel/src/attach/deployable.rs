@@ -46,18 +46,16 @@ impl Deployable {
                 AttachError::Occupied("the daemon has as many probes as it can have; delete one first".into())
             })?),
         };
-        let records =
-            directions.iter().map(|loaded| DirectionRecord::new(loaded.hook.direction(), &loaded.twins));
         let record = Deployment {
             boot_id: host.boot_id.clone(),
             serial,
             order: replaces.map(|old| old.record.order).or(order).unwrap_or(serial),
             epoch: epoch.place(),
-            directions: records.collect::<Result<_, _>>()?,
+            directions: directions.iter().map(DirectionRecord::new).collect::<Result<_, _>>()?,
         };
         let pins = Pins::new(&host.pins, serial);
         for (record, loaded) in record.directions.iter().zip(&directions) {
-            if let Err(error) = pins.pin(record, &loaded.twins) {
+            if let Err(error) = pins.pin(record, loaded) {
                 host.remove_pins(serial);
                 return Err(KernelError::new("pinning", "the probe", error).into());
             }
@@ -70,9 +68,9 @@ impl Deployable {
         crash::point("pinned");
         let mut transfers = Transfers::default();
         for loaded in &directions {
-            let name = loaded.hook.direction();
+            let name = loaded.plan.direction();
             if let Some(old) = replaces.and_then(|old| old.direction(name)) {
-                let (old, new, active) = (&old.twins.own, &loaded.twins.own, (epoch.current() & 1) as usize);
+                let (old, new, active) = (&old.own, &loaded.own, (epoch.current() & 1) as usize);
                 let capabilities = &host.capabilities;
                 transfers.extend(Transfers::begin(name, old, active, new, capabilities, more_known));
             }

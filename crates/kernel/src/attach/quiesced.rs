@@ -61,7 +61,7 @@ impl Quiesced<'_> {
 
     /// The pin of the metric's journal, which holds drained values until the window is stored.
     pub fn journal(&self, direction: usize, metric: usize) -> PathBuf {
-        let direction = self.probe.directions[direction].hook.direction();
+        let direction = self.probe.directions[direction].plan.direction();
         self.probe.pins.journal(direction, metric)
     }
 

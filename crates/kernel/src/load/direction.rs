@@ -1,25 +1,38 @@
 //! A direction of a probe between loading and attachment.
 
-use twinprobe_ebpf_common::hook::{Hook, Position, Verdict, XdpMode};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
-use crate::load::maps::Origin;
-use crate::load::twins::LoadedTwins;
+use twinprobe_ebpf_common::finding::Finding;
+
+use crate::load::maps::{ProbeMaps, TwinMap, Twins};
+use crate::plan::probe_plan::DirectionPlan;
+use crate::sys::prog::prog_identity;
 
 /// One direction of a probe, loaded and ready to be attached.
 #[derive(Debug)]
 pub struct LoadedDirection {
-    pub twins: LoadedTwins,
-    pub hook: Hook,
-    pub verdict: Verdict,
-    pub xdp_mode: XdpMode,
-    pub priority: i32,
-    pub position: Position,
+    pub plan: Arc<DirectionPlan>,
+    /// The program, or its twins.
+    pub programs: Twins<OwnedFd>,
+    /// The maps that the metrics read, in the order of the plan.
+    pub maps: Vec<TwinMap>,
+    /// All maps of the program.
+    pub own: Arc<ProbeMaps>,
+    /// Warnings about capabilities that this kernel lacks.
+    pub warnings: Vec<Finding>,
 }
 
 impl LoadedDirection {
-    /// Tells whether the map that a metric names is the replaced deployment's own map.
-    pub fn takes_over(&self, map: &str) -> bool {
-        let name = map.split_once(':').map_or(map, |(section, _)| section);
-        self.twins.own.by_name().get(name).is_some_and(|map| map.origin == Origin::TakenOver)
+    /// True if the map that a metric reads is the replaced deployment's own.
+    pub fn takes_over(&self, metric: usize) -> bool {
+        self.own.inherited[self.plan.metrics[metric].map].is_taken_over()
     }
+}
+
+/// Returns the ids of the programs for even and odd epochs.
+pub fn program_ids(programs: &Twins<OwnedFd>) -> io::Result<[u32; 2]> {
+    let id = |parity| io::Result::Ok(prog_identity(programs.of_twin(parity).as_fd())?.id);
+    Ok([id(0)?, id(1)?])
 }

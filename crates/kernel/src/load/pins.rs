@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use twinprobe_ebpf_common::hook::{Position, Verdict};
 
-use crate::load::direction::LoadedDirection;
-use crate::load::twins::LoadedTwins;
+use crate::load::direction::{LoadedDirection, program_ids};
 use crate::sys::call::KernelError;
 use crate::sys::map::{self, MapCreate};
 use crate::sys::object;
@@ -45,12 +44,13 @@ pub struct MapRecord {
 }
 
 impl DirectionRecord {
-    pub fn new(direction: &str, twins: &LoadedTwins) -> Result<Self, KernelError> {
+    pub fn new(loaded: &LoadedDirection) -> Result<Self, KernelError> {
+        let direction = loaded.plan.direction();
         let failed = |source| KernelError::new("identification", format!("the {direction} programs"), source);
-        let programs = twins.programs.each().iter().map(|program| prog::prog_identity(program.as_fd()));
-        let maps = twins.own.by_name().iter().map(|(name, map)| {
-            let ids: io::Result<Vec<u32>> = map.fds.each().map(|(_, fd)| map::map_id(fd)).collect();
-            Ok(MapRecord { name: name.clone(), ids: ids? })
+        let programs = loaded.programs.each().iter().map(|program| prog::prog_identity(program.as_fd()));
+        let maps = loaded.own.each().map(|(map, fds)| {
+            let ids: io::Result<Vec<u32>> = fds.each().iter().map(|fd| map::map_id(fd.as_fd())).collect();
+            Ok(MapRecord { name: map.name.clone(), ids: ids? })
         });
         Ok(Self {
             direction: direction.to_owned(),
@@ -92,12 +92,13 @@ pub struct NotedDirection {
 impl Note {
     pub fn new(identity: Identity<'_>, record: &Deployment, loaded: &[LoadedDirection]) -> io::Result<Self> {
         let directions = loaded.iter().map(|loaded| {
+            let attach = loaded.plan.attach;
             Ok(NotedDirection {
-                hook: loaded.hook.name().to_owned(),
-                first: loaded.position == Position::First,
-                priority: loaded.priority,
-                enforce: loaded.verdict == Verdict::Enforce,
-                programs: loaded.twins.programs.ids()?,
+                hook: attach.hook.name().to_owned(),
+                first: attach.position == Position::First,
+                priority: attach.priority.into(),
+                enforce: attach.verdict == Verdict::Enforce,
+                programs: program_ids(&loaded.programs)?,
             })
         });
         Ok(Self {
@@ -129,14 +130,14 @@ impl Pins {
 
     /// Pins every program and map of a direction. After an error some pins may be left; the caller
     /// [removes](Self::remove) them.
-    pub fn pin(&self, record: &DirectionRecord, twins: &LoadedTwins) -> io::Result<()> {
+    pub fn pin(&self, record: &DirectionRecord, loaded: &LoadedDirection) -> io::Result<()> {
         std::fs::create_dir_all(&self.0)?;
-        for (twin, program) in twins.programs.each().iter().enumerate() {
+        for (twin, program) in loaded.programs.each().iter().enumerate() {
             object::obj_pin(program.as_fd(), &self.program(&record.direction, twin))?;
         }
-        for (index, map) in twins.own.by_name().values().enumerate() {
-            for (twin, fd) in map.fds.each() {
-                object::obj_pin(fd, &self.map(&record.direction, index, twin))?;
+        for (index, (_, fds)) in loaded.own.each().enumerate() {
+            for (twin, fd) in fds.each().iter().enumerate() {
+                object::obj_pin(fd.as_fd(), &self.map(&record.direction, index, twin))?;
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Network namespaces by path, and work inside of them.
+//! Network namespaces by path, and work inside of them. rustix has no call that asks which kind a namespace is.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -6,6 +6,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{io, thread};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::net::patience;
 
@@ -116,7 +118,7 @@ impl Netns {
         // A thread of its own: one that is shared would come back with the wrong namespace if anything failed.
         thread::scope(|scope| {
             let inside = thread::Builder::new().name("netns".to_owned()).spawn_scoped(scope, || {
-                enter(self.0.file.as_fd())?;
+                move_into_link_name_space(self.0.file.as_fd(), Some(LinkNameSpaceType::Network))?;
                 Ok(f())
             })?;
             inside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -141,15 +143,6 @@ fn is_missing(error: &io::Error) -> bool {
 fn is_netns(file: BorrowedFd<'_>) -> bool {
     // SAFETY: takes no argument; other kinds of files answer that they do not know it.
     unsafe { libc::ioctl(file.as_raw_fd(), libc::NS_GET_NSTYPE) == libc::CLONE_NEWNET }
-}
-
-/// Moves the calling thread.
-fn enter(namespace: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: takes no pointers; the descriptor is borrowed for the call.
-    if unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
 }
 
 /// Namespaces and interfaces for the tests of this module's neighbours.

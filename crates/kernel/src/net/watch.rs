@@ -65,7 +65,7 @@ impl Watch {
         let (netns, socket, known) = elsewhere(move || {
             let netns = find()?;
             let groups = libc::RTMGRP_LINK | libc::RTMGRP_TC;
-            let socket = Socket::open(&netns, groups as u32, libc::SOCK_NONBLOCK)?;
+            let socket = Socket::subscribe(&netns, groups as u32)?;
             let known = socket::list(&netns)?;
             Ok((netns, socket, known))
         })
@@ -333,18 +333,7 @@ mod tests {
     async fn more_than_the_socket_holds_counts_as_a_change() {
         let named = Named::new();
         let mut watch = Watch::new(&Netns::open(&named.path()).unwrap()).await.unwrap();
-        let size: libc::c_int = 1;
-        // SAFETY: an integer that lives through the call, with its size.
-        let result = unsafe {
-            libc::setsockopt(
-                std::os::fd::AsRawFd::as_raw_fd(watch.socket.get_ref()),
-                libc::SOL_SOCKET,
-                libc::SO_RCVBUF,
-                (&raw const size).cast(),
-                size_of::<libc::c_int>() as libc::socklen_t,
-            )
-        };
-        assert_eq!(result, 0);
+        rustix::net::sockopt::set_socket_recv_buffer_size(watch.socket.get_ref(), 1).unwrap();
         for i in 0..10 {
             named.ip(&format!("link add tpa{i} type veth peer name tpb{i}"));
         }

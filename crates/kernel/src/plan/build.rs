@@ -1,176 +1,169 @@
-//! What metrics ask of the maps of a source, checked against what the source defines: all mistakes at once.
+//! From objects and configuration to a plan, or to everything that is wrong with them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::finding::{Finding, Rejection};
-use twinprobe_ebpf_common::{EventKind, Layout, MapKind, TableLayout};
+use twinprobe_ebpf_common::finding::{Finding, Stage, with_causes};
+use twinprobe_ebpf_common::metric::{OnReplace, Source, Visibility};
+use twinprobe_ebpf_common::{EventKind, MapFamily};
 
-use crate::plan::events;
-use crate::plan::object::{MapSpec, ProbeObject};
-use crate::plan::variables::{self, VariableSpec};
+use crate::plan::object::{Definitions, ProbeObject};
+use crate::plan::probe_plan::{DirectionPlan, Extraction, MapPlan, MetricPlan, MetricSource, ProbePlan};
+use crate::plan::request::{DirectionRequest, KernelFacts, MetricRequest, Notes};
+use crate::plan::shape::MapShape;
+use crate::plan::{events, tables, variables};
 
-/// The descriptor of a map with this flag can't be written through, or not be read.
-const BPF_F_RDONLY: u32 = 1 << 3;
-const BPF_F_WRONLY: u32 = 1 << 4;
-
-/// A metric's wish, by map name.
-#[derive(Clone, Debug)]
-pub struct MetricRequest {
-    /// The configuration's path of the metric, for findings.
-    pub field: String,
-    pub map: String,
-    pub snapshot: bool,
-    pub aggregated: bool,
-    pub reset: bool,
-    pub hidden: bool,
-    /// Rules for adding up windows, other than the default ones.
-    pub merged: bool,
-    /// The C name of the type that events are decoded by.
-    pub event_type: Option<String>,
-    /// Entry by entry, whatever the kernel offers.
-    pub iterative: bool,
-    /// A replacement takes over the map's content.
-    pub carry: bool,
-}
-
-/// What a metric is read from.
-pub enum Content {
-    Table(Arc<TableLayout>),
-    Variable(VariableSpec),
-    Events(EventKind, Option<Layout>),
-}
-
-impl MetricRequest {
-    /// The map it is about; for `.bss:VAR` that of the section.
-    pub fn map_name(&self) -> &str {
-        self.map.split_once(':').map_or(&self.map, |(section, _)| section)
-    }
-
-    /// Whether the daemon writes to it: a snapshot is cleared before it is used again.
-    const fn writes(&self) -> bool {
-        self.reset || self.snapshot
-    }
-
-    fn finding(&self, field: &str, message: impl Into<String>) -> Finding {
-        Finding::config(format!("{}.{field}", self.field), message)
-    }
-}
-
-pub fn check(
-    object: &ProbeObject,
-    requests: &[MetricRequest],
-    possible_cpus: usize,
-    warnings: &mut Vec<String>,
-) -> Result<Vec<Content>, Rejection> {
-    let mut findings = Vec::new();
-    let mut contents = Vec::new();
-    for request in requests {
-        let content = if request.map.contains(':') {
-            variables::check(object, request, warnings).map(Content::Variable)
-        } else {
-            map(object, request, possible_cpus, warnings, &mut findings)
-        };
-        match content {
-            Ok(content) => {
-                if !matches!(content, Content::Events(..)) && request.event_type.is_some() {
-                    let message = format!(
-                        "the types of {} are known from its definition: type is for events, leave it out",
-                        request.map
-                    );
-                    findings.push(request.finding("type", message));
+impl ProbePlan {
+    /// Plans a probe from what is asked of each direction and the object that the direction's source was compiled to.
+    /// Returns the plan of those directions that are in order, their objects in the same order, and what is wrong with
+    /// the others.
+    pub fn build<'a>(
+        wanted: impl IntoIterator<Item = (DirectionRequest, &'a [u8])>,
+        facts: KernelFacts,
+    ) -> (Self, Vec<ProbeObject>, Vec<Finding>) {
+        let (mut plan, mut objects, mut findings) = (Self::default(), Vec::new(), Vec::new());
+        for (request, elf) in wanted {
+            let hook = request.attach.hook;
+            let source = format!("{}.source", hook.direction());
+            let planned = ProbeObject::parse(elf, hook.kind(), facts)
+                .map_err(|error| vec![Finding::new(Stage::Load, &source, with_causes(&error))])
+                .and_then(|object| Ok((direction(request, &object.defined, facts)?, object)));
+            match planned {
+                Ok(((direction, warnings), object)) => {
+                    let warnings = object.defined.warnings.iter().chain(&warnings);
+                    plan.warnings.extend(warnings.map(|text| Finding::new(Stage::Load, &source, text)));
+                    plan.directions.push(Arc::new(direction));
+                    objects.push(object);
                 }
-                contents.push(content);
+                Err(refused) => findings.extend(refused),
             }
-            Err(finding) => findings.push(finding),
         }
+        (plan, objects, findings)
     }
-    check_together(object, requests, &mut findings);
-    variables::warn_of_neighbours(object, requests, warnings);
-    if findings.is_empty() { Ok(contents) } else { Err(Rejection { findings, log: None }) }
 }
 
-fn map(
-    object: &ProbeObject,
-    request: &MetricRequest,
-    possible_cpus: usize,
-    warnings: &mut Vec<String>,
-    findings: &mut Vec<Finding>,
-) -> Result<Content, Finding> {
-    let name = &request.map;
-    let Some(spec) = object.maps().get(name).filter(|_| !name.starts_with('.')) else {
-        let names: Vec<&str> =
-            object.maps().keys().map(String::as_str).filter(|name| !name.starts_with('.')).collect();
-        let known = if names.is_empty() {
-            "it defines none".into()
+/// Plans one direction. Returns the warnings with the plan.
+pub fn direction(
+    request: DirectionRequest,
+    defined: &Definitions,
+    facts: KernelFacts,
+) -> Result<(DirectionPlan, Vec<String>), Vec<Finding>> {
+    let mut notes = Notes::default();
+    let DirectionRequest { attach, on_replace, metrics } = request;
+    let sources: Vec<Option<MetricSource>> =
+        metrics.iter().map(|metric| source(defined, metric, facts, &mut notes)).collect();
+    let names: Vec<&str> = defined.maps.keys().map(String::as_str).collect();
+    let number = |name: &str| names.iter().position(|known| *known == name);
+    let maps = defined.maps.iter().map(|(name, spec)| MapPlan {
+        name: name.clone(),
+        shape: MapShape::new(&defined.btf, name, spec),
+        spec: spec.clone(),
+        private: false,
+        slots: BTreeMap::new(),
+        on_replace,
+    });
+    let mut maps: Vec<MapPlan> = maps.collect();
+    for (outer, slot, inner) in &defined.slots {
+        if let (Some(outer), Some(inner)) = (number(outer), number(inner)) {
+            maps[outer].slots.insert(*slot, inner);
         } else {
-            format!("it defines {}", names.join(", "))
-        };
-        return Err(request.finding("map", format!("the source defines no map {name}; {known}")));
-    };
-    if let Some(kind) = EventKind::from_bpf_type(spec.map_type) {
-        if request.event_type.is_none() {
-            warnings.push(format!("map {name}: no type is given, its events are shown in hex"));
+            let message = format!("map {outer}, slot {slot}: the source defines no map {inner}");
+            let source = format!("{}.source", attach.hook.direction());
+            notes.findings.push(Finding::new(Stage::Load, source, message));
         }
-        return Ok(Content::Events(kind, events::check(object, request, kind, findings)));
     }
-    let kind = readable(&format!("map {name} is"), spec, |kind| kind != MapKind::Global)
-        .map_err(|message| request.finding("map", message))?;
-    // Of the values that are shown.
-    let value_kind = if kind.is_nested() { inner_kind(request, spec)? } else { kind };
-    if request.aggregated && !value_kind.is_percpu() {
-        let message = format!(
-            "map {name} is of type {}, which has one value per entry: agg is for PERCPU maps, leave it out",
-            value_kind.name()
-        );
-        findings.push(request.finding("agg", message));
-    }
-    if kind.is_nested() && request.snapshot && !request.reset {
-        let message =
-            format!("the windows of map {name} can't be added up, since its values are maps; add init: true");
-        findings.push(request.finding("init", message));
-    }
-    if spec.flags & BPF_F_WRONLY != 0 {
-        let message = format!("map {name} has BPF_F_WRONLY: the daemon can't read it; leave the flag out");
-        findings.push(request.finding("map", message));
-    }
-    if spec.flags & BPF_F_RDONLY != 0 && request.writes() {
-        let field = if request.reset { "init" } else { "snapshot" };
-        let message =
-            format!("map {name} has BPF_F_RDONLY: the daemon can't reset it; leave the flag or {field} out");
-        findings.push(request.finding(field, message));
-    }
-    let (layout, doubt) = object.table_layout(name, spec, kind, possible_cpus);
-    warnings.extend(doubt);
-    Ok(Content::Table(Arc::new(layout)))
+    let read = metrics.iter().filter_map(|metric| Some((metric, number(metric.map_name())?)));
+    let read: Vec<(&MetricRequest, usize)> = read.collect();
+    set_private(&mut maps, &read);
+    set_on_replace(&mut maps, &read);
+    check_together(&maps, &read, &mut notes);
+    warn_of_neighbours(defined, &maps, &metrics, &mut notes);
+    let metrics = metrics.into_iter().zip(sources).filter_map(|(request, source)| {
+        let (map, source) = (number(request.map_name())?, source?);
+        let extraction = extraction(&source, &request);
+        Some(MetricPlan { request, map, source, extraction })
+    });
+    let plan = DirectionPlan { attach, entry: defined.entry.clone(), maps, metrics: metrics.collect() };
+    if notes.findings.is_empty() { Ok((plan, notes.warnings)) } else { Err(notes.findings) }
 }
 
-/// The kind of a map, or what to say of one that metrics can't read.
-fn readable(what: &str, spec: &MapSpec, possible: impl Fn(MapKind) -> bool) -> Result<MapKind, String> {
-    MapKind::from_bpf_type(spec.map_type).filter(|kind| possible(*kind)).ok_or_else(|| {
-        let maps = MapKind::ALL.into_iter().filter(|kind| possible(*kind)).map(MapKind::name);
-        let kinds: Vec<&str> = maps.chain(EventKind::ALL.map(EventKind::name)).collect();
-        let (number, kinds) = (spec.map_type, kinds.join(", "));
-        format!("{what} of BPF map type {number}, which can't be read as a metric; possible are {kinds}")
-    })
-}
-
-fn inner_kind(request: &MetricRequest, spec: &MapSpec) -> Result<MapKind, Finding> {
+/// What the metric is read from; `None` if it can't be.
+fn source(
+    defined: &Definitions,
+    request: &MetricRequest,
+    facts: KernelFacts,
+    notes: &mut Notes,
+) -> Option<MetricSource> {
     let name = &request.map;
-    let Some(inner) = &spec.inner else {
-        let message =
-            format!("map {name} does not say what its maps are; use __array(values, struct {{...}})");
-        return Err(request.finding("map", message));
+    let source = match (name.split_once(':'), defined.maps.get(name).filter(|_| !name.starts_with('.'))) {
+        (Some(variable), _) => variables::plan(defined, request, variable, notes),
+        (None, Some(spec)) => match EventKind::from_bpf_type(spec.map_type) {
+            Some(kind) => Ok(events::plan(defined, request, kind, notes)),
+            None => tables::plan(defined, request, spec, facts, notes),
+        },
+        (None, None) => Err(request.finding("map", unknown(defined, name))),
     };
-    let table = |kind: MapKind| kind != MapKind::Global && !kind.is_nested();
-    readable(&format!("the maps in map {name} are"), inner, table)
-        .map_err(|message| request.finding("map", message))
+    if let Ok(MetricSource::Table(_) | MetricSource::Variable(_)) = source
+        && request.event_type.is_some()
+    {
+        let message =
+            format!("the types of {name} are known from its definition: type is for events, leave it out");
+        notes.findings.push(request.finding("type", message));
+    }
+    source.map_err(|finding| notes.findings.push(finding)).ok()
 }
 
-/// What is private to the twins is so for every metric that reads it, and no map is read twice.
-fn check_together(object: &ProbeObject, requests: &[MetricRequest], findings: &mut Vec<Finding>) {
-    let private = private_maps(object, requests);
-    for request in requests.iter().filter(|request| !request.snapshot && private.contains(request.map_name()))
-    {
+fn unknown(defined: &Definitions, name: &str) -> String {
+    let names = defined.maps.keys().map(String::as_str).filter(|name| !name.starts_with('.'));
+    let names: Vec<&str> = names.collect();
+    let known = match names.is_empty() {
+        true => "it defines none".to_owned(),
+        false => format!("it defines {}", names.join(", ")),
+    };
+    format!("the source defines no map {name}; {known}")
+}
+
+/// Reading a queue or stack takes its values out, whatever is asked for.
+fn extraction(source: &MetricSource, request: &MetricRequest) -> Extraction {
+    let pops = match source {
+        MetricSource::Events(..) => return Extraction::Stream,
+        MetricSource::Table(layout) => layout.kind.family() == MapFamily::Fifo,
+        MetricSource::Variable(_) => false,
+    };
+    match (request.source, request.visibility) {
+        (Source::Snapshot, _) => Extraction::Clear,
+        (Source::Live, Visibility::Export) if pops || request.is_reset() => Extraction::Drain,
+        (Source::Live, Visibility::Hidden) if request.is_reset() => Extraction::Discard,
+        (Source::Live, _) => Extraction::Copy,
+    }
+}
+
+/// Gives each twin its own of the maps of snapshots, the maps in them, and the maps that those are in.
+fn set_private(maps: &mut [MapPlan], read: &[(&MetricRequest, usize)]) {
+    let snapshots = read.iter().filter(|(request, _)| request.is_snapshot());
+    let mut todo: Vec<usize> = snapshots.map(|(_, map)| *map).collect();
+    while let Some(map) = todo.pop() {
+        if !std::mem::replace(&mut maps[map].private, true) {
+            todo.extend((0..maps.len()).filter(|&other| maps[map].holds(other) || maps[other].holds(map)));
+        }
+    }
+}
+
+/// The content of a map goes on if all metrics that read it say so. A map in a map of maps is read through the outer map,
+/// and begins anew with that map.
+fn set_on_replace(maps: &mut [MapPlan], read: &[(&MetricRequest, usize)]) {
+    for map in 0..maps.len() {
+        let readers = read.iter().filter(|(_, of)| *of == map || maps[*of].holds(map));
+        let wishes = readers.map(|(request, _)| request.on_replace);
+        if let Some(wish) = wishes.reduce(|all, one| if all == OnReplace::Carry { one } else { all }) {
+            maps[map].on_replace = wish;
+        }
+    }
+}
+
+/// A map that is private to the twins is so for every metric that reads it, and no map is read twice.
+fn check_together(maps: &[MapPlan], read: &[(&MetricRequest, usize)], notes: &mut Notes) {
+    for (request, _) in read.iter().filter(|(request, map)| !request.is_snapshot() && maps[*map].private) {
         let message = match request.map_name() {
             section if section.starts_with('.') => {
                 format!(
@@ -179,35 +172,36 @@ fn check_together(object: &ProbeObject, requests: &[MetricRequest], findings: &m
             }
             map => format!("map {map} belongs to the snapshot of another metric; add snapshot: true"),
         };
-        findings.push(request.finding("snapshot", message));
+        notes.findings.push(request.finding("snapshot", message));
     }
-    for outer in requests {
-        let Some(spec) = object.maps().get(&outer.map) else { continue };
-        for request in
-            requests.iter().filter(|request| spec.slots.values().any(|inner| *inner == request.map))
-        {
-            let message = format!("map {} is already read as part of map {}", request.map, outer.map);
-            findings.push(request.finding("map", message));
+    for outer in read.iter().map(|(_, map)| &maps[*map]) {
+        for (request, _) in read.iter().filter(|(_, map)| outer.holds(*map)) {
+            let message = format!("map {} is already read as part of map {}", request.map, outer.name);
+            notes.findings.push(request.finding("map", message));
         }
     }
 }
 
-/// The maps of which each twin has its own: those of snapshots, the maps in them, and what those are in.
-pub fn private_maps(object: &ProbeObject, requests: &[MetricRequest]) -> std::collections::BTreeSet<String> {
-    let snapshots = requests.iter().filter(|request| request.snapshot);
-    let mut private: std::collections::BTreeSet<String> =
-        snapshots.map(|request| request.map_name().to_owned()).collect();
-    loop {
-        let before = private.len();
-        for (name, spec) in object.maps() {
-            if private.contains(name) {
-                private.extend(spec.slots.values().cloned());
-            } else if spec.slots.values().any(|inner| private.contains(inner)) {
-                private.insert(name.clone());
-            }
-        }
-        if private.len() == before {
-            return private;
+/// A section is private as a whole, also those of its variables that no metric names.
+fn warn_of_neighbours(
+    defined: &Definitions,
+    maps: &[MapPlan],
+    requests: &[MetricRequest],
+    notes: &mut Notes,
+) {
+    for section in maps.iter().filter(|map| map.private && map.name.starts_with('.')) {
+        let section = &section.name;
+        let variables = defined.btf.section_variables(section);
+        let is_metric =
+            |name: &str| requests.iter().any(|request| request.map == format!("{section}:{name}"));
+        let others: Vec<&str> =
+            variables.iter().map(|variable| variable.name.as_str()).filter(|name| !is_metric(name)).collect();
+        if !others.is_empty() {
+            notes.warnings.push(format!(
+                "{section} is private to each twin, because of the snapshots of its variables; so are {}: what one \
+                 twin writes there the other does not see",
+                others.join(", ")
+            ));
         }
     }
 }

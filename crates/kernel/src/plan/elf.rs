@@ -1,10 +1,10 @@
 //! Makes an object that clang wrote digestible for aya-obj: checks what aya-obj trusts, and renames the TC
 //! sections, of which aya-obj 0.3 knows only `classifier`.
 
-use object::build::elf::{Builder, SectionData};
-use object::elf::{EM_BPF, SHN_UNDEF, SHT_NOBITS, SHT_STRTAB};
+use std::collections::BTreeMap;
 
-use crate::plan::static_maps;
+use object::build::elf::{Builder, SectionData, SectionId, SymbolId};
+use object::elf::{EM_BPF, SHF_EXECINSTR, SHN_UNDEF, SHT_NOBITS, SHT_STRTAB, STT_SECTION};
 
 /// Globals and code of one object together; keeps a huge `.bss` from being allocated.
 const MAX_SECTION_BYTES: u64 = 64 << 20;
@@ -34,8 +34,17 @@ pub enum ElfError {
     DamagedBtf,
 }
 
-/// The object with every TC section renamed to `classifier/...`, in the ELF and in its BTF.
-pub fn prepare(elf: &[u8]) -> Result<Vec<u8>, ElfError> {
+/// A pointer to a map in the definition of another one, which is a map of maps.
+pub struct MapPointer {
+    pub outer: String,
+    /// From the start of the definition, in bytes.
+    pub offset: u64,
+    pub inner: String,
+}
+
+/// The object with every TC section renamed to `classifier/...`, in the ELF and in its BTF, and the pointers between its
+/// map definitions, which aya-obj does not read.
+pub fn prepare(elf: &[u8]) -> Result<(Vec<u8>, Vec<MapPointer>), ElfError> {
     let mut builder = Builder::read(elf)?;
     if !builder.is_64 || builder.header.e_machine != EM_BPF || builder.endian != object::Endianness::Little {
         return Err(ElfError::NotBpf);
@@ -60,12 +69,12 @@ pub fn prepare(elf: &[u8]) -> Result<Vec<u8>, ElfError> {
         }
     }
     check_symbols(&builder)?;
-    static_maps::name_them(&mut builder);
+    let pointers = name_static_maps(&mut builder);
     rename_in_btf(&mut builder, &renamed)?;
     add_section_names(&mut builder);
     let mut out = Vec::with_capacity(elf.len() + 256);
     builder.write(&mut out)?;
-    Ok(out)
+    Ok((out, pointers))
 }
 
 /// Everything must be in the one source: there is no linker, and kernel functions are not resolved.
@@ -78,6 +87,73 @@ fn check_symbols(builder: &Builder<'_>) -> Result<(), ElfError> {
         .collect();
     undefined.sort();
     if undefined.is_empty() { Ok(()) } else { Err(ElfError::Undefined(undefined.join(", "))) }
+}
+
+/// The map definitions of `.maps`, by where they begin.
+type Definitions = BTreeMap<u64, (u64, SymbolId)>;
+
+/// Makes references to `static` maps name the map's own symbol: clang names such a map by its section and its place in
+/// it, and aya-obj would take any map of that section. Returns the pointers between map definitions.
+fn name_static_maps(builder: &mut Builder<'_>) -> Vec<MapPointer> {
+    let Some(maps) = builder.sections.iter().find(|section| section.name.as_slice() == b".maps") else {
+        return Vec::new();
+    };
+    let maps = maps.id();
+    let in_maps = || builder.symbols.iter().filter(|symbol| symbol.section == Some(maps));
+    let section_symbols: Vec<SymbolId> =
+        in_maps().filter(|symbol| symbol.st_type() == STT_SECTION).map(|symbol| symbol.id()).collect();
+    let definitions: Definitions = in_maps()
+        .filter(|symbol| symbol.st_type() != STT_SECTION && symbol.st_size > 0)
+        .map(|symbol| (symbol.st_value, (symbol.st_size, symbol.id())))
+        .collect();
+
+    let (mut named, mut pointers) = (Vec::new(), Vec::new());
+    let name = |id| String::from_utf8_lossy(builder.symbols.get(id).name.as_slice()).into_owned();
+    for section in &builder.sections {
+        let (SectionData::Relocation(relocations), Some(target)) = (&section.data, section.sh_info_section)
+        else {
+            continue;
+        };
+        for (index, relocation) in relocations.iter().enumerate() {
+            let Some(mut symbol) = relocation.symbol else { continue };
+            if section_symbols.contains(&symbol)
+                && let Some(place) = addend(builder, target, target == maps, relocation.r_offset)
+                && let Some((_, static_map)) = definition(&definitions, place)
+            {
+                symbol = static_map;
+                named.push((section.id(), index, symbol));
+            }
+            if target == maps
+                && let Some((offset, outer)) = definition(&definitions, relocation.r_offset)
+            {
+                pointers.push(MapPointer { outer: name(outer), offset, inner: name(symbol) });
+            }
+        }
+    }
+    for (section, index, symbol) in named {
+        if let SectionData::Relocation(relocations) = &mut builder.sections.get_mut(section).data {
+            relocations[index].symbol = Some(symbol);
+        }
+    }
+    pointers
+}
+
+/// What stands at the place of a relocation: among the maps a pointer, in code the number in an instruction.
+fn addend(builder: &Builder<'_>, target: SectionId, pointer: bool, offset: u64) -> Option<u64> {
+    let section = builder.sections.get(target);
+    let SectionData::Data(data) = &section.data else { return None };
+    let at = data.as_slice().get(usize::try_from(offset).ok()?..)?;
+    if pointer {
+        return at.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+    }
+    let is_code = section.sh_flags & u64::from(SHF_EXECINSTR) != 0;
+    at.get(4..)?.first_chunk().filter(|_| is_code).map(|bytes| u64::from(u32::from_le_bytes(*bytes)))
+}
+
+/// The definition that covers a place, and where in it the place is.
+fn definition(definitions: &Definitions, place: u64) -> Option<(u64, SymbolId)> {
+    let (start, (size, symbol)) = definitions.range(..=place).next_back()?;
+    (place - start < *size).then_some((place - start, *symbol))
 }
 
 /// clang keeps the names of sections and symbols in one table; the writer wants two.

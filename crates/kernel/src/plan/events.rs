@@ -1,45 +1,53 @@
-//! What a configuration may ask of an event metric.
+//! Streams of events as metrics.
 
-use twinprobe_ebpf_common::finding::Finding;
-use twinprobe_ebpf_common::{EventKind, Layout};
+use twinprobe_ebpf_common::Btf;
+use twinprobe_ebpf_common::EventKind;
+use twinprobe_ebpf_common::MergeRules;
+use twinprobe_ebpf_common::metric::Visibility;
 
-use crate::plan::build::MetricRequest;
-use crate::plan::object::ProbeObject;
+use crate::plan::object::Definitions;
+use crate::plan::probe_plan::MetricSource;
+use crate::plan::request::{MetricRequest, Notes};
 
 /// Struct types that a message lists.
 const LISTED: usize = 20;
 
-/// The layout of the events, if a type is given. What can't be done with events goes to `findings`.
-pub fn check(
-    object: &ProbeObject,
+/// How the events of a map of this kind are read.
+pub fn plan(
+    defined: &Definitions,
     request: &MetricRequest,
     kind: EventKind,
-    findings: &mut Vec<Finding>,
-) -> Option<Layout> {
+    notes: &mut Notes,
+) -> MetricSource {
     let map = format!("map {} is of type {}", request.map, kind.name());
     let stream = "its events are streamed, each once";
+    let hidden = request.visibility == Visibility::Hidden;
+    let merged = request.merge.as_ref().is_some_and(|rules| *rules != MergeRules::default());
     for (asked, field, message) in [
-        (request.snapshot, "snapshot", "there is no state to take a snapshot of; leave snapshot out"),
-        (request.reset, "init", "reading takes an event out anyway; leave init out"),
-        (request.aggregated, "agg", "there is nothing to aggregate; leave agg out"),
-        (request.merged, "merge", "there are no windows to add up; leave merge out"),
-        (request.hidden, "export", "a client has to ask for them anyway; leave export out"),
+        (request.is_snapshot(), "snapshot", "there is no state to take a snapshot of; leave snapshot out"),
+        (request.is_reset(), "init", "reading takes an event out anyway; leave init out"),
+        (request.aggregation.is_some(), "agg", "there is nothing to aggregate; leave agg out"),
+        (merged, "merge", "there are no windows to add up; leave merge out"),
+        (hidden, "export", "a client has to ask for them anyway; leave export out"),
     ] {
         if asked {
-            let message = format!("{map}: {stream}, {message}");
-            findings.push(Finding::config(format!("{}.{field}", request.field), message));
+            notes.findings.push(request.finding(field, format!("{map}: {stream}, {message}")));
         }
     }
-    let name = request.event_type.as_deref()?;
-    let layout = match object.btf().named_type(name) {
-        None => Err(unknown(object, name)),
-        Some(id) => object.btf().layout(id).map_err(|error| format!("{name} can't be decoded: {error}")),
+    let Some(name) = &request.event_type else {
+        notes.warnings.push(format!("map {}: no type is given, its events are shown in hex", request.map));
+        return MetricSource::Events(kind, None);
     };
-    layout.map_err(|message| findings.push(Finding::config(format!("{}.type", request.field), message))).ok()
+    let layout = match defined.btf.named_type(name) {
+        None => Err(unknown(&defined.btf, name)),
+        Some(id) => defined.btf.layout(id).map_err(|error| format!("{name} can't be decoded: {error}")),
+    };
+    let layout = layout.map_err(|message| notes.findings.push(request.finding("type", message)));
+    MetricSource::Events(kind, layout.ok())
 }
 
-fn unknown(object: &ProbeObject, name: &str) -> String {
-    let mut known: Vec<String> = object.btf().struct_names().collect();
+fn unknown(btf: &Btf, name: &str) -> String {
+    let mut known: Vec<String> = btf.struct_names().collect();
     known.sort();
     let more = known.len().saturating_sub(LISTED);
     known.truncate(LISTED);

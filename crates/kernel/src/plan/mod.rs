@@ -1,9 +1,16 @@
-//! What a probe needs, from its object and its request alone: pure, without the kernel.
+//! What a probe will be in the kernel, computed from its objects and its configuration alone: nothing here does IO,
+//! needs the kernel or a privilege. What loads, reads and shows a probe indexes its plan.
 
 pub mod build;
 pub mod elf;
 pub mod events;
-pub mod inner_maps;
+pub mod inherit;
+pub mod map_spec;
 pub mod object;
-pub mod static_maps;
+pub mod probe_plan;
+pub mod request;
+pub mod shape;
+pub mod tables;
+#[cfg(test)]
+mod tests;
 pub mod variables;

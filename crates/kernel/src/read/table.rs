@@ -65,21 +65,6 @@ pub struct Taken {
 }
 
 impl MetricMap {
-    pub const fn layout(&self) -> &Arc<TableLayout> {
-        match self {
-            Self::Table(table) => &table.layout,
-            Self::Variable(variable) => variable.layout(),
-        }
-    }
-
-    /// Returns the number of entries that the map has room for; `None` for a variable.
-    pub const fn max_entries(&self) -> Option<usize> {
-        match self {
-            Self::Table(table) => Some(table.max_entries),
-            Self::Variable(_) => None,
-        }
-    }
-
     /// Hands on every entry, in chunks of about [`CHUNK_BYTES`]; an entry of a map of maps is never divided.
     /// Rows that were handed on have been taken out of the map if `after` says so. After an error, or if
     /// `sink` breaks off, calling again with the same `taken` gives the rest: nothing is lost or doubled.

@@ -4,10 +4,8 @@
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::BorrowedFd;
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 use twinprobe_ebpf_common::metric::AfterRead;
 use twinprobe_ebpf_common::{RawTable, TableLayout};
@@ -62,11 +60,9 @@ impl Variable {
     /// one step: what a program adds to an aligned number is in this reading or in the next.
     fn word(&self, after: AfterRead, done: usize, out: &mut [u8]) -> usize {
         macro_rules! step {
-            ($atomic:ty, $int:ty, $at:expr) => {{
+            ($int:ident) => {{
                 const SIZE: usize = size_of::<$int>();
-                // SAFETY: within the mapping for `SIZE` bytes and aligned, as the caller has found; the memory
-                // is only reached through atomics on this side.
-                let word = unsafe { <$atomic>::from_ptr($at.as_ptr().cast()) };
+                let word = self.section.memory.$int(self.offset + done);
                 let value = match after {
                     AfterRead::Keep => word.load(Relaxed),
                     AfterRead::Reset => {
@@ -79,13 +75,12 @@ impl Variable {
                 SIZE
             }};
         }
-        let at: NonNull<u8> = self.section.memory.pointer(self.offset + done, out.len());
         let fits = |size: usize| out.len() >= size && (self.offset + done).is_multiple_of(size);
         match () {
-            () if fits(8) => step!(AtomicU64, u64, at),
-            () if fits(4) => step!(AtomicU32, u32, at),
-            () if fits(2) => step!(AtomicU16, u16, at),
-            () => step!(AtomicU8, u8, at),
+            () if fits(8) => step!(u64),
+            () if fits(4) => step!(u32),
+            () if fits(2) => step!(u16),
+            () => step!(u8),
         }
     }
 }

@@ -1,11 +1,13 @@
 //! `bpf(2)`: one function per command, kernel structures in, owned descriptors out.
+//!
+//! No library has it: rustix leaves `bpf(2)` out, and aya's calls are private and serve what aya itself has loaded.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use aya_obj::generated::bpf_cmd;
 
-use crate::sys::limit;
+use crate::sys::process;
 
 /// A system call that failed, and on what.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +41,9 @@ pub fn bpf<T>(cmd: bpf_cmd, attr: &mut T) -> io::Result<u32> {
 pub fn bpf_fd<T>(cmd: bpf_cmd, attr: &mut T) -> io::Result<OwnedFd> {
     let fd = match bpf(cmd, attr) {
         // What a limit on memory refuses is refused in the same words.
-        Err(error) if error.raw_os_error() == Some(libc::EPERM) && limit::lift() => bpf(cmd, attr)?,
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) && process::lift_memory_limit() => {
+            bpf(cmd, attr)?
+        }
         result => result?,
     };
     // SAFETY: the command returned a new descriptor that nobody else owns.

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
+use rustix::time::{ClockId, clock_gettime};
 
 /// The environment variable that names a file with nanoseconds to add to the wall clock, for tests that set the clock.
 const OFFSET: &str = "TWINPROBE_CLOCK_OFFSET";
@@ -80,13 +81,13 @@ pub fn now() -> Timestamp {
 /// Nanoseconds from the Unix epoch to the zero of CLOCK_MONOTONIC, which `bpf_ktime_get_ns` reads: roughly the boot of
 /// the machine.
 pub fn monotonic_zero_ns() -> i128 {
-    let monotonic = i128::try_from(read(libc::CLOCK_MONOTONIC).as_nanos()).unwrap_or(i128::MAX);
+    let monotonic = i128::try_from(read(ClockId::Monotonic).as_nanos()).unwrap_or(i128::MAX);
     wall_ns() + offset_ns() - monotonic
 }
 
 /// What the threads of this process have run so far.
 pub fn process_cpu() -> Duration {
-    read(libc::CLOCK_PROCESS_CPUTIME_ID)
+    read(ClockId::ProcessCPUTime)
 }
 
 fn timestamp(nanoseconds: i128) -> Timestamp {
@@ -99,7 +100,7 @@ fn wall_ns() -> i128 {
 }
 
 fn boot_ns() -> u64 {
-    u64::try_from(read(libc::CLOCK_BOOTTIME).as_nanos()).unwrap_or(u64::MAX)
+    u64::try_from(read(ClockId::Boottime).as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Returns zero unless a test sets an offset.
@@ -110,10 +111,8 @@ fn offset_ns() -> i128 {
     offset.map_or(0, i128::from)
 }
 
-fn read(clock: libc::clockid_t) -> Duration {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a structure that lives through the call; these clocks always exist.
-    unsafe { libc::clock_gettime(clock, &raw mut now) };
+fn read(clock: ClockId) -> Duration {
+    let now = clock_gettime(clock);
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or_default())
 }
 

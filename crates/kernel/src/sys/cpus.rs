@@ -3,6 +3,8 @@
 use std::io;
 use std::path::Path;
 
+use rustix::thread::{CpuSet, sched_setaffinity};
+
 /// Those that run now; which they are can change at any time.
 pub fn online_cpus() -> io::Result<Vec<usize>> {
     read_cpu_list(Path::new("/sys/devices/system/cpu/online"))
@@ -26,13 +28,12 @@ pub fn run_on(cpu: usize, work: impl FnOnce() -> io::Result<()> + Send) -> io::R
 
 /// From now on this thread runs on `cpu`. Returns there, after a context switch.
 pub fn move_to(cpu: usize) -> io::Result<()> {
-    // SAFETY: an all-zero cpu_set_t is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `set` is valid; CPU_SET ignores numbers beyond its size.
-    unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: `set` is initialised and lives through the call; pid 0 is this thread.
-    let result = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    let mut set = CpuSet::new();
+    // The kernel refuses an empty set.
+    if cpu < CpuSet::MAX_CPU {
+        set.set(cpu);
+    }
+    Ok(sched_setaffinity(None, &set)?)
 }
 
 fn read_cpu_list(path: &Path) -> io::Result<Vec<usize>> {

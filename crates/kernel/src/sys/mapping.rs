@@ -1,21 +1,14 @@
 //! Memory that is shared with the kernel.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+
+use memmap2::{MmapOptions, MmapRaw};
 
 /// A shared mapping of a descriptor; unmapped on drop.
 #[derive(Debug)]
-pub struct Mapping {
-    start: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: plain memory that belongs to no thread; words that change are only reached through atomics.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
+pub struct Mapping(MmapRaw);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -24,33 +17,35 @@ pub enum Access {
 }
 
 impl Mapping {
+    /// Maps `len` bytes at `offset`, which is a multiple of the size of a page.
     pub fn new(fd: BorrowedFd<'_>, offset: usize, len: usize, access: Access) -> io::Result<Self> {
-        let protection = match access {
-            Access::Read => libc::PROT_READ,
-            Access::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
+        let mut options = MmapOptions::new();
+        options.offset(offset as u64).len(len);
+        let memory = match access {
+            Access::Read => options.map_raw_read_only(&fd),
+            Access::ReadWrite => options.map_raw(&fd),
         };
-        let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
-        // SAFETY: a new mapping at an address of the kernel's choice; it is unmapped in `drop` only.
-        let start = unsafe {
-            libc::mmap(std::ptr::null_mut(), len, protection, libc::MAP_SHARED, fd.as_raw_fd(), offset)
-        };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::other("mapped at null"))?;
-        Ok(Self { start, len })
+        memory.map(Self)
     }
 
-    /// A word that the kernel and we take turns to write.
+    /// A word that the kernel and this process take turns to write.
     pub fn u64(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: within the mapping, aligned (both checked by `at`), and only reached as an atomic.
-        unsafe { AtomicU64::from_ptr(self.at::<u64>(offset).cast()) }
+        self.word(offset)
     }
 
     /// As [`Self::u64`].
     pub fn u32(&self, offset: usize) -> &AtomicU32 {
-        // SAFETY: as above.
-        unsafe { AtomicU32::from_ptr(self.at::<u32>(offset).cast()) }
+        self.word(offset)
+    }
+
+    /// As [`Self::u64`].
+    pub fn u16(&self, offset: usize) -> &AtomicU16 {
+        self.word(offset)
+    }
+
+    /// As [`Self::u64`].
+    pub fn u8(&self, offset: usize) -> &AtomicU8 {
+        self.word(offset)
     }
 
     /// Bytes of the mapping.
@@ -58,9 +53,8 @@ impl Mapping {
     /// # Safety
     /// Nobody writes them as long as the reference lives.
     pub unsafe fn bytes(&self, offset: usize, len: usize) -> &[u8] {
-        assert!(offset <= self.len && len <= self.len - offset, "bytes lie in the mapping");
         // SAFETY: within the mapping, which lives as long as `self`; the caller vouches for the content.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(offset), len) }
+        unsafe { std::slice::from_raw_parts(self.pointer(offset, len), len) }
     }
 
     /// As [`Self::bytes`], to be written.
@@ -69,35 +63,20 @@ impl Mapping {
     /// Nobody else reads or writes them as long as the reference lives, through another mapping either.
     pub unsafe fn bytes_mut(&mut self, offset: usize, len: usize) -> &mut [u8] {
         // SAFETY: within the mapping, which lives as long as `self`; the caller vouches for the rest.
-        unsafe { std::slice::from_raw_parts_mut(self.pointer(offset, len).as_ptr(), len) }
+        unsafe { std::slice::from_raw_parts_mut(self.pointer(offset, len), len) }
+    }
+
+    /// `A` is an atomic integer.
+    fn word<A>(&self, offset: usize) -> &A {
+        let word = self.pointer(offset, size_of::<A>()).cast::<A>();
+        assert!(word.is_aligned(), "a word is aligned");
+        // SAFETY: within the mapping, aligned, and every value is one of an atomic integer.
+        unsafe { &*word }
     }
 
     /// Where `len` bytes at `offset` are.
-    pub fn pointer(&self, offset: usize, len: usize) -> NonNull<u8> {
-        assert!(offset <= self.len && len <= self.len - offset, "bytes lie in the mapping");
-        // SAFETY: within the mapping.
-        unsafe { self.start.add(offset) }
+    fn pointer(&self, offset: usize, len: usize) -> *mut u8 {
+        assert!(offset <= self.0.len() && len <= self.0.len() - offset, "bytes lie in the mapping");
+        self.0.as_mut_ptr().wrapping_add(offset)
     }
-
-    fn at<T>(&self, offset: usize) -> *mut u8 {
-        assert!(
-            offset.is_multiple_of(size_of::<T>()) && offset + size_of::<T>() <= self.len,
-            "a word lies in the mapping"
-        );
-        // SAFETY: within the mapping.
-        unsafe { self.start.as_ptr().add(offset) }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the mapping made in `new`; every reference into it borrows `self`.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
-    }
-}
-
-pub fn page_size() -> usize {
-    // SAFETY: takes and returns numbers only.
-    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    usize::try_from(size).unwrap_or(4096)
 }

@@ -6,7 +6,6 @@ pub mod bpffs;
 pub mod call;
 pub mod clock;
 pub mod cpus;
-pub mod limit;
 pub mod link;
 pub mod map;
 pub mod mapping;

@@ -1,4 +1,6 @@
-//! How this process holds memory.
+//! How much memory and how many files this process holds. The allocator is told through libc: no library does it.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Gives large buffers back as soon as they are freed. A window can be large and is gone once it is answered;
 /// by default the allocator learns from it to keep such buffers for good.
@@ -9,4 +11,19 @@ pub fn return_freed_memory() {
         libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
         libc::mallopt(libc::M_TRIM_THRESHOLD, LARGE);
     }
+}
+
+/// Raises the limit of open files as far as this process may: every map and program of every probe is open.
+pub fn raise_file_limit() {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    if setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_err() {
+        tracing::warn!("the limit of open files stays as it is");
+    }
+}
+
+/// Lets this process lock as much memory as it likes, as which kernels up to 5.10 count maps and programs. `false`: it
+/// could before, or it may not.
+pub fn lift_memory_limit() -> bool {
+    let unlimited = Rlimit { current: None, maximum: None };
+    getrlimit(Resource::Memlock).current.is_some() && setrlimit(Resource::Memlock, unlimited).is_ok()
 }

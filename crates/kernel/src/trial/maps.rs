@@ -5,13 +5,13 @@ use std::{io, thread};
 
 use twinprobe_ebpf_common::{MapFamily, MapKind};
 
+use crate::plan::map_spec::BPF_F_MMAPABLE;
 use crate::read::access::Operations;
 use crate::sys::batch::{self, BatchCursor};
 use crate::sys::map::{self, MapCreate};
 use crate::sys::mapping::{Access, Mapping};
 
 const BPF_F_NO_PREALLOC: u32 = 1;
-pub const BPF_F_MMAPABLE: u32 = 1 << 10;
 
 /// The number of entries that a trial asks for at once: more than the map has.
 const ROOM: usize = 8;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use twinprobe_ebpf_common::TableLayout;
-use twinprobe_exporter::{Aggregation, Context, Direction, Format, Metric, Plans, Reading, Window};
+use twinprobe_exporter::{Aggregation, Cache, Context, Direction, Format, Metric, Temporality, Window};
 
 use crate::file::format::FileHead;
 
@@ -83,7 +83,7 @@ pub struct StoredMetric {
     pub help: String,
     pub agg: Option<Aggregation>,
     pub layout: Arc<TableLayout>,
-    pub reading: Reading,
+    pub reading: Temporality,
     /// The number of entries that the sum has dropped so far for lack of room.
     #[serde(default, skip_serializing_if = "is_none")]
     pub dropped: u64,
@@ -103,7 +103,7 @@ impl StoredMetric {
             help: metric.help.clone(),
             agg: metric.agg,
             layout: Arc::clone(&metric.layout),
-            reading: metric.reading,
+            reading: metric.temporality,
             dropped: metric.dropped,
         }
     }
@@ -115,9 +115,9 @@ impl StoredMetric {
             help: self.help.clone(),
             agg: self.agg,
             layout: Arc::clone(&self.layout),
-            reading: self.reading,
+            temporality: self.reading,
             dropped: self.dropped,
-            plans: Plans::default(),
+            cache: Cache::default(),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, Weak};
 
 use twinprobe_ebpf_common::RawTable;
-use twinprobe_exporter::{Direction, Metric, Reading};
+use twinprobe_exporter::{Direction, Metric, Temporality};
 
 use crate::baseline::{Part, PartContent, ages_of};
 use crate::file::format::{self, Content, Place, Unusable};
@@ -141,7 +141,7 @@ impl WindowReader {
 
     /// Returns the sums of all windows up to this one, with the hidden sums.
     pub fn sums(&self) -> io::Result<Vec<Part>> {
-        let cumulative = |(_, metric): &(usize, &StoredMetric)| metric.reading == Reading::Cumulative;
+        let cumulative = |(_, metric): &(usize, &StoredMetric)| metric.reading == Temporality::Cumulative;
         let part = |(place, metric): (usize, &StoredMetric)| {
             Ok(Part {
                 direction: metric.direction,

@@ -16,7 +16,7 @@ fn rows(rows: &[(Key, u64)]) -> BTreeMap<Key, u64> {
 fn every_packet_is_in_one_window() {
     let mut ledger = ledger(Mode::Window);
     ledger.see(1, Range::exactly(10), 0, 20);
-    // The burst was under way when the first window ended.
+    // The first window ends while the burst is under way.
     ledger.read(NAME, &rows(&[(1, 4)]), 15).unwrap();
     assert!(ledger.clone().read(NAME, &rows(&[(1, 5)]), 30).is_err(), "one is missing");
     assert!(ledger.clone().read(NAME, &rows(&[(1, 7)]), 30).is_err(), "one is counted twice");
@@ -42,7 +42,7 @@ fn sums_keep_what_maps_lose() {
     ledger.lose(NAME, false, 60);
     assert!(ledger.clone().read(NAME, &rows(&[]), 70).is_err(), "the sum is lost, too");
     ledger.read(NAME, &rows(&[(1, 10)]), 70).unwrap();
-    // As a window it begins with what the open one has.
+    // A sum that becomes a window begins with the counts of the open window.
     ledger.see(3, Range::exactly(2), 80, 90);
     ledger.turn(NAME, Mode::Window, Room::Below(100));
     ledger.read(NAME, &rows(&[(3, 2)]), 100).unwrap();

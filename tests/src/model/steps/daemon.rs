@@ -1,4 +1,4 @@
-//! What is done to the daemon itself.
+//! Steps that act on the daemon itself.
 
 use std::fs;
 use std::sync::Arc;
@@ -17,9 +17,10 @@ use crate::model::world::World;
 use crate::wait::wait_for;
 use crate::{Daemon, DaemonOptions, Directories};
 
-/// In this time a daemon has started, or given it up.
+/// The time within which a daemon starts or refuses to.
 const START: Duration = Duration::from_secs(15);
 
+/// Ends the daemon by SIGTERM or SIGKILL and starts the next one.
 pub fn restart(world: &mut World, kill: bool, traffic: bool) -> Result<()> {
     let mut daemon = world.daemon.take();
     let options = world.options.clone();
@@ -33,7 +34,7 @@ pub fn restart(world: &mut World, kill: bool, traffic: bool) -> Result<()> {
     Ok(())
 }
 
-/// The daemon dies when it comes to a point.
+/// Ends the daemon when it comes to a point of `step`.
 pub fn crash(world: &mut World, point: &str, time: u64, step: &Step) -> Result<()> {
     let daemon = world.daemon.take().context("a daemon")?;
     let directories = daemon.kill()?;
@@ -44,6 +45,7 @@ pub fn crash(world: &mut World, point: &str, time: u64, step: &Step) -> Result<(
     doomed(world, step)
 }
 
+/// Kills the daemon `after` milliseconds after the step began.
 pub fn kill(world: &mut World, after: u64, step: &Step) -> Result<()> {
     let daemon = world.daemon.as_ref().context("a daemon")?;
     let killer = daemon.killer()?;
@@ -56,7 +58,7 @@ pub fn kill(world: &mut World, after: u64, step: &Step) -> Result<()> {
     done
 }
 
-/// A step in which the daemon may die at any time.
+/// Does a step in which the daemon may die at any time.
 fn doomed(world: &mut World, step: &Step) -> Result<()> {
     world.doomed = true;
     perform(world, step)?;
@@ -66,7 +68,7 @@ fn doomed(world: &mut World, step: &Step) -> Result<()> {
     Ok(())
 }
 
-/// All that the kernel has goes: by a reboot, or because the daemon removes it itself.
+/// Removes everything from the kernel: by a reboot, or by a daemon that detaches on exit.
 pub fn anew(world: &mut World, kill: bool, by_itself: bool) -> Result<()> {
     world.collect(None)?;
     if by_itself {
@@ -97,7 +99,7 @@ pub fn anew(world: &mut World, kill: bool, by_itself: bool) -> Result<()> {
     Ok(())
 }
 
-/// A daemon that has a state of its own and is pointed at the pins of this one is refused.
+/// Checks that a daemon with a state of its own and the pins of this one refuses to start.
 pub fn second(world: &mut World) -> Result<()> {
     let directories = Arc::new(Directories::with_pins_of(&world.directories)?);
     let second = Daemon::spawn_in(world.topology.monitor(), &world.options, directories)?;
@@ -108,13 +110,13 @@ pub fn second(world: &mut World) -> Result<()> {
     Ok(())
 }
 
-/// Only so many more descriptors can be opened, for so long.
+/// Limits the daemon to `more` further descriptors for some time while a step is done.
 pub fn descriptors(world: &mut World, more: u64, milliseconds: u64, step: &Step) -> Result<()> {
     let daemon = world.daemon.as_ref().context("a daemon")?;
     let (pid, open) = (daemon.pid(), daemon.open_files() as u64);
     let before = limit(pid, None)?;
     limit(pid, Some(libc::rlimit { rlim_cur: (open + more).min(before.rlim_cur), ..before }))?;
-    // Requests wait while none can be accepted: the limit has to go before they are answered.
+    // Requests wait while no connection can be accepted, so the limit has to end before they are answered.
     let lifting = thread::spawn(move || {
         thread::sleep(Duration::from_millis(milliseconds));
         limit(pid, Some(before))
@@ -127,7 +129,7 @@ pub fn descriptors(world: &mut World, more: u64, milliseconds: u64, step: &Step)
     recovered(world)
 }
 
-/// The disk takes nothing while steps are done.
+/// Makes the disk full or read-only while steps are done.
 pub fn disk(world: &mut World, full: bool, steps: &[Step]) -> Result<()> {
     let directories = Arc::clone(&world.directories);
     let disk = directories.state_in_memory();
@@ -148,14 +150,14 @@ pub fn disk(world: &mut World, full: bool, steps: &[Step]) -> Result<()> {
     recovered(world)
 }
 
-/// After a trouble windows can be closed again, and what could not be stored is there.
+/// Checks after a failure that windows can be closed again, and that they contain the counts that could not be stored.
 fn recovered(world: &mut World) -> Result<()> {
     let windows: Vec<usize> =
         world.probes.iter().filter(|(_, probe)| probe.spec.has_windows()).map(|(index, _)| *index).collect();
     windows.into_iter().try_for_each(|index| super::requests::close(world, index, false))
 }
 
-/// The daemon's wall clock is set.
+/// Sets the daemon's wall clock.
 pub fn clock(world: &mut World, seconds: i64) -> Result<()> {
     let file = world.directories.temporary().join("clock");
     let new = file.with_extension("new");
@@ -166,7 +168,7 @@ pub fn clock(world: &mut World, seconds: i64) -> Result<()> {
     Ok(())
 }
 
-/// What runs is taken over without a compiler; nothing new can be.
+/// Checks that a daemon without a compiler takes over running probes and refuses new ones.
 pub fn no_compiler(world: &mut World, index: usize) -> Result<()> {
     let directories = world.daemon.take().context("a daemon")?.kill()?;
     let options = world.options.clone().environment("TWINPROBE_CLANG", "/nonexistent/clang");
@@ -180,7 +182,7 @@ pub fn no_compiler(world: &mut World, index: usize) -> Result<()> {
     world.recover()
 }
 
-/// What is stored about a probe can't be read for a while: its programs go on.
+/// Checks that a probe whose stored state can't be read keeps its programs.
 pub fn unreadable(world: &mut World, index: usize) -> Result<()> {
     let Some(probe) = world.probes.get(&index) else { return Ok(()) };
     let file = world.directories.state().join(format!("probes/{}.json", probe.name));
@@ -196,7 +198,7 @@ pub fn unreadable(world: &mut World, index: usize) -> Result<()> {
     world.recover()
 }
 
-/// Nothing is left of probes that are deleted.
+/// Deletes all probes and checks that nothing is left of them.
 pub fn end(world: &mut World) -> Result<()> {
     for index in world.probes.keys().copied().collect::<Vec<_>>() {
         perform(world, &Step::Close { probe: index, traffic: false })?;

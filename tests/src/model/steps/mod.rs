@@ -1,4 +1,4 @@
-//! How steps are done.
+//! Execution of the steps.
 
 mod daemon;
 mod requests;
@@ -17,7 +17,7 @@ use super::world::World;
 use crate::hog::Hog;
 use crate::random::Random;
 
-/// One step, and a look at everything after it.
+/// Does one step and compares everything with the model after it.
 pub fn execute(world: &mut World, step: &Step) -> Result<()> {
     super::tell(|| step.to_string());
     perform(world, step)?;

@@ -1,4 +1,4 @@
-//! Requests, and what each has to come to.
+//! Steps that send requests, with the result that each must have.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::model::world::{Sent, World};
 use crate::random::Random;
 use crate::windows::Windows;
 
-/// What a request came to that may have been cut off.
+/// The outcome of a request that may have been cut off.
 enum Outcome {
     Done(http::Response),
     /// The daemon died; the next one runs.
     Broken,
-    /// It failed, as it may when there is no room or descriptor: nothing has changed.
+    /// The request failed for want of room or descriptors, and nothing has changed.
     Failed,
 }
 
@@ -42,6 +42,7 @@ fn ask(
     Ok((outcome, sent))
 }
 
+/// Creates or replaces a probe and updates its model.
 pub fn put(world: &mut World, index: usize, spec: ProbeSpec, traffic: bool) -> Result<()> {
     let path = format!("/v1/probes/{}", PROBES[index]);
     let config = spec.config();
@@ -95,6 +96,7 @@ fn replace(
     world.collect((done && !is_new).then_some((index, turn)))
 }
 
+/// Sends a configuration and checks that it is refused.
 pub fn refuse(world: &mut World, index: usize, how: u64, traffic: bool) -> Result<()> {
     let broken = match how {
         0 => Broken::Compile,
@@ -120,6 +122,7 @@ pub fn refuse(world: &mut World, index: usize, how: u64, traffic: bool) -> Resul
     Ok(())
 }
 
+/// Rolls a probe back to the revision that is `1 + back` before the present one.
 pub fn roll_back(world: &mut World, index: usize, back: u64, traffic: bool) -> Result<()> {
     let Some(probe) = world.probes.get(&index) else { return Ok(()) };
     let Some(to) = probe.revision.checked_sub(1 + back).filter(|to| *to > 0) else { return Ok(()) };
@@ -128,6 +131,7 @@ pub fn roll_back(world: &mut World, index: usize, back: u64, traffic: bool) -> R
     replace(world, index, spec, traffic, "POST", &path, &json!({ "revision": to }))
 }
 
+/// Deletes a probe, and its model once the daemon has deleted it.
 pub fn delete(world: &mut World, index: usize, traffic: bool) -> Result<()> {
     let Some(path) = world.probes.get(&index).map(ProbeModel::path) else { return Ok(()) };
     let (outcome, sent) = ask(world, traffic, "DELETE", &path, &Value::Null)?;
@@ -146,7 +150,7 @@ pub fn delete(world: &mut World, index: usize, traffic: bool) -> Result<()> {
     Ok(())
 }
 
-/// `GET .../metrics`.
+/// Reads a probe by `GET .../metrics`.
 pub fn read(world: &mut World, index: usize, traffic: bool) -> Result<()> {
     let path = format!("{}/metrics", world.probes[&index].path());
     let since = now();
@@ -171,7 +175,7 @@ pub fn read(world: &mut World, index: usize, traffic: bool) -> Result<()> {
     probe.again(&document, true)
 }
 
-/// What a reading that began at `since` is to metrics that are reset without a snapshot. `broken`: it was cut off.
+/// Notes a reading that began at `since` for metrics that are reset without a snapshot. `broken`: it was cut off.
 fn reset(world: &mut World, index: usize, since: i128, broken: bool) -> Result<()> {
     let probe = world.probes.get_mut(&index).context("a probe")?;
     probe.ledger.race(since);
@@ -182,6 +186,7 @@ fn reset(world: &mut World, index: usize, since: i128, broken: bool) -> Result<(
     Ok(())
 }
 
+/// Reads a probe and hangs up after `bytes` bytes.
 pub fn hang_up(world: &mut World, index: usize, bytes: usize, traffic: bool) -> Result<()> {
     let path = format!("{}/metrics", world.probes[&index].path());
     let address = world.address();
@@ -195,6 +200,7 @@ pub fn hang_up(world: &mut World, index: usize, bytes: usize, traffic: bool) -> 
     reset(world, index, since, doomed || taken.is_err())
 }
 
+/// Closes a window of a probe and checks it.
 pub fn close(world: &mut World, index: usize, traffic: bool) -> Result<()> {
     let probe = &world.probes[&index];
     let path = format!("{}/windows", probe.path());
@@ -217,6 +223,7 @@ pub fn close(world: &mut World, index: usize, traffic: bool) -> Result<()> {
     }
 }
 
+/// Acknowledges windows of a probe up to the one that is `back` before the newest.
 pub fn acknowledge(
     world: &mut World,
     index: usize,
@@ -230,6 +237,7 @@ pub fn acknowledge(
     probe.acknowledge_at(&address, seq, collector)
 }
 
+/// Reads a retained window again and checks that it is the same.
 pub fn reread(world: &mut World, index: usize, back: u64) -> Result<()> {
     world.collect(None)?;
     let address = world.address();

@@ -1,4 +1,4 @@
-//! What happens around the daemon: interfaces, and what others do to them.
+//! Steps that change the daemon's surroundings: interfaces, namespaces and attachments.
 
 use std::thread;
 use std::time::Duration;
@@ -14,13 +14,14 @@ use crate::model::world::World;
 use crate::wait::wait_for;
 use crate::{Namespace, veth_pair};
 
-/// In this time attachments are as they have to be; documented is 1 s for interfaces, some seconds for what others do.
+/// The time within which probes follow interfaces (1 s is documented); [`NOTICED`] is for attachments that another
+/// program removed (some seconds are documented).
 const SOON: Duration = Duration::from_secs(5);
 const NOTICED: Duration = Duration::from_secs(20);
-/// Where packets for `ext0` come from.
+/// The peer of `ext0`, from which packets are sent to it.
 const OTHER_END: &str = "genx0";
 
-/// The interface comes, or goes, or gets another name.
+/// Adds, removes or renames the interface that the pattern matches.
 pub fn link(world: &mut World, rename: bool) -> Result<()> {
     let monitor = world.topology.monitor();
     let generator = world.topology.generator();
@@ -52,7 +53,7 @@ fn rename_link(world: &World, from: &str, to: &str) -> Result<()> {
     monitor.run("ip", &["link", "set", "dev", to, "up"])
 }
 
-/// Waits until probes are where they belong.
+/// Waits until probes are attached to the right interfaces.
 pub fn followed(world: &mut World) -> Result<()> {
     for index in world.probes.keys().copied().collect::<Vec<_>>() {
         let path = world.probes[&index].path();
@@ -65,7 +66,7 @@ pub fn followed(world: &mut World) -> Result<()> {
     Ok(())
 }
 
-/// The interface comes while something is done.
+/// Adds the interface while a step is done.
 pub fn arrive(world: &mut World, after: u64, step: &Step) -> Result<()> {
     if world.extra == Some("other0") {
         link(world, true)?;
@@ -85,7 +86,7 @@ pub fn arrive(world: &mut World, after: u64, step: &Step) -> Result<()> {
     followed(world)
 }
 
-/// Somebody takes away what is attached; the daemon puts it back by itself.
+/// Removes an attachment as another program would, and waits until the daemon has put it back.
 pub fn detach(world: &mut World, which: u64) -> Result<()> {
     let monitor = world.topology.monitor();
     let all = attachments(world.directories.bpffs(), monitor)?;
@@ -97,7 +98,7 @@ pub fn detach(world: &mut World, which: u64) -> Result<()> {
     })
 }
 
-/// The namespace of a probe comes or goes.
+/// Adds or removes the namespace of a probe.
 pub fn space(world: &mut World) -> Result<()> {
     const OTHER_END: &str = "gspace0";
     if world.little {
@@ -115,7 +116,7 @@ pub fn space(world: &mut World) -> Result<()> {
     followed(world)
 }
 
-/// A burst to the interface that comes and goes.
+/// Sends a burst to the interface that comes and goes.
 pub fn send(world: &mut World, packets: u64) -> Result<()> {
     let seen = world.probes.values().any(|probe| probe.spec.place == Place::XdpPattern);
     if world.extra.is_none() {

@@ -1,4 +1,4 @@
-//! The texts are clang 14's own, word for word.
+//! Tests of the parser. The texts are those of clang 14, word for word.
 
 use super::*;
 

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use super::super::{Direction, DirectionConfig, DirectionDocument, Hook, Position, Verdict, XdpMode};
+use super::super::{
+    AttachRequest, Direction, DirectionConfig, DirectionDocument, Hook, Position, Verdict, XdpMode,
+};
 use super::{Defaults, Findings, metric, names};
 
 const SOURCE_LIMIT: usize = 1 << 20;
 const DEFINES_LIMIT: usize = 256;
 const DEFINE_VALUE_LIMIT: usize = 4 << 10;
 
-/// What `document` says; a placeholder where `findings` says why it can't be used.
+/// Checks a direction and adds its mistakes to `findings`. Invalid fields have a placeholder in the result.
 pub(super) fn check(
     direction: Direction,
     document: &DirectionDocument,
@@ -17,7 +19,7 @@ pub(super) fn check(
     findings: &mut Findings,
 ) -> DirectionConfig {
     let at = direction.name();
-    let hook = hook(direction, document, findings);
+    let (hook, xdp_mode) = hook(direction, document, findings);
     let verdict = document.verdict.as_deref().map_or(Ok(Verdict::Observe), |name| {
         names::choose("verdict", name, &Verdict::ALL.map(|verdict| (verdict.name(), verdict)))
     });
@@ -34,10 +36,11 @@ pub(super) fn check(
     let defines = document.defines.clone().unwrap_or_default();
     check_defines(&format!("{at}.defines"), &defines, findings);
     let metrics = metric::check_all(at, document.metrics.as_deref().unwrap_or_default(), defaults, findings);
-    DirectionConfig { hook, verdict, priority, position, source: source.to_owned(), defines, metrics }
+    let attach = AttachRequest { hook, xdp_mode, verdict, priority, position };
+    DirectionConfig { attach, source: source.to_owned(), defines, metrics }
 }
 
-fn hook(direction: Direction, document: &DirectionDocument, findings: &mut Findings) -> Hook {
+fn hook(direction: Direction, document: &DirectionDocument, findings: &mut Findings) -> (Hook, XdpMode) {
     let at = direction.name();
     let mode = document.mode.as_deref().map(|name| {
         let chosen = names::choose("mode", name, &XdpMode::ALL.map(|mode| (mode.name(), mode)));
@@ -47,7 +50,7 @@ fn hook(direction: Direction, document: &DirectionDocument, findings: &mut Findi
         })
     });
     let hook = match (direction, document.hook.as_deref()) {
-        (Direction::Ingress, None | Some("xdp")) => Hook::Xdp(mode.unwrap_or(XdpMode::Auto)),
+        (Direction::Ingress, None | Some("xdp")) => Hook::Xdp,
         (Direction::Ingress, Some("tc")) => Hook::TcIngress,
         (Direction::Egress, None | Some("tc")) => Hook::TcEgress,
         (Direction::Egress, Some("xdp")) => {
@@ -57,13 +60,13 @@ fn hook(direction: Direction, document: &DirectionDocument, findings: &mut Findi
         (_, Some(other)) => {
             let known = if direction == Direction::Ingress { "xdp or tc" } else { "tc" };
             findings.add(format!("{at}.hook"), format!("unknown hook {}; use {known}", names::quote(other)));
-            return Hook::Xdp(XdpMode::Auto);
+            return (Hook::Xdp, XdpMode::Auto);
         }
     };
-    if mode.is_some() && !matches!(hook, Hook::Xdp(_)) {
+    if mode.is_some() && hook != Hook::Xdp {
         findings.add(format!("{at}.mode"), "mode belongs to the hook xdp; leave it out with tc");
     }
-    hook
+    (hook, mode.unwrap_or(XdpMode::Auto))
 }
 
 fn position(
@@ -75,7 +78,7 @@ fn position(
 ) -> Position {
     let field = format!("{at}.position");
     // Of an unknown hook it is not known either whether it has positions.
-    let is_xdp = matches!(document.hook.as_deref(), None | Some("xdp")) && matches!(hook, Hook::Xdp(_));
+    let is_xdp = matches!(document.hook.as_deref(), None | Some("xdp")) && hook == Hook::Xdp;
     if document.position.is_some() && is_xdp {
         let message =
             "position orders programs at the hook tc; xdp takes a single one: leave it out, or use tc";

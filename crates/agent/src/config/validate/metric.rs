@@ -4,9 +4,12 @@ use std::collections::HashMap;
 
 use twinprobe_exporter::{Aggregation, MergeRule, MergeRules};
 
-use super::super::{AfterRead, Extraction, MergeDocument, MetricConfig, MetricDocument, Source, Visibility};
+use super::super::{
+    AfterRead, MergeDocument, MetricConfig, MetricDocument, MetricRequest, Source, StrategyChoice, Visibility,
+};
 use super::{Defaults, Findings, names};
 
+/// Checks the metrics of the direction `at` and adds their mistakes to `findings`.
 pub(super) fn check_all(
     at: &str,
     documents: &[MetricDocument],
@@ -19,21 +22,22 @@ pub(super) fn check_all(
     for (i, document) in documents.iter().enumerate() {
         let at = format!("{at}.metrics[{i}]");
         let metric = check(&at, document, defaults, findings);
-        if !metric.name.is_empty() && by_name.insert(metric.name.clone(), i).is_some() {
-            let name = names::quote(&metric.name);
+        if !metric.request.name.is_empty() && by_name.insert(metric.request.name.clone(), i).is_some() {
+            let name = names::quote(&metric.request.name);
             findings.add(
                 format!("{at}.name"),
                 format!("another metric of this direction is called {name} already"),
             );
         }
         // One map, one reader: a second one would find what the first has reset, or a different instant.
-        match by_map.get(&metric.map) {
-            Some(reader) if !metric.map.is_empty() => {
-                let message = format!("map {} is already read by metric {reader}", names::quote(&metric.map));
+        match by_map.get(&metric.request.map) {
+            Some(reader) if !metric.request.map.is_empty() => {
+                let message =
+                    format!("map {} is already read by metric {reader}", names::quote(&metric.request.map));
                 findings.add(format!("{at}.map"), message);
             }
             _ => {
-                by_map.insert(metric.map.clone(), names::quote(&metric.name));
+                by_map.insert(metric.request.map.clone(), names::quote(&metric.request.name));
             }
         }
         metrics.push(metric);
@@ -77,12 +81,12 @@ fn check(at: &str, document: &MetricDocument, defaults: &Defaults, findings: &mu
         let message = "sum_entries bounds what windows add up to; it needs snapshot: true and init: false";
         findings.add(format!("{at}.sum_entries"), message);
     }
-    let extraction = document.strategy.as_deref().map_or(Ok(Extraction::Auto), |name| {
-        names::choose("strategy", name, &Extraction::ALL.map(|extraction| (extraction.name(), extraction)))
+    let strategy = document.strategy.as_deref().map_or(Ok(StrategyChoice::Auto), |name| {
+        names::choose("strategy", name, &StrategyChoice::ALL.map(|strategy| (strategy.name(), strategy)))
     });
-    let extraction = extraction.unwrap_or_else(|message| {
+    let strategy = strategy.unwrap_or_else(|message| {
         findings.add(format!("{at}.strategy"), message);
-        Extraction::Auto
+        StrategyChoice::Auto
     });
     let on_replace = document.on_replace.as_deref();
     let on_replace = super::on_replace(&format!("{at}.on_replace"), on_replace, defaults, findings);
@@ -90,20 +94,20 @@ fn check(at: &str, document: &MetricDocument, defaults: &Defaults, findings: &mu
         let message = format!("{} is no name of a C type, as in struct event", names::quote(event_type));
         findings.add(format!("{at}.type"), message);
     }
-    MetricConfig {
+    let request = MetricRequest {
+        field: at.to_owned(),
         name,
         map,
-        help: document.help.clone(),
         source,
         after_read,
         visibility,
         aggregation,
         merge,
-        sum_entries,
-        extraction,
+        strategy,
         on_replace,
         event_type: document.event_type.clone(),
-    }
+    };
+    MetricConfig { request, help: document.help.clone(), sum_entries }
 }
 
 fn check_map(map: Option<&str>) -> Result<(), String> {

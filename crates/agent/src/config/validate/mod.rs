@@ -1,4 +1,4 @@
-//! The rules of a configuration. Every broken one is reported, not only the first.
+//! The rules of a configuration. A refusal reports every broken rule, not only the first.
 
 mod direction;
 mod metric;
@@ -13,7 +13,7 @@ use twinprobe_exporter::Format;
 use super::{ConfigDocument, Direction, DirectionConfig, InterfacePattern, OnReplace, Position, ProbeConfig};
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
 
-/// The mistakes found so far.
+/// The mistakes found so far, each at a field of the configuration.
 #[derive(Default)]
 struct Findings(Vec<Finding>);
 
@@ -23,7 +23,7 @@ impl Findings {
     }
 }
 
-/// A name inside the document must be the one it is stored under.
+/// Refuses a document whose `name` differs from the name in the request's path.
 pub fn check_name(name: &str, document: &ConfigDocument) -> Result<(), Rejection> {
     match &document.name {
         Some(inner) if inner != name => {
@@ -36,7 +36,7 @@ pub fn check_name(name: &str, document: &ConfigDocument) -> Result<(), Rejection
 }
 
 impl ProbeConfig {
-    /// Checks everything that can be known without compiling, and reports all of it.
+    /// Checks everything that can be checked without compiling, and reports all mistakes at once.
     pub fn validate(name: &str, document: &ConfigDocument) -> Result<Self, Rejection> {
         let mut findings = Findings::default();
         if !names::is_probe_name(name) {
@@ -76,7 +76,7 @@ impl ProbeConfig {
     }
 }
 
-/// What holds where a direction or a metric says nothing else.
+/// The values of fields that a direction or a metric leaves out.
 struct Defaults {
     priority: i16,
     position: Position,

@@ -1,13 +1,14 @@
-//! What may be called what.
+//! The rules of names and paths in a configuration.
 
 use super::super::InterfacePattern;
 use super::super::interface::is_pattern;
 
 const PATTERN_LIMIT: usize = 64;
-/// `PATH_MAX` counts the NUL.
+/// The longest path in bytes: `PATH_MAX` without its NUL.
 const PATH_LIMIT: usize = 4095;
 
-/// `[a-zA-Z0-9][a-zA-Z0-9_.-]{0,63}`: safe as a path segment, a file name and a pin's directory.
+/// Tells whether a name matches `[a-zA-Z0-9][a-zA-Z0-9_.-]{0,63}`: safe as a path segment, a file name and a directory
+/// of pins.
 pub(super) fn is_probe_name(name: &str) -> bool {
     let mut bytes = name.bytes();
     bytes.next().is_some_and(|first| first.is_ascii_alphanumeric())
@@ -15,6 +16,7 @@ pub(super) fn is_probe_name(name: &str) -> bool {
         && bytes.all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'))
 }
 
+/// Returns the message for a name that is no probe name.
 pub(super) fn probe_name_rule(name: &str) -> String {
     format!(
         "{} is no probe name; 1 to 64 letters, digits, '_', '.', '-' are allowed, a letter or digit first",
@@ -22,17 +24,17 @@ pub(super) fn probe_name_rule(name: &str) -> String {
     )
 }
 
-/// `[a-zA-Z_:][a-zA-Z0-9_:]*`.
+/// Tells whether a name matches `[a-zA-Z_:][a-zA-Z0-9_:]*`, the rule of Prometheus.
 pub(super) fn is_metric_name(name: &str) -> bool {
     is_word(name, |byte| matches!(byte, b'_' | b':'))
 }
 
-/// `[a-zA-Z_][a-zA-Z0-9_]*`.
+/// Tells whether a name matches `[a-zA-Z_][a-zA-Z0-9_]*`.
 pub(super) fn is_c_identifier(name: &str) -> bool {
     is_word(name, |byte| byte == b'_')
 }
 
-/// `struct x`, `x_t`, `unsigned int`: one or more identifiers.
+/// Tells whether a name is one or more identifiers, as in `struct x`, `x_t` and `unsigned int`.
 pub(super) fn is_type_name(name: &str) -> bool {
     name.len() <= 512 && name.split(' ').all(is_c_identifier)
 }
@@ -43,8 +45,8 @@ fn is_word(name: &str, also: impl Fn(u8) -> bool) -> bool {
         && bytes.all(|byte| byte.is_ascii_alphanumeric() || also(byte))
 }
 
-/// The kernel's own rule (`dev_valid_name`), so that a wrong name is not first found when attaching. What a
-/// pattern can't match is not allowed in it.
+/// Checks an interface's name or pattern. The rule is the kernel's own (`dev_valid_name`), so that a wrong name is
+/// found here and not when attaching. Patterns may hold only characters that a name may hold.
 pub(super) fn interface(name: &str) -> Result<InterfacePattern, String> {
     let quoted = quote(name);
     if name.is_empty() {
@@ -62,7 +64,7 @@ pub(super) fn interface(name: &str) -> Result<InterfacePattern, String> {
             "{quoted} is no interface name; '/', ':', white space, \".\" and \"..\" are not allowed"
         ));
     }
-    // To the library they are directories.
+    // The pattern library reads `**` as directories.
     if name.contains("**") {
         return Err(format!("{quoted} has two '*' in a row; one matches any number of characters"));
     }
@@ -71,6 +73,7 @@ pub(super) fn interface(name: &str) -> Result<InterfacePattern, String> {
     })
 }
 
+/// Checks the path of a network namespace.
 pub(super) fn netns(path: &str) -> Result<(), String> {
     let quoted = quote(path);
     if !path.starts_with('/') {
@@ -82,7 +85,7 @@ pub(super) fn netns(path: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A value for a message: quoted, escaped and not longer than a line.
+/// Quotes a value for a message: escaped and cut to the length of a line.
 pub(super) fn quote(value: &str) -> String {
     const LIMIT: usize = 80;
     match value.char_indices().nth(LIMIT) {
@@ -91,7 +94,7 @@ pub(super) fn quote(value: &str) -> String {
     }
 }
 
-/// The choice called `name`, or what to say to somebody who named none.
+/// Returns the choice called `name`. The error lists the choices.
 pub(super) fn choose<T: Copy>(what: &str, name: &str, choices: &[(&'static str, T)]) -> Result<T, String> {
     choices.iter().find(|(known, _)| *known == name).map(|(_, choice)| *choice).ok_or_else(|| {
         let known: Vec<_> = choices.iter().map(|(known, _)| *known).collect();

@@ -17,7 +17,7 @@ fn validate(config: &Value) -> Result<ProbeConfig, Vec<(String, String)>> {
     })
 }
 
-/// A valid configuration with `patch` (merged recursively) on top.
+/// Returns a valid configuration with `patch` merged into it recursively.
 fn patched(patch: &Value) -> Value {
     fn merge(base: &mut Value, patch: &Value) {
         match (base, patch) {
@@ -55,11 +55,12 @@ fn defaults_are_those_of_the_contract() {
         ("flows", &["eth0".to_owned()][..], Format::Json)
     );
     let directions: Vec<_> =
-        probe.directions().map(|(direction, config)| (direction, config.hook())).collect();
-    let hooks = [(Direction::Ingress, Hook::Xdp(XdpMode::Auto)), (Direction::Egress, Hook::TcEgress)];
-    assert_eq!(directions, hooks);
+        probe.directions().map(|(direction, config)| (direction, config.attach().hook)).collect();
+    assert_eq!(directions, [(Direction::Ingress, Hook::Xdp), (Direction::Egress, Hook::TcEgress)]);
     let ingress = probe.direction(Direction::Ingress).unwrap();
-    assert_eq!((ingress.verdict(), ingress.source()), (Verdict::Observe, "int x;"));
+    let attach = ingress.attach();
+    assert_eq!((attach.xdp_mode, attach.verdict, attach.priority), (XdpMode::Auto, Verdict::Observe, 0));
+    assert_eq!(ingress.source(), "int x;");
     assert!(ingress.defines().is_empty());
     let metric = &ingress.metrics()[0];
     assert_eq!((metric.name(), metric.map(), metric.help()), ("n", "m", None));
@@ -67,11 +68,10 @@ fn defaults_are_those_of_the_contract() {
     assert_eq!((metric.visibility(), metric.aggregation()), (Visibility::Export, None));
     assert_eq!(metric.merge(), None);
     assert_eq!(metric.on_replace(), OnReplace::Carry);
-    assert!(!probe.has_snapshot());
     assert!(!probe.wait_for_interface());
     assert_eq!(probe.netns(), None);
     let egress = probe.direction(Direction::Egress).unwrap();
-    assert_eq!((ingress.priority(), egress.priority(), egress.position()), (0, 0, Position::Last));
+    assert_eq!((egress.attach().priority, egress.attach().position), (0, Position::Last));
 }
 
 #[test]
@@ -87,9 +87,8 @@ fn everything_that_is_given_arrives() {
     .unwrap();
     assert_eq!(probe.format(), Format::Xml);
     let ingress = probe.direction(Direction::Ingress).unwrap();
-    assert_eq!((ingress.hook(), ingress.verdict()), (Hook::TcIngress, Verdict::Enforce));
+    assert_eq!((ingress.attach().hook, ingress.attach().verdict), (Hook::TcIngress, Verdict::Enforce));
     assert_eq!(ingress.defines()["N"], "4");
-    assert!(ingress.has_snapshot() && probe.has_snapshot());
     let [window, total, parts] = ingress.metrics() else { panic!("three metrics") };
     assert_eq!((window.source(), window.after_read()), (Source::Snapshot, AfterRead::Reset));
     assert_eq!((window.visibility(), window.aggregation()), (Visibility::Hidden, Some(Aggregation::Avg)));
@@ -214,8 +213,8 @@ fn order_and_replacement_are_inherited_and_overridden() {
     }))
     .unwrap();
     let [ingress, egress] = Direction::ALL.map(|direction| probe.direction(direction).unwrap());
-    assert_eq!((ingress.priority(), ingress.position()), (-5, Position::First));
-    assert_eq!((egress.priority(), egress.position()), (32767, Position::Last));
+    assert_eq!((ingress.attach().priority, ingress.attach().position), (-5, Position::First));
+    assert_eq!((egress.attach().priority, egress.attach().position), (32767, Position::Last));
     let on_replace: Vec<_> = ingress.metrics().iter().map(MetricConfig::on_replace).collect();
     assert_eq!(on_replace, [OnReplace::Reset, OnReplace::Carry]);
 
@@ -242,7 +241,7 @@ fn positions_belong_to_tc() {
         "what is said for all directions may mean nothing for one"
     );
     assert!(validate(&patched(&json!({ "ingress": { "hook": "tc", "position": "first" } }))).is_ok());
-    // One finding: what the hook would take is not known.
+    // The position adds no finding: whether an unknown hook has positions is not known.
     refused(&json!({ "ingress": { "hook": "bogus", "position": "first" } }), "ingress.hook", "unknown hook");
 }
 
@@ -255,7 +254,7 @@ fn hooks_modes_and_formats() {
     refused(&json!({ "ingress": { "hook": "XDP" } }), "ingress.hook", "use xdp or tc");
 }
 
-/// A patch with a metric that windows can be closed of.
+/// Returns a patch with a metric that has windows, and this `window`.
 fn windowed(window: &Value) -> Value {
     json!({
         "ingress": { "metrics": [{ "name": "n", "map": "m", "snapshot": true, "init": true }] },
@@ -356,6 +355,39 @@ fn merge_belongs_to_cumulative_snapshots() {
     assert!(validate(&patched(&with(true, false, json!("or")))).is_ok());
 }
 
+#[test]
+fn no_bytes_panic() {
+    let full = patched(&json!({
+        "netns": "/run/netns/x", "priority": -1, "window": { "interval": "10s", "retain": 32 },
+        "ingress": { "defines": { "N": "1024" }, "metrics": [{ "name": "n", "map": "m", "snapshot": true,
+            "agg": "sum", "merge": { "bytes": "max" } }] },
+    }));
+    let full = full.to_string();
+    let mut state = 1_u64;
+    let mut next = move |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    for _ in 0..20_000 {
+        let mut bytes = full.as_bytes().to_vec();
+        for _ in 0..=next(4) {
+            let at = next(bytes.len());
+            match next(4) {
+                0 => bytes[at] = next(256) as u8,
+                1 => bytes.truncate(at.max(1)),
+                2 => bytes.insert(at, b"{}[]\",:\\n0"[next(10)]),
+                _ => drop(bytes.remove(at)),
+            }
+            if bytes.is_empty() {
+                bytes.push(b'{');
+            }
+        }
+        if let Ok(document) = parse_document(&bytes) {
+            let _ = ProbeConfig::validate("flows", &document);
+        }
+    }
+}
+
 /// api/openapi.yaml describes what this module accepts.
 mod openapi {
     use super::*;
@@ -371,7 +403,7 @@ mod openapi {
     }
 
     fn document() -> Value {
-        serde_norway::from_str(include_str!("../../../../../api/openapi.yaml")).unwrap()
+        yaml_serde::from_str(include_str!("../../../../../api/openapi.yaml")).unwrap()
     }
 
     #[test]
@@ -404,11 +436,11 @@ mod openapi {
             let described: Vec<_> = schemas[schema]["properties"].as_object().unwrap().keys().collect();
             let message = parse_document(place("bogus").to_string().as_bytes()).unwrap_err().to_string();
             let (_, known) = message.split_once("expected one of ").unwrap();
-            // Modes of egress are read, and refused.
+            // Modes of egress, and files with sources, are read and refused.
             let known: Vec<_> = known
                 .split(", ")
                 .map(|name| name.trim_matches('`'))
-                .filter(|name| !(schema == "Egress" && *name == "mode"))
+                .filter(|name| !(schema == "Egress" && *name == "mode" || *name == "source_file"))
                 .collect();
             assert_eq!(described, known, "{schema}");
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 
-use super::super::document::WindowDocument;
+use super::super::WindowDocument;
 use super::super::{Schedule, WindowConfig};
 use super::{Findings, names};
 
@@ -14,6 +14,7 @@ const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 const MOST_RETAINED: u64 = 100_000;
 const MOST_COLLECTORS: usize = 64;
 
+/// Checks `window` and adds its mistakes to `findings`. `has_snapshot`: a metric of the probe is a snapshot.
 pub(super) fn check(document: &WindowDocument, has_snapshot: bool, findings: &mut Findings) -> WindowConfig {
     let defaults = WindowConfig::default();
     let interval = document.interval.as_deref().and_then(|text| {

@@ -1,5 +1,5 @@
-//! One client's share of a stream: what was read and is still to be sent to it, up to a limit. What exceeds the
-//! limit is lost to this client alone, and it is told how much, at the place where it is missing.
+//! One client of an event stream: a queue of events that are read and not yet sent, up to a limit. Events beyond the
+//! limit are lost for this client alone; the stream says how many, at the place where they are missing.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,23 +9,24 @@ use hyper::body::Bytes;
 
 use super::source::Source;
 
-/// Bytes that wait for one client.
+/// The limit of bytes that wait for one client.
 const LIMIT: usize = 16 << 20;
-/// What a batch needs at most, as a rule.
+/// The number of bytes that almost every batch fits in.
 const BATCH: usize = 256 << 10;
 
-/// How events are told apart in a stream.
+/// The format of a stream of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// A line each.
+    /// One line of JSON for each event.
     Ndjson,
-    /// `text/event-stream`, as browsers read it.
+    /// `text/event-stream`, which browsers read.
     Sse,
 }
 
 impl Framing {
     pub const ALL: [Self; 2] = [Self::Ndjson, Self::Sse];
 
+    /// Returns the bytes before an event.
     pub(super) const fn begin(self) -> &'static [u8] {
         match self {
             Self::Ndjson => b"",
@@ -33,7 +34,7 @@ impl Framing {
         }
     }
 
-    /// Of a message that is no event.
+    /// Returns the bytes before a message about lost events.
     pub(super) const fn begin_lost(self) -> &'static [u8] {
         match self {
             Self::Ndjson => b"",
@@ -41,6 +42,7 @@ impl Framing {
         }
     }
 
+    /// Returns the bytes after an event or a message.
     pub(super) const fn end(self) -> &'static [u8] {
         match self {
             Self::Ndjson => b"\n",
@@ -49,7 +51,7 @@ impl Framing {
     }
 }
 
-/// The end that is written to.
+/// The writing end of a stream.
 #[derive(Debug)]
 pub struct Client {
     framing: Framing,
@@ -59,19 +61,19 @@ pub struct Client {
 #[derive(Debug, Default)]
 struct State {
     parts: VecDeque<Part>,
-    /// In `parts`.
+    /// The number of bytes in `parts`.
     bytes: usize,
     waker: Option<Waker>,
-    /// Sources that may still write.
+    /// The number of sources that may still write.
     sources: usize,
-    /// Nobody reads any more.
+    /// True once the client has left.
     gone: bool,
 }
 
 #[derive(Debug)]
 enum Part {
     Events(Bytes),
-    /// Events that there was no room for.
+    /// The number of events that did not fit, by the source with these labels.
     Lost {
         labels: Arc<str>,
         count: u64,
@@ -79,6 +81,7 @@ enum Part {
 }
 
 impl Client {
+    /// Makes a client without sources.
     pub fn new(framing: Framing) -> Arc<Self> {
         Arc::new(Self { framing, state: Mutex::default() })
     }
@@ -87,20 +90,22 @@ impl Client {
         self.framing
     }
 
-    /// Whether it is worth to render a batch for it.
+    /// Tells whether a batch of usual size fits; one that does not fit need not be rendered.
     pub(super) fn has_room(&self) -> bool {
         self.lock().bytes + BATCH <= LIMIT
     }
 
+    /// Tells whether the reading end was dropped.
     pub fn is_gone(&self) -> bool {
         self.lock().gone
     }
 
+    /// Counts a source that may write to the client; each needs one [`Self::end_source`].
     pub(super) fn add_source(&self) {
         self.lock().sources += 1;
     }
 
-    /// Nothing more comes from one of the sources; after the last one the stream ends.
+    /// Notes the end of one of the sources. The stream ends with the last one.
     pub(super) fn end_source(&self) {
         let mut state = self.lock();
         state.sources -= 1;
@@ -109,8 +114,8 @@ impl Client {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// Queues `bytes`, which hold `count` events of the source with these labels, or notes them as lost;
-    /// `None`: they were not even rendered. Returns how many were lost.
+    /// Queues `bytes`, which hold `count` events of the source with these labels, or notes the events as lost. `bytes`
+    /// is `None` if the events were not rendered. Returns the number of events that were lost.
     pub(super) fn push(&self, bytes: Option<&Bytes>, count: u64, labels: &Arc<str>) -> u64 {
         let mut state = self.lock();
         if state.gone {
@@ -139,7 +144,8 @@ impl Client {
 }
 
 impl State {
-    /// There is one note per source at the end of the queue, however long the client does not read.
+    /// Adds lost events to the note at the end of the queue. Each source has one note, however long the client does not
+    /// read, so that notes do not fill the memory.
     fn lose(&mut self, lost: u64, by: &Arc<str>) {
         for part in self.parts.iter_mut().rev() {
             match part {
@@ -155,7 +161,7 @@ impl State {
     }
 }
 
-/// The end that is read from; dropping it leaves the stream.
+/// The reading end of a stream. Dropping the value leaves the stream.
 #[derive(Debug)]
 pub struct EventStream {
     client: Arc<Client>,
@@ -167,7 +173,7 @@ impl EventStream {
         Self { client, sources }
     }
 
-    /// The next bytes to be sent; `None` at the end.
+    /// Returns the next bytes to send, `None` at the end.
     pub fn poll_next(&self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut state = self.client.lock();
         match state.parts.pop_front() {
@@ -201,7 +207,7 @@ impl Drop for EventStream {
     }
 }
 
-/// `{"lost":n,"direction":"ingress","metric":"name"}`
+/// Writes `{"lost":n,"direction":"ingress","metric":"name"}`.
 pub(super) fn lost_line(framing: Framing, count: u64, labels: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(framing.begin_lost());
     out.extend_from_slice(format!("{{\"lost\":{count},{labels}}}").as_bytes());

@@ -1,7 +1,7 @@
-//! Event metrics: streams of what programs write to a RINGBUF or PERF_EVENT_ARRAY.
+//! Event metrics: streams of the events that programs write to a RINGBUF or PERF_EVENT_ARRAY.
 //!
-//! A map is read while at least one client listens. Without one its events stay in the ring, and once that is
-//! full the newest are lost: the first client to come gets what waited.
+//! A map is read while at least one client listens. Otherwise its events stay in the ring for the first client to
+//! come, and once the ring is full the kernel drops new events.
 
 mod client;
 mod output;
@@ -12,8 +12,8 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use serde::Serialize;
 use tokio::runtime::Handle;
+use twinprobe_client::EventStatus;
 use twinprobe_kernel::{KernelError, LoadedDirection, TwinMap};
 
 use self::client::Client;
@@ -21,28 +21,13 @@ pub use self::client::{EventStream, Framing};
 use self::source::Source;
 use crate::config::ProbeConfig;
 
-/// One event metric in a probe's status.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct EventStatus {
-    pub direction: &'static str,
-    pub metric: String,
-    /// Taken out of the map for the clients that listened.
-    pub delivered: u64,
-    /// What the kernel had no room for; `null` where it does not count (RINGBUF).
-    pub lost: Option<u64>,
-    /// Events that clients did not get since they read too slowly, summed over the clients.
-    pub missed: u64,
-    /// Who listens now.
-    pub clients: usize,
-}
-
 /// A thread of its own on which all event maps are read: neither requests nor exports delay it, and its
 /// wake-ups do not go through other threads.
 #[derive(Debug, Default)]
 pub struct EventLoop(OnceLock<Handle>);
 
 impl EventLoop {
-    /// Starts with the first probe that needs it.
+    /// Returns a handle of the thread. The first call starts the thread.
     fn handle(&self) -> io::Result<Handle> {
         if let Some(handle) = self.0.get() {
             return Ok(handle.clone());
@@ -52,7 +37,7 @@ impl EventLoop {
         std::thread::Builder::new()
             .name("events".into())
             .spawn(move || runtime.block_on(std::future::pending::<()>()))?;
-        // Changes are made one at a time, so nobody else has started one.
+        // Probes change one at a time, so no other call has started a thread meanwhile.
         Ok(self.0.get_or_init(|| handle).clone())
     }
 }
@@ -64,17 +49,18 @@ pub struct ProbeEvents {
     runtime: Option<Handle>,
 }
 
-/// Why there is no stream.
+/// The reason why there is no stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NoStream {
-    /// There is no such event metric; these are there.
+    /// No event metric has that name; the names that exist.
     Unknown(Vec<String>),
-    /// The probe has gone.
+    /// The probe is removed or replaced.
     Closed,
 }
 
 impl ProbeEvents {
-    /// Makes the maps ready, before the first packet comes.
+    /// Opens the event maps. This has to happen before the first packet comes: a perf ring takes events only once it is
+    /// open.
     pub fn open(
         config: &ProbeConfig,
         loaded: &[LoadedDirection],
@@ -82,10 +68,10 @@ impl ProbeEvents {
     ) -> Result<Self, KernelError> {
         let mut sources = Vec::new();
         let namespace = config.netns().map(Path::to_owned);
-        for ((direction, config), loaded) in config.directions().zip(loaded) {
-            for (metric, map) in config.metrics().iter().zip(&loaded.twins.maps) {
+        for ((direction, _), loaded) in config.directions().zip(loaded) {
+            for (metric, map) in loaded.plan.metrics.iter().zip(&loaded.maps) {
                 if let TwinMap::Events(map) = map {
-                    sources.push(Source::open(direction, metric.name(), map, &namespace)?);
+                    sources.push(Source::open(direction, &metric.request.name, map, &namespace)?);
                 }
             }
         }
@@ -95,7 +81,7 @@ impl ProbeEvents {
         Ok(Self { sources, runtime })
     }
 
-    /// A stream of the events of `metric`, or of all.
+    /// Starts a stream of the events of `metric`, or of all event metrics.
     pub fn stream(&self, metric: Option<&str>, framing: Framing) -> Result<EventStream, NoStream> {
         let wanted = |source: &&Arc<Source>| metric.is_none_or(|metric| metric == source.metric());
         let sources: Vec<Arc<Source>> = self.sources.iter().filter(wanted).cloned().collect();
@@ -103,24 +89,25 @@ impl ProbeEvents {
             return Err(NoStream::Unknown(self.sources.iter().map(|s| s.metric().to_owned()).collect()));
         };
         let client = Client::new(framing);
-        // Made first, so that whatever happens the sources learn that the client has gone.
+        // The stream is made before its client joins: dropping it tells every source that the client has left.
         let stream = EventStream::new(Arc::clone(&client), sources.clone());
         let joined = sources.iter().filter(|source| source.join(&client, runtime)).count();
         if joined == 0 { Err(NoStream::Closed) } else { Ok(stream) }
     }
 
+    /// Returns the state of each event metric for the probe's status.
     pub fn status(&self) -> Vec<EventStatus> {
         self.sources.iter().map(|source| source.status()).collect()
     }
 
-    /// Ends all streams; none can be begun any more.
+    /// Ends all streams. No stream can start from now on.
     pub fn end(&self) {
         for source in &self.sources {
             source.end();
         }
     }
 
-    /// As [`Self::end`], and gives up the maps. Blocks until that is done.
+    /// Ends all streams like [`Self::end`], then closes the maps. Blocks until the maps are closed.
     pub fn close(&self) {
         self.end();
         for source in &self.sources {

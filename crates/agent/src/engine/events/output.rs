@@ -1,4 +1,4 @@
-//! Events as they are sent, gathered into one piece of memory per framing that somebody wants.
+//! Rendered events that wait to be sent: one piece of memory for each framing that a client wants.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,17 +13,19 @@ use super::client::{Client, Framing, lost_line};
 use super::source::Source;
 use crate::engine::reading::timestamp;
 
-/// Pieces whose memory is used again once all clients have sent them, the latest first: it is in the cache.
+/// The number of sent pieces that are kept. Their memory is used again once all clients have sent them, that of the
+/// latest first: it is still in the CPU's cache.
 const POOL: usize = 32;
-/// A perf ring pads events by at most this.
+/// The largest number of bytes that a perf ring appends to an event for alignment.
 const PADDING: usize = 7;
 
+/// The events of one source that are rendered and not yet sent.
 pub(super) struct Output {
     labels: Arc<str>,
     pieces: [Piece; 2],
-    /// Events in each piece, and those the kernel lost in between.
+    /// The number of events in each piece, and of those that the kernel lost in between.
     count: u64,
-    /// Whether the last slice held any event.
+    /// True if the last slice held an event.
     has_read: bool,
 }
 
@@ -31,7 +33,7 @@ pub(super) struct Output {
 struct Piece {
     bytes: Vec<u8>,
     wanted: bool,
-    /// `{"time":...,"direction":...,"metric":...,` of this slice, with what the framing puts before it.
+    /// `{"time":...,"direction":...,"metric":...,` of this slice, after the framing's own beginning.
     prefix: Vec<u8>,
     sent: VecDeque<Bytes>,
 }
@@ -41,13 +43,13 @@ impl Output {
         Self { labels: "".into(), pieces: Default::default(), count: 0, has_read: false }
     }
 
-    /// From now on renders what these clients want and have room for; what nobody has room for is only
+    /// Sets the framings to render from now on: those of clients that have room. Events of other framings are only
     /// counted.
     pub fn write_for(&mut self, source: &Source, clients: &[Arc<Client>]) {
         let wanted = Framing::ALL
             .map(|framing| clients.iter().any(|client| client.framing() == framing && client.has_room()));
         if self.pieces.iter().zip(wanted).any(|(piece, wanted)| piece.wanted != wanted) {
-            // A piece holds all events since the last one was sent, or none.
+            // A piece holds either all events since the last send or none, so a change of framings needs a send.
             self.send(source, clients);
             self.labels = Arc::clone(&source.labels);
             for (piece, wanted) in self.pieces.iter_mut().zip(wanted) {
@@ -56,19 +58,22 @@ impl Output {
         }
     }
 
+    /// Returns the size of the larger piece in bytes.
     pub fn len(&self) -> usize {
         self.pieces.iter().map(|piece| piece.bytes.len()).max().unwrap_or(0)
     }
 
+    /// Tells whether nothing was gathered since the last send.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
+    /// Tells whether the last slice held an event.
     pub fn has_read(&self) -> bool {
         self.has_read
     }
 
-    /// Renders a slice of the ring; returns the number of events too.
+    /// Renders up to `limit` bytes of the ring. Returns whether more is there, and the number of events that were read.
     pub fn read(
         &mut self,
         reader: &mut EventReader,
@@ -108,7 +113,7 @@ impl Output {
         (progress, events)
     }
 
-    /// Hands what was gathered to all clients.
+    /// Hands the gathered events to all clients.
     pub fn send(&mut self, source: &Source, clients: &[Arc<Client>]) {
         if self.is_empty() {
             return;
@@ -151,7 +156,7 @@ impl Piece {
         out.extend_from_slice(framing.end());
     }
 
-    /// What was gathered. In its place comes memory of a piece that all clients are done with, if there is one.
+    /// Returns the gathered bytes. The memory of a piece that all clients have sent takes their place, if there is one.
     fn take(&mut self) -> Bytes {
         let unused = self.sent.iter().rposition(Bytes::is_unique);
         let mut next = unused.and_then(|at| self.sent.remove(at)).map(Vec::from).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The task that reads one event map while somebody listens: from the ring straight into JSON, a batch at a
-//! time, and each batch as one piece of memory to all clients.
+//! The task that reads one event map while a client listens. It renders a batch of events from the ring straight into
+//! JSON and gives the batch to all clients as one shared piece of memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,33 +16,34 @@ use super::output::Output;
 use super::source::Source;
 use crate::engine::interfaces::{self, Namespace};
 
-/// Bytes of a ring that are read before others get their turn.
+/// The number of bytes of a ring that are read before other tasks of the thread run.
 const SLICE: usize = 64 << 10;
-/// Rendered bytes that are sent without waiting for more.
+/// The number of rendered bytes that are sent without waiting for more.
 const FULL: usize = 64 << 10;
-/// How long fewer than that wait for company: what a client's wake-up costs is shared by all that comes
-/// meanwhile. The first event after a pause does not wait.
+/// The longest time for which fewer bytes than [`FULL`] wait for more: all of them share the cost of one wake-up of
+/// the clients. The first event after a pause does not wait.
 const GATHER: Duration = Duration::from_millis(20);
-/// The fastest that a program is expected to fill a ring, in bytes per second.
+/// The highest rate at which a program is expected to fill a ring, in bytes per second.
 const FLOOD: u32 = 1 << 30;
-/// How long to wait for clients that have no room, before looking at the ring again.
+/// The interval of looks at the ring while no client has room.
 const PATIENCE: Duration = Duration::from_millis(1);
-/// How long names of interfaces are taken for right.
+/// The age at which names of interfaces are listed again.
 const CONTEXT_AGE: Duration = Duration::from_secs(5);
-/// How long a CPU that has come online waits for its ring.
+/// The interval of checks for CPUs that have come online: a new CPU gets its ring at the next check.
 const CPUS_AGE: Duration = Duration::from_secs(5);
 
-/// Whether there is a reason to read on.
+/// The result of a turn of the task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     Read(Progress),
-    /// No client has room for more, but the ring has.
+    /// No client has room for more, but the ring still has room.
     Later,
     /// No client is left.
     Alone,
     Closed,
 }
 
+/// Reads the source until no client listens or the source is closed.
 pub(super) async fn run(source: Arc<Source>) {
     let waiter = source.reader().as_ref().map(EventReader::waiter);
     let closed = match waiter {
@@ -58,13 +59,13 @@ pub(super) async fn run(source: Arc<Source>) {
     }
 }
 
-/// Reads until the source is closed (true) or nobody listens.
+/// Reads until the source is closed (returns true) or no client listens (returns false).
 async fn read(source: &Source, mut waiter: Waiter) -> bool {
     let mut context = Names::new(source).await;
     let mut output = Output::new();
     let mut sent = Instant::now();
     let pause = pause(source.room());
-    // Slices that were read since the last wait.
+    // The number of slices that were read since the last wait.
     let mut slices = 0;
     let mut look = Instant::now();
     let grows = source.reader().as_ref().is_some_and(EventReader::grows);
@@ -76,7 +77,7 @@ async fn read(source: &Source, mut waiter: Waiter) -> bool {
         match turn(source, context.fresh(), &mut output) {
             Turn::Alone => return false,
             Turn::Closed => {
-                // What is there still belongs to the clients; what comes meanwhile is bounded by the slices.
+                // Events in the ring still belong to the clients. The limit of slices ends this even while events come.
                 let mut slices = 0;
                 while slices < 1024 && slice(source, context.fresh(), &mut output) == Progress::More {
                     output.send(source, &source.audience().clients);
@@ -106,7 +107,7 @@ async fn read(source: &Source, mut waiter: Waiter) -> bool {
                     output.send(source, &source.audience().clients);
                     sent = Instant::now();
                 }
-                // While events flow, the ring is looked at now and then instead of waking up for each of them.
+                // While events flow, looking at the ring at intervals is cheaper than a wake-up for each event.
                 let flows = output.has_read() && (slices * SLICE) as u64 <= source.room() / 4;
                 tokio::select! {
                     () = waiter.readable(), if !(flows && pause.is_some()) => {}
@@ -123,18 +124,19 @@ async fn read(source: &Source, mut waiter: Waiter) -> bool {
 
 fn follow_cpus(source: &Source, waiter: &mut Waiter) {
     if let Some(Err(error)) = source.reader().as_mut().map(|reader| reader.follow_cpus(waiter)) {
-        tracing::warn!(metric = source.metric, %error, "no ring for a CPU that came online");
+        tracing::warn!(metric = source.metric, %error, "a CPU that came online has no ring");
     }
 }
 
-/// How long a ring with this much room may be left alone; `None`: not for the shortest time there is.
+/// Returns the time for which a ring of `room` bytes can't fill up, `None` if that is less than a timer's resolution
+/// of 1 ms.
 fn pause(room: u64) -> Option<Duration> {
     let pause = Duration::from_secs(room) / FLOOD;
     (pause >= Duration::from_millis(1)).then_some(pause.min(GATHER))
 }
 
-/// Reads for those who listen now. Nobody joins meanwhile, so that each client gets all events from the
-/// first slice on.
+/// Reads a slice for the clients that listen now. The lock keeps clients from joining meanwhile, so that each client
+/// gets all events from its first slice on.
 fn turn(source: &Source, context: &Context, output: &mut Output) -> Turn {
     let mut audience = source.audience();
     if audience.closed {
@@ -142,7 +144,7 @@ fn turn(source: &Source, context: &Context, output: &mut Output) -> Turn {
     }
     let fresh = std::mem::take(&mut audience.fresh);
     if fresh > 0 {
-        // What was read before they came is not theirs.
+        // New clients do not get events that were read before they came.
         output.send(source, &audience.clients[..audience.clients.len() - fresh]);
     }
     audience.clients.retain(|client| !client.is_gone());
@@ -150,8 +152,8 @@ fn turn(source: &Source, context: &Context, output: &mut Output) -> Turn {
         audience.reading = false;
         return Turn::Alone;
     }
-    // What waits in the ring is lost to nobody yet. Only when that is about to run full is it taken out, to be
-    // counted for each client: the kernel would not count it.
+    // Events that wait in the ring are not lost yet. They are read without room for them only when the ring is nearly
+    // full, so that they are counted as lost for each client: the kernel would not count them.
     if !audience.clients.iter().any(|client| client.has_room()) && source.fill() < source.room() / 4 * 3 {
         return Turn::Later;
     }

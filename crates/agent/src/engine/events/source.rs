@@ -1,4 +1,4 @@
-//! One event metric: who listens to it, and whether it is being read.
+//! One event metric: its map, the clients that listen to it, and whether a task reads it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,18 +6,20 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use twinprobe_client::EventStatus;
 use twinprobe_ebpf_common::Render;
 use twinprobe_exporter::EventEncoder;
 use twinprobe_kernel::{EventMap, EventReader, KernelError};
 
 use super::client::Client;
-use super::{EventStatus, pump};
+use super::pump;
 use crate::config::Direction;
 use crate::engine::interfaces::Namespace;
 
-/// How long closing waits for the reader to end, which takes it a few milliseconds.
+/// The longest time for which closing waits for the reading task, which ends within a few milliseconds.
 const CLOSING: Duration = Duration::from_secs(2);
 
+/// An event metric. Several clients may listen to it at the same time.
 #[derive(Debug)]
 pub struct Source {
     pub(super) direction: Direction,
@@ -27,12 +29,12 @@ pub struct Source {
     pub(super) encoder: EventEncoder,
     /// The namespace whose interfaces the events name; `None` if the events name no interfaces.
     pub(super) names_interfaces_of: Option<Namespace>,
-    /// Bytes of a ring.
+    /// The size of a ring in bytes.
     room: u64,
     pub(super) delivered: AtomicU64,
-    /// Events that slow clients did not get, each client counted.
+    /// The number of events that slow clients did not get, summed over the clients.
     pub(super) missed: AtomicU64,
-    /// `None` once it is closed.
+    /// `None` once the source is closed.
     pub(super) reader: Mutex<Option<EventReader>>,
     lost: Mutex<Option<u64>>,
     audience: Mutex<Audience>,
@@ -40,19 +42,19 @@ pub struct Source {
     ended: Condvar,
 }
 
-/// Who listens.
+/// The clients that listen, and the state of the task that reads for them.
 #[derive(Debug, Default)]
 pub(super) struct Audience {
     pub clients: Vec<Arc<Client>>,
-    /// How many of them, at the end, came since the last slice.
+    /// The number of clients at the end of `clients` that came since the last slice.
     pub fresh: usize,
-    /// A task reads the map. One does while there are clients.
+    /// True while a task reads the map, which it does as long as there are clients.
     pub reading: bool,
     pub closed: bool,
 }
 
 impl Source {
-    /// Makes the map ready to take events.
+    /// Opens the map, so that programs can write events to it.
     pub fn open(
         direction: Direction,
         metric: &str,
@@ -79,11 +81,12 @@ impl Source {
         }))
     }
 
+    /// Returns the size of a ring in bytes.
     pub fn room(&self) -> u64 {
         self.room
     }
 
-    /// Bytes that wait in the fullest ring.
+    /// Returns the number of bytes that wait in the fullest ring.
     pub fn fill(&self) -> u64 {
         self.reader().as_ref().map_or(0, EventReader::fill)
     }
@@ -92,7 +95,7 @@ impl Source {
         &self.metric
     }
 
-    /// Gives `client` every event from now on; what waits in the map comes first. False: it is closed.
+    /// Gives `client` every event from now on, first those that wait in the map. Returns false if the source is closed.
     pub fn join(self: &Arc<Self>, client: &Arc<Client>, runtime: &Handle) -> bool {
         let mut audience = self.audience();
         if audience.closed {
@@ -108,22 +111,23 @@ impl Source {
         true
     }
 
-    /// Lets the reading task see that its audience has changed.
+    /// Wakes the reading task to look at its audience again.
     pub fn look_up(&self) {
         self.changed.notify_one();
     }
 
+    /// Waits until [`Self::look_up`] is called.
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// Ends all streams once they have what is in the map.
+    /// Ends all streams once they have received the events in the map.
     pub fn end(&self) {
         self.audience().closed = true;
         self.look_up();
     }
 
-    /// As [`Self::end`], and gives up the map.
+    /// Ends all streams like [`Self::end`], waits up to [`CLOSING`] for the reading task and closes the map.
     pub fn close(&self) {
         self.end();
         let waiting = self.ended.wait_timeout_while(self.audience(), CLOSING, |audience| audience.reading);
@@ -133,10 +137,11 @@ impl Source {
         *reader = None;
     }
 
+    /// Returns the counts of the metric for the probe's status.
     pub fn status(&self) -> EventStatus {
         self.note_lost(self.reader().as_ref());
         EventStatus {
-            direction: self.direction.name(),
+            direction: self.direction,
             metric: self.metric.clone(),
             delivered: self.delivered.load(Ordering::Relaxed),
             lost: *self.lost.lock().unwrap_or_else(PoisonError::into_inner),
@@ -145,15 +150,17 @@ impl Source {
         }
     }
 
+    /// Locks the audience.
     pub(super) fn audience(&self) -> MutexGuard<'_, Audience> {
         self.audience.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Locks the reader. Status and the reading task share it.
     pub(super) fn reader(&self) -> MutexGuard<'_, Option<EventReader>> {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The reading task is gone with everything it held.
+    /// Ends the source for its clients, because the reading task has ended.
     pub(super) fn reading_ended(&self) {
         let mut audience = self.audience();
         audience.reading = false;

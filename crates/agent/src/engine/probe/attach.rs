@@ -51,7 +51,7 @@ impl Probe {
             _ => Replaced::Nothing,
         };
         if let Some(old) = running {
-            loaded.follow(&engine.kernel, &config, old)?;
+            loaded.follow(&engine.kernel, old)?;
         }
         let mut readers = readers(&config, &loaded.directions)?;
         let events = ProbeEvents::open(&config, &loaded.directions, &engine.events)?;

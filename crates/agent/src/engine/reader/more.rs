@@ -4,15 +4,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::convert::convert_slots;
-use twinprobe_ebpf_common::{MapFamily, RawTable, Shape, TableLayout};
+use twinprobe_client::SumStatus;
+use twinprobe_ebpf_common::{MapFamily, RawTable, Shape, TableLayout, convert_slots};
 use twinprobe_exporter::Accumulator;
-use twinprobe_kernel::{KernelError, MetricMap, Remains, Taken, TwinMap};
+use twinprobe_kernel::{KernelError, MetricMap, Remains, Taken};
 use twinprobe_windows::{Part, PartContent};
 
 use super::Reader;
 use crate::config::{AfterRead, MetricConfig, OnReplace, Source};
-use crate::engine::status::SumStatus;
 
 /// The default limit of a sum's entries, as a multiple of the entries of the metric's map.
 const SUM_ENTRIES: usize = 8;
@@ -64,7 +63,7 @@ impl Reader {
     pub fn sum_status(&self) -> Option<SumStatus> {
         let Sum { rows, max_entries, dropped, .. } = self.sum.as_ref()?;
         Some(SumStatus {
-            direction: self.direction.name(),
+            direction: self.direction,
             metric: self.config.name().to_owned(),
             entries: rows.ages().len(),
             max_entries: (*max_entries)?,
@@ -233,7 +232,7 @@ fn variable_of(section: &TableLayout, name: &str) -> Option<Range<usize>> {
 /// Creates an empty sum if the metric has one. The error names the field that does not fit.
 pub(super) fn sum(
     metric: &MetricConfig,
-    map: &TwinMap,
+    entries: usize,
     layout: &Arc<TableLayout>,
 ) -> Result<Option<Sum>, (&'static str, String)> {
     // Rows popped from a queue are events, which do not add up: each event is shown once.
@@ -241,7 +240,7 @@ pub(super) fn sum(
         return Ok(None);
     };
     let rows = Accumulator::new(Arc::clone(layout), rules).map_err(|error| ("merge", error.to_string()))?;
-    let map_entries = map.max_entries().filter(|_| rows.has_ages());
+    let map_entries = rows.has_ages().then_some(entries);
     let max_entries = match (map_entries, metric.sum_entries()) {
         (None, Some(_)) => {
             let (name, kind) = (metric.map(), layout.kind.name());

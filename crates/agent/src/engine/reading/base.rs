@@ -3,8 +3,7 @@
 
 use std::io;
 
-use twinprobe_ebpf_common::convert::carries;
-use twinprobe_ebpf_common::{RawTable, TableLayout};
+use twinprobe_ebpf_common::{RawTable, TableLayout, carries};
 use twinprobe_kernel::{Deployable, LoadedDirection, Remains, crash};
 use twinprobe_windows::{BaseError, ClosedBy, Part, Windows};
 
@@ -193,7 +192,7 @@ impl Running {
     fn is_cut(&self, next: &Reader, loaded: &LoadedDirection) -> bool {
         let constant = next.config.map().starts_with(".rodata");
         let cut = |old: &Reader| {
-            !loaded.takes_over(next.config.map()) && !carries(&old.metric.layout, &next.metric.layout)
+            !loaded.takes_over(next.position.1) && !carries(&old.metric.layout, &next.metric.layout)
         };
         !constant && self.reader_of(next).is_some_and(cut)
     }

@@ -1,4 +1,4 @@
-//! What is counted about each probe, by its name: a replacement goes on with it, DELETE ends it.
+//! The counters of each probe, by its name: they survive a replacement and end with DELETE.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,9 +10,10 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use twinprobe_windows::ClosedBy;
 
-/// From a grace period on an idle machine to one behind a CPU that is kept busy.
+/// The buckets of grace periods in seconds: from those of an idle machine to those that wait for a busy CPU.
 const QUIESCE: [f64; 13] = [1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 1e-1];
 
+/// The label of a metric of one probe.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct OfProbe {
     pub probe: String,
@@ -24,7 +25,7 @@ struct OfCloser {
     by: &'static str,
 }
 
-/// The families that have a member for each probe.
+/// The metric families that have a member for each probe.
 #[derive(Debug)]
 pub(super) struct ProbeFamilies {
     read_failures: Family<OfProbe, Counter>,
@@ -72,7 +73,7 @@ impl ProbeFamilies {
         );
         registry.register(
             "twinprobe_window_ticks_missed",
-            "Scheduled ends of windows that passed before they could be kept",
+            "Scheduled ends of windows that were missed",
             families.ticks_missed.clone(),
         );
         registry.register_with_unit(
@@ -84,6 +85,7 @@ impl ProbeFamilies {
         families
     }
 
+    /// Removes a probe's members from all families.
     pub fn remove(&self, probe: &str) {
         let label = OfProbe { probe: probe.to_owned() };
         for counters in [&self.read_failures, &self.close_failures, &self.ticks_missed] {
@@ -97,7 +99,7 @@ impl ProbeFamilies {
 }
 
 impl Counters {
-    /// All at zero, and shown from now on.
+    /// Makes counters at zero that `GET /metrics` shows from now on.
     pub(super) fn new(families: &ProbeFamilies, probe: &str) -> Self {
         let label = OfProbe { probe: probe.to_owned() };
         Self {
@@ -112,27 +114,29 @@ impl Counters {
         }
     }
 
-    /// A window was closed.
+    /// Counts a window that was closed and its grace period.
     pub fn closed(&self, by: ClosedBy, quiesce: Duration) {
         self.closed[by as usize].inc();
         self.quiesce.observe(quiesce.as_secs_f64());
     }
 
+    /// Counts a window that could not be closed.
     pub fn close_failed(&self) {
         self.close_failures.inc();
     }
 
-    /// Scheduled ends of windows that came too late.
+    /// Counts scheduled ends of windows that came too late.
     pub fn tick_missed(&self, ticks: u64) {
         self.ticks_missed.inc_by(ticks);
     }
 
-    /// `GET /metrics` left something out.
+    /// Counts a page of `GET /metrics` that lacks the probe or a part of it.
     pub fn read_failed(&self) {
         self.read_failures.inc();
     }
 
-    /// `GET /metrics` is about to show this window; false if it has shown a later one: sums must not fall back.
+    /// Notes that `GET /metrics` is about to show a window. Returns false if it has shown a later one: sums must not
+    /// fall.
     pub fn show(&self, window: u64) -> bool {
         self.scraped.fetch_max(window, Ordering::Relaxed) <= window
     }

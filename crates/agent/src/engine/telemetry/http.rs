@@ -1,4 +1,5 @@
-//! Requests, by what the router made of them: paths and methods that clients make up are one.
+//! Counters of requests by route and method. All paths without a route count as one, and so do all unknown methods:
+//! otherwise clients could make up labels without end.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-/// The last ones are those of long polls.
+/// The buckets of answer times in seconds; the last ones are for long polls.
 const SECONDS: [f64; 14] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0];
 
@@ -26,6 +27,7 @@ struct Route {
     route: String,
 }
 
+/// The counters and durations of requests.
 #[derive(Debug)]
 pub struct Http {
     requests: Family<Request, Counter>,
@@ -48,7 +50,7 @@ impl Http {
         http
     }
 
-    /// `route` is the router's pattern, if the path has one.
+    /// Counts an answer. `route` is the router's pattern, if the path has one.
     pub fn answered(&self, method: &Method, route: Option<&str>, status: StatusCode, took: Duration) {
         let (method, route) = (known(method), route.unwrap_or("none").to_owned());
         let request = Request { method, route: route.clone(), status: status.as_u16() };

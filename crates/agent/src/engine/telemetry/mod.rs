@@ -1,5 +1,5 @@
-//! What the daemon tells of itself at `GET /metrics`. Counters are kept as things happen; what others know anyway is
-//! asked for when somebody wants to see it.
+//! The daemon's own metrics at `GET /metrics`. Counters are kept as things happen; states that other modules hold are
+//! collected when the page is made.
 
 mod counters;
 mod http;
@@ -22,9 +22,10 @@ pub use self::http::Http;
 pub use self::page::{AttachmentFacts, ProbeFacts};
 use self::process::Process;
 
-/// Seconds that a compilation may take.
+/// The buckets of compilation times in seconds.
 const COMPILATION: [f64; 8] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
+/// All metrics that the daemon keeps about itself and its probes.
 #[derive(Debug)]
 pub struct Telemetry {
     registry: Registry,
@@ -64,7 +65,7 @@ impl Default for Telemetry {
 }
 
 impl Telemetry {
-    /// The counters of a probe; from zero if there are none yet.
+    /// Returns the counters of a probe, new ones at zero if there are none yet.
     pub fn probe(&self, name: &str) -> Arc<Counters> {
         let mut probes = self.probes();
         let counters =
@@ -72,7 +73,7 @@ impl Telemetry {
         Arc::clone(counters)
     }
 
-    /// Forgets a probe. Counters of the probe that are still held are no longer shown.
+    /// Forgets a probe. Its counters are not shown any more, even while others still hold them.
     pub fn forget(&self, name: &str) {
         let mut probes = self.probes();
         if probes.remove(name).is_some() {
@@ -80,6 +81,7 @@ impl Telemetry {
         }
     }
 
+    /// Counts a compilation. `took` includes the wait for a slot.
     pub fn compiled(&self, took: Duration, accepted: bool) {
         let outcome = if accepted { "accepted" } else { "refused" };
         self.compilations.get_or_create(&Outcome { outcome }).observe(took.as_secs_f64());

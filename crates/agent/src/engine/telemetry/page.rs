@@ -1,4 +1,4 @@
-//! The families of the daemon, rendered: what was counted, and what is asked for now.
+//! The page of the daemon's own metrics: the counters, and the states collected now.
 
 use std::sync::atomic::AtomicU64;
 
@@ -7,18 +7,19 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
+use twinprobe_client::{EventStatus, SumStatus};
 use twinprobe_ebpf_common::hook::Hook;
 use twinprobe_windows::Statistics;
 
 use super::Telemetry;
 use super::counters::OfProbe;
-use crate::engine::events::EventStatus;
-use crate::engine::status::SumStatus;
 
+/// A gauge of whole or fractional numbers.
 pub(super) type Amount<N> = Gauge<N, AtomicU64>;
+/// A counter whose value is set from another module's count.
 pub(super) type Total<N> = Counter<N, AtomicU64>;
 
-/// What a probe knows about itself.
+/// The state of a probe when the page is made.
 #[derive(Clone, Debug, Default)]
 pub struct ProbeFacts {
     pub name: String,
@@ -35,7 +36,7 @@ pub struct AttachmentFacts {
     pub interface: String,
     pub hook: Hook,
     pub attached: bool,
-    /// The number of times that the attachment was made again after somebody had removed it.
+    /// The number of times that the attachment was made again after another program had removed it.
     pub repairs: u64,
 }
 
@@ -60,7 +61,7 @@ struct OfMetric {
 }
 
 impl Telemetry {
-    /// OpenMetrics without its end.
+    /// Renders the page as OpenMetrics without `# EOF`, since the metrics of probes follow.
     pub fn render(&self, probes: &[ProbeFacts]) -> String {
         let mut facts = Registry::default();
         self.process.register(&mut facts);
@@ -71,7 +72,7 @@ impl Telemetry {
         register_attachments(probes, &mut facts);
         let mut page = String::new();
         for registry in [&self.registry, &facts] {
-            // A String takes everything.
+            // Writing to a String can't fail.
             let _ = text::encode_registry(&mut page, registry);
         }
         page
@@ -99,10 +100,10 @@ fn register_windows(probes: &[ProbeFacts], registry: &mut Registry) {
         damaged.get_or_create(&label).inc_by(windows.damaged);
         unreadable.get_or_create(&label).set(windows.unreadable as u64);
     }
-    registry.register("twinprobe_windows_retained", "Windows that can be had", retained);
-    let size = "Size of the windows that can be had";
+    registry.register("twinprobe_windows_retained", "Windows that are retained", retained);
+    let size = "Size of the retained windows";
     registry.register_with_unit("twinprobe_windows_retained", size, Unit::Bytes, bytes);
-    registry.register("twinprobe_windows_lost", "Windows that went before they were acknowledged", lost);
+    registry.register("twinprobe_windows_lost", "Windows removed before they were acknowledged", lost);
     let help = "Windows whose file can't be read now or is of a later version";
     registry.register("twinprobe_windows_unreadable", help, unreadable);
     registry.register("twinprobe_windows_damaged", "Windows whose file was damaged on disk", damaged);
@@ -120,7 +121,7 @@ fn register_attachments(probes: &[ProbeFacts], registry: &mut Registry) {
             repairs.get_or_create(&label).inc_by(at.repairs);
         }
     }
-    let help = "Whether the probe is attached where it is to be: at an interface, or at what it waits for";
+    let help = "Whether the probe is attached at the interface, or at the pattern that it waits for";
     registry.register("twinprobe_attachments", help, attached);
     let help = "Times that an attachment was made again after somebody had removed it";
     registry.register("twinprobe_attachments_repaired", help, repairs);
@@ -131,18 +132,18 @@ fn register_sums(probes: &[ProbeFacts], registry: &mut Registry) {
     let dropped = Family::<OfMetric, Total<u64>>::default();
     for ProbeFacts { name, sums, .. } in probes {
         for sum in sums {
-            let (direction, metric) = (sum.direction, sum.metric.clone());
+            let (direction, metric) = (sum.direction.name(), sum.metric.clone());
             let label = OfMetric { probe: name.clone(), direction, metric };
             entries.get_or_create(&label).set(sum.entries as u64);
             max_entries.get_or_create(&label).set(sum.max_entries as u64);
             dropped.get_or_create(&label).inc_by(sum.dropped);
         }
     }
-    registry.register("twinprobe_sum_entries", "Entries that windows have added up to", entries);
-    registry.register("twinprobe_sum_max_entries", "Entries that there is room for in the sum", max_entries);
+    registry.register("twinprobe_sum_entries", "Entries of the sum of windows", entries);
+    registry.register("twinprobe_sum_max_entries", "Limit of the entries of the sum", max_entries);
     registry.register(
         "twinprobe_sum_dropped",
-        "Entries that had to go from the sum for want of room",
+        "Entries that were dropped from the sum for want of room",
         dropped,
     );
 }
@@ -152,12 +153,12 @@ fn register_events(probes: &[ProbeFacts], registry: &mut Registry) {
     let clients = Family::<OfMetric, Amount<u64>>::default();
     for ProbeFacts { name, events, .. } in probes {
         for event in events {
-            let (direction, metric) = (event.direction, event.metric.clone());
+            let (direction, metric) = (event.direction.name(), event.metric.clone());
             let label = OfMetric { probe: name.clone(), direction, metric };
             delivered.get_or_create(&label).inc_by(event.delivered);
             missed.get_or_create(&label).inc_by(event.missed);
             clients.get_or_create(&label).set(event.clients as u64);
-            // The kernel counts this for perf rings only.
+            // The kernel counts lost events for perf rings only.
             if let Some(count) = event.lost {
                 lost.get_or_create(&label).inc_by(count);
             }
@@ -180,10 +181,11 @@ mod tests {
     use twinprobe_windows::ClosedBy;
 
     use super::*;
+    use twinprobe_ebpf_common::Direction;
 
     fn facts(name: &str) -> ProbeFacts {
         let event = EventStatus {
-            direction: "ingress",
+            direction: Direction::Ingress,
             metric: "syns".into(),
             delivered: 5,
             lost: None,
@@ -191,7 +193,7 @@ mod tests {
             clients: 2,
         };
         let windows = Statistics { retained: 3, bytes: 4096, lost: 2, damaged: 1, ..Statistics::default() };
-        let (direction, metric) = ("ingress", "flows".to_owned());
+        let (direction, metric) = (Direction::Ingress, "flows".to_owned());
         let sums = vec![SumStatus { direction, metric, entries: 7, max_entries: 8, dropped: 3 }];
         let attachment = |interface: &str, hook, repairs| AttachmentFacts {
             interface: interface.into(),

@@ -1,4 +1,4 @@
-//! The process, as all Prometheus clients name what they tell of it.
+//! Metrics of the process, under the names that all Prometheus client libraries use.
 
 use std::fs;
 use std::time::SystemTime;
@@ -8,9 +8,10 @@ use twinprobe_kernel::clock;
 
 use super::page::{Amount, Total};
 
+/// The facts about the process that `/proc` does not tell.
 #[derive(Debug)]
 pub(super) struct Process {
-    /// Seconds since 1970.
+    /// The start of the daemon in seconds since 1970.
     started: f64,
 }
 
@@ -20,7 +21,7 @@ impl Process {
         Self { started: now.as_secs_f64() }
     }
 
-    /// What can't be found out is left out.
+    /// Adds the metrics of the process; leaves out those that `/proc` does not show.
     pub fn register(&self, registry: &mut Registry) {
         let cpu = Total::<f64>::default();
         cpu.inc_by(clock::process_cpu().as_secs_f64());
@@ -48,7 +49,7 @@ impl Process {
                 registry.register(name, help, amount);
             }
         };
-        // Without the one that is open to count them.
+        // The descriptor that lists the directory does not count.
         let open = fs::read_dir("/proc/self/fd").map(|entries| entries.count().saturating_sub(1) as u64);
         count("process_open_fds", "Open file descriptors", open.ok());
         count("process_max_fds", "Limit of open file descriptors", number(&limits, "Max open files"));
@@ -56,7 +57,7 @@ impl Process {
     }
 }
 
-/// The first number of the line that begins with `name`.
+/// Returns the first number of the line that begins with `name`.
 fn number(text: &str, name: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     rest.split_whitespace().next()?.parse().ok()

@@ -6,13 +6,11 @@ use std::{
     sync::LazyLock,
 };
 
-use crate::{
-    Layout, Member, Render, Shape,
-    btf::{
-        Btf, BtfError, MapTypes,
-        types::{Kind, Type},
-    },
-};
+use crate::btf::blob::Btf;
+use crate::btf::error::BtfError;
+use crate::btf::section::MapTypes;
+use crate::btf::types::{Kind, Type};
+use crate::layout::{Layout, Member, Render, Shape};
 
 const SOURCE: &str = r#"
 #define TAG(x) __attribute__((btf_decl_tag(#x)))
@@ -201,8 +199,7 @@ fn maps_without_keys_can_be_tagged_themselves() {
     let btf = btf();
     let types = types(&btf, "addresses");
     assert_eq!((types.key, types.render), (None, Some(Render::Ipv4)));
-    let value = btf.map_value_layout(&types).expect("a value").expect("a layout");
-    assert_eq!(value, Layout { render: Some(Render::Ipv4), ..Layout::unsigned(4) });
+    assert_eq!(btf.layout(types.value.expect("a value")), Ok(Layout::unsigned(4)));
     assert_eq!(btf.map_definition("nothing"), None);
 }
 

@@ -1,10 +1,9 @@
 //! What no compiler writes, or not this one.
 
-use super::Blob;
-use crate::{
-    Layout, Shape,
-    btf::{Btf, BtfError},
-};
+use super::builder::Blob;
+use crate::btf::blob::Btf;
+use crate::btf::error::BtfError;
+use crate::layout::{Layout, Shape};
 
 #[test]
 fn headers_are_checked() {

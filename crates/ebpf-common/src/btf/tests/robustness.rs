@@ -2,8 +2,9 @@
 
 use proptest::{collection::vec, prelude::*};
 
-use super::{Blob, clang};
-use crate::btf::Btf;
+use super::builder::Blob;
+use super::clang;
+use crate::btf::blob::Btf;
 
 /// Asks everything there is to ask about a blob.
 fn exercise(blob: &[u8]) {

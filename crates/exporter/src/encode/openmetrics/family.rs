@@ -6,9 +6,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::series::Series;
-use crate::Reading;
+use twinprobe_ebpf_common::Temporality;
 
+use super::series::Series;
+
+/// The type of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Gauge,
@@ -19,6 +21,7 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// The name in the metadata.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Gauge => "gauge",
@@ -29,7 +32,7 @@ impl Kind {
         }
     }
 
-    /// The endings of all names that a family of this kind has for itself.
+    /// The endings of all names that the specification reserves for a family of this type.
     fn suffixes(name: &str) -> &'static [&'static str] {
         match name {
             "counter" => &["", "_total", "_created"],
@@ -46,15 +49,17 @@ impl Kind {
     }
 }
 
+/// Samples of one name.
 #[derive(Debug)]
 pub struct Family {
-    /// That of its samples, which for a counter ends in [`TOTAL`].
+    /// The name of its samples, which for a counter ends in [`TOTAL`].
     pub name: String,
     pub kind: Kind,
-    /// Series and value; no two have the same probe and direction.
+    /// The place of a series and the place of a value in it; no two have the same probe and direction.
     pub members: Vec<(usize, usize)>,
 }
 
+/// The ending of the samples of a counter.
 pub const TOTAL: &str = "_total";
 
 impl Family {
@@ -66,6 +71,7 @@ impl Family {
         }
     }
 
+    /// The names that no other family may have.
     fn claims(&self) -> impl Iterator<Item = String> {
         claims(self.base(), self.kind.name())
     }
@@ -75,23 +81,23 @@ fn claims(base: &str, kind: &str) -> impl Iterator<Item = String> {
     Kind::suffixes(kind).iter().map(move |suffix| format!("{base}{suffix}"))
 }
 
-/// What the name and the reading say about the samples of one value.
+/// The type that the name and what the numbers count from give to the samples of one value.
 fn kind(series: &Series, value: usize) -> Kind {
     let value = &series.samples.values[value];
-    let (reading, samples) = (series.metric.reading, &series.samples);
+    let (temporality, samples) = (series.metric.temporality, &series.samples);
     let counter = value.counts && value.family.len() > TOTAL.len() && value.family.ends_with(TOTAL);
-    match reading {
-        Reading::Window if samples.is_histogram => Kind::GaugeHistogram,
+    match temporality {
+        Temporality::Window if samples.is_histogram => Kind::GaugeHistogram,
         _ if samples.is_histogram => Kind::Histogram,
-        Reading::Window => Kind::Gauge,
-        Reading::Cumulative | Reading::Live if counter => Kind::Counter,
-        Reading::Cumulative => Kind::Unknown,
-        Reading::Live => Kind::Gauge,
+        Temporality::Window => Kind::Gauge,
+        Temporality::Cumulative | Temporality::Live if counter => Kind::Counter,
+        Temporality::Cumulative => Kind::Unknown,
+        Temporality::Live => Kind::Gauge,
     }
 }
 
-/// The families of all series, in the order in which their first samples come, without those that have a
-/// reserved name, and the members that belong to none.
+/// The families of all series, in the order of their first samples, and the members that belong to none: those of
+/// families that have a name in `reserved`, and those of a name that their probe and direction already has.
 pub fn families(all: &[&Series], reserved: &HashSet<String>) -> (Vec<Family>, Vec<(usize, usize)>) {
     let mut families: Vec<Family> = Vec::new();
     let mut by_name: HashMap<&str, usize> = HashMap::new();
@@ -101,7 +107,8 @@ pub fn families(all: &[&Series], reserved: &HashSet<String>) -> (Vec<Family>, Ve
         for (index, value) in series.samples.values.iter().enumerate() {
             let kind = kind(series, index);
             let name = &*value.family;
-            // Members whose names differ only in what is not legal, or a metric called like another's member.
+            // Two values can have one name: members whose names differ in illegal characters only, or a metric that is
+            // called like another metric and its member.
             if !members.insert((name, &*series.labels)) {
                 nameless.push((at, index));
                 continue;
@@ -123,7 +130,7 @@ pub fn families(all: &[&Series], reserved: &HashSet<String>) -> (Vec<Family>, Ve
     for claim in families.iter().flat_map(Family::claims).chain(reserved.iter().cloned()) {
         *owners.entry(claim).or_default() += 1;
     }
-    // Claims only become fewer, so that once is enough.
+    // A family that becomes `unknown` claims fewer names, so that one pass is enough.
     for family in &mut families {
         if family.claims().any(|claim| owners.get(&claim).is_some_and(|count| *count > 1)) {
             family.kind = match family.kind {
@@ -142,10 +149,64 @@ pub fn families(all: &[&Series], reserved: &HashSet<String>) -> (Vec<Family>, Ve
     (families, nameless)
 }
 
-/// All names that families already written have for themselves.
+/// All names that the families in `text`, a part of a page, have for themselves.
 pub fn reserved(text: &str) -> HashSet<String> {
     text.lines()
         .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '))
         .flat_map(|(base, kind)| claims(base, kind))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use twinprobe_ebpf_common::{Direction, Layout, MapKind, TableLayout};
+
+    use super::*;
+    use crate::metric::Metric;
+
+    fn series(probe: &str, name: &str, temporality: Temporality) -> Series {
+        let (key, value) = (Layout::unsigned(4), Layout::unsigned(1));
+        let layout = TableLayout { kind: MapKind::Hash, key, value, slots: 1, inner: None };
+        let metric = Metric { temporality, ..Metric::example(name, layout) };
+        Series::new(probe, Direction::Ingress, &Arc::new(metric), Arc::default())
+    }
+
+    fn kinds(all: &[Series], own: &str) -> (Vec<(String, Kind)>, usize) {
+        let all: Vec<&Series> = all.iter().collect();
+        let (families, nameless) = families(&all, &reserved(own));
+        (families.into_iter().map(|family| (family.name, family.kind)).collect(), nameless.len())
+    }
+
+    #[test]
+    fn the_name_and_what_it_counts_from_make_the_type() {
+        use Temporality::{Cumulative, Live, Window};
+        for (name, temporality, kind) in [
+            ("a_total", Window, Kind::Gauge),
+            ("a_total", Cumulative, Kind::Counter),
+            ("a_total", Live, Kind::Counter),
+            ("_total", Live, Kind::Gauge),
+            ("a", Cumulative, Kind::Unknown),
+            ("a", Live, Kind::Gauge),
+        ] {
+            let (families, nameless) = kinds(&[series("p", name, temporality)], "");
+            assert_eq!((families, nameless), (vec![(name.to_owned(), kind)], 0));
+        }
+    }
+
+    #[test]
+    fn a_name_is_taken_once() {
+        let live = |probe, name| series(probe, name, Temporality::Live);
+        let (families, nameless) = kinds(&[live("p", "a"), live("q", "a"), live("p", "a")], "");
+        assert_eq!((families, nameless), (vec![("a".into(), Kind::Gauge)], 1), "of one probe, once");
+        let window = series("q", "a_total", Temporality::Window);
+        let (families, _) = kinds(&[live("p", "a_total"), window], "");
+        assert_eq!(families, [("a_total".into(), Kind::Unknown)], "their types differ");
+        let (families, _) = kinds(&[live("p", "a_total"), live("p", "a")], "");
+        let expected = [("a_total".into(), Kind::Unknown), ("a".into(), Kind::Gauge)];
+        assert_eq!(families, expected, "a counter a_total would reserve the name a");
+        let (families, nameless) = kinds(&[live("p", "up")], "# TYPE up gauge\nup 1\n");
+        assert_eq!((families, nameless), (vec![], 1), "the page has it already");
+    }
 }

@@ -1,25 +1,24 @@
-//! Maps of maps as one table, whose keys are those of the outer and of the inner map, one after the other.
+//! Maps of maps as one table, whose keys are the outer key followed by the inner one.
 
 use std::{borrow::Cow, sync::Arc};
 
 use twinprobe_ebpf_common::{Layout, Member, RawTable, Shape, TableLayout};
 
-use crate::Metric;
+use crate::metric::Metric;
 
-/// What the inner map's key is called beside the outer one's.
+/// The name of the inner key, as a member of the key of the flat table.
 const INNER: &str = "inner";
 
-/// A metric of any other map as it is.
+/// The metric of a map of maps as that of one table; any other metric as it is.
 pub fn flat(metric: &Arc<Metric>) -> Arc<Metric> {
     let Some(inner) = &metric.layout.inner else { return Arc::clone(metric) };
-    let flat = metric.plans.flat.get_or_init(|| {
+    metric.cache.get(|| {
         let layout = Arc::new(layout(&metric.layout, inner));
-        Arc::new(Metric { layout, ..Metric::clone(metric) })
-    });
-    Arc::clone(flat)
+        Metric { layout, ..Metric::clone(metric) }
+    })
 }
 
-/// The rows of [`flat`].
+/// The rows of the metric that [`flat`] returns, from the rows of `metric`.
 pub fn flatten<'a>(metric: &Metric, table: Cow<'a, RawTable>) -> Cow<'a, RawTable> {
     let Some(inner) = &metric.layout.inner else { return table };
     let mut rows = RawTable::default();
@@ -52,4 +51,37 @@ fn layout(outer: &TableLayout, inner: &TableLayout) -> TableLayout {
     members.push(member(INNER, outer.key.size, &inner.key));
     let size = outer.key.size + inner.key.size;
     TableLayout { key: Layout { size, shape: Shape::Struct(members), render: None }, ..inner.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use twinprobe_ebpf_common::MapKind;
+
+    use super::*;
+
+    #[test]
+    fn keys_of_both_maps_stand_side_by_side() {
+        let table = |kind, inner| TableLayout {
+            kind,
+            key: Layout::unsigned(1),
+            value: Layout::unsigned(1),
+            slots: 1,
+            inner,
+        };
+        let inner = table(MapKind::Hash, None);
+        let metric = Arc::new(Metric::example("m", table(MapKind::HashOfMaps, Some(Arc::new(inner)))));
+        let rows = |keys: &[u8], values: &[u8]| RawTable {
+            keys: keys.to_vec(),
+            values: values.to_vec(),
+            ..RawTable::default()
+        };
+        let maps =
+            RawTable { inner: vec![rows(&[3, 4], &[30, 40]), rows(&[3], &[31])], ..rows(&[1, 2], &[0, 0]) };
+        let flattened = flatten(&metric, Cow::Owned(maps));
+        assert_eq!(*flattened, rows(&[1, 3, 1, 4, 2, 3], &[30, 40, 31]));
+        let flat = flat(&metric);
+        assert_eq!((flat.layout.key.size, flattened.len(&flat.layout)), (2, 3));
+        assert!(Arc::ptr_eq(&flat, &super::flat(&metric)), "worked out once");
+        assert!(Arc::ptr_eq(&flat, &super::flat(&flat)), "as it is");
+    }
 }

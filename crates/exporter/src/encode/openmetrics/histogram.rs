@@ -1,24 +1,24 @@
-//! Arrays of counts by magnitude as buckets.
+//! Arrays of counts by magnitude, written as buckets.
 
 use twinprobe_ebpf_common::RawTable;
 
-use super::{
-    series::Series,
-    text::{bound, integer},
-};
+use super::series::Series;
+use super::text::{bound, integer};
 use crate::leaf::Leaf;
 
-/// What no value of 64 bits exceeds is the bound of the last slot but infinity.
+/// The slots that have a bound of their own: the highest bit of a value has 64 places. Later slots count with the last.
 const SLOTS: usize = 64;
 
 /// The counts of one array, or of one array per CPU.
 #[derive(Debug, Default)]
 pub struct Histogram {
     cpus: Vec<[u128; SLOTS]>,
+    /// The highest slot that the array has.
     last: usize,
 }
 
 impl Histogram {
+    /// Adds the counts of prepared rows, whose keys are the indices of the array.
     pub fn add(&mut self, series: &Series, leaf: &Leaf<()>, rows: &RawTable) {
         let len = series.len(rows);
         if len > 0 && self.cpus.is_empty() {
@@ -35,6 +35,7 @@ impl Histogram {
         }
     }
 
+    /// Appends the buckets, which count up.
     pub fn write(&self, name: &str, series: &Series, out: &mut Vec<u8>) {
         for (cpu, slots) in self.cpus.iter().enumerate() {
             let mut count = 0_u128;
@@ -68,4 +69,41 @@ fn bucket(
     out.extend_from_slice(b"\"} ");
     integer(out, count);
     out.push(b'\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use twinprobe_ebpf_common::{Direction, Layout, MapKind, TableLayout};
+
+    use super::*;
+    use crate::metric::Metric;
+
+    #[test]
+    fn buckets_count_up_and_the_last_slots_are_one() {
+        let (key, value) = (Layout::unsigned(4), Layout::unsigned(1));
+        let layout = TableLayout { kind: MapKind::Array, key, value, slots: 1, inner: None };
+        let metric = Arc::new(Metric::example("m", layout));
+        let series = Series::new("p", Direction::Ingress, &metric, Arc::default());
+        let rows = |indices: &[u32], counts: &[u8]| RawTable {
+            keys: indices.iter().flat_map(|index| index.to_le_bytes()).collect(),
+            values: counts.to_vec(),
+            ..RawTable::default()
+        };
+        let buckets = |parts: &[RawTable]| {
+            let (mut histogram, mut out) = (Histogram::default(), Vec::new());
+            let leaf = &series.samples.values[0].leaf;
+            parts.iter().for_each(|rows| histogram.add(&series, leaf, rows));
+            histogram.write("m", &series, &mut out);
+            String::from_utf8(out)
+                .expect("UTF-8")
+                .replace("m_bucket{probe=\"p\",direction=\"ingress\",le=", "")
+        };
+        let two = buckets(&[rows(&[0], &[5]), rows(&[1], &[3])]);
+        assert_eq!(two, "\"1.0\"} 5\n\"3.0\"} 8\n\"+Inf\"} 8\n");
+        let many = buckets(&[rows(&[63, 64, 1000], &[1, 2, 3])]);
+        assert!(many.ends_with("\"1.8446744073709552e+19\"} 6\n\"+Inf\"} 6\n"), "{many}");
+        assert_eq!(buckets(&[]), "", "an array that was not read");
+    }
 }

@@ -1,92 +1,99 @@
-//! The page itself: family after family, each of the tables that have a part in it.
+//! The page: family after family, and for each the tables that have a part in it, one after the other.
 
 use std::borrow::Cow;
 
-use twinprobe_ebpf_common::RawTable;
+use twinprobe_ebpf_common::{RawTable, Temporality};
 
-use super::{
-    distinct::{Seen, is_certain},
-    family::{Family, families, reserved},
-    histogram::Histogram,
-    samples::{Dimension, Value},
-    series::{Count, Series},
-    text::{escaped, integer, number},
-};
-use crate::{Reading, decode::Decoder, encode::CHUNK};
+use super::distinct::{Seen, is_certain};
+use super::family::{Family, families, reserved};
+use super::histogram::Histogram;
+use super::samples::{Dimension, Value};
+use super::series::{Count, Series};
+use super::text::{escaped, integer, number};
+use crate::decode::decoder::Decoder;
+use crate::encode::encoder::CHUNK;
 
-/// What ends every page.
+/// The metadata of the counter that ends every page.
 const SKIPPED: &str = "\
 # TYPE twinprobe_export_skipped counter
 # HELP twinprobe_export_skipped Numbers and texts of metrics that can't be samples.
 ";
 
-/// The counter of what was left out: of one document, or of one probe of many.
+/// The counter of numbers and texts that were left out: those of one document, or of one probe of a page.
 #[derive(Clone, Debug, Default)]
 pub struct Account {
-    /// Nothing, or `{probe="flows"}`
+    /// Empty, or `{probe="flows"}`.
     pub labels: String,
-    /// What earlier pages left out.
+    /// The number that earlier pages left out.
     pub before: u64,
-    /// What this one leaves out.
+    /// The number that this page leaves out; known once it is finished.
     pub skipped: u64,
 }
 
-/// A table, and what is known about it so far.
+/// A table that has a part in the page.
 #[derive(Debug)]
 struct Table {
     series: Series,
+    /// The place of the account that counts its losses.
     account: usize,
+    /// `None` until its rows have been counted.
     count: Option<Count>,
-    /// That no two rows are alike.
+    /// Whether no two rows can have the same labels.
     certain: bool,
-    /// The rest of it can't be had.
+    /// Whether its rows could not be read to their end.
     abandoned: bool,
 }
 
 impl Table {
-    /// Whether rows of the next walk may be alike.
+    /// Whether rows of the next walk may have the same labels.
     fn may_repeat(&self) -> bool {
-        let same_again = self.series.metric.reading != Reading::Live;
+        let same_again = self.series.metric.temporality != Temporality::Live;
         let none_before = self.count.is_some_and(|count| count.duplicates == 0);
         !(self.certain || same_again && none_before)
     }
 }
 
-/// Where the page is.
+/// One walk over the rows of a table.
 #[derive(Debug, Default)]
 struct Walk {
+    /// The place of the table.
     table: usize,
-    /// `None`: the rows are only counted.
+    /// What is written of the rows; `None` if they are only counted.
     member: Option<Member>,
     count: Count,
-    /// `None`: no two rows are alike.
+    /// `None` if no two rows can have the same labels.
     seen: Option<Seen>,
 }
 
+/// A value of a table in its family.
 #[derive(Debug)]
 struct Member {
+    /// The place of the family.
     family: usize,
+    /// The place of the value in the samples of the table.
     value: usize,
+    /// Gathers the rows of a histogram, whose buckets are written at the end of the walk.
     histogram: Option<Histogram>,
 }
 
-/// Asks for one table after the other, for each as often as it has families.
+/// Asks for one table after the other, and for each as often as it has families.
 #[derive(Debug, Default)]
 pub struct Page {
     tables: Vec<Table>,
     families: Vec<Family>,
     accounts: Vec<Account>,
-    /// The family that comes next and its member, then the table that may have to be counted.
+    /// The places of the family and of its member that come next, and, once the families are done, of the table.
     next: (usize, usize, usize),
     walk: Option<Walk>,
 }
 
 impl Page {
+    /// Adds an account, which the tables that are added next belong to.
     pub fn add_account(&mut self, account: Account) {
         self.accounts.push(account);
     }
 
-    /// A table of the account added last; returns its place. `count` is known of tables that are distinct already.
+    /// Adds a table; returns its place. `count` is given for tables whose duplicates have been taken out already.
     pub fn add(&mut self, series: Series, count: Option<Count>) -> usize {
         let account = self.accounts.len().saturating_sub(1);
         let certain = is_certain(&series);
@@ -94,7 +101,8 @@ impl Page {
         self.tables.len() - 1
     }
 
-    /// Once all tables have been added. `own` is what was written before: its names are taken.
+    /// Makes the families, once all tables have been added. `own` is the part of the page that was written before: the
+    /// names of its families are taken.
     pub fn begin(&mut self, own: &str) {
         let mut taken = reserved(own);
         taken.extend(reserved(SKIPPED));
@@ -107,7 +115,8 @@ impl Page {
         }
     }
 
-    /// Ends the table before; the table whose rows come next, from the first one. `None`: there is none left.
+    /// Ends the walk before and begins the next one: returns the place of the table whose rows are wanted, from the first
+    /// one on; `None` if no table is wanted any more.
     pub fn next(&mut self, out: &mut Vec<u8>) -> Option<usize> {
         self.end_table(out);
         let (at, member, uncounted) = &mut self.next;
@@ -139,7 +148,7 @@ impl Page {
         None
     }
 
-    /// Rows as they were read, of the table that was asked for.
+    /// Writes rows of the table that was asked for, as they were read.
     pub fn rows(&mut self, rows: &RawTable, out: &mut Vec<u8>) {
         let Some(walk) = &mut self.walk else { return };
         let series = &self.tables[walk.table].series;
@@ -156,13 +165,14 @@ impl Page {
         }
     }
 
-    /// Rows that are prepared and distinct, from `row` until there is a chunk to be handed on; returns the next row.
+    /// Writes rows that are prepared and have no duplicates, from `row` until there is a chunk to be handed on. Returns the
+    /// next row.
     pub fn ready_rows(&mut self, rows: &RawTable, row: usize, out: &mut Vec<u8>) -> usize {
         let Some(walk) = &mut self.walk else { return usize::MAX };
         write(&self.families, walk, &self.tables[walk.table].series, rows, row, out)
     }
 
-    /// The table that was asked for can't be read to its end, and is not asked for again.
+    /// Ends the walk over a table that can't be read to its end. The table is not asked for again.
     pub fn abandon(&mut self) {
         if let Some(walk) = self.walk.take() {
             self.tables[walk.table].abandoned = true;
@@ -178,7 +188,7 @@ impl Page {
         table.count.get_or_insert(count);
     }
 
-    /// Writes the end; what was left out, by account.
+    /// Writes the end of the page. Returns the accounts, which say what was left out.
     pub fn finish(&mut self, out: &mut Vec<u8>) -> &[Account] {
         for Table { series, account, count, .. } in &self.tables {
             if let (Some(account), Some(count)) = (self.accounts.get_mut(*account), count) {
@@ -198,6 +208,7 @@ impl Page {
     }
 }
 
+/// Writes what a page says about a family before its samples.
 fn metadata(family: &Family, tables: &[Table], out: &mut Vec<u8>) {
     for part in ["# TYPE ", family.base(), " ", family.kind.name(), "\n"] {
         out.extend_from_slice(part.as_bytes());
@@ -212,7 +223,7 @@ fn metadata(family: &Family, tables: &[Table], out: &mut Vec<u8>) {
     }
 }
 
-/// The samples of prepared rows, from `row` until there is a chunk to be handed on; returns the next row.
+/// Writes the samples of prepared rows, from `row` until there is a chunk to be handed on. Returns the next row.
 fn write(
     families: &[Family],
     walk: &mut Walk,
@@ -246,7 +257,7 @@ fn write(
     row
 }
 
-/// The samples of one member of one row; `labels` are those of its key.
+/// Writes the samples that one row has in a family; `labels` are those of its key.
 fn samples(
     name: &str,
     series: &Series,
@@ -286,5 +297,62 @@ fn each_item(arrays: &[Dimension], base: usize, labels: &mut Vec<u8>, sample: &m
         labels.push(b'"');
         each_item(inner, base + index * array.stride, labels, sample);
         labels.truncate(outer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use twinprobe_ebpf_common::{Direction, Layout, MapKind, Member, Shape, TableLayout};
+
+    use super::*;
+    use crate::metric::Metric;
+
+    /// A page about one hash of pairs, and the number of times its rows are asked for.
+    fn page(known: Option<Count>, own: &str) -> (String, usize) {
+        let member = |(index, name): (usize, &str)| Member {
+            name: name.to_owned(),
+            bit_offset: 8 * index,
+            bitfield: None,
+            layout: Layout::unsigned(1),
+        };
+        let members = ["x", "y"].into_iter().enumerate().map(member).collect();
+        let value = Layout { size: 2, shape: Shape::Struct(members), render: None };
+        let layout =
+            TableLayout { kind: MapKind::Hash, key: Layout::unsigned(1), value, slots: 1, inner: None };
+        let metric = Arc::new(Metric::example("m", layout));
+        let (mut page, mut out, mut asked) = (Page::default(), Vec::new(), 0);
+        page.add_account(Account { before: 4, ..Account::default() });
+        page.add(Series::new("p", Direction::Ingress, &metric, Arc::default()), known);
+        page.begin(own);
+        while page.next(&mut out).is_some() {
+            asked += 1;
+            page.rows(&RawTable { keys: vec![7], values: vec![1, 2], ..RawTable::default() }, &mut out);
+        }
+        page.finish(&mut out);
+        (String::from_utf8(out).expect("UTF-8"), asked)
+    }
+
+    #[test]
+    fn a_table_is_asked_for_once_for_each_family() {
+        let (text, asked) = page(None, "");
+        let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        let labels = r#"{probe="p",direction="ingress",key="7"}"#;
+        let expected =
+            [format!("m_x{labels} 1"), format!("m_y{labels} 2"), "twinprobe_export_skipped_total 4".into()];
+        assert_eq!((samples, asked), (expected.each_ref().map(String::as_str).to_vec(), 2));
+        assert!(text.ends_with("# EOF\n"), "{text}");
+    }
+
+    #[test]
+    fn a_table_without_families_is_counted_once() {
+        let own = "# TYPE m_x gauge\n# TYPE m_y gauge\n";
+        let (text, asked) = page(None, own);
+        assert!(text.contains("twinprobe_export_skipped_total 6\n"), "{text}");
+        assert_eq!(asked, 1, "its rows had to be counted");
+        let (text, asked) = page(Some(Count { rows: 3, duplicates: 0 }), own);
+        assert!(text.contains("twinprobe_export_skipped_total 10\n"), "{text}");
+        assert_eq!(asked, 0, "they are known");
     }
 }

@@ -1,58 +1,67 @@
-//! What of a metric becomes labels and what becomes samples.
+//! Which parts of a metric's keys become labels and which parts of its values become samples.
 
 use twinprobe_ebpf_common::{MapFamily, Render};
 
 use super::text::{label_name, metric_name, push_name};
-use crate::{
-    Metric,
-    decode::{Bits, Field, Plan, Scalar},
-    leaf::{Leaf, LeafKind, Meaning},
-};
+use crate::decode::bits::Bits;
+use crate::decode::plan::{Field, Plan, Scalar};
+use crate::leaf::{Leaf, LeafKind, Meaning};
+use crate::metric::Metric;
 
-/// A key of more parts is written in hex, as one label.
+/// The most labels that a key may have; one of more parts is written in hex, as one label.
 const MAX_LABELS: usize = 64;
-/// What nested structs of long names would have as the name of their family is left out.
+/// The longest name of a family, in bytes; numbers whose family would have a longer one (nested structs of long names)
+/// are left out.
 const MAX_NAME_LEN: usize = 512;
 
-/// A metric as samples; compiled once.
+/// The labels and samples of a metric, worked out once.
 #[derive(Debug)]
 pub struct Samples {
+    /// The labels that come from the key.
     pub keys: Vec<KeyLabel>,
-    /// Empty where there are no keys: reading a queue is taking from it, and its values have no name.
+    /// Empty for queues and stacks: their values have no key to tell them apart, and are no longer there once they were
+    /// read.
     pub values: Vec<Value>,
-    /// Parts of each value that are no numbers.
+    /// The number of parts of each value that become no samples.
     pub unfit: u64,
+    /// Whether the rows are the slots of a histogram.
     pub is_histogram: bool,
 }
 
+/// A label that comes from the key.
 #[derive(Debug)]
 pub struct KeyLabel {
     /// `,name="`
     pub prefix: String,
+    /// The part of the key that it shows.
     pub field: Field<()>,
 }
 
-/// The samples of one family.
+/// The samples that the values of one metric have in one family.
 #[derive(Debug)]
 pub struct Value {
+    /// The name of the family.
     pub family: String,
-    /// If the numbers can be those of a counter: neither negative nor mere names.
+    /// Whether the numbers can be those of a counter: neither negative nor mere names.
     pub counts: bool,
+    /// Where the number is in the value.
     pub leaf: Leaf<()>,
     /// The arrays around it, outermost first.
     pub arrays: Vec<Dimension>,
 }
 
+/// An array around a number: each of its elements is a sample with the index as a label.
 #[derive(Clone, Debug)]
 pub struct Dimension {
     /// `,index="`
     pub prefix: String,
+    /// Bytes from one element to the next.
     pub stride: usize,
     pub len: usize,
 }
 
 impl Value {
-    /// Samples of one value.
+    /// The number of samples of one value.
     pub fn count(&self) -> u64 {
         self.arrays.iter().fold(1, |count, array| count.saturating_mul(array.len as u64))
     }
@@ -92,7 +101,7 @@ impl Samples {
         samples
     }
 
-    /// The labels that don't come from the key.
+    /// The names of the labels that don't come from the key.
     fn own_labels(&self, per_cpu: bool) -> Vec<String> {
         let mut names = vec!["probe".to_owned(), "direction".to_owned()];
         if per_cpu {
@@ -103,13 +112,13 @@ impl Samples {
         names
     }
 
-    /// Numbers of one value.
+    /// The number of samples of each value, of all families.
     pub fn fit(&self) -> u64 {
         self.values.iter().fold(0, |count, value| count.saturating_add(value.count()))
     }
 }
 
-/// `index` for the outermost array, then `index1` and so on.
+/// The label of an array: `index` for the outermost, then `index1` and so on.
 fn dimension(depth: usize) -> String {
     if depth == 0 { "index".to_owned() } else { format!("index{depth}") }
 }
@@ -134,7 +143,7 @@ const fn field(plan: Plan<()>, offset: usize, size: usize, bits: Option<Bits>) -
     Field { label: (), offset, size, bits, plan }
 }
 
-/// Takes a value apart.
+/// Takes the layout of a value apart.
 struct Walk<'a> {
     samples: &'a mut Samples,
     path: String,
@@ -185,13 +194,13 @@ impl Walk<'_> {
     }
 }
 
-/// Takes a key apart.
+/// Takes the layout of a key apart.
 struct Keys {
     fields: Vec<(String, Field<()>)>,
 }
 
 impl Keys {
-    /// None if there are too many parts.
+    /// Adds the parts of a key; `None` if there are too many, or one with too long a name.
     fn collect(
         &mut self,
         plan: &Plan<String>,
@@ -225,5 +234,59 @@ impl Keys {
         let name = if path.is_empty() { "key" } else { path };
         self.fields.push((name.to_owned(), field(plan, offset, size, bits)));
         (self.fields.len() <= MAX_LABELS && name.len() <= MAX_NAME_LEN).then_some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use twinprobe_ebpf_common::{Layout, MapKind, Member, Shape, TableLayout};
+
+    use super::*;
+
+    fn record(names: &[&str]) -> Layout {
+        let member = |(index, name): (usize, &&str)| Member {
+            name: (*name).to_owned(),
+            bit_offset: 8 * index,
+            bitfield: None,
+            layout: Layout::unsigned(1),
+        };
+        let members = names.iter().enumerate().map(member).collect();
+        Layout { size: names.len(), shape: Shape::Struct(members), render: None }
+    }
+
+    fn samples(kind: MapKind, key: Layout, value: Layout) -> Samples {
+        Samples::new(&Metric::example("m", TableLayout { kind, key, value, slots: 1, inner: None }))
+    }
+
+    #[test]
+    fn keys_become_labels_that_no_other_label_has() {
+        let key = record(&["probe", "key_probe", "a$b", "a_b"]);
+        let labels: Vec<String> =
+            samples(MapKind::Hash, key, Layout::unsigned(1)).keys.into_iter().map(|key| key.prefix).collect();
+        let expected = [",key_probe=\"", ",key_key_probe=\"", ",a_b=\"", ",key_a_b=\""];
+        assert_eq!(labels, expected);
+        let many: Vec<String> = (0..=MAX_LABELS).map(|index| format!("m{index}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        let labels = samples(MapKind::Hash, record(&many), Layout::unsigned(1)).keys;
+        assert_eq!((labels.len(), &*labels[0].prefix), (1, ",key=\""), "too many parts are one label");
+    }
+
+    #[test]
+    fn each_number_of_a_value_has_a_family() {
+        let list = Shape::Array { element: Box::new(record(&["x", "y"])), len: 3 };
+        let value = Layout { size: 6, shape: list, render: None };
+        let samples = samples(MapKind::Hash, Layout::unsigned(4), value);
+        let families: Vec<&str> = samples.values.iter().map(|value| &*value.family).collect();
+        assert_eq!(families, ["m_x", "m_y"]);
+        assert_eq!(samples.values[1].arrays[0].prefix, ",index=\"");
+        assert_eq!((samples.fit(), samples.unfit), (6, 0));
+    }
+
+    #[test]
+    fn what_is_no_number_or_has_no_key_is_counted() {
+        let blob = samples(MapKind::Hash, Layout::unsigned(4), Layout::opaque(3));
+        assert_eq!((blob.fit(), blob.unfit), (0, 1));
+        let queue = samples(MapKind::Queue, Layout::opaque(0), record(&["x", "y"]));
+        assert_eq!((queue.fit(), queue.unfit), (0, 2));
     }
 }

@@ -1,21 +1,22 @@
-//! A metric of one probe and direction as samples: what is the same for all its rows.
+//! A metric of one probe and direction as samples: everything that is the same for all its rows.
 
 use std::{borrow::Cow, sync::Arc};
 
-use twinprobe_ebpf_common::RawTable;
+use twinprobe_ebpf_common::{Context, Direction, RawTable};
 
-use super::{
-    flat::{flat, flatten},
-    samples::Samples,
-    text::{Labels, escaped},
-};
-use crate::{Context, Direction, Metric, aggregate::Folder, decode::Decoder};
+use super::flat::{flat, flatten};
+use super::samples::Samples;
+use super::text::{Labels, escaped};
+use crate::aggregate::fold::Folder;
+use crate::decode::decoder::Decoder;
+use crate::metric::Metric;
 
+/// A metric of one probe and direction.
 #[derive(Debug)]
 pub struct Series {
-    /// As it was given.
+    /// The metric as it was given.
     original: Arc<Metric>,
-    /// The same, with the maps in its map as one table.
+    /// The metric with a map of maps as one table.
     pub metric: Arc<Metric>,
     pub samples: Arc<Samples>,
     /// `{probe="flows",direction="ingress"`
@@ -23,16 +24,16 @@ pub struct Series {
     pub context: Arc<Context>,
     /// Whether the values of the CPUs are folded into one.
     folded: bool,
-    /// Numbers of each row that have no family.
+    /// The number of numbers of each row that have no family.
     pub nameless: u64,
 }
 
-/// What has come of a table.
+/// The number of rows that have come of a table.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Count {
     /// Duplicates included.
     pub rows: usize,
-    /// Rows whose labels an earlier one had.
+    /// Rows whose labels an earlier row had.
     pub duplicates: usize,
 }
 
@@ -45,18 +46,18 @@ impl Series {
         labels.push(b'"');
         let original = Arc::clone(metric);
         let metric = flat(metric);
-        let samples = Arc::clone(metric.plans.samples.get_or_init(|| Arc::new(Samples::new(&metric))));
+        let samples = metric.cache.get(|| Samples::new(&metric));
         let labels = String::from_utf8_lossy(&labels).into_owned();
         let folded = metric.agg.is_some() && metric.layout.kind.is_percpu();
         Self { original, metric, samples, labels, context, folded, nameless: 0 }
     }
 
-    /// Rows as they were read, made ready for the other functions: flat, and aggregated.
+    /// Prepares rows as they were read for the other functions: maps of maps become one table, and PERCPU values are
+    /// aggregated.
     pub fn prepare<'a>(&self, rows: Cow<'a, RawTable>) -> Cow<'a, RawTable> {
         let rows = flatten(&self.original, rows);
         let layout = &*self.metric.layout;
-        let Some(agg) = self.metric.agg.filter(|_| self.folded) else { return rows };
-        let mut folder = Folder::new(agg, layout, self.metric.plans.leaves(layout));
+        let Some(mut folder) = Folder::of(&self.metric, layout) else { return rows };
         let mut folded = RawTable::default();
         for (key, value) in rows.entries(layout) {
             folded.keys.extend_from_slice(key);
@@ -69,27 +70,29 @@ impl Series {
         if self.folded { self.metric.layout.value.size } else { self.metric.layout.value_stride() }
     }
 
+    /// The number of prepared rows.
     pub fn len(&self, rows: &RawTable) -> usize {
         let layout = &*self.metric.layout;
         if !self.folded {
             return rows.len(layout);
         }
-        // An array of CPUs without any has rows without values.
+        // The values have no bytes if their type has none, as a layout that is nonsense may claim.
         rows.values.len().checked_div(self.value_stride()).unwrap_or(0)
     }
 
+    /// The key of a prepared row; empty where the map has none.
     pub fn key<'a>(&self, rows: &'a RawTable, row: usize) -> &'a [u8] {
         let layout = &*self.metric.layout;
         if layout.kind.has_keys() { &rows.keys[row * layout.key.size..][..layout.key.size] } else { &[] }
     }
 
-    /// All bytes of the values of one row.
+    /// The bytes of all values of a prepared row.
     pub fn value<'a>(&self, rows: &'a RawTable, row: usize) -> &'a [u8] {
         let stride = self.value_stride();
         &rows.values[row * stride..][..stride]
     }
 
-    /// The values of one row: one, or one per CPU.
+    /// The values of a prepared row: one, or one per CPU.
     pub fn slots<'a>(&self, rows: &'a RawTable, row: usize) -> impl Iterator<Item = &'a [u8]> {
         let slot = if self.folded { self.value_stride() } else { self.metric.layout.slot_stride() };
         self.value(rows, row).chunks_exact(slot).take(self.cpus())
@@ -100,11 +103,12 @@ impl Series {
         self.metric.layout.kind.is_percpu() && !self.folded
     }
 
-    /// Values of one row.
+    /// The number of values of a prepared row.
     pub fn cpus(&self) -> usize {
         if self.is_percpu() { self.metric.layout.slots } else { 1 }
     }
 
+    /// Appends the labels that come from a key.
     pub fn key_labels(&self, key: &[u8], decoder: &mut Decoder<'_>, out: &mut Vec<u8>) {
         for label in &self.samples.keys {
             out.extend_from_slice(label.prefix.as_bytes());
@@ -114,12 +118,46 @@ impl Series {
         }
     }
 
-    /// Numbers and texts of such a table that are no samples.
+    /// The number of numbers and texts in so many rows that become no samples.
     pub fn skipped(&self, count: Count) -> u64 {
         let values = |rows: usize| (rows as u64).saturating_mul(self.cpus() as u64);
         let unfit = values(count.rows).saturating_mul(self.samples.unfit);
         let alike = values(count.duplicates).saturating_mul(self.samples.fit());
         let nameless = values(count.rows - count.duplicates).saturating_mul(self.nameless);
         unfit.saturating_add(alike).saturating_add(nameless)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use twinprobe_ebpf_common::{Aggregation, Layout, MapKind, TableLayout};
+
+    use super::*;
+
+    fn series(agg: Option<Aggregation>) -> Series {
+        let (key, value) = (Layout::unsigned(1), Layout::unsigned(8));
+        let layout = TableLayout { kind: MapKind::PercpuHash, key, value, slots: 2, inner: None };
+        let metric = Metric { agg, ..Metric::example("m", layout) };
+        Series::new("p\"", Direction::Egress, &Arc::new(metric), Arc::default())
+    }
+
+    #[test]
+    fn values_of_cpus_are_folded_or_stand_apart() {
+        let values: Vec<u8> = [1_u64, 2, 3, 4].iter().flat_map(|number| number.to_le_bytes()).collect();
+        let rows = RawTable { keys: vec![7, 8], values, ..RawTable::default() };
+        for (agg, expected) in [(None, vec![3, 4]), (Some(Aggregation::Sum), vec![7])] {
+            let series = series(agg);
+            assert_eq!(series.labels, r#"{probe="p\"",direction="egress""#);
+            let rows = series.prepare(Cow::Borrowed(&rows));
+            let slots = series.slots(&rows, 1).map(|slot| slot[0]);
+            assert_eq!((series.len(&rows), slots.collect::<Vec<_>>()), (2, expected));
+            assert_eq!((series.key(&rows, 1), series.is_percpu()), (&[8][..], agg.is_none()));
+        }
+    }
+
+    #[test]
+    fn duplicates_and_numbers_without_a_family_are_counted_for_each_cpu() {
+        let series = Series { nameless: 1, ..series(None) };
+        assert_eq!(series.skipped(Count { rows: 5, duplicates: 2 }), 2 * 2 + 3 * 2);
     }
 }

@@ -2,14 +2,16 @@
 
 use std::io::Write as _;
 
-use crate::{decode::ValueSink, encode::fragment::push_number, leaf::LeafKind};
+use crate::decode::sink::ValueSink;
+use crate::encode::fragment::push_number;
+use crate::leaf::LeafKind;
 
-/// A metric name: what can't be part of one becomes `_`.
+/// A legal metric name: characters that can't be part of one become `_`.
 pub fn metric_name(name: &str) -> String {
     legal(name, in_metric_name)
 }
 
-/// A label name, but for those that begin with `__`, which are reserved.
+/// A legal label name. Names that begin with `__` stay as they are, though they are reserved.
 pub fn label_name(name: &str) -> String {
     legal(name, |c| c.is_ascii_alphanumeric() || c == '_')
 }
@@ -32,7 +34,7 @@ fn legal(name: &str, allowed: impl Fn(char) -> bool) -> String {
     legal
 }
 
-/// What goes between the quotes of a label value, or behind `# HELP`: the same characters are escaped.
+/// Appends text as it stands between the quotes of a label value, or behind `# HELP`: both escape the same characters.
 pub fn escaped(out: &mut Vec<u8>, text: &str) {
     for &byte in text.as_bytes() {
         match byte {
@@ -43,7 +45,7 @@ pub fn escaped(out: &mut Vec<u8>, text: &str) {
     }
 }
 
-/// A number as [`crate::leaf::Leaf::load`] gives it; `size` tells floats apart.
+/// Appends a number as [`crate::leaf::Leaf::load`] gives it; `size` is that of the leaf, in bytes.
 pub fn number(out: &mut Vec<u8>, kind: LeafKind, size: usize, bits: u128) {
     match kind {
         LeafKind::Number { signed: true, .. } => integer(out, bits.cast_signed()),
@@ -53,11 +55,12 @@ pub fn number(out: &mut Vec<u8>, kind: LeafKind, size: usize, bits: u128) {
     }
 }
 
+/// Appends an integer.
 pub fn integer(out: &mut Vec<u8>, number: impl itoa::Integer) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// The bound of a bucket, in the canonical form of the specification: `7.0`, `1.048575e+06`.
+/// Appends the bound of a bucket, in the canonical form of the specification: `7.0`, `1.048575e+06`.
 pub fn bound(out: &mut Vec<u8>, bound: f64) {
     // Writing to a Vec does not fail.
     let _ = if bound < 1e6 {
@@ -69,7 +72,7 @@ pub fn bound(out: &mut Vec<u8>, bound: f64) {
     };
 }
 
-/// Writes scalars as label values; whoever calls it has taken structs and arrays apart.
+/// Writes scalars as label values. Structs and arrays have been taken apart before.
 pub struct Labels<'a>(pub &'a mut Vec<u8>);
 
 impl Labels<'_> {

@@ -14,8 +14,9 @@ use crate::attach::dispatcher::health::Health;
 use crate::attach::dispatcher::hook_point::Place;
 use crate::attach::dispatcher::program::Call;
 use crate::attach::hook::attachment::Attachment;
+use crate::load::direction::program_ids;
+use crate::load::maps::Twins;
 use crate::load::pins;
-use crate::load::twins::Programs;
 use crate::sys::map::{self, MapCreate};
 use crate::sys::object;
 
@@ -45,7 +46,7 @@ pub struct Rank {
 /// The programs of a deployment.
 #[derive(Clone, Copy, Debug)]
 pub enum Callee<'a> {
-    Loaded(&'a Programs),
+    Loaded(&'a Twins<OwnedFd>),
     /// The programs with these ids, for even and odd epochs; an earlier daemon has put them into their slots.
     Slotted([u32; 2]),
 }
@@ -177,7 +178,7 @@ impl Dispatcher {
         let mut free = None;
         let [even, odd] = match callee {
             Callee::Slotted(ids) => ids,
-            Callee::Loaded(programs) => programs.ids()?,
+            Callee::Loaded(programs) => program_ids(programs)?,
         };
         for pair in (0..PAIRS).filter(|pair| !taken(*pair)) {
             // A slot that nobody has taken can be filled only in a dispatcher of an earlier daemon.
@@ -197,7 +198,7 @@ impl Dispatcher {
         };
         let pair = free.ok_or_else(|| io::Error::other("no slot is free"))?;
         for parity in 0..2 {
-            let program = programs.of_parity(parity).as_raw_fd();
+            let program = programs.of_twin(parity).as_raw_fd();
             map::map_update(self.slots.as_fd(), &slot(pair, parity), &program.to_ne_bytes())?;
         }
         Ok(pair)

@@ -201,7 +201,7 @@ mod tests {
             let link = directory.path().join("netns");
             symlink(named.path(), &link).unwrap();
             let netns = Netns::open(&link).unwrap();
-            let ifindex = Socket::open(&netns, 0, 0).unwrap().device_by_name("tpa").unwrap().unwrap().index;
+            let ifindex = Socket::open(&netns).unwrap().device_by_name("tpa").unwrap().unwrap().index;
             let (hook, position) = (Hook::TcEgress, Position::Last);
             let place = Place { netns, interface: "tpa".into(), ifindex, hook, position };
             let root = Path::new("/sys/fs/bpf").join(&named.0);

@@ -216,7 +216,7 @@ mod tests {
         let netns = Netns::open(&named.path()).unwrap();
         let pins = Path::new("/sys/fs/bpf").join(&named.0);
         std::fs::create_dir_all(&pins).unwrap();
-        let index = Socket::open(&netns, 0, 0).unwrap().device_by_name("tpa").unwrap().unwrap().index;
+        let index = Socket::open(&netns).unwrap().device_by_name("tpa").unwrap().unwrap().index;
         let target = Target {
             interface: "tpa",
             ifindex: index,

@@ -6,19 +6,22 @@
 
 use std::io;
 
+use rustix::io::Errno;
+use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
+
 use crate::attach::quiesce::sweep::softirqs_are_preemptible;
 use crate::sys::cpus::online_cpus;
 
-const MEMBARRIER_CMD_QUERY: libc::c_int = 0;
-const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
-
 /// Fails if the kernel does not have `MEMBARRIER_CMD_GLOBAL`.
 pub fn prepare() -> io::Result<()> {
-    let commands = membarrier(MEMBARRIER_CMD_QUERY)?;
-    if commands & MEMBARRIER_CMD_GLOBAL == 0 {
-        return Err(io::Error::other("the kernel has no MEMBARRIER_CMD_GLOBAL (nohz_full)"));
+    if membarrier_query().contains_command(MembarrierCommand::Global) {
+        return Ok(());
     }
-    Ok(())
+    // The query lists no command either if the kernel refuses every call: the call itself says why.
+    match membarrier(MembarrierCommand::Global) {
+        Err(Errno::INVAL) => Err(io::Error::other("the kernel has no MEMBARRIER_CMD_GLOBAL (nohz_full)")),
+        result => Ok(result?),
+    }
 }
 
 /// Waits for a grace period. Fails on a single CPU with preemptible softirqs.
@@ -28,11 +31,5 @@ pub fn wait() -> io::Result<()> {
             "on a single CPU it does not wait for preemptible softirqs (PREEMPT_RT)",
         ));
     }
-    membarrier(MEMBARRIER_CMD_GLOBAL).map(drop)
-}
-
-fn membarrier(command: libc::c_int) -> io::Result<libc::c_int> {
-    // SAFETY: a system call that takes three integers and no memory.
-    let result = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(libc::c_int::try_from(result).unwrap_or(0)) }
+    Ok(membarrier(MembarrierCommand::Global)?)
 }

@@ -7,6 +7,8 @@
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use rustix::thread::sched_getcpu;
+
 use crate::sys::cpus::{move_to, online_cpus};
 
 /// The last CPU that a sweep has moved to or tried to move to.
@@ -41,10 +43,8 @@ pub fn wait() -> io::Result<()> {
 
 fn visit(cpu: usize) -> io::Result<()> {
     move_to(cpu)?;
-    // SAFETY: takes nothing and returns a number.
-    let at = unsafe { libc::sched_getcpu() };
     // A cpuset that changes moves the threads in it.
-    if usize::try_from(at) == Ok(cpu) { Ok(()) } else { Err(io::Error::other("moved away at once")) }
+    if sched_getcpu() == cpu { Ok(()) } else { Err(io::Error::other("moved away at once")) }
 }
 
 /// Tells whether softirqs are preemptible, as the kernel's build says in `/sys/kernel/realtime` or its version.

@@ -1,5 +1,4 @@
 //! The transfer of counts to maps of another layout.
 
 pub mod adder;
-pub mod predecessor;
 pub mod transfer;

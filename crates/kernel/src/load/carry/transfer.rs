@@ -7,14 +7,15 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::convert::{convert, convert_onto, counters};
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_ebpf_common::metric::AfterRead;
-use twinprobe_ebpf_common::{MapFamily, RawTable, Shape, TableLayout};
+use twinprobe_ebpf_common::{MapFamily, RawTable, Shape, TableLayout, convert, convert_onto, counters};
 
 use crate::capabilities::Capabilities;
 use crate::load::carry::adder::Adder;
-use crate::load::maps::{Origin, ProbeMap, ProbeMaps, TwinFds};
+use crate::load::maps::{ProbeMaps, Twins};
+use crate::plan::inherit::Inherited;
+use crate::plan::probe_plan::MapPlan;
 use crate::read::table::{MetricMap, Table, Taken};
 use crate::sys::call::KernelError;
 use crate::sys::{cpus, map};
@@ -77,9 +78,11 @@ impl Transfers {
         more_known: &MoreKnown<'_>,
     ) -> Self {
         let mut begun = Self::default();
-        for (name, new) in new.by_name().iter().filter(|(_, new)| new.origin == Origin::Successor) {
-            let Some(old) = old.by_name().get(name) else { continue };
-            match Transfer::begin(direction, name, old, active, new, capabilities, more_known) {
+        let converted = new.each().zip(&new.inherited).filter(|(_, from)| **from == Inherited::Convert);
+        for (new, _) in converted {
+            let name = &new.0.name;
+            let Some(old) = old.by_name(name) else { continue };
+            match Transfer::begin(direction, old, active, new, capabilities, more_known) {
                 Ok(Some(transfer)) => {
                     begun.leave(direction, name, transfer.left.len(), transfer.max_entries);
                     begun.transfers.push(transfer);
@@ -152,13 +155,13 @@ impl Transfers {
 impl Transfer {
     fn begin(
         direction: &'static str,
-        name: &str,
-        old: &ProbeMap,
+        (old, old_fds): (&MapPlan, &Twins<OwnedFd>),
         active: usize,
-        new: &ProbeMap,
+        (new, new_fds): (&MapPlan, &Twins<OwnedFd>),
         capabilities: &Capabilities,
         more_known: &MoreKnown<'_>,
     ) -> Result<Option<Self>, KernelError> {
+        let name = &new.name;
         let failed = |source| KernelError::new("taking over", format!("map {name}"), source);
         let cpus = capabilities.kernel.possible_cpus;
         let (Some(mut from), Some(to)) = (old.shape.table(&old.spec, cpus), new.shape.table(&new.spec, cpus))
@@ -169,20 +172,20 @@ impl Transfer {
             return Ok(None);
         }
         forget_new_initials(&mut from, old, new);
-        let fd = old.fds.of_twin(active).try_clone_to_owned().map_err(failed)?;
+        let fd = old_fds.of_twin(active).try_clone().map_err(failed)?;
         let access = [capabilities.access(from.kind); 2];
         let layout = Arc::new(from.clone());
         let old = MetricMap::Table(Table::new(fd, name, layout, old.spec.max_entries, access));
-        let target = match &new.fds {
-            TwinFds::Private(_) => Target::Window,
-            TwinFds::Shared(fd) => Target::Live(fd.try_clone().map_err(failed)?, HashMap::new()),
+        let target = match new_fds {
+            Twins::Private(_) => Target::Window,
+            Twins::Shared(fd) => Target::Live(fd.try_clone().map_err(failed)?, HashMap::new()),
         };
         let blank = match (&new.spec.initial[..], &target) {
             // Rows that go with a reading are added to the map's values, so they begin at zero.
             ([], _) | (_, Target::Window) => vec![0; to.value.size],
             (initial, Target::Live(..)) => initial.to_vec(),
         };
-        let name = name.to_owned();
+        let name = name.clone();
         let max_entries = new.spec.max_entries;
         let mut transfer =
             Self { direction, name, old, from, to, blank, target, max_entries, left: HashSet::new() };
@@ -275,7 +278,7 @@ fn is_full(error: &io::Error) -> bool {
 }
 
 /// Removes variables from `from` whose initial value differs in the new source: these begin with the new value.
-fn forget_new_initials(from: &mut TableLayout, old: &ProbeMap, new: &ProbeMap) {
+fn forget_new_initials(from: &mut TableLayout, old: &MapPlan, new: &MapPlan) {
     let (Shape::Struct(before), Shape::Struct(now)) = (&mut from.value.shape, &new.shape.value.shape) else {
         return;
     };
@@ -283,7 +286,7 @@ fn forget_new_initials(from: &mut TableLayout, old: &ProbeMap, new: &ProbeMap) {
     if old.spec.initial.is_empty() && new.spec.initial.is_empty() {
         return;
     }
-    let initial = |map: &ProbeMap, bit_offset: usize, size: usize| -> Vec<u8> {
+    let initial = |map: &MapPlan, bit_offset: usize, size: usize| -> Vec<u8> {
         let start = bit_offset / 8;
         map.spec.initial.get(start..start + size).map_or_else(|| vec![0; size], <[u8]>::to_vec)
     };

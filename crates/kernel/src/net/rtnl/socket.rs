@@ -4,9 +4,14 @@
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+#[cfg(test)]
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
-use std::{io, mem, thread};
+use std::{io, thread};
+
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::net::netns::Netns;
 
@@ -54,19 +59,27 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Opens a socket in `netns`. `groups` are the multicast groups (`RTMGRP_*`) whose notifications it receives.
-    pub fn open(netns: &Netns, groups: u32, flags: libc::c_int) -> io::Result<Self> {
-        let fd = netns.run(|| bound(groups, flags))??;
-        Ok(Self::of(fd))
+    /// A socket for requests.
+    pub fn open(netns: &Netns) -> io::Result<Self> {
+        netns.run(Self::here)?
+    }
+
+    /// A socket that never blocks and is told of the changes in `groups` without asking.
+    pub fn subscribe(netns: &Netns, groups: u32) -> io::Result<Self> {
+        netns.run(|| Self::bound(groups, SocketFlags::NONBLOCK))?
     }
 
     /// Opens a socket in the namespace of the calling thread, without notifications.
     pub fn here() -> io::Result<Self> {
-        bound(0, 0).map(Self::of)
+        Self::bound(0, SocketFlags::empty())
     }
 
-    fn of(fd: OwnedFd) -> Self {
-        Self { fd, buffer: vec![0; BUFFER], sequence: 0 }
+    fn bound(groups: u32, flags: SocketFlags) -> io::Result<Self> {
+        let flags = flags | SocketFlags::CLOEXEC;
+        // Without a number the protocol is NETLINK_ROUTE.
+        let fd = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+        rustix::net::bind(&fd, &SocketAddrNetlink::new(0, groups))?;
+        Ok(Self { fd, buffer: vec![0; BUFFER], sequence: 0 })
     }
 
     /// Receives the messages of one datagram. Fails with [`io::ErrorKind::InvalidData`] if the datagram is larger than
@@ -76,16 +89,9 @@ impl Socket {
     }
 
     fn datagram(&mut self) -> io::Result<&[u8]> {
-        let (buffer, length) = (self.buffer.as_mut_ptr().cast(), self.buffer.len());
-        let received = loop {
-            // SAFETY: the buffer is writable for the length that is given.
-            let received = unsafe { libc::recv(self.fd.as_raw_fd(), buffer, length, libc::MSG_TRUNC) };
-            match usize::try_from(received).map_err(|_| io::Error::last_os_error()) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                received => break received?,
-            }
-        };
-        self.buffer.get(..received).ok_or_else(|| io::ErrorKind::InvalidData.into())
+        let receive = || rustix::net::recv(&self.fd, self.buffer.as_mut_slice(), RecvFlags::TRUNC);
+        let (_, length) = rustix::io::retry_on_intr(receive)?;
+        self.buffer.get(..length).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
     /// Sends a request and returns what `answer` makes of each payload. The list is complete and of one moment, else
@@ -103,7 +109,7 @@ impl Socket {
     fn ask_once<T>(&mut self, request: &Request, answer: &impl Fn(&[u8]) -> Option<T>) -> io::Result<Vec<T>> {
         self.sequence = self.sequence.wrapping_add(1);
         let sequence = self.sequence;
-        self.send(&request.finish(sequence))?;
+        rustix::net::send(&self.fd, &request.finish(sequence), SendFlags::empty())?;
         let (mut answers, mut torn) = (Vec::new(), false);
         loop {
             for (header, payload) in parts(self.datagram()?).filter(|(header, _)| header.sequence == sequence)
@@ -123,23 +129,24 @@ impl Socket {
             }
         }
     }
-
-    fn send(&self, bytes: &[u8]) -> io::Result<()> {
-        // SAFETY: the bytes are readable for the length that is given.
-        let sent = unsafe { libc::send(self.fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), 0) };
-        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-    }
 }
 
 impl AsRawFd for Socket {
-    fn as_raw_fd(&self) -> libc::c_int {
+    fn as_raw_fd(&self) -> RawFd {
         self.fd.as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 
 /// Lists all links of a namespace at one moment, by index.
 pub fn list(netns: &Netns) -> io::Result<BTreeMap<u32, Link>> {
-    let mut socket = Socket::open(netns, 0, 0)?;
+    let mut socket = Socket::open(netns)?;
     let request = Request::new(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; LINK_INFO]);
     let links = socket.ask(&request, |payload| match message(libc::RTM_NEWLINK, payload) {
         Message::Here(link) => Some((link.index, link)),
@@ -169,28 +176,6 @@ fn error_of(payload: &[u8]) -> Option<i32> {
         Some(code) => Some((code as i32).wrapping_neg()),
         None => Some(libc::EIO),
     }
-}
-
-fn bound(groups: u32, flags: libc::c_int) -> io::Result<OwnedFd> {
-    // SAFETY: takes no pointers.
-    let fd = unsafe {
-        libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC | flags, libc::NETLINK_ROUTE)
-    };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a descriptor that was just made and is owned by nobody else.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: of all zeros every field is valid.
-    let mut address: libc::sockaddr_nl = unsafe { mem::zeroed() };
-    address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
-    address.nl_groups = groups;
-    let size = size_of::<libc::sockaddr_nl>() as libc::socklen_t;
-    // SAFETY: the address lives through the call, and its true size is given.
-    if unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(fd)
 }
 
 /// A message to the kernel, which is answered by one that ends the answers.

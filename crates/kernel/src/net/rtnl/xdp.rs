@@ -102,7 +102,7 @@ mod tests {
         named.ip("link add tpa type veth peer name tpb");
         named.ip("link add tpm type bridge");
         named.ip("link set dev tpa master tpm");
-        let mut socket = Socket::open(&Netns::open(&named.path()).unwrap(), 0, 0).unwrap();
+        let mut socket = Socket::open(&Netns::open(&named.path()).unwrap()).unwrap();
         let mut find = |name| socket.device_by_name(name).unwrap();
         let (tpa, tpb, tpm) = (find("tpa"), find("tpb"), find("tpm"));
         assert_eq!(find("tpx"), None);

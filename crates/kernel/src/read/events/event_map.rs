@@ -10,7 +10,7 @@ use crate::read::events::perf::{self, PerfBuffers};
 use crate::read::events::ringbuf::RingBuffer;
 use crate::read::events::waiter::Waiter;
 use crate::sys::call::KernelError;
-use crate::sys::{cpus, mapping};
+use crate::sys::cpus;
 
 /// The map of an event metric. Both twins write to it.
 #[derive(Debug)]
@@ -54,10 +54,6 @@ pub enum EventReader {
 impl EventMap {
     pub fn new(fd: OwnedFd, name: &str, kind: EventKind, max_entries: u32, layout: Option<Layout>) -> Self {
         Self { fd: Arc::new(fd), name: name.to_owned(), kind, max_entries, layout }
-    }
-
-    pub const fn kind(&self) -> EventKind {
-        self.kind
     }
 
     /// The layout of an event's bytes; `None` if the configuration names no type.
@@ -134,13 +130,4 @@ impl EventReader {
             Self::Perf(buffers) => Some(buffers.lost()),
         }
     }
-}
-
-/// Returns `max_entries` as the kernel accepts it. That of a ring buffer is its size in bytes, a power of two and whole
-/// pages; sources written for libbpf rely on the rounding.
-pub fn max_entries(map_type: u32, wanted: u32) -> u32 {
-    if EventKind::from_bpf_type(map_type) != Some(EventKind::Ringbuf) || wanted == 0 {
-        return wanted;
-    }
-    wanted.max(mapping::page_size() as u32).checked_next_power_of_two().unwrap_or(wanted)
 }

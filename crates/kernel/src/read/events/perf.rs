@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use aya_obj::generated::perf_event_attr;
+use rustix::param::page_size;
 
 use crate::read::events::event_map::{Event, Progress};
-use crate::sys::mapping::{Access, Mapping, page_size};
+use crate::sys::mapping::{Access, Mapping};
 use crate::sys::{cpus, map};
 
 /// The size of one CPU's ring, in bytes.
@@ -181,14 +182,11 @@ impl CpuBuffer {
 
     /// Reads the number of lost records; `None` if this kernel does not report it.
     fn lost(&self) -> Option<u64> {
-        let mut counts = [0_u64; 2];
-        if !self.counts_lost {
-            return None;
-        }
-        // SAFETY: the kernel writes at most the length that is passed into a live array.
-        let read =
-            unsafe { libc::read(self.fd.as_raw_fd(), counts.as_mut_ptr().cast(), size_of_val(&counts)) };
-        (read == size_of_val(&counts) as isize).then_some(counts[1])
+        let mut counts = [0; 16];
+        let read = self.counts_lost.then(|| rustix::io::read(&self.fd, &mut counts))?;
+        // The number of records, then the number of lost ones.
+        let lost = counts.last_chunk().filter(|_| read == Ok(counts.len()));
+        lost.copied().map(u64::from_ne_bytes)
     }
 }
 

@@ -6,8 +6,10 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
+use rustix::param::page_size;
+
 use crate::read::events::event_map::{Event, Progress};
-use crate::sys::mapping::{Access, Mapping, page_size};
+use crate::sys::mapping::{Access, Mapping};
 
 /// The flag of a record that is still being written.
 const BUSY: u32 = 1 << 31;

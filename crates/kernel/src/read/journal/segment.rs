@@ -15,10 +15,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::param::page_size;
+
+use crate::plan::map_spec::BPF_F_MMAPABLE;
 use crate::sys::map::{self, MapCreate};
-use crate::sys::mapping::{Access, Mapping, page_size};
+use crate::sys::mapping::{Access, Mapping};
 use crate::sys::object;
-use crate::trial::maps::BPF_F_MMAPABLE;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"tpjourn1");
 const HEAD: [usize; 3] = [0, 8, 16];

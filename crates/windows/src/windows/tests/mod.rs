@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use twinprobe_ebpf_common::{Layout, MapKind, RawTable, TableLayout};
-use twinprobe_exporter::{Aggregation, Context, Direction, Format, Reading, Window};
+use twinprobe_exporter::{Aggregation, Context, Direction, Format, Temporality, Window};
 
 use crate::file::head::{ClosedBy, StoredMetric, WindowHead};
 use crate::file::stored::StoredWindow;
@@ -34,7 +34,7 @@ fn metric(direction: Direction, name: &str, layout: Arc<TableLayout>) -> StoredM
     let text = |text: &str| format!("{text} of {name}");
     let agg = Some(Aggregation::Max);
     let (name, map, help) = (name.to_owned(), text("map"), text("help"));
-    StoredMetric { direction, name, map, help, agg, layout, reading: Reading::Cumulative, dropped: 0 }
+    StoredMetric { direction, name, map, help, agg, layout, reading: Temporality::Cumulative, dropped: 0 }
 }
 
 fn head(seq: u64, closed_by: ClosedBy, lost_windows: u64) -> WindowHead {

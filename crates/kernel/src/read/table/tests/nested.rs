@@ -1,10 +1,10 @@
 //! Maps of maps, and variables.
 
 use super::*;
+use crate::plan::map_spec::BPF_F_MMAPABLE;
 use crate::read::variable::{Section, Variable};
 use crate::sys::map as sys_map;
 use crate::sys::mapping::Access as Memory;
-use crate::trial::maps::BPF_F_MMAPABLE;
 
 struct Outer {
     table: Table,
@@ -118,11 +118,12 @@ fn variables_are_read_and_reset_without_their_neighbours() {
         sys_map::map_update(fd.as_fd(), &[0; 4], &content).unwrap();
         let initial: Box<[u8]> = vec![0xee; size].into();
         let layout = layout(MapKind::Global, 0, size as u32);
-        let variable = MetricMap::Variable(Variable::new(Arc::clone(&section), layout, offset, initial));
+        let section = Arc::clone(&section);
+        let variable = MetricMap::Variable(Variable::new(section, Arc::clone(&layout), offset, initial));
         let read = |after| {
             let mut out = RawTable::default();
             variable.read(after, &mut Taken::default(), &mut out).unwrap();
-            assert_eq!(out.len(variable.layout()), 1);
+            assert_eq!(out.len(&layout), 1);
             out.values
         };
         assert_eq!(read(AfterRead::Keep), content[offset..offset + size]);

@@ -1,0 +1,69 @@
+//! What can be written on the command line.
+
+use clap::{Parser, Subcommand, ValueEnum};
+use twinprobe_client::Server;
+
+use super::commands::apply::Apply;
+use super::commands::capabilities::Capabilities;
+use super::commands::delete::Delete;
+use super::commands::events::Events;
+use super::commands::get::Get;
+use super::commands::list::List;
+use super::commands::metrics::Metrics;
+use super::commands::validate::Validate;
+use super::commands::watch::Watch;
+use super::commands::windows::Windows;
+use crate::serve::Serve;
+
+/// Fully adaptive network monitoring: eBPF probes pushed over HTTP, exact windows out.
+#[derive(Debug, Parser)]
+#[command(name = "twinprobe", version, about)]
+pub struct Cli {
+    /// The daemon that client commands talk to
+    #[arg(long, global = true, env = "TWINPROBE_SERVER", value_name = "URL", default_value = Server::DEFAULT)]
+    pub server: Server,
+    /// How log lines look
+    #[arg(long, global = true, value_enum, default_value = "text")]
+    pub log_format: LogFormat,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the daemon in the foreground
+    Serve(Serve),
+    #[command(flatten)]
+    Client(ClientCommand),
+}
+
+/// Talks to a running daemon.
+#[derive(Debug, Subcommand)]
+pub enum ClientCommand {
+    /// Create or replace probes from files
+    Apply(Apply),
+    /// Compile and verify probes without attaching anything
+    Validate(Validate),
+    /// List the probes
+    List(List),
+    /// Show one probe: its status and its configuration
+    Get(Get),
+    /// Remove a probe
+    Delete(Delete),
+    /// Read a probe's metrics
+    Metrics(Metrics),
+    /// List a probe's windows; show, acknowledge or close one
+    Windows(Windows),
+    /// Follow a probe's windows as they are closed
+    Watch(Watch),
+    /// Follow a probe's events
+    Events(Events),
+    /// Show what the kernel can do, and how each map type is read
+    Capabilities(Capabilities),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    Text,
+    Json,
+}

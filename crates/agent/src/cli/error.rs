@@ -1,0 +1,24 @@
+//! Why a command failed.
+
+use std::io;
+
+use twinprobe_client::ClientError;
+
+use super::files::FileError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Each has been printed already.
+    #[error("{failed} of {total} probes were refused")]
+    Several { failed: usize, total: usize },
+    #[error("probe {name} was deleted")]
+    Deleted { name: String },
+    #[error("could not prepare for being interrupted")]
+    Signal(#[source] io::Error),
+    #[error("could not write the output")]
+    Output(#[from] io::Error),
+}

@@ -1,0 +1,6 @@
+//! What commands print.
+
+pub mod format;
+pub mod print;
+mod rows;
+pub mod table;

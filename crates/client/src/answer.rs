@@ -1,0 +1,72 @@
+//! Answers with a status of success: of a known type, or a stream.
+
+use std::marker::PhantomData;
+
+use reqwest::{Response, StatusCode};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::error::{Cause, ClientError};
+
+/// A whole answer, as it came and as what it means.
+#[derive(Debug)]
+pub struct Answer<T> {
+    call: String,
+    status: StatusCode,
+    body: Vec<u8>,
+    content: PhantomData<fn() -> T>,
+}
+
+impl<T> Answer<T> {
+    /// Reads `response` to its end; `call` is its method and path, for errors.
+    pub(crate) async fn receive(call: String, response: Response) -> Result<Self, ClientError> {
+        let status = response.status();
+        match response.bytes().await {
+            Ok(body) => Ok(Self { call, status, body: body.into(), content: PhantomData }),
+            Err(error) => Err(ClientError::Exchange { call, source: Cause(error) }),
+        }
+    }
+
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The body as JSON, with what this version does not know.
+    pub fn json(&self) -> Result<Value, ClientError> {
+        self.parse()
+    }
+
+    fn parse<D: DeserializeOwned>(&self) -> Result<D, ClientError> {
+        serde_json::from_slice(&self.body)
+            .map_err(|source| ClientError::Content { call: self.call.clone(), source })
+    }
+
+    /// The bytes as the daemon sent them.
+    pub fn body(&self) -> &[u8] {
+        &self.body
+    }
+}
+
+impl<T: DeserializeOwned> Answer<T> {
+    /// What the body says; [`ClientError::Content`] if that is something else than a `T`.
+    pub fn read(&self) -> Result<T, ClientError> {
+        self.parse()
+    }
+}
+
+/// An answer that goes on until the probe is deleted or replaced, or the daemon stops.
+#[derive(Debug)]
+pub struct EventStream {
+    pub(crate) call: String,
+    pub(crate) response: Response,
+}
+
+impl EventStream {
+    /// Waits for the next bytes: some lines, of which the last one may go on in the next piece. `None` at the end.
+    pub async fn next(&mut self) -> Result<Option<Vec<u8>>, ClientError> {
+        match self.response.chunk().await {
+            Ok(piece) => Ok(piece.map(Vec::from)),
+            Err(error) => Err(ClientError::Exchange { call: self.call.clone(), source: Cause(error) }),
+        }
+    }
+}

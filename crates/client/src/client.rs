@@ -1,0 +1,182 @@
+//! A typed call per route of the API.
+
+use std::time::Duration;
+
+use reqwest::{Method, RequestBuilder};
+use serde_json::Value;
+use twinprobe_ebpf_common::window::Listing;
+
+use crate::answer::{Answer, EventStream};
+use crate::config::document::ConfigDocument;
+use crate::error::ClientError;
+use crate::server::Server;
+use crate::status::{ProbeList, ProbeStatus, RevisionList, Rollback, ValidationReport};
+use crate::transport::Transport;
+
+const JSON: &str = "application/json";
+/// How long after the end of a long poll an answer may still come.
+const LATE: Duration = Duration::from_secs(30);
+
+/// A metrics document in JSON; what is in it depends on the probe.
+pub type Document = Value;
+
+/// A daemon that can be asked.
+#[derive(Clone, Debug)]
+pub struct Client {
+    transport: Transport,
+}
+
+/// Which windows are listed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WindowQuery<'a> {
+    /// Those after this one; `None`: after what `collector` has acknowledged.
+    pub after: Option<u64>,
+    /// Seconds to wait for a window if there is none yet.
+    pub wait: Option<u64>,
+    pub collector: Option<&'a str>,
+}
+
+/// Names are the user's and stay inside their segment of the path. Documents come in the format with the media type
+/// `accept`. Errors: [`ClientError::Refused`] with the daemon's reason, or why there was no answer.
+impl Client {
+    /// Asks nothing yet.
+    pub fn new(server: Server) -> Result<Self, ClientError> {
+        Ok(Self { transport: Transport::new(server)? })
+    }
+
+    /// `PUT /v1/probes/{name}`: creates (201) or replaces (200) a probe.
+    pub async fn put(&self, name: &str, config: &ConfigDocument) -> Result<Answer<ProbeStatus>, ClientError> {
+        self.whole(self.probe(Method::PUT, name, [], JSON)?.json(config)).await
+    }
+
+    /// `GET /v1/probes`.
+    pub async fn probes(&self) -> Result<Answer<ProbeList>, ClientError> {
+        self.whole(self.get(["v1", "probes"])).await
+    }
+
+    /// `GET /v1/probes/{name}`.
+    pub async fn status(&self, name: &str) -> Result<Answer<ProbeStatus>, ClientError> {
+        self.whole(self.probe(Method::GET, name, [], JSON)?).await
+    }
+
+    /// `DELETE /v1/probes/{name}`.
+    pub async fn delete(&self, name: &str) -> Result<(), ClientError> {
+        self.transport.send(self.probe(Method::DELETE, name, [], JSON)?).await.map(drop)
+    }
+
+    /// `GET /v1/probes/{name}/revisions`.
+    pub async fn revisions(&self, name: &str) -> Result<Answer<RevisionList>, ClientError> {
+        self.whole(self.probe(Method::GET, name, ["revisions"], JSON)?).await
+    }
+
+    /// `POST /v1/probes/{name}/rollback`.
+    pub async fn roll_back(&self, name: &str, to: Rollback) -> Result<Answer<ProbeStatus>, ClientError> {
+        self.whole(self.probe(Method::POST, name, ["rollback"], JSON)?.json(&to)).await
+    }
+
+    /// `POST /v1/validate`.
+    pub async fn validate(&self, config: &ConfigDocument) -> Result<Answer<ValidationReport>, ClientError> {
+        self.whole(self.transport.request(Method::POST, ["v1", "validate"], JSON).json(config)).await
+    }
+
+    /// `GET /v1/probes/{name}/metrics`: reads the probe, which may close a window.
+    pub async fn metrics(&self, name: &str, accept: &str) -> Result<Answer<Document>, ClientError> {
+        self.whole(self.probe(Method::GET, name, ["metrics"], accept)?).await
+    }
+
+    /// `POST /v1/probes/{name}/windows`: closes the window.
+    pub async fn close_window(&self, name: &str, accept: &str) -> Result<Answer<Document>, ClientError> {
+        self.whole(self.probe(Method::POST, name, ["windows"], accept)?).await
+    }
+
+    /// `GET /v1/probes/{name}/windows`.
+    pub async fn windows(&self, name: &str, query: WindowQuery<'_>) -> Result<Answer<Listing>, ClientError> {
+        let mut request = self.probe(Method::GET, name, ["windows"], JSON)?;
+        for (field, number) in [("after", query.after), ("wait", query.wait)] {
+            request = request.query(&number.map(|number| (field, number)).as_slice());
+        }
+        if let Some(wait) = query.wait {
+            request = request.timeout(Duration::from_secs(wait) + LATE);
+        }
+        self.whole(collector(request, query.collector)).await
+    }
+
+    /// `GET /v1/probes/{name}/windows/{seq}`.
+    pub async fn window(&self, name: &str, seq: u64, accept: &str) -> Result<Answer<Document>, ClientError> {
+        self.whole(self.probe(Method::GET, name, ["windows", &seq.to_string()], accept)?).await
+    }
+
+    /// `DELETE /v1/probes/{name}/windows/{seq}`: acknowledges all windows up to `seq`, for `by` or for everybody.
+    pub async fn acknowledge(&self, name: &str, seq: u64, by: Option<&str>) -> Result<(), ClientError> {
+        let request = self.probe(Method::DELETE, name, ["windows", &seq.to_string()], JSON)?;
+        self.transport.send(collector(request, by)).await.map(drop)
+    }
+
+    /// `GET /v1/probes/{name}/events`: a line of JSON per event, of `metric` or of all.
+    pub async fn events(&self, name: &str, metric: Option<&str>) -> Result<EventStream, ClientError> {
+        let request = self.probe(Method::GET, name, ["events"], "application/x-ndjson")?;
+        let request = request.query(&metric.map(|metric| ("metric", metric)).as_slice());
+        let (call, response) = self.transport.send(request).await?;
+        Ok(EventStream { call, response })
+    }
+
+    /// `GET /v1/capabilities`: what the kernel and the compiler can do.
+    pub async fn capabilities(&self) -> Result<Answer<Value>, ClientError> {
+        self.whole(self.get(["v1", "capabilities"])).await
+    }
+
+    /// `GET /metrics`: the samples of the daemon and of all probes, in OpenMetrics.
+    pub async fn scrape(&self) -> Result<String, ClientError> {
+        self.text("metrics").await
+    }
+
+    /// `GET /healthz`.
+    pub async fn health(&self) -> Result<String, ClientError> {
+        self.text("healthz").await
+    }
+
+    /// `GET /readyz`; a daemon that is not ready refuses with 503.
+    pub async fn ready(&self) -> Result<String, ClientError> {
+        self.text("readyz").await
+    }
+
+    /// `GET /openapi.yaml`: the description of the API.
+    pub async fn description(&self) -> Result<String, ClientError> {
+        self.text("openapi.yaml").await
+    }
+
+    async fn text(&self, path: &str) -> Result<String, ClientError> {
+        let answer: Answer<String> = self.whole(self.transport.request(Method::GET, [path], "*/*")).await?;
+        Ok(String::from_utf8_lossy(answer.body()).into_owned())
+    }
+
+    fn get<const N: usize>(&self, path: [&str; N]) -> RequestBuilder {
+        self.transport.request(Method::GET, path, JSON)
+    }
+
+    /// A request for something of a probe.
+    fn probe<const N: usize>(
+        &self,
+        method: Method,
+        name: &str,
+        rest: [&str; N],
+        accept: &str,
+    ) -> Result<RequestBuilder, ClientError> {
+        if matches!(name, "." | "..") {
+            return Err(ClientError::Name(name.to_owned()));
+        }
+        Ok(self.transport.request(method, ["v1", "probes", name].into_iter().chain(rest), accept))
+    }
+
+    async fn whole<T>(&self, request: RequestBuilder) -> Result<Answer<T>, ClientError> {
+        let (call, response) = self.transport.send(request).await?;
+        Answer::receive(call, response).await
+    }
+}
+
+fn collector(request: RequestBuilder, name: Option<&str>) -> RequestBuilder {
+    request.query(&name.map(|name| ("collector", name)).as_slice())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,89 @@
+//! Each call against a server that notes what it is asked.
+
+use std::collections::BTreeSet;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixListener;
+
+use super::*;
+
+/// Answers every request with `{}` and sends on its first line.
+async fn serve(listener: UnixListener, lines: tokio::sync::mpsc::UnboundedSender<String>) {
+    while let Ok((mut stream, _)) = listener.accept().await {
+        let mut request = Vec::new();
+        let head = loop {
+            assert_ne!(stream.read_buf(&mut request).await.unwrap(), 0, "the request is cut off");
+            let text = std::str::from_utf8(&request).unwrap();
+            let body = if text.contains("content-length") { "}" } else { "\r\n\r\n" };
+            if text.contains("\r\n\r\n") && text.ends_with(body) {
+                break text;
+            }
+        };
+        lines.send(head.split(" HTTP/1.1\r\n").next().unwrap_or_default().to_owned()).unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await.unwrap();
+    }
+}
+
+/// The operations of `api/openapi.yaml`, as method and path.
+fn described() -> BTreeSet<String> {
+    let description: Value = yaml_serde::from_str(include_str!("../../../../api/openapi.yaml")).unwrap();
+    let mut found = BTreeSet::new();
+    for (path, operations) in description["paths"].as_object().unwrap() {
+        let methods = operations.as_object().unwrap().keys().filter(|key| *key != "parameters");
+        found.extend(methods.map(|method| format!("{} {path}", method.to_uppercase())));
+    }
+    found
+}
+
+#[tokio::test]
+async fn there_is_a_call_for_each_route() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("s");
+    let (lines, mut asked) = tokio::sync::mpsc::unbounded_channel();
+    let served = tokio::spawn(serve(UnixListener::bind(&socket).unwrap(), lines));
+    let (client, config) = (Client::new(Server::Unix(socket)).unwrap(), ConfigDocument::default());
+    client.put("{name}", &config).await.unwrap();
+    client.probes().await.unwrap();
+    client.status("{name}").await.unwrap();
+    client.delete("{name}").await.unwrap();
+    client.revisions("{name}").await.unwrap();
+    client.roll_back("{name}", Rollback { revision: None }).await.unwrap();
+    client.validate(&config).await.unwrap();
+    client.metrics("{name}", JSON).await.unwrap();
+    client.close_window("{name}", JSON).await.unwrap();
+    client.windows("{name}", WindowQuery::default()).await.unwrap();
+    client.window("{name}", 7, JSON).await.unwrap();
+    client.acknowledge("{name}", 7, None).await.unwrap();
+    assert_eq!(client.events("{name}", None).await.unwrap().next().await.unwrap().unwrap(), b"{}");
+    client.capabilities().await.unwrap();
+    client.scrape().await.unwrap();
+    client.health().await.unwrap();
+    client.ready().await.unwrap();
+    assert_eq!(client.description().await.unwrap(), "{}");
+    served.abort();
+    let mut calls = BTreeSet::new();
+    while let Some(line) = asked.recv().await {
+        calls.insert(line.replace("%7Bname%7D", "{name}").replace("/7", "/{seq}"));
+    }
+    assert_eq!(calls, described());
+}
+
+#[tokio::test]
+async fn queries_hold_what_was_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("s");
+    let (lines, mut asked) = tokio::sync::mpsc::unbounded_channel();
+    let served = tokio::spawn(serve(UnixListener::bind(&socket).unwrap(), lines));
+    let client = Client::new(Server::Unix(socket)).unwrap();
+    let query = WindowQuery { after: Some(3), wait: Some(60), collector: Some("a&b c") };
+    client.windows("p", query).await.unwrap();
+    assert_eq!(asked.recv().await.unwrap(), "GET /v1/probes/p/windows?after=3&wait=60&collector=a%26b+c");
+    client.windows("p", WindowQuery::default()).await.unwrap();
+    assert_eq!(asked.recv().await.unwrap(), "GET /v1/probes/p/windows");
+    client.events("p", Some("a=b")).await.unwrap();
+    assert_eq!(asked.recv().await.unwrap(), "GET /v1/probes/p/events?metric=a%3Db");
+    // In a path these mean a directory, whatever the encoding.
+    assert!(matches!(client.status("..").await, Err(ClientError::Name(_))));
+    assert!(asked.try_recv().is_err(), "nothing was asked");
+    served.abort();
+}

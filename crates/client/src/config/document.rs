@@ -1,0 +1,245 @@
+//! The configuration as it is written, in a PUT or in a file. What can be wrong with a value is left to
+//! validation, so that one answer can name every mistake: hence strings where there are only a few choices.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Serialize};
+
+/// The body of `PUT /v1/probes/{name}`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ConfigDocument {
+    /// Lets the same file serve a PUT and `apply`; in a PUT it repeats the name in the path.
+    #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    #[serde(deserialize_with = "present_texts", skip_serializing_if = "Option::is_none")]
+    pub interfaces: Option<Vec<String>>,
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub wait_for_interface: Option<bool>,
+    #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
+    pub netns: Option<String>,
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i64>,
+    #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
+    pub position: Option<String>,
+    #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
+    pub on_replace: Option<String>,
+    #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
+    pub format: Option<String>,
+    #[serde(deserialize_with = "present_object", skip_serializing_if = "Option::is_none")]
+    pub ingress: Option<DirectionDocument>,
+    #[serde(deserialize_with = "present_object", skip_serializing_if = "Option::is_none")]
+    pub egress: Option<DirectionDocument>,
+    #[serde(deserialize_with = "present_object", skip_serializing_if = "Option::is_none")]
+    pub window: Option<WindowDocument>,
+}
+
+/// What runs on one direction of the interfaces.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DirectionDocument {
+    #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
+    pub hook: Option<String>,
+    #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<String>,
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i64>,
+    #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
+    pub position: Option<String>,
+    #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// For files: where the source is. The command line sends the text as `source`; the daemon refuses the field.
+    #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
+    pub source_file: Option<String>,
+    #[serde(deserialize_with = "present_map", skip_serializing_if = "Option::is_none")]
+    pub defines: Option<BTreeMap<String, String>>,
+    #[serde(deserialize_with = "present_objects", skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<Vec<MetricDocument>>,
+}
+
+/// One map made readable.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MetricDocument {
+    #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
+    pub map: Option<String>,
+    #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
+    pub help: Option<String>,
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<bool>,
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub init: Option<bool>,
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub export: Option<bool>,
+    #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
+    pub agg: Option<String>,
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub merge: Option<MergeDocument>,
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub sum_entries: Option<u64>,
+    #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<String>,
+    #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
+    pub on_replace: Option<String>,
+    #[serde(rename = "type", deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
+    pub event_type: Option<String>,
+}
+
+/// How windows add up: one rule for the whole value, or one per field of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum MergeDocument {
+    Whole(String),
+    Fields(BTreeMap<String, String>),
+}
+
+/// When windows are closed, and how long they are kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct WindowDocument {
+    #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
+    pub interval: Option<String>,
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub align: Option<bool>,
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub retain: Option<u64>,
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub retain_bytes: Option<u64>,
+    #[serde(deserialize_with = "present_texts", skip_serializing_if = "Option::is_none")]
+    pub collectors: Option<Vec<String>>,
+}
+
+/// An `Option` that is absent or there: a `null` is a wrong type, not another way to leave a field out.
+fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+fn present_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    Text::deserialize(deserializer).map(|text| Some(text.0))
+}
+
+fn present_texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
+    let texts = Vec::<Text>::deserialize(deserializer)?;
+    Ok(Some(texts.into_iter().map(|text| text.0).collect()))
+}
+
+fn present_object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    Object::deserialize(deserializer).map(|object| Some(object.0))
+}
+
+fn present_objects<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<Vec<T>>, D::Error> {
+    let objects = Vec::<Object<T>>::deserialize(deserializer)?;
+    Ok(Some(objects.into_iter().map(|object| object.0).collect()))
+}
+
+fn present_map<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<BTreeMap<String, String>>, D::Error> {
+    deserializer.deserialize_map(StringMap).map(Some)
+}
+
+/// A struct written as an object. serde's own would also take an array of the values in order.
+pub struct Object<T>(pub T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OnlyMap<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for OnlyMap<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, access: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(access)).map(Object)
+            }
+        }
+
+        deserializer.deserialize_map(OnlyMap(PhantomData))
+    }
+}
+
+/// A string that is written as one: a YAML library would also take a number for it.
+struct Text(String);
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OnlyText;
+
+        impl Visitor<'_> for OnlyText {
+            type Value = Text;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Text, E> {
+                Ok(Text(text.to_owned()))
+            }
+        }
+
+        deserializer.deserialize_any(OnlyText)
+    }
+}
+
+/// A map of strings in which no key comes twice (serde's own would keep the last one).
+struct StringMap;
+
+impl<'de> Visitor<'de> for StringMap {
+    type Value = BTreeMap<String, String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object whose values are strings")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Self::Value, A::Error> {
+        let mut map = BTreeMap::new();
+        while let Some(key) = access.next_key::<String>()? {
+            if map.contains_key(&key) {
+                return Err(A::Error::custom(format_args!("duplicate field `{key}`")));
+            }
+            map.insert(key, access.next_value::<Text>()?.0);
+        }
+        Ok(map)
+    }
+}
+
+impl<'de> Deserialize<'de> for MergeDocument {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct RuleOrFields;
+
+        impl<'de> Visitor<'de> for RuleOrFields {
+            type Value = MergeDocument;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a rule (string) or an object from field to rule")
+            }
+
+            fn visit_str<E>(self, rule: &str) -> Result<MergeDocument, E> {
+                Ok(MergeDocument::Whole(rule.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, access: A) -> Result<MergeDocument, A::Error> {
+                StringMap.visit_map(access).map(MergeDocument::Fields)
+            }
+        }
+
+        deserializer.deserialize_any(RuleOrFields)
+    }
+}

@@ -1,0 +1,4 @@
+//! A probe's configuration as clients write it.
+
+pub mod document;
+pub mod parse;

@@ -1,0 +1,82 @@
+//! Bytes to [`ConfigDocument`], telling apart what is no JSON at all from what is no configuration.
+
+use serde::de::IgnoredAny;
+
+use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
+
+use super::document::{ConfigDocument, Object};
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseError {
+    /// Not JSON. Positions are 1-based and count bytes.
+    #[error("{message} (line {line}, column {column})")]
+    Malformed { message: String, line: usize, column: usize },
+    /// JSON, but with an unknown or repeated field or a value of the wrong type.
+    #[error("{}", summary(.0))]
+    Invalid(Rejection),
+}
+
+/// Reads one configuration from JSON.
+pub fn parse_document(bytes: &[u8]) -> Result<ConfigDocument, ParseError> {
+    let text = std::str::from_utf8(bytes).map_err(|error| not_utf8(bytes, error.valid_up_to()))?;
+    if text.trim().is_empty() {
+        let message = "the body is empty; a JSON object is expected".to_owned();
+        return Err(ParseError::Malformed { message, line: 1, column: 1 });
+    }
+    // Syntax first and over the whole text: an unknown field early in a truncated body is still a 400.
+    serde_json::from_str::<IgnoredAny>(text).map_err(|error| malformed(&error))?;
+    let mut json = serde_json::Deserializer::from_str(text);
+    let object: Object<ConfigDocument> = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let path = error.path().to_string();
+        let cause = error.into_inner();
+        if !cause.is_data() {
+            return malformed(&cause);
+        }
+        let field = (path != ".").then_some(path);
+        let message = without_position(&cause);
+        let finding = Finding { stage: Stage::Config, field, line: None, column: None, message };
+        ParseError::Invalid(finding.into())
+    })?;
+    let Object(document) = object;
+    for (name, direction) in [("ingress", &document.ingress), ("egress", &document.egress)] {
+        if direction.as_ref().is_some_and(|direction| direction.source_file.is_some()) {
+            let message = "the daemon reads no files; send the text as `source`, as `twinprobe apply` does";
+            let finding = Finding::config(format!("{name}.source_file"), message);
+            return Err(ParseError::Invalid(finding.into()));
+        }
+    }
+    Ok(document)
+}
+
+fn not_utf8(bytes: &[u8], at: usize) -> ParseError {
+    let before = &bytes[..at];
+    let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+    let column = 1 + before.iter().rev().take_while(|byte| **byte != b'\n').count();
+    ParseError::Malformed { message: "the body is not UTF-8".to_owned(), line, column }
+}
+
+fn malformed(error: &serde_json::Error) -> ParseError {
+    ParseError::Malformed {
+        message: without_position(error),
+        line: error.line().max(1),
+        column: error.column().max(1),
+    }
+}
+
+/// serde_json appends the position to its text; ours is a field of its own, or meaningless next to a path.
+fn without_position(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let suffix = format!(" at line {} column {}", error.line(), error.column());
+    text.strip_suffix(&suffix).unwrap_or(&text).to_owned()
+}
+
+fn summary(rejection: &Rejection) -> String {
+    let findings = rejection.findings.iter().map(|finding| match &finding.field {
+        Some(field) => format!("{field}: {}", finding.message),
+        None => finding.message.clone(),
+    });
+    findings.collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests;

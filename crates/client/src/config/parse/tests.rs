@@ -1,0 +1,108 @@
+use super::*;
+
+fn malformed(bytes: &[u8]) -> (String, usize, usize) {
+    match parse_document(bytes) {
+        Err(ParseError::Malformed { message, line, column }) => (message, line, column),
+        other => panic!("not malformed: {other:?}"),
+    }
+}
+
+fn invalid(text: &str) -> (String, String) {
+    match parse_document(text.as_bytes()) {
+        Err(ParseError::Invalid(rejection)) => {
+            let finding = rejection.findings.into_iter().next().unwrap();
+            assert_eq!(finding.stage, Stage::Config);
+            (finding.field.unwrap_or_default(), finding.message)
+        }
+        other => panic!("not invalid: {other:?}"),
+    }
+}
+
+const FULL: &str = r#"{
+  "name": "flows", "interface": "eth0", "interfaces": ["a"],
+  "wait_for_interface": true, "netns": "/run/netns/x", "priority": -1, "position": "first",
+  "on_replace": "carry", "format": "json",
+  "ingress": { "hook": "xdp", "mode": "auto", "verdict": "observe", "priority": 2, "position": "last", "source": "int x;",
+    "defines": { "N": "1024" },
+    "metrics": [ { "name": "n", "map": "m", "help": "h", "snapshot": true, "init": false, "export": true,
+                   "agg": "sum", "merge": { "bytes": "max" } }, { "merge": "last", "on_replace": "reset" } ] },
+  "egress": {}, "window": { "interval": "10s", "retain": 32 } }"#;
+
+#[test]
+fn every_field_of_the_contract_is_read_and_rendered_back() {
+    let document = parse_document(FULL.as_bytes()).unwrap();
+    let rendered = serde_json::to_value(&document).unwrap();
+    assert_eq!(rendered, serde_json::from_str::<serde_json::Value>(FULL).unwrap());
+    assert_eq!(parse_document(rendered.to_string().as_bytes()).unwrap(), document);
+    assert_eq!(parse_document(b"{}").unwrap(), ConfigDocument::default());
+}
+
+#[test]
+fn what_is_no_json_is_malformed_with_its_place() {
+    assert_eq!(malformed(b"").1, 1);
+    assert!(malformed(b" \n").0.contains("empty"));
+    assert_eq!(malformed(b"{\n  \"interface\": }"), ("expected value".to_owned(), 2, 16));
+    assert_eq!(malformed(b"{} x"), ("trailing characters".to_owned(), 1, 4));
+    assert_eq!(malformed(b"{\n\"a\xff\": 1}"), ("the body is not UTF-8".to_owned(), 2, 3));
+    // The unknown field comes first, the broken syntax wins.
+    assert!(malformed(b"{\"bogus\": 1, \"interface\": \"eth0\"").0.starts_with("EOF"));
+    malformed(br#"{"interface": "\ud800"}"#);
+}
+
+#[test]
+fn unknown_fields_are_named_with_the_known_ones() {
+    let (field, message) = invalid(r#"{"ingress": {"metrics": [{"name": "a"}, {"aggr": "sum"}]}}"#);
+    assert_eq!(field, "ingress.metrics[1].aggr");
+    assert!(message.starts_with("unknown field `aggr`, expected one of `name`, `map`"), "{message}");
+    assert_eq!(invalid(r#"{"interfaze": "eth0"}"#).0, "interfaze");
+    assert_eq!(invalid(r#"{"window": {"every": 1}}"#).0, "window.every");
+}
+
+#[test]
+fn wrong_types_are_named() {
+    let (field, message) = invalid(r#"{"ingress": {"metrics": [{"agg": 5}]}}"#);
+    assert_eq!(
+        (field.as_str(), message.as_str()),
+        ("ingress.metrics[0].agg", "invalid type: integer `5`, expected a string")
+    );
+    assert_eq!(invalid(r#"{"interface": null}"#).0, "interface");
+    for priority in ["1.5", "\"1\"", "9223372036854775808"] {
+        assert_eq!(invalid(&format!(r#"{{"priority": {priority}}}"#)).0, "priority");
+    }
+    assert_eq!(invalid(r#"{"wait_for_interface": "yes"}"#).0, "wait_for_interface");
+    assert_eq!(invalid(r#"{"ingress": {"defines": {"N": 5}}}"#).0, "ingress.defines.N");
+    assert_eq!(invalid(r#"{"ingress": {"metrics": [{"merge": 5}]}}"#).0, "ingress.metrics[0].merge");
+    assert_eq!(invalid("[]"), (String::new(), "invalid type: sequence, expected an object".to_owned()));
+    assert_eq!(invalid("5").0, "");
+}
+
+#[test]
+fn arrays_are_no_objects() {
+    // serde would read a struct from the values in order.
+    for text in [r#"["flows"]"#, r#"{"ingress": ["xdp"]}"#, r#"{"ingress": {"metrics": [["n", "m"]]}}"#] {
+        invalid(text);
+    }
+}
+
+#[test]
+fn keys_that_come_twice_are_refused() {
+    assert!(invalid(r#"{"interface": "a", "interface": "b"}"#).1.contains("duplicate field `interface`"));
+    assert!(invalid(r#"{"ingress": {"defines": {"N": "1", "N": "2"}}}"#).1.contains("duplicate field `N`"));
+    let merge = r#"{"ingress": {"metrics": [{"merge": {"a": "sum", "a": "max"}}]}}"#;
+    assert!(invalid(merge).1.contains("duplicate field `a`"));
+}
+
+#[test]
+fn files_are_for_the_command_line() {
+    let (field, message) = invalid(r#"{"egress": {"source_file": "probe.c"}}"#);
+    assert_eq!(field, "egress.source_file");
+    assert!(message.contains("twinprobe apply"), "{message}");
+}
+
+#[test]
+fn deep_nesting_is_refused() {
+    let deep = "[".repeat(100_000);
+    malformed(deep.as_bytes());
+    let deep = format!("{{\"interface\": {}{}}}", "[".repeat(100_000), "]".repeat(100_000));
+    invalid(&deep);
+}

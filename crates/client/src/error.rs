@@ -1,0 +1,42 @@
+//! Why a call failed.
+
+use std::error::Error;
+use std::fmt;
+
+use crate::problem::Problem;
+use crate::server::Server;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error("could not reach the daemon at {server}; is `twinprobe serve` running?")]
+    Connect { server: Server, source: Cause },
+    /// There is no answer, or it broke off. `call` is the method and the path.
+    #[error("{call} failed")]
+    Exchange { call: String, source: Cause },
+    /// The daemon said no, and why.
+    #[error("{0}")]
+    Refused(Box<Problem>),
+    #[error("the server answered {call} with something else than was expected")]
+    Content { call: String, source: serde_json::Error },
+    /// A URL has another meaning for `.` and `..`, so that the daemon can't be asked for them.
+    #[error("no probe can be called {0:?}")]
+    Name(String),
+    #[error("could not prepare for HTTP")]
+    Setup(#[source] Cause),
+}
+
+/// The reason that the HTTP library gives, without the words that the errors above say already.
+#[derive(Debug)]
+pub struct Cause(pub(crate) reqwest::Error);
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut innermost: &dyn Error = &self.0;
+        while let Some(source) = innermost.source() {
+            innermost = source;
+        }
+        write!(f, "{innermost}")
+    }
+}
+
+impl Error for Cause {}

@@ -1,0 +1,28 @@
+//! The REST API of a twinprobe daemon as Rust types and calls. The daemon answers with the types of this crate; the
+//! command line makes the calls.
+
+#![forbid(unsafe_code)]
+
+mod answer;
+mod client;
+mod config;
+mod error;
+mod problem;
+mod server;
+mod status;
+mod transport;
+
+pub use answer::{Answer, EventStream};
+pub use client::{Client, Document, WindowQuery};
+pub use config::document::{
+    ConfigDocument, DirectionDocument, MergeDocument, MetricDocument, Object, WindowDocument,
+};
+pub use config::parse::{ParseError, parse_document};
+pub use error::{Cause, ClientError};
+pub use problem::{Problem, finding_line};
+pub use reqwest::StatusCode;
+pub use server::{Server, ServerError};
+pub use status::{
+    AttachmentStatus, EventStatus, MetricReport, ProbeList, ProbeStatus, ProgramStatus, Revision,
+    RevisionList, Rollback, SumStatus, ValidationReport, WindowStatus, Word,
+};

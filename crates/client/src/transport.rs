@@ -1,0 +1,108 @@
+//! Requests over a Unix socket or TCP. TLS is rustls with ring, which needs nothing but a C compiler to build.
+
+use reqwest::header::ACCEPT;
+use reqwest::redirect::Policy;
+use reqwest::{ClientBuilder, Method, RequestBuilder, Response, Url};
+
+use crate::error::{Cause, ClientError};
+use crate::problem::Problem;
+use crate::server::Server;
+
+/// The way to one daemon.
+#[derive(Clone, Debug)]
+pub(crate) struct Transport {
+    http: reqwest::Client,
+    server: Server,
+    root: Url,
+}
+
+impl Transport {
+    /// Connects to nothing yet.
+    pub fn new(server: Server) -> Result<Self, ClientError> {
+        let builder = builder();
+        let builder = match &server {
+            Server::Unix(path) => builder.unix_socket(path.as_path()),
+            Server::Http(_) => builder,
+        };
+        let http = builder.build().map_err(|error| ClientError::Setup(Cause(error)))?;
+        let root = server.root();
+        Ok(Self { http, server, root })
+    }
+
+    /// A request for `/first/second/...`. Whatever a segment holds stays inside it.
+    pub fn request<'a>(
+        &self,
+        method: Method,
+        path: impl IntoIterator<Item = &'a str>,
+        accept: &str,
+    ) -> RequestBuilder {
+        let mut url = self.root.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.clear().extend(path);
+        }
+        self.http.request(method, url).header(ACCEPT, format!("{accept}, application/problem+json"))
+    }
+
+    /// Sends the request, and waits for the head of its answer. Returns the method and path beside it.
+    pub async fn send(&self, request: RequestBuilder) -> Result<(String, Response), ClientError> {
+        let request = request.build().map_err(|error| ClientError::Setup(Cause(error)))?;
+        let call = format!("{} {}", request.method(), request.url().path());
+        let response = match self.http.execute(request).await {
+            Ok(response) => response,
+            Err(error) if error.is_connect() => {
+                return Err(ClientError::Connect { server: self.server.clone(), source: Cause(error) });
+            }
+            Err(error) => return Err(ClientError::Exchange { call, source: Cause(error) }),
+        };
+        let status = response.status();
+        if status.is_success() {
+            return Ok((call, response));
+        }
+        match response.bytes().await {
+            Ok(body) => Err(ClientError::Refused(Box::new(Problem::read(status, &body)))),
+            Err(error) => Err(ClientError::Exchange { call, source: Cause(error) }),
+        }
+    }
+}
+
+fn builder() -> ClientBuilder {
+    // Fails if the process has a provider already, which does as well.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder()
+        .no_proxy()
+        .redirect(Policy::none())
+        // Each request has a connection of its own: none is met whose daemon has gone meanwhile.
+        .pool_max_idle_per_host(0)
+        // The system's certificates are hundreds of files: not to be read for a connection without TLS.
+        .tls_certs_only([])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncReadExt as _;
+
+    #[test]
+    fn names_stay_inside_their_segment() {
+        let transport = Transport::new("http://host:81".parse().unwrap()).unwrap();
+        let url = |name| {
+            let request = transport.request(Method::GET, ["v1", "probes", name, "metrics"], "*/*");
+            request.build().unwrap().url().to_string()
+        };
+        assert_eq!(url("flow-features_2.1"), "http://host:81/v1/probes/flow-features_2.1/metrics");
+        assert_eq!(url("a/b c?#ä%2F"), "http://host:81/v1/probes/a%2Fb%20c%3F%23%C3%A4%252F/metrics");
+    }
+
+    #[tokio::test]
+    async fn the_library_speaks_tls() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}/", listener.local_addr().unwrap());
+        let served = tokio::spawn(async move {
+            let mut first = [0];
+            listener.accept().await.unwrap().0.read_exact(&mut first).await.unwrap();
+            first
+        });
+        assert!(builder().build().unwrap().get(url).send().await.is_err());
+        assert_eq!(served.await.unwrap(), [22], "a handshake record");
+    }
+}

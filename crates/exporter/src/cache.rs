@@ -1,0 +1,50 @@
+//! What is worked out once per metric, however often it is written.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What the formats and the aggregation have worked out about one metric: one value of each type, made when it is first
+/// asked for. A copy starts empty, since the metric that it belongs to may then be changed.
+#[derive(Default)]
+pub struct Cache(Mutex<Vec<Arc<dyn Any + Send + Sync>>>);
+
+impl Cache {
+    /// The value of type `T`. `make` is called once; it must not ask the same cache.
+    pub(crate) fn get<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
+        let mut values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(value) = values.iter().find_map(|value| Arc::clone(value).downcast().ok()) {
+            return value;
+        }
+        let value = Arc::new(make());
+        values.push(Arc::clone(&value) as _);
+        value
+    }
+}
+
+impl Clone for Cache {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_type_is_made_once_and_a_copy_makes_its_own() {
+        let cache = Cache::default();
+        assert_eq!(*cache.get(|| 7_u8), 7);
+        assert_eq!(*cache.get(|| 8_u8), 7, "it is there already");
+        assert_eq!(*cache.get(|| 9_u16), 9, "another type");
+        let copy = cache.clone();
+        assert_eq!((*copy.get(|| 8_u8), *cache.get(|| 8_u8)), (8, 7));
+    }
+}

@@ -1,0 +1,35 @@
+//! What receives decoded values.
+
+/// Receives one value, part by part, and writes it in its format.
+pub trait ValueSink {
+    /// The name of a struct's member as the format writes it, made ready once per metric.
+    type Label: Send + Sync + 'static;
+
+    /// Makes the name of a member ready to be written.
+    fn label(name: &str) -> Self::Label;
+
+    fn unsigned(&mut self, value: u64);
+    fn signed(&mut self, value: i64);
+    fn float(&mut self, value: f64);
+    fn float32(&mut self, value: f32);
+    fn boolean(&mut self, value: bool);
+    /// Text from a map, which may need escaping.
+    fn text(&mut self, value: &str);
+    /// Text made by a rendering: ASCII letters, digits and `.:-`.
+    fn plain(&mut self, value: &[u8]);
+    /// The first `len` bytes of such text. A format may copy all 16 bytes and cut the rest off again, which is faster
+    /// than copying a number of bytes that the compiler does not know.
+    fn short(&mut self, value: &[u8; 16], len: usize) {
+        self.plain(&value[..len]);
+    }
+
+    fn begin_struct(&mut self);
+    fn begin_member(&mut self, index: usize, label: &Self::Label);
+    fn end_member(&mut self, label: &Self::Label);
+    fn end_struct(&mut self);
+
+    fn begin_array(&mut self);
+    fn begin_item(&mut self, index: usize);
+    fn end_item(&mut self);
+    fn end_array(&mut self);
+}

@@ -1,0 +1,100 @@
+//! One document about one probe.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+
+use twinprobe_ebpf_common::{Context, Direction, Head, RawTable};
+
+use super::distinct::Seen;
+use super::page::{Account, Page};
+use super::series::{Count, Series};
+use crate::encode::encoder::{CHUNK, Encoded, Encoder, Progress};
+use crate::metric::Metric;
+
+/// Gathers the raw rows of one document until they can be written.
+#[derive(Debug)]
+pub struct Collector {
+    probe: String,
+    context: Arc<Context>,
+    account: Account,
+    /// The metric that was begun last, with its rows so far.
+    current: Option<(Direction, Arc<Metric>, RawTable)>,
+    page: Page,
+    /// The tables of the metrics that have ended: prepared, and without duplicates.
+    tables: Vec<RawTable>,
+    /// `None` until the page has begun; then the table that is being written, if any, and its next row.
+    position: Option<Option<(usize, usize)>>,
+}
+
+impl Collector {
+    /// Begins the document; its head has no place in the format but for the name of the probe.
+    pub fn new(head: &Head<'_>, context: Arc<Context>) -> Self {
+        Self {
+            probe: head.probe.to_owned(),
+            context,
+            account: Account::default(),
+            current: None,
+            page: Page::default(),
+            tables: Vec::new(),
+            position: None,
+        }
+    }
+}
+
+impl Encoder for Collector {
+    fn skipped_before(&mut self, skipped: u64) {
+        self.account.before = skipped;
+    }
+
+    fn begin_metric(&mut self, direction: Direction, metric: &Arc<Metric>, out: &mut Vec<u8>) {
+        self.end_metric(out);
+        self.current = Some((direction, Arc::clone(metric), RawTable::default()));
+    }
+
+    fn rows(&mut self, table: &RawTable, rows: Range<usize>, _: &mut Vec<u8>) {
+        let Some((_, metric, own)) = &mut self.current else { return };
+        let layout = &*metric.layout;
+        // Complete entries only: the next chunk begins with one.
+        let end = rows.end.min(table.len(layout));
+        let rows = rows.start.min(end)..end;
+        let bytes = |stride: usize| rows.start * stride..rows.end * stride;
+        if layout.kind.has_keys() {
+            own.keys.extend_from_slice(&table.keys[bytes(layout.key.size)]);
+        }
+        own.values.extend_from_slice(&table.values[bytes(layout.value_stride())]);
+        own.inner.extend(table.inner.iter().skip(rows.start).take(rows.len()).cloned());
+    }
+
+    fn end_metric(&mut self, _: &mut Vec<u8>) {
+        let Some((direction, metric, table)) = self.current.take() else { return };
+        let series = Series::new(&self.probe, direction, &metric, Arc::clone(&self.context));
+        let prepared = series.prepare(Cow::Owned(table));
+        let rows = series.len(&prepared);
+        let (distinct, duplicates) = Seen::default().distinct(&series, prepared);
+        self.tables.push(distinct.into_owned());
+        self.page.add(series, Some(Count { rows, duplicates }));
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) -> Progress {
+        self.end_metric(out);
+        let Self { page, tables, account, .. } = self;
+        let position = self.position.get_or_insert_with(|| {
+            page.add_account(account.clone());
+            page.begin("");
+            None
+        });
+        while out.len() < CHUNK {
+            if let Some((table, row)) = *position {
+                let next = page.ready_rows(&tables[table], row, out);
+                *position = (next > row).then_some((table, next));
+            } else if let Some(table) = page.next(out) {
+                *position = Some((table, 0));
+            } else {
+                let skipped = page.finish(out).iter().map(|account| account.skipped).sum();
+                return Progress::Done(Encoded { skipped });
+            }
+        }
+        Progress::More
+    }
+}

@@ -1,0 +1,103 @@
+//! The maps that a source defines, as its object says.
+
+use std::collections::BTreeMap;
+
+use aya_obj::{EbpfSectionKind, Map, Object};
+use twinprobe_ebpf_common::EventKind;
+use twinprobe_ebpf_common::{Btf, BtfError, MapTypes};
+
+use crate::plan::request::KernelFacts;
+
+/// The memory of a map with this flag can be mapped.
+pub const BPF_F_MMAPABLE: u32 = 1 << 10;
+
+/// A map as the source defines it.
+#[derive(Clone, Debug, Default)]
+pub struct MapSpec {
+    pub map_type: u32,
+    pub key_size: u32,
+    pub value_size: u32,
+    /// As the kernel takes it: of a ring buffer, its bytes.
+    pub max_entries: u32,
+    pub flags: u32,
+    pub extra: u64,
+    /// Type ids of key and value in the object's BTF; 0 where unknown.
+    pub btf_types: (u32, u32),
+    /// The initial content of `.data`, `.rodata`; empty for `.bss` and for ordinary maps.
+    pub initial: Vec<u8>,
+    pub frozen: bool,
+    /// For maps of maps: what the maps in it are.
+    pub inner: Option<Box<MapSpec>>,
+}
+
+/// The maps of `object` by name.
+pub fn map_specs(
+    object: &Object,
+    btf: &Btf,
+    facts: KernelFacts,
+    warnings: &mut Vec<String>,
+) -> Result<BTreeMap<String, MapSpec>, BtfError> {
+    let mut specs = BTreeMap::new();
+    for (name, map) in &object.maps {
+        if map.pinning() != aya_obj::maps::PinningType::None {
+            warnings.push(format!("map {name}: pinning is ignored; maps belong to their probe"));
+        }
+        let mut spec = spec_of(map, facts);
+        if let Some(types) = btf.map_definition(name) {
+            type_spec(&mut spec, types, btf)?;
+        }
+        if name.starts_with('.') {
+            // Metrics read variables in mapped memory.
+            spec.flags |= BPF_F_MMAPABLE;
+        }
+        spec.frozen = map.section_kind() == EbpfSectionKind::Rodata;
+        if spec.frozen || map.section_kind() == EbpfSectionKind::Data {
+            spec.initial = map.data().to_vec();
+        }
+        if let Some(inner) = map.inner() {
+            let mut inner = spec_of(&inner, facts);
+            if let Some(definition) = btf.inner_map_definition(name) {
+                type_spec(&mut inner, definition.types, btf)?;
+            }
+            spec.inner = Some(Box::new(inner));
+        }
+        specs.insert(name.clone(), spec);
+    }
+    Ok(specs)
+}
+
+/// aya-obj multiplies only the innermost dimension of an array type.
+fn type_spec(spec: &mut MapSpec, types: MapTypes, btf: &Btf) -> Result<(), BtfError> {
+    if let Some(key) = types.key {
+        spec.key_size = u32::try_from(btf.size_of(key)?).unwrap_or(u32::MAX);
+    }
+    if let Some(value) = types.value {
+        spec.value_size = u32::try_from(btf.size_of(value)?).unwrap_or(u32::MAX);
+    }
+    spec.btf_types = (types.key.unwrap_or(0), types.value.unwrap_or(0));
+    Ok(())
+}
+
+fn spec_of(map: &Map, facts: KernelFacts) -> MapSpec {
+    MapSpec {
+        map_type: map.map_type(),
+        key_size: map.key_size(),
+        value_size: map.value_size(),
+        max_entries: max_entries(map, facts),
+        flags: map.map_flags(),
+        extra: map.map_extra(),
+        ..MapSpec::default()
+    }
+}
+
+/// A ring buffer's size is a power of two and whole pages: sources written for libbpf rely on its being rounded. A perf
+/// event array has a place for each CPU unless the source says how many.
+fn max_entries(map: &Map, facts: KernelFacts) -> u32 {
+    match (EventKind::from_bpf_type(map.map_type()), map.max_entries()) {
+        (Some(EventKind::PerfEventArray), 0) => facts.possible_cpus as u32,
+        (Some(EventKind::Ringbuf), wanted) if wanted > 0 => {
+            wanted.max(facts.page_size as u32).checked_next_power_of_two().unwrap_or(wanted)
+        }
+        (_, wanted) => wanted,
+    }
+}

@@ -1,0 +1,6 @@
+mod extraction;
+mod inheritance;
+mod objects;
+mod refusals;
+mod scene;
+mod twins;

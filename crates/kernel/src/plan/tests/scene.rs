@@ -1,0 +1,152 @@
+//! Sources and requests by hand, and by clang where types matter.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use aya_obj::btf::BtfFeatures;
+use twinprobe_ebpf_common::Btf;
+use twinprobe_ebpf_common::MapKind;
+use twinprobe_ebpf_common::finding::Finding;
+use twinprobe_ebpf_common::hook::{Hook, Position, Verdict, XdpMode};
+use twinprobe_ebpf_common::metric::{AfterRead, OnReplace, Source, StrategyChoice, Visibility};
+
+use crate::plan::build::direction;
+use crate::plan::map_spec::MapSpec;
+use crate::plan::object::Definitions;
+use crate::plan::probe_plan::{DirectionPlan, ProbePlan};
+use crate::plan::request::{AttachRequest, DirectionRequest, KernelFacts, MetricRequest};
+
+static ALL_TYPES: BtfFeatures = BtfFeatures::new(true, true, true, true, true, true, true, true);
+
+pub const FACTS: KernelFacts = KernelFacts { possible_cpus: 3, page_size: 4096, btf: Some(&ALL_TYPES) };
+
+pub const HEADER: &str = r#"
+#define SEC(x) __attribute__((section(x), used))
+#define __uint(name, val) int (*name)[val]
+#define __type(name, val) typeof(val) *name
+#define __array(name, val) typeof(val) *name[]
+typedef unsigned int u32;
+typedef unsigned long long u64;
+"#;
+
+/// What clang makes of `source`.
+pub fn compile(source: &str) -> Vec<u8> {
+    let mut clang = Command::new("clang")
+        .args(["-target", "bpf", "-g", "-O2", "-fno-addrsig", "-c", "-x", "c", "-", "-o", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("clang is on the PATH");
+    let mut stdin = clang.stdin.take().unwrap();
+    stdin.write_all(HEADER.as_bytes()).unwrap();
+    stdin.write_all(source.as_bytes()).unwrap();
+    drop(stdin);
+    let output = clang.wait_with_output().unwrap();
+    assert!(output.status.success());
+    output.stdout
+}
+
+/// A map without types, of 8 bytes for each key and value.
+pub fn map(kind: MapKind) -> MapSpec {
+    numbered(kind.bpf_type().unwrap())
+}
+
+/// A map of any type, by the type's number.
+pub fn numbered(map_type: u32) -> MapSpec {
+    MapSpec { map_type, key_size: 8, value_size: 8, max_entries: 16, ..MapSpec::default() }
+}
+
+/// A map of maps.
+pub fn outer(kind: MapKind, inner: MapKind) -> MapSpec {
+    MapSpec { inner: Some(Box::new(map(inner))), ..map(kind) }
+}
+
+/// A source that defines `maps`, of which some are in others from the start.
+pub fn defines(maps: &[(&str, MapSpec)], slots: &[(&str, u32, &str)]) -> Definitions {
+    // Type information that has no types.
+    let mut btf = vec![0x9f, 0xeb, 1, 0];
+    btf.extend([24, 0, 0, 0, 1_u32].iter().flat_map(|word| word.to_le_bytes()));
+    btf.push(0);
+    Definitions {
+        entry: "entry".to_owned(),
+        maps: maps.iter().map(|(name, spec)| ((*name).to_owned(), spec.clone())).collect(),
+        slots: slots.iter().map(|(outer, slot, inner)| ((*outer).into(), *slot, (*inner).into())).collect(),
+        btf: Btf::parse(&btf).unwrap(),
+        warnings: Vec::new(),
+    }
+}
+
+/// A metric that asks for nothing but its map.
+pub fn live(map: &str) -> MetricRequest {
+    MetricRequest {
+        field: String::new(),
+        name: format!("of_{map}"),
+        map: map.to_owned(),
+        source: Source::Live,
+        after_read: AfterRead::Keep,
+        visibility: Visibility::Export,
+        aggregation: None,
+        merge: None,
+        strategy: StrategyChoice::Auto,
+        on_replace: OnReplace::Carry,
+        event_type: None,
+    }
+}
+
+/// A metric whose windows are apart from each other.
+pub fn window(map: &str) -> MetricRequest {
+    MetricRequest { after_read: AfterRead::Reset, ..cumulative(map) }
+}
+
+/// A metric whose windows add up.
+pub fn cumulative(map: &str) -> MetricRequest {
+    MetricRequest { source: Source::Snapshot, ..live(map) }
+}
+
+/// The metrics of a direction at this hook.
+pub fn at(hook: Hook, metrics: Vec<MetricRequest>) -> DirectionRequest {
+    let (xdp_mode, verdict) = (XdpMode::Auto, Verdict::Observe);
+    let attach = AttachRequest { hook, xdp_mode, verdict, priority: 0, position: Position::Last };
+    let metrics = metrics.into_iter().enumerate().map(|(index, metric)| {
+        let field = format!("{}.metrics[{index}]", hook.direction());
+        MetricRequest { field, ..metric }
+    });
+    DirectionRequest { attach, on_replace: OnReplace::Carry, metrics: metrics.collect() }
+}
+
+/// The plan of a source with these metrics, and its warnings.
+pub fn planned(
+    defined: &Definitions,
+    metrics: Vec<MetricRequest>,
+) -> Result<(DirectionPlan, Vec<String>), Vec<Finding>> {
+    direction(at(Hook::Xdp, metrics), defined, FACTS)
+}
+
+/// The plan of a source that is in order.
+pub fn plan(defined: &Definitions, metrics: Vec<MetricRequest>) -> DirectionPlan {
+    planned(defined, metrics).unwrap().0
+}
+
+/// The findings about a source with these metrics: field and message.
+pub fn refused(defined: &Definitions, metrics: Vec<MetricRequest>) -> Vec<(String, String)> {
+    texts(&planned(defined, metrics).unwrap_err())
+}
+
+pub fn texts(findings: &[Finding]) -> Vec<(String, String)> {
+    findings
+        .iter()
+        .map(|finding| (finding.field.clone().unwrap_or_default(), finding.message.clone()))
+        .collect()
+}
+
+/// The plan of a compiled XDP source, and what is wrong with it.
+pub fn compiled(source: &str, metrics: Vec<MetricRequest>) -> (ProbePlan, Vec<Finding>) {
+    let elf = compile(&format!("{source}\nSEC(\"xdp\") int entry(void *ctx) {{ return 2; }}"));
+    let (plan, _, findings) = ProbePlan::build([(at(Hook::Xdp, metrics), &elf[..])], FACTS);
+    (plan, findings)
+}
+
+/// The names of the maps that each twin has its own of.
+pub fn private(plan: &DirectionPlan) -> Vec<&str> {
+    plan.maps.iter().filter(|map| map.private).map(|map| map.name.as_str()).collect()
+}

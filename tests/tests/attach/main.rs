@@ -1,0 +1,10 @@
+//! Attachment of probes: beside other owners' programs, in their order, on interfaces that come and go, in other
+//! namespaces.
+
+mod attachments;
+mod chains;
+mod coexistence;
+mod interfaces;
+mod large_frames;
+mod namespaces;
+mod reattachment;

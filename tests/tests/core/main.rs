@@ -1,0 +1,4 @@
+//! Tests that must pass on every kernel: `make test-kernels` runs this binary on several.
+
+mod every_kernel;
+mod scene;

@@ -1,0 +1,87 @@
+//! Counted packets on any kernel. An ordinary socket sends them, since live frames came with Linux 5.18, and no faster
+//! than they are counted, so that no queue overflows.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use twinprobe_tests::Namespace;
+use twinprobe_tests::traffic::{Frame, PacketSocket};
+
+/// The number of source addresses, which packets have in turn, beginning with 198.18.0.0.
+pub const ADDRESSES: u64 = 50;
+/// The number of source ports, which packets have in turn.
+const PORTS: u64 = 97;
+/// The largest number of packets sent and not yet counted: less than the 256 that a veth's ring has room for.
+const IN_FLIGHT: u64 = 128;
+/// The longest time until the next packet is counted. Emulated machines are slow, so there is no limit in total.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The offset of the source address in the default frame; `PORT` is that of the port.
+const ADDRESS: usize = 26;
+const PORT: usize = 34;
+
+/// Sends `packets` from `interface` and calls `read` repeatedly, which returns the number of packets it has found since
+/// the call before. Returns the number of calls once all packets are found.
+pub fn send_and_count(
+    namespace: &Namespace,
+    interface: &str,
+    packets: u64,
+    mut read: impl FnMut() -> u64,
+) -> Result<u64> {
+    let socket = namespace.enter(|| PacketSocket::open(interface))??;
+    let flow = Flow::default();
+    thread::scope(|scope| {
+        let sender = scope.spawn(|| send(&socket, packets, &flow));
+        let (mut counted, mut readings, mut progress) = (0, 0, Instant::now());
+        while counted < packets
+            && progress.elapsed() < PATIENCE
+            && !(sender.is_finished() && readings > packets)
+        {
+            let found = read();
+            if found > 0 {
+                progress = Instant::now();
+            }
+            counted += found;
+            readings += 1;
+            flow.set(counted);
+        }
+        // The sender must not wait for lost packets.
+        flow.set(u64::MAX);
+        sender.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        ensure!(counted == packets, "{counted} of {packets} packets counted in {readings} readings");
+        Ok(readings)
+    })
+}
+
+fn send(socket: &PacketSocket, packets: u64, flow: &Flow) -> Result<()> {
+    let mut frame = Frame::default().bytes().to_vec();
+    for number in 0..packets {
+        flow.wait_for((number + 1).saturating_sub(IN_FLIGHT));
+        let address = u32::from_be_bytes([198, 18, 0, 0]) + (number % ADDRESSES) as u32;
+        frame[ADDRESS..ADDRESS + 4].copy_from_slice(&address.to_be_bytes());
+        frame[PORT..PORT + 2].copy_from_slice(&((1024 + number % PORTS) as u16).to_be_bytes());
+        socket.send(&frame).with_context(|| format!("send packet {}", number + 1))?;
+    }
+    Ok(())
+}
+
+/// The number of packets counted so far, which the sender waits for.
+#[derive(Default)]
+struct Flow {
+    counted: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl Flow {
+    fn set(&self, counted: u64) {
+        *self.counted.lock().unwrap_or_else(PoisonError::into_inner) = counted;
+        self.changed.notify_all();
+    }
+
+    fn wait_for(&self, counted: u64) {
+        let guard = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.changed.wait_while(guard, |now| *now < counted));
+    }
+}

@@ -1,0 +1,100 @@
+//! Large documents: rendered as the client takes them, and given again if the client did not take all of one.
+
+use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use serde_json::Value;
+use twinprobe_tests::traffic::{Generator, GeneratorOptions, Spread};
+use twinprobe_tests::{Bystanders, Daemon, Topology, probes, scaled};
+
+/// The number of the paper's sessions.
+const FLOWS: u64 = 256 * 97;
+
+struct Scene {
+    daemon: Daemon,
+    bystanders: Bystanders,
+    generator: Generator,
+    _topology: Topology,
+}
+
+impl Scene {
+    fn new() -> Result<Self> {
+        let topology = Topology::new()?;
+        let daemon = Daemon::start(topology.monitor())?;
+        let bystanders = Bystanders::deploy(&daemon, &topology)?;
+        daemon.put("/v1/probes/flow-features", &probes::configuration("flow-features", "mon0")?).expect(201);
+        let options = GeneratorOptions { spread: Spread::default(), ..GeneratorOptions::default() };
+        let generator = Generator::new(topology.generator(), "gen0", options)?;
+        Ok(Self { daemon, bystanders, generator, _topology: topology })
+    }
+
+    /// Requests the metrics and reads `bytes` of the answer.
+    fn begin(&self, bytes: usize) -> Result<UnixStream> {
+        let mut stream = UnixStream::connect(self.daemon.directories().socket())?;
+        stream.write_all(b"GET /v1/probes/flow-features/metrics HTTP/1.1\r\nHost: x\r\n\r\n")?;
+        stream.read_exact(&mut vec![0; bytes])?;
+        Ok(stream)
+    }
+
+    fn read(&self) -> Value {
+        self.daemon.json("/v1/probes/flow-features/metrics")
+    }
+}
+
+fn flows(document: &Value) -> Vec<u64> {
+    let entries = document["ingress"]["flows"]["entries"].as_array().expect("entries");
+    entries.iter().map(|entry| entry["value"]["IN_PKTS"].as_u64().expect("IN_PKTS")).collect()
+}
+
+#[test]
+fn a_window_whose_client_hangs_up_is_given_to_the_next() -> Result<()> {
+    let mut scene = Scene::new()?;
+    let mut seen = BTreeSet::new();
+    for round in 0..scaled(10, 100) {
+        scene.generator.send(2 * FLOWS)?;
+        // The client hangs up in the middle of several megabytes.
+        drop(scene.begin(1000 + 50_000 * round as usize)?);
+        // Other clients get the next windows, which are empty, until the daemon has noticed.
+        let document = loop {
+            let document = scene.read();
+            assert!(seen.insert(document["window"]["seq"].as_u64()), "a window came twice: {seen:?}");
+            if !flows(&document).is_empty() {
+                break document;
+            }
+            assert!(seen.len() < 10_000, "the window is lost");
+        };
+        let flows = flows(&document);
+        assert_eq!((flows.len() as u64, flows.iter().sum::<u64>()), (FLOWS, 2 * FLOWS));
+    }
+    scene.bystanders.finish()
+}
+
+#[test]
+fn a_slow_client_slows_nobody_else() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.generator.send(FLOWS)?;
+    let mut slow = scene.begin(1000)?;
+    let started = Instant::now();
+    for round in 1..=20 {
+        scene.generator.send(FLOWS)?;
+        let document = scene.read();
+        assert_eq!(document["window"]["seq"], round + 1);
+        assert_eq!(flows(&document).len() as u64, FLOWS);
+    }
+    assert!(started.elapsed() < Duration::from_secs(20), "others waited for the slow client");
+    // The slow client still gets its whole document.
+    slow.set_read_timeout(Some(Duration::from_secs(10)))?;
+    let mut rest = Vec::new();
+    let mut buffer = vec![0; 1 << 16];
+    while !rest.ends_with(b"0\r\n\r\n") {
+        let count = slow.read(&mut buffer)?;
+        assert!(count > 0, "the answer ended early");
+        rest.extend_from_slice(&buffer[..count]);
+    }
+    let keys = rest.windows(b"\"IN_PKTS\":1".len()).filter(|part| part == b"\"IN_PKTS\":1").count();
+    assert!(keys as u64 > FLOWS - 50, "{keys} flows in the rest");
+    scene.bystanders.finish()
+}

@@ -1,0 +1,8 @@
+//! Answers to clients: documents, pages for Prometheus, events, results of the ready-made probes.
+
+mod documents;
+mod events;
+mod probe_results;
+mod probes;
+mod prometheus;
+mod prometheus_page;

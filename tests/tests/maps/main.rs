@@ -1,0 +1,9 @@
+//! Maps: every packet is counted once and in one window, whatever the map and the hook.
+
+mod consistency;
+mod exactness;
+mod globals;
+mod kinds;
+mod little_power;
+mod nested;
+mod scene;

@@ -1,0 +1,8 @@
+//! Restarts of the daemon: running probes stay, damaged ones are repaired, missing ones are deployed again.
+
+mod ends;
+mod held;
+mod repair;
+mod restart;
+mod restore;
+mod start;

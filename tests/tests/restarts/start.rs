@@ -1,0 +1,343 @@
+//! The start of a daemon: when it becomes ready, its answers until then, and starts without clang or a log.
+
+use std::fs;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use twinprobe_tests::http::{self, Address};
+use twinprobe_tests::sample::{counter_config, total};
+use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
+use twinprobe_tests::wait::wait_for;
+use twinprobe_tests::windows::Windows;
+use twinprobe_tests::{Daemon, DaemonOptions, Directories, Topology, binary};
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+const LIMIT: Duration = Duration::from_secs(15);
+/// The log line of a daemon that waits for a test.
+const WAITS: &str = "waits for a test";
+
+fn path(name: &str) -> String {
+    format!("/v1/probes/{name}")
+}
+
+fn live() -> Value {
+    let mut config = counter_config("mon0", "XDP_PASS");
+    config["ingress"]["metrics"] = json!([{ "name": "packets", "map": "packets" }]);
+    config
+}
+
+fn counts(daemon: &Daemon) -> [u64; 3] {
+    NAMES.map(|name| total(&daemon.json(&format!("/v1/probes/{name}/metrics")), "ingress", "packets"))
+}
+
+fn generator(topology: &Topology) -> Result<Generator> {
+    Generator::new(topology.generator(), "gen0", GeneratorOptions::default())
+}
+
+/// Returns the options of a daemon that waits at each step until a file exists, and these files.
+fn waiting(directories: &Directories, steps: &[&str]) -> (DaemonOptions, Vec<PathBuf>) {
+    let files: Vec<PathBuf> =
+        steps.iter().map(|step| directories.temporary().join(format!("go-{step}"))).collect();
+    let steps: Vec<String> =
+        steps.iter().zip(&files).map(|(step, file)| format!("{step}={}", file.display())).collect();
+    (DaemonOptions::default().environment("TWINPROBE_WAIT_AT", steps.join(",")), files)
+}
+
+#[test]
+fn early_requests_are_told_to_wait() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    for name in NAMES {
+        daemon.put(&path(name), &live()).expect(201);
+    }
+    let directories = daemon.kill()?;
+    let (options, files) = waiting(&directories, &["claimed"]);
+    let mut generator = generator(&topology)?;
+    for ends in [true, false] {
+        let daemon = Daemon::spawn_in(topology.monitor(), &options, directories.clone())?;
+        ensure!(daemon.wait_for_log(WAITS, LIMIT), "{}", daemon.log());
+        daemon.get("/healthz").expect(200);
+        daemon.get("/openapi.yaml").expect(200);
+        for early in
+            ["/readyz", "/v1/probes", "/v1/probes/a", "/v1/probes/a/metrics", "/metrics", "/v1/capabilities"]
+        {
+            let answer = daemon.get(early).expect(503);
+            ensure!(answer.header("retry-after") == Some("1"), "{early}: {answer:?}");
+            ensure!(answer.text().contains("taken over"), "{early}: {}", answer.text());
+        }
+        daemon.put(&path("d"), &live()).expect(503);
+        daemon.delete(&path("a")).expect(503);
+        ensure!(!daemon.log().contains("listening on"), "{}", daemon.log());
+        generator.send(100)?;
+        if ends {
+            // A daemon that is stopped does not wait for the deployments that it has begun.
+            let (exit, _) = daemon.terminate()?;
+            ensure!(exit.success(), "{exit}");
+        } else {
+            fs::write(&files[0], "")?;
+            ensure!(daemon.wait_for_log("listening on", LIMIT), "{}", daemon.log());
+            daemon.get("/readyz").expect(200);
+            assert_eq!(counts(&daemon), [200; 3]);
+        }
+    }
+    Ok(())
+}
+
+/// Returns the number of bytes, as the kernel counts memory, that the other end has not read.
+fn unread(stream: &UnixStream) -> Result<i32> {
+    let mut left = 0;
+    // SAFETY: the request writes one int, to which the pointer leads.
+    let result = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut left) };
+    ensure!(result == 0, "TIOCOUTQ: {}", io::Error::last_os_error());
+    Ok(left)
+}
+
+/// A daemon that is stopped before it is ready has an incomplete list of probes, which no client may get.
+#[test]
+fn a_daemon_that_stops_before_it_is_ready_answers_no_early_request() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    daemon.put(&path("a"), &live()).expect(201);
+    let directories = daemon.kill()?;
+    let (options, _) = waiting(&directories, &["claimed"]);
+    let daemon = Daemon::spawn_in(topology.monitor(), &options, directories.clone())?;
+    ensure!(daemon.wait_for_log(WAITS, LIMIT), "{}", daemon.log());
+    // Draining waits for a request whose beginning the daemon has read.
+    let mut early = UnixStream::connect(directories.socket())?;
+    early.write_all(b"GET /v1/probes HTTP/1.1\r\n")?;
+    wait_for("the daemon to read", LIMIT, || {
+        let left = unread(&early)?;
+        ensure!(left == 0, "{left} bytes left");
+        Ok(())
+    })?;
+    daemon.signal(libc::SIGTERM);
+    ensure!(daemon.wait_for_log("draining", LIMIT), "{}", daemon.log());
+    let mut answer = String::new();
+    early.write_all(b"host: daemon\r\n\r\n")?;
+    early.read_to_string(&mut answer)?;
+    ensure!(answer.starts_with("HTTP/1.1 503") && answer.contains("the daemon is stopping"), "{answer}");
+    let (exit, _) = daemon.terminate()?;
+    ensure!(exit.success(), "{exit}");
+    Ok(())
+}
+
+#[test]
+fn a_start_that_fails_leaves_no_socket() -> Result<()> {
+    let topology = Topology::new()?;
+    let directories = Arc::new(Directories::new()?);
+    let (options, files) = waiting(&directories, &["opened"]);
+    let daemon = Daemon::spawn_in(topology.monitor(), &options, Arc::clone(&directories))?;
+    ensure!(daemon.wait_for_log(WAITS, LIMIT), "{}", daemon.log());
+    ensure!(directories.socket().exists(), "the daemon listens before it restores");
+    fs::remove_dir(directories.state().join("probes"))?;
+    fs::write(&files[0], "")?;
+    ensure!(!daemon.wait_for_start(LIMIT), "{}", daemon.log());
+    ensure!(daemon.log().contains("the stored probes can't be read"), "{}", daemon.log());
+    ensure!(!directories.socket().exists(), "{}", directories.socket().display());
+    Ok(())
+}
+
+/// A probe that is being read delays neither the list nor its status; only the status has the source.
+#[test]
+fn the_list_waits_for_nobody_and_has_no_sources() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    for name in NAMES {
+        daemon.put(&path(name), &counter_config("mon0", "XDP_PASS")).expect(201);
+    }
+    let directories = daemon.kill()?;
+    let (options, files) = waiting(&directories, &["flipped"]);
+    let daemon = Daemon::start_in(topology.monitor(), &options, directories)?;
+    let address = daemon.address();
+    let reader = thread::spawn(move || http::request(&address, "GET", "/v1/probes/b/metrics", &[], b""));
+    ensure!(daemon.wait_for_log(WAITS, LIMIT), "{}", daemon.log());
+    let asked = Instant::now();
+    let listed = daemon.json("/v1/probes");
+    let statuses = NAMES.map(|name| daemon.json(&path(name)));
+    let list = daemon.client(&["list"])?;
+    ensure!(asked.elapsed() < Duration::from_secs(10), "the list took {:?}", asked.elapsed());
+    fs::write(&files[0], "")?;
+    reader.join().expect("no panic")?.expect(200);
+    let text = String::from_utf8(list.stdout)?;
+    for (i, status) in statuses.iter().enumerate() {
+        ensure!(status["config"]["ingress"]["source"].is_string(), "{status}");
+        let mut expected = status.clone();
+        expected["config"]["ingress"].as_object_mut().context("an object")?.remove("source");
+        assert_eq!(listed["probes"][i], expected);
+        ensure!(text.contains(&format!("\n{}", NAMES[i])) && text.contains("running"), "{text}");
+    }
+    Ok(())
+}
+
+/// Running probes are adopted without a compiler; the status of a probe that needs one says what is missing.
+#[test]
+fn no_clang_is_no_reason_not_to_start() -> Result<()> {
+    let topology = Topology::new()?;
+    let mut generator = generator(&topology)?;
+    let daemon = Daemon::start(topology.monitor())?;
+    for name in NAMES {
+        daemon.put(&path(name), &live()).expect(201);
+    }
+    generator.send(100)?;
+    let directories = daemon.kill()?;
+    let clang = directories.temporary().join("clang");
+    let options = DaemonOptions::default().environment("TWINPROBE_CLANG", &clang);
+    let daemon = Daemon::start_in(topology.monitor(), &options, directories)?;
+    daemon.get("/readyz").expect(200);
+    generator.send(100)?;
+    assert_eq!(counts(&daemon), [200; 3]);
+    let compiler = daemon.json("/v1/capabilities")["compiler"].clone();
+    ensure!(compiler["version"] == "" && compiler["error"].is_string(), "{compiler}");
+    let before = daemon.json("/v1/probes");
+    let refused = [
+        daemon.put(&path("a"), &live()),
+        daemon.put(&path("d"), &live()),
+        daemon.post("/v1/validate", &live()),
+    ];
+    for answer in refused {
+        let problem = answer.expect(503).json();
+        let message = problem["errors"][0]["message"].as_str().with_context(|| format!("{problem}"))?;
+        ensure!(problem["errors"][0]["stage"] == "compile" && message.contains("clang"), "{problem}");
+    }
+    assert_eq!(daemon.json("/v1/probes"), before);
+    daemon.delete(&path("c")).expect(204);
+
+    // After a reboot no programs can be adopted: the probes wait and show the reason.
+    let directories = daemon.kill()?;
+    fs::remove_dir_all(directories.bpffs())?;
+    let daemon = Daemon::start_in(topology.monitor(), &options, directories)?;
+    for name in ["a", "b"] {
+        let status = daemon.json(&path(name));
+        ensure!(
+            status["state"] == "failed" && status["reason"].as_str().is_some_and(|r| r.contains("clang")),
+            "{status}"
+        );
+    }
+    // A compiler that is installed later is used.
+    symlink(which("clang").or_else(|| which("clang-14")).context("clang")?, &clang)?;
+    daemon.put(&path("a"), &live()).expect(200);
+    let mut daemon = daemon.restart(libc::SIGTERM, &options)?;
+    for _ in 0..2 {
+        let states = ["a", "b"].map(|name| daemon.json(&path(name))["state"].clone());
+        assert_eq!(states, ["running", "running"]);
+        daemon = daemon.restart(libc::SIGKILL, &options)?;
+    }
+    Ok(())
+}
+
+fn which(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file())
+}
+
+/// A replacement that was half attached when the daemon died uses other maps than the old programs: no window is closed
+/// before all packets meet the same programs again.
+#[test]
+fn windows_are_closed_once_dispatchers_are_settled() -> Result<()> {
+    let topology = Topology::new()?;
+    let mut windows = counter_config("mon0", "XDP_PASS");
+    windows["window"] = json!({ "interval": "10ms", "retain": 100_000 });
+    let daemon = Daemon::start(topology.monitor())?;
+    for name in NAMES {
+        daemon.put(&path(name), &windows).expect(201);
+    }
+    let dying = DaemonOptions::default().environment("TWINPROBE_CRASH_AT", "attached");
+    let daemon = Daemon::start_in(topology.monitor(), &dying, daemon.kill()?)?;
+    let load = generator(&topology)?.spawn(Load::default());
+    ensure!(
+        daemon.try_request("PUT", &path("b"), &[], live().to_string().as_bytes()).is_err(),
+        "not reached"
+    );
+    let directories = daemon.kill()?;
+    let (options, files) = waiting(&directories, &["claimed"]);
+    let newest = || {
+        NAMES.map(|name| {
+            fs::read_dir(directories.state().join("windows").join(name)).map_or(0, Iterator::count)
+        })
+    };
+    let before = newest();
+    let daemon = Daemon::spawn_in(topology.monitor(), &options, directories.clone())?;
+    ensure!(daemon.wait_for_log(WAITS, LIMIT), "{}", daemon.log());
+    let arrived = load.arrived();
+    wait_for("further packets", LIMIT, || {
+        ensure!(load.arrived() > arrived + 100_000, "{} after {arrived}", load.arrived());
+        Ok(())
+    })?;
+    assert_eq!(newest(), before, "windows were closed");
+    fs::write(&files[0], "")?;
+    ensure!(daemon.wait_for_log("listening on", LIMIT), "{}", daemon.log());
+    let again = load.arrived();
+    wait_for("packets for the next windows", LIMIT, || {
+        ensure!(load.arrived() > again + 100_000, "{} after {again}", load.arrived());
+        Ok(())
+    })?;
+    let sent = load.stop()?;
+    for name in NAMES {
+        daemon.request("POST", &format!("/v1/probes/{name}/windows"), &[], b"").expect(201);
+        let windows = Windows::of(&daemon, name);
+        let counted: u64 =
+            windows.seqs().iter().map(|seq| total(&windows.get(*seq), "ingress", "packets")).sum();
+        assert_eq!(counted, sent, "{name}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_second_daemon_on_the_same_state_is_refused() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let second = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), daemon.directories());
+    let error = format!("{:#}", second.expect_err("two daemons on one state"));
+    assert!(error.contains("in use by another twinprobe"), "{error}");
+    daemon.get("/healthz").expect(200);
+    Ok(())
+}
+
+#[test]
+fn the_daemon_describes_itself() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    daemon.get("/healthz").expect(200);
+    daemon.get("/readyz").expect(200);
+    assert!(daemon.get("/openapi.yaml").expect(200).text().starts_with("openapi: 3.1"));
+    let report = daemon.post("/v1/validate", &counter_config("mon0", "XDP_PASS")).expect(200).json();
+    assert_eq!(report["valid"], true);
+    assert_eq!(report["metrics"]["ingress"][0]["type"], "array");
+    assert_eq!(daemon.json("/v1/probes"), json!({ "probes": [] }));
+    Ok(())
+}
+
+#[test]
+fn a_log_that_nobody_reads_fails_no_request() -> Result<()> {
+    let directories = Directories::new()?;
+    let mut daemon = Command::new(binary()?)
+        .arg("serve")
+        .args(["--listen".into(), format!("unix:{}", directories.socket().display())])
+        .arg("--state-dir")
+        .arg(directories.state())
+        .arg("--bpffs")
+        .arg(directories.bpffs())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let log = BufReader::new(daemon.stderr.take().context("a log")?);
+    let ready = log.lines().any(|line| line.is_ok_and(|line| line.starts_with("listening on")));
+    // The log is closed now, and each request writes a line.
+    let address = Address::Unix(directories.socket());
+    let answers = [(); 2].map(|()| http::request(&address, "GET", "/healthz", &[], b""));
+    daemon.kill()?;
+    daemon.wait()?;
+    assert!(ready);
+    for answer in answers {
+        assert_eq!(answer?.status, 200);
+    }
+    Ok(())
+}

@@ -1,0 +1,83 @@
+//! Invariants of the source tree that no compiler checks.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
+}
+
+/// Returns every file below `directory` with this ending.
+fn files(directory: &Path, ending: &str) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).with_context(|| directory.display().to_string())? {
+        let path = entry?.path();
+        if path.is_dir() {
+            found.extend(files(&path, ending)?);
+        } else if path.to_string_lossy().ends_with(ending) {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+#[test]
+fn every_crate_inherits_the_workspace_lints() -> Result<()> {
+    let workspace = fs::read_to_string(root().join("Cargo.toml"))?;
+    let members = workspace.split_once("members = [").and_then(|(_, rest)| rest.split_once(']'));
+    let (members, _) = members.context("the workspace lists its members")?;
+    let mut count = 0;
+    for member in members.split(',').map(|name| name.trim().trim_matches('"')).filter(|name| !name.is_empty())
+    {
+        let manifest = fs::read_to_string(root().join(member).join("Cargo.toml"))?;
+        assert!(manifest.contains("[lints]\nworkspace = true"), "{member} does not inherit the lints");
+        count += 1;
+    }
+    assert!(count >= 4, "{members}");
+    Ok(())
+}
+
+/// Each crate, the crates of this workspace that it may depend on, and what else it may not depend on.
+const EDGES: [(&str, &[&str], &[&str]); 6] = [
+    ("ebpf-common", &[], &["aya", "libc", "tokio", "axum"]),
+    ("exporter", &["ebpf-common"], &["aya", "libc", "tokio", "axum"]),
+    ("windows", &["ebpf-common", "exporter"], &["aya", "libc", "axum"]),
+    ("kernel", &["ebpf-common"], &["axum", "clap"]),
+    ("client", &["ebpf-common"], &["axum", "clap", "aya"]),
+    ("agent", &["ebpf-common", "exporter", "windows", "kernel", "client"], &["aya"]),
+];
+
+#[test]
+fn crates_depend_on_each_other_one_way() -> Result<()> {
+    for (name, may, may_not) in EDGES {
+        let manifest = fs::read_to_string(root().join("crates").join(name).join("Cargo.toml"))?;
+        for line in manifest.lines() {
+            if let Some((dependency, _)) =
+                line.strip_prefix("twinprobe-").and_then(|line| line.split_once('.'))
+            {
+                assert!(may.contains(&dependency), "{name} depends on {dependency}");
+            }
+            assert!(!may_not.iter().any(|word| line.starts_with(word)), "{name} depends on {line}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn only_the_kernel_and_the_confinement_of_the_compiler_have_unsafe_code() -> Result<()> {
+    for name in ["ebpf-common", "exporter", "windows", "client"] {
+        let library = fs::read_to_string(root().join("crates").join(name).join("src/lib.rs"))?;
+        assert!(library.contains("#![forbid(unsafe_code)]"), "{name}");
+    }
+    let agent = root().join("crates/agent/src");
+    assert!(fs::read_to_string(agent.join("main.rs"))?.contains("#![deny(unsafe_code)]"));
+    for path in files(&agent, ".rs")? {
+        if path != agent.join("compiler/mod.rs") {
+            let text = fs::read_to_string(&path)?;
+            assert!(!text.contains("allow(unsafe_code"), "{} allows unsafe code", path.display());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,9 @@
+//! Tests of the fixture, the source tree, the bystanders, the installation and the kernel's capabilities.
+
+mod architecture;
+mod bystanders;
+mod capabilities;
+mod capture;
+mod cpuset;
+mod fixture;
+mod setup;

@@ -1,0 +1,302 @@
+//! Windows over HTTP: they are closed, listed, waited for, read again and acknowledged.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use twinprobe_tests::sample::{counter_config, total};
+use twinprobe_tests::traffic::{Generator, GeneratorOptions};
+use twinprobe_tests::wait::wait_for;
+use twinprobe_tests::windows::{Windows, config, packets};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Topology, scaled};
+
+const PROBE: &str = "/v1/probes/p";
+const FORMATS: [(&str, &str); 3] = [
+    ("json", "application/json"),
+    ("xml", "application/xml"),
+    ("openmetrics", "application/openmetrics-text"),
+];
+
+struct Scene {
+    daemon: Daemon,
+    bystanders: Bystanders,
+    windows: Windows,
+    generator: Generator,
+    _topology: Topology,
+}
+
+impl Scene {
+    fn new(window: &Value) -> Result<Self> {
+        let topology = Topology::new()?;
+        let daemon = Daemon::start(topology.monitor())?;
+        let bystanders = Bystanders::deploy(&daemon, &topology)?;
+        daemon.put(PROBE, &config(window, &[])).expect(201);
+        let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
+        Ok(Self { windows: Windows::of(&daemon, "p"), daemon, bystanders, generator, _topology: topology })
+    }
+
+    fn restart(mut self, signal: i32) -> Result<Self> {
+        self.daemon = self.daemon.restart(signal, &DaemonOptions::default())?;
+        Ok(self)
+    }
+
+    fn close(&mut self, count: u64) -> Result<Value> {
+        self.generator.send(count)?;
+        let document = self.windows.close();
+        assert_eq!(packets(&document), count);
+        Ok(document)
+    }
+
+    /// Returns the status of a request below `/windows`, and the detail of an error.
+    fn ask(&self, method: &str, rest: &str) -> Result<(u16, String)> {
+        let answer = self.windows.request(method, &format!("{PROBE}/windows{rest}"))?;
+        let problem = answer.status >= 400;
+        let kind = answer.header("content-type").unwrap_or_default();
+        ensure!(!problem || kind == "application/problem+json", "{kind}: {}", answer.text());
+        let detail =
+            if problem { answer.json()["detail"].as_str().unwrap_or_default().into() } else { String::new() };
+        Ok((answer.status, detail))
+    }
+}
+
+/// A window has the same bytes in each format, from the request that closed it on, after restarts and crashes as well.
+#[test]
+fn a_window_is_the_same_bytes_each_time() -> Result<()> {
+    let mut scene = Scene::new(&json!({}))?;
+    let mut taken = Vec::new();
+    for (seq, (format, media_type)) in (1..).zip(FORMATS) {
+        scene.generator.send(100 * seq)?;
+        let answer = scene.windows.request("POST", &format!("{PROBE}/windows?format={format}"))?.expect(201);
+        assert_eq!(answer.header("location"), Some(&*format!("{PROBE}/windows/{seq}")));
+        let kind = answer.header("content-type").unwrap_or_default();
+        assert!(kind.starts_with(media_type), "{format}: {kind}");
+        taken.push((seq, format, answer.body));
+    }
+    let document: Value = serde_json::from_slice(&taken[0].2)?;
+    assert_eq!((packets(&document), total(&document, "ingress", "live")), (100, 100));
+    // The other formats of each window.
+    for (seq, (format, _)) in (1..=3).flat_map(|seq| FORMATS.map(|format| (seq, format))) {
+        let document = scene.windows.bytes(seq, format);
+        if let Some((.., known)) = taken.iter().find(|(s, f, _)| (*s, *f) == (seq, format)) {
+            assert_eq!(String::from_utf8(document)?, String::from_utf8_lossy(known), "{format} of {seq}");
+        } else {
+            taken.push((seq, format, document));
+        }
+    }
+    // Later packets change nothing in the window, its live metric included.
+    scene.close(7)?;
+    for signal in [0, libc::SIGTERM, libc::SIGKILL, libc::SIGKILL] {
+        if signal != 0 {
+            scene = scene.restart(signal)?;
+        }
+        for (seq, format, known) in &taken {
+            let document = String::from_utf8(scene.windows.bytes(*seq, format))?;
+            assert_eq!(document, String::from_utf8_lossy(known), "{format} of {seq} after {signal}");
+        }
+        assert_eq!(scene.windows.seqs(), [1, 2, 3, 4]);
+    }
+    assert_eq!(scene.close(5)?["window"]["seq"], 5);
+    scene.bystanders.finish()
+}
+
+#[test]
+fn lists_say_what_comes_after() -> Result<()> {
+    let mut scene = Scene::new(&json!({}))?;
+    assert_eq!(scene.windows.seqs(), [0; 0]);
+    let documents = [scene.close(1)?, scene.close(2)?, scene.close(3)?];
+    let list = scene.windows.list("");
+    assert_eq!((list.seqs(), list.lost), (vec![1, 2, 3], 0));
+    for (listed, document) in list.windows.iter().zip(&documents) {
+        assert_eq!(json!(listed.start), document["window"]["start"]);
+        assert_eq!(json!(listed.end), document["window"]["end"]);
+        assert!(listed.bytes > 0);
+    }
+    for pair in list.windows.windows(2) {
+        assert_eq!(pair[0].end, pair[1].start, "no time is missing");
+    }
+    let bytes: u64 = list.windows.iter().map(|window| window.bytes).sum();
+    let status = scene.daemon.json(PROBE)["windows"].clone();
+    let expected =
+        json!({ "retained": 3, "bytes": bytes, "oldest": 1, "newest": 3, "lost": 0, "damaged": 0 });
+    assert_eq!(status, expected);
+    for (query, seqs) in [("after=0", &[1, 2, 3][..]), ("after=2", &[3]), ("after=3", &[]), ("after=99", &[])]
+    {
+        assert_eq!(scene.windows.list(query).seqs(), seqs, "{query}");
+    }
+    for rest in ["?after=x", "?after=-1", "?wait=x", "?wait=-1", "?wait=301", "?wait=nan", "?collector=c"] {
+        assert_eq!(scene.ask("GET", rest)?.0, 400, "{rest}");
+    }
+    assert_eq!(scene.ask("GET", "/1?format=csv")?.0, 400);
+    assert_eq!(scene.ask("POST", "?format=csv")?.0, 400);
+    for rest in ["/0", "/4", "/99999999999"] {
+        assert_eq!(scene.ask("GET", rest)?.0, 404, "{rest}");
+    }
+    for rest in ["/x", "/-1"] {
+        assert!([400, 404].contains(&scene.ask("GET", rest)?.0), "{rest}");
+    }
+    // A request that was refused has closed nothing.
+    assert_eq!(scene.windows.seqs(), [1, 2, 3]);
+    scene.daemon.get("/v1/probes/other/windows").expect(404);
+    scene.daemon.get("/v1/probes/other/windows/1").expect(404);
+    scene.daemon.delete("/v1/probes/other/windows/1").expect(404);
+    assert_eq!(scene.daemon.request("POST", "/v1/probes/other/windows", &[], b"").status, 404);
+    scene.bystanders.finish()
+}
+
+#[test]
+fn a_long_poll_ends_with_the_next_window() -> Result<()> {
+    let scene = Scene::new(&json!({}))?;
+    let wait_for_connections = |wanted: usize| {
+        wait_for("a connection", Duration::from_secs(5), || {
+            let now = scene.daemon.connections();
+            ensure!(now == wanted, "{now} connections");
+            Ok(())
+        })
+    };
+    let poll = |query: String| {
+        let windows = scene.windows.clone();
+        wait_for_connections(0)?;
+        let poll = thread::spawn(move || (windows.try_list(&query), Instant::now()));
+        wait_for_connections(1)?;
+        anyhow::Ok(poll)
+    };
+    let mut delays = Vec::new();
+    for seq in 1..=scaled(20, 200) {
+        let poll = poll(format!("after={}&wait=20", seq - 1))?;
+        scene.windows.close();
+        let closed = Instant::now();
+        let (list, answered) = poll.join().expect("no panic");
+        assert_eq!(list?.seqs(), [seq]);
+        delays.push(answered.saturating_duration_since(closed));
+    }
+    delays.sort();
+    let (median, most) = (delays[delays.len() / 2], delays[delays.len() - 1]);
+    println!("answered {median:?} after the close, {most:?} at most");
+    assert!(median < Duration::from_millis(50) && most < Duration::from_secs(1), "{delays:?}");
+    // A list with a window is answered at once, one without at the end of the wait.
+    let newest = delays.len();
+    for (after, wait, seqs) in [(newest - 1, 20.0, 1), (newest, 0.3, 0), (newest, 0.0, 0)] {
+        let started = Instant::now();
+        let list = scene.windows.list(&format!("after={after}&wait={wait}"));
+        assert_eq!(list.windows.len(), seqs);
+        let (elapsed, least) = (started.elapsed().as_secs_f64(), if seqs == 0 { wait } else { 0.0 });
+        assert!((least..least + 1.0).contains(&elapsed), "{elapsed} s of {wait}");
+    }
+    let deleted = poll(format!("after={newest}&wait=20"))?;
+    let started = Instant::now();
+    scene.daemon.delete(PROBE).expect(204);
+    let error = deleted.join().expect("no panic").0.err().context("an error")?;
+    assert!(error.to_string().starts_with("404: "), "{error}");
+    // A daemon that is stopped does not wait for long polls.
+    scene.daemon.put(PROBE, &config(&json!({}), &[])).expect(201);
+    let stopped = poll("wait=20".to_owned())?;
+    let Scene { daemon, bystanders, .. } = scene;
+    bystanders.finish()?;
+    ensure!(daemon.terminate()?.0.success());
+    let _ = stopped.join().expect("no panic");
+    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+    Ok(())
+}
+
+#[test]
+fn what_is_acknowledged_is_gone() -> Result<()> {
+    let mut scene = Scene::new(&json!({}))?;
+    for count in 1..=5 {
+        scene.close(count)?;
+    }
+    assert_eq!(scene.ask("DELETE", "/2")?.0, 204);
+    for round in 0..3 {
+        let list = scene.windows.list("");
+        assert_eq!((list.seqs(), list.lost), (vec![3, 4, 5], 0), "round {round}");
+        for seq in 1..=2 {
+            let (status, detail) = scene.ask("GET", &format!("/{seq}"))?;
+            assert!(status == 404 && detail.contains("acknowledged"), "{status}: {detail}");
+        }
+        // An acknowledgement of the same or an earlier window changes nothing; one of a later window is refused.
+        for (seq, status) in [(2, 204), (1, 204), (6, 404), (1_000_000, 404)] {
+            assert_eq!(scene.ask("DELETE", &format!("/{seq}"))?.0, status, "{seq}");
+        }
+        assert_eq!(scene.ask("DELETE", "/3?collector=nobody")?.0, 400);
+        if round < 2 {
+            scene = scene.restart([libc::SIGTERM, libc::SIGKILL][round])?;
+        }
+    }
+    assert_eq!(scene.ask("DELETE", "/5")?.0, 204);
+    let list = scene.windows.list("");
+    assert_eq!((list.seqs(), list.lost), (vec![], 0));
+    let mut scene = scene.restart(libc::SIGKILL)?;
+    assert_eq!(scene.windows.seqs(), [0; 0]);
+    assert_eq!(scene.close(6)?["window"]["seq"], 6);
+    assert_eq!(scene.windows.seqs(), [6]);
+    scene.bystanders.finish()
+}
+
+#[test]
+fn a_window_goes_once_all_collectors_have_acknowledged_it() -> Result<()> {
+    let mut scene = Scene::new(&json!({ "collectors": ["a", "b"] }))?;
+    for count in 1..=4 {
+        scene.close(count)?;
+    }
+    let seqs = |scene: &Scene| {
+        ["", "collector=a", "collector=b", "collector=a&after=0"]
+            .map(|query| scene.windows.list(query).seqs())
+    };
+    scene.windows.acknowledge(2, Some("a"))?.expect(204);
+    assert_eq!(seqs(&scene), [vec![1, 2, 3, 4], vec![3, 4], vec![1, 2, 3, 4], vec![1, 2, 3, 4]]);
+    scene.windows.acknowledge(1, Some("b"))?.expect(204);
+    for signal in [libc::SIGTERM, libc::SIGKILL] {
+        assert_eq!(seqs(&scene), [vec![2, 3, 4], vec![3, 4], vec![2, 3, 4], vec![2, 3, 4]]);
+        // A smaller number does not take an acknowledgement back.
+        scene.windows.acknowledge(1, Some("a"))?.expect(204);
+        for query in ["?collector=c", "?collector="] {
+            assert_eq!(scene.ask("GET", query)?.0, 400, "{query}");
+            assert_eq!(scene.ask("DELETE", &format!("/2{query}"))?.0, 400, "{query}");
+        }
+        scene = scene.restart(signal)?;
+    }
+    assert_eq!(scene.ask("DELETE", "/5?collector=b")?.0, 404);
+    scene.windows.acknowledge(4, Some("b"))?.expect(204);
+    assert_eq!(seqs(&scene), [vec![3, 4], vec![3, 4], vec![], vec![3, 4]]);
+    // An acknowledgement without a name is for all collectors.
+    scene.windows.acknowledge(3, None)?.expect(204);
+    assert_eq!(seqs(&scene), [vec![4], vec![4], vec![], vec![4]]);
+    scene.windows.acknowledge(4, None)?.expect(204);
+    assert!(seqs(&scene).iter().all(Vec::is_empty), "{:?}", seqs(&scene));
+    assert_eq!(scene.windows.list("").lost, 0);
+    scene.bystanders.finish()
+}
+
+#[test]
+fn without_snapshots_there_are_no_windows() -> Result<()> {
+    let scene = Scene::new(&json!({}))?;
+    let mut live = counter_config("mon0", "XDP_PASS");
+    live["ingress"]["metrics"] = json!([{ "name": "packets", "map": "packets" }]);
+    scene.daemon.put("/v1/probes/live", &live).expect(201);
+    let answer = scene.daemon.request("POST", "/v1/probes/live/windows", &[], b"").expect(409);
+    assert!(
+        answer.json()["detail"].as_str().is_some_and(|detail| detail.contains("snapshot")),
+        "{}",
+        answer.text()
+    );
+    assert_eq!(Windows::of(&scene.daemon, "live").seqs(), [0; 0]);
+    assert_eq!(scene.daemon.json("/v1/probes/live/metrics").get("window"), None);
+    scene.bystanders.finish()
+}
+
+/// The schedule closes windows and readers do not: readers get the newest window, and live metrics as they are.
+#[test]
+fn with_an_interval_a_reading_closes_nothing() -> Result<()> {
+    let mut scene = Scene::new(&json!({ "interval": "1h" }))?;
+    scene.close(100)?;
+    for read in 1..=3 {
+        scene.generator.send(10)?;
+        let document = scene.daemon.json(&format!("{PROBE}/metrics"));
+        assert_eq!((&document["window"]["seq"], packets(&document)), (&json!(1), 100));
+        assert_eq!(total(&document, "ingress", "live"), 100 + 10 * read);
+    }
+    assert_eq!(scene.windows.seqs(), [1]);
+    assert_eq!(packets(&scene.windows.close()), 30);
+    assert_eq!(scene.windows.seqs(), [1, 2]);
+    scene.bystanders.finish()
+}

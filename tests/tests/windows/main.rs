@@ -1,0 +1,13 @@
+//! Windows: closed by requests and by the clock, retained, collected, and never lost.
+
+mod api;
+mod client;
+mod clock_steps;
+mod concurrency;
+mod damage;
+mod disk;
+mod echo;
+mod exact;
+mod grace_period;
+mod retention;
+mod schedule;
