@@ -1,4 +1,5 @@
-//! What this kernel can do, found by trying when the daemon starts. Its version is shown and decides nothing.
+//! The capabilities of this kernel, found by trials when the daemon starts. The kernel's version is shown and decides
+//! nothing.
 
 use std::os::fd::OwnedFd;
 use std::thread;
@@ -13,39 +14,42 @@ use crate::sys::map::{self, MapCreate};
 use crate::trial::maps;
 use crate::trial::programs;
 
+/// The results of all trials.
 #[derive(Clone, Debug, Serialize)]
 pub struct Capabilities {
     pub kernel: KernelCapabilities,
-    /// What metrics can name.
+    /// The kinds of maps that metrics can name.
     pub maps: Vec<MapCapabilities>,
-    /// Maps whose content is a stream of events.
+    /// The kinds of maps whose content is a stream of events.
     pub events: Vec<EventCapabilities>,
 }
 
+/// Capabilities of the kernel as a whole.
 #[derive(Clone, Debug, Serialize)]
 pub struct KernelCapabilities {
+    /// The kernel's release, as `uname -r` prints it; empty if it can't be read.
     pub release: String,
-    /// Values that an entry of a PERCPU map has.
+    /// The number of possible CPUs, which is the number of values in an entry of a PERCPU map.
     pub possible_cpus: usize,
-    /// How a flip waits until no CPU runs the old twin.
+    /// The name of the method by which a flip waits until no CPU runs the old twin.
     pub quiesce: String,
-    /// In the order of preference.
+    /// All methods, in the order of preference.
     pub quiesce_methods: Vec<MethodReport>,
-    /// Whether sources can use the kernel's own types (CO-RE).
+    /// True if sources can use the kernel's own types (CO-RE).
     pub btf: bool,
-    /// Whether XDP programs can take packets of several buffers, as large MTUs need.
+    /// True if XDP programs can take packets of several buffers (Linux 5.18), as large MTUs need.
     pub xdp_frags: bool,
-    /// Whether TC programs are attached by links; else by clsact filters.
+    /// True if TC programs are attached by TCX links (Linux 6.6), else by clsact filters.
     pub tcx: bool,
 }
 
-/// One map type, or global variables.
+/// The capabilities of one map kind.
 #[derive(Clone, Debug, Serialize)]
 pub struct MapCapabilities {
     #[serde(serialize_with = "name")]
     #[serde(rename = "type")]
     pub kind: MapKind,
-    /// Why there are none.
+    /// The reason why this kernel has no maps of the kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unavailable: Option<String>,
     pub operations: Operations,
@@ -53,6 +57,7 @@ pub struct MapCapabilities {
     pub strategy: Option<Strategy>,
 }
 
+/// The capabilities of one kind of event map.
 #[derive(Clone, Debug, Serialize)]
 pub struct EventCapabilities {
     #[serde(rename = "type")]
@@ -66,6 +71,7 @@ fn name<S: serde::Serializer>(kind: &MapKind, serializer: S) -> Result<S::Ok, S:
 }
 
 impl Capabilities {
+    /// Runs all trials. Takes some milliseconds.
     pub fn probe(quiescer: &Quiescer, possible_cpus: usize) -> Self {
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         Self {
@@ -86,7 +92,7 @@ impl Capabilities {
         }
     }
 
-    /// The same with what may have changed since.
+    /// Returns the capabilities with the present state of the grace period methods; all else stays as it was found.
     pub fn now(&self, quiescer: &Quiescer) -> Self {
         let mut now = self.clone();
         now.kernel.quiesce = quiescer.method().name().to_owned();
@@ -94,7 +100,7 @@ impl Capabilities {
         now
     }
 
-    /// How maps of this kind are read and reset.
+    /// Returns the way in which maps of this kind are read and reset.
     pub fn access(&self, kind: MapKind) -> Access {
         let operations = self.maps.iter().find(|map| map.kind == kind).map(|map| map.operations);
         Access::new(kind, operations.unwrap_or_default())

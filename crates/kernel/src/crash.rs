@@ -6,20 +6,20 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// `STEP` or `STEP:N`, the N-th time it is reached.
+/// The variable that names the step at which the process ends: `STEP`, or `STEP:N` for the N-th time it is reached.
 const DIE: &str = "TWINPROBE_CRASH_AT";
-/// The step that fails, once, in the format of [`DIE`].
+/// The variable that names the step that fails, once, in the format of [`DIE`].
 const FAIL: &str = "TWINPROBE_FAIL_AT";
-/// `STEP=FILE,...`: each step waits until its file exists.
+/// The variable that names steps to wait at: `STEP=FILE,...`, each until its file exists.
 const WAIT: &str = "TWINPROBE_WAIT_AT";
 /// The limit of a wait: a test that was killed must not keep a daemon for ever.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// The end of this process, if it is to end at `step`.
+/// Ends this process if it is to end at `step`.
 pub fn point(step: &str) {
     static AT: OnceLock<Option<(String, AtomicU32)>> = OnceLock::new();
     if is_reached(&AT, DIE, step) {
-        // Aborts as a signal would: nothing is cleaned up.
+        // An abort runs no destructor, as a SIGKILL would.
         std::process::abort();
     }
 }

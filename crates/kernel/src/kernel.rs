@@ -1,4 +1,4 @@
-//! This daemon's part of the kernel: opened once, asked for everything else.
+//! The kernel objects of this daemon: opened once at the start, and the entry to everything else in this crate.
 
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
@@ -24,14 +24,14 @@ use crate::sys::bpffs::{self, Claim};
 use crate::sys::call::KernelError;
 use crate::sys::{cpus, process};
 
-/// How the kernel is to be used.
+/// The operator's choices of the methods that this crate uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     pub quiesce: QuiesceMethod,
     pub tc: TcMethod,
 }
 
-/// This daemon's part of the kernel.
+/// The kernel objects of this daemon, and the claim that keeps other daemons from the same pins.
 #[derive(Debug)]
 pub struct Kernel {
     host: Arc<Host>,
@@ -39,11 +39,13 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Takes over the pins in `bpffs`, for the daemon of this state directory. What an earlier daemon left there goes
-    /// on as it is until [`Self::settle`]; before that its probes are to be [adopted](crate::attach::attached::Attached::adopt).
+    /// Takes over the pins in `bpffs` for the daemon of this state directory. The attachments that an earlier daemon
+    /// left go on as they are until [`Self::settle`]; before that its probes have to be
+    /// [adopted](crate::attach::attached::Attached::adopt). Fails if another daemon holds the pins, or if the grace
+    /// period method is not possible here.
     pub fn open(bpffs: &Path, state_dir: &Path, options: Options) -> Result<Arc<Self>, KernelError> {
         let failed = |call| move |error| KernelError::new(call, bpffs.display().to_string(), error);
-        // First of all: a method that is not possible here is refused before anything is touched.
+        // The method comes first: one that is not possible here is refused before any pin is touched.
         let quiescer = Quiescer::start(options.quiesce)
             .map_err(|error| KernelError::new("set-up", "the grace period", error))?;
         let quiescer = Arc::new(quiescer);
@@ -66,7 +68,7 @@ impl Kernel {
         Ok(Arc::new(Self { host: Arc::new(host), claim }))
     }
 
-    /// What all probes share.
+    /// The kernel objects that all probes share.
     pub const fn host(&self) -> &Arc<Host> {
         &self.host
     }
@@ -107,9 +109,9 @@ impl Kernel {
         twins::adopt(plan, &self.host.capabilities, pins.programs(record)?, open)
     }
 
-    /// Removes what is left of deployments that were half made or half removed, once every probe that an earlier daemon
-    /// ran has been adopted. `kept` are the serials of the deployments that stay. If probes are `unsure` where their
-    /// interfaces are, nothing is detached before [`Self::settle_again`].
+    /// Removes the remains of deployments that were half made or half removed. To be called once every probe that an
+    /// earlier daemon ran has been adopted. `kept` are the serials of the deployments that stay. If probes are `unsure`
+    /// where their interfaces are, nothing is detached before [`Self::settle_again`].
     pub fn settle(&self, kept: &[u64], unsure: bool) {
         self.host.dispatchers.settle(unsure);
         for serial in host::serials(&self.host.pins).unwrap_or_default() {
@@ -124,6 +126,7 @@ impl Kernel {
         self.host.dispatchers.has_unclaimed()
     }
 
+    /// Repeats the part of [`Self::settle`] that had to wait for probes to find their interfaces.
     pub fn settle_again(&self, unsure: bool) {
         self.host.dispatchers.settle(unsure);
     }
@@ -134,7 +137,7 @@ impl Kernel {
         self.host.retry_removals();
     }
 
-    /// Once all probes are detached: leaves no pin.
+    /// Removes every pin of the daemon. To be called once all probes are detached. Failures are logged.
     pub fn unpin(&self) {
         let root = self.host.pins.parent().unwrap_or(&self.host.pins);
         let removed = epoch::PINS
@@ -148,10 +151,12 @@ impl Kernel {
         }
     }
 
+    /// The method that served the last grace period.
     pub fn quiesce_method(&self) -> QuiesceMethod {
         self.host.quiescer.method()
     }
 
+    /// The capabilities found at the start, with the present state of the grace period methods.
     pub fn capabilities(&self) -> Capabilities {
         self.host.capabilities.now(&self.host.quiescer)
     }

@@ -1,12 +1,12 @@
-//! The one door to the kernel: no other crate knows aya or calls `bpf(2)`.
+//! The only crate that imports aya or calls `bpf(2)`.
 //!
-//! | folder | what it holds |
+//! | folder | content |
 //! |---|---|
-//! | `plan` | what a probe needs, from its object and its request alone: no kernel, no root |
-//! | `load` | maps, programs, pins, and what goes on from the deployment before |
-//! | `attach` | hooks, dispatchers, epoch words, grace periods, and what is attached |
+//! | `plan` | the needs of a probe, from its object and its request alone: without a kernel and without root |
+//! | `load` | maps, programs, pins, and the content taken over from an earlier deployment |
+//! | `attach` | hooks, dispatchers, epoch words, grace periods, and attached probes |
 //! | `read` | the ways to read and reset a map, one file for each family of types |
-//! | `trial` | what this kernel can do, found by trying |
+//! | `trial` | the trials of what this kernel can do |
 //! | `net`, `sys` | namespaces, interfaces and route netlink; system calls |
 
 mod attach;

@@ -9,7 +9,7 @@ use crate::restore;
 use crate::windows::{Windows, lock};
 
 impl Windows {
-    /// Looks again at the file of a window that could not be read.
+    /// Examines again the file of a window that could not be read.
     pub fn look_again(&self, seq: u64) {
         if lock(&self.index).unreadable_form(seq).is_none() {
             return;

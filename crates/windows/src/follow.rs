@@ -1,4 +1,4 @@
-//! The files follow what was decided, in an order that a crash may end anywhere.
+//! The changes of files that follow a decision of the index, in an order that a crash may interrupt anywhere.
 
 use std::io;
 
@@ -14,7 +14,7 @@ impl Windows {
         if self.unblock().is_err() {
             return;
         }
-        // Not there: it was acknowledged or given up while it was read.
+        // A window that is not in the index was acknowledged or dropped while it was read.
         let damaged = lock(&self.index).damage(seq);
         let Some(form) = damaged else { return };
         let path = self.directory.file(seq, form);
@@ -31,10 +31,12 @@ impl Windows {
         }
     }
 
-    /// Has the files follow; an error says that a start would not know of it. The caller holds `changes`.
+    /// Changes the files as decided. An error says that the next start would not know of the change. The caller holds
+    /// `changes`.
     pub fn apply(&self, change: &Change) -> Result<(), io::ErrorKind> {
         let directory = &self.directory;
-        // Nothing has to be written down of them, and no newer one may be lost while they are there.
+        // Windows that were served need no entry in the state, and go first: no newer window may be lost while they
+        // exist.
         change.served.iter().for_each(|&(seq, form)| directory.remove(seq, form));
         let mut known = self.save();
         let saved = known.is_ok();
@@ -44,7 +46,8 @@ impl Windows {
         }
         let (others, last) = change.acknowledged.split_at(change.acknowledged.len().saturating_sub(1));
         let mut last = last.first().copied();
-        // Its name says of all before it that they are acknowledged, if the state does not.
+        // The name of the last acknowledged file says that all windows before it are acknowledged, too, in case the
+        // state does not.
         if let Some((seq, form)) = &mut last
             && (change.newest_acknowledged || !saved)
             && directory.rename(*seq, *form, Form::Acked)
@@ -56,7 +59,7 @@ impl Windows {
         gone.iter().for_each(|&(seq, form)| directory.remove(seq, form));
         change.superseded.iter().for_each(|&seq| directory.remove(seq, Form::Acked));
         if !saved && !gone.is_empty() {
-            // There may be room now.
+            // The removals may have made room for the state.
             known = self.save().or(known);
         }
         if let Some((seq, form)) = last.filter(|_| !change.newest_acknowledged) {
@@ -65,7 +68,7 @@ impl Windows {
         known
     }
 
-    /// Has what is known on disk.
+    /// Writes the state to disk if it has changed.
     pub fn save(&self) -> Result<(), io::ErrorKind> {
         let index = lock(&self.index);
         if !index.unsaved {
@@ -88,7 +91,7 @@ impl Windows {
         Ok(())
     }
 
-    /// With its probe.
+    /// Removes all windows together with their probe.
     pub fn remove(&self) -> io::Result<()> {
         let _turn = lock(&self.changes);
         lock(&self.index).removed = true;

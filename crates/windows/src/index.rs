@@ -1,4 +1,4 @@
-//! Which windows there are, and which have to go. Decides; the files follow.
+//! The index of a probe's windows. It decides which windows go; [`follow`](super::follow) then changes the files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,25 +9,26 @@ use crate::file::stored::StoredWindow;
 use crate::state::State;
 use crate::windows::{AckError, Entry, Limits, Listing, Missing, Statistics};
 
+/// The windows of one probe, in memory.
 #[derive(Debug, Default)]
 pub struct Index {
     pub state: State,
-    /// Whether the state says something that it does not say on disk.
+    /// True if the state differs from the one on disk.
     pub unsaved: bool,
-    /// Those whose loss is said by a file, as long as the state on disk does not.
+    /// Lost windows that have a `SEQ.lost` file, because the state on disk does not say that they are lost.
     pub marked: Vec<u64>,
     pub limits: Limits,
     /// The files that can't be read, or that a later version has written: nobody changes them.
     unreadable: BTreeMap<u64, Unreadable>,
     /// The baselines, each as the number of the open window and the serial of the deployment.
     pub baselines: BTreeSet<(u64, u64)>,
-    /// The reason why nothing can be known or changed.
+    /// The reason why the directory can't be read, and nothing in it may be changed.
     pub blocked: Option<String>,
     retained: BTreeMap<u64, Kept>,
     bytes: u64,
-    /// The newest, once it is acknowledged.
+    /// The newest window, once it is acknowledged.
     acknowledged: Option<Arc<StoredWindow>>,
-    /// With its probe.
+    /// True once the windows were removed together with their probe.
     pub removed: bool,
 }
 
@@ -35,7 +36,7 @@ pub struct Index {
 struct Kept {
     window: Arc<StoredWindow>,
     taken: bool,
-    /// What its file is called.
+    /// The form of the file's name.
     form: Form,
 }
 
@@ -45,27 +46,27 @@ struct Unreadable {
     reason: String,
 }
 
-/// What a decision means for the files. Each list in order.
+/// The changes of files that a decision needs. Each list is in the order of the windows.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Change {
     pub acknowledged: Vec<(u64, Form)>,
-    /// The last one acknowledged is kept for being the newest.
+    /// True if the last of `acknowledged` is the newest window, and so is kept.
     pub newest_acknowledged: bool,
     pub lost: Vec<(u64, Form)>,
-    /// Those whose clients have them.
+    /// Windows that go and that their clients have taken.
     pub served: Vec<(u64, Form)>,
-    /// An acknowledged one that is no longer the newest.
+    /// An acknowledged window that is no longer the newest.
     pub superseded: Option<u64>,
 }
 
 impl Index {
-    /// None is retained yet.
+    /// Makes an index without any retained window.
     pub fn new(state: State, unsaved: bool, marked: Vec<u64>) -> Self {
         Self { state, unsaved, marked, ..Self::default() }
     }
 
-    /// The last window was lost with its file, and can be stored again.
+    /// Takes back that the last window was lost with its damaged file, so that it can be stored again.
     pub fn reclaim(&mut self, seq: u64) {
         let state = &mut self.state;
         if seq == state.last && state.lost.contains(seq) {
@@ -75,7 +76,7 @@ impl Index {
         }
     }
 
-    /// A window that was committed, and how many lost ones it reports.
+    /// Adds a window that was committed and reports this number of lost windows.
     pub fn insert(&mut self, window: Arc<StoredWindow>, reports: u64) -> Change {
         let seq = window.seq();
         let state = &mut self.state;
@@ -93,7 +94,7 @@ impl Index {
         change
     }
 
-    /// A window whose file is there.
+    /// Adds a window whose file exists.
     pub fn keep(&mut self, window: Arc<StoredWindow>, form: Form) {
         if form == Form::Acked {
             self.acknowledged = Some(window);
@@ -113,15 +114,17 @@ impl Index {
         self.unreadable.remove(&seq).map(|file| file.form)
     }
 
+    /// The reason why the file of a window can't be read; `None` if it can be, or there is none.
     pub fn unreadable(&self, seq: u64) -> Option<&str> {
         self.unreadable.get(&seq).map(|file| &*file.reason)
     }
 
+    /// The form of a file that can't be read.
     pub fn unreadable_form(&self, seq: u64) -> Option<Form> {
         self.unreadable.get(&seq).map(|file| file.form)
     }
 
-    /// The newest of all files, if it can't be read.
+    /// The newest of all files and the reason why it can't be read; `None` if it can be read.
     pub fn newest_unreadable(&self) -> Option<(u64, &str)> {
         let (&seq, file) = self.unreadable.last_key_value()?;
         self.newest().is_none_or(|newest| newest.seq() < seq).then_some((seq, &*file.reason))
@@ -141,6 +144,7 @@ impl Index {
         self.baselines.iter().rev().find(fits).copied()
     }
 
+    /// Sets the limits. Collectors that are no longer named lose their cursors.
     pub fn set_limits(&mut self, limits: Limits) -> Change {
         self.limits = limits;
         let known = self.state.collectors.len();
@@ -152,6 +156,7 @@ impl Index {
         change
     }
 
+    /// Acknowledges all windows up to `seq`, for one collector or for all.
     pub fn acknowledge(&mut self, seq: u64, collector: Option<&str>) -> Result<Change, AckError> {
         let mut change = Change::default();
         if let Some(name) = collector
@@ -174,6 +179,7 @@ impl Index {
         Ok(change)
     }
 
+    /// The last window that a collector has acknowledged.
     pub fn acknowledged(&self, collector: &str) -> Result<u64, AckError> {
         if self.limits.collectors.iter().any(|known| known == collector) {
             Ok(self.cursor(collector))
@@ -182,7 +188,7 @@ impl Index {
         }
     }
 
-    /// The oldest one goes, if it is not the only one.
+    /// Drops the oldest window, unless it is the only one. Returns false if none was dropped.
     pub fn drop_oldest(&mut self, change: &mut Change) -> bool {
         if self.retained.len() < 2 {
             return false;
@@ -198,7 +204,7 @@ impl Index {
         true
     }
 
-    /// What the file is called of a window that turned out to be damaged, if it is there still.
+    /// Counts a window as damaged. Returns the form of its file; `None` if the window is not in the index any more.
     pub fn damage(&mut self, seq: u64) -> Option<Form> {
         if let Some(kept) = self.retained.remove(&seq) {
             self.bytes -= kept.window.bytes();
@@ -217,19 +223,22 @@ impl Index {
         }
     }
 
-    /// What its file has to be renamed from.
+    /// Marks a window as taken. Returns the form from which its file has to be renamed; `None` if there is nothing to
+    /// rename.
     pub fn take(&mut self, seq: u64) -> Option<Form> {
         let kept = self.retained.get_mut(&seq).filter(|kept| !kept.taken)?;
         kept.taken = true;
         Some(kept.form)
     }
 
+    /// Records the new form of a file.
     pub fn renamed(&mut self, seq: u64, form: Form) {
         if let Some(kept) = self.retained.get_mut(&seq) {
             kept.form = form;
         }
     }
 
+    /// Returns the windows that clients had closed and did not take to their end, oldest first.
     pub fn untaken(&self) -> Vec<Arc<StoredWindow>> {
         let untaken = |kept: &&Kept| !kept.taken && kept.window.closed_by() == ClosedBy::Read;
         self.retained.values().filter(untaken).map(|kept| Arc::clone(&kept.window)).collect()
@@ -267,12 +276,12 @@ impl Index {
         self.retained.values().next_back().map(|kept| &kept.window).or(self.acknowledged.as_ref())
     }
 
-    /// The one that would go next.
+    /// The window that would be dropped next.
     pub fn oldest(&self) -> Option<&Arc<StoredWindow>> {
         self.retained.values().next().filter(|_| self.retained.len() > 1).map(|kept| &kept.window)
     }
 
-    /// Of all files that can be read.
+    /// The size of all files that can be read, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes + self.acknowledged.as_ref().map_or(0, |window| window.bytes())
     }
@@ -289,6 +298,7 @@ impl Index {
         }
     }
 
+    /// The number of lost windows that no window has reported yet.
     pub fn unreported(&self) -> u64 {
         self.state.lost.total().saturating_sub(self.state.reported)
     }
@@ -303,7 +313,7 @@ impl Index {
         self.state.collectors.get(collector).map_or(0, |&seq| seq).max(self.state.acknowledged)
     }
 
-    /// What all collectors have acknowledged goes.
+    /// Acknowledges the windows that all collectors have acknowledged.
     fn release(&mut self, change: &mut Change) {
         let cursors = self.limits.collectors.iter().map(|collector| self.cursor(collector));
         if let Some(seq) = cursors.min() {
@@ -328,7 +338,7 @@ impl Index {
         }
     }
 
-    /// What is more than may be retained goes.
+    /// Drops the oldest windows until the limits are met.
     fn retire(&mut self, change: &mut Change) {
         while self.retained.len() > self.limits.retain || self.bytes > self.limits.bytes {
             if !self.drop_oldest(change) {

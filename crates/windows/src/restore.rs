@@ -1,4 +1,4 @@
-//! What a start finds.
+//! The restoration of the index from the files that a start finds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -11,7 +11,7 @@ use crate::index::Index;
 use crate::state::{State, Undecodable};
 use crate::windows::{DAMAGED_FILES, Windows};
 
-/// Goes on with what a crash has left half done.
+/// Builds the index from the files, and finishes the changes that a crash has interrupted.
 pub fn restore(directory: &Directory, windows: &Weak<Windows>) -> Index {
     let found = directory.scan().map_err(|error| error.to_string());
     let found =
@@ -39,7 +39,7 @@ pub fn restore(directory: &Directory, windows: &Weak<Windows>) -> Index {
     }
     state.last = state.last.max(files.last().map_or(0, |file| file.0));
     state.acknowledged = numbers(Form::Acked).fold(state.acknowledged, u64::max);
-    // The further a window got, the later it was.
+    // If a window has several files, the last form in the order of renaming is the valid one.
     let current: BTreeMap<u64, Form> =
         files.iter().copied().filter(|file| Form::READABLE.contains(&file.1)).collect();
     let mut damaged: BTreeSet<u64> = numbers(Form::Damaged).collect();
@@ -96,14 +96,14 @@ pub fn restore(directory: &Directory, windows: &Weak<Windows>) -> Index {
     index
 }
 
-/// Finishes what the state or a name says of the files.
+/// Adds the windows to the index, and finishes the changes of files that the state or a file's name requires.
 fn keep(
     directory: &Directory,
     index: &mut Index,
     found: Vec<(Arc<StoredWindow>, Form)>,
     files: &[(u64, Form)],
 ) {
-    // Before the files that say the same go.
+    // The state is saved before the files that say the same are removed.
     let saved = !index.unsaved || save(directory, index);
     let gone = |window: &StoredWindow, state: &State| state.lost.contains(window.seq());
     let newest =
@@ -140,6 +140,7 @@ fn save(directory: &Directory, index: &mut Index) -> bool {
     !index.unsaved
 }
 
+/// Examines the file of a window. Returns the window and the number of lost windows that it reports.
 pub fn examine(
     directory: &Directory,
     seq: u64,

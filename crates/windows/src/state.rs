@@ -1,37 +1,38 @@
-//! What is known of a probe's windows beside their files.
+//! The facts about a probe's windows that are not in their files.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-/// Gaps that are remembered one by one; of those before, how many windows were lost in all.
+/// The largest number of gaps that are stored one by one. Older gaps are merged, and only the number of their lost
+/// windows is exact.
 const GAPS: usize = 256;
 /// The version of the files that are written.
 const VERSION: u32 = 1;
 
-/// Written whole, before what it says is done to the files.
+/// The content of `state.json`. It is written as a whole, before the files are changed as it says.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct State {
-    /// The first window there was; 0: none.
+    /// The number of the first window that was ever committed; 0 if there was none.
     pub first: u64,
-    /// The last one.
+    /// The number of the last window that was ever committed.
     pub last: u64,
-    /// All up to this one are acknowledged, or lost.
+    /// The number up to which all windows are acknowledged or lost.
     pub acknowledged: u64,
-    /// What each collector has acknowledged.
+    /// The cursor of each collector.
     pub collectors: BTreeMap<String, u64>,
     pub lost: Lost,
-    /// How many lost windows the windows up to `reported_through` have reported.
+    /// The number of lost windows that the windows up to `reported_through` have reported.
     pub reported: u64,
     pub reported_through: u64,
-    /// How many windows were lost because their files were damaged.
+    /// The number of windows that were lost because their files were damaged.
     pub damaged: u64,
 }
 
 impl State {
-    /// Two lines of JSON, the second about the first.
+    /// Encodes the state as two lines of JSON; the second line is the digest of the first.
     pub fn encode(&self) -> serde_json::Result<Vec<u8>> {
         let mut bytes = serde_json::to_vec(&Content { version: VERSION, state: self })?;
         let digest = digest_line(&bytes);
@@ -81,11 +82,11 @@ fn digest_line(bytes: &[u8]) -> String {
     format!("\n{{\"sha256\":\"{digest}\"}}\n")
 }
 
-/// Windows that went without having been acknowledged.
+/// The windows that are gone without having been acknowledged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lost(Vec<Gap>);
 
-/// Of the windows `from..=to`, `count` are lost: all, but in gaps that were made one.
+/// The windows `from..=to`, of which `count` are lost: all, unless the gap was merged from several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Gap {
     from: u64,
@@ -94,7 +95,7 @@ struct Gap {
 }
 
 impl Lost {
-    /// Says of one more window that it was lost. None at or after `oldest` is said to be lost that is not.
+    /// Adds a lost window. Merging gaps never makes a window at or after `oldest` look lost that is not.
     pub fn add(&mut self, seq: u64, oldest: u64) {
         if self.contains(seq) {
             return;
@@ -111,7 +112,7 @@ impl Lost {
         }
     }
 
-    /// The last one was not lost after all.
+    /// Removes the last lost window, which was not lost after all.
     pub fn take_back(&mut self, seq: u64) {
         if let Some(gap) = self.0.pop_if(|gap| gap.to == seq)
             && gap.from < gap.to
@@ -120,23 +121,25 @@ impl Lost {
         }
     }
 
+    /// Tells whether a window is lost.
     pub fn contains(&self, seq: u64) -> bool {
         let at = self.0.partition_point(|gap| gap.to < seq);
         self.0.get(at).is_some_and(|gap| gap.from <= seq)
     }
 
-    /// How many of those after `seq`.
+    /// The number of lost windows after `seq`.
     pub fn after(&self, seq: u64) -> u64 {
         let at = self.0.partition_point(|gap| gap.to <= seq);
         let count = |gap: &Gap| if gap.from > seq { gap.count } else { gap.count.min(gap.to - seq) };
         self.0[at..].iter().map(count).sum()
     }
 
+    /// The number of all lost windows.
     pub fn total(&self) -> u64 {
         self.after(0)
     }
 
-    /// Makes the gap at `at` and the next one if nothing is between them.
+    /// Merges the gap at `at` with the next one if no window is between them.
     fn join(&mut self, at: usize) {
         if let [gap, next, ..] = self.0[at..]
             && gap.to.checked_add(1) == Some(next.from)

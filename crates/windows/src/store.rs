@@ -8,19 +8,19 @@ use std::{fs, io};
 use crate::file::directory::Directory;
 use crate::windows::{Windows, lock};
 
-/// Where the windows of all probes are, and how much room they may take.
+/// The windows of all probes, and the room that they may take on the disk.
 #[derive(Debug)]
 pub struct WindowStore {
     root: PathBuf,
     budget: u64,
-    /// Filled without holding the lock: opening reads every file.
+    /// The windows that have been opened. A cell is filled without holding the lock, because opening reads every file.
     probes: Mutex<BTreeMap<String, Arc<OnceLock<Arc<Windows>>>>>,
-    /// Two that made room at once would make too much.
+    /// The lock that lets one thread at a time make room: two threads would remove too much.
     enforcing: Mutex<()>,
 }
 
 impl WindowStore {
-    /// `budget` is in bytes.
+    /// A store in the directory `root`. `budget` is the room for all windows, in bytes.
     pub const fn new(root: PathBuf, budget: u64) -> Self {
         Self { root, budget, probes: Mutex::new(BTreeMap::new()), enforcing: Mutex::new(()) }
     }
@@ -31,7 +31,7 @@ impl WindowStore {
         Arc::clone(place.get_or_init(|| Windows::open(self.root.join(probe))))
     }
 
-    /// Forgets the windows of a probe that was removed. Who still has them can write no more.
+    /// Removes the windows of a probe that was removed. Other holders of these windows can write no more.
     pub fn remove(&self, probe: &str) {
         let opened = lock(&self.probes).get(probe).and_then(|place| place.get().cloned());
         let removed = match opened {
@@ -41,11 +41,11 @@ impl WindowStore {
         if let Err(error) = removed {
             tracing::warn!(probe, %error, "the windows of a probe could not be removed");
         }
-        // Not before: who asks for them meanwhile must not find what is about to go.
+        // The entry goes last: a caller that asks meanwhile must not open files that are about to go.
         lock(&self.probes).remove(probe);
     }
 
-    /// Forgets the windows of all probes but these.
+    /// Removes the windows of all probes but these.
     pub fn sweep(&self, probes: &BTreeSet<String>) {
         let remove = || -> io::Result<()> {
             for entry in fs::read_dir(&self.root)? {
@@ -65,12 +65,12 @@ impl WindowStore {
         }
     }
 
-    /// Over the budget, the oldest windows go, whichever probe they are of; of each probe the newest stays.
+    /// Drops the oldest windows of all probes while the budget is exceeded; the newest of each probe stays.
     pub fn enforce(&self) {
         let _turn = lock(&self.enforcing);
         let all: Vec<Arc<Windows>> = self.opened().map(|(_, windows)| windows).collect();
         while all.iter().map(|windows| lock(&windows.index).bytes()).sum::<u64>() > self.budget {
-            // All in UTC and of the same length: in the order of the time.
+            // All times are in UTC and of the same length, so the order of the texts is that of the times.
             let end =
                 |windows: &&Arc<Windows>| lock(&windows.index).oldest().map(|window| window.end().to_owned());
             let oldest = all.iter().filter(|windows| end(windows).is_some()).min_by_key(end);
@@ -80,7 +80,7 @@ impl WindowStore {
         }
     }
 
-    /// By probe.
+    /// The statistics of each probe.
     #[cfg(test)]
     pub fn statistics(&self) -> BTreeMap<String, crate::windows::Statistics> {
         self.opened().map(|(probe, windows)| (probe, windows.statistics())).collect()

@@ -36,43 +36,45 @@ use crate::index::{Change, Index};
 use crate::restore;
 use crate::writer::WindowWriter;
 
-/// Files that are set aside, for somebody to look at.
+/// The number of damaged files that are kept for somebody to look at.
 pub const DAMAGED_FILES: usize = 8;
 
-/// The windows of one probe; they outlive its replacement. Its methods wait for the disk, but for those that
-/// only ask.
+/// The windows of one probe; they outlive its replacement. Methods wait for the disk, except those that only query.
 #[derive(Debug)]
 pub struct Windows {
     pub directory: Directory,
-    /// One change at a time, and the files follow before the next. Taken before `index`.
+    /// The lock under which a change is decided and its files are changed, before the next change. Taken before
+    /// `index`.
     pub changes: Mutex<()>,
-    /// Nobody waits for the disk while holding it.
+    /// The index. Nobody waits for the disk while holding this lock.
     pub index: Mutex<Index>,
+    /// The number of the newest window that was ever committed.
     pub newest: watch::Sender<u64>,
     pub itself: Weak<Self>,
 }
 
-/// How much is retained, and for whom.
+/// The limits of what is retained, and the collectors for whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Windows; the newest stays in any case.
+    /// The largest number of windows; the newest stays in any case.
     pub retain: usize,
-    /// Of their files.
+    /// The largest size of their files, in bytes.
     pub bytes: u64,
-    /// Who all have to acknowledge a window.
+    /// The collectors that all have to acknowledge a window before it is removed.
     pub collectors: Vec<String>,
-    /// Whether a window that the client that had it closed has all of is not lost when it goes.
+    /// True if a window counts as served, not as lost, when it goes after the client that closed it has received all of
+    /// it.
     pub taken_counts: bool,
 }
 
 impl Default for Limits {
-    /// Nothing goes.
+    /// No limits.
     fn default() -> Self {
         Self { retain: usize::MAX, bytes: u64::MAX, collectors: Vec::new(), taken_counts: false }
     }
 }
 
-/// Why a window can't be had.
+/// The reason why a window is not available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
     #[error("there never was such a window")]
@@ -85,19 +87,20 @@ pub enum Missing {
     Unreadable,
 }
 
+/// The reason why an acknowledgement fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AckError {
     #[error("the newest window is {newest}")]
     Beyond { newest: u64 },
     #[error("no collector is called {0}")]
     UnknownCollector(String),
-    /// It holds until the daemon ends; saying it again tries again.
+    /// The acknowledgement is in memory only and is lost when the daemon ends; a repetition tries to write it again.
     #[error("it could not be written down: {0}")]
     NotWritten(io::ErrorKind),
 }
 
 impl Windows {
-    /// Reads all there is. What can't be read is logged and set aside.
+    /// Opens the directory and reads every file. Damaged files are logged and set aside.
     pub fn open(path: PathBuf) -> Arc<Self> {
         Self::open_in(Directory::new(path))
     }
@@ -111,12 +114,13 @@ impl Windows {
         })
     }
 
-    /// A file for the window of this head, whose number has to be beyond all there were.
+    /// Begins a window with this head, whose number has to be beyond all windows so far.
     pub fn write(self: &Arc<Self>, head: &WindowHead) -> io::Result<WindowWriter> {
         self.expect_open()?;
         WindowWriter::new(Arc::clone(self), head)
     }
 
+    /// Sets the limits and drops the windows that exceed them.
     pub fn set_limits(&self, limits: Limits) {
         let _turn = lock(&self.changes);
         if self.unblock().is_err() {
@@ -125,11 +129,11 @@ impl Windows {
             return;
         }
         let change = lock(&self.index).set_limits(limits);
-        // What could not be written down was logged, and is with the next change.
+        // A failed save was logged, and the next change repeats it.
         let _ = self.apply(&change);
     }
 
-    /// All windows up to `seq`, for one collector or for all.
+    /// Acknowledges all windows up to `seq`, for one collector or for all.
     pub fn acknowledge(&self, seq: u64, collector: Option<&str>) -> Result<(), AckError> {
         let _turn = lock(&self.changes);
         self.unblock().map_err(|error| AckError::NotWritten(error.kind()))?;
@@ -142,7 +146,7 @@ impl Windows {
         lock(&self.index).acknowledged(collector)
     }
 
-    /// The client that had the window closed has all of it.
+    /// Records that the client that closed the window has received all of it.
     pub fn set_taken(&self, seq: u64) {
         let _turn = lock(&self.changes);
         if self.unblock().is_err() {
@@ -156,12 +160,12 @@ impl Windows {
         }
     }
 
-    /// Windows that clients had closed and did not take all of, oldest first.
+    /// Returns the windows that clients had closed and did not take to their end, oldest first.
     pub fn untaken(&self) -> Vec<Arc<StoredWindow>> {
         lock(&self.index).untaken()
     }
 
-    /// Makes room: the oldest window goes, unless there is no newer one.
+    /// Makes room by dropping the oldest window, unless it is the only one. Returns false if none was dropped.
     pub fn drop_oldest(&self) -> bool {
         let _turn = lock(&self.changes);
         if self.unblock().is_err() {
@@ -169,49 +173,51 @@ impl Windows {
         }
         let mut change = Change::default();
         let dropped = lock(&self.index).drop_oldest(&mut change);
-        // What could not be written down was logged, and is with the next change.
+        // A failed save was logged, and the next change repeats it.
         let _ = self.apply(&change);
         dropped
     }
 
-    /// The retained windows after `after`.
+    /// Lists the retained windows after `after`.
     pub fn list(&self, after: u64) -> Listing {
         lock(&self.index).list(after)
     }
 
+    /// Returns a retained window, or the reason why it is not available. A file that could not be read is examined
+    /// again.
     pub fn get(&self, seq: u64) -> Result<Arc<StoredWindow>, Missing> {
         self.look_again(seq);
         lock(&self.index).get(seq)
     }
 
-    /// The newest that can be read, acknowledged or not.
+    /// The newest window that can be read, acknowledged or not.
     pub fn newest(&self) -> Option<Arc<StoredWindow>> {
         lock(&self.index).newest().cloned()
     }
 
-    /// The maps still hold the last window: if its file was damaged, it can be written again.
+    /// Lets window `seq` be written again if it is the last one and its file was damaged: the maps still hold it.
     pub fn reclaim(&self, seq: u64) {
         lock(&self.index).reclaim(seq);
     }
 
-    /// Whether the window was ever committed, whatever has become of it.
+    /// Tells whether the window was ever committed, whatever has become of it.
     #[cfg(test)]
     pub fn contains(&self, seq: u64) -> bool {
         !matches!(lock(&self.index).get(seq), Err(Missing::Never))
     }
 
-    /// Of the newest window that was ever committed, whatever has become of it; 0: there was none. The next one
-    /// has to be beyond it, after a reboot, too.
+    /// The number of the newest window that was ever committed, whatever has become of it; 0 if there was none. The
+    /// next window has to be beyond it, after a reboot, too.
     pub fn last_seq(&self) -> u64 {
         lock(&self.index).state.last
     }
 
-    /// How many lost windows the next window has to report. Committing it takes note of what its head says.
+    /// The number of lost windows that the next window has to report. Its commit counts as reported what its head says.
     pub fn unreported_lost(&self) -> u64 {
         lock(&self.index).unreported()
     }
 
-    /// The number of the newest window, and when there is another.
+    /// Returns a receiver of the newest window's number, which also notifies of each new window.
     pub fn changed(&self) -> watch::Receiver<u64> {
         self.newest.subscribe()
     }
@@ -220,6 +226,7 @@ impl Windows {
         lock(&self.index).statistics()
     }
 
+    /// Fails unless `seq` can be the next window.
     pub fn expect_new(&self, seq: u64) -> io::Result<()> {
         let index = lock(&self.index);
         if index.removed {
@@ -238,6 +245,7 @@ impl Windows {
     }
 }
 
+/// Locks a mutex, even if a thread that held it has panicked.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

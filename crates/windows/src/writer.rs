@@ -1,4 +1,4 @@
-//! A window on its way to the disk.
+//! The writer of a window.
 
 use std::io::{self, BufWriter};
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::file::head::WindowHead;
 use crate::file::stored::StoredWindow;
 use crate::windows::{Windows, lock};
 
-/// Bytes gathered before they are written.
+/// The number of bytes that are gathered before a write.
 const BUFFER: usize = 256 * 1024;
 
-/// A window that nobody sees before it is committed. Dropping it forgets it.
+/// A window that nobody sees before it is committed. Dropping the writer removes the file.
 #[derive(Debug)]
 pub struct WindowWriter {
     windows: Arc<Windows>,
@@ -32,7 +32,7 @@ impl WindowWriter {
         Ok(Self { windows, encoder, window, reports: head.window.lost_windows })
     }
 
-    /// Adds rows to the metric at this place of the head. Metrics may take turns.
+    /// Adds rows to the metric at this place of the head. Chunks of different metrics may alternate.
     pub fn rows(&mut self, metric: usize, chunk: &RawTable) -> io::Result<()> {
         self.encoder.rows(metric, chunk)
     }
@@ -43,14 +43,14 @@ impl WindowWriter {
         let Self { windows, encoder, window, reports } = self;
         let (file, bytes) = encoder.finish()?;
         let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
-        // Outside of the lock: this is what takes its time.
+        // The sync takes long and so happens before the lock is taken.
         file.as_file().sync_all()?;
         let window = Arc::new(window.of_size(bytes));
         let turn = lock(&windows.changes);
         windows.expect_new(window.seq())?;
         windows.directory.publish(file, window.seq())?;
         let change = lock(&windows.index).insert(Arc::clone(&window), reports);
-        // What could not be written down was logged, and is with the next change.
+        // A failed save was logged, and the next change repeats it.
         let _ = windows.apply(&change);
         windows.forget_old_baselines(window.seq());
         windows.newest.send_replace(window.seq());

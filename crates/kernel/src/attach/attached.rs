@@ -1,5 +1,6 @@
-//! A probe in the kernel, from loaded to attached to read. Each step is a type that consumes the one before,
-//! and swapped maps can only be reached through [`Quiesced`](crate::attach::quiesced::Quiesced), the guard of a finished flip.
+//! A probe in the kernel, from loaded to attached to read. Each step is a type that consumes the one before, and
+//! private maps can only be reached through [`Quiesced`](crate::attach::quiesced::Quiesced), the guard of a finished
+//! flip.
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
@@ -27,7 +28,7 @@ use crate::plan::request::AttachRequest;
 use crate::read::table::MetricMap;
 use crate::sys::clock::Moment;
 
-/// A probe whose twins see packets.
+/// A deployment whose twins see packets.
 #[derive(Debug)]
 pub struct Attached {
     pub host: Arc<Host>,
@@ -40,12 +41,13 @@ pub struct Attached {
     pub record: Deployment,
     /// The epoch whose grace period has been waited for, and how long that took.
     pub quiesced: Option<(u64, Duration)>,
-    /// What it is still to get from the deployment it replaces.
+    /// The content that the deployment has still to take over from the one it replaces.
     pub transfers: Transfers,
 }
 
 impl Attached {
-    /// What an earlier daemon has attached. `directions` are the ones that its pins hold.
+    /// Adopts the deployment of `record`, which an earlier daemon has attached. `directions` are those that its pins
+    /// hold. Fails with the reason if its epoch word can't be claimed.
     pub fn adopt(
         host: &Arc<Host>,
         identity: Identity<'_>,
@@ -68,17 +70,17 @@ impl Attached {
             quiesced: None,
             transfers: Transfers::default(),
         };
-        // A daemon that needs it later finds it; this one does without.
+        // The note is for a later daemon that can't read the stored configuration; this daemon does not need it.
         if let Err(error) = attached.write_note(identity) {
             tracing::warn!(probe = identity.probe, %error, "what runs could not be noted beside it");
         }
-        // From here on nothing fails: what has claimed its slots is listed, or it is removed.
+        // Nothing fails from here on: every direction that has claimed its slots is listed, or removed.
         let failed = attached.place(interfaces, &Changes::default());
         Ok((attached, failed))
     }
 
-    /// Attaches where it is not attached yet, and detaches elsewhere. `changes` tell which
-    /// interfaces were not there all the time.
+    /// Attaches the probe at the interfaces where it is not attached yet, and detaches it from all others. `changes`
+    /// name the interfaces that were not there all the time. Returns the interfaces that failed.
     pub fn place(&mut self, interfaces: &[Interface], changes: &Changes) -> Vec<NotAttached> {
         let wanted = self.places_at(interfaces);
         let dispatchers = &self.host.dispatchers;
@@ -103,8 +105,8 @@ impl Attached {
         failed
     }
 
-    /// To be called on the new deployment once it can't be undone any more. Gives what is left in `old` for the
-    /// next window, and says what could not be taken over.
+    /// Retires the replaced deployment `old`. To be called once the replacement can't be undone any more. Returns the
+    /// rows left in `old`, which belong to the open window, and the content that could not be taken over.
     pub fn retire(&mut self, old: &Self) -> (Vec<Remains>, Vec<Loss>) {
         let transfers = std::mem::take(&mut self.transfers);
         let taken_over = if transfers.is_empty() {
@@ -150,19 +152,19 @@ impl Attached {
         reclaim.wait();
     }
 
-    /// What a replacement of the direction called `name` can take over.
+    /// Returns the maps that a replacement of the direction called `name` can take over.
     pub fn predecessor(&self, name: &str, more: BTreeSet<String>) -> Option<Predecessor> {
         let maps = Arc::clone(&self.direction(name)?.own);
         Some(Predecessor { maps, active: self.active(), more_known: more })
     }
 
-    /// Whether `new` goes on with the maps that packets are counted in now. A flip since it was loaded may have
-    /// changed that; to be asked while none can happen.
+    /// Tells whether `new` goes on with the maps that packets are counted in now: a flip since `new` was loaded may
+    /// have changed that. To be called while no flip can happen.
     pub fn is_continued_by(&self, new: &LoadedDirection) -> bool {
         new.own.expected_twin.is_none_or(|twin| twin == self.active())
     }
 
-    /// When the open window began; kept with the epoch.
+    /// The start of the open window, which is kept with the epoch.
     pub fn opened(&self) -> Moment {
         self.epoch.opened()
     }
@@ -171,17 +173,17 @@ impl Attached {
         self.epoch.set_opened(at);
     }
 
-    /// When the window that was closed and not read yet ended.
+    /// The end of the window that is closed and not yet cleared; `None` if there is no such window.
     pub fn closed(&self) -> Option<Moment> {
         self.epoch.unread().map(|_| self.epoch.closed())
     }
 
-    /// To be told before the flip.
+    /// Stores the end of the open window. To be called before the flip.
     pub fn set_closed(&self, at: Moment) {
         self.epoch.set_closed(at);
     }
 
-    /// Of the deployment.
+    /// The serial of the deployment.
     pub const fn serial(&self) -> u64 {
         self.record.serial
     }
@@ -191,7 +193,7 @@ impl Attached {
         self.epoch.current()
     }
 
-    /// Which twin sees packets.
+    /// The index of the active twin.
     fn active(&self) -> usize {
         (self.epoch.current() & 1) as usize
     }
@@ -220,6 +222,7 @@ impl Attached {
         self.directions.iter().find(|loaded| loaded.plan.direction() == name)
     }
 
+    /// Returns every hook that the probe needs on `interfaces`, each with the index of its direction.
     pub fn places_at(&self, interfaces: &[Interface]) -> Vec<(usize, Place)> {
         let of = |(direction, loaded): (usize, &LoadedDirection)| {
             let AttachRequest { hook, position, .. } = loaded.plan.attach;
@@ -243,6 +246,7 @@ impl Attached {
         self.places.iter().any(|at| at.place == *place)
     }
 
+    /// Calls a direction at `place`, instead of the deployment `replaces`, and lists the place.
     pub fn add(
         &mut self,
         direction: usize,
@@ -254,6 +258,7 @@ impl Attached {
         Ok(())
     }
 
+    /// Calls a direction at `place`, instead of the deployment `replaces`. Returns the state of the attachment.
     pub fn call(
         &self,
         direction: usize,
@@ -273,6 +278,7 @@ impl Attached {
         self.host.dispatchers.add(place, &addition, replaces)
     }
 
+    /// Takes the probe out of the dispatcher at `place`. Failures are logged.
     pub fn remove(&self, place: &Place, reclaim: &mut Reclaim) {
         if let Err(error) = self.host.dispatchers.remove(place, self.owner, reclaim) {
             tracing::warn!(error = with_causes(&error), "detaching was not clean");

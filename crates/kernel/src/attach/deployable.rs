@@ -1,4 +1,4 @@
-//! From loaded to attached: pinned first, so that whatever is attached can be found again.
+//! The step from loaded to attached. Everything is pinned first, so that a later daemon finds whatever is attached.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::load::direction::LoadedDirection;
 use crate::load::pins::{Deployment, DirectionRecord, Identity, Note, Pins};
 use crate::sys::call::KernelError;
 
-/// Loaded, pinned, and known by a record; attached nowhere yet.
+/// A deployment that is loaded, pinned and noted in a record, and attached nowhere yet.
 #[derive(Debug)]
 pub struct Deployable(Attached);
 
@@ -28,8 +28,8 @@ pub struct Beginning {
 }
 
 impl Deployable {
-    /// Pins what was loaded. The deployment goes on with `replaces`, or, without one, starts as `beginning` says.
-    /// `more_known` adds the counts of its maps that are kept elsewhere.
+    /// Pins the loaded directions. The deployment goes on with `replaces`, or, without one, starts as `beginning` says.
+    /// `more_known` adds the counts of its maps that are kept elsewhere. After an error no pin is left.
     pub fn new(
         host: &Arc<Host>,
         identity: Identity<'_>,
@@ -88,7 +88,7 @@ impl Deployable {
         }))
     }
 
-    /// What is to be kept on disk.
+    /// The record to be kept on disk, by which a later daemon finds the deployment.
     pub const fn record(&self) -> &Deployment {
         &self.0.record
     }
@@ -108,8 +108,9 @@ impl Deployable {
         self.0.transfers.losses()
     }
 
-    /// Attaches every direction at every interface; where `replaces` is attached, in its place and between
-    /// two packets. After an error everything is as it was.
+    /// Attaches every direction at every interface. Where `replaces` is attached, the new programs take its place
+    /// between two packets. Fails if a required interface fails; then everything is as it was. Returns the other
+    /// failures.
     pub fn attach(
         self,
         interfaces: &[Interface],
@@ -135,7 +136,7 @@ impl Deployable {
         Ok((attached, failed))
     }
 
-    /// Leaves nothing.
+    /// Removes the pins of a deployment that is not to be attached.
     pub fn discard(self) {
         self.0.undo(Replaced::Nothing);
     }

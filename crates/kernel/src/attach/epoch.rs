@@ -29,10 +29,11 @@ const EPOCH: usize = 0;
 const CLEARED: usize = 1;
 const OPENED: usize = 2;
 const CLOSED: usize = 3;
-/// Beside an epoch in [`CLEARED`]: it is being done. No epoch gets there.
+/// The bit in [`CLEARED`] that says that the twin of the epoch is being cleared now. No epoch is as large.
 const CLEARING: u64 = 1 << 63;
 const WORD_BYTES: usize = size_of::<u64>();
-/// Probes; the first places hold constants that dispatchers read. Offsets must fit an instruction's 16 bits.
+/// The number of places, one for each probe; the first ones hold constants that dispatchers read. Offsets must fit an
+/// instruction's 16 bits.
 const PLACES: usize = 512;
 const BYTES: usize = PLACES * WORDS * WORD_BYTES;
 /// A probe's words in the second map: the start of the open window, and the end of the last one. Beside each stands the
@@ -71,7 +72,7 @@ impl Words {
         let map = match left {
             Some(map) => map,
             None => {
-                // What is there is not ours to use, but the name is.
+                // An object of another layout is of no use, but its name is needed.
                 if let Err(source) = std::fs::remove_file(pin)
                     && source.kind() != std::io::ErrorKind::NotFound
                 {
@@ -108,7 +109,7 @@ impl EpochPage {
         Arc::new(epochs)
     }
 
-    /// Whether it is an earlier daemon's: its programs follow these words.
+    /// Tells whether the map is an earlier daemon's, whose programs follow these words.
     pub const fn is_adopted(&self) -> bool {
         self.epochs.adopted
     }
@@ -131,7 +132,7 @@ impl EpochPage {
         offset(Self::pass_place(hook))
     }
 
-    /// Takes a free place and begins with `epoch`, the other twin being empty.
+    /// Takes a free place and begins with `epoch`; the other twin counts as cleared. `None` if no place is free.
     pub fn allocate(self: &Arc<Self>, epoch: u64) -> Option<EpochWord> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let place = taken.iter().position(|taken| !taken)?;
@@ -144,7 +145,7 @@ impl EpochPage {
         Some(word)
     }
 
-    /// The place of a probe that runs, as it is.
+    /// Claims the place of a probe that runs, and changes none of its words. `None` if the place is taken.
     pub fn claim(self: &Arc<Self>, place: usize) -> Option<EpochWord> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let free = taken.get_mut(place).filter(|taken| !**taken)?;
@@ -194,11 +195,12 @@ pub struct EpochWord {
 }
 
 impl EpochWord {
+    /// The epoch of the open window.
     pub fn current(&self) -> u64 {
         self.word(EPOCH).load(Ordering::SeqCst)
     }
 
-    /// From now on packets go to the other twin. Returns the epoch that ended.
+    /// Sends packets to the other twin from now on. Returns the epoch that ended.
     pub fn flip(&self) -> u64 {
         self.word(EPOCH).fetch_add(1, Ordering::SeqCst)
     }
@@ -209,17 +211,17 @@ impl EpochWord {
         (self.word(CLEARED).load(Ordering::SeqCst) != ended).then_some(ended)
     }
 
-    /// From now on the twin of `epoch` does not hold all of its window.
+    /// Records that clearing begins: from now on the twin of `epoch` does not hold all of its window.
     pub fn set_clearing(&self, epoch: u64) {
         self.word(CLEARED).store(epoch | CLEARING, Ordering::SeqCst);
     }
 
-    /// Whether the twin of `epoch` may be half empty.
+    /// Tells whether the twin of `epoch` may be half empty.
     pub fn is_clearing(&self, epoch: u64) -> bool {
         self.word(CLEARED).load(Ordering::SeqCst) == epoch | CLEARING
     }
 
-    /// The twin of `epoch` has been read and reset.
+    /// Records that the twin of `epoch` has been read and cleared.
     pub fn set_cleared(&self, epoch: u64) {
         self.word(CLEARED).store(epoch, Ordering::SeqCst);
     }
@@ -266,7 +268,7 @@ impl EpochWord {
         [first, first + 1].map(|word| self.page.clock_word(self.place, word))
     }
 
-    /// To be remembered, for [`EpochPage::claim`].
+    /// The place of the words, which a record keeps for [`EpochPage::claim`].
     pub const fn place(&self) -> usize {
         self.place
     }

@@ -103,6 +103,7 @@ impl Held {
         }
     }
 
+    /// Puts the deployment back at `place`, instead of `instead_of`, after a failed replacement.
     pub fn call_again(&self, direction: usize, place: &Place, instead_of: Owner) -> Result<(), AttachError> {
         let addition = self.addition(&self.note.directions[direction]);
         self.host.dispatchers.add(place, &addition, Some(instead_of)).map(drop)
@@ -142,6 +143,8 @@ impl Held {
         }
     }
 
+    /// Removes the deployment from its places and removes its pins. Where `taken` says that a successor has replaced
+    /// it, only its slots are emptied.
     pub fn leave(&self, taken: impl Fn(&Place) -> bool, reclaim: &mut Reclaim) {
         for AttachedAt { place, .. } in &self.places {
             let left = match taken(place) {

@@ -1,4 +1,4 @@
-//! The part of the kernel that all probes of this daemon share.
+//! The kernel objects that all probes of this daemon share.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,25 +17,28 @@ pub struct Host {
     pub quiescer: Arc<Quiescer>,
     pub dispatchers: Dispatchers,
     pub capabilities: Capabilities,
+    /// The id of this boot of the machine: kernel ids mean nothing in another one.
     pub boot_id: String,
     /// One directory of pins for each deployment.
     pub pins: PathBuf,
+    /// The serial of the next deployment.
     pub serials: AtomicU64,
     /// Serials whose pins could not be removed, for want of descriptors, say; [`Self::retry_removals`] tries again.
     pub unremoved: Mutex<Vec<u64>>,
 }
 
 impl Host {
+    /// Returns a serial that no deployment has had.
     pub fn new_serial(&self) -> u64 {
         self.serials.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Serials up to this one have been used.
+    /// Marks the serials up to `used` as used, so that no deployment gets them again.
     pub fn skip_serials(&self, used: u64) {
         self.serials.fetch_max(used + 1, Ordering::Relaxed);
     }
 
-    /// Removes the pins of a deployment that is no more; if this fails, [`Self::retry_removals`] tries again.
+    /// Removes the pins of a deployment; if this fails, [`Self::retry_removals`] tries again.
     pub fn remove_pins(&self, serial: u64) {
         if let Err(error) = Pins::new(&self.pins, serial).remove() {
             tracing::warn!(serial, %error, "a probe's pins could not be removed; it is tried again");

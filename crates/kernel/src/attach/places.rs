@@ -1,4 +1,4 @@
-//! The places of a probe: interfaces that are wanted, and those where it is attached.
+//! The places of a probe: the interfaces that its configuration names, and the hooks where it is attached.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,17 +7,17 @@ use crate::attach::dispatcher::hook_point::Place;
 use crate::attach::hook::target::AttachError;
 use crate::net::netns::Netns;
 
-/// Where a probe can be attached.
+/// An interface that a probe can be attached to.
 #[derive(Clone, Debug)]
 pub struct Interface {
     pub netns: Netns,
     pub name: String,
     pub index: u32,
-    /// Whether a probe that can't be attached here is not to be attached at all.
+    /// True if a failure at this interface makes the whole attachment fail.
     pub required: bool,
 }
 
-/// Where one direction is attached.
+/// A hook where one direction is attached.
 #[derive(Clone, Debug)]
 pub struct AttachedAt {
     /// Index of the direction.
@@ -27,7 +27,7 @@ pub struct AttachedAt {
 }
 
 impl AttachedAt {
-    /// What has become of it.
+    /// The present state of the attachment.
     pub fn health(&self) -> Health {
         self.health.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,4 +1,4 @@
-//! The guard of a finished flip: the only way to the maps of the twin that was left.
+//! The guard of a finished flip: the only way to the maps of the idle twin.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::read::table::MetricMap;
 use crate::sys::call::KernelError;
 use crate::sys::clock::Moment;
 
-/// The twin of an epoch that has ended, which no CPU runs any more.
+/// The idle twin of an epoch that has ended; no CPU runs it any more.
 #[derive(Debug)]
 pub struct Quiesced<'a> {
     pub probe: &'a mut Attached,
@@ -19,9 +19,10 @@ pub struct Quiesced<'a> {
 }
 
 impl Attached {
-    /// Ends the epoch: from now on packets are counted by the other twin, and what the guard gives is
-    /// complete and at rest. An epoch whose guard was not [finished](Quiesced::finish), by this daemon or an
-    /// earlier one, is given again instead: no flip happens before the idle twin has been cleared.
+    /// Ends the epoch: from now on packets are counted by the other twin, and the maps that the guard gives are
+    /// complete and at rest. If the guard of the epoch before was not [finished](Quiesced::finish), by this daemon or
+    /// an earlier one, that epoch is returned instead: no flip happens before the idle twin has been cleared. Fails if
+    /// no grace period could be waited for.
     pub fn flip(&mut self) -> Result<Quiesced<'_>, KernelError> {
         let epoch = self.epoch.unread().unwrap_or_else(|| self.epoch.flip());
         crash::point("flipped");
@@ -48,7 +49,7 @@ impl Quiesced<'_> {
         self.epoch
     }
 
-    /// How long the grace period took.
+    /// The length of the grace period.
     pub const fn quiesced(&self) -> Duration {
         self.quiesced
     }
@@ -73,15 +74,16 @@ impl Quiesced<'_> {
         self.probe.epoch.set_clearing(self.epoch);
     }
 
-    /// Whether an attempt to empty the maps has begun: they may lack what the window consists of.
+    /// Tells whether an attempt to empty the maps has begun: they may lack a part of the window.
     pub fn is_clearing(&self) -> bool {
         self.probe.epoch.is_clearing(self.epoch)
     }
 
-    /// The twin has been read and reset: the next flip may make it active again. The open window began at `opened`.
+    /// Records that the twin has been read and cleared, so that the next flip may make it active. The open window began
+    /// at `opened`.
     pub fn finish(self, opened: Moment) {
         crash::point("cleared");
-        // First: a crash in between clears again, which changes nothing.
+        // The start is stored first: after a crash in between the maps are cleared again, which changes nothing.
         self.probe.epoch.set_opened(opened);
         self.probe.epoch.set_cleared(self.epoch);
         self.probe.quiesced = None;

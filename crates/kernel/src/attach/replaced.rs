@@ -25,6 +25,7 @@ impl<'a> Replaced<'a> {
         }
     }
 
+    /// Returns the owner of the slots at `place`; `None` if the deployment is not attached there.
     pub fn owner_at(self, place: &Place) -> Option<Owner> {
         self.at(place).map(|_| match self {
             Self::Nothing => unreachable!("nothing is nowhere"),

@@ -1,4 +1,4 @@
-//! One direction of a probe, loaded.
+//! A direction of a probe between loading and attachment.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,13 +14,13 @@ use crate::sys::prog::prog_identity;
 #[derive(Debug)]
 pub struct LoadedDirection {
     pub plan: Arc<DirectionPlan>,
-    /// One program, or twins that are swapped.
+    /// The program, or its twins.
     pub programs: Twins<OwnedFd>,
-    /// What the metrics read, in the order of the plan.
+    /// The maps that the metrics read, in the order of the plan.
     pub maps: Vec<TwinMap>,
     /// All maps of the program.
     pub own: Arc<ProbeMaps>,
-    /// What the kernel lacks.
+    /// Warnings about capabilities that this kernel lacks.
     pub warnings: Vec<Finding>,
 }
 

@@ -1,4 +1,4 @@
-//! The loading of a probe: maps, programs, pins, and what goes on from an earlier deployment.
+//! The loading of a probe: maps, programs, pins, and the content taken over from an earlier deployment.
 
 pub mod bind;
 pub mod carry;

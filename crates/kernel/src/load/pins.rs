@@ -1,4 +1,4 @@
-//! The pins of one deployment of a probe, and the record by which a later daemon recognises what they hold.
+//! The pins of one deployment of a probe, and the record by which a later daemon recognises the pinned objects.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,20 +13,21 @@ use crate::sys::map::{self, MapCreate};
 use crate::sys::object;
 use crate::sys::prog::{self, ProgIdentity};
 
-/// What a deployment consists of in the kernel. Kept on disk.
+/// The record of a deployment's kernel objects, which is kept on disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deployment {
-    /// Of the kernel that it runs in: ids mean nothing in another one.
+    /// The id of the boot (`/proc/sys/kernel/random/boot_id`): kernel ids mean nothing after another boot.
     pub boot_id: String,
-    /// The deployment's own number and directory of pins.
+    /// The deployment's number, which names its directory of pins.
     pub serial: u64,
-    /// Of the first deployment of the probe: where it is among those of the same priority.
+    /// The serial of the probe's first deployment, which orders probes of the same priority.
     pub order: u64,
     /// The place of the probe's words in the epoch map.
     pub epoch: usize,
     pub directions: Vec<DirectionRecord>,
 }
 
+/// The kernel objects of one direction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectionRecord {
     pub direction: String,
@@ -34,10 +35,11 @@ pub struct DirectionRecord {
     pub maps: Vec<MapRecord>,
 }
 
+/// The kernel objects of one map.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MapRecord {
     pub name: String,
-    /// One for each twin that has its own.
+    /// The ids of the map: one for each twin if the map is private, else one.
     pub ids: Vec<u32>,
 }
 
@@ -76,6 +78,7 @@ pub struct Note {
     pub directions: Vec<NotedDirection>,
 }
 
+/// The facts about one direction in a [`Note`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotedDirection {
     pub hook: String,
@@ -116,7 +119,7 @@ pub struct Identity<'a> {
     pub netns: Option<&'a Path>,
 }
 
-/// The directory of pins of one deployment. Names in bpffs must not have dots, so that maps are numbered.
+/// The directory of pins of one deployment. Maps are numbered, because names in bpffs must not have dots.
 #[derive(Debug)]
 pub struct Pins(PathBuf);
 
@@ -125,7 +128,8 @@ impl Pins {
         Self(root.join(serial.to_string()))
     }
 
-    /// Pins every program and map; nothing is left after an error.
+    /// Pins every program and map of a direction. After an error some pins may be left; the caller
+    /// [removes](Self::remove) them.
     pub fn pin(&self, record: &DirectionRecord, loaded: &LoadedDirection) -> io::Result<()> {
         std::fs::create_dir_all(&self.0)?;
         for (twin, program) in loaded.programs.each().iter().enumerate() {
@@ -139,7 +143,7 @@ impl Pins {
         Ok(())
     }
 
-    /// The pinned programs, if they are those of the record.
+    /// Opens the pinned programs. Fails with the reason unless they are those of the record.
     pub fn programs(&self, record: &DirectionRecord) -> Result<Vec<OwnedFd>, String> {
         let open = |(twin, identity): (usize, &ProgIdentity)| {
             let path = self.program(&record.direction, twin);
@@ -148,7 +152,7 @@ impl Pins {
         record.programs.iter().enumerate().map(open).collect()
     }
 
-    /// The pinned map, if it is that of the record.
+    /// Opens a pinned map of a twin. Fails with the reason unless it is that of the record.
     pub fn open_map(&self, record: &DirectionRecord, name: &str, twin: usize) -> Result<OwnedFd, String> {
         let found = record.maps.iter().enumerate().find(|(_, map)| map.name == name);
         let id = found.and_then(|(index, map)| Some((index, *map.ids.get(twin)?)));
@@ -163,7 +167,7 @@ impl Pins {
         }
         let path = self.0.join(NOTE);
         let mut text = serde_json::to_vec(note)?;
-        // The kernel rounds sizes of values up; JSON allows spaces at its end.
+        // The kernel rounds the size of a value up to 8 bytes; JSON allows spaces at its end.
         text.resize(text.len().next_multiple_of(8), b' ');
         let map = map::map_create(&MapCreate {
             name: "tp_note",
@@ -195,6 +199,7 @@ impl Pins {
         if note.version == NOTE_VERSION { Ok((note, map)) } else { Err(io::ErrorKind::Unsupported.into()) }
     }
 
+    /// Removes the directory with its pins.
     pub fn remove(&self) -> io::Result<()> {
         remove_directory(&self.0)
     }
@@ -213,7 +218,7 @@ impl Pins {
     }
 }
 
-/// The object at `path`, if it is what it is expected to be.
+/// Opens the object at `path`. Fails with the reason unless it is the `expected` one.
 fn check<T: PartialEq + std::fmt::Debug>(
     path: &Path,
     expected: &T,
@@ -228,7 +233,7 @@ fn check<T: PartialEq + std::fmt::Debug>(
     }
 }
 
-/// With what is pinned in it; it need not be there.
+/// Removes a directory with the pins in it. A directory that does not exist is no error.
 pub fn remove_directory(path: &Path) -> io::Result<()> {
     match std::fs::remove_dir_all(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -236,7 +241,7 @@ pub fn remove_directory(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Of the running kernel.
+/// Reads the id of the running kernel's boot.
 pub fn boot_id() -> io::Result<String> {
     Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }

@@ -1,32 +1,33 @@
-//! Loading programs, and what the kernel's verifier says when it refuses one.
+//! The loading of programs, and the reasons that the kernel's verifier gives when it refuses one.
 
 use std::io;
 use std::os::fd::OwnedFd;
 
 use crate::sys::prog::{self, ProgLoad};
 
-/// The largest log buffer every kernel accepts.
+/// The size of the largest log buffer that every kernel accepts, in bytes.
 const LOG_BYTES: usize = (16 << 20) - 1;
-/// An over-complex program produces megabytes: what matters stands at the beginning and at the end.
+/// The bytes of a long log that are kept. A too complex program produces megabytes, and only the beginning and the end
+/// say why.
 const LOG_HEAD: usize = 4 << 10;
 const LOG_TAIL: usize = 60 << 10;
 
-/// Lines of the verifier's last words that make a message.
+/// The number of the verifier's last lines that make a message.
 const VERDICT_LINES: usize = 3;
 
-/// Why the kernel refused a program.
+/// The refusal of a program by the kernel.
 #[derive(Debug)]
 pub struct Refusal {
-    /// The verifier's last words, or the system call's error where it said nothing.
+    /// The verifier's last lines, or the system call's error if the verifier said nothing.
     pub message: String,
-    /// The instruction it refused.
+    /// The index of the instruction that the verifier refused.
     pub instruction: Option<u32>,
-    /// The source line it quoted last, without its number.
+    /// The source line that the verifier quoted last, without its number.
     pub quoted: Option<String>,
     pub log: String,
 }
 
-/// Loads without a log, which is faster; only a refused program is verified again, with one.
+/// Loads a program. The first attempt has no log, which is faster; only a refused program is loaded again with one.
 pub fn load(program: &ProgLoad<'_>) -> Result<OwnedFd, Refusal> {
     let error = match prog::prog_load(program, None) {
         Ok(fd) => return Ok(fd),
@@ -71,7 +72,7 @@ fn explain(error: &io::Error, log: String) -> Refusal {
             words.push(line.trim());
         }
     }
-    // A verdict may take several lines, the general after the particular.
+    // A message of the verifier may have several lines, the particular one before the general one.
     let verdict = words[words.len().saturating_sub(VERDICT_LINES)..].join(": ");
     refusal.message = match Some(verdict).filter(|verdict| !verdict.is_empty()) {
         Some(verdict) => {
@@ -91,7 +92,7 @@ fn explain(error: &io::Error, log: String) -> Refusal {
     refusal
 }
 
-/// What the kernel lacks, where its verdict does not say so in the program's own words.
+/// Returns what the kernel lacks if the verifier's message does not name it.
 fn missing(verdict: &str) -> Option<&'static str> {
     const MISSING: [(&str, &str); 4] = [
         ("invalid func unknown#", "this kernel does not have the helper function of this number"),
@@ -108,7 +109,7 @@ fn missing(verdict: &str) -> Option<&'static str> {
     MISSING.iter().find(|(words, _)| verdict.contains(words)).map(|(_, what)| *what)
 }
 
-/// `12: (07) r1 += 8 ...` or `12: R1=...`: where the verifier stands.
+/// Returns the number of the instruction that a line is about: `12: (07) r1 += 8 ...` or `12: R1=...`.
 fn instruction_number(line: &str) -> Option<u32> {
     let (number, rest) = line.split_once(':')?;
     let number = number.trim_start_matches("from ").split(' ').next()?.parse().ok()?;
@@ -122,7 +123,7 @@ fn is_statistics(line: &str) -> bool {
         "stack depth ",
         "max_states",
         "mark_precise:",
-        // As older kernels write the same.
+        // Older kernels print the same in these forms.
         "last_idx ",
         "regs=",
         "parent ",

@@ -1,4 +1,4 @@
-//! Interfaces by name and by index: of the daemon's network namespace, or of any.
+//! Interfaces by name and by index, in any network namespace.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,17 +10,17 @@ use crate::net::rtnl::socket;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interfaces {
     by_name: BTreeMap<String, u32>,
-    /// Further names (`ip link property`), to the proper ones.
+    /// The proper name for each alternative name (`ip link property`).
     alternatives: BTreeMap<String, String>,
 }
 
 impl Interfaces {
-    /// Proper names and indices.
+    /// The indices of all interfaces, by proper name.
     pub fn by_name(&self) -> &BTreeMap<String, u32> {
         &self.by_name
     }
 
-    /// The interface that `name` or an alternative name means: its proper name and index.
+    /// Finds the interface by its name or an alternative name. Returns its proper name and index.
     pub fn find(&self, name: &str) -> Option<(&str, u32)> {
         let (name, index) = self
             .by_name
@@ -35,7 +35,7 @@ impl Interfaces {
     }
 }
 
-/// Every interface there is now in `netns`.
+/// Lists every interface of `netns` at one moment.
 pub fn list(netns: &Netns) -> io::Result<Interfaces> {
     let mut interfaces = Interfaces::default();
     for link in socket::list(netns)?.into_values() {

@@ -1,4 +1,4 @@
-//! Notices interfaces that come, go and are renamed, in namespaces that come and go themselves.
+//! A watch of interfaces that come, go and are renamed, in namespaces that come and go themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -12,37 +12,37 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::net::netns::Netns;
 use crate::net::rtnl::socket::{self, Link, Message, Socket};
 
-/// How often it is looked whether a path still leads to the same namespace: nothing tells it.
+/// The time between two checks of what a path leads to: no notification reports a change.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// What has happened since the last time.
+/// The changes since the last report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Indices of interfaces that were deleted or moved away, even if one of that name and index is there again
-    /// by now. Links at a deleted one are dead (`ENOLINK`), those at one that moved go on there until they are
-    /// detached; clsact filters are gone either way.
+    /// Indices of interfaces that were deleted or moved away, even if an interface of that name and index exists again
+    /// by now. BPF links at a deleted interface are dead (`ENOLINK`), those at a moved interface go on there until they
+    /// are detached; clsact filters are gone either way.
     pub gone: BTreeSet<u32>,
     /// True if messages were lost: any interface may have gone.
     pub missed: bool,
     /// True if interfaces are new, gone or renamed.
     pub links: bool,
-    /// True if filters have changed: one of ours may be gone.
+    /// True if filters have changed: one of the daemon's may be gone.
     pub filters: bool,
 }
 
 impl Changes {
-    /// Nothing is known: all may be different.
+    /// The changes after messages were lost: any interface may differ.
     pub fn unknown() -> Self {
         Self { missed: true, links: true, ..Self::default() }
     }
 
-    /// Whether the interface of this index may not have been there all the time.
+    /// Tells whether the interface of this index may not have existed all the time.
     pub fn may_be_gone(&self, index: u32) -> bool {
         self.missed || self.gone.contains(&index)
     }
 }
 
-/// The links of one namespace.
+/// A watch of the links of one namespace.
 #[derive(Debug)]
 pub struct Watch {
     netns: Netns,
@@ -53,7 +53,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// From now on; to be called in a runtime. Who wants to know what there is lists it after this.
+    /// Watches from now on. To be called in a runtime. A list made after this call misses no change.
     #[cfg(test)]
     pub async fn new(netns: &Netns) -> io::Result<Self> {
         let netns = netns.clone();
@@ -80,8 +80,8 @@ impl Watch {
         &self.netns
     }
 
-    /// Waits until an interface is new, gone or renamed, or filters have changed, and all messages so far are read. Up,
-    /// down and addresses do not matter. Nothing is lost when the future is dropped.
+    /// Waits until an interface is new, gone or renamed, or filters have changed, and all messages so far are read.
+    /// Changes of flags and addresses do not count. No change is lost when the future is dropped.
     pub async fn changed(&mut self) -> io::Result<Changes> {
         loop {
             if self.overflowed {
@@ -92,7 +92,7 @@ impl Watch {
             }
             let mut ready = self.socket.readable_mut().await?;
             let mut changes = None;
-            // Until it would block: what comes later makes the socket readable again.
+            // The loop ends when a read would block: a later message makes the socket readable again.
             while let Ok(received) = ready.try_io(|socket| socket.get_mut().receive()) {
                 match received {
                     Ok(messages) => {
@@ -130,7 +130,8 @@ fn hear(message: Message, known: &mut BTreeMap<u32, Link>, changes: &mut Option<
     }
 }
 
-/// Runs work that may have to wait, for a path or the kernel's lock of all links, on a thread for such work.
+/// Runs work that may block, on a path or on the kernel's lock of all links (`rtnl_mutex`), on a thread for blocking
+/// work.
 async fn elsewhere<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
@@ -141,17 +142,16 @@ fn is_overflow(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ENOBUFS) || error.kind() == io::ErrorKind::InvalidData
 }
 
-/// What [`PlaceWatch`] has noticed.
+/// A change that [`PlaceWatch`] reports.
 #[derive(Debug)]
 pub enum NamespaceChange {
     /// In the namespace that was there before, too.
     Links(Changes),
-    /// There is something else than before: a namespace, another one, or none. Nothing is known of what was
-    /// attached before.
+    /// The path leads to another namespace than before, or to none. The state of earlier attachments is unknown.
     Namespace,
 }
 
-/// The links of whichever namespace is at a path, or of the daemon's own.
+/// A watch of the links of whichever namespace is at a path, or of the daemon's own.
 #[derive(Debug)]
 pub struct PlaceWatch {
     path: Option<PathBuf>,
@@ -159,12 +159,12 @@ pub struct PlaceWatch {
 }
 
 impl PlaceWatch {
-    /// `None`: the daemon's own. To be called in a runtime.
+    /// Watches the namespace at `path`; `None` means the daemon's own. To be called in a runtime.
     pub async fn new(path: Option<&Path>) -> Self {
         Self { path: path.map(Path::to_owned), state: open(path).await }
     }
 
-    /// What is there, as far as it has been noticed, or why there is nothing.
+    /// Returns the namespace that was last found, or the reason why there is none.
     #[cfg(test)]
     pub fn netns(&self) -> Result<&Netns, &io::Error> {
         self.state.as_ref().map(Watch::netns)
@@ -175,7 +175,7 @@ impl PlaceWatch {
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            // The own namespace can't go away.
+            // The daemon's own namespace can't go away.
             let may_differ = self.path.is_some() || self.state.is_err();
             let links = async {
                 match &mut self.state {
@@ -199,7 +199,7 @@ impl PlaceWatch {
         }
     }
 
-    /// Tells whether anything else is there than before. A look that fails counts as no change.
+    /// Tells whether the path leads elsewhere than before. A check that fails counts as no change.
     async fn look(&mut self) -> bool {
         match (&self.state, self.path.clone()) {
             (Ok(_), None) => false,
@@ -246,7 +246,7 @@ mod tests {
         Changes { links: true, ..Changes::default() }
     }
 
-    /// Changes are told in several steps; until there are none.
+    /// Reads changes until there are none: the kernel reports one change in several steps.
     async fn quiet(watch: &mut Watch) {
         while let Ok(changes) = timeout(QUIET, watch.changed()).await {
             changes.unwrap();
@@ -277,7 +277,7 @@ mod tests {
         stays_quiet(&mut watch).await;
 
         here.ip("link set tpc up");
-        // Of those that are not up the kernel does not tell it.
+        // The kernel reports alternative names only of links that are up.
         here.ip("link property add dev tpc altname tp-other");
         assert_eq!(changes(&mut watch).await, links());
 
@@ -318,7 +318,7 @@ mod tests {
         stays_quiet(&mut watch).await;
     }
 
-    /// Made anew with the same name and index: no list shows it.
+    /// A link that was made anew with the same name and index: no list shows the difference.
     #[tokio::test]
     async fn a_link_that_was_made_anew_has_gone() {
         let named = Named::new();
@@ -363,7 +363,7 @@ mod tests {
         named.ip("link add tpc type veth peer name tpd");
         assert!(matches!(noticed(&mut watch).await, NamespaceChange::Links(_)));
 
-        // Between two looks: the number of the one that is still held is not given again.
+        // Both fall between two checks. The old namespace is still open, so that the new one gets another number.
         let id_before = watch.netns().unwrap().id();
         named.delete();
         named.create();

@@ -1,4 +1,4 @@
-//! How each map type is read and reset, decided from what its probe found.
+//! The strategies by which map types are read and reset, chosen from the results of the trials.
 
 use std::os::fd::BorrowedFd;
 
@@ -7,12 +7,12 @@ use twinprobe_ebpf_common::{MapFamily, MapKind};
 
 use crate::sys::batch::{self, BatchCursor};
 
-/// The operations that were seen to work on a map type.
+/// The operations that trials have found to work on a map type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Operations {
-    /// From key to key.
+    /// `BPF_MAP_GET_NEXT_KEY`, from the first key to the last.
     pub iterate: bool,
-    /// `BPF_MAP_LOOKUP_AND_DELETE_ELEM`, which pops where there are no keys.
+    /// `BPF_MAP_LOOKUP_AND_DELETE_ELEM`, which pops from maps without keys.
     pub lookup_and_delete: bool,
     pub lookup_batch: bool,
     pub lookup_and_delete_batch: bool,
@@ -20,7 +20,7 @@ pub struct Operations {
     pub delete_batch: bool,
 }
 
-/// The order of the variants is that of preference.
+/// The operations that a map type is read and reset with. The order of the variants is that of preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Strategy {
@@ -30,17 +30,17 @@ pub enum Strategy {
     LookupBatchThenDeleteBatch,
     /// A batch is read, then overwritten with zeros.
     LookupBatchThenZeroBatch,
-    /// Read in batches; there is nothing to reset.
+    /// Batches are read; there is nothing to reset.
     LookupBatch,
-    /// Entry by entry.
+    /// Each entry is read, then deleted or zeroed.
     Iterative,
-    /// Value by value, each of which is gone then.
+    /// Each value is popped, and so is gone.
     Pop,
-    /// Memory that is shared with the programs.
+    /// The map's memory is shared with the programs.
     Mmap,
 }
 
-/// How a map is reached.
+/// The operations of a map and the strategy chosen from them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
     pub operations: Operations,
@@ -48,7 +48,7 @@ pub struct Access {
 }
 
 impl Strategy {
-    /// The best for `kind` with what there is.
+    /// Returns the best strategy for `kind` with these operations.
     pub const fn choose(kind: MapKind, operations: Operations) -> Self {
         let Operations { lookup_batch, lookup_and_delete_batch, update_batch, delete_batch, .. } = operations;
         match kind.family() {
@@ -70,7 +70,7 @@ impl Access {
         Self { operations, strategy: Strategy::choose(kind, operations) }
     }
 
-    /// The same without batches, where there is such a way.
+    /// Returns the access without batches, where such a strategy exists.
     #[must_use]
     pub const fn iterative(self) -> Self {
         match self.strategy {
@@ -79,8 +79,8 @@ impl Access {
         }
     }
 
-    /// What of it holds for this map, which may differ from its type's probe (by `BPF_F_RDONLY`, say). The
-    /// map is asked with a count of zero: nothing is read or changed.
+    /// Returns the access that works on this map, which may lack operations of its type (by `BPF_F_RDONLY`, say). Calls
+    /// with a count of zero try each operation: nothing is read or changed.
     pub fn confirmed(self, map: BorrowedFd<'_>) -> Self {
         let lookup = |delete| {
             batch::map_lookup_batch(map, &mut BatchCursor::new(0), &mut [], &mut [], 0, delete).result.is_ok()

@@ -1,4 +1,4 @@
-//! Global variables: parts of the only value of an array map, which is mapped into memory, so that exactly the
+//! Global variables: parts of the only value of an array map. The value is mapped into memory, so that exactly the
 //! variable's bytes are read and written.
 
 use std::io;
@@ -25,19 +25,19 @@ pub struct Variable {
     section: Arc<Section>,
     layout: Arc<TableLayout>,
     offset: usize,
-    /// What a reset writes.
+    /// The bytes that a reset writes.
     initial: Box<[u8]>,
 }
 
 impl Section {
-    /// `map` was made with `BPF_F_MMAPABLE` and has `len` bytes.
+    /// Maps the memory of `map`, which was made with `BPF_F_MMAPABLE` and has `len` bytes.
     pub fn new(map: BorrowedFd<'_>, len: usize, access: Access) -> io::Result<Arc<Self>> {
         Ok(Arc::new(Self { memory: Mapping::new(map, 0, len, access)? }))
     }
 }
 
 impl Variable {
-    /// `initial` has the variable's size.
+    /// A variable at `offset` bytes in the section. `initial` has the variable's size.
     pub fn new(section: Arc<Section>, layout: Arc<TableLayout>, offset: usize, initial: Box<[u8]>) -> Self {
         Self { section, layout, offset, initial }
     }
@@ -46,6 +46,7 @@ impl Variable {
         &self.layout
     }
 
+    /// Reads the variable, and resets it with [`AfterRead::Reset`].
     pub fn read(&self, after: AfterRead, sink: &mut Sink<'_>) -> ControlFlow<()> {
         let mut values = vec![0; self.initial.len()];
         let mut done = 0;

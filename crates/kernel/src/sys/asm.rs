@@ -1,4 +1,5 @@
-//! The few eBPF instructions that our own programs are made of (`Documentation/bpf/standardization`).
+//! The few eBPF instructions that the daemon's generated programs consist of
+//! (`Documentation/bpf/standardization/instruction-set.rst` of the kernel).
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -13,7 +14,7 @@ const BPF_PSEUDO_CALL: Reg = 1;
 pub const HELPER_MAP_LOOKUP: i32 = 1;
 pub const HELPER_TAIL_CALL: i32 = 12;
 
-/// Jumps count instructions from the one after them.
+/// The distance of a jump, in instructions from the one after it.
 pub type Offset = i16;
 
 fn insn(code: u8, dst: Reg, src: Reg, off: Offset, imm: i32) -> bpf_insn {

@@ -22,7 +22,7 @@ pub struct BatchAttr {
     pub flags: u64,
 }
 
-/// How a batch call ended; `count` entries were moved in any case.
+/// The outcome of a batch call; `count` entries were moved even if `result` is an error.
 #[derive(Debug)]
 pub struct BatchOutcome {
     pub count: usize,
@@ -30,12 +30,13 @@ pub struct BatchOutcome {
 }
 
 impl BatchOutcome {
+    /// The error number of the call; 0 if it succeeded.
     pub fn errno(&self) -> i32 {
         self.result.as_ref().err().and_then(io::Error::raw_os_error).unwrap_or(0)
     }
 }
 
-/// Where a walk in batches is; empty before the first call. It has room for a key and for the 4 bytes that
+/// The position of a walk in batches; the kernel decides what it means. It has room for a key and for the 4 bytes that
 /// hashes use.
 #[derive(Debug)]
 pub struct BatchCursor {
@@ -49,8 +50,8 @@ impl BatchCursor {
     }
 }
 
-/// `BPF_MAP_LOOKUP_BATCH`, or `BPF_MAP_LOOKUP_AND_DELETE_BATCH` with `delete`: up to `count` entries. The last
-/// batch ends with `ENOENT` and a count.
+/// Reads up to `count` entries by `BPF_MAP_LOOKUP_BATCH`, or takes them by `BPF_MAP_LOOKUP_AND_DELETE_BATCH` with
+/// `delete` (Linux 5.6). The last batch ends with `ENOENT` and a count.
 pub fn map_lookup_batch(
     map: BorrowedFd<'_>,
     cursor: &mut BatchCursor,
@@ -73,9 +74,9 @@ pub fn map_lookup_batch(
     let result = bpf(cmd, &mut attr).map(drop);
     let moved = match &result {
         Ok(()) => attr.count as usize,
-        // EINTR: kernels before 6.14 give up at an entry that is deleted under them.
+        // Kernels before 6.14 end with EINTR at an entry that is deleted during the call.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => attr.count as usize,
-        // ENOSPC moves nothing, and what refuses the call as a whole leaves the count as it was asked for.
+        // ENOSPC moves nothing, and an error that refuses the whole call leaves the count as it was passed in.
         Err(_) => 0,
     };
     if result.is_ok() || moved > 0 {
@@ -93,7 +94,8 @@ pub fn map_update_batch(map: BorrowedFd<'_>, keys: &[u8], values: &[u8], count: 
     change(bpf_cmd::BPF_MAP_UPDATE_BATCH, map, address(keys), address(values), count)
 }
 
-/// Ends with `ENOENT` at a key that is not there; the count is of those before it.
+/// Deletes `count` entries by `BPF_MAP_DELETE_BATCH` (Linux 5.6). Ends with `ENOENT` at a key that does not exist, and
+/// counts the keys before it.
 pub fn map_delete_batch(map: BorrowedFd<'_>, keys: &[u8], count: usize) -> BatchOutcome {
     change(bpf_cmd::BPF_MAP_DELETE_BATCH, map, address(keys), 0, count)
 }
@@ -102,8 +104,8 @@ fn change(cmd: bpf_cmd, map: BorrowedFd<'_>, keys: u64, values: u64, count: usiz
     let map_fd = map.as_raw_fd() as u32;
     let mut attr = BatchAttr { keys, values, count: count as u32, map_fd, ..BatchAttr::default() };
     let result = bpf(cmd, &mut attr).map(drop);
-    // A loop that failed at an entry has not counted all of them; a call refused as a whole (ENOTSUPP, EPERM)
-    // has left the count as it was asked for.
+    // A call that failed at an entry counts fewer entries; a call refused as a whole (ENOTSUPP, EPERM) leaves the count
+    // as it was passed in.
     let moved = if result.is_err() && attr.count as usize >= count { 0 } else { attr.count as usize };
     BatchOutcome { count: moved.min(count), result }
 }

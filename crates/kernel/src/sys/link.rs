@@ -1,4 +1,4 @@
-//! Programs at interfaces: links, and what is attached where.
+//! Commands for BPF links, and for the programs at an interface.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -8,15 +8,16 @@ use aya_obj::generated::bpf_cmd;
 use crate::sys::call::{bpf, bpf_fd};
 use crate::sys::object::fill_info;
 
-/// What the kernel says of a link.
+/// The kernel's description of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkInfo {
-    /// The attached program's.
+    /// The id of the attached program.
     pub prog_id: u32,
-    /// Of the interface, for XDP and TCX; 0 once that has gone.
+    /// The index of the interface, for XDP and TCX; 0 once the interface has gone.
     pub ifindex: u32,
 }
 
+/// Reads the kernel's description of a link.
 pub fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
     /// `struct bpf_link_info`; the type's own part begins with the interface for XDP and TCX.
     #[repr(C)]
@@ -34,7 +35,7 @@ pub fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
     Ok(LinkInfo { prog_id: info.prog_id, ifindex: info.ifindex })
 }
 
-/// Attaches `prog` by a BPF link; `flags` are XDP's or TCX's.
+/// Attaches `prog` by a BPF link. `flags` are those of XDP or TCX. To be called in the interface's namespace.
 pub fn link_create(prog: BorrowedFd<'_>, ifindex: u32, attach_type: u32, flags: u32) -> io::Result<OwnedFd> {
     #[repr(C)]
     #[derive(Default)]
@@ -43,7 +44,7 @@ pub fn link_create(prog: BorrowedFd<'_>, ifindex: u32, attach_type: u32, flags: 
         target_ifindex: u32,
         attach_type: u32,
         flags: u32,
-        /// `tcx.relative_fd` and `tcx.expected_revision`: none.
+        /// Fields for `tcx.relative_fd` and `tcx.expected_revision`, which stay zero.
         rest: [u64; 4],
     }
     let mut attr = Attr {
@@ -71,13 +72,14 @@ pub fn link_update(link: BorrowedFd<'_>, prog: BorrowedFd<'_>) -> io::Result<()>
     bpf(bpf_cmd::BPF_LINK_UPDATE, &mut attr).map(drop)
 }
 
-/// Takes the program off its interface now, whoever else holds the link.
+/// Detaches the program from its interface now, although others may hold the link.
 pub fn link_detach(link: BorrowedFd<'_>) -> io::Result<()> {
     let mut link_fd = link.as_raw_fd() as u32;
     bpf(bpf_cmd::BPF_LINK_DETACH, &mut link_fd).map(drop)
 }
 
-/// Returns the programs that are attached to an interface, as many as `ids` has room for; none without room.
+/// Returns the ids of the programs attached to an interface, as many as `ids` has room for; none without room. To be
+/// called in the interface's namespace.
 pub fn prog_query(ifindex: u32, attach_type: u32, ids: &mut [u32]) -> io::Result<Vec<u32>> {
     #[repr(C)]
     #[derive(Default)]
@@ -89,7 +91,7 @@ pub fn prog_query(ifindex: u32, attach_type: u32, ids: &mut [u32]) -> io::Result
         prog_ids: u64,
         count: u32,
         pad: u32,
-        /// The arrays that are not asked for, and a revision.
+        /// Fields for the arrays that are not asked for, and for a revision; they stay zero.
         rest: [u64; 4],
     }
     let prog_ids = if ids.is_empty() { 0 } else { ids.as_mut_ptr() as u64 };

@@ -1,4 +1,4 @@
-//! Maps: created, read and written entry by entry, asked about.
+//! Commands for maps and their single entries.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -8,7 +8,7 @@ use aya_obj::generated::{bpf_cmd, bpf_map_info};
 use crate::sys::call::{address, address_mut, bpf, bpf_fd, found, object_name};
 use crate::sys::object::fill_info;
 
-/// What `BPF_MAP_CREATE` needs.
+/// The arguments of `BPF_MAP_CREATE`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MapCreate<'a> {
     pub name: &'a str,
@@ -23,6 +23,7 @@ pub struct MapCreate<'a> {
     pub btf: Option<(BorrowedFd<'a>, u32, u32)>,
 }
 
+/// Creates a map by `BPF_MAP_CREATE`.
 pub fn map_create(map: &MapCreate<'_>) -> io::Result<OwnedFd> {
     #[repr(C)]
     #[derive(Default)]
@@ -64,7 +65,7 @@ pub fn map_create(map: &MapCreate<'_>) -> io::Result<OwnedFd> {
 #[repr(C)]
 struct ElementAttr {
     map_fd: u32,
-    /// Explicit, because the kernel insists on zero where a command uses nothing.
+    /// Padding that is written out, because the kernel wants zeros in the bytes that a command does not use.
     padding: u32,
     key: u64,
     /// The value, or the next key.
@@ -76,21 +77,24 @@ fn element(cmd: bpf_cmd, map: BorrowedFd<'_>, key: u64, value: u64) -> io::Resul
     bpf(cmd, &mut ElementAttr { map_fd: map.as_raw_fd() as u32, padding: 0, key, value, flags: 0 }).map(drop)
 }
 
-/// `value` must hold one value, of every possible CPU for PERCPU types.
+/// Reads the value at `key`; false if there is no such key. `value` must have the size of a value, for PERCPU types of
+/// the values of all possible CPUs, each padded to 8 bytes.
 pub fn map_lookup(map: BorrowedFd<'_>, key: &[u8], value: &mut [u8]) -> io::Result<bool> {
     found(element(bpf_cmd::BPF_MAP_LOOKUP_ELEM, map, address(key), address_mut(value)))
 }
 
-/// Pops from a QUEUE or STACK (empty `key`), or takes an entry out of a hash.
+/// Pops from a QUEUE or STACK (empty `key`), or takes an entry out of a hash (Linux 5.14). Returns false if there is
+/// none.
 pub fn map_lookup_and_delete(map: BorrowedFd<'_>, key: &[u8], value: &mut [u8]) -> io::Result<bool> {
     found(element(bpf_cmd::BPF_MAP_LOOKUP_AND_DELETE_ELEM, map, address(key), address_mut(value)))
 }
 
+/// Writes an entry, whether or not the key exists. On a QUEUE or STACK (empty `key`), pushes a value.
 pub fn map_update(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<()> {
     element(bpf_cmd::BPF_MAP_UPDATE_ELEM, map, address(key), address(value))
 }
 
-/// `Ok(false)`: there is such a key already.
+/// Writes a new entry; false if the key exists already.
 pub fn map_insert(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<bool> {
     const BPF_NOEXIST: u64 = 1;
     let (map_fd, key, value) = (map.as_raw_fd() as u32, address(key), address(value));
@@ -101,21 +105,23 @@ pub fn map_insert(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<b
     }
 }
 
+/// Deletes an entry; false if there is no such key.
 pub fn map_delete(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<bool> {
     found(element(bpf_cmd::BPF_MAP_DELETE_ELEM, map, address(key), 0))
 }
 
-/// The key after `key`, or the first; `Ok(false)` at the end.
+/// Reads the key after `key`, or the first key; false at the end.
 pub fn map_next_key(map: BorrowedFd<'_>, key: Option<&[u8]>, next: &mut [u8]) -> io::Result<bool> {
     found(element(bpf_cmd::BPF_MAP_GET_NEXT_KEY, map, key.map_or(0, address), address_mut(next)))
 }
 
-/// Makes an array map's content constant to the verifier.
+/// Freezes a map by `BPF_MAP_FREEZE`: no process can write to it any more, and a read-only array becomes constant to
+/// the verifier.
 pub fn map_freeze(map: BorrowedFd<'_>) -> io::Result<()> {
     element(bpf_cmd::BPF_MAP_FREEZE, map, 0, 0)
 }
 
-/// What the kernel says of a map.
+/// Reads the kernel's description of a map.
 pub fn map_info(map: BorrowedFd<'_>) -> io::Result<bpf_map_info> {
     // SAFETY: a structure of integers, for which zero is a value.
     let mut info: bpf_map_info = unsafe { std::mem::zeroed() };
@@ -123,11 +129,12 @@ pub fn map_info(map: BorrowedFd<'_>) -> io::Result<bpf_map_info> {
     Ok(info)
 }
 
+/// Reads the id of a map.
 pub fn map_id(map: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(map_info(map)?.id)
 }
 
-/// A descriptor of the map with this id, which is what a lookup in a map of maps gives. `None`: it is gone.
+/// Opens the map with this id, which a lookup in a map of maps returns; `None` if it is gone.
 pub fn map_fd_by_id(id: u32) -> io::Result<Option<OwnedFd>> {
     #[repr(C)]
     struct Attr {

@@ -1,4 +1,4 @@
-//! What all kernel objects have: pins, ids, and what the kernel says of them.
+//! Commands for all kinds of kernel objects: pins, ids and descriptions.
 
 use std::ffi::CString;
 use std::io;
@@ -25,13 +25,13 @@ pub fn obj_pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
         .map(drop)
 }
 
-/// The object pinned at `path`.
+/// Opens the object pinned at `path`. Fails with `NotFound` if there is none.
 pub fn obj_get(path: &Path) -> io::Result<OwnedFd> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     bpf_fd(bpf_cmd::BPF_OBJ_GET, &mut PinAttr { pathname: path.as_ptr() as u64, bpf_fd: 0, file_flags: 0 })
 }
 
-/// `BPF_OBJ_GET_INFO_BY_FD` into `info`.
+/// Fills `info` by `BPF_OBJ_GET_INFO_BY_FD`. `T` has to be the kernel's structure for this kind of object.
 pub fn fill_info<T>(object: BorrowedFd<'_>, info: &mut T) -> io::Result<()> {
     #[repr(C)]
     struct Attr {
@@ -47,15 +47,15 @@ pub fn fill_info<T>(object: BorrowedFd<'_>, info: &mut T) -> io::Result<()> {
     bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr).map(drop)
 }
 
-/// What has ids of its own.
+/// A kind of object that has ids of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectKind {
     Program,
     Map,
 }
 
-/// Whether the kernel still has the object with this id. Looks without opening it: a descriptor would
-/// itself keep the object alive.
+/// Tells whether the kernel still has the object with this id. The check does not open the object: a descriptor would
+/// itself keep it alive. Needs CAP_SYS_ADMIN.
 pub fn exists(kind: ObjectKind, id: u32) -> io::Result<bool> {
     #[repr(C)]
     struct Attr {

@@ -1,4 +1,4 @@
-//! Programs and their debug information: loaded, asked about.
+//! Commands for programs and their debug information.
 
 use std::ffi::CStr;
 use std::io;
@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::sys::call::{self, address, address_mut, bpf_fd, object_name};
 use crate::sys::object::fill_info;
 
+/// Loads BTF debug information by `BPF_BTF_LOAD`.
 pub fn btf_load(blob: &[u8]) -> io::Result<OwnedFd> {
     #[repr(C)]
     #[derive(Default)]
@@ -33,7 +34,7 @@ pub struct InfoRecords<'a> {
     pub count: u32,
 }
 
-/// What `BPF_PROG_LOAD` needs.
+/// The arguments of `BPF_PROG_LOAD`.
 #[derive(Clone, Copy, Debug)]
 pub struct ProgLoad<'a> {
     pub name: &'a str,
@@ -47,7 +48,7 @@ pub struct ProgLoad<'a> {
     pub line_info: InfoRecords<'a>,
 }
 
-/// Loads a program; with `log`, the verifier writes into it.
+/// Loads a program by `BPF_PROG_LOAD`. With `log`, the verifier writes its log there, ended by a NUL.
 pub fn prog_load(program: &ProgLoad<'_>, log: Option<&mut [u8]>) -> io::Result<OwnedFd> {
     #[repr(C)]
     #[derive(Default)]
@@ -100,13 +101,14 @@ pub fn prog_load(program: &ProgLoad<'_>, log: Option<&mut [u8]>) -> io::Result<O
     bpf_fd(bpf_cmd::BPF_PROG_LOAD, &mut attr)
 }
 
-/// Which program it is: no other has this id while it lives, and no other instructions have this tag.
+/// The identity of a program: no other program has this id while it lives, and no other instructions have this tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgIdentity {
     pub id: u32,
     pub tag: [u8; 8],
 }
 
+/// Reads the identity of a program.
 pub fn prog_identity(prog: BorrowedFd<'_>) -> io::Result<ProgIdentity> {
     // SAFETY: a structure of integers, for which zero is a value.
     let mut info: bpf_prog_info = unsafe { std::mem::zeroed() };
@@ -114,7 +116,7 @@ pub fn prog_identity(prog: BorrowedFd<'_>) -> io::Result<ProgIdentity> {
     Ok(ProgIdentity { id: info.id, tag: info.tag })
 }
 
-/// A program's id and those of the maps it uses.
+/// Reads a program's id and the ids of the maps it uses.
 pub fn prog_ids(prog: BorrowedFd<'_>) -> io::Result<(u32, Vec<u32>)> {
     // SAFETY: a structure of integers, for which zero is a value.
     let mut info: bpf_prog_info = unsafe { std::mem::zeroed() };
@@ -128,7 +130,7 @@ pub fn prog_ids(prog: BorrowedFd<'_>) -> io::Result<(u32, Vec<u32>)> {
     Ok((info.id, maps))
 }
 
-/// A descriptor of the program with this id. `None`: it is gone.
+/// Opens the program with this id; `None` if it is gone.
 pub fn prog_fd_by_id(id: u32) -> io::Result<Option<OwnedFd>> {
     #[repr(C)]
     struct Attr {
@@ -142,7 +144,7 @@ pub fn prog_fd_by_id(id: u32) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Runs a program once on `data`, here and now; what it returned.
+/// Runs a program once on `data` by `BPF_PROG_TEST_RUN`, on this CPU. Returns its result.
 pub fn prog_test_run(prog: BorrowedFd<'_>, data: &[u8]) -> io::Result<u32> {
     #[repr(C)]
     #[derive(Default)]
@@ -155,7 +157,7 @@ pub fn prog_test_run(prog: BorrowedFd<'_>, data: &[u8]) -> io::Result<u32> {
         data_out: u64,
         repeat: u32,
         duration: u32,
-        /// Context, flags, CPU: none.
+        /// Fields for context, flags and CPU, which stay zero.
         rest: [u64; 4],
     }
     let mut attr = Attr {

@@ -1,4 +1,4 @@
-//! What can be done with each map type, tried on tiny maps. Every trial gets a fresh one.
+//! Trials of the operations of each map type, on tiny maps. Every trial gets a map of its own.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::{io, thread};
@@ -13,16 +13,16 @@ use crate::sys::mapping::{Access, Mapping};
 
 const BPF_F_NO_PREALLOC: u32 = 1;
 
-/// Entries a trial asks for at once: more than there are.
+/// The number of entries that a trial asks for at once: more than the map has.
 const ROOM: usize = 8;
 
-/// The operations that work on maps of this kind. An error: there are none of it.
+/// Returns the operations that work on maps of this kind. Fails if the kernel has no maps of this kind.
 pub fn operations(kind: MapKind, possible_cpus: usize) -> io::Result<Operations> {
     if kind.family() == MapFamily::Global {
         return mmap().map(|()| Operations::default());
     }
     Tiny::new(kind, possible_cpus)?.finds_inner()?;
-    // Side by side: writing to a map of maps waits for a grace period, which takes milliseconds.
+    // The trials run side by side: writing to a map of maps waits for a grace period, which takes milliseconds.
     Ok(thread::scope(|scope| {
         let start = |trial: fn(&Tiny) -> bool| {
             scope.spawn(move || Tiny::new(kind, possible_cpus).is_ok_and(|map| trial(&map)))
@@ -48,7 +48,7 @@ pub fn operations(kind: MapKind, possible_cpus: usize) -> io::Result<Operations>
     }))
 }
 
-/// Whether an array's memory can be shared.
+/// Fails if an array's memory can't be shared with this process (`BPF_F_MMAPABLE`).
 fn mmap() -> io::Result<()> {
     let array =
         MapCreate { name: "tp_try", key_size: 4, value_size: 8, max_entries: 1, ..MapCreate::default() };
@@ -62,7 +62,7 @@ struct Tiny {
     map: OwnedFd,
     inner: Option<OwnedFd>,
     keys: Vec<Vec<u8>>,
-    /// Of each entry.
+    /// The value of each entry.
     value: Vec<u8>,
 }
 
@@ -70,7 +70,7 @@ impl Tiny {
     fn new(kind: MapKind, possible_cpus: usize) -> io::Result<Self> {
         let map_type = kind.bpf_type().unwrap_or_default();
         let hash = MapCreate { name: "tp_try", map_type, key_size: 4, value_size: 8, ..MapCreate::default() };
-        // LRU maps spread their entries over CPUs: a small one forgets before it is full.
+        // LRU maps spread their entries over CPUs: a small one evicts entries before it is full.
         let hash = MapCreate { max_entries: 256, ..hash };
         let array = MapCreate { max_entries: 2, ..hash };
         let number = |number: u32| number.to_ne_bytes().to_vec();
@@ -134,7 +134,7 @@ impl Tiny {
             && value == self.value
     }
 
-    /// Whether a batch has every entry and no other.
+    /// Tells whether a batch returns every entry and no other.
     fn looks_up_batches(&self, delete: bool) -> bool {
         let key_size = self.keys[0].len();
         let (mut keys, mut values) = (vec![0; ROOM * key_size], vec![0; ROOM * self.value.len()]);
@@ -142,7 +142,7 @@ impl Tiny {
         let outcome = batch::map_lookup_batch(self.fd(), &mut cursor, &mut keys, &mut values, ROOM, delete);
         let ended = matches!(outcome.errno(), 0 | libc::ENOENT);
         let found: Vec<&[u8]> = keys.chunks(key_size.max(1)).take(outcome.count).collect();
-        // What a map of maps gives is an id, not what it was given.
+        // A lookup in a map of maps returns the id of the inner map, where the update took a descriptor.
         let same = |value: &[u8]| self.inner.is_some() || value == self.value;
         ended
             && found.len() == self.keys.len()
@@ -177,7 +177,7 @@ mod tests {
         [iterate, lookup_and_delete, lookup_batch, lookup_and_delete_batch, update_batch, delete_batch]
     }
 
-    /// All that Linux 5.10 has is found, and nothing that no kernel has.
+    /// The trials find every operation of Linux 5.10, and none that no kernel has.
     #[test]
     fn operations_are_those_that_the_kernel_has() {
         for kind in MapKind::ALL {

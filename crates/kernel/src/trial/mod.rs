@@ -1,4 +1,4 @@
-//! What this kernel can do, found by trying.
+//! Trials: the daemon tries at its start what this kernel can do.
 
 pub mod maps;
 pub mod programs;

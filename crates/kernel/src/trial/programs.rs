@@ -1,4 +1,4 @@
-//! What this kernel can do with programs.
+//! Trials of programs and of the ways to attach them.
 
 use std::sync::OnceLock;
 
@@ -25,12 +25,13 @@ pub fn has_xdp_frags() -> bool {
     frags_flag() != 0
 }
 
-/// Tells whether TC programs can be attached by links (Linux 6.6): asks what is attached to the loopback interface, whose index is 1 in every namespace.
+/// Tells whether TC programs can be attached by links (Linux 6.6). The trial queries the loopback interface, whose
+/// index is 1 in every namespace.
 pub fn has_tcx() -> bool {
     !matches!(link::prog_query(1, BPF_TCX_INGRESS, &mut []), Err(error) if call::is_unsupported(&error))
 }
 
-/// `BPF_F_XDP_HAS_FRAGS` if a program that says it can be loaded (Linux 5.18), found by trying.
+/// Returns `BPF_F_XDP_HAS_FRAGS` if a program with this flag can be loaded (Linux 5.18), else 0.
 fn frags_flag() -> u32 {
     static FLAG: OnceLock<u32> = OnceLock::new();
     *FLAG.get_or_init(|| {

@@ -1,5 +1,5 @@
-//! The files of one probe's windows. What has become of a window is in the name of its file: renaming needs no
-//! room on a full disk, and is done or not done after a crash.
+//! The files of one probe's windows. The state of a window is in the name of its file: a rename needs no room on a full
+//! disk, and after a crash it is done or not done.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
@@ -17,24 +17,24 @@ const DAMAGED_STATE: &str = "state.damaged";
 const BASELINE: &str = "baseline";
 const TEMPORARY: &str = ".new-";
 
-/// What the file of a window is called; a window goes through these in this order.
+/// The form of a window's file name; a window passes through the forms in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Form {
-    /// Nobody has it yet.
+    /// No client has taken the window yet.
     Window,
-    /// The client that closed it has all of it.
+    /// The client that closed the window has received all of it.
     Taken,
-    /// Acknowledged, and kept for being the newest.
+    /// The window is acknowledged, and kept because it is the newest.
     Acked,
-    /// Its content is not what was written.
+    /// The file is damaged and set aside.
     Damaged,
-    /// Empty: says that it was lost, while there is no room to write that down.
+    /// The file is empty and says that the window was lost, while there is no room to write `state.json`.
     Lost,
 }
 
 impl Form {
     const ALL: [Self; 5] = [Self::Window, Self::Taken, Self::Acked, Self::Damaged, Self::Lost];
-    /// Those with a content.
+    /// The forms of files with a content.
     pub const READABLE: [Self; 3] = [Self::Window, Self::Taken, Self::Acked];
 
     const fn suffix(self) -> &'static str {
@@ -48,21 +48,21 @@ impl Form {
     }
 }
 
-/// Where the files are, and what can be done with them.
+/// The directory of one probe's windows.
 #[derive(Clone, Debug)]
 pub struct Directory {
     path: PathBuf,
-    /// Where tests have the process die or the disk be full.
+    /// The steps at which tests let the process die or the disk be full.
     #[cfg(test)]
     pub faults: faults::Faults,
 }
 
-/// What changes a file system, for tests that let it fail.
+/// A kind of change of the file system, for tests that let it fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Needs room.
+    /// A write, which needs room on the disk.
     Write,
-    /// Needs a name at most.
+    /// The creation of an empty file or a link, which needs only a name.
     Create,
     Rename,
     Remove,
@@ -81,18 +81,19 @@ impl Directory {
         &self.path
     }
 
+    /// The path of a window's file.
     pub fn file(&self, seq: u64, form: Form) -> PathBuf {
         self.path.join(format!("{seq}.{}", form.suffix()))
     }
 
-    /// Every window's file, in order.
+    /// Lists the files of all windows, by number and form.
     pub fn scan(&self) -> io::Result<Vec<(u64, Form)>> {
         let mut found: Vec<(u64, Form)> = self.names()?.iter().filter_map(|name| parse(name)).collect();
         found.sort_unstable();
         Ok(found)
     }
 
-    /// Removes what writers have left that did not come to their end. Nobody may be writing.
+    /// Removes unfinished files that a crash has left. To be called while nobody writes.
     pub fn clean(&self) {
         let names = self.names().unwrap_or_default();
         for name in names.iter().filter(|name| name.starts_with(TEMPORARY)) {
@@ -105,16 +106,16 @@ impl Directory {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries?,
         };
-        // Whatever else is there is not ours.
+        // Files of other names are left alone.
         entries
             .filter_map(|entry| entry.map(|entry| entry.file_name().into_string().ok()).transpose())
             .collect()
     }
 
-    /// The file of a window, whatever it is called now.
+    /// Opens the file of a window, whatever its form is now.
     pub fn open(&self, seq: u64) -> io::Result<File> {
         let mut result = Err(io::ErrorKind::NotFound.into());
-        // In the order of renaming: it can't be missed by being renamed meanwhile.
+        // The forms are tried in the order of renaming, so that a rename meanwhile hides no file.
         for form in Form::READABLE {
             result = File::open(self.file(seq, form));
             match &result {
@@ -125,7 +126,7 @@ impl Directory {
         result
     }
 
-    /// A file that goes unless [`Self::publish`] gives it a name.
+    /// Creates a temporary file, which is removed on drop unless [`Self::publish`] gives it a name.
     pub fn create(&self) -> io::Result<NamedTempFile> {
         self.step(Step::Write)?;
         if !self.path.is_dir() {
@@ -134,16 +135,16 @@ impl Directory {
                 sync(made)?;
             }
         }
-        // Of mode 0600.
+        // The file has mode 0600.
         tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(&self.path)
     }
 
-    /// Gives a window that is on disk to its end its name. If that fails there is no such file.
+    /// Gives the file of a window its name, after all of it is on disk. After an error there is no such file.
     pub fn publish(&self, file: NamedTempFile, seq: u64) -> io::Result<()> {
         self.step(Step::Write)?;
         let path = self.file(seq, Form::Window);
         file.persist_noclobber(&path).map_err(|error| error.error)?;
-        // The caller will write it again: there must not be two.
+        // The caller will write the window again, and there must not be two files.
         self.step(Step::Rename)
             .and_then(|()| sync(&self.path))
             .inspect_err(|_| self.remove(seq, Form::Window))
@@ -167,6 +168,7 @@ impl Directory {
         sync(&self.path)
     }
 
+    /// Gives the baseline of serial `from` to serial `to` as well, by a hard link.
     pub fn link_baseline(&self, seq: u64, from: u64, to: u64) -> io::Result<()> {
         self.step(Step::Create)?;
         match fs::hard_link(self.baseline(seq, from), self.baseline(seq, to)) {
@@ -176,6 +178,7 @@ impl Directory {
         sync(&self.path)
     }
 
+    /// Removes a baseline. A failure is logged.
     pub fn remove_baseline(&self, seq: u64, serial: u64) {
         logged("removing", &self.baseline(seq, serial), |path| {
             self.step(Step::Remove)?;
@@ -183,12 +186,13 @@ impl Directory {
         });
     }
 
+    /// Renames a damaged baseline. A failure is logged.
     pub fn set_baseline_aside(&self, seq: u64, serial: u64) {
         let to = self.path.join(format!("{seq}.{serial}.{BASELINE}.damaged"));
         logged("setting aside", &self.baseline(seq, serial), |from| fs::rename(from, to));
     }
 
-    /// Replaces the state.
+    /// Replaces `state.json`. On return the new one is on disk.
     pub fn write_state(&self, bytes: &[u8]) -> io::Result<()> {
         let mut file = self.create()?;
         file.write_all(bytes)?;
@@ -198,7 +202,7 @@ impl Directory {
         sync(&self.path)
     }
 
-    /// `None` if none was ever written.
+    /// Reads `state.json`; `None` if there is none.
     pub fn read_state(&self) -> io::Result<Option<Vec<u8>>> {
         match fs::read(self.path.join(STATE)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -206,12 +210,13 @@ impl Directory {
         }
     }
 
+    /// Renames a damaged `state.json`. A failure is logged.
     pub fn set_state_aside(&self) {
         let to = self.path.join(DAMAGED_STATE);
         logged("setting aside", &self.path.join(STATE), |from| fs::rename(from, to));
     }
 
-    /// Whether it was done.
+    /// Renames the file of a window to another form. Returns false after a failure, which is logged.
     pub fn rename(&self, seq: u64, from: Form, to: Form) -> bool {
         logged("renaming", &self.file(seq, from), |path| {
             self.step(Step::Rename)?;
@@ -219,6 +224,7 @@ impl Directory {
         })
     }
 
+    /// Removes the file of a window. A failure is logged.
     pub fn remove(&self, seq: u64, form: Form) {
         logged("removing", &self.file(seq, form), |path| {
             self.step(Step::Remove)?;
@@ -226,7 +232,7 @@ impl Directory {
         });
     }
 
-    /// Remembers that a window was lost, while the state can't be written.
+    /// Creates a file that says that a window was lost, while the state can't be written.
     pub fn mark_lost(&self, seq: u64) {
         logged("creating", &self.file(seq, Form::Lost), |path| {
             self.step(Step::Create)?;
@@ -234,6 +240,7 @@ impl Directory {
         });
     }
 
+    /// Removes the directory with all files.
     pub fn remove_all(&self) -> io::Result<()> {
         match fs::remove_dir_all(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -249,12 +256,12 @@ impl Directory {
     }
 }
 
-/// Makes renames and removals last.
+/// Syncs a directory, so that renames and removals in it last.
 fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// For what is done at the next start if it can't be done now.
+/// Makes a change that the next start repeats if it fails. Logs a failure and returns false.
 fn logged(action: &str, path: &Path, change: impl FnOnce(&Path) -> io::Result<()>) -> bool {
     let result = change(path);
     if let Err(error) = &result {
@@ -263,7 +270,7 @@ fn logged(action: &str, path: &Path, change: impl FnOnce(&Path) -> io::Result<()
     result.is_ok()
 }
 
-/// `SEQ.FORM`, as it is written.
+/// Parses `SEQ.FORM`, exactly as it is written.
 fn parse(name: &str) -> Option<(u64, Form)> {
     let (number, suffix) = name.split_once('.')?;
     let form = Form::ALL.into_iter().find(|form| form.suffix() == suffix)?;

@@ -26,13 +26,14 @@ const CHUNK: u8 = 1;
 const END: u8 = 0;
 const CHUNK_HEAD: u64 = 1 + 4 + 8;
 const TABLE_HEAD: usize = 3 * 8;
-/// The kernel has maps in maps, and none in those.
+/// The deepest nesting of tables that is read. The kernel has maps in maps, and none in those.
 const MAX_NESTING: usize = 4;
-/// What is read and digested at once.
+/// The number of bytes that are read and digested at once.
 const PIECE: usize = 256 * 1024;
 
 /// The head of a kind of file, which comes before the rows.
 pub trait FileHead: Serialize + DeserializeOwned {
+    /// The first six bytes of the file.
     const MAGIC: &[u8; 6];
     /// The version of the files that are written; files of earlier versions are read.
     const VERSION: u8;
@@ -51,14 +52,14 @@ pub struct Encoder<W> {
     length: u64,
 }
 
-/// Where a chunk's table is in a file.
+/// The position of a chunk's table in a file, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     offset: u64,
     length: u64,
 }
 
-/// What an undamaged file holds; the rows stay in it.
+/// The content of an undamaged file, without the rows, which stay in the file.
 #[derive(Debug)]
 pub struct Content<H> {
     pub head: H,
@@ -66,7 +67,7 @@ pub struct Content<H> {
     pub chunks: Vec<Vec<Place>>,
 }
 
-/// Why a file can't be used.
+/// The reason why a file can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Unusable {
     #[error("{0}")]
@@ -82,6 +83,7 @@ fn damaged(reason: impl Into<String>) -> Unusable {
 }
 
 impl<W: Write> Encoder<W> {
+    /// Writes the head.
     pub fn new<H: FileHead>(out: W, head: &H) -> io::Result<Self> {
         let mut encoder = Self { out, digest: Sha256::new(), tables: head.tables(), chunks: 0, length: 0 };
         let head = serde_json::to_vec(head)?;
@@ -92,6 +94,7 @@ impl<W: Write> Encoder<W> {
         Ok(encoder)
     }
 
+    /// Writes a chunk of rows for the table at `place`. Fails with `InvalidInput` if the head has no such table.
     pub fn rows(&mut self, place: usize, table: &RawTable) -> io::Result<()> {
         if place >= self.tables {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the head has no such metric"));
@@ -104,7 +107,7 @@ impl<W: Write> Encoder<W> {
         Ok(())
     }
 
-    /// What was written to, and how long it is now.
+    /// Writes the end and the digest. Returns the writer and the length of the file in bytes.
     pub fn finish(mut self) -> io::Result<(W, u64)> {
         self.write(&[END])?;
         self.write(&self.chunks.to_le_bytes())?;
@@ -130,13 +133,13 @@ impl<W: Write> Encoder<W> {
     }
 }
 
-/// Of a table in a file.
+/// The size of a table in a file, in bytes.
 fn size(table: &RawTable) -> u64 {
     let own = (TABLE_HEAD + table.keys.len() + table.values.len()) as u64;
     own + table.inner.iter().map(size).sum::<u64>()
 }
 
-/// Reads all of it once, and where its parts are.
+/// Reads the whole file once, compares its digest, and finds the positions of its parts.
 pub fn examine<H: FileHead>(file: &File) -> Result<Content<H>, Unusable> {
     let length = file.metadata()?.len();
     let end = length.checked_sub(DIGEST).ok_or_else(|| damaged("it ends too early"))?;
@@ -169,7 +172,7 @@ pub fn examine<H: FileHead>(file: &File) -> Result<Content<H>, Unusable> {
     Ok(Content { head, chunks })
 }
 
-/// The table at `place`, of a file that was examined.
+/// Reads the table at `place` of a file that was examined.
 pub fn read_table(file: &File, place: Place) -> io::Result<RawTable> {
     let length = usize::try_from(place.length).map_err(io::Error::other)?;
     let mut bytes = vec![0; length];
@@ -208,7 +211,8 @@ fn compare_digest(file: &File, end: u64) -> Result<(), Unusable> {
     }
 }
 
-/// `length` bytes, if they end before `end`: what a file claims makes no more room than the file has.
+/// Reads `length` bytes at `offset`. Fails if they would end after `end`, before any memory is allocated for a length
+/// that the file only claims.
 fn take(file: &File, offset: u64, length: u64, end: u64) -> Result<Vec<u8>, Unusable> {
     if offset.checked_add(length).is_none_or(|last| last > end) {
         return Err(damaged("a part of it is missing"));
@@ -224,7 +228,7 @@ fn number(bytes: &[u8]) -> u64 {
 
 fn parse_head<H: FileHead>(bytes: &[u8]) -> Result<H, Unusable> {
     let mut json = serde_json::Deserializer::from_slice(bytes);
-    // As deep as we wrote it; the digest has been compared.
+    // The head may be deeply nested. Its digest has been compared, so it is as it was written.
     json.disable_recursion_limit();
     H::deserialize(&mut json).map_err(|error| damaged(format!("its head can't be read: {error}")))
 }

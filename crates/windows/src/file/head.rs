@@ -1,4 +1,4 @@
-//! What a window file says before its rows.
+//! The head of a window file, which comes before the rows.
 
 use std::sync::Arc;
 
@@ -8,20 +8,20 @@ use twinprobe_exporter::{Aggregation, Cache, Context, Direction, Format, Metric,
 
 use crate::file::format::FileHead;
 
-/// Everything that rendering a window needs, so that it gives the same bytes for ever.
+/// Everything that rendering a window needs, so that the window gives the same bytes for ever.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WindowHead {
     pub probe: String,
     pub interfaces: Vec<String>,
-    /// Its number names the file.
+    /// The window; its number is in the file's name.
     pub window: Window,
-    /// What the probe's configuration preferred.
+    /// The format that the probe's configuration prefers.
     pub format: Format,
     pub context: Context,
-    /// What OpenMetrics answers about the probe had left out before.
+    /// The number of values that earlier OpenMetrics answers about the probe left out, because they can not be samples.
     pub skipped_before: u64,
     pub closed_by: ClosedBy,
-    /// In the order of the document. Rows name theirs by its place here.
+    /// The metrics, in the order of the document. Rows name a metric by its place in this list.
     pub metrics: Vec<StoredMetric>,
     /// The sums that are not shown; their places are after those of `metrics`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -50,15 +50,15 @@ impl FileHead for WindowHead {
     }
 }
 
-/// Who had a window closed.
+/// The cause that closed a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClosedBy {
-    /// A client that wanted the metrics. Unless it takes all of it, the window is given to the next one.
+    /// A client that reads the metrics. Unless this client takes all of the window, the next client gets it.
     Read,
-    /// A client that wanted the window closed.
+    /// A client that asked only for the end of the window.
     Request,
-    /// The probe's interval.
+    /// The probe's interval is over.
     Schedule,
 }
 

@@ -1,4 +1,4 @@
-//! A window on disk, and how it is read.
+//! A window on disk and its reader.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +12,7 @@ use crate::file::format::{self, Content, Place, Unusable};
 use crate::file::head::{ClosedBy, StoredMetric, WindowHead};
 use crate::windows::Windows;
 
-/// A window that was committed. Its file may have gone since.
+/// A window that was committed. Its file may have been removed since.
 #[derive(Debug)]
 pub struct StoredWindow {
     seq: u64,
@@ -20,16 +20,16 @@ pub struct StoredWindow {
     end: String,
     bytes: u64,
     closed_by: ClosedBy,
-    /// Has to hear of a file that is damaged.
+    /// The windows of the probe, which set the file aside if it is damaged.
     windows: Weak<Windows>,
 }
 
-/// Why a window can't be read.
+/// The reason why a window can't be read.
 #[derive(Debug, thiserror::Error)]
 pub enum WindowError {
     #[error("the window has gone")]
     Gone,
-    /// It was set aside and counts as lost.
+    /// The file was set aside, and the window counts as lost.
     #[error("the file of the window is damaged: {0}")]
     Damaged(String),
     #[error("the file of the window can't be read")]
@@ -39,7 +39,7 @@ pub enum WindowError {
     Newer(String),
 }
 
-/// A window whose file is undamaged. It can be read to its end whatever becomes of it meanwhile.
+/// A window whose file is undamaged. The open file can be read to its end, even if it is renamed or removed meanwhile.
 #[derive(Debug)]
 pub struct WindowReader {
     file: File,
@@ -55,10 +55,12 @@ impl StoredWindow {
         Self { seq: window.seq, start, end, bytes, closed_by: *closed_by, windows }
     }
 
+    /// The window with the size of its file, which is known after it was written.
     pub fn of_size(self, bytes: u64) -> Self {
         Self { bytes, ..self }
     }
 
+    /// The number of the window.
     pub const fn seq(&self) -> u64 {
         self.seq
     }
@@ -73,7 +75,7 @@ impl StoredWindow {
         &self.end
     }
 
-    /// Of its file.
+    /// The size of the file in bytes.
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -82,7 +84,7 @@ impl StoredWindow {
         self.closed_by
     }
 
-    /// Reads all of it once, to know that it is what was written. A file that is not is set aside.
+    /// Reads the whole file once to check its digest. A damaged file is set aside.
     pub fn open(&self) -> Result<WindowReader, WindowError> {
         let windows = self.windows.upgrade().ok_or(WindowError::Gone)?;
         let read =
@@ -94,7 +96,7 @@ impl StoredWindow {
                 Err(WindowError::Damaged(reason))
             }
             Err(Unusable::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
-                // Unless it was acknowledged or given up, somebody else has removed it.
+                // If the window was not acknowledged or dropped, somebody else has removed the file.
                 windows.set_aside(self.seq, "it is no longer there");
                 Err(WindowError::Gone)
             }
@@ -104,7 +106,7 @@ impl StoredWindow {
     }
 }
 
-/// The window with this number, which `file` has to be.
+/// Examines `file`, which has to be the window with this number.
 pub fn open(file: File, seq: u64) -> Result<WindowReader, Unusable> {
     let Content { head, chunks } = format::examine::<WindowHead>(&file)?;
     if head.window.seq != seq {
@@ -125,7 +127,7 @@ impl WindowReader {
         self.metrics.clone()
     }
 
-    /// A metric's rows, as they were written: one chunk after the other they are its table. `None` after the last.
+    /// Reads a chunk of a metric's rows; all chunks in order are its table. `None` after the last chunk.
     pub fn chunk(&self, metric: usize, index: usize) -> io::Result<Option<RawTable>> {
         let place = self.chunks.get(metric).and_then(|chunks| chunks.get(index));
         place.map(|&place| format::read_table(&self.file, place)).transpose()

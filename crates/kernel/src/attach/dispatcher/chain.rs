@@ -1,4 +1,4 @@
-//! One dispatcher in the kernel: its prog-array, what it calls, and how it is attached.
+//! One dispatcher in the kernel: its prog-array, the probes it calls, and its attachment.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -20,13 +20,15 @@ use crate::load::pins;
 use crate::sys::map::{self, MapCreate};
 use crate::sys::object;
 
-/// Probes on one interface and hook. The kernel allows 33 tail calls per packet; the rest is the probes'.
+/// The largest number of probes at one hook of one interface. The kernel allows 33 tail calls per packet
+/// (`MAX_TAIL_CALL_CNT`); the rest is left to the probes.
 pub const MAX_CHAIN: usize = 16;
-/// As many more, so that all probes can be replaced while they run.
+/// The number of pairs of slots: twice the number of probes, so that all can be replaced while they run.
 const PAIRS: usize = 2 * MAX_CHAIN;
 const BPF_MAP_TYPE_PROG_ARRAY: u32 = 3;
-/// The name of a symbolic link among the pins whose text says where the namespace was found; the daemon's own has no
-/// link. The text is the path of no file, as that of the link that names the owner of the pins.
+/// The name of a symbolic link among the pins whose text is the path of the dispatcher's network namespace. A
+/// dispatcher in the daemon's own namespace has no such link. The text has the prefix [`NETNS_PATH`], so that the link
+/// leads to no file.
 pub const NETNS: &str = "netns";
 pub const NETNS_PATH: &str = "path:";
 
@@ -45,10 +47,11 @@ pub struct Rank {
 #[derive(Clone, Copy, Debug)]
 pub enum Callee<'a> {
     Loaded(&'a Twins<OwnedFd>),
-    /// The programs with these ids, for even and odd epochs, which an earlier daemon has put into their slots.
+    /// The programs with these ids, for even and odd epochs; an earlier daemon has put them into their slots.
     Slotted([u32; 2]),
 }
 
+/// One probe that a dispatcher calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     pub owner: Owner,
@@ -57,6 +60,7 @@ pub struct Entry {
     pub xdp_mode: XdpMode,
 }
 
+/// The dispatcher at one hook point.
 #[derive(Debug)]
 pub struct Dispatcher {
     pub pins: PathBuf,
@@ -67,14 +71,16 @@ pub struct Dispatcher {
     pub program: Option<u32>,
     /// The state of the attachment, shared with those who show it. Nobody takes another lock while holding this one.
     pub health: Arc<Mutex<Health>>,
-    /// In the order they are called.
+    /// The probes, in the order in which they are called.
     pub entries: Vec<Entry>,
-    /// Not called any more; their slots are still filled, so that they can be called again.
+    /// Replaced deployments that are not called any more. Their slots are still filled, so that they can be called
+    /// again.
     pub retired: Vec<Entry>,
     /// Pairs that the present revision still calls although no entry has them. Their slots are empty, and stay unused
     /// until the next revision.
     pub abandoned: Vec<usize>,
-    /// An earlier daemon's, whose entries are being claimed.
+    /// True for a dispatcher of an earlier daemon until [`settle`](super::dispatchers::Dispatchers::settle): its probes
+    /// are still being claimed.
     pub adopted: bool,
 }
 
@@ -88,7 +94,7 @@ impl Dispatcher {
             max_entries: 2 * PAIRS as u32,
             ..MapCreate::default()
         })?;
-        // Left by a daemon that died between detaching and cleaning up.
+        // A daemon that died between detaching and cleaning up leaves its pins.
         pins::remove_directory(&pins)?;
         std::fs::create_dir_all(&pins)?;
         // Without a pin the kernel empties a prog-array when its last descriptor is closed.
@@ -120,7 +126,8 @@ impl Dispatcher {
         }
     }
 
-    /// What an earlier daemon has left at `place`; `None` if it is not complete or attached nowhere any more.
+    /// Adopts the dispatcher that an earlier daemon left at `place`; `None` if it is incomplete or attached nowhere any
+    /// more.
     pub fn adopt(pins: PathBuf, place: &Place) -> io::Result<Option<Self>> {
         let slots = match object::obj_get(&pins.join("slots")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -134,8 +141,8 @@ impl Dispatcher {
         Ok(attachment.map(|attachment| Self::with(pins, slots, Some(attachment))))
     }
 
-    /// Tells whether packets still come here: an interface that goes takes the attachment with it, whatever its
-    /// successor is called. Fails if the answer is unknown.
+    /// Tells whether packets still come to the dispatcher: an interface that goes takes the attachment with it, even if
+    /// another interface gets its name. Fails if the answer is unknown.
     pub fn is_alive(&self, place: &Place) -> io::Result<bool> {
         match &self.attachment {
             Some(attachment) => Ok(attachment.program_at(place.ifindex)?.is_some()),
@@ -143,7 +150,7 @@ impl Dispatcher {
         }
     }
 
-    /// Records that packets come here.
+    /// Records that packets come to the dispatcher.
     pub fn is_well(&self) {
         let mut health = self.health();
         health.mode = self.attachment.as_ref().map(Attachment::mode);
@@ -154,7 +161,8 @@ impl Dispatcher {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where it was attached is gone: to be attached anew, for all that it calls.
+    /// Forgets an attachment that is gone and removes its pins, so that the dispatcher can be attached anew with all
+    /// its probes.
     pub fn let_go(&mut self) -> io::Result<()> {
         self.attachment = None;
         self.program = None;
@@ -173,7 +181,7 @@ impl Dispatcher {
             Callee::Loaded(programs) => program_ids(programs)?,
         };
         for pair in (0..PAIRS).filter(|pair| !taken(*pair)) {
-            // Only what an earlier daemon left can hold anything here.
+            // A slot that nobody has taken can be filled only in a dispatcher of an earlier daemon.
             let held = if self.adopted { self.held(pair)? } else { [None, None] };
             if held == [Some(even), Some(odd)] {
                 return Ok(pair);
@@ -206,6 +214,7 @@ impl Dispatcher {
         Ok([lookup(0)?, lookup(1)?])
     }
 
+    /// Empties both slots of a pair.
     pub fn clear(&self, pair: usize) -> io::Result<()> {
         for parity in 0..2 {
             map::map_delete(self.slots.as_fd(), &slot(pair, parity))?;
@@ -213,7 +222,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Empties every pair that belongs to nobody.
+    /// Empties every pair that no probe has claimed.
     pub fn clear_unclaimed(&self) -> io::Result<()> {
         for pair in 0..PAIRS {
             let claimed = self.entries.iter().chain(&self.retired).any(|entry| entry.call.pair == pair);

@@ -15,7 +15,7 @@ pub struct DebugInfo {
 }
 
 impl DebugInfo {
-    /// `functions`: where each begins, in instructions.
+    /// Makes the types for functions that begin at these instructions; the first is the program itself.
     pub fn new(functions: &[usize]) -> Self {
         let mut btf = Btf::new();
         let name = btf.add_string("int");

@@ -1,8 +1,8 @@
-//! One dispatcher program for each interface and hook that has probes. Adding, removing and replacing a
-//! probe loads a new revision and puts it behind the same link: every packet sees one revision or the other.
+//! One dispatcher program for each interface and hook that has probes. Adding, removing or replacing a probe loads a
+//! new revision and puts it behind the same link: every packet sees one revision or the other.
 //!
-//! Dispatchers outlive the daemon. A later one [opens](Dispatchers::open) them, each probe adds itself again
-//! to those it is in, and [`Dispatchers::settle`] makes what runs what it should be, whatever was half done.
+//! Dispatchers outlive the daemon. A later daemon [opens](Dispatchers::open) them, each probe adds itself again to
+//! those that call it, and [`Dispatchers::settle`] then makes the programs in the kernel match, whatever was half done.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -30,7 +30,7 @@ use crate::load::{pins, verifier};
 use crate::sys::prog::{self, InfoRecords, ProgLoad};
 use crate::trial::programs;
 
-/// What a probe brings to a dispatcher.
+/// The facts about a probe that a dispatcher needs to call it.
 #[derive(Clone, Copy, Debug)]
 pub struct Addition<'a> {
     pub owner: Owner,
@@ -61,7 +61,7 @@ pub struct Dispatchers {
     pub hindered: AtomicBool,
     /// True if a held probe could not look for its interfaces, which it does only once.
     pub keeps_unclaimed: AtomicBool,
-    /// Whether what earlier daemons left has been dealt with.
+    /// True once the remains of earlier daemons have been adopted or removed.
     pub settled: AtomicBool,
 }
 
@@ -97,7 +97,7 @@ impl Dispatchers {
         replaces: Option<Owner>,
     ) -> Result<Arc<Mutex<Health>>, AttachError> {
         let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
-        // What goes, goes for all whom it calls, and so it comes back.
+        // A dead attachment is let go for every probe on the dispatcher; `attach` makes it again below.
         if let Some((_, known)) = by_place.get_mut(&place.key())
             && !known.is_alive(place).map_err(|error| failed(place, error))?
             && let Err(error) = known.let_go()
@@ -112,7 +112,7 @@ impl Dispatchers {
         };
         let result = self.add_to(&mut dispatcher, place, addition, replaces);
         if result.is_err() && is_new && !dispatcher.adopted {
-            // Nothing was attached: the pins are all there is.
+            // Nothing was attached, so only the pins have to be removed.
             if let Err(error) = pins::remove_directory(&dispatcher.pins) {
                 tracing::warn!(pins = %dispatcher.pins.display(), %error, "pins could not be removed");
             }
@@ -124,7 +124,7 @@ impl Dispatchers {
         result.map(|()| Arc::default())
     }
 
-    /// Gives up a deployment that has been replaced at `place`.
+    /// Empties the slots of a deployment that has been replaced at `place`.
     pub fn retire(&self, place: &Place, owner: Owner) -> Result<(), AttachError> {
         let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((_, dispatcher)) = by_place.get_mut(&place.key()) else { return Ok(()) };
@@ -132,7 +132,7 @@ impl Dispatchers {
             return Ok(());
         };
         let pair = dispatcher.retired.remove(index).call.pair;
-        // Slots are emptied once no CPU runs the revision that called them.
+        // The slots are emptied only when no CPU runs the revision that called them.
         self.quiescer.quiesce().and_then(|_| dispatcher.clear(pair)).map_err(|error| failed(place, error))
     }
 
@@ -195,11 +195,12 @@ impl Dispatchers {
         Dispatcher::create(pins, place)
     }
 
+    /// Makes an adopted dispatcher call just the probes that have claimed their slots, and empties all other slots.
     pub fn settle_one(&self, dispatcher: &mut Dispatcher, place: &Place) -> Result<(), AttachError> {
         let program = self.load(dispatcher, place, &dispatcher.entries)?;
         let wanted = prog::prog_identity(program.as_fd()).map_err(|error| failed(place, error))?;
         let attachment = dispatcher.attachment.as_mut();
-        // A tag covers the instructions, and so which slots are called by which words of the same epoch map.
+        // Equal tags mean equal instructions, and so the same slots and the same words of the same epoch map.
         let current = self.epochs.is_adopted()
             && attachment
                 .as_ref()
@@ -221,6 +222,7 @@ impl Dispatchers {
             .map_err(|error| failed(place, error))
     }
 
+    /// Does the part of [`Self::add`] that needs the dispatcher alone. An error changes nothing.
     pub fn add_to(
         &self,
         dispatcher: &mut Dispatcher,
@@ -261,7 +263,7 @@ impl Dispatchers {
         let at = entries.partition_point(|other| other.rank <= entry.rank);
         entries.insert(at, entry);
         let result = match dispatcher.attachment {
-            // An earlier daemon's: what it calls is settled when all its probes are known.
+            // The program of an earlier daemon stays until all its probes are known.
             Some(_) if dispatcher.adopted => {
                 dispatcher.entries = entries;
                 Ok(())
@@ -282,6 +284,7 @@ impl Dispatchers {
         Ok(())
     }
 
+    /// Loads a revision that calls `entries`, attaches it at `place` and pins the attachment.
     pub fn attach(
         &self,
         dispatcher: &mut Dispatcher,
@@ -314,6 +317,7 @@ impl Dispatchers {
         Ok(())
     }
 
+    /// Loads a revision that calls `entries` and puts it in the place of the present one, between two packets.
     pub fn switch(
         &self,
         dispatcher: &mut Dispatcher,

@@ -1,4 +1,4 @@
-//! What a failure to look at or to remove an attachment means.
+//! The meaning of failures to look at an attachment or to remove it.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use crate::sys::call;
 /// True if the error of a removal says that nothing is attached, or that no attachment is pinned: another attempt would
 /// find the same.
 pub fn is_final(error: &io::Error) -> bool {
-    // A link loses its interface with ENOLINK.
+    // ENOLINK says that the link's interface is gone.
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV | libc::ENOLINK))
         || call::is_unsupported(error)
 }

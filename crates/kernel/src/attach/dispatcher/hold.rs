@@ -1,4 +1,4 @@
-//! Slots of a probe that can't be adopted, in the dispatchers of an earlier daemon.
+//! Slots, in the dispatchers of an earlier daemon, of a probe that can't be adopted.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,22 +1,23 @@
-//! Places packets pass, and the names of their pins.
+//! Hook points, where packets meet a dispatcher, and the names of their pins.
 
 use twinprobe_ebpf_common::hook::Position;
 
 use crate::net::netns::Netns;
 use twinprobe_ebpf_common::hook::Hook;
 
-/// A place on an interface.
+/// A hook of an interface.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub netns: Netns,
     pub interface: String,
     pub ifindex: u32,
     pub hook: Hook,
-    /// Among other owners' programs, which only TC has.
+    /// The position among other owners' programs, which only TC has.
     pub position: Position,
 }
 
-/// What tells places apart; names of interfaces change.
+/// The identity of a place: namespace, interface index, hook, and true for [`Position::First`]. The interface's name is
+/// not a part of it, because names change.
 pub type Key = (u64, u32, Hook, bool);
 
 impl Place {
@@ -25,7 +26,7 @@ impl Place {
         (self.netns.id(), self.ifindex, self.hook, first)
     }
 
-    /// Of its directory of pins.
+    /// The name of the place's directory of pins.
     pub fn pin_name(&self) -> String {
         let (netns, ifindex, hook, first) = self.key();
         let position = if first { "first" } else { "last" };
@@ -41,7 +42,7 @@ impl PartialEq for Place {
 
 impl Eq for Place {}
 
-/// The place a directory of pins is for.
+/// Returns the place that a directory of pins is for; `None` if this is not such a name.
 pub fn parse_pin_name(name: &str) -> Option<Key> {
     let mut parts = name.splitn(4, '_');
     let mut next = || parts.next();

@@ -64,15 +64,17 @@ impl Dispatchers {
         !lock(&self.unclaimed).is_empty()
     }
 
-    /// Prevents from now on that an attachment is detached only because no probe has claimed it.
+    /// Keeps, from now on, every attachment that no probe has claimed.
     pub fn keep_unclaimed(&self) {
         self.keeps_unclaimed.store(true, Ordering::Relaxed);
     }
 
+    /// Tells whether `pins` wait for a probe to claim them.
     pub fn is_unclaimed(&self, pins: &Path) -> bool {
         lock(&self.unclaimed).contains(pins)
     }
 
+    /// Keeps `pins` for a probe to claim, and keeps [`Self::settle`] from removing them the next time.
     pub fn leave_unclaimed(&self, pins: PathBuf) {
         self.hindered.store(true, Ordering::Relaxed);
         lock(&self.unclaimed).insert(pins);
@@ -246,7 +248,7 @@ mod tests {
             self.place.netns.run(filters).unwrap()
         }
 
-        /// Makes the path one that can't be opened, and leads to nothing that is known.
+        /// Replaces the path by a link to itself, which can't be opened.
         fn break_path(&self) {
             let link = self.directory.path().join("netns");
             std::fs::remove_file(&link).unwrap();

@@ -17,7 +17,7 @@ use crate::net::rtnl::socket::Socket;
 /// The program that packets at a place meet.
 enum Standing {
     Ours,
-    /// Another program behind our link.
+    /// Another program is attached by the daemon's link.
     Another,
     Nothing,
 }
@@ -133,7 +133,7 @@ fn is_gone(place: &Place) -> bool {
     matches!(device, Ok(Ok(None)))
 }
 
-/// Returns the mode that entries ask for: all that ask for one agree.
+/// Returns the XDP mode that the probes ask for; all probes that ask for one ask for the same.
 fn xdp_mode(entries: &[Entry]) -> XdpMode {
     entries.iter().map(|entry| entry.xdp_mode).find(|mode| *mode != XdpMode::Auto).unwrap_or(XdpMode::Auto)
 }

@@ -1,9 +1,9 @@
-//! The dispatcher's instructions. It is generated, not compiled, so that a new revision costs microseconds
-//! and every epoch word and slot is a constant.
+//! The dispatcher's instructions. They are generated, not compiled, so that a new revision costs microseconds and every
+//! epoch word and slot is a constant.
 //!
-//! A constant slot makes the JIT patch in a direct jump; a variable one is an indirect jump through a
-//! retpoline, which costs 10 ns more. The tail call stands in a subprogram because from there the called
-//! program returns to the dispatcher, which can then overrule its verdict and call the next probe.
+//! A constant slot makes the JIT patch in a direct jump; a variable slot needs an indirect jump through a retpoline,
+//! which costs 10 ns more. The tail call stands in a subprogram so that the called program returns to the dispatcher,
+//! which can then overrule its verdict and call the next probe.
 
 use std::os::fd::BorrowedFd;
 
@@ -17,25 +17,25 @@ use twinprobe_ebpf_common::hook::Hook;
 /// One probe in the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Of the probe's pair in the prog-array: slot `2 * pair` is the twin of even epochs.
+    /// The index of the probe's pair in the prog-array: slot `2 * pair` is the twin of even epochs.
     pub pair: usize,
-    /// Offset of the probe's epoch word.
+    /// The offset of the probe's epoch word in the epoch map's value, in bytes.
     pub epoch_offset: i32,
     pub verdict: Verdict,
 }
 
-/// The instructions, and where each function begins; the first is the program itself.
+/// The instructions, and the index at which each function begins; the first function is the program itself.
 pub struct Program {
     pub instructions: Vec<bpf_insn>,
     pub functions: Vec<usize>,
 }
 
-/// The program calls one subprogram for each probe, in order.
+/// Builds the program that calls `calls` in order, one subprogram for each.
 pub fn build(hook: Hook, slots: BorrowedFd<'_>, epochs: BorrowedFd<'_>, calls: &[Call]) -> Program {
     let mut main = vec![asm::mov(6, 1)];
     let mut call_sites = Vec::new();
-    // Whatever the last probe returns is the verdict where all verdicts count: nothing comes after it, so that
-    // it needs no subprogram to return from.
+    // At a hook where every verdict counts, the last probe's verdict is the dispatcher's: nothing comes after this
+    // probe, so that it needs no subprogram to return from.
     let (calls, last) = match calls {
         [calls @ .., last] if last.verdict == Verdict::Enforce && hook.final_verdicts().is_none() => {
             (calls, Some(last))
@@ -78,15 +78,14 @@ fn enforce(hook: Hook) -> Vec<bpf_insn> {
         asm::add_imm32(2, -first),
         asm::jump_gt32(2, last - first, verdicts.len() as i16 + 2),
     ];
-    // Each of these jumps over the rest and over the jump to what follows.
+    // Each of these jumps over the comparisons after it and over the jump to the next probe.
     let exits = verdicts.iter().enumerate();
     out.extend(exits.map(|(i, verdict)| asm::jump_eq32(0, *verdict, (verdicts.len() - i) as i16)));
     out.extend([asm::jump(1), asm::exit()]);
     out
 }
 
-/// Calls the active twin; what it returns is what the function returns. Without a program in the slot the
-/// packet passes.
+/// Calls the active twin and returns its verdict. If the slot is empty the packet passes.
 fn tail_call(hook: Hook, slots: BorrowedFd<'_>, epochs: BorrowedFd<'_>, call: &Call) -> Vec<bpf_insn> {
     let slot = |slot: usize| {
         let mut out = asm::load_map(2, slots).to_vec();

@@ -77,7 +77,7 @@ fn a_window_is_unread_until_it_is_cleared() {
         assert_eq!(word.flip(), epoch);
         assert_eq!((word.current(), word.unread(), word.is_clearing(epoch)), (epoch + 1, Some(epoch), false));
         word.set_clearing(epoch);
-        // Half empty is not read.
+        // A twin that is being cleared still counts as unread.
         assert_eq!((word.current(), word.unread(), word.is_clearing(epoch)), (epoch + 1, Some(epoch), true));
         assert!(!word.is_clearing(epoch + 1));
         word.set_cleared(epoch);

@@ -1,4 +1,4 @@
-//! An attached program, whichever way it is attached. A new way needs a file here and a variant of [`Attachment`].
+//! An attached program, for every way to attach. A new way needs a file in this folder and a variant of [`Attachment`].
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,6 +19,8 @@ pub enum Attachment {
 }
 
 impl Attachment {
+    /// Attaches `program` at `target`. To be called in the interface's namespace. `pins` is the dispatcher's directory
+    /// of pins.
     pub fn attach(target: &Target<'_>, program: BorrowedFd<'_>, pins: &Path) -> Result<Self, AttachError> {
         match target.hook {
             Hook::Xdp => xdp::XdpLink::attach(target, program).map(Self::Xdp),
@@ -44,8 +46,8 @@ impl Attachment {
         }
     }
 
-    /// What an earlier daemon has left attached, as the pins in `pins` say. To be called in the interface's
-    /// namespace.
+    /// Adopts the attachment of an earlier daemon whose pins are in `pins`; `None` if there is none. To be called in
+    /// the interface's namespace.
     pub fn adopt(ifindex: u32, hook: Hook, pins: &Path) -> io::Result<Option<Self>> {
         match Self::adopt_link(pins)? {
             None => Ok(clsact::ClsactFilter::adopt(ifindex, hook, pins)?.map(Self::Clsact)),
@@ -66,7 +68,8 @@ impl Attachment {
         Ok(None)
     }
 
-    /// Keeps the attachment when the daemon ends. A clsact filter stays by itself, with a pin of its own.
+    /// Pins the attachment, so that it stays when the daemon ends. A clsact filter stays by itself and has a pin of its
+    /// own.
     pub fn pin(&self, pins: &Path) -> io::Result<()> {
         match self {
             Self::Xdp(link) => object::obj_pin(link.fd(), &pins.join(link_pin(link.mode()))),
@@ -75,8 +78,8 @@ impl Attachment {
         }
     }
 
-    /// Returns the id of the program that packets of the interface meet here; `None` if packets do not come here any
-    /// more. Fails if the answer is unknown.
+    /// Returns the id of the program that packets of the interface meet; `None` if nothing of this attachment is there
+    /// any more. Fails if the answer is unknown.
     pub fn program_at(&self, ifindex: u32) -> io::Result<Option<u32>> {
         let of = |link| {
             let info = link::link_info(link)?;
@@ -101,7 +104,7 @@ impl Attachment {
         }
     }
 
-    /// Removes the pins of what is attached no more.
+    /// Removes the pins of an attachment that is gone.
     pub fn unpin(pins: &Path) -> io::Result<()> {
         for name in LINK_PINS.map(link_pin).iter().map(String::as_str).chain(clsact::PINS) {
             match std::fs::remove_file(pins.join(name)) {
@@ -112,7 +115,7 @@ impl Attachment {
         Ok(())
     }
 
-    /// Returns the tag of the program that packets of the interface meet here; `None` if the program is unknown.
+    /// Returns the tag of the program that packets of the interface meet; `None` if the program is unknown.
     pub fn program_tag(&self, ifindex: u32) -> Option<[u8; 8]> {
         if let Self::Clsact(filter) = self {
             return filter.program_at(ifindex).ok()?.map(|program| program.tag);
@@ -121,7 +124,7 @@ impl Attachment {
         Some(prog::prog_identity(program.as_fd()).ok()?.tag)
     }
 
-    /// What the status says: the mode for XDP, the method for TC.
+    /// The word that the status shows: the mode for XDP, the method for TC.
     pub const fn mode(&self) -> &'static str {
         match self {
             Self::Xdp(link) => link.mode(),
@@ -143,7 +146,7 @@ impl Attachment {
 /// The modes that have a link.
 const LINK_PINS: [&str; 3] = [xdp::NATIVE, xdp::GENERIC, tcx::MODE];
 
-/// The kernel does not tell how a link was made: its pin does.
+/// Returns the name of a link's pin. The name keeps the mode, because the kernel does not report how a link was made.
 fn link_pin(mode: &str) -> String {
     format!("link_{mode}")
 }

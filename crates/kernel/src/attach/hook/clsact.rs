@@ -1,6 +1,6 @@
-//! TC by netlink, for kernels without TCX: a direct-action filter under the clsact qdisc. Unlike a link, a
-//! filter stays when its owner goes, and can be deleted or overwritten by anybody. It is ours if its program is
-//! the one that we have pinned; any other is left alone.
+//! TC by netlink, for kernels without TCX: a direct-action filter under the clsact qdisc. Unlike a link, a filter stays
+//! when its owner ends, and anybody can delete or overwrite it. A filter is the daemon's if its program is the one that
+//! the daemon has pinned; any other is left alone.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,21 +16,22 @@ use crate::sys::object;
 use crate::sys::prog::{self, ProgIdentity};
 use twinprobe_ebpf_common::hook::Hook;
 
-/// Priorities of filters; those who ask for none are put before 49152.
+/// The priorities of the daemon's filters. The kernel gives filters without a priority one below 49152.
 const FIRST: u16 = 1;
 const LAST: u16 = 65000;
 
-/// What `tc filter show` calls it.
+/// The name that `tc filter show` prints.
 const NAME: &str = "tp_dispatcher";
 
-/// Pins of the program: the one in the filter, and the one that is about to be.
+/// The pins of the program in the filter, and of the program that is about to replace it.
 const PIN: &str = "clsact";
 const NEW_PIN: &str = "clsact_new";
 pub const PINS: [&str; 2] = [PIN, NEW_PIN];
 
+/// The daemon's filter at one hook of an interface.
 #[derive(Debug)]
 pub struct ClsactFilter {
-    /// In the interface's namespace, from whichever thread it is used.
+    /// A socket in the interface's namespace, whichever thread uses it.
     socket: Mutex<Socket>,
     parent: Parent,
     place: Place,
@@ -38,7 +39,7 @@ pub struct ClsactFilter {
 }
 
 impl ClsactFilter {
-    /// To be called in the interface's namespace.
+    /// Attaches `program`. To be called in the interface's namespace.
     pub fn attach(target: &Target<'_>, program: BorrowedFd<'_>, pins: &Path) -> Result<Self, AttachError> {
         let failed = |error| target.failed(error);
         let parent = parent(target.ifindex, target.hook);
@@ -61,7 +62,7 @@ impl ClsactFilter {
             ))
         })?;
         let program_identity = prog::prog_identity(program).map_err(failed)?;
-        // Pinned before, so that it can be recognised whatever happens in between.
+        // The program is pinned first, so that the next daemon knows the filter whatever happens in between.
         let pin = pin(program, pins, PIN).map_err(failed)?;
         let place = socket
             .set_filter(parent, Place { priority, handle: 0 }, NAME, program)
@@ -76,8 +77,8 @@ impl ClsactFilter {
         }
     }
 
-    /// The filter that an earlier daemon has left, if it is still there: the one whose program it has pinned. To be
-    /// called in the interface's namespace.
+    /// Adopts the filter of an earlier daemon: the one whose program is pinned. `None` if there is no such filter. To
+    /// be called in the interface's namespace.
     pub fn adopt(ifindex: u32, hook: Hook, pins: &Path) -> io::Result<Option<Self>> {
         let mut pinned = Vec::new();
         for entry in std::fs::read_dir(pins)? {
@@ -93,13 +94,14 @@ impl ClsactFilter {
         let parent = parent(ifindex, hook);
         for (program, path) in &pinned {
             let Some(place) = find(&mut socket, parent, program.id)? else { continue };
-            // Whatever the earlier daemon had in mind: this is what runs.
+            // This program runs, whether or not the earlier daemon was about to replace it.
             std::fs::rename(path, pins.join(PIN))?;
             return Ok(Some(Self { socket: Mutex::new(socket), parent, place, program: *program }));
         }
         Ok(None)
     }
 
+    /// Puts `program` in the place of the present one. Fails with `NotFound` if somebody has removed the filter.
     pub fn replace(&mut self, program: BorrowedFd<'_>, pins: &Path) -> io::Result<()> {
         if !self.is_there()? {
             return Err(io::Error::new(io::ErrorKind::NotFound, "the filter was removed by somebody"));
@@ -111,7 +113,7 @@ impl ClsactFilter {
         std::fs::rename(new, pins.join(PIN))
     }
 
-    /// The qdisc stays: somebody else may have come to rely on it.
+    /// Removes the filter if it is still the daemon's. The qdisc stays, because other filters may use it by now.
     pub fn detach(&self) -> io::Result<()> {
         if self.is_there()? {
             self.socket().remove_filter(self.parent, self.place)?;
@@ -119,7 +121,7 @@ impl ClsactFilter {
         Ok(())
     }
 
-    /// Returns the program that packets of the interface meet, if the program is ours.
+    /// Returns the program that packets of the interface meet; `None` if it is not the daemon's.
     pub fn program_at(&self, ifindex: u32) -> io::Result<Option<ProgIdentity>> {
         Ok((self.parent.ifindex == ifindex && self.is_there()?).then_some(self.program))
     }
@@ -149,8 +151,8 @@ fn find(socket: &mut Socket, parent: Parent, program: u32) -> io::Result<Option<
     Ok(found.map(|filter| filter.place))
 }
 
-/// Of a new filter that runs before or after all of `filters`. The kernel puts it before those of the same
-/// priority, which must be of its kind. `None`: there is no such priority.
+/// Returns the priority of a new filter that runs before or after all of `filters`. The kernel puts a filter before
+/// those of the same priority, which must be of its kind. `None` if there is no such priority.
 fn priority(position: Position, filters: &[Filter]) -> Option<u16> {
     let can_share =
         |priority| filters.iter().all(|filter| filter.place.priority != priority || filter.is_alike);
@@ -191,7 +193,7 @@ mod tests {
         }
     }
 
-    /// A TC program that does nothing; `kind` makes it another one.
+    /// Loads a TC program that does nothing; each `kind` gives a program of another tag.
     fn program(kind: i32) -> std::os::fd::OwnedFd {
         let load = ProgLoad {
             name: "tp_test",
@@ -243,7 +245,7 @@ mod tests {
         assert_eq!(found(&adopt().unwrap()), tag(&first));
         ours.replace(second.as_fd(), &pins).unwrap();
         assert_eq!(found(&adopt().unwrap()), tag(&second));
-        // Died before the filter was replaced, and after.
+        // The daemon died before the filter was replaced, and after.
         pin(third.as_fd(), &pins, NEW_PIN).unwrap();
         assert_eq!(found(&adopt().unwrap()), tag(&second));
         pin(third.as_fd(), &pins, NEW_PIN).unwrap();
@@ -251,7 +253,7 @@ mod tests {
         assert_eq!(found(&ours), None);
         assert_eq!(found(&adopt().unwrap()), tag(&third));
 
-        // Somebody else's in its place.
+        // Somebody else's program takes the place of the daemon's.
         let ours = adopt().unwrap();
         ours.socket().set_filter(ours.parent, ours.place, "theirs", first.as_fd()).unwrap();
         assert!(!is_at(&ours, index) && adopt().is_none());
@@ -264,7 +266,7 @@ mod tests {
         assert!(!is_at(&again, index) && adopt().is_none());
         assert_eq!(again.replace(first.as_fd(), &pins).unwrap_err().kind(), io::ErrorKind::NotFound);
         again.detach().unwrap();
-        // What is before clsact came.
+        // The older ingress qdisc is in the place of clsact.
         tc("qdisc add dev tpa ingress");
         let refused = netns.run(|| ClsactFilter::attach(&target, second.as_fd(), &pins)).unwrap();
         assert!(refused.unwrap_err().to_string().contains("the qdisc ingress"));

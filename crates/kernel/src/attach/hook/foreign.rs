@@ -1,4 +1,4 @@
-//! XDP programs of others, to be named in messages.
+//! XDP programs of other owners, described for messages.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -10,15 +10,15 @@ use crate::net::rtnl::socket::Socket;
 use crate::net::rtnl::xdp::Device;
 use crate::sys::map;
 
-/// What libxdp calls its dispatcher, and where it pins what that calls.
+/// The name of libxdp's dispatcher, and the directory where libxdp pins the programs that it calls.
 const LIBXDP_DISPATCHER: &str = "xdp_dispatcher";
 const LIBXDP_PINS: &str = "/sys/fs/bpf/xdp";
 /// The first byte of the dispatcher's configuration; the third is the number of programs.
 const LIBXDP_MAGIC: u8 = 236;
-/// Ours.
+/// The name of this daemon's dispatchers.
 const OWN_DISPATCHER: &str = "tp_dispatcher";
 
-/// An XDP program that keeps ours away.
+/// An XDP program of another owner, beside which the kernel allows no other.
 #[derive(Debug)]
 struct Foreign {
     name: String,
@@ -71,7 +71,8 @@ impl fmt::Display for Foreign {
     }
 }
 
-/// Why no XDP program can be attached to `interface`, and what can be done. To be called in its namespace.
+/// Explains why no XDP program can be attached to `interface`, and what the operator can do. To be called in the
+/// interface's namespace.
 pub fn occupied(interface: &str, ifindex: u32) -> String {
     let (on, programs) = match attached(ifindex) {
         Ok(found) => found.unwrap_or_else(|| (interface.to_owned(), Vec::new())),
@@ -100,7 +101,7 @@ fn explain(interface: &str, on: &str, programs: &[Foreign]) -> String {
     format!("{named} {is} attached to {place}; {advice}")
 }
 
-/// The programs at the interface, or else at one on top of it, which the kernel does not allow either.
+/// Returns the programs at the interface, or else at an interface on top of it: the kernel refuses both.
 fn attached(ifindex: u32) -> io::Result<Option<(String, Vec<Foreign>)>> {
     let mut socket = Socket::here()?;
     let Some(device) = socket.device(ifindex)? else { return Ok(None) };
@@ -116,7 +117,7 @@ fn attached(ifindex: u32) -> io::Result<Option<(String, Vec<Foreign>)>> {
     }))
 }
 
-/// How many programs the dispatcher calls, as its constants say.
+/// Returns the number of programs that a libxdp dispatcher calls, from its constants.
 fn libxdp_count(dispatcher: &ProgramInfo) -> Option<u8> {
     for id in dispatcher.map_ids().ok()?? {
         let Ok(Some(map)) = map::map_fd_by_id(id) else { continue };
@@ -130,7 +131,7 @@ fn libxdp_count(dispatcher: &ProgramInfo) -> Option<u8> {
     None
 }
 
-/// The names of the programs that are pinned for the dispatcher, in the order in which it calls them.
+/// Returns the names of the programs that are pinned for the dispatcher, in the order in which it calls them.
 fn libxdp_programs(directory: &Path) -> io::Result<Vec<String>> {
     let mut programs = Vec::new();
     for entry in std::fs::read_dir(directory)? {

@@ -1,4 +1,4 @@
-//! What is to be attached where, and why that may fail.
+//! The target of an attachment, and the reasons why attaching may fail.
 
 use std::io;
 
@@ -6,10 +6,10 @@ use twinprobe_ebpf_common::hook::{Hook, Position, XdpMode};
 
 use crate::sys::call;
 
-/// How TC programs are attached.
+/// The method by which TC programs are attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcMethod {
-    /// TCX (Linux 6.6), else clsact.
+    /// TCX where the kernel has it (Linux 6.6), else clsact.
     Auto,
     Tcx,
     Clsact,
@@ -28,6 +28,7 @@ impl TcMethod {
     }
 }
 
+/// The reason why a program could not be attached.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
     #[error("{0}")]
@@ -45,19 +46,20 @@ pub enum AttachError {
     },
 }
 
-/// What to attach where.
+/// The place and the manner of an attachment.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
     pub interface: &'a str,
     pub ifindex: u32,
     pub hook: Hook,
-    /// Among other owners' programs; XDP has room for one only.
+    /// The position among other owners' programs; XDP has room for one program only.
     pub position: Position,
     pub xdp_mode: XdpMode,
     pub tc_method: TcMethod,
 }
 
 impl Target<'_> {
+    /// Makes the error of a system call the error of this attachment.
     pub fn failed(&self, source: io::Error) -> AttachError {
         AttachError::Failed { hook: self.hook.name(), interface: self.interface.to_owned(), source }
     }

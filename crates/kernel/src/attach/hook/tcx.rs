@@ -8,7 +8,7 @@ use twinprobe_ebpf_common::hook::{Hook, Position};
 use crate::attach::hook::target::{AttachError, Target};
 use crate::sys::{call, link};
 
-/// `enum bpf_attach_type`.
+/// Values of `enum bpf_attach_type` (`linux/bpf.h`).
 const BPF_TCX_INGRESS: u32 = 46;
 const BPF_TCX_EGRESS: u32 = 47;
 
@@ -18,27 +18,30 @@ const MAX_PROGRAMS: usize = 64;
 const BPF_F_BEFORE: u32 = 1 << 3;
 const BPF_F_AFTER: u32 = 1 << 4;
 
+/// The word that the status shows, and a part of the pin's name.
 pub const MODE: &str = "tcx";
 
+/// A TC program, attached by a TCX link.
 #[derive(Debug)]
 pub struct TcxLink {
     link: OwnedFd,
 }
 
-/// Whether the interface says that it runs the program. To be called in its namespace.
+/// Tells whether the interface reports this program. To be called in the interface's namespace.
 pub fn runs(ifindex: u32, hook: Hook, program: u32) -> io::Result<bool> {
     let attach_type = if hook == Hook::TcIngress { BPF_TCX_INGRESS } else { BPF_TCX_EGRESS };
     match link::prog_query(ifindex, attach_type, &mut [0; MAX_PROGRAMS]) {
-        // There is no such interface.
+        // The kernel says so if there is no such interface.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENOENT)) => Ok(false),
         programs => Ok(programs?.contains(&program)),
     }
 }
 
 impl TcxLink {
+    /// Attaches `program`. To be called in the interface's namespace.
     pub fn attach(target: &Target<'_>, program: BorrowedFd<'_>) -> Result<Self, AttachError> {
         let attach_type = if target.hook == Hook::TcIngress { BPF_TCX_INGRESS } else { BPF_TCX_EGRESS };
-        // Relative to no other program: before or after all there are.
+        // Without another program to relate to, the flags mean before or after all programs.
         let flags = match target.position {
             Position::First => BPF_F_BEFORE,
             Position::Last => BPF_F_AFTER,

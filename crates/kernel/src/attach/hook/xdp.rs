@@ -1,4 +1,4 @@
-//! XDP by `bpf_link`: native (the driver's own hook), else generic.
+//! XDP by `bpf_link`: native (the driver's own hook), else generic (Linux 5.9).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,6 +19,7 @@ const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 pub const NATIVE: &str = "native";
 pub const GENERIC: &str = "generic";
 
+/// An XDP program, attached by a link.
 #[derive(Debug)]
 pub struct XdpLink {
     link: OwnedFd,
@@ -26,7 +27,7 @@ pub struct XdpLink {
 }
 
 impl XdpLink {
-    /// To be called in the interface's namespace.
+    /// Attaches `program`. To be called in the interface's namespace.
     pub fn attach(target: &Target<'_>, program: BorrowedFd<'_>) -> Result<Self, AttachError> {
         let with = |flags, mode| {
             link::link_create(program, target.ifindex, BPF_XDP, flags).map(|link| Self { link, mode })
@@ -36,7 +37,7 @@ impl XdpLink {
         let result = match target.xdp_mode {
             XdpMode::Native => native(),
             XdpMode::Generic => generic(),
-            // Beside a program in the other mode the kernel allows none.
+            // The kernel allows no generic program beside a native one, so a busy hook is an error.
             XdpMode::Auto => match native() {
                 Err(error) if !is_occupied(&error) => generic(),
                 result => result,
@@ -77,7 +78,7 @@ impl XdpLink {
     }
 }
 
-/// Whether the interface says that it runs the program. To be called in its namespace.
+/// Tells whether the interface reports this program. To be called in the interface's namespace.
 pub fn runs(ifindex: u32, program: u32) -> io::Result<bool> {
     let device = Socket::here()?.device(ifindex)?;
     Ok(device.is_some_and(|device| device.programs.iter().any(|(_, id)| *id == program)))

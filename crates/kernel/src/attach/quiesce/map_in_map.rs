@@ -1,6 +1,6 @@
-//! The update of a map of maps: since Linux 4.20 the kernel returns from it only once no program can still use the
-//! map that was replaced (`maybe_wait_bpf_programs`), which is `synchronize_rcu`. Milliseconds, and it needs nothing
-//! but `bpf(2)`.
+//! The update of a map of maps. Since Linux 4.20 it returns only when no program can still use the map that was
+//! replaced (`maybe_wait_bpf_programs` in `kernel/bpf/syscall.c`, which is `synchronize_rcu`). It takes milliseconds
+//! and needs nothing but `bpf(2)`.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -10,7 +10,7 @@ use crate::sys::map::{self, MapCreate};
 const BPF_MAP_TYPE_ARRAY: u32 = 2;
 const BPF_MAP_TYPE_ARRAY_OF_MAPS: u32 = 12;
 
-/// A map of one map, that no program uses.
+/// A map of one map, which no program uses.
 #[derive(Debug)]
 pub struct MapInMap {
     outer: OwnedFd,
@@ -18,6 +18,7 @@ pub struct MapInMap {
 }
 
 impl MapInMap {
+    /// Makes the two maps.
     pub fn prepare() -> io::Result<Self> {
         let array = MapCreate {
             name: "tp_quiesce",
@@ -31,6 +32,7 @@ impl MapInMap {
         Ok(Self { outer: map::map_create(&outer)?, inner })
     }
 
+    /// Waits for a grace period.
     pub fn wait(&self) -> io::Result<()> {
         map::map_update(self.outer.as_fd(), &[0; 4], &self.inner.as_raw_fd().to_ne_bytes())
     }

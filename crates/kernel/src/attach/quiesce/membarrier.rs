@@ -1,7 +1,8 @@
-//! `membarrier(MEMBARRIER_CMD_GLOBAL)`, which is `synchronize_rcu`: milliseconds. Programs run inside RCU read sections.
+//! `membarrier(MEMBARRIER_CMD_GLOBAL)`, which is `synchronize_rcu` and takes milliseconds. Programs run inside RCU read
+//! sections.
 //!
-//! With a single CPU online it returns at once: whoever calls it runs there, and so no softirq does. Where softirqs
-//! are preemptible one may be under way all the same. `MEMBARRIER_CMD_GLOBAL_EXPEDITED` waits for no softirq at all.
+//! With a single CPU online the call returns at once: the caller runs on that CPU, so no softirq does. Where softirqs
+//! are preemptible, one may be under way all the same. `MEMBARRIER_CMD_GLOBAL_EXPEDITED` waits for no softirq at all.
 
 use std::io;
 
@@ -11,7 +12,7 @@ use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
 use crate::attach::quiesce::sweep::softirqs_are_preemptible;
 use crate::sys::cpus::online_cpus;
 
-/// Asks the kernel whether it has `MEMBARRIER_CMD_GLOBAL`.
+/// Fails if the kernel does not have `MEMBARRIER_CMD_GLOBAL`.
 pub fn prepare() -> io::Result<()> {
     if membarrier_query().contains_command(MembarrierCommand::Global) {
         return Ok(());
@@ -23,6 +24,7 @@ pub fn prepare() -> io::Result<()> {
     }
 }
 
+/// Waits for a grace period. Fails on a single CPU with preemptible softirqs.
 pub fn wait() -> io::Result<()> {
     if online_cpus()?.len() < 2 && softirqs_are_preemptible() {
         return Err(io::Error::other(

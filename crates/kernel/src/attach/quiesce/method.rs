@@ -9,10 +9,10 @@ use serde::Serialize;
 /// The time to wait for one method before the next is asked, too: longer than any usually takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_millis(100);
 
-/// How to wait.
+/// A method to wait for a grace period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuiesceMethod {
-    /// The first of the following that is valid here.
+    /// The first of the following methods that is valid on this machine.
     Auto,
     /// One thread runs on every CPU in turn.
     Sweep,
@@ -20,16 +20,16 @@ pub enum QuiesceMethod {
     Membarrier,
     /// The update of a map of maps.
     MapInMap,
-    /// Do not wait: windows are torn. Only for the test that shows it.
+    /// No wait, so that windows are torn. Only for the test that shows it.
     None,
 }
 
-/// Whether a method can be used here.
+/// The state of a method on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MethodReport {
     pub name: String,
     pub available: bool,
-    /// Why it is not.
+    /// The reason why the method is not available.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
@@ -38,7 +38,7 @@ pub struct MethodReport {
 pub type Way = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
 
 impl QuiesceMethod {
-    /// In the order of preference.
+    /// The methods that wait, in the order of preference.
     pub const ALL: [Self; 3] = [Self::Sweep, Self::Membarrier, Self::MapInMap];
 
     /// The methods that can be chosen. `None` is for the test that shows what happens without a grace period.

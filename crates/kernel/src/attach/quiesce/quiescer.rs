@@ -1,13 +1,13 @@
-//! The grace period after a flip: wait until no CPU can still run a program of the twin that was left.
+//! The grace period after a flip: the wait until no CPU can still run a program of the idle twin.
 //!
-//! The paper reads the idle twin straight after the swap, while other CPUs may still be inside it; updates
-//! are then lost or counted in the wrong window. There are several methods to wait, one file each. The daemon tries all
-//! of them when it starts, and uses the first that is valid here. A new method needs a file, a variant of
-//! [`QuiesceMethod`], and a case in [`prepare`].
+//! The paper (Algorithms 1 to 3) reads the idle twin straight after the swap, while other CPUs may still be inside it;
+//! updates are then lost or counted in the wrong window. There are several methods to wait, one file each. The daemon
+//! tries all of them when it starts, and uses the first that is valid on the machine. A new method needs a file, a
+//! variant of [`QuiesceMethod`], and a case in [`prepare`].
 //!
 //! A real-time task that keeps a CPU to itself delays a method for as long as the kernel lets it. So each method has a
 //! [worker] of its own, and a caller that has waited for [`PATIENCE`] asks the next method as well: the first method
-//! that has waited for a grace period serves the caller. After [`LIMIT`] there is an error, and nothing is read.
+//! that has waited for a grace period serves the caller. After [`LIMIT`] the caller gets an error, and nothing is read.
 
 #[cfg(test)]
 mod tests;
@@ -31,7 +31,7 @@ type Trial = (QuiesceMethod, io::Result<Way>);
 #[derive(Debug)]
 pub struct Quiescer {
     workers: Arc<Workers>,
-    /// Windows may be torn.
+    /// True for [`QuiesceMethod::None`]: windows may be torn.
     never_waits: bool,
 }
 
@@ -67,7 +67,7 @@ fn try_all() -> Vec<Trial> {
 }
 
 impl Quiescer {
-    /// An error says why `wanted` is not possible here.
+    /// Tries all methods and starts their workers. Fails if `wanted` is not possible on this machine, with the reason.
     pub fn start(wanted: QuiesceMethod) -> io::Result<Self> {
         Self::with(wanted, try_all())
     }
@@ -80,12 +80,12 @@ impl Quiescer {
         Ok(Self { workers, never_waits: wanted == QuiesceMethod::None })
     }
 
-    /// The one in use.
+    /// The method that served the last grace period.
     pub fn method(&self) -> QuiesceMethod {
         self.workers.in_use()
     }
 
-    /// All of them, in the order of preference.
+    /// The state of all methods, in the order of preference.
     pub fn methods(&self) -> Vec<MethodReport> {
         self.workers.reports()
     }
@@ -109,7 +109,7 @@ impl Drop for Quiescer {
     }
 }
 
-/// The one to use, and those to use when it fails, in this order.
+/// Returns the method to use, and those to use when it fails, in this order.
 fn choose(wanted: QuiesceMethod, trials: Vec<Trial>) -> io::Result<Vec<(QuiesceMethod, Way)>> {
     let mut ways = Vec::new();
     let mut missing = Vec::new();

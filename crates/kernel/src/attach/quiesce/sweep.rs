@@ -1,7 +1,8 @@
 //! One thread runs on every CPU in turn.
 //!
-//! XDP and TC programs run with softirqs disabled, so that a CPU that has run another thread since the flip has left
-//! them. Tens of microseconds on an idle machine. It does not hold where softirqs are preemptible (PREEMPT_RT).
+//! XDP and TC programs run with softirqs disabled, so a CPU that has run another thread since the flip has left them. A
+//! sweep takes tens of microseconds on an idle machine. The method is not valid where softirqs are preemptible
+//! (PREEMPT_RT).
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +11,7 @@ use rustix::thread::sched_getcpu;
 
 use crate::sys::cpus::{move_to, online_cpus};
 
-/// The CPU that a sweep has moved to, or tried to, last.
+/// The last CPU that a sweep has moved to or tried to move to.
 static VISITING: AtomicUsize = AtomicUsize::new(0);
 
 /// Checks that the method is valid. Only a sweep shows whether every CPU can be visited.
@@ -21,12 +22,12 @@ pub fn prepare() -> io::Result<()> {
     Ok(())
 }
 
-/// The CPU that a sweep is at, as a part of a message.
+/// Returns the CPU that a sweep is at, as a part of a message.
 pub fn place() -> String {
     format!(" at CPU {}", VISITING.load(Ordering::Relaxed))
 }
 
-/// Fails where a cpuset keeps this thread from an online CPU.
+/// Waits for a grace period. Fails where a cpuset keeps this thread from an online CPU.
 pub fn wait() -> io::Result<()> {
     for cpu in online_cpus()? {
         VISITING.store(cpu, Ordering::Relaxed);
@@ -42,11 +43,11 @@ pub fn wait() -> io::Result<()> {
 
 fn visit(cpu: usize) -> io::Result<()> {
     move_to(cpu)?;
-    // A cpuset that changes moves its threads.
+    // A cpuset that changes moves the threads in it.
     if sched_getcpu() == cpu { Ok(()) } else { Err(io::Error::other("moved away at once")) }
 }
 
-/// A property of the build, which says so in its own words.
+/// Tells whether softirqs are preemptible, as the kernel's build says in `/sys/kernel/realtime` or its version.
 pub fn softirqs_are_preemptible() -> bool {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     read("/sys/kernel/realtime").trim() == "1" || read("/proc/sys/kernel/version").contains("PREEMPT_RT")

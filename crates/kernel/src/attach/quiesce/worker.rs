@@ -18,6 +18,7 @@ pub struct Workers {
     changed: Condvar,
 }
 
+/// The state that workers and callers share.
 #[derive(Debug)]
 struct State {
     workers: Vec<Worker>,
@@ -32,7 +33,8 @@ struct State {
 #[derive(Debug)]
 struct Worker {
     method: QuiesceMethod,
-    /// The numbers of the last grace period that somebody wants, of the last that has begun, of the last that is over.
+    /// The number of the last grace period that a caller wants, of the last that has begun, and of the last that is
+    /// over.
     wanted: u64,
     begun: u64,
     over: u64,
@@ -87,6 +89,7 @@ impl State {
 }
 
 impl Workers {
+    /// Starts a thread for each method.
     pub fn start(ways: Vec<(QuiesceMethod, Way)>, reports: Vec<MethodReport>) -> io::Result<Arc<Self>> {
         let in_use = ways.first().map_or(QuiesceMethod::None, |(method, _)| *method);
         let workers = ways.iter().map(|(method, _)| Worker::new(*method)).collect();
@@ -103,10 +106,12 @@ impl Workers {
         Ok(workers)
     }
 
+    /// The method that served the last caller; before the first call, the preferred one.
     pub fn in_use(&self) -> QuiesceMethod {
         self.lock().in_use
     }
 
+    /// The state of all methods.
     pub fn reports(&self) -> Vec<MethodReport> {
         self.lock().reports.clone()
     }
@@ -156,7 +161,7 @@ impl Workers {
                     patience = if next.late { now } else { now + PATIENCE };
                     self.changed.notify_all();
                 } else {
-                    // All methods are asked: the first that ends serves.
+                    // Every method is asked by now, and the first that ends serves the caller.
                     patience = deadline;
                 }
             }

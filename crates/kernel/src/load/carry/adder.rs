@@ -1,5 +1,5 @@
-//! Adding to the values of a map that programs write to at the same time. Only a program can do that without
-//! losing what others add, so a small one is made for the map and run for each entry.
+//! Addition to the values of a map that programs write to at the same time. Only a program can add without losing the
+//! additions of others, so a small program is generated for the map and run once for each entry.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,11 +10,11 @@ use crate::sys::asm;
 use crate::sys::prog::{self, InfoRecords, ProgLoad};
 use twinprobe_ebpf_common::hook::ProgramKind;
 
-/// The kernel runs XDP programs on at least a link header and at most a page.
+/// The limits of a packet for `BPF_PROG_TEST_RUN` of an XDP program, in bytes: a link header, and less than a page.
 const LEAST: usize = 14;
 const MOST: usize = 3000;
 
-/// Adds numbers to those of one entry of a map.
+/// Adds numbers to the counters of an entry.
 #[derive(Debug)]
 pub struct Adder {
     program: OwnedFd,
@@ -23,7 +23,8 @@ pub struct Adder {
 }
 
 impl Adder {
-    /// `counters`: offset and size, 4 or 8, of each number in a value.
+    /// Generates and loads the program. `counters` are the offset and the size, 4 or 8 bytes, of each number in a
+    /// value. Fails if key and counters do not fit into a packet.
     pub fn new(map: BorrowedFd<'_>, key_size: usize, counters: &[(usize, usize)]) -> io::Result<Self> {
         let size = packet_size(key_size, counters.len());
         let fits = size <= MOST && counters.iter().all(|(offset, _)| i16::try_from(*offset).is_ok());
@@ -47,7 +48,7 @@ impl Adder {
         Ok(Self { program, key_size, counters: counters.len() })
     }
 
-    /// Adds to the entry at `key`, on this CPU; false if there is none.
+    /// Adds `numbers` to the entry at `key`, on this CPU for PERCPU maps. Returns false if there is no such entry.
     pub fn add(&self, key: &[u8], numbers: &[u64]) -> io::Result<bool> {
         let mut packet = key.to_vec();
         packet.resize(start(self.key_size), 0);
@@ -57,11 +58,11 @@ impl Adder {
     }
 }
 
-/// `XDP_PASS`; without the entry it is `XDP_DROP`.
+/// The program's results: `XDP_PASS` if the entry exists, else `XDP_DROP`.
 const FOUND: u32 = 2;
 const MISSING: i32 = 1;
 
-/// Of the numbers, behind the key.
+/// The offset of the numbers in a packet, behind the key.
 const fn start(key_size: usize) -> usize {
     key_size.next_multiple_of(8)
 }
@@ -71,7 +72,7 @@ fn packet_size(key_size: usize, counters: usize) -> usize {
 }
 
 fn program(map: BorrowedFd<'_>, key_size: usize, counters: &[(usize, usize)]) -> Vec<bpf_insn> {
-    // R6: the packet, which is a key and a number for each counter. R7: its end.
+    // R6 is the start of the packet, which holds a key and a number for each counter; R7 is its end.
     let mut program = vec![
         asm::load_u32(6, 1, 0),
         asm::load_u32(7, 1, 4),

@@ -1,6 +1,6 @@
-//! The content of maps that a new deployment defines in another way. What does not change is there before the
-//! new programs see their first packet; what the old ones have counted since is added when they have seen their
-//! last.
+//! The transfer of content to maps that a new deployment defines in another way. The present content is copied before
+//! the new programs see their first packet; the counts that the old programs add after the copy follow when the old
+//! programs have seen their last packet.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -20,11 +20,11 @@ use crate::read::table::{MetricMap, Table};
 use crate::sys::call::KernelError;
 use crate::sys::{cpus, map};
 
-/// What is left in the old maps of a snapshot: it belongs to the window that is open.
+/// The rows that are left in an old private map: they belong to the open window.
 #[derive(Debug)]
 pub struct Remains {
     pub direction: &'static str,
-    /// As metrics name it.
+    /// The map, as metrics name it.
     pub map: String,
     pub layout: TableLayout,
     pub rows: RawTable,
@@ -50,7 +50,7 @@ struct Transfer {
     old: MetricMap,
     from: TableLayout,
     to: TableLayout,
-    /// A new value before anything is brought.
+    /// A value of the new map before anything is added.
     blank: Vec<u8>,
     target: Target,
     /// The size of the new map in entries, and the keys of the entries that did not fit into it.
@@ -60,14 +60,15 @@ struct Transfer {
 
 #[derive(Debug)]
 enum Target {
-    /// A map that packets are counted in, and what has been put there already, by key.
+    /// A map that packets are counted in, and the values that have been copied there already, by key.
     Live(OwnedFd, HashMap<Box<[u8]>, Box<[u8]>>),
-    /// Each twin has its own: what is added goes with the next reading.
+    /// A private map: the rows are added to the open window's reading.
     Window,
 }
 
 impl Transfers {
-    /// Brings what is there now; the old programs still run, with the twin `active`.
+    /// Copies the present content, while the old programs still run with the twin `active`. A map that fails is logged
+    /// and becomes a loss.
     pub fn begin(
         direction: &'static str,
         old: &ProbeMaps,
@@ -93,6 +94,7 @@ impl Transfers {
         begun
     }
 
+    /// Adds the transfers and losses of another direction.
     pub fn extend(&mut self, other: Self) {
         self.transfers.extend(other.transfers);
         self.losses.extend(other.losses);
@@ -179,7 +181,7 @@ impl Transfer {
             Twins::Shared(fd) => Target::Live(fd.try_clone().map_err(failed)?, HashMap::new()),
         };
         let blank = match (&new.spec.initial[..], &target) {
-            // What goes with a reading is added to what is in the map.
+            // Rows that go with a reading are added to the map's values, so they begin at zero.
             ([], _) | (_, Target::Window) => vec![0; to.value.size],
             (initial, Target::Live(..)) => initial.to_vec(),
         };
@@ -187,7 +189,7 @@ impl Transfer {
         let max_entries = new.spec.max_entries;
         let mut transfer =
             Self { direction, name, old, from, to, blank, target, max_entries, left: HashSet::new() };
-        // What is popped is gone from where packets still come to.
+        // Queues and stacks are not copied now: a popped value would be missing where packets still come.
         if transfer.to.kind.family() != MapFamily::Fifo && matches!(transfer.target, Target::Live(..)) {
             let rows = transfer.read(AfterRead::Keep)?;
             let counted = transfer.converted(&rows);
@@ -210,7 +212,7 @@ impl Transfer {
         Remains { direction: self.direction, map: self.name.clone(), layout: self.to.clone(), rows }
     }
 
-    /// What the old map holds, as the new one has it.
+    /// Reads the old map and converts its rows to the new layout.
     fn rows(&self, after: AfterRead) -> Result<RawTable, KernelError> {
         Ok(self.converted(&self.read(after)?))
     }
@@ -223,8 +225,8 @@ impl Transfer {
         convert_onto(&self.blank, rows, &self.from, &self.to).unwrap_or_default()
     }
 
-    /// Puts `all` into a map that no program uses yet: what the old map has `counted`, and the counts that are kept
-    /// elsewhere. Entries that do not fit are left out.
+    /// Writes `all` into a map that no program uses yet: the rows that the old map has `counted`, and the counts that
+    /// are kept elsewhere. Entries that do not fit are left out.
     fn put(&mut self, counted: &RawTable, all: &RawTable) -> io::Result<()> {
         let Target::Live(map, copied) = &mut self.target else { return Ok(()) };
         for (key, value) in all.entries(&self.to) {
@@ -273,12 +275,12 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::E2BIG | libc::ENOSPC))
 }
 
-/// A variable whose initial value the new source gives anew begins with that.
+/// Removes variables from `from` whose initial value differs in the new source: these begin with the new value.
 fn forget_new_initials(from: &mut TableLayout, old: &MapPlan, new: &MapPlan) {
     let (Shape::Struct(before), Shape::Struct(now)) = (&mut from.value.shape, &new.shape.value.shape) else {
         return;
     };
-    // Only data sections have any.
+    // Only data sections have initial values.
     if old.spec.initial.is_empty() && new.spec.initial.is_empty() {
         return;
     }
@@ -294,8 +296,8 @@ fn forget_new_initials(from: &mut TableLayout, old: &MapPlan, new: &MapPlan) {
     });
 }
 
-/// Adds what has changed since it was copied, while programs add, too. Returns the number of entries that do not fit,
-/// without those that are `known` not to.
+/// Adds the changes since the copy, while programs add, too. Returns the number of entries that do not fit, without
+/// those that are `known` not to.
 fn add_changes(
     map: &OwnedFd,
     layout: &TableLayout,
@@ -311,7 +313,7 @@ fn add_changes(
         if before.is_some_and(|before| **before == *value) {
             continue;
         }
-        // Only the new programs can have made the entry in the meantime.
+        // An entry that is missing in the copy can only have been made by the new programs in the meantime.
         let is_new = before.is_none() && layout.kind.family() != MapFamily::Array;
         match if is_new { map::map_insert(map.as_fd(), key, value) } else { Ok(false) } {
             Ok(true) => {}

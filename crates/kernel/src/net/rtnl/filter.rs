@@ -5,7 +5,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::net::rtnl::socket::{Request, Socket, attribute, attributes, text, u32_at};
 
-/// `struct tcmsg`: family, interface, handle, parent, and what a filter's priority and protocol are in.
+/// The size of `struct tcmsg` (`linux/rtnetlink.h`): family, interface, handle, parent, and a word with a filter's
+/// priority and protocol.
 const TC_INFO: usize = 20;
 const HANDLE: usize = 8;
 const PARENT: usize = 12;
@@ -26,7 +27,7 @@ const TCA_BPF_FLAG_ACT_DIRECT: u32 = 1;
 const CLSACT: &[u8] = b"clsact\0";
 const BPF: &str = "bpf";
 
-/// Where filters are.
+/// The ingress or egress side of an interface's clsact qdisc, which holds filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parent {
     pub ifindex: u32,
@@ -40,24 +41,25 @@ impl Parent {
     }
 }
 
-/// Which filter of a parent, of all that take every protocol.
+/// The place of a filter among those of a parent that take every protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub priority: u16,
     pub handle: u32,
 }
 
+/// A filter of any kind and owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
     pub place: Place,
-    /// Whether it can share its priority with our filters.
+    /// True if the filter can share its priority with the daemon's filters.
     pub is_alike: bool,
-    /// Of a BPF filter.
+    /// The id of the program, for a BPF filter.
     pub program: Option<u32>,
 }
 
 impl Socket {
-    /// Makes the qdisc if there is none. `EEXIST`: one of another kind is in its place.
+    /// Makes the qdisc if there is none. Fails with `EEXIST` if a qdisc of another kind is in its place.
     pub fn add_clsact(&mut self, ifindex: u32) -> io::Result<()> {
         let request = Request::new(
             libc::RTM_NEWQDISC,
@@ -65,12 +67,12 @@ impl Socket {
             &body(ifindex, TC_H_CLSACT & TC_H_MAJ_MASK, TC_H_CLSACT, 0),
         );
         let added = self.tell(&request.attribute(libc::TCA_KIND, CLSACT));
-        // Another owner may have made the qdisc already, and this is how the kernel says it.
+        // EEXIST may mean that another owner has made the clsact qdisc already.
         if !matches!(&added, Err(error) if error.raw_os_error() == Some(libc::EEXIST)) {
             return added;
         }
-        // Its elder brother, in the same place, would take what is for egress for ingress. The kernel refuses to
-        // tell of one that is of another kind.
+        // EEXIST may also mean an ingress qdisc, which has the same place and no egress hook. A request for the clsact
+        // qdisc tells them apart: the kernel answers EINVAL if the kind differs.
         let request = Request::new(libc::RTM_GETQDISC, 0, &body(ifindex, 0, TC_H_CLSACT, 0));
         match self.tell(&request.attribute(libc::TCA_KIND, CLSACT)) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => added,
@@ -78,24 +80,24 @@ impl Socket {
         }
     }
 
-    /// All of a parent, in the order in which they run; none if there is no such parent.
+    /// Returns all filters of a parent, in the order in which they run; none if there is no such parent.
     pub fn filters(&mut self, parent: Parent) -> io::Result<Vec<Filter>> {
         self.ask(&Request::new(libc::RTM_GETTFILTER, libc::NLM_F_DUMP, &parent.body()), filter)
     }
 
-    /// The program of a BPF filter; `None` if there is no such filter.
+    /// Returns the id of a BPF filter's program; `None` if there is no such filter.
     pub fn filter_program(&mut self, parent: Parent, place: Place) -> io::Result<Option<u32>> {
         let request = Request::new(libc::RTM_GETTFILTER, 0, &at(parent, place));
         let asked = self.ask(&request, |payload| filter(payload)?.program);
         match asked.as_ref().map_err(io::Error::raw_os_error) {
-            // No such filter; no such qdisc or chain; no such interface.
+            // These errors say that there is no such filter, qdisc, chain or interface.
             Err(Some(libc::ENOENT | libc::EINVAL | libc::ENODEV | libc::EOPNOTSUPP)) => Ok(None),
             _ => asked.map(|programs| programs.last().copied()),
         }
     }
 
-    /// A direct-action filter for every protocol; it gets a handle of its own. With a handle: puts `program` in
-    /// the place of the present one, between two packets.
+    /// Makes a direct-action filter for every protocol. Without a handle (0) the kernel gives a new one; with a handle,
+    /// `program` takes the place of the present program between two packets.
     pub fn set_filter(
         &mut self,
         parent: Parent,
@@ -144,8 +146,8 @@ fn attributes_of(payload: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     attributes(payload.get(TC_INFO..).unwrap_or_default())
 }
 
-/// `None` for those that are reached from other filters only. What holds the filters of one priority is listed
-/// like a filter without a handle.
+/// Parses a filter; `None` for those outside of chain 0, which only other filters lead to. The kernel lists the holder
+/// of a priority's filters as a filter without a handle.
 fn filter(payload: &[u8]) -> Option<Filter> {
     let (handle, info) = (u32_at(payload, HANDLE)?, u32_at(payload, INFO)?);
     let (mut is_bpf, mut program) = (false, None);

@@ -1,7 +1,4 @@
-//! Links by netlink: what is there, and what is told of them.
-//!
-//! The format is written here, without a library: few attributes are used, and an answer that a change has interrupted
-//! (`NLM_F_DUMP_INTR`) must never count as complete.
+//! Route netlink (`rtnetlink(7)`): requests, and notifications about links.
 
 #[cfg(test)]
 mod tests;
@@ -18,45 +15,46 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::net::netns::Netns;
 
-/// Messages are aligned to it, and so are attributes.
+/// The alignment of messages and of attributes, in bytes.
 const ALIGNMENT: usize = 4;
 const HEADER: usize = size_of::<libc::nlmsghdr>();
 pub const LINK_INFO: usize = size_of::<libc::ifinfomsg>();
 const ATTRIBUTE: usize = size_of::<libc::rtattr>();
 /// The kernel writes dumps in pieces of at most 32 KiB.
 const BUFFER: usize = 64 << 10;
-/// How often a list that changed while it was told is asked for again.
+/// The number of attempts at a list that changes while the kernel writes it.
 const ATTEMPTS: u32 = 16;
 /// The pause before the second attempt; each further pause is twice as long, up to the longest one.
 const PAUSE: Duration = Duration::from_micros(250);
 const LONGEST_PAUSE: Duration = Duration::from_millis(32);
 
-/// What a message says of one link.
+/// One link (network interface), as a message describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     pub index: u32,
     pub name: String,
-    /// Further names, by which it can be found as well.
+    /// Alternative names (`ip link property`), by which the link can be found as well.
     pub alternatives: BTreeSet<String>,
 }
 
+/// The part of a notification that matters here.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Message {
-    /// There is such a link: it is new, or something of it changed.
+    /// The link is new, or a property of it changed.
     Here(Link),
-    /// Deleted, or moved to another namespace.
+    /// The link with this index was deleted, or moved to another namespace.
     Gone(u32),
     /// Filters or queueing disciplines of a link have changed.
     Filters,
     Other,
 }
 
-/// A socket inside a namespace; it stays there whatever thread uses it.
+/// A netlink socket. It stays in the namespace in which it was made, whatever thread uses it.
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
     buffer: Vec<u8>,
-    /// Of the last request.
+    /// The number of the last request.
     sequence: u32,
 }
 
@@ -71,7 +69,7 @@ impl Socket {
         netns.run(|| Self::bound(groups, SocketFlags::NONBLOCK))?
     }
 
-    /// In the namespace of the calling thread.
+    /// Opens a socket in the namespace of the calling thread, without notifications.
     pub fn here() -> io::Result<Self> {
         Self::bound(0, SocketFlags::empty())
     }
@@ -84,8 +82,8 @@ impl Socket {
         Ok(Self { fd, buffer: vec![0; BUFFER], sequence: 0 })
     }
 
-    /// One datagram's messages. [`io::ErrorKind::InvalidData`]: it was larger than anything that is expected;
-    /// `ENOBUFS`: messages are missing.
+    /// Receives the messages of one datagram. Fails with [`io::ErrorKind::InvalidData`] if the datagram is larger than
+    /// the buffer, with `ENOBUFS` if messages are missing.
     pub fn receive(&mut self) -> io::Result<Vec<Message>> {
         self.datagram().map(messages)
     }
@@ -96,7 +94,8 @@ impl Socket {
         self.buffer.get(..length).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// Sends a request and returns what `answer` makes of each payload: complete and of one moment, or an error.
+    /// Sends a request and returns what `answer` makes of each payload. The list is complete and of one moment, else
+    /// the result is an error.
     pub fn ask<T>(&mut self, request: &Request, answer: impl Fn(&[u8]) -> Option<T>) -> io::Result<Vec<T>> {
         undisturbed(|| self.ask_once(request, &answer))
     }
@@ -218,7 +217,7 @@ pub fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What is used of a `nlmsghdr`.
+/// The fields of a `nlmsghdr` that are used.
 #[derive(Clone, Copy, Debug)]
 struct Header {
     kind: u16,
@@ -242,7 +241,7 @@ fn messages(bytes: &[u8]) -> Vec<Message> {
 }
 
 fn message(kind: u16, payload: &[u8]) -> Message {
-    // Of other families is what bridges say of their ports: a port that is released is not gone.
+    // Bridges report their ports in messages of another family: a released port is not gone.
     let is_link = payload.first() == Some(&(libc::AF_UNSPEC as u8));
     let (Some(index), true) = (u32_at(payload, 4), is_link) else { return Message::Other };
     match kind {
@@ -267,10 +266,11 @@ fn link(index: u32, bytes: &[u8]) -> Message {
             _ => {}
         }
     }
-    // Some notifications are about a part of a link only.
+    // Some notifications are about a part of a link only, and have no name.
     if link.name.is_empty() { Message::Other } else { Message::Here(link) }
 }
 
+/// Returns the kind and the value of each attribute in `bytes`.
 pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = usize::from(u16_at(bytes, 0)?);
@@ -282,7 +282,7 @@ pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// Up to the NUL.
+/// Returns the text in `value` up to the NUL.
 pub fn text(value: &[u8]) -> String {
     let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
     String::from_utf8_lossy(&value[..end]).into_owned()
@@ -296,6 +296,7 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
+/// Returns the number at byte `at`, in the machine's byte order; `None` if `bytes` is too short.
 pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }

@@ -1,10 +1,10 @@
-//! Which XDP programs are attached to an interface, whoever attached them.
+//! The XDP programs that are attached to an interface, whoever attached them.
 
 use std::io;
 
 use crate::net::rtnl::socket::{LINK_INFO, Request, Socket, attributes, text, u32_at};
 
-/// `enum` of `linux/if_link.h`: which program runs in which mode.
+/// Attributes of `linux/if_link.h`: the id of the program in each mode.
 const IFLA_XDP_DRV_PROG_ID: u16 = 5;
 const IFLA_XDP_SKB_PROG_ID: u16 = 6;
 const IFLA_XDP_HW_PROG_ID: u16 = 7;
@@ -14,36 +14,37 @@ const IFLA_XDP_HW_PROG_ID: u16 = 7;
 pub struct Device {
     pub index: u32,
     pub name: String,
-    /// Modes and ids.
+    /// The modes and ids of the XDP programs.
     pub programs: Vec<(&'static str, u32)>,
-    /// Those below it: what it is a VLAN of, and what it is a port of.
+    /// The indices of the interfaces below and above: the device that a VLAN is on, and the bridge or bond that a port
+    /// is in.
     lower: Option<u32>,
     master: Option<u32>,
 }
 
 impl Device {
-    /// Whether it is directly on top of `below`.
+    /// Tells whether this interface is directly on top of `below`.
     pub fn is_upper_of(&self, below: &Self) -> bool {
-        // The two ends of a pair say of each other that they are below.
+        // Each end of a veth pair reports the other end as below.
         let is_peer = below.lower == Some(self.index);
         self.lower == Some(below.index) && !is_peer || below.master == Some(self.index)
     }
 }
 
 impl Socket {
-    /// All interfaces of the socket's namespace.
+    /// Lists all interfaces of the socket's namespace.
     pub fn devices(&mut self) -> io::Result<Vec<Device>> {
         self.devices_of(&Request::new(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; LINK_INFO]))
     }
 
-    /// `None`: there is no interface with this index.
+    /// Returns the interface with this index; `None` if there is none.
     pub fn device(&mut self, index: u32) -> io::Result<Option<Device>> {
         let mut body = [0; LINK_INFO];
         body[4..8].copy_from_slice(&index.to_ne_bytes());
         self.one_device(&Request::new(libc::RTM_GETLINK, 0, &body))
     }
 
-    /// `None`: there is no interface of this name.
+    /// Returns the interface of this name; `None` if there is none.
     #[cfg(test)]
     pub fn device_by_name(&mut self, name: &str) -> io::Result<Option<Device>> {
         let name = [name.as_bytes(), b"\0"].concat();
@@ -80,7 +81,7 @@ fn device(payload: &[u8]) -> Option<Device> {
                 };
                 Some((mode, u32_at(value, 0)?))
             })),
-            // In another namespace.
+            // The interface below is in another namespace, so its index means nothing in this one.
             libc::IFLA_LINK_NETNSID => elsewhere = true,
             _ => {}
         }

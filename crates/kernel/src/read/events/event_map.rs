@@ -1,5 +1,4 @@
-//! Maps that carry events: one file for each type. Records are read where the kernel put them, in memory that
-//! is shared with it.
+//! Maps that carry events. Records are read where the kernel put them, in memory that this process shares with it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,7 +13,7 @@ use crate::read::events::waiter::Waiter;
 use crate::sys::call::KernelError;
 use crate::sys::cpus;
 
-/// An event metric's map. Both twins write to it.
+/// The map of an event metric. Both twins write to it.
 #[derive(Debug)]
 pub struct EventMap {
     fd: Arc<OwnedFd>,
@@ -36,12 +35,12 @@ impl EventMap {
         Self { fd: Arc::new(fd), name: name.to_owned(), kind, max_entries, layout }
     }
 
-    /// What an event's bytes mean; `None` if the configuration names no type.
+    /// The layout of an event's bytes; `None` if the configuration names no type.
     pub const fn layout(&self) -> Option<&Layout> {
         self.layout.as_ref()
     }
 
-    /// Maps the rings. From now on a perf event array takes events. To be called once.
+    /// Maps the rings. From now on a perf event array takes events. To be called once for each map.
     pub fn open(&self) -> Result<EventReader, KernelError> {
         match self.kind {
             EventKind::Ringbuf => RingBuffer::open(&self.fd, self.max_entries).map(EventReader::Ringbuf),
@@ -52,7 +51,7 @@ impl EventMap {
 }
 
 impl EventReader {
-    /// To be called inside a runtime, which is then told when there are events.
+    /// Returns a waiter for events. To be called in a runtime.
     pub fn waiter(&self) -> io::Result<Waiter> {
         match self {
             Self::Ringbuf(ring) => Waiter::new([Arc::clone(ring.fd())]),
@@ -60,7 +59,7 @@ impl EventReader {
         }
     }
 
-    /// Whether rings can become more while the map is read.
+    /// Tells whether the map can get more rings while it is read.
     pub const fn grows(&self) -> bool {
         matches!(self, Self::Perf(_))
     }
@@ -87,7 +86,7 @@ impl EventReader {
         }
     }
 
-    /// Bytes that a ring takes before events are lost.
+    /// The number of bytes that a ring takes before events are lost.
     pub const fn room(&self) -> u64 {
         match self {
             Self::Ringbuf(ring) => ring.size(),
@@ -95,7 +94,7 @@ impl EventReader {
         }
     }
 
-    /// Bytes that wait in the fullest ring.
+    /// The number of bytes that wait in the fullest ring.
     pub fn fill(&self) -> u64 {
         match self {
             Self::Ringbuf(ring) => ring.fill(),
@@ -103,7 +102,7 @@ impl EventReader {
         }
     }
 
-    /// How many events the kernel had no room for, where it counts them.
+    /// The number of events that the kernel had no room for; `None` for a map type that does not count them.
     pub fn lost(&self) -> Option<u64> {
         match self {
             Self::Ringbuf(_) => None,

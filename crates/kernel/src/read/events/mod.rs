@@ -1,4 +1,4 @@
-//! Maps of events: rings that the kernel fills.
+//! Maps of events, whose rings the kernel fills; one file for each map type.
 
 pub mod event_map;
 pub mod perf;

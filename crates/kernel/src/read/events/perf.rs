@@ -1,5 +1,5 @@
-//! `BPF_MAP_TYPE_PERF_EVENT_ARRAY`: one ring per CPU, made by `perf_event_open(2)` and put into the map; without
-//! that the program has nowhere to write. The kernel counts what did not fit. Not aya's, which does not read that count.
+//! `BPF_MAP_TYPE_PERF_EVENT_ARRAY`: one ring for each CPU, made by `perf_event_open(2)` and put into the map; without a
+//! ring the program has nowhere to write. The kernel counts the records that do not fit.
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
@@ -13,47 +13,48 @@ use crate::read::events::record::{EventRecord, Progress};
 use crate::sys::mapping::{Access, Mapping};
 use crate::sys::{cpus, map};
 
-/// Bytes of one CPU's ring.
+/// The size of one CPU's ring, in bytes.
 pub const RING: usize = 256 << 10;
 
 const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_COUNT_SW_BPF_OUTPUT: u64 = 10;
 const PERF_SAMPLE_RAW: u64 = 1 << 10;
-/// Linux 6.0: reading the descriptor gives the number of lost records.
+/// A read of the descriptor returns the number of lost records (Linux 6.0).
 const PERF_FORMAT_LOST: u64 = 1 << 4;
 const PERF_RECORD_LOST: u32 = 2;
 const PERF_RECORD_SAMPLE: u32 = 9;
-/// Places in `struct perf_event_mmap_page`.
+/// Offsets in `struct perf_event_mmap_page` (`linux/perf_event.h`).
 const DATA_HEAD: usize = 1024;
 const DATA_TAIL: usize = 1032;
-/// `struct perf_event_header`: type, misc, size.
+/// The size of `struct perf_event_header`: type, misc, size.
 const HEADER: usize = 8;
 
 /// The rings of all CPUs.
 #[derive(Debug)]
 pub struct PerfBuffers {
     map: Arc<OwnedFd>,
-    /// CPUs from here on have no place in the map.
+    /// The number of CPUs that have a place in the map.
     places: usize,
     cpus: Vec<CpuBuffer>,
-    /// Lost records that the rings told of, for kernels without [`PERF_FORMAT_LOST`].
+    /// The number of lost records that the rings reported, for kernels without [`PERF_FORMAT_LOST`].
     told: u64,
-    /// Lost in rings that are gone.
+    /// The number of records lost in rings that are gone.
     lost_before: u64,
 }
 
+/// The ring of one CPU.
 #[derive(Debug)]
 struct CpuBuffer {
     cpu: u32,
-    /// The CPU went offline, which ends its ring for good: what is in it is all there will be.
+    /// True if the CPU went offline, which ends its ring for good: nothing is added to the ring any more.
     ended: bool,
     fd: Arc<OwnedFd>,
     mapping: Mapping,
     page: usize,
-    /// How far records were read.
+    /// The position up to which records were read.
     tail: u64,
     counts_lost: bool,
-    /// The one record that wraps around.
+    /// A copy of the record that wraps around the end of the ring.
     scratch: Vec<u8>,
 }
 
@@ -66,7 +67,7 @@ impl PerfBuffers {
         Ok(buffers)
     }
 
-    /// Makes rings for CPUs that have come online since. True: there are new ones.
+    /// Makes rings for CPUs that have come online since. Returns true if there are new rings.
     pub fn follow(&mut self, online: &[usize]) -> io::Result<bool> {
         for buffer in &mut self.cpus {
             buffer.ended |= !online.contains(&(buffer.cpu as usize));
@@ -83,7 +84,7 @@ impl PerfBuffers {
                     map::map_update(self.map.as_fd(), &cpu.to_ne_bytes(), &ring)?;
                     self.cpus.push(buffer);
                 }
-                // Gone again.
+                // The CPU is offline again.
                 Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
                 Err(error) => return Err(error),
             }
@@ -95,7 +96,7 @@ impl PerfBuffers {
         self.cpus.iter().map(|buffer| &buffer.fd)
     }
 
-    /// Records that the kernel had no room for since the rings were made.
+    /// The number of records that the kernel had no room for since the rings were made.
     pub fn lost(&self) -> u64 {
         let lost = self.cpus.iter().map(CpuBuffer::lost).sum::<Option<u64>>();
         lost.map_or(self.told, |lost| lost + self.lost_before)
@@ -154,7 +155,7 @@ impl CpuBuffer {
             // Records are aligned to 8, so a header never wraps.
             let size = (self.mapping.u32(self.page + at + 4).load(Ordering::Relaxed) >> 16) as usize;
             if size < HEADER {
-                // Nothing the kernel writes: give up what there is rather than loop.
+                // The kernel writes no such record. The rest is given up, because a size of 0 would loop for ever.
                 self.tail = head;
                 break;
             }
@@ -179,7 +180,7 @@ impl CpuBuffer {
         if self.tail == head { Progress::Drained } else { Progress::More }
     }
 
-    /// `None`: this kernel does not say.
+    /// Reads the number of lost records; `None` if this kernel does not report it.
     fn lost(&self) -> Option<u64> {
         let mut counts = [0; 16];
         let read = self.counts_lost.then(|| rustix::io::read(&self.fd, &mut counts))?;
@@ -200,7 +201,7 @@ fn parse(cpu: u32, kind: u32, record: &[u8]) -> Option<EventRecord<'_>> {
             })
         }
         PERF_RECORD_LOST => {
-            // The event's id, then the count.
+            // The record has the event's id, then the count.
             let count = body.get(8..)?.first_chunk::<8>()?;
             Some(EventRecord::Lost { cpu, count: u64::from_ne_bytes(*count) })
         }
@@ -243,7 +244,7 @@ mod tests {
     use super::*;
     use crate::sys::map::MapCreate;
 
-    /// Runs as root.
+    /// The set of rings follows the CPUs that are online. Runs as root.
     #[test]
     fn rings_follow_the_cpus() {
         let online = cpus::online_cpus().unwrap();
@@ -261,7 +262,7 @@ mod tests {
         assert_eq!(buffers.fds().count(), online.len());
         assert!(!buffers.follow(&online).unwrap(), "all have one");
 
-        // The last CPU goes. Its ring is empty, so that it goes as well, at the next look into it.
+        // The last CPU goes. Its ring is empty, so that the next read removes it.
         let (last, rest) = online.split_last().unwrap();
         assert!(!buffers.follow(rest).unwrap());
         assert_eq!(buffers.read(usize::MAX, |_| {}), Progress::Drained);
@@ -269,7 +270,7 @@ mod tests {
         let key = (*last as u32).to_ne_bytes();
         assert!(map::map_delete(map.as_fd(), &key).unwrap());
 
-        // It comes back: with a new ring, which is in the map.
+        // The CPU comes back and gets a new ring, which is in the map.
         assert!(buffers.follow(&online).unwrap());
         assert_eq!(buffers.fds().count(), online.len());
         assert!(map::map_delete(map.as_fd(), &key).unwrap(), "the map has no ring for CPU {last}");

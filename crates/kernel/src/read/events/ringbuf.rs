@@ -1,5 +1,5 @@
-//! `BPF_MAP_TYPE_RINGBUF`: one ring that all CPUs write. Its pages are mapped twice in a row, so that a record
-//! never wraps and can be decoded where it lies. Not aya's, which does not tell how full the ring is.
+//! `BPF_MAP_TYPE_RINGBUF` (Linux 5.8, `kernel/bpf/ringbuf.c`): one ring that all CPUs write. Its pages are mapped twice
+//! in a row, so that a record never wraps and can be decoded in place.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -11,29 +11,31 @@ use rustix::param::page_size;
 use crate::read::events::record::{EventRecord, Progress};
 use crate::sys::mapping::{Access, Mapping};
 
-/// The kernel is still writing the record.
+/// The flag of a record that is still being written.
 const BUSY: u32 = 1 << 31;
-/// The program gave the record up.
+/// The flag of a record that the program gave up.
 const DISCARD: u32 = 1 << 30;
-/// Length and flags, then the number of the record's page, which is the kernel's own.
+/// The size of a record's header: length and flags, then a page number for the kernel's own use.
 const HEADER: u64 = 8;
-/// Space is given back to the kernel in steps of at most this, so that writers find room during a long batch
-/// while the word that they read is not written for every record.
+/// The number of bytes after which space is given back to the kernel: writers find room during a long batch, and the
+/// word that they read is not written for every record.
 const RELEASE: u64 = 64 << 10;
 
+/// The reader of one ring buffer.
 #[derive(Debug)]
 pub struct RingBuffer {
     fd: Arc<OwnedFd>,
     consumer: Mapping,
-    /// A page with the producer's position, then the ring twice.
+    /// The mapping of a page with the producer's position, then the ring twice.
     producer: Mapping,
     size: u64,
     page: u64,
-    /// How far records were read.
+    /// The position up to which records were read.
     position: u64,
 }
 
 impl RingBuffer {
+    /// Maps the ring buffer of `size` bytes.
     pub fn open(fd: &Arc<OwnedFd>, size: u32) -> io::Result<Self> {
         let page = page_size();
         let consumer = Mapping::new(fd.as_fd(), 0, page, Access::ReadWrite)?;
@@ -65,9 +67,9 @@ impl RingBuffer {
                 return Progress::Drained;
             }
             read += self.position - before;
-            // The kernel wakes only for the record that the consumer waits at: it stores a record's length,
-            // then reads our position; we store our position, then read (in the next scan) that length. Both
-            // sides need the order, or the one could miss the other.
+            // The kernel wakes only for the record at the consumer's position: it stores a record's length, then loads
+            // the position. This side stores the position, then loads that length in the next scan. Both sides need the
+            // order, or each could miss the other's store.
             fence(Ordering::SeqCst);
             if read >= limit as u64 {
                 return Progress::More;

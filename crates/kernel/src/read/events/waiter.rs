@@ -1,4 +1,4 @@
-//! Waiting for events by epoll.
+//! A wait for events by epoll.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,8 +19,8 @@ impl Waiter {
         Ok(waiter)
     }
 
-    /// Waits for these from now on. Those that it already waits for stay registered: what they have told is
-    /// not forgotten.
+    /// Waits for the rings `fds` from now on. Those that are registered already stay so, and their readiness is not
+    /// forgotten.
     pub fn wait_for(&mut self, fds: impl IntoIterator<Item = Arc<OwnedFd>>) -> io::Result<()> {
         let mut before = std::mem::take(&mut self.0);
         for fd in fds {
@@ -37,13 +37,13 @@ impl Waiter {
         Ok(())
     }
 
-    /// Until any of them has become readable since the last call.
+    /// Waits until any ring has become readable since the last call.
     pub async fn readable(&self) {
         std::future::poll_fn(|context| {
             let mut any = Poll::Pending;
             for fd in &self.0 {
                 if let Poll::Ready(ready) = fd.poll_read_ready(context) {
-                    // Cleared before the ring is read: what comes later makes it readable again.
+                    // The readiness is cleared before the ring is read: a later event sets it again.
                     ready.into_iter().for_each(|mut guard| guard.clear_ready());
                     any = Poll::Ready(());
                 }

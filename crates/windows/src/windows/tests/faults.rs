@@ -1,4 +1,4 @@
-//! Lets the disk be full, or the process die.
+//! Faults: the disk is full, or the process dies.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex};
 use crate::file::directory::Step;
 use crate::windows::lock;
 
-/// What the file system does to those who change it.
+/// The faults of the file system, shared with the test.
 #[derive(Clone, Debug, Default)]
 pub struct Faults(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
     full: bool,
-    /// Steps that are still made; none after them, as if the process had been killed.
+    /// The number of steps that still succeed; all later ones fail, as if the process had been killed.
     left: Option<usize>,
 }
 
@@ -28,12 +28,12 @@ impl Faults {
         if state.full && step == Step::Write { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 
-    /// Nothing that needs room can be done.
+    /// Makes every step fail that needs room on the disk, or none.
     pub fn set_full(&self, full: bool) {
         lock(&self.0).full = full;
     }
 
-    /// After so many steps more there are none.
+    /// Makes all steps fail after this number of further steps.
     pub fn kill_after(&self, steps: usize) {
         lock(&self.0).left = Some(steps);
     }

@@ -1,4 +1,4 @@
-//! What is read is what was written, or nothing.
+//! A reader gets what was written, or an error.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -78,7 +78,7 @@ fn a_file_with_any_byte_wrong_or_missing_is_set_aside_and_the_rest_is_intact() {
     let longer = [[&whole[..], b"\0"].concat()];
     for damaged in flipped.chain(truncated).chain(longer) {
         fs::write(&path, &damaged).unwrap();
-        // Without what was saved of it.
+        // The traces of the damaged window are removed, so that each case begins alike.
         let _ = fs::remove_file(directory.path().join("2.damaged"));
         let _ = fs::remove_file(directory.path().join("state.json"));
         let windows = Windows::open(directory.path().to_owned());

@@ -21,7 +21,7 @@ use crate::file::head::{ClosedBy, StoredMetric, WindowHead};
 use crate::file::stored::StoredWindow;
 use crate::windows::Windows;
 
-/// In memory, if there is such a place: what a loss of power leaves is not tested here.
+/// Makes a directory in memory where that is possible: the tests do not cover a loss of power.
 fn directory() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
@@ -63,13 +63,13 @@ fn head(seq: u64, closed_by: ClosedBy, lost_windows: u64) -> WindowHead {
     }
 }
 
-/// Rows that are of this window alone.
+/// Makes rows that no other window has.
 fn rows(seq: u64, size: usize) -> RawTable {
     let bytes = |length| seq.to_le_bytes().into_iter().cycle().take(length).collect();
     RawTable { keys: bytes(4 * size), values: bytes(8 * size), inner: Vec::new() }
 }
 
-/// A window with `size` rows.
+/// Commits a window with `size` rows.
 fn commit(windows: &Arc<Windows>, seq: u64, size: usize) -> Arc<StoredWindow> {
     let mut writer = windows.write(&head(seq, ClosedBy::Read, windows.unreported_lost())).unwrap();
     writer.rows(0, &rows(seq, size)).unwrap();
@@ -80,7 +80,7 @@ fn numbers(windows: &Windows) -> Vec<u64> {
     windows.list(0).windows.iter().map(|window| window.seq).collect()
 }
 
-/// The names of all files, in order.
+/// Lists the names of all files, in order.
 fn files(directory: &Path) -> Vec<String> {
     let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
     let mut names: Vec<String> = std::fs::read_dir(directory).unwrap().map(name).collect();

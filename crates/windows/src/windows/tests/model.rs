@@ -1,4 +1,4 @@
-//! What windows do, said as simply as possible: sets of numbers, and no files.
+//! A model of windows that is as simple as possible: sets of numbers, and no files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ pub struct Model {
     pub first: u64,
     pub last: u64,
     pub retained: BTreeMap<u64, Kept>,
-    /// The newest, once it is acknowledged.
+    /// The newest window, once it is acknowledged.
     pub acked: Option<u64>,
     pub lost: BTreeSet<u64>,
     pub damaged: u64,
@@ -25,19 +25,19 @@ pub struct Model {
 
 #[derive(Clone, Debug)]
 pub struct Kept {
-    /// Rows.
+    /// The number of rows.
     pub size: usize,
     pub bytes: u64,
     pub closed_by: ClosedBy,
     pub taken: bool,
 }
 
-/// All that can be asked, and what will be decided by.
+/// The answers to all queries, and the state that later decisions depend on.
 #[derive(Debug, PartialEq)]
 pub struct View {
-    /// After each window.
+    /// The listing after each window.
     listings: Vec<(Vec<(u64, u64)>, u64)>,
-    /// Of each window.
+    /// The answer for each window.
     got: Vec<Result<u64, Missing>>,
     contained: Vec<bool>,
     last: u64,
@@ -111,7 +111,7 @@ impl Model {
         self.acked = self.acked.filter(|&acked| acked != seq);
     }
 
-    /// Windows that have a file.
+    /// The numbers of the windows that have a file.
     pub fn files(&self) -> Vec<u64> {
         self.retained.keys().copied().chain(self.acked).collect()
     }
@@ -156,8 +156,8 @@ impl Model {
         }
     }
 
-    /// After a crash while there was no room to write down who has acknowledged what: they are asked again, but
-    /// for nothing that is gone.
+    /// Takes over the cursors that are left after a crash on a full disk: older ones are possible, but not older than
+    /// the removed windows.
     pub fn forget_cursors(&mut self, windows: &Windows) {
         let index = lock(&windows.index);
         assert!(index.state.acknowledged <= self.acknowledged);
@@ -166,7 +166,7 @@ impl Model {
         self.cursors
             .iter_mut()
             .for_each(|(name, seq)| *seq = known.get(name).map_or(0, |&known| known.min(*seq)));
-        // A collector that was removed and added again is found as it was before both changes.
+        // A collector that was removed and added again has the cursor it had before both changes.
         for (name, &seq) in known.iter().filter(|(name, _)| self.limits.collectors.contains(name)) {
             self.cursors.entry(name.clone()).or_insert(seq);
         }
@@ -198,7 +198,7 @@ impl Model {
     }
 }
 
-/// As [`Model::view`], of the real thing.
+/// Returns what [`Model::view`] returns, for real windows.
 pub fn view(windows: &Windows) -> View {
     let last = windows.last_seq();
     let files = windows.directory.scan().unwrap();

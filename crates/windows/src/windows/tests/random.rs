@@ -1,4 +1,4 @@
-//! Restarts and crashes at random against the model.
+//! Random restarts and crashes, compared with the model.
 
 use std::fs;
 
@@ -23,7 +23,7 @@ proptest! {
         assert_eq!(view(&scene.windows), scene.model.view());
     }
 
-    /// No crash of ours leaves it; a file system might.
+    /// No crash of the daemon leaves an older state; a file system might.
     #[test]
     fn an_older_state_hides_no_window(
         operations in vec(operation(), 1..30),
@@ -44,7 +44,7 @@ proptest! {
         prop_assert_eq!(windows.newest().map(|window| window.seq()), scene.model.files().into_iter().max());
     }
 
-    /// What a crash leaves half done is not lost in silence, even if nothing could be written down.
+    /// A change that a crash interrupts is not lost in silence, even if nothing could be written.
     #[test]
     fn a_crash_on_a_full_disk_forgets_nothing(
         operations in vec(operation(), 1..30),

@@ -1,4 +1,4 @@
-//! What the model does not show: clients that wait, full disks, several probes.
+//! Cases that the model does not cover: clients that wait, full disks, several probes.
 
 use std::collections::BTreeSet;
 

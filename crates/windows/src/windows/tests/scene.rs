@@ -1,4 +1,4 @@
-//! Random operations, done to windows and to the model.
+//! Random operations on real windows and on the model.
 
 use std::path::PathBuf;
 use std::{fs, io};
@@ -14,7 +14,7 @@ use crate::file::stored::WindowError;
 use crate::windows::tests::model::{COLLECTORS, Kept, Model, view};
 use crate::windows::{AckError, Limits, lock};
 
-/// What `pick` of it means depends on what there is.
+/// An operation. `pick` chooses among the windows that exist when the operation runs.
 #[derive(Clone, Debug)]
 pub enum Operation {
     Commit {
@@ -22,7 +22,7 @@ pub enum Operation {
         size: usize,
         closed_by: ClosedBy,
     },
-    /// A window that is not written to its end.
+    /// Begins a window and does not finish it.
     Abandon,
     Take {
         pick: u64,
@@ -33,7 +33,7 @@ pub enum Operation {
     },
     SetLimits(Limits),
     DropOldest,
-    /// A byte changes, and somebody wants to read the window; else the next start finds it.
+    /// Changes a byte. Either a reader finds the damage, or the next start does.
     Damage {
         pick: u64,
         byte: usize,
@@ -43,9 +43,9 @@ pub enum Operation {
         temporary: bool,
         full: bool,
     },
-    /// Needs no room, or gets it.
+    /// Fills the disk, or makes room on it.
     Full(bool),
-    /// Dies after so many steps of it, and starts again.
+    /// Kills the process after this number of steps of the operation, then starts again.
     Kill {
         steps: usize,
         operation: Box<Self>,
@@ -127,7 +127,7 @@ impl Scene {
         assert_eq!(view(&self.windows), self.model.view());
     }
 
-    /// What works the same, or not at all, in both.
+    /// Runs an operation that works in both alike, or fails in both.
     pub fn simple(&mut self, operation: &Operation) {
         let Self { windows, model, .. } = self;
         match operation {
@@ -152,7 +152,7 @@ impl Scene {
             Operation::Acknowledge { pick, collector } => {
                 let seq = pick % (model.last + 2);
                 let answer = match windows.acknowledge(seq, *collector) {
-                    // It holds, for now. A process that is being killed gets other errors.
+                    // The acknowledgement holds in memory. A process that is being killed gets other errors.
                     Err(AckError::NotWritten(kind)) if self.full || kind == io::ErrorKind::Other => Ok(()),
                     answer => answer,
                 };
@@ -176,11 +176,11 @@ impl Scene {
         model.commit(seq, Kept { size, bytes, closed_by, taken: false });
     }
 
-    /// Changes a byte of a file, whose window is to be found damaged.
+    /// Changes a byte of a file, so that its window has to be found damaged. Returns the window's number.
     fn damage(&self, pick: u64, byte: usize) -> Option<u64> {
         let mut candidates = self.model.files();
         if self.full {
-            // That it was acknowledged might be on disk in the name of this file alone.
+            // The name of this file may be the only sign on disk that the window was acknowledged.
             candidates.retain(|&seq| Some(seq) != self.model.acked);
         }
         let seq = *candidates.get(usize::try_from(pick).ok()?.checked_rem(candidates.len())?)?;
@@ -198,7 +198,7 @@ impl Scene {
         self.full = full;
     }
 
-    /// A start, after which all content is as it was.
+    /// Starts again, and checks that all content is as before.
     pub fn reopen(&mut self, directory: Directory) {
         let (limits, unsaved) = (self.model.limits.clone(), lock(&self.windows.index).unsaved);
         self.windows = Windows::open_in(directory);
@@ -216,8 +216,9 @@ impl Scene {
         }
     }
 
-    /// The model after a part of a commit: windows that clients have taken go first, because no newer window may be
-    /// lost while they exist. If that makes enough room, the next daemon retains an older window that was to be lost.
+    /// Returns the model after a part of a commit: windows that clients have taken go first, because no newer window
+    /// may be lost while they exist. If that makes enough room, the next daemon retains an older window that was to be
+    /// lost.
     fn between(&self, before: &Model, operation: &Operation) -> Option<Model> {
         let Operation::Commit { skipped, size, closed_by } = operation else { return None };
         let mut between = before.clone();
@@ -231,7 +232,7 @@ impl Scene {
         Some(between)
     }
 
-    /// It was done, or it was not.
+    /// Kills the process within an operation, and checks that the operation was done or was not done.
     fn kill(&mut self, steps: usize, operation: &Operation) {
         self.set_full(false);
         self.windows.set_limits(self.model.limits.clone());
@@ -260,7 +261,7 @@ impl Scene {
                 self.simple(other);
             }
         }
-        // What this one knows died with it.
+        // The unsaved changes died with the process.
         lock(&self.windows.index).unsaved = false;
         self.reopen(Directory::new(self.path.clone()));
         let found = view(&self.windows);

@@ -1,4 +1,4 @@
-//! Those who write, read and acknowledge do not wait for each other to be done.
+//! Writers, readers and acknowledgements from several threads at once.
 
 use std::thread;
 
@@ -8,7 +8,7 @@ use crate::windows::Limits;
 
 const WINDOWS: u64 = 300;
 
-/// How many lost windows it reports.
+/// Commits a window and returns the number of lost windows that it reports.
 fn write(windows: &Arc<Windows>, seq: u64) -> u64 {
     let reports = windows.unreported_lost();
     commit(windows, seq, 20);

@@ -12,7 +12,7 @@ use crate::baseline::BaseError;
 use crate::file::stored::WindowError;
 use crate::windows::{AckError, Limits, Missing};
 
-/// Makes a file of a later version, of which only the beginning and the end are known.
+/// Makes a file of a later version, of which only the magic, the version and the digest are as today.
 fn make_newer(path: &Path) {
     let mut bytes = fs::read(path).unwrap();
     bytes.truncate(bytes.len() - 32);

@@ -1,4 +1,4 @@
-//! A model of the machine that runs the dispatcher's instructions, against what a dispatcher is to do.
+//! A model of the machine that runs the dispatcher's instructions, compared with a plain description of a dispatcher.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What a register holds; reading one that holds nothing is an error, as the verifier has it.
+/// The content of a register. Reading a register without content is an error, as it is to the verifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Value {
     Nothing,
@@ -17,7 +17,7 @@ enum Value {
     /// The packet's context, which comes in R1.
     Context,
     Slots,
-    /// A place in the epoch map.
+    /// An offset in the epoch map's value.
     Epoch(i32),
 }
 
@@ -56,7 +56,7 @@ impl Machine<'_> {
                 other => panic!("R{register} is {other:?}"),
             };
             let mut jump = |condition: bool| {
-                // Jumps go forward, so that every function ends.
+                // Forward jumps alone mean that every function ends.
                 assert!(insn.off >= 0);
                 next += if condition { insn.off as usize } else { 0 };
             };
@@ -114,7 +114,7 @@ impl Machine<'_> {
     }
 }
 
-/// What a dispatcher is to do: the verdict, and the slots that are called.
+/// Returns what a dispatcher has to do: the verdict, and the slots that it calls.
 fn expected(
     hook: Hook,
     calls: &[Call],
@@ -150,13 +150,14 @@ fn check(hook: Hook, calls: &[Call], programs: &BTreeMap<usize, i32>, words: &BT
     assert_eq!((verdict, machine.called), expected(hook, calls, programs, &words), "{hook:?}: {calls:?}");
 }
 
-/// One probe of a chain: its verdict counts, its epoch, and what its twins return; `None`: the slot is empty.
+/// One probe of a chain: true if its verdict counts, its epoch, and the results of its twins; `None` if the slot is
+/// empty.
 type Probe = (bool, usize, [Option<i32>; 2]);
 
 fn chain(probes: &[Probe]) -> (Vec<Call>, BTreeMap<usize, i32>) {
     let mut programs = BTreeMap::new();
     let call = |(i, (enforces, epoch, twins)): (usize, &Probe)| {
-        // In another order than the probes.
+        // The pairs are in another order than the probes.
         let pair = 31 - i;
         programs.extend((0..2).filter_map(|twin| Some((2 * pair + twin, twins[twin]?))));
         let verdict = if *enforces { Verdict::Enforce } else { Verdict::Observe };
@@ -176,7 +177,7 @@ proptest! {
         probes in prop::collection::vec((any::<bool>(), 0..4usize, any::<[Option<i8>; 2]>()), 0..=16),
         values in any::<[u64; 4]>(),
     ) {
-        // Small numbers, as verdicts are, and some that are none.
+        // Most numbers are small, as verdicts are; some are no verdict.
         let verdict = |verdict: i8| if verdict < 100 { i32::from(verdict.rem_euclid(11)) - 1 } else { i32::from(verdict) << 24 };
         let probes: Vec<Probe> =
             probes.into_iter().map(|(enforces, epoch, twins)| (enforces, epoch, twins.map(|v| v.map(verdict)))).collect();

@@ -79,7 +79,7 @@ fn one_that_is_held_up_holds_up_nobody() {
     let took = quiescer.quiesce().unwrap();
     assert!(took >= PATIENCE && took < LIMIT / 2, "{took:?}");
     assert_eq!((quiescer.method(), available(&quiescer)), (Membarrier, vec![false, true, true]));
-    // The delay is known now: nobody waits for this method again.
+    // The method is marked as late, so that nobody waits for it alone again.
     thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| assert!(quiescer.quiesce().unwrap() < PATIENCE));
@@ -108,7 +108,7 @@ fn one_that_fails_is_not_waited_for() {
     assert_eq!(quiescer.quiesce().unwrap_err().raw_os_error(), Some(libc::EPERM));
 }
 
-/// A grace period that began before does not serve those who ask later.
+/// A grace period that began before a call does not serve this call.
 #[test]
 fn a_grace_period_begins_after_the_call() {
     use QuiesceMethod::{Auto, Sweep};

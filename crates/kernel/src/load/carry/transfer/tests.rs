@@ -1,4 +1,4 @@
-//! What does not fit into a replacement's map, on real maps: runs as root.
+//! Entries that do not fit into a replacement's map, on real maps: runs as root.
 
 use twinprobe_ebpf_common::{Layout, MapKind};
 
@@ -20,7 +20,7 @@ fn map(kind: MapKind, max_entries: u32) -> OwnedFd {
     map_create(&create).unwrap()
 }
 
-/// What did not fit at the copy and what does not fit at the switch are two losses: no entry is in both.
+/// Entries that did not fit at the copy and entries that do not fit at the switch are two losses: no entry is in both.
 #[test]
 fn entries_that_come_after_the_copy_and_do_not_fit_are_counted() {
     for kind in [MapKind::Hash, MapKind::PercpuHash] {

@@ -1,5 +1,5 @@
-//! Maps that change while they are read live: the reading ends, and has no key twice and nothing that never
-//! was in the map.
+//! Maps that change while they are read live: the reading ends, has no key twice, and has nothing that never was in the
+//! map.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use super::*;
 use crate::sys::map as sys_map;
 
-/// Keys the writer uses.
+/// The number of keys that the writer uses.
 const KEYS: u32 = 3000;
 
-/// Inserts and deletes until told to stop, each key always with the value that belongs to it.
+/// Inserts and deletes keys until `stop` is set, each key always with the value that belongs to it.
 fn churn(table: &Table, stop: &AtomicBool, writes: &AtomicU64) {
     let layout = &table.layout;
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
@@ -25,7 +25,7 @@ fn churn(table: &Table, stop: &AtomicBool, writes: &AtomicU64) {
         } else {
             sys_map::map_delete(table.fd(), &key).map(drop)
         };
-        // A full map refuses what is new.
+        // A full map refuses new keys.
         assert!(result.is_ok() || result.is_err_and(|error| error.raw_os_error() == Some(libc::E2BIG)));
         writes.fetch_add(1, Relaxed);
     }
@@ -66,7 +66,7 @@ fn maps_that_change_while_they_are_read() {
     }
 }
 
-/// A program that deletes what the walk stands on makes the kernel start again from the first key.
+/// A program that deletes the key at the cursor makes the kernel start again from the first key.
 #[test]
 fn deletion_under_the_walk() {
     for kind in [MapKind::Hash, MapKind::LpmTrie] {
@@ -78,7 +78,7 @@ fn deletion_under_the_walk() {
                 let mut rows = Rows::new();
                 let mut sink = |chunk: &RawTable| {
                     collect(&mut rows, &table.layout, chunk);
-                    // The last ones are where the cursor is; every other key anywhere goes, too.
+                    // The cursor is at the last keys of the chunk; every other key of the chunk is deleted, too.
                     for (index, (key, _)) in chunk.entries(&table.layout).enumerate() {
                         if index % 2 == 0 || index > 10 {
                             sys_map::map_delete(table.fd(), key).unwrap();
@@ -94,7 +94,8 @@ fn deletion_under_the_walk() {
     }
 }
 
-/// The kernel itself gives keys of a trie twice where the cursor was deleted: provoked, so that we know.
+/// The kernel returns keys of a trie twice after the key at the cursor was deleted: this test provokes it, so that a
+/// change of the kernel is noticed.
 #[test]
 fn a_trie_whose_cursor_is_deleted_starts_again() {
     use crate::read::batch::Batches;

@@ -1,4 +1,4 @@
-//! Sizes and answers of the kernel at their edges, each provoked.
+//! Limits of sizes, and rare answers of the kernel, each provoked.
 
 use super::*;
 use crate::read::batch::Batches;
@@ -6,8 +6,8 @@ use crate::sys::batch;
 use crate::sys::batch::BatchCursor;
 use crate::sys::map as sys_map;
 
-/// A batch of one has no room for a bucket of two: the kernel says ENOSPC, and the same bucket is asked for
-/// with twice the room.
+/// A batch of one entry has no room for a bucket of two: the kernel answers ENOSPC, and the reader asks for the same
+/// bucket with twice the room.
 #[test]
 fn buckets_larger_than_a_batch() {
     for kind in [MapKind::Hash, MapKind::PercpuHash, MapKind::LruHash, MapKind::LruPercpuHash] {
@@ -27,7 +27,7 @@ fn buckets_larger_than_a_batch() {
     }
 }
 
-/// The last batch says ENOENT and still has entries.
+/// The last batch ends with ENOENT and still has entries.
 #[test]
 fn the_last_batch_has_a_count() {
     let table = table(MapKind::Hash, (4, 8), 100, accesses(MapKind::Hash)[0], 1 << 20);
@@ -38,7 +38,7 @@ fn the_last_batch_has_a_count() {
     assert_eq!((outcome.errno(), outcome.count), (libc::ENOENT, 10));
 }
 
-/// ENOTSUPP and EPERM leave the count as it was asked for; nothing was moved all the same.
+/// ENOTSUPP and EPERM leave the count as it was passed in, although nothing was moved.
 #[test]
 fn a_refused_call_moves_nothing() {
     const ENOTSUPP: i32 = 524;
@@ -59,7 +59,7 @@ fn a_refused_call_moves_nothing() {
     assert_eq!((outcome.errno(), outcome.count), (ENOTSUPP, 0));
 }
 
-/// A loop over entries that fails at one has done those before it.
+/// A batch that fails at one entry has moved those before it.
 #[test]
 fn a_batch_that_fails_in_its_middle_has_a_count() {
     let hash = create(MapKind::Hash, 4, 4, 10, 0);

@@ -1,4 +1,4 @@
-//! Reading maps of the real kernel, made here: runs as root.
+//! Readings of maps of the real kernel, made for the tests: runs as root.
 
 pub mod concurrent;
 pub mod edges;
@@ -22,7 +22,7 @@ use crate::sys::map::{self, MapCreate};
 use crate::trial::maps;
 
 pub const BPF_F_NO_PREALLOC: u32 = 1;
-/// Not a power of two, which the kernel's tables are.
+/// The number of entries: not a power of two, as the sizes of the kernel's tables are.
 pub const ENTRIES: u32 = 1237;
 
 pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -52,7 +52,7 @@ pub fn layout(kind: MapKind, key_size: u32, value_size: u32) -> Arc<TableLayout>
     Arc::new(TableLayout { kind, key, value, slots, inner: None })
 }
 
-/// A map of this kind as the daemon would read it, with chunks of `chunk_bytes`.
+/// Makes a map of this kind as the daemon would read it, with chunks of `chunk_bytes`.
 pub fn table(
     kind: MapKind,
     sizes: (u32, u32),
@@ -65,7 +65,7 @@ pub fn table(
     Table { chunk_bytes, ..table }
 }
 
-/// Every way to read maps of this kind.
+/// Returns every way to read maps of this kind.
 pub fn accesses(kind: MapKind) -> Vec<Access> {
     let operations = maps::operations(kind, cpus()).unwrap();
     let best = Access::new(kind, operations);
@@ -81,7 +81,7 @@ pub fn accesses(kind: MapKind) -> Vec<Access> {
     accesses
 }
 
-/// The `number`th key: a prefix where the kind has prefixes, all of them different.
+/// Makes the `number`th key, which is a prefix for tries; all keys differ.
 pub fn key(kind: MapKind, key_size: u32, number: u32) -> Vec<u8> {
     let mut key = match kind {
         MapKind::LpmTrie => [(8 * (key_size - 4)).to_ne_bytes(), number.to_be_bytes()].concat(),
@@ -91,7 +91,7 @@ pub fn key(kind: MapKind, key_size: u32, number: u32) -> Vec<u8> {
     key
 }
 
-/// The value that belongs to the `number`th key: no two alike, in each slot another.
+/// Makes the value that belongs to the `number`th key: all values differ, and so do the slots of one value.
 pub fn value(layout: &TableLayout, number: u32) -> Vec<u8> {
     let mut value = Vec::new();
     for slot in 0..layout.slots {
@@ -102,7 +102,7 @@ pub fn value(layout: &TableLayout, number: u32) -> Vec<u8> {
     value
 }
 
-/// Writes entries `0..count` and says what was written.
+/// Writes entries `0..count` and returns them.
 pub fn fill(table: &Table, count: u32) -> Rows {
     let layout = &table.layout;
     let mut rows = Rows::new();
@@ -115,7 +115,7 @@ pub fn fill(table: &Table, count: u32) -> Rows {
     rows
 }
 
-/// Reads all and checks that no key comes twice and that chunks are not larger than allowed.
+/// Reads the whole map, and checks that no key comes twice and that chunks are not larger than allowed.
 pub fn read(table: &Table, after: AfterRead) -> Rows {
     let mut rows = Rows::new();
     let mut sink = |chunk: &RawTable| {
@@ -138,7 +138,7 @@ pub fn collect(rows: &mut Rows, layout: &TableLayout, chunk: &RawTable) {
     }
 }
 
-/// What a map without entries reads as: nothing, or zeros.
+/// Returns the rows of a map without entries: none, or zeros.
 pub fn emptied(table: &Table, rows: &Rows) -> Rows {
     match table.layout.kind.family() {
         MapFamily::Array => rows.keys().map(|key| (key.clone(), vec![0; table.value_stride()])).collect(),

@@ -1,4 +1,4 @@
-//! How long the strategies take; `TWINPROBE_SCALE=full cargo test --release -p twinprobe speed -- --nocapture`
+//! The speed of the strategies; `TWINPROBE_SCALE=full cargo test --release -p twinprobe-kernel speed -- --nocapture`
 //! prints the numbers for a million entries.
 
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use crate::sys::batch;
 use crate::sys::batch::BatchCursor;
 use crate::sys::map as sys_map;
 
-/// Wall-clock time, and what this thread used of a CPU: on a busy machine the second is the better one.
+/// Measures the wall-clock time, and the CPU time of this thread, which is the better one on a busy machine.
 fn timed(work: impl FnOnce()) -> [Duration; 2] {
     let (started, cpu) = (Instant::now(), cpu_time());
     work();
@@ -23,7 +23,7 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Batch lookups and nothing else: what the strategies are to be compared with.
+/// Does batch lookups and nothing else, for comparison with the strategies. Returns the number of rows.
 fn bare(table: &Table) -> usize {
     let room = table.batch_len();
     let (mut keys, mut values) = (vec![0; room * table.key_size()], vec![0; room * table.value_stride()]);

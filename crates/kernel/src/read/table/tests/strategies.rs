@@ -42,7 +42,8 @@ fn queues_and_stacks_are_popped_in_order() {
     }
 }
 
-/// What the kernel's probe says can't hold for this map: the map is asked itself, and read one by one.
+/// A map may lack operations that the trial of its type found: the daemon asks the map itself, and reads it entry by
+/// entry.
 #[test]
 fn a_map_that_lacks_what_its_type_has() {
     const BPF_F_RDONLY: u32 = 1 << 3;
@@ -60,7 +61,7 @@ fn a_map_that_lacks_what_its_type_has() {
     assert_eq!(read(&table, AfterRead::Keep).len(), 3);
 }
 
-/// Read and taken in bounded chunks, each key once.
+/// A large map is read and taken in bounded chunks, each key once.
 #[test]
 fn a_million_entries() {
     const COUNT: u32 = 1_000_003;
