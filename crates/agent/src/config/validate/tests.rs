@@ -308,6 +308,8 @@ fn sources_and_defines_are_limited() {
         "ingress.defines.A",
         "4096 are the limit",
     );
+    let long = json!({ "A".repeat(4097): "1" });
+    refused(&json!({ "ingress": { "defines": long } }), "ingress.defines", "4097 bytes; 4096 are the limit");
     let many: serde_json::Map<_, _> = (0..257).map(|i| (format!("N{i}"), json!(""))).collect();
     refused(&json!({ "ingress": { "defines": many } }), "ingress.defines", "256 are the limit");
 }
