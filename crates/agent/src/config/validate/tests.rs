@@ -1,11 +1,15 @@
+//! Tests of the rules of a whole configuration and of its directions.
+
+mod metric;
+mod openapi;
+mod window;
+
 use std::path::Path;
-use std::time::Duration;
 
 use super::names::is_probe_name;
 use super::*;
 use crate::config::{
-    AfterRead, Hook, MetricConfig, OnReplace, Position, Schedule, Source, Verdict, Visibility, WindowConfig,
-    XdpMode, parse_document,
+    AfterRead, Hook, MetricConfig, OnReplace, Position, Source, Verdict, Visibility, XdpMode, parse_document,
 };
 use serde_json::{Value, json};
 use twinprobe_exporter::{Aggregation, MergeRule};
@@ -254,45 +258,6 @@ fn hooks_modes_and_formats() {
     refused(&json!({ "ingress": { "hook": "XDP" } }), "ingress.hook", "use xdp or tc");
 }
 
-/// Returns a patch with a metric that has windows, and this `window`.
-fn windowed(window: &Value) -> Value {
-    json!({
-        "ingress": { "metrics": [{ "name": "n", "map": "m", "snapshot": true, "init": true }] },
-        "window": window,
-    })
-}
-
-#[test]
-fn windows_are_scheduled_and_retained() {
-    let window = |window: Value| validate(&patched(&windowed(&window))).unwrap().window().unwrap().clone();
-    assert_eq!(window(json!({})), WindowConfig::default());
-    let given = window(json!({
-        "interval": "250ms", "align": true, "retain": 3, "retain_bytes": 4096, "collectors": ["a", "b-1"],
-    }));
-    let schedule = Schedule { interval: Duration::from_millis(250), align: true };
-    assert_eq!(given.schedule, Some(schedule));
-    assert_eq!((given.retain(), given.retain_bytes()), (3, 4096));
-    assert_eq!(given.collectors(), ["a", "b-1"]);
-    for (text, seconds) in [("10s", 10), ("5m", 300), ("1h", 3600), ("24h", 86_400), ("1m 30s", 90)] {
-        let interval = window(json!({ "interval": text })).schedule.unwrap().interval;
-        assert_eq!(interval, Duration::from_secs(seconds), "{text}");
-    }
-}
-
-#[test]
-fn mistakes_about_windows_name_their_field() {
-    for text in ["", "10", "-5s", "ten seconds", "0s", "999us", "25h", "1d"] {
-        refused(&windowed(&json!({ "interval": text })), "window.interval", &format!("{text:?} is no"));
-    }
-    refused(&json!({ "window": { "interval": "1s" } }), "window.interval", "snapshot: true");
-    refused(&windowed(&json!({ "align": true })), "window.align", "no interval");
-    refused(&windowed(&json!({ "retain": 0 })), "window.retain", "1 to 100000");
-    refused(&windowed(&json!({ "retain": 100_001 })), "window.retain", "1 to 100000");
-    refused(&windowed(&json!({ "retain_bytes": 0 })), "window.retain_bytes", "at least 1 byte");
-    refused(&windowed(&json!({ "collectors": ["a", "a"] })), "window.collectors[1]", "listed twice");
-    refused(&windowed(&json!({ "collectors": ["/"] })), "window.collectors[0]", "no name of a collector");
-}
-
 #[test]
 fn sources_and_defines_are_limited() {
     refused(&json!({ "ingress": { "source": "x\n\u{0}" } }), "ingress.source", "NUL byte in line 2");
@@ -312,49 +277,6 @@ fn sources_and_defines_are_limited() {
     refused(&json!({ "ingress": { "defines": long } }), "ingress.defines", "4097 bytes; 4096 are the limit");
     let many: serde_json::Map<_, _> = (0..257).map(|i| (format!("N{i}"), json!(""))).collect();
     refused(&json!({ "ingress": { "defines": many } }), "ingress.defines", "256 are the limit");
-}
-
-#[test]
-fn metrics_name_one_map_each() {
-    let with = |metrics: Value| json!({ "ingress": { "metrics": metrics } });
-    let at = |field: &str| format!("ingress.metrics{field}");
-    refused(&with(json!([{ "map": "m" }])), &at("[0].name"), "no name");
-    refused(&with(json!([{ "name": "a-b", "map": "m" }])), &at("[0].name"), "no metric name");
-    refused(&with(json!([{ "name": "a" }])), &at("[0].map"), "names no map");
-    refused(&with(json!([{ "name": "a", "map": "" }])), &at("[0].map"), "no name of a map");
-    refused(&with(json!([{ "name": "a", "map": ".text:v" }])), &at("[0].map"), ".bss:VAR");
-    refused(&with(json!([{ "name": "a", "map": ".bss:" }])), &at("[0].map"), "no name of a map");
-    refused(
-        &with(json!([{ "name": "a", "map": "m", "strategy": "fast" }])),
-        &at("[0].strategy"),
-        "use one of auto, iterative",
-    );
-    refused(
-        &with(json!([{ "name": "a", "map": "m", "agg": "median" }])),
-        &at("[0].agg"),
-        "use one of sum, avg, min, max",
-    );
-    let twice = json!([{ "name": "a", "map": "m" }, { "name": "a", "map": "n" }]);
-    refused(&with(twice), &at("[1].name"), "called \"a\" already");
-    let shared = json!([{ "name": "a", "map": "m" }, { "name": "b", "map": "m" }]);
-    refused(&with(shared), &at("[1].map"), "map \"m\" is already read by metric \"a\"");
-    // The directions are two sources: the same names may mean different maps.
-    let both = json!({ "source": "x", "metrics": [{ "name": "a", "map": "m" }] });
-    assert!(validate(&patched(&json!({ "ingress": both, "egress": both }))).is_ok());
-}
-
-#[test]
-fn merge_belongs_to_cumulative_snapshots() {
-    let with = |snapshot: bool, init: bool, merge: Value| {
-        let metric = json!({ "name": "a", "map": "m", "snapshot": snapshot, "init": init, "merge": merge });
-        json!({ "ingress": { "metrics": [metric] } })
-    };
-    let field = "ingress.metrics[0].merge";
-    refused(&with(false, false, json!("sum")), field, "needs snapshot: true and init: false");
-    refused(&with(true, true, json!("sum")), field, "needs snapshot: true and init: false");
-    refused(&with(true, false, json!("avg")), field, "use one of sum, max, min, or, last");
-    refused(&with(true, false, json!({ "b": "avg" })), "ingress.metrics[0].merge.b", "unknown merge rule");
-    assert!(validate(&patched(&with(true, false, json!("or")))).is_ok());
 }
 
 #[test]
@@ -386,65 +308,6 @@ fn no_bytes_panic() {
         }
         if let Ok(document) = parse_document(&bytes) {
             let _ = ProbeConfig::validate("flows", &document);
-        }
-    }
-}
-
-/// api/openapi.yaml describes what this module accepts.
-mod openapi {
-    use super::*;
-
-    #[test]
-    fn it_has_the_same_choices_and_limits() {
-        let schemas = &document()["components"]["schemas"];
-        let names = |schema: &str| schemas[schema]["enum"].as_array().unwrap().clone();
-        assert_eq!(names("Position"), Position::ALL.map(Position::name));
-        assert_eq!(names("OnReplace"), OnReplace::ALL.map(OnReplace::name));
-        let priority = &schemas["Priority"];
-        assert_eq!((&priority["minimum"], &priority["maximum"]), (&json!(i16::MIN), &json!(i16::MAX)));
-    }
-
-    fn document() -> Value {
-        yaml_serde::from_str(include_str!("../../../../../api/openapi.yaml")).unwrap()
-    }
-
-    #[test]
-    fn its_examples_are_valid() {
-        let document = document();
-        let examples =
-            &document["components"]["requestBodies"]["Config"]["content"]["application/json"]["examples"];
-        let examples = examples.as_object().unwrap();
-        assert!(examples.len() > 1);
-        for (name, example) in examples {
-            assert!(validate(&example["value"]).is_ok(), "{name}: {:?}", validate(&example["value"]));
-        }
-    }
-
-    #[test]
-    fn it_knows_the_same_fields() {
-        let schemas = &document()["components"]["schemas"];
-        let metric = |field: &str| json!({ "ingress": { "metrics": [{ field: null }] } });
-        let ingress = |field: &str| json!({ "ingress": { field: null } });
-        let egress = |field: &str| json!({ "egress": { field: null } });
-        let window = |field: &str| json!({ "window": { field: null } });
-        let top = |field: &str| json!({ field: null });
-        for (schema, place) in [
-            ("Config", &top as &dyn Fn(&str) -> Value),
-            ("Ingress", &ingress),
-            ("Egress", &egress),
-            ("Metric", &metric),
-            ("WindowConfig", &window),
-        ] {
-            let described: Vec<_> = schemas[schema]["properties"].as_object().unwrap().keys().collect();
-            let message = parse_document(place("bogus").to_string().as_bytes()).unwrap_err().to_string();
-            let (_, known) = message.split_once("expected one of ").unwrap();
-            // Modes of egress, and files with sources, are read and refused.
-            let known: Vec<_> = known
-                .split(", ")
-                .map(|name| name.trim_matches('`'))
-                .filter(|name| !(schema == "Egress" && *name == "mode" || *name == "source_file"))
-                .collect();
-            assert_eq!(described, known, "{schema}");
         }
     }
 }
