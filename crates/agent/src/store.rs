@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use twinprobe_client::{ConfigDocument, Revision};
-use twinprobe_kernel::{Deployment, crash};
+use twinprobe_kernel::Deployment;
 
 use crate::store::format::Unread;
 use crate::store::pending::Pending;
@@ -103,6 +103,10 @@ impl Store {
         match lock.try_lock() {
             Ok(()) => {
                 clean(&probes);
+                clean(&objects);
+                for history in fs::read_dir(&revisions).into_iter().flatten().flatten() {
+                    clean(&history.path());
+                }
                 Ok(Self { probes, revisions, objects, _lock: lock })
             }
             Err(fs::TryLockError::WouldBlock) => Err(StoreError::InUse(state_dir.to_owned())),
@@ -128,7 +132,7 @@ impl Store {
         Ok(out)
     }
 
-    /// Writes a probe's state to disk. The state counts only after [`Pending::commit`].
+    /// Writes a probe's state to disk. The state counts only after [`Pending::commit`]. Its objects must have been kept.
     pub fn prepare(&self, name: &str, probe: &StoredProbe) -> Result<Pending<'_>, StoreError> {
         let history = self.revisions.join(name);
         fs::create_dir_all(&history).map_err(failed("creating", &history))?;
@@ -136,13 +140,19 @@ impl Store {
         // A probe that is deployed anew has the file already, with the time when the revision was first deployed.
         let known = fs::read(&path).ok().and_then(|bytes| format::parse_revision(&bytes));
         if known.is_none_or(|(_, config)| config != probe.config) {
-            let revision = format::revision(&jiff::Timestamp::now().to_string(), &probe.config);
-            let kept = write(&history, &revision).and_then(|file| Ok(file.persist(&path)?));
+            let revision = format::revision(&jiff::Timestamp::now().to_string(), &probe.config).to_string();
+            let kept = write(&history, revision.as_bytes()).and_then(|file| Ok(file.persist(&path)?));
             kept.map_err(failed("writing", &path))?;
         }
         let _ = fs::remove_file(history.join(format!("{}.json", probe.revision.saturating_sub(REVISIONS))));
+        // After a power failure the files that a committed state names must be there, also those that an earlier
+        // daemon wrote.
+        for directory in [&self.objects, &self.revisions, &history] {
+            sync(directory).map_err(failed("syncing", directory))?;
+        }
         let path = self.path(name);
-        let temporary = write(&self.probes, &format::probe(probe)).map_err(failed("writing", &path))?;
+        let state = format::probe(probe).to_string();
+        let temporary = write(&self.probes, state.as_bytes()).map_err(failed("writing", &path))?;
         Ok(Pending { store: self, temporary, path })
     }
 
@@ -181,18 +191,14 @@ impl Store {
         Ok(found)
     }
 
-    /// Stores a compiled source. Returns its digest, the name for [`Self::object`].
+    /// Stores a compiled source, in place of a damaged file if there is one. Returns its digest, the name for
+    /// [`Self::object`]. The file outlives a power failure only after [`Self::prepare`].
     pub fn keep_object(&self, elf: &[u8]) -> Result<String, StoreError> {
         let digest = digest(elf);
         let path = self.object_path(&digest);
-        if !path.exists() {
-            let write = || {
-                let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(&self.objects)?;
-                file.write_all(elf)?;
-                file.as_file().sync_all()?;
-                file.persist(&path).map(drop).map_err(|error| error.error)
-            };
-            write().map_err(failed("writing", &path))?;
+        if !fs::read(&path).is_ok_and(|kept| kept == elf) {
+            let kept = write(&self.objects, elf).and_then(|file| Ok(file.persist(&path)?));
+            kept.map_err(failed("writing", &path))?;
         }
         Ok(digest)
     }
@@ -276,17 +282,16 @@ fn clean(directory: &Path) {
     }
 }
 
-fn write(directory: &Path, content: &serde_json::Value) -> io::Result<tempfile::TempPath> {
+/// Writes a temporary file and syncs its content.
+fn write(directory: &Path, content: &[u8]) -> io::Result<tempfile::TempPath> {
     let mut file = tempfile::Builder::new().prefix(TEMPORARY[0]).tempfile_in(directory)?;
-    serde_json::to_writer(&mut file, content)?;
-    file.flush()?;
+    file.write_all(content)?;
     file.as_file().sync_all()?;
     Ok(file.into_temp_path())
 }
 
 /// Syncs a directory: renames and removals in it then outlive a power failure.
 fn sync(directory: &Path) -> io::Result<()> {
-    crash::fault("syncing")?;
     File::open(directory)?.sync_all()
 }
 

@@ -5,42 +5,32 @@ use twinprobe_exporter::Format;
 
 use crate::api::error::Problem;
 
-/// Returns the format that the request asks for, `None` if the probe decides. Refuses an `Accept` without any known
-/// type with 406 and an unknown `?format=` with 400.
-pub fn requested(headers: &HeaderMap, query: Option<&str>) -> Result<Option<Format>, Problem> {
+/// Returns the formats that the request allows, the preferred one first; the probe's own is used if it is among them.
+/// Refuses an `Accept` without any known type with 406 and an unknown `?format=` with 400.
+pub fn allowed(headers: &HeaderMap, query: Option<&str>) -> Result<Vec<Format>, Problem> {
     let accept: Vec<&str> =
         headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
-    if !accept.is_empty() {
-        match by_accept(&accept.join(",")) {
-            Accepted::Format(format) => return Ok(Some(format)),
-            Accepted::Anything => {}
-            Accepted::Nothing => {
-                let known: Vec<&str> = Format::ALL.iter().map(|format| format.media_type()).collect();
-                let detail = format!("no type in Accept is available; available are {}", known.join(", "));
-                return Err(Problem::new(StatusCode::NOT_ACCEPTABLE, detail));
-            }
-        }
+    let allowed = if accept.is_empty() { Format::ALL.to_vec() } else { by_accept(&accept.join(",")) };
+    if allowed.is_empty() {
+        let known: Vec<&str> = Format::ALL.iter().map(|format| format.media_type()).collect();
+        let detail = format!("no type in Accept is available; available are {}", known.join(", "));
+        return Err(Problem::new(StatusCode::NOT_ACCEPTABLE, detail));
     }
-    let Some(name) = query else { return Ok(None) };
-    Format::from_name(name).map(Some).ok_or_else(|| {
+    let (Some(name), 2..) = (query, allowed.len()) else { return Ok(allowed) };
+    let Some(asked) = Format::from_name(name) else {
         let known: Vec<&str> = Format::ALL.iter().map(|format| format.name()).collect();
         let detail = format!("format {name} is not known; possible are {}", known.join(", "));
-        Problem::new(StatusCode::BAD_REQUEST, detail)
-    })
+        return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+    };
+    Ok(if allowed.contains(&asked) { vec![asked] } else { allowed })
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Accepted {
-    Format(Format),
-    /// `*/*`, which leaves the choice to the probe.
-    Anything,
-    Nothing,
-}
-
-/// Chooses by RFC 9110, section 12.5.1: the most specific range that matches a type gives its quality.
-fn by_accept(accept: &str) -> Accepted {
+/// Chooses by RFC 9110, section 12.5.1: the most specific range that matches a type gives its quality. Returns every
+/// format that is not excluded if `*/*` has the highest quality, none if no range matches.
+fn by_accept(accept: &str) -> Vec<Format> {
     let ranges: Vec<(String, f32)> = accept.split(',').filter_map(parse_range).collect();
-    let quality = |media_type: &str| {
+    let quality = |format: Format| {
+        let media_type = format.essence();
         let (kind, _) = media_type.split_once('/').unwrap_or((media_type, ""));
         let find = |wanted: &str| ranges.iter().find(|(range, _)| range == wanted).map(|(_, q)| *q);
         find(media_type).or_else(|| find(&format!("{kind}/*")))
@@ -48,18 +38,16 @@ fn by_accept(accept: &str) -> Accepted {
     let anything = ranges.iter().find(|(range, _)| range == "*/*").map_or(0.0, |(_, q)| *q);
     let mut best: Option<(Format, f32)> = None;
     for format in Format::ALL {
-        if let Some(q) = quality(format.essence())
+        if let Some(q) = quality(format)
             && q > best.map_or(0.0, |(_, best)| best)
         {
             best = Some((format, q));
         }
     }
-    match best {
-        Some((format, q)) if q >= anything => Accepted::Format(format),
-        _ if anything > 0.0 => Accepted::Anything,
-        Some((format, _)) => Accepted::Format(format),
-        None => Accepted::Nothing,
+    if anything > best.map_or(0.0, |(_, q)| q) {
+        return Format::ALL.into_iter().filter(|format| quality(*format).is_none_or(|q| q > 0.0)).collect();
     }
+    best.map(|(format, _)| format).into_iter().collect()
 }
 
 /// Splits a media range into its type in lower case and its quality.
@@ -76,28 +64,44 @@ pub fn parse_range(range: &str) -> Option<(String, f32)> {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::HeaderValue;
+
     use super::*;
 
     #[test]
     fn quality_and_specificity_decide() {
         let cases = [
-            ("application/json", Accepted::Format(Format::Json)),
-            ("application/xml", Accepted::Format(Format::Xml)),
-            ("Application/XML; charset=utf-8", Accepted::Format(Format::Xml)),
-            ("application/json;q=0.5, application/xml", Accepted::Format(Format::Xml)),
-            ("application/json;q=0, application/*", Accepted::Format(Format::Xml)),
-            ("*/*", Accepted::Anything),
-            ("text/html, */*;q=0.1", Accepted::Anything),
-            ("application/xml;q=0.9, */*;q=0.1", Accepted::Format(Format::Xml)),
-            (
-                "application/openmetrics-text; version=1.0.0,text/plain;q=0.5",
-                Accepted::Format(Format::OpenMetrics),
-            ),
-            ("text/html", Accepted::Nothing),
-            ("application/json;q=0", Accepted::Nothing),
+            ("application/json", vec![Format::Json]),
+            ("application/xml", vec![Format::Xml]),
+            ("Application/XML; charset=utf-8", vec![Format::Xml]),
+            ("application/json;q=0.5, application/xml", vec![Format::Xml]),
+            ("application/json;q=0, application/*", vec![Format::Xml]),
+            ("*/*", Format::ALL.to_vec()),
+            ("text/html, */*;q=0.1", Format::ALL.to_vec()),
+            ("application/xml;q=0.1, */*;q=0.9", Format::ALL.to_vec()),
+            ("application/xml;q=0.9, */*;q=0.1", vec![Format::Xml]),
+            ("application/json;q=0, */*", vec![Format::Xml, Format::OpenMetrics]),
+            ("application/*;q=0, */*", vec![]),
+            ("application/openmetrics-text; version=1.0.0,text/plain;q=0.5", vec![Format::OpenMetrics]),
+            ("text/html", vec![]),
+            ("application/json;q=0", vec![]),
         ];
         for (accept, expected) in cases {
             assert_eq!(by_accept(accept), expected, "{accept}");
         }
+    }
+
+    #[test]
+    fn a_query_chooses_among_the_types_that_accept_leaves() {
+        let ask = |accept: &'static str, query| {
+            let headers = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static(accept))]);
+            allowed(&headers, query).ok()
+        };
+        assert_eq!(ask("*/*", Some("xml")), Some(vec![Format::Xml]));
+        assert_eq!(ask("*/*", Some("yaml")), None);
+        assert_eq!(ask("application/json", Some("xml")), Some(vec![Format::Json]));
+        let others = vec![Format::Xml, Format::OpenMetrics];
+        assert_eq!(ask("application/json;q=0, */*", Some("json")), Some(others));
+        assert_eq!(ask("text/html", Some("json")), None);
     }
 }

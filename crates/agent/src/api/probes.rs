@@ -69,8 +69,8 @@ pub async fn metrics(
     headers: HeaderMap,
 ) -> Answer<Response> {
     // An impossible format is refused before anything is read and reset.
-    let requested = negotiate::requested(&headers, query.format.as_deref())?;
-    document(api.engine.read(&name).await?, requested).await
+    let allowed = negotiate::allowed(&headers, query.format.as_deref())?;
+    document(api.engine.read(&name).await?, &allowed).await
 }
 
 fn refused(rejection: Rejection) -> Problem {

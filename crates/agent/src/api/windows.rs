@@ -50,10 +50,10 @@ pub async fn close(
     headers: HeaderMap,
 ) -> Answer<Response> {
     // An impossible format is refused before anything is closed.
-    let requested = negotiate::requested(&headers, query.format.as_deref())?;
+    let allowed = negotiate::allowed(&headers, query.format.as_deref())?;
     let delivery = api.engine.close(&name).await?;
     let location = format!("/v1/probes/{name}/windows/{}", delivery.seq().unwrap_or_default());
-    let document = document(delivery, requested).await?;
+    let document = document(delivery, &allowed).await?;
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], document).into_response())
 }
 
@@ -79,8 +79,8 @@ pub async fn get(
     Query(query): Query<FormatQuery>,
     headers: HeaderMap,
 ) -> Answer<Response> {
-    let requested = negotiate::requested(&headers, query.format.as_deref())?;
-    document(api.engine.window(&name, seq).await?, requested).await
+    let allowed = negotiate::allowed(&headers, query.format.as_deref())?;
+    document(api.engine.window(&name, seq).await?, &allowed).await
 }
 
 /// Answers `DELETE /v1/probes/{name}/windows/{seq}`: acknowledges this window and all before it.
@@ -93,9 +93,10 @@ pub async fn acknowledge(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Returns an answer whose body is rendered while the client takes it. `requested` overrules the probe's own format.
-pub async fn document(delivery: Delivery, requested: Option<Format>) -> Answer<Response> {
-    let format = requested.unwrap_or(delivery.format());
+/// Returns an answer whose body is rendered while the client takes it. Uses the probe's own format if that is allowed.
+pub async fn document(delivery: Delivery, allowed: &[Format]) -> Answer<Response> {
+    let own = delivery.format();
+    let format = if allowed.contains(&own) { own } else { allowed.first().copied().unwrap_or(own) };
     let headers = [(header::CONTENT_TYPE, format.media_type())];
     let export = Export::begin(delivery, format).await.map_err(EngineError::from)?;
     Ok((headers, Body::from_stream(export.into_stream())).into_response())

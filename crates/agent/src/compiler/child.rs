@@ -37,23 +37,18 @@ pub async fn run(
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()?;
-    let outcome = tokio::time::timeout(limits.time, talk(&mut child, input, limits)).await;
-    match outcome {
-        Ok(Ok(Some((elf, log)))) => {
-            // Both pipes are at their end: the child has exited or is about to. The time limit covers a child
-            // that closes its pipes and lingers.
-            match tokio::time::timeout(limits.time, child.wait()).await {
-                Ok(status) => Ok(Outcome::Ended { status: status?, elf, log }),
-                Err(_) => end(child, Outcome::TimedOut).await,
-            }
-        }
-        Ok(Ok(None)) => end(child, Outcome::ObjectTooLarge).await,
-        Ok(Err(error)) => {
-            child.kill().await?;
-            Err(error)
-        }
-        Err(_) => end(child, Outcome::TimedOut).await,
+    let whole_run = async {
+        let Some((elf, log)) = talk(&mut child, input, limits).await? else {
+            return Ok(Outcome::ObjectTooLarge);
+        };
+        // The child has closed its pipes, but may still run: the time limit covers the wait for its end too.
+        Ok(Outcome::Ended { status: child.wait().await?, elf, log })
+    };
+    let outcome = tokio::time::timeout(limits.time, whole_run).await.unwrap_or(Ok(Outcome::TimedOut));
+    if !matches!(outcome, Ok(Outcome::Ended { .. })) {
+        child.kill().await?;
     }
+    outcome
 }
 
 /// Returns the command for `clang`, the same from whichever directory and environment the daemon was started.
@@ -67,11 +62,6 @@ pub fn command(clang: &Path) -> std::process::Command {
         // Ctrl-C in the daemon's terminal must not reach clang: the daemon ends its children itself.
         .process_group(0);
     command
-}
-
-async fn end(mut child: Child, outcome: Outcome) -> io::Result<Outcome> {
-    child.kill().await?;
-    Ok(outcome)
 }
 
 /// Writes and reads at the same time, because clang may fill one pipe before it has emptied the other.

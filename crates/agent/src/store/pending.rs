@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use twinprobe_kernel::crash;
+
 use crate::store::{Store, StoreError, TEMPORARY, failed, format, sync};
 
 /// A probe's state that is on disk but not yet under its name. Dropping the value discards the state.
@@ -21,7 +23,7 @@ impl Pending<'_> {
         let failed = || failed("writing", &path);
         let old = Old::keep(&path).map_err(failed())?;
         temporary.persist(&path).map_err(|error| failed()(error.error))?;
-        match sync(&store.probes) {
+        match sync_record(store) {
             Ok(()) => {
                 old.forget();
                 Ok(())
@@ -36,13 +38,18 @@ pub fn remove(store: &Store, path: &Path) -> Result<(), StoreError> {
     let old = Old::keep(path).map_err(failed("removing", path))?;
     let removed = match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => sync(&store.probes).or_else(|error| old.settle(error)),
+        _ => sync_record(store).or_else(|error| old.settle(error)),
     };
     if removed.is_ok() {
         let _ = fs::remove_file(&old.link);
         let _ = fs::remove_file(path.with_extension(UNREADABLE));
     }
     removed.map_err(failed("removing", path))
+}
+
+fn sync_record(store: &Store) -> io::Result<()> {
+    crash::fault("syncing")?;
+    sync(&store.probes)
 }
 
 const UNREADABLE: &str = "unreadable";

@@ -62,6 +62,37 @@ fn a_damaged_object_is_not_used() {
 }
 
 #[test]
+fn a_damaged_object_is_written_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let name = store.keep_object(b"elf").unwrap();
+    let path = dir.path().join(format!("objects/{name}.o"));
+    for damaged in [&b""[..], b"elg", b"elf and more"] {
+        fs::write(&path, damaged).unwrap();
+        assert_eq!(store.keep_object(b"elf").unwrap(), name);
+        assert_eq!(store.object(&name).unwrap().as_deref(), Some(&b"elf"[..]));
+    }
+    assert_eq!(fs::read_dir(dir.path().join("objects")).unwrap().count(), 1);
+}
+
+#[test]
+fn what_a_killed_daemon_was_writing_is_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let object = format!("objects/{}.o", store.keep_object(b"elf").unwrap());
+    store.prepare("a", &probe(1, "eth0")).unwrap().commit().unwrap();
+    drop(store);
+    let kept = ["probes/a.json", "revisions/a/1.json", &object];
+    let left = ["probes/.new-x", "probes/.old-a.json", "revisions/a/.new-x", "objects/.new-x"];
+    for file in left {
+        fs::write(dir.path().join(file), b"{").unwrap();
+    }
+    Store::open(dir.path()).unwrap();
+    assert_eq!(left.map(|file| dir.path().join(file).exists()), [false; 4]);
+    assert_eq!(kept.map(|file| dir.path().join(file).exists()), [true; 3]);
+}
+
+#[test]
 fn an_object_that_cannot_be_read_now_is_not_a_missing_one() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();

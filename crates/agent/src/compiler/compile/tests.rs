@@ -233,6 +233,17 @@ async fn a_child_over_its_time_is_killed_and_reaped() {
 }
 
 #[tokio::test]
+async fn a_child_that_lingers_without_its_pipes_has_no_more_time() {
+    // The pipes close within the limit, and the child would end within a second limit.
+    let script = "sleep 0.7; exec >&- 2>&-; sleep 0.7";
+    let limits = Limits { time: Duration::from_secs(1), ..Limits::default() };
+    let arguments = ["-c", script].map(OsString::from);
+    let outcome =
+        child::run("/bin/sh".as_ref(), &arguments, b"", limits, &Confinement::default()).await.unwrap();
+    assert!(matches!(outcome, Outcome::TimedOut));
+}
+
+#[tokio::test]
 async fn nobody_waiting_means_no_child() {
     let directory = tempfile::tempdir().unwrap();
     let arguments = sleeper(directory.path());

@@ -12,7 +12,8 @@ use crate::config::validate::{metric, names};
 
 const SOURCE_LIMIT: usize = 1 << 20;
 const DEFINES_LIMIT: usize = 256;
-const DEFINE_VALUE_LIMIT: usize = 4 << 10;
+/// The limit in bytes of a define's name, and of its value.
+const DEFINE_LIMIT: usize = 4 << 10;
 
 /// Checks a direction and adds its mistakes to `findings`. Invalid fields have a placeholder in the result.
 pub fn check(
@@ -112,17 +113,22 @@ fn check_defines(field: &str, defines: &BTreeMap<String, String>, findings: &mut
         return;
     }
     for (name, value) in defines {
-        if !names::is_c_identifier(name) || name.len() > DEFINE_VALUE_LIMIT {
+        if !names::is_c_identifier(name) {
             findings.add(field, format!("{} is no C identifier", names::quote(name)));
+            continue;
+        }
+        if name.len() > DEFINE_LIMIT {
+            let (name, size) = (names::quote(name), name.len());
+            findings.add(field, format!("the name {name} has {size} bytes; {DEFINE_LIMIT} are the limit"));
             continue;
         }
         let field = || format!("{field}.{name}");
         if value.contains(['\n', '\r', '\0']) {
             findings.add(field(), "the value contains a line break or a NUL byte");
         }
-        if value.len() > DEFINE_VALUE_LIMIT {
+        if value.len() > DEFINE_LIMIT {
             let size = value.len();
-            findings.add(field(), format!("the value has {size} bytes; {DEFINE_VALUE_LIMIT} are the limit"));
+            findings.add(field(), format!("the value has {size} bytes; {DEFINE_LIMIT} are the limit"));
         }
     }
 }
