@@ -18,8 +18,8 @@ use tokio::task::JoinSet;
 use twinprobe_kernel::{Kernel, Options, QuiesceMethod, TcMethod, crash};
 use twinprobe_windows::WindowStore;
 
-use crate::api::readiness::Readiness;
 use crate::api::router;
+use crate::api::state::{self, Readiness};
 use crate::compiler::toolchain::Toolchain;
 use crate::engine::engine::Engine;
 use crate::store::Store;
@@ -129,7 +129,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     // Early clients are told to wait; the addresses are announced once requests are answered.
     let readiness = Arc::new(Readiness::default());
     let router =
-        router::router(router::Api { engine: Arc::clone(&engine), readiness: Arc::clone(&readiness) });
+        router::router(state::Api { engine: Arc::clone(&engine), readiness: Arc::clone(&readiness) });
     let (stop, stopped) = watch::channel(false);
     let mut servers = JoinSet::new();
     let mut names = Vec::new();

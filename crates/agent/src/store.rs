@@ -12,39 +12,28 @@
 //! files of probes and revisions contain the version of their format ([`format`]). A file that can't be read is left as
 //! it is, and its probe stays listed; a PUT that replaces such a file keeps it as `probes/NAME.unreadable`.
 
+pub mod files;
 pub mod format;
 pub mod pending;
+pub mod record;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use twinprobe_client::{ConfigDocument, Revision};
-use twinprobe_kernel::Deployment;
+use twinprobe_client::Revision;
 
+use crate::store::files::{StoreError, TEMPORARY, failed, sync};
 use crate::store::format::Unread;
 use crate::store::pending::Pending;
+use crate::store::record::StoredProbe;
 
 /// The number of configurations of a probe that are kept.
 const REVISIONS: u64 = 32;
-
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    #[error("the state directory {0} is in use by another twinprobe; give each its own --state-dir")]
-    InUse(PathBuf),
-    #[error("{action} {path} failed")]
-    Io {
-        action: &'static str,
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-}
 
 /// The state on disk.
 #[derive(Debug)]
@@ -56,35 +45,8 @@ pub struct Store {
     _lock: File,
 }
 
-/// The stored state of a probe: its configuration, and the deployment that runs it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct StoredProbe {
-    pub revision: u64,
-    /// The time when the probe was first deployed, RFC 3339.
-    pub created: String,
-    pub config: ConfigDocument,
-    /// `None` for a probe that was never deployed by this version.
-    pub running: Option<StoredDeployment>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StoredDeployment {
-    pub deployment: Deployment,
-    /// The digest of each direction's object, by the direction's name.
-    pub objects: BTreeMap<String, String>,
-}
-
 /// A probe's name, and what is stored or why it can't be read.
 pub type Stored = (String, Result<StoredProbe, Unread>);
-
-/// The prefixes of temporary files: of a file that is being written, and of a replaced file until the new one is on
-/// disk to stay.
-const TEMPORARY: [&str; 2] = [".new-", ".old-"];
-
-fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
-    let path = path.to_owned();
-    move |source| StoreError::Io { action, path, source }
-}
 
 impl Store {
     /// Makes the directories and takes the lock. Fails if another daemon holds the lock.
@@ -153,12 +115,12 @@ impl Store {
         let path = self.path(name);
         let state = format::probe(probe).to_string();
         let temporary = write(&self.probes, state.as_bytes()).map_err(failed("writing", &path))?;
-        Ok(Pending { store: self, temporary, path })
+        Ok(Pending { probes: &self.probes, temporary, path })
     }
 
     /// Removes a probe's file, then its revisions and sums.
     pub fn remove(&self, name: &str) -> Result<(), StoreError> {
-        pending::remove(self, &self.path(name))?;
+        pending::remove(&self.probes, &self.path(name))?;
         let path = self.revisions.join(name);
         match fs::remove_dir_all(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -288,11 +250,6 @@ fn write(directory: &Path, content: &[u8]) -> io::Result<tempfile::TempPath> {
     file.write_all(content)?;
     file.as_file().sync_all()?;
     Ok(file.into_temp_path())
-}
-
-/// Syncs a directory: renames and removals in it then outlive a power failure.
-fn sync(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
 }
 
 fn digest(bytes: &[u8]) -> String {

@@ -1,7 +1,16 @@
-//! Answers about the daemon itself: that it lives, and the description of this API.
+//! Answers about the daemon itself: that it lives, whether it is ready, what it can do, and the description of this API.
+//! The daemon listens before it has taken over the probes that run, so that an early client learns what it is doing.
 
-use axum::http::header;
-use axum::response::IntoResponse;
+use std::sync::atomic::Ordering;
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use crate::api::error::Problem;
+use crate::api::state::{Api, READY, STOPPING};
 
 /// `api/openapi.yaml`, the description of every path.
 pub const OPENAPI: &str = include_str!("../../../../api/openapi.yaml");
@@ -14,4 +23,43 @@ pub async fn healthz() -> &'static str {
 /// Answers `GET /openapi.yaml`.
 pub async fn openapi() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/yaml")], OPENAPI)
+}
+
+/// Answers `GET /v1/capabilities`.
+pub async fn capabilities(State(api): State<Api>) -> Response {
+    Json(api.engine.capabilities()).into_response()
+}
+
+/// The paths that are answered before the stored probes are in place.
+pub const ALWAYS: [&str; 3] = ["/healthz", "/readyz", "/openapi.yaml"];
+
+/// Answers `GET /readyz`: 200 once every stored probe is in place, 503 before and while the daemon stops.
+pub async fn readyz(State(api): State<Api>) -> Response {
+    match api.readiness.0.load(Ordering::Acquire) {
+        READY => "ready\n".into_response(),
+        state => refusal(state),
+    }
+}
+
+/// Answers requests with 503 until the stored probes are in place, except those in [`ALWAYS`]: an early request would
+/// find only some of the probes. A daemon that is stopping without having been ready has only some of them, too.
+pub async fn refuse_early(State(api): State<Api>, request: Request, next: Next) -> Response {
+    let state = api.readiness.0.load(Ordering::Acquire);
+    if state & READY == 0 && !ALWAYS.contains(&request.uri().path()) {
+        return refusal(state);
+    }
+    next.run(request).await
+}
+
+pub fn refusal(state: u8) -> Response {
+    if state & STOPPING != 0 {
+        return Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the daemon is stopping").into_response();
+    }
+    let problem = Problem::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "the stored probes are being taken over or deployed; what runs goes on meanwhile",
+    );
+    let mut response = problem.into_response();
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    response
 }

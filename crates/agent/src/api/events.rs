@@ -16,8 +16,8 @@ use tokio::time::{Instant, Sleep};
 use crate::api::error::Problem;
 use crate::api::extract::{Path, Query};
 use crate::api::negotiate;
-use crate::api::router::Api;
-use crate::engine::events::client::Framing;
+use crate::api::state::Api;
+use crate::engine::events::framing::Framing;
 
 const NDJSON: &str = "application/x-ndjson";
 const SSE: &str = "text/event-stream";

@@ -1,7 +1,5 @@
 //! The REST API.
 
-pub mod body;
-pub mod capabilities;
 pub mod daemon;
 pub mod error;
 pub mod events;
@@ -9,9 +7,9 @@ pub mod export;
 pub mod extract;
 pub mod negotiate;
 pub mod probes;
-pub mod readiness;
 pub mod revisions;
 pub mod router;
 pub mod routes;
 pub mod scrape;
+pub mod state;
 pub mod windows;

@@ -9,10 +9,10 @@ use twinprobe_client::{ProbeList, parse_document};
 use twinprobe_ebpf_common::finding::Rejection;
 
 use crate::api::error::Problem;
-use crate::api::extract::{Path, Query};
-use crate::api::router::Api;
+use crate::api::extract::{Path, Query, read_body};
+use crate::api::negotiate;
+use crate::api::state::Api;
 use crate::api::windows::{FormatQuery, document};
-use crate::api::{body, negotiate};
 use crate::config::validate::probe::check_name;
 use crate::engine::engine::Deployed;
 use crate::engine::error::EngineError;
@@ -26,7 +26,7 @@ pub async fn put(
     headers: HeaderMap,
     request: Body,
 ) -> Answer<Response> {
-    let document = parse_document(&body::read(&headers, request).await?)?;
+    let document = parse_document(&read_body(&headers, request).await?)?;
     check_name(&name, &document).map_err(refused)?;
     let (deployed, status) = api.engine.put(&name, document).await?;
     let code = match deployed {
@@ -56,7 +56,7 @@ pub async fn delete(State(api): State<Api>, Path(name): Path<String>) -> Answer<
 
 /// Answers `POST /v1/validate`.
 pub async fn validate(State(api): State<Api>, headers: HeaderMap, request: Body) -> Answer<Response> {
-    let document = parse_document(&body::read(&headers, request).await?)?;
+    let document = parse_document(&read_body(&headers, request).await?)?;
     let name = document.name.clone().unwrap_or_else(|| "unnamed".to_owned());
     Ok(Json(api.engine.validate(&name, &document).await?).into_response())
 }

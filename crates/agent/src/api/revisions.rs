@@ -7,10 +7,9 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use twinprobe_client::{RevisionList, Rollback};
 
-use crate::api::body;
 use crate::api::error::Problem;
-use crate::api::extract::Path;
-use crate::api::router::Api;
+use crate::api::extract::{Path, read_body};
+use crate::api::state::Api;
 
 /// Answers `GET /v1/probes/{name}/revisions`.
 pub async fn list(State(api): State<Api>, Path(name): Path<String>) -> Result<Response, Problem> {
@@ -24,7 +23,7 @@ pub async fn roll_back(
     headers: HeaderMap,
     request: Body,
 ) -> Result<Response, Problem> {
-    let bytes = body::read(&headers, request).await?;
+    let bytes = read_body(&headers, request).await?;
     let wanted = if bytes.iter().all(u8::is_ascii_whitespace) {
         Rollback::default()
     } else {

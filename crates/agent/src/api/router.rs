@@ -1,27 +1,17 @@
 //! The REST API: `routes` has every path with its handler. `api/openapi.yaml`, which the daemon serves, describes it.
 
-use std::sync::Arc;
-
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 
-use crate::api::readiness::{self, Readiness};
-use crate::api::routes;
-use crate::engine::engine::Engine;
-
-/// The state that all handlers share.
-#[derive(Clone, Debug)]
-pub struct Api {
-    pub engine: Arc<Engine>,
-    pub readiness: Arc<Readiness>,
-}
+use crate::api::state::Api;
+use crate::api::{daemon, routes};
 
 /// Returns the whole API: the routes, the refusal of early requests and the log of requests.
 pub fn router(api: Api) -> Router {
     routes::router()
-        .layer(middleware::from_fn_with_state(api.clone(), readiness::refuse_early))
+        .layer(middleware::from_fn_with_state(api.clone(), daemon::refuse_early))
         .layer(middleware::from_fn_with_state(api.clone(), log_request))
         .with_state(api)
 }

@@ -8,8 +8,8 @@ use axum::http::StatusCode;
 use axum::routing::{MethodRouter, delete, get, post, put};
 
 use crate::api::error::Problem;
-use crate::api::router::Api;
-use crate::api::{capabilities, daemon, events, probes, readiness, revisions, scrape, windows};
+use crate::api::state::Api;
+use crate::api::{daemon, events, probes, revisions, scrape, windows};
 
 /// The lowest role that may use a route. Each role may use all routes of the roles before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,10 +65,10 @@ pub const ROUTES: &[Route] = &[
     route("GET", WINDOW, Collector, &[200, 400, 404, 406], || get(windows::get)),
     route("DELETE", WINDOW, Collector, &[204, 400, 404], || delete(windows::acknowledge)),
     route("GET", EVENTS, Collector, &[200, 404, 406, 409], || get(events::events).head(method_not_allowed)),
-    route("GET", "/v1/capabilities", Viewer, &[200], || get(capabilities::get)),
+    route("GET", "/v1/capabilities", Viewer, &[200], || get(daemon::capabilities)),
     route("GET", "/metrics", Collector, &[200], || get(scrape::scrape).head(method_not_allowed)),
     route("GET", "/healthz", Viewer, &[200], || get(daemon::healthz)),
-    route("GET", "/readyz", Viewer, &[200, 503], || get(readiness::readyz)),
+    route("GET", "/readyz", Viewer, &[200, 503], || get(daemon::readyz)),
     route("GET", "/openapi.yaml", Viewer, &[200], || get(daemon::openapi)),
 ];
 

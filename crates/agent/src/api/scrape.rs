@@ -14,7 +14,7 @@ use twinprobe_exporter::{Format, PageEncoder};
 
 use crate::api::error::Problem;
 use crate::api::export::{CHUNK, Current, PIECE};
-use crate::api::router::Api;
+use crate::api::state::Api;
 use crate::engine::error::Broken;
 use crate::engine::window::scrape::Scraped;
 

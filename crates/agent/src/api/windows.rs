@@ -14,7 +14,7 @@ use crate::api::error::Problem;
 use crate::api::export::Export;
 use crate::api::extract::{Path, Query};
 use crate::api::negotiate;
-use crate::api::router::Api;
+use crate::api::state::Api;
 use crate::engine::error::EngineError;
 use crate::engine::window::delivery::Delivery;
 

@@ -9,8 +9,8 @@ use std::process::{ExitStatus, Stdio};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
-use crate::compiler::compile::Limits;
 use crate::compiler::confine::confine::Confinement;
+use crate::compiler::limits::Limits;
 
 /// The outcome of a run.
 pub enum Outcome {

@@ -10,14 +10,14 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, SOURCE_NAME, Stage};
 
 use crate::compiler::child::{self, Outcome};
 use crate::compiler::confine::confine::Confinement;
-use crate::compiler::{diagnostics, discover};
+use crate::compiler::diagnostics;
+use crate::compiler::limits::Limits;
 /// The name that clang gives a source from a pipe.
 const STDIN_NAME: &str = "<stdin>";
 
@@ -39,22 +39,6 @@ pub struct Compiler {
     pub limits: Limits,
     pub confinement: Confinement,
     pub slots: Arc<Semaphore>,
-}
-
-/// The limits of one compilation: time, bytes of the object and of the log, memory.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    pub time: Duration,
-    pub object: usize,
-    pub log: usize,
-    /// The bytes of address space; the largest probes take a quarter of this, most of it for libraries.
-    pub memory: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { time: Duration::from_secs(20), object: 16 << 20, log: 256 << 10, memory: 2 << 30 }
-    }
 }
 
 impl Compiler {
@@ -116,7 +100,7 @@ impl Compiler {
     fn arguments(&self, defines: &BTreeMap<String, String>) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = FLAGS.iter().map(OsString::from).collect();
         arguments.extend(self.include.iter().cloned());
-        if let Some(arch) = discover::target_arch() {
+        if let Some(arch) = target_arch() {
             arguments.push(format!("-D__TARGET_ARCH_{arch}").into());
         }
         arguments.extend(defines.iter().map(|(name, value)| format!("-D{name}={value}").into()));
@@ -161,3 +145,17 @@ const FLAGS: &[&str] = &[
     "-fno-color-diagnostics",
     "-ferror-limit=50",
 ];
+
+/// Returns the name of this architecture in libbpf's headers (`__TARGET_ARCH_x86`).
+pub fn target_arch() -> Option<&'static str> {
+    Some(match std::env::consts::ARCH {
+        "x86" | "x86_64" => "x86",
+        "arm" => "arm",
+        "aarch64" => "arm64",
+        "powerpc64" => "powerpc",
+        "riscv64" => "riscv",
+        "s390x" => "s390",
+        "loongarch64" => "loongarch",
+        _ => return None,
+    })
+}

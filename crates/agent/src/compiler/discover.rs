@@ -9,7 +9,8 @@ use std::thread::available_parallelism;
 
 use tokio::sync::Semaphore;
 
-use crate::compiler::compile::{Compiler, Limits};
+use crate::compiler::compile::Compiler;
+use crate::compiler::limits::Limits;
 use crate::compiler::sandbox;
 
 /// The environment variable that names the clang to use instead of one on PATH.
@@ -86,18 +87,4 @@ fn multiarch_include() -> Option<PathBuf> {
     let triplet = format!("{}-linux-gnu", std::env::consts::ARCH);
     let directory = Path::new("/usr/include").join(triplet);
     directory.join("asm").is_dir().then_some(directory)
-}
-
-/// Returns the name of this architecture in libbpf's headers (`__TARGET_ARCH_x86`).
-pub fn target_arch() -> Option<&'static str> {
-    Some(match std::env::consts::ARCH {
-        "x86" | "x86_64" => "x86",
-        "arm" => "arm",
-        "aarch64" => "arm64",
-        "powerpc64" => "powerpc",
-        "riscv64" => "riscv",
-        "s390x" => "s390",
-        "loongarch64" => "loongarch",
-        _ => return None,
-    })
 }

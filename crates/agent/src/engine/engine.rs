@@ -12,17 +12,19 @@ use twinprobe_windows::WindowStore;
 
 use crate::compiler::toolchain::Toolchain;
 use crate::config::probe::ProbeConfig;
-use crate::engine::deploy::follow::Watches;
 use crate::engine::deploy::history::History;
+use crate::engine::deploy::watches::Watches;
 use crate::engine::error::{EngineError, no_events};
-use crate::engine::events::client::{EventStream, Framing};
+use crate::engine::events::framing::Framing;
 use crate::engine::events::probe_events::{EventLoop, NoStream, ProbeEvents};
+use crate::engine::events::stream::EventStream;
 use crate::engine::probe::probe::Probe;
 use crate::engine::probe::running::Kept;
 use crate::engine::probe::status;
 use crate::engine::turns::Turns;
 use crate::engine::window::delivery::Delivery;
-use crate::store::{Store, StoredProbe};
+use crate::store::Store;
+use crate::store::record::StoredProbe;
 use crate::telemetry::registry::Telemetry;
 
 /// Whether a PUT made a probe or replaced one.

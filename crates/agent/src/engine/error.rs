@@ -1,13 +1,12 @@
 //! The reasons why a request could not be answered.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage, with_causes};
 use twinprobe_kernel::{AttachError, KernelError};
+use twinprobe_windows::{BaseError, WindowError};
 
-use crate::engine::probe::probe::ReadError;
-use crate::engine::window::close::CloseError;
-use crate::store::StoreError;
+use crate::store::files::StoreError;
 
 /// The rest of a table can't be had.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -128,5 +127,34 @@ pub fn describe(error: &EngineError) -> String {
             messages.join("; ")
         }
         other => with_causes(other),
+    }
+}
+
+/// Why a window is not closed. What it consists of stays in the kernel, and the next attempt goes on with it.
+#[derive(Debug, thiserror::Error)]
+pub enum CloseError {
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    #[error("the window can't be stored and stays in the kernel, nothing of it is lost: {0}")]
+    Store(#[from] io::Error),
+    #[error(transparent)]
+    Window(#[from] WindowError),
+    #[error(transparent)]
+    Base(#[from] BaseError),
+}
+
+#[derive(Debug)]
+pub enum ReadError {
+    /// Replaced or deleted.
+    Gone,
+    NotRunning(String),
+    /// Reading it resets nothing.
+    NoWindows,
+    Close(CloseError),
+}
+
+impl From<CloseError> for ReadError {
+    fn from(error: CloseError) -> Self {
+        Self::Close(error)
     }
 }

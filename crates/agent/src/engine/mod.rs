@@ -7,5 +7,6 @@ pub mod error;
 pub mod events;
 pub mod placement;
 pub mod probe;
+pub mod time;
 pub mod turns;
 pub mod window;

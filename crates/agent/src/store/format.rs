@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use twinprobe_client::{ConfigDocument, parse_document};
 
-use crate::store::StoredProbe;
+use crate::store::record::StoredProbe;
 
 /// The version that is written. Files without a number are of version 0, which had the same fields.
 const VERSION: u64 = 1;
@@ -73,7 +73,7 @@ fn check_version(state: &Value) -> Result<(), Unread> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::StoredDeployment;
+    use crate::store::record::StoredDeployment;
 
     fn document() -> ConfigDocument {
         let text = r#"{"interfaces":["eth0","veth*"],"priority":7,"ingress":{"hook":"xdp","verdict":"enforce",

@@ -5,12 +5,14 @@ use std::{fs, io};
 
 use twinprobe_kernel::crash;
 
-use crate::store::{Store, StoreError, TEMPORARY, failed, format, sync};
+use crate::store::files::{StoreError, TEMPORARY, failed, sync};
+use crate::store::format;
 
 /// A probe's state that is on disk but not yet under its name. Dropping the value discards the state.
 #[derive(Debug)]
 pub struct Pending<'a> {
-    pub store: &'a Store,
+    /// The directory of the records.
+    pub probes: &'a Path,
     pub temporary: tempfile::TempPath,
     pub path: PathBuf,
 }
@@ -19,11 +21,11 @@ impl Pending<'_> {
     /// Makes the state the stored one. After an error the file is what it was before, and the kernel is brought back to
     /// that file as well.
     pub fn commit(self) -> Result<(), StoreError> {
-        let Self { store, temporary, path } = self;
+        let Self { probes, temporary, path } = self;
         let failed = || failed("writing", &path);
         let old = Old::keep(&path).map_err(failed())?;
         temporary.persist(&path).map_err(|error| failed()(error.error))?;
-        match sync_record(store) {
+        match sync_record(probes) {
             Ok(()) => {
                 old.forget();
                 Ok(())
@@ -34,11 +36,11 @@ impl Pending<'_> {
 }
 
 /// Removes the stored state of a probe. After an error the file is what it was before, as with [`Pending::commit`].
-pub fn remove(store: &Store, path: &Path) -> Result<(), StoreError> {
+pub fn remove(probes: &Path, path: &Path) -> Result<(), StoreError> {
     let old = Old::keep(path).map_err(failed("removing", path))?;
     let removed = match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => sync_record(store).or_else(|error| old.settle(error)),
+        _ => sync_record(probes).or_else(|error| old.settle(error)),
     };
     if removed.is_ok() {
         let _ = fs::remove_file(&old.link);
@@ -47,9 +49,9 @@ pub fn remove(store: &Store, path: &Path) -> Result<(), StoreError> {
     removed.map_err(failed("removing", path))
 }
 
-fn sync_record(store: &Store) -> io::Result<()> {
+fn sync_record(probes: &Path) -> io::Result<()> {
     crash::fault("syncing")?;
-    sync(&store.probes)
+    sync(probes)
 }
 
 const UNREADABLE: &str = "unreadable";

@@ -1,5 +1,7 @@
 //! Tests of the store against real files.
 
+use twinprobe_client::ConfigDocument;
+
 use super::*;
 
 fn probe(revision: u64, interface: &str) -> StoredProbe {

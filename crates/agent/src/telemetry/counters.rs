@@ -6,6 +6,7 @@ use std::time::Duration;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use twinprobe_windows::ClosedBy;
@@ -144,3 +145,9 @@ impl Counters {
         self.scraped.fetch_max(window, Ordering::Relaxed) <= window
     }
 }
+
+/// A gauge of whole or fractional numbers.
+pub type Amount<N> = Gauge<N, AtomicU64>;
+
+/// A counter whose value is set from another module's count.
+pub type Total<N> = Counter<N, AtomicU64>;

@@ -1,23 +1,14 @@
 //! The page of the daemon's own metrics: the counters, and the states collected now.
 
-use std::sync::atomic::AtomicU64;
-
 use prometheus_client::encoding::{EncodeLabelSet, text};
-use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use twinprobe_client::{EventStatus, SumStatus};
 use twinprobe_ebpf_common::hook::Hook;
 use twinprobe_windows::Statistics;
 
-use crate::telemetry::counters::OfProbe;
+use crate::telemetry::counters::{Amount, OfProbe, Total};
 use crate::telemetry::registry::Telemetry;
-
-/// A gauge of whole or fractional numbers.
-pub type Amount<N> = Gauge<N, AtomicU64>;
-/// A counter whose value is set from another module's count.
-pub type Total<N> = Counter<N, AtomicU64>;
 
 /// The state of a probe when the page is made.
 #[derive(Clone, Debug, Default)]

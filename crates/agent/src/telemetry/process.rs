@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use prometheus_client::registry::{Registry, Unit};
 use twinprobe_kernel::clock;
 
-use crate::telemetry::page::{Amount, Total};
+use crate::telemetry::counters::{Amount, Total};
 
 /// The facts about the process that `/proc` does not tell.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Tests with the clang of this machine.
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::*;
 

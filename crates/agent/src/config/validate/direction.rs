@@ -7,7 +7,7 @@ use twinprobe_ebpf_common::hook::{Direction, Hook, Position, Verdict, XdpMode};
 use twinprobe_kernel::AttachRequest;
 
 use crate::config::probe::DirectionConfig;
-use crate::config::validate::probe::{self, Defaults, Findings};
+use crate::config::validate::findings::{self, Defaults, Findings};
 use crate::config::validate::{metric, names};
 
 const SOURCE_LIMIT: usize = 1 << 20;
@@ -31,7 +31,7 @@ pub fn check(
         findings.add(format!("{at}.verdict"), message);
         Verdict::Observe
     });
-    let priority = probe::priority(&format!("{at}.priority"), document.priority, defaults, findings);
+    let priority = findings::priority(&format!("{at}.priority"), document.priority, defaults, findings);
     let position = position(at, hook, document, defaults, findings);
     let source = document.source.as_deref().unwrap_or_default();
     if let Err(message) = check_source(document.source.as_deref()) {
@@ -89,7 +89,7 @@ fn position(
         findings.add(field, message);
         return defaults.position;
     }
-    probe::position(&field, document.position.as_deref(), defaults, findings)
+    findings::position(&field, document.position.as_deref(), defaults, findings)
 }
 
 fn check_source(source: Option<&str>) -> Result<(), String> {

@@ -8,8 +8,8 @@ use twinprobe_exporter::{Aggregation, MergeRule, MergeRules};
 use twinprobe_kernel::MetricRequest;
 
 use crate::config::probe::MetricConfig;
+use crate::config::validate::findings::{self, Defaults, Findings};
 use crate::config::validate::names;
-use crate::config::validate::probe::{self, Defaults, Findings};
 
 /// Checks the metrics of the direction `at` and adds their mistakes to `findings`.
 pub fn check_all(
@@ -91,7 +91,7 @@ fn check(at: &str, document: &MetricDocument, defaults: &Defaults, findings: &mu
         StrategyChoice::Auto
     });
     let on_replace = document.on_replace.as_deref();
-    let on_replace = probe::on_replace(&format!("{at}.on_replace"), on_replace, defaults, findings);
+    let on_replace = findings::on_replace(&format!("{at}.on_replace"), on_replace, defaults, findings);
     if let Some(event_type) = document.event_type.as_deref().filter(|name| !names::is_type_name(name)) {
         let message = format!("{} is no name of a C type, as in struct event", names::quote(event_type));
         findings.add(format!("{at}.type"), message);

@@ -1,6 +1,7 @@
 //! TODO
 
 pub mod direction;
+pub mod findings;
 pub mod metric;
 pub mod names;
 pub mod probe;

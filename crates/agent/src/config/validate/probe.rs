@@ -8,23 +8,13 @@ use std::path::PathBuf;
 
 use twinprobe_client::ConfigDocument;
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
-use twinprobe_ebpf_common::hook::{Direction, Position};
-use twinprobe_ebpf_common::metric::OnReplace;
+use twinprobe_ebpf_common::hook::Direction;
 use twinprobe_exporter::Format;
 
 use crate::config::interface::InterfacePattern;
 use crate::config::probe::ProbeConfig;
+use crate::config::validate::findings::{Defaults, Findings};
 use crate::config::validate::{direction, names, window};
-
-/// The mistakes found so far, each at a field of the configuration.
-#[derive(Default)]
-pub struct Findings(Vec<Finding>);
-
-impl Findings {
-    pub fn add(&mut self, field: impl Into<String>, message: impl Into<String>) {
-        self.0.push(Finding::config(field, message));
-    }
-}
 
 /// Refuses a document whose `name` differs from the name in the request's path.
 pub fn check_name(name: &str, document: &ConfigDocument) -> Result<(), Rejection> {
@@ -75,56 +65,6 @@ impl ProbeConfig {
             window,
         })
     }
-}
-
-/// The values of fields that a direction or a metric leaves out.
-pub struct Defaults {
-    priority: i16,
-    pub position: Position,
-    on_replace: OnReplace,
-}
-
-impl Defaults {
-    fn check(document: &ConfigDocument, findings: &mut Findings) -> Self {
-        let none = Self { priority: 0, position: Position::default(), on_replace: OnReplace::default() };
-        Self {
-            priority: priority("priority", document.priority, &none, findings),
-            position: position("position", document.position.as_deref(), &none, findings),
-            on_replace: on_replace("on_replace", document.on_replace.as_deref(), &none, findings),
-        }
-    }
-}
-
-pub fn priority(field: &str, value: Option<i64>, defaults: &Defaults, findings: &mut Findings) -> i16 {
-    let Some(value) = value else { return defaults.priority };
-    i16::try_from(value).unwrap_or_else(|_| {
-        let message = format!("{value} is no priority; -32768 to 32767 are possible, lower ones run first");
-        findings.add(field, message);
-        defaults.priority
-    })
-}
-
-pub fn position(field: &str, name: Option<&str>, defaults: &Defaults, findings: &mut Findings) -> Position {
-    let Some(name) = name else { return defaults.position };
-    let known = Position::ALL.map(|position| (position.name(), position));
-    names::choose("position", name, &known).unwrap_or_else(|message| {
-        findings.add(field, message);
-        defaults.position
-    })
-}
-
-pub fn on_replace(
-    field: &str,
-    name: Option<&str>,
-    defaults: &Defaults,
-    findings: &mut Findings,
-) -> OnReplace {
-    let Some(name) = name else { return defaults.on_replace };
-    let known = OnReplace::ALL.map(|on_replace| (on_replace.name(), on_replace));
-    names::choose("way to replace", name, &known).unwrap_or_else(|message| {
-        findings.add(field, message);
-        defaults.on_replace
-    })
 }
 
 fn netns(path: Option<&str>, findings: &mut Findings) -> Option<PathBuf> {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use twinprobe_client::WindowDocument;
 
+use crate::config::validate::findings::Findings;
 use crate::config::validate::names;
-use crate::config::validate::probe::Findings;
 use crate::config::window::{Schedule, WindowConfig};
 
 const SHORTEST: Duration = Duration::from_millis(1);

@@ -11,19 +11,21 @@ use twinprobe_kernel::{Beginning, Deployable, Identity, Loss, Replaced, crash};
 use twinprobe_windows::Limits;
 
 use crate::config::probe::ProbeConfig;
-use crate::engine::deploy::follow::{Wanted, refused, wanted};
-use crate::engine::deploy::history::History;
-use crate::engine::deploy::load::{LoadedProbe, prepare};
+use crate::engine::deploy::history::{Before, History};
+use crate::engine::deploy::load::prepare;
+use crate::engine::deploy::loaded::LoadedProbe;
 use crate::engine::deploy::restore::Adopted;
 use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::events::probe_events::ProbeEvents;
+use crate::engine::placement::wanted::{Wanted, refused, wanted};
 use crate::engine::probe::metric::readers;
 use crate::engine::probe::probe::{Probe, State};
 use crate::engine::probe::running::{Kept, Running};
+use crate::engine::probe::start::Start;
 use crate::engine::probe::status::Shown;
-use crate::engine::window::base::{Before, Start, begin};
-use crate::store::StoredProbe;
+use crate::engine::window::base::begin;
+use crate::store::record::StoredProbe;
 
 impl Probe {
     /// Attaches a loaded probe, in the place of `old` if it is running, and makes it the stored one.

@@ -2,9 +2,8 @@
 
 use twinprobe_kernel::clock;
 
-use crate::engine::probe::running::timestamp;
-use crate::engine::window::base::Before;
-use crate::store::StoredProbe;
+use crate::engine::time::timestamp;
+use crate::store::record::StoredProbe;
 
 /// The revision of a probe's configuration, the time when the probe was created, and the deployment before.
 pub struct History {
@@ -42,3 +41,8 @@ impl History {
         Self { revision, created, replaces: true, ..self }
     }
 }
+
+/// The serial of the deployment before this one, if that deployment does not run any more; `None` if the serial is not
+/// known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Before(pub Option<u64>);

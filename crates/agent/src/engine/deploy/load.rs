@@ -7,52 +7,24 @@ use std::time::{Duration, Instant};
 use twinprobe_client::ConfigDocument;
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
 use twinprobe_ebpf_common::hook::Direction;
-use twinprobe_kernel::{
-    Deployable, DirectionRequest, Kernel, LoadedDirection, ProbeObject, ProbePlan, crash,
-};
+use twinprobe_kernel::{Deployable, Kernel, ProbePlan, crash};
 
 use crate::compiler::compile::{CompiledObject, Compiler};
 use crate::config::probe::ProbeConfig;
-use crate::engine::deploy::follow::wanted;
 use crate::engine::deploy::history::History;
+use crate::engine::deploy::loaded::{LoadedProbe, requests};
 use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
+use crate::engine::placement::wanted::wanted;
 use crate::engine::probe::probe::Probe;
-use crate::engine::probe::running::Running;
+use crate::store::Store;
+use crate::store::files::StoreError;
 use crate::store::pending::Pending;
-use crate::store::{Store, StoreError, StoredDeployment, StoredProbe};
+use crate::store::record::{StoredDeployment, StoredProbe};
 
 /// The verifier needs a second for a million instructions. What takes much longer never ends: a verifier
 /// that fails in the kernel takes the thread that called it with it.
 const LOAD_LIMIT: Duration = Duration::from_secs(60);
-
-/// Compiled, verified and loaded.
-#[derive(Debug)]
-pub struct LoadedProbe {
-    /// True if every named interface has to exist.
-    pub first: bool,
-    /// In the order of [`ProbeConfig::directions`].
-    pub directions: Vec<LoadedDirection>,
-    /// What they were loaded from, in the same order.
-    parsed: Vec<ProbeObject>,
-    /// The files of these objects, by direction.
-    pub objects: BTreeMap<&'static str, Vec<u8>>,
-    pub warnings: Vec<Finding>,
-}
-
-impl LoadedProbe {
-    /// Loads the directions again that were loaded for the other twin of `old`, because a window was closed since. Must
-    /// be called while no window can be closed.
-    pub fn follow(&mut self, kernel: &Kernel, old: &Running) -> Result<(), Rejection> {
-        for (loaded, object) in self.directions.iter_mut().zip(&self.parsed) {
-            if !old.attached().is_continued_by(loaded) {
-                let old = old.predecessor(loaded.plan.direction());
-                *loaded = kernel.load(Arc::clone(&loaded.plan), object, old.as_ref())?;
-            }
-        }
-        Ok(())
-    }
-}
 
 impl Engine {
     /// `old` is what the probe will replace. Not `first`: it was deployed before, and may have to wait for its
@@ -146,15 +118,6 @@ fn load_all(
         return Err(merge(refused).into());
     }
     Ok(LoadedProbe { first, directions, parsed, objects, warnings })
-}
-
-/// What is asked of each direction, in the order of [`ProbeConfig::directions`].
-pub fn requests(config: &ProbeConfig) -> impl Iterator<Item = DirectionRequest> {
-    config.directions().map(|(_, direction)| DirectionRequest {
-        attach: direction.attach(),
-        on_replace: config.on_replace(),
-        metrics: direction.metrics().iter().map(|metric| metric.request().clone()).collect(),
-    })
 }
 
 /// What both directions say, in one answer.

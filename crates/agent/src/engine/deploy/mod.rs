@@ -4,4 +4,6 @@ pub mod attach;
 pub mod follow;
 pub mod history;
 pub mod load;
+pub mod loaded;
 pub mod restore;
+pub mod watches;

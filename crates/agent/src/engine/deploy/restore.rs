@@ -10,16 +10,18 @@ use twinprobe_ebpf_common::finding::{Finding, Rejection, with_causes};
 use twinprobe_kernel::{Attached, Held, Identity, ProbePlan, crash};
 
 use crate::config::probe::ProbeConfig;
-use crate::engine::deploy::follow::{Wanted, refused, wanted};
-use crate::engine::deploy::load::requests;
+use crate::engine::deploy::loaded::requests;
 use crate::engine::engine::Engine;
 use crate::engine::error::{EngineError, describe};
 use crate::engine::events::probe_events::ProbeEvents;
 use crate::engine::placement::placement::Pending;
+use crate::engine::placement::wanted::{Wanted, refused, wanted};
 use crate::engine::probe::metric::{Reader, readers};
 use crate::engine::probe::probe::Probe;
+use crate::store::Store;
+use crate::store::files::StoreError;
 use crate::store::format::Unread;
-use crate::store::{Store, StoreError, StoredProbe};
+use crate::store::record::StoredProbe;
 
 /// A deployment of an earlier daemon that this daemon has taken over.
 pub struct Adopted {

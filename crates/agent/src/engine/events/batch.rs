@@ -9,9 +9,10 @@ use jiff::Timestamp;
 use twinprobe_exporter::{Context, Decoder, EventEncoder};
 use twinprobe_kernel::{EventReader, EventRecord, Progress};
 
-use crate::engine::events::client::{Client, Framing, lost_line};
+use crate::engine::events::client::Client;
 use crate::engine::events::event_metric::Source;
-use crate::engine::probe::running::timestamp;
+use crate::engine::events::framing::{Framing, lost_line};
+use crate::engine::time::timestamp;
 
 /// The number of sent pieces that are kept. Their memory is used again once all clients have sent them, that of the
 /// latest first: it is still in the CPU's cache.

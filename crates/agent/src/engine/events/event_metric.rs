@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use twinprobe_client::EventStatus;
 use twinprobe_ebpf_common::Render;
@@ -12,9 +11,8 @@ use twinprobe_ebpf_common::hook::Direction;
 use twinprobe_exporter::EventEncoder;
 use twinprobe_kernel::{EventMap, EventReader, KernelError};
 
-use crate::engine::deploy::follow::Namespace;
+use crate::engine::deploy::watches::Namespace;
 use crate::engine::events::client::Client;
-use crate::engine::events::pump;
 
 /// The longest time for which closing waits for the reading task, which ends within a few milliseconds.
 const CLOSING: Duration = Duration::from_secs(2);
@@ -95,20 +93,17 @@ impl Source {
         &self.metric
     }
 
-    /// Gives `client` every event from now on, first those that wait in the map. Returns false if the source is closed.
-    pub fn join(self: &Arc<Self>, client: &Arc<Client>, runtime: &Handle) -> bool {
+    /// Gives `client` every event from now on, first those that wait in the map. `None` if the source is closed, else
+    /// whether the reading task has to be started.
+    pub fn join(&self, client: &Arc<Client>) -> Option<bool> {
         let mut audience = self.audience();
         if audience.closed {
-            return false;
+            return None;
         }
         client.add_source();
         audience.clients.push(Arc::clone(client));
         audience.fresh += 1;
-        if !audience.reading {
-            audience.reading = true;
-            runtime.spawn(pump::run(Arc::clone(self)));
-        }
-        true
+        Some(!std::mem::replace(&mut audience.reading, true))
     }
 
     /// Wakes the reading task to look at its audience again.

@@ -3,5 +3,7 @@
 pub mod batch;
 pub mod client;
 pub mod event_metric;
+pub mod framing;
 pub mod probe_events;
 pub mod pump;
+pub mod stream;

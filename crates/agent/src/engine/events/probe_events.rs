@@ -12,8 +12,11 @@ use twinprobe_client::EventStatus;
 use twinprobe_kernel::{KernelError, LoadedDirection, TwinMap};
 
 use crate::config::probe::ProbeConfig;
-use crate::engine::events::client::{Client, EventStream, Framing};
+use crate::engine::events::client::Client;
 use crate::engine::events::event_metric::Source;
+use crate::engine::events::framing::Framing;
+use crate::engine::events::pump;
+use crate::engine::events::stream::EventStream;
 
 /// A thread of its own on which all event maps are read: neither requests nor exports delay it, and its
 /// wake-ups do not go through other threads.
@@ -85,7 +88,14 @@ impl ProbeEvents {
         let client = Client::new(framing);
         // The stream is made before its client joins: dropping it tells every source that the client has left.
         let stream = EventStream::new(Arc::clone(&client), sources.clone());
-        let joined = sources.iter().filter(|source| source.join(&client, runtime)).count();
+        let join = |source: &&Arc<Source>| {
+            let starts = source.join(&client)?;
+            if starts {
+                runtime.spawn(pump::run(Arc::clone(source)));
+            }
+            Some(())
+        };
+        let joined = sources.iter().filter_map(|source| join(&source)).count();
         if joined == 0 { Err(NoStream::Closed) } else { Ok(stream) }
     }
 

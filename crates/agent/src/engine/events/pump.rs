@@ -12,9 +12,10 @@ use tokio::time::Instant;
 use twinprobe_exporter::Context;
 use twinprobe_kernel::{EventReader, Progress, Waiter, clock};
 
-use crate::engine::deploy::follow::{self, Namespace};
+use crate::engine::deploy::watches::Namespace;
 use crate::engine::events::batch::Output;
 use crate::engine::events::event_metric::Source;
+use crate::engine::placement::wanted;
 
 /// The number of bytes of a ring that are read before other tasks of the thread run.
 const SLICE: usize = 64 << 10;
@@ -196,7 +197,7 @@ impl Names {
 
     fn list(&mut self) {
         if let Some(namespace) = self.namespace.clone() {
-            self.listed = Some(tokio::task::spawn_blocking(move || follow::names(namespace.as_deref())));
+            self.listed = Some(tokio::task::spawn_blocking(move || wanted::names(namespace.as_deref())));
         }
     }
 

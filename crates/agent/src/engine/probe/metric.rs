@@ -12,8 +12,8 @@ use twinprobe_exporter::{Accumulator, Cache, Metric, Temporality};
 use twinprobe_kernel::{Attached, Extraction, KernelError, LoadedDirection, MetricMap, Quiesced, crash};
 
 use crate::config::probe::{MetricConfig, ProbeConfig};
-use crate::engine::probe::more::{self, Sum};
-use crate::engine::window::close::CloseError;
+use crate::engine::error::CloseError;
+use crate::engine::probe::sum::{self, Sum};
 
 /// One metric and where its content is.
 #[derive(Debug)]
@@ -141,7 +141,7 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<R
             let Some(layout) = planned.layout() else { continue };
             let extraction = planned.extraction;
             let entries = loaded.plan.maps[planned.map].spec.max_entries as usize;
-            let sum = more::sum(metric, entries, layout).unwrap_or_else(|(field, message)| {
+            let sum = sum::sum(metric, entries, layout).unwrap_or_else(|(field, message)| {
                 findings.push(planned.request.finding(field, message));
                 None
             });

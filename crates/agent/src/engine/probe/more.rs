@@ -11,33 +11,8 @@ use twinprobe_exporter::Accumulator;
 use twinprobe_kernel::{Extraction, KernelError, MetricMap, Remains};
 use twinprobe_windows::{Part, PartContent};
 
-use crate::config::probe::MetricConfig;
 use crate::engine::probe::metric::Reader;
-
-/// The default limit of a sum's entries, as a multiple of the entries of the metric's map.
-const SUM_ENTRIES: usize = 8;
-/// The sum of all windows so far.
-#[derive(Debug)]
-pub struct Sum {
-    pub rows: Accumulator,
-    /// The last window in the sum.
-    through: u64,
-    /// The number of entries that the sum may have, if entries come and go with the traffic.
-    max_entries: Option<usize>,
-    /// The number of entries dropped so far for lack of room.
-    dropped: u64,
-}
-
-impl Sum {
-    fn add(&mut self, window: &RawTable, seq: u64) {
-        self.rows.add(window, seq);
-    }
-
-    fn drop_surplus(&mut self) {
-        let dropped = self.max_entries.map_or(0, |entries| self.rows.bound(entries));
-        self.dropped += dropped as u64;
-    }
-}
+use crate::engine::probe::sum::Sum;
 
 impl Reader {
     /// Tells whether the metric has a sum, which is in every window.
@@ -225,35 +200,4 @@ fn variable_of(section: &TableLayout, name: &str) -> Option<Range<usize>> {
     let variable = variables.iter().find(|variable| variable.name == name)?;
     let start = variable.bit_offset / 8;
     Some(start..start + variable.layout.size)
-}
-
-/// Creates an empty sum if the metric has one. The error names the field that does not fit.
-pub fn sum(
-    metric: &MetricConfig,
-    entries: usize,
-    layout: &Arc<TableLayout>,
-) -> Result<Option<Sum>, (&'static str, String)> {
-    // Rows popped from a queue are events, which do not add up: each event is shown once.
-    let Some(rules) = metric.merge().filter(|_| layout.kind.family() != MapFamily::Fifo) else {
-        return Ok(None);
-    };
-    let rows = Accumulator::new(Arc::clone(layout), rules).map_err(|error| ("merge", error.to_string()))?;
-    let map_entries = rows.has_ages().then_some(entries);
-    let max_entries = match (map_entries, metric.sum_entries()) {
-        (None, Some(_)) => {
-            let (name, kind) = (metric.map(), layout.kind.name());
-            let message = format!(
-                "the sums of {name} have as many entries as it has, since it is of type {kind}; leave sum_entries out"
-            );
-            return Err(("sum_entries", message));
-        }
-        (Some(least), Some(entries)) if entries < least => {
-            let name = metric.map();
-            let message =
-                format!("one window of map {name} can have {least} entries; at least as many are needed");
-            return Err(("sum_entries", message));
-        }
-        (map_entries, entries) => entries.or(map_entries.map(|entries| entries.saturating_mul(SUM_ENTRIES))),
-    };
-    Ok(Some(Sum { rows, through: 0, max_entries, dropped: 0 }))
 }

@@ -14,30 +14,14 @@ use twinprobe_windows::{ClosedBy, StoredWindow, WindowError, Windows};
 
 use crate::config::window::Schedule;
 use crate::engine::deploy::history::History;
+use crate::engine::error::ReadError;
 use crate::engine::events::probe_events::ProbeEvents;
 use crate::engine::probe::running::Running;
 use crate::engine::probe::status::{self, Shown};
-use crate::engine::window::close::CloseError;
 use crate::engine::window::delivery::Delivery;
-use crate::store::StoredProbe;
+use crate::store::record::StoredProbe;
 use crate::telemetry::counters::Counters;
 use crate::telemetry::page::AttachmentFacts;
-
-#[derive(Debug)]
-pub enum ReadError {
-    /// Replaced or deleted.
-    Gone,
-    NotRunning(String),
-    /// Reading it resets nothing.
-    NoWindows,
-    Close(CloseError),
-}
-
-impl From<CloseError> for ReadError {
-    fn from(error: CloseError) -> Self {
-        Self::Close(error)
-    }
-}
 
 #[derive(Debug)]
 pub struct Probe {

@@ -4,7 +4,6 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use jiff::Timestamp;
 use tokio::sync::watch;
 use twinprobe_client::SumStatus;
 use twinprobe_ebpf_common::Render;
@@ -17,11 +16,11 @@ use twinprobe_windows::{ClosedBy, Windows};
 use crate::config::interface::InterfacePattern;
 use crate::config::probe::ProbeConfig;
 use crate::config::window::Schedule;
-use crate::engine::deploy::follow::{self, Wanted, refused, wanted};
+use crate::engine::error::CloseError;
 use crate::engine::placement::placement::Pending;
+use crate::engine::placement::wanted::{self, Wanted, refused, wanted};
 use crate::engine::probe::metric::Reader;
-use crate::engine::window::base::Start;
-use crate::engine::window::close::CloseError;
+use crate::engine::probe::start::Start;
 use crate::engine::window::delivery::{Delivery, InFlight};
 use crate::telemetry::counters::Counters;
 
@@ -244,13 +243,8 @@ impl Running {
     pub fn context(&self) -> Context {
         let speaks = |reader: &Reader| reader.metric.layout.renders(Render::Ifindex);
         let speaks = self.readers.iter().any(speaks);
-        let names = speaks.then(|| follow::names(self.config.netns())).flatten();
+        let names = speaks.then(|| wanted::names(self.config.netns())).flatten();
         let interfaces = names.unwrap_or_default();
         Context { boot_time_ns: clock::monotonic_zero_ns(), interfaces }
     }
-}
-
-/// RFC 3339 with nanoseconds, in UTC.
-pub fn timestamp(at: Timestamp) -> String {
-    format!("{at:.9}")
 }

@@ -13,10 +13,11 @@ use twinprobe_kernel::{AttachedAt, Health, Held, LoadedDirection};
 use twinprobe_windows::Statistics;
 
 use crate::config::probe::ProbeConfig;
-use crate::engine::deploy::load::LoadedProbe;
+use crate::engine::deploy::loaded::LoadedProbe;
 use crate::engine::placement::placement::Pending;
-use crate::engine::probe::running::{Running, timestamp};
-use crate::store::StoredProbe;
+use crate::engine::probe::running::Running;
+use crate::engine::time::timestamp;
+use crate::store::record::StoredProbe;
 use crate::telemetry::page::AttachmentFacts;
 
 /// The part of the state that the status shows, kept apart from the state, which is locked while a window is read.

@@ -8,22 +8,11 @@ use twinprobe_ebpf_common::{RawTable, TableLayout, carries};
 use twinprobe_kernel::{Deployable, LoadedDirection, Remains, crash};
 use twinprobe_windows::{BaseError, ClosedBy, Part, Windows};
 
+use crate::engine::deploy::history::Before;
+use crate::engine::error::CloseError;
 use crate::engine::probe::metric::Reader;
 use crate::engine::probe::running::Running;
-use crate::engine::window::close::CloseError;
-
-/// The serial of the deployment before this one, if that deployment does not run any more; `None` if the serial is not
-/// known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Before(pub Option<u64>);
-
-/// Tells whether the base of a deployment is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
-    Known,
-    /// The base could not be read so far: no window is closed before the base is read.
-    Awaited(Before),
-}
+use crate::engine::probe::start::Start;
 
 /// Writes the base of the deployment with this serial to disk.
 fn save(windows: &Windows, probe: &str, epoch: u64, serial: u64, parts: &[Part]) -> io::Result<()> {

@@ -1,33 +1,19 @@
 //! The closing of a window: flip, wait until the idle twin is at rest, move into a journal what packets change meanwhile,
 //! store all of it, and only then empty the idle twin and forget the journal.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_exporter::Window;
 use twinprobe_kernel::clock::Moment;
-use twinprobe_kernel::{KernelError, crash};
-use twinprobe_windows::{
-    BaseError, ClosedBy, StoredMetric, StoredWindow, WindowError, WindowHead, ages_as_rows,
-};
+use twinprobe_kernel::crash;
+use twinprobe_windows::{ClosedBy, StoredMetric, StoredWindow, WindowError, WindowHead, ages_as_rows};
 
+use crate::engine::error::CloseError;
 use crate::engine::probe::metric::Reader;
-use crate::engine::probe::running::{Running, timestamp};
-
-/// Why a window is not closed. What it consists of stays in the kernel, and the next attempt goes on with it.
-#[derive(Debug, thiserror::Error)]
-pub enum CloseError {
-    #[error(transparent)]
-    Kernel(#[from] KernelError),
-    #[error("the window can't be stored and stays in the kernel, nothing of it is lost: {0}")]
-    Store(#[from] io::Error),
-    #[error(transparent)]
-    Window(#[from] WindowError),
-    #[error(transparent)]
-    Base(#[from] BaseError),
-}
+use crate::engine::probe::running::Running;
+use crate::engine::time::timestamp;
 
 impl Running {
     /// Closes the open window. One that was not closed to its end is closed first.

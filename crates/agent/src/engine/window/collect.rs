@@ -7,8 +7,7 @@ use tokio::time::{Instant, timeout_at};
 use twinprobe_windows::{AckError, ClosedBy, Listing, Missing, WindowError};
 
 use crate::engine::engine::Engine;
-use crate::engine::error::EngineError;
-use crate::engine::window::close::CloseError;
+use crate::engine::error::{CloseError, EngineError};
 use crate::engine::window::delivery::Delivery;
 
 impl Engine {

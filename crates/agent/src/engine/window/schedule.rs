@@ -13,7 +13,8 @@ use twinprobe_windows::ClosedBy;
 
 use crate::config::window::Schedule;
 use crate::engine::engine::Engine;
-use crate::engine::probe::probe::{Probe, ReadError};
+use crate::engine::error::ReadError;
+use crate::engine::probe::probe::Probe;
 
 /// How long a task that follows the wall clock sleeps at most: the clock can be set meanwhile.
 const LOOK: Duration = Duration::from_secs(1);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tokio::task::JoinError;
 
 use crate::engine::engine::Engine;
-use crate::engine::error::{EngineError, not_read};
-use crate::engine::probe::probe::{Probe, ReadError};
+use crate::engine::error::{EngineError, ReadError, not_read};
+use crate::engine::probe::probe::Probe;
 
 impl Engine {
     /// Works on the probe called `name`, and on its successor if it was replaced before its turn came.

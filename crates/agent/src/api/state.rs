@@ -1,0 +1,35 @@
+//! The state that handlers share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use crate::engine::engine::Engine;
+
+/// The state that all handlers share.
+#[derive(Clone, Debug)]
+pub struct Api {
+    pub engine: Arc<Engine>,
+    pub readiness: Arc<Readiness>,
+}
+
+/// The state of the daemon, as bits. A daemon may be stopping without having been ready.
+#[derive(Debug, Default)]
+pub struct Readiness(pub AtomicU8);
+
+impl Readiness {
+    /// Notes that every stored probe is in place, or is listed with the reason why it is not.
+    pub fn set_ready(&self) {
+        self.0.fetch_or(READY, Ordering::Release);
+    }
+
+    /// Notes that the daemon ends once the requests under way are answered.
+    pub fn set_stopping(&self) {
+        self.0.fetch_or(STOPPING, Ordering::Release);
+    }
+}
+
+/// The bit that says that every stored probe is in place, or is listed with the reason why it is not.
+pub const READY: u8 = 1;
+
+/// The bit that says that the daemon ends once the requests under way are answered.
+pub const STOPPING: u8 = 2;

@@ -1,0 +1,47 @@
+//! A probe whose directions are loaded and attached to nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use twinprobe_ebpf_common::finding::{Finding, Rejection};
+use twinprobe_kernel::{DirectionRequest, Kernel, LoadedDirection, ProbeObject};
+
+use crate::config::probe::ProbeConfig;
+use crate::engine::probe::running::Running;
+
+/// Compiled, verified and loaded.
+#[derive(Debug)]
+pub struct LoadedProbe {
+    /// True if every named interface has to exist.
+    pub first: bool,
+    /// In the order of [`ProbeConfig::directions`].
+    pub directions: Vec<LoadedDirection>,
+    /// What they were loaded from, in the same order.
+    pub parsed: Vec<ProbeObject>,
+    /// The files of these objects, by direction.
+    pub objects: BTreeMap<&'static str, Vec<u8>>,
+    pub warnings: Vec<Finding>,
+}
+
+impl LoadedProbe {
+    /// Loads the directions again that were loaded for the other twin of `old`, because a window was closed since. Must
+    /// be called while no window can be closed.
+    pub fn follow(&mut self, kernel: &Kernel, old: &Running) -> Result<(), Rejection> {
+        for (loaded, object) in self.directions.iter_mut().zip(&self.parsed) {
+            if !old.attached().is_continued_by(loaded) {
+                let old = old.predecessor(loaded.plan.direction());
+                *loaded = kernel.load(Arc::clone(&loaded.plan), object, old.as_ref())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is asked of each direction, in the order of [`ProbeConfig::directions`].
+pub fn requests(config: &ProbeConfig) -> impl Iterator<Item = DirectionRequest> {
+    config.directions().map(|(_, direction)| DirectionRequest {
+        attach: direction.attach(),
+        on_replace: config.on_replace(),
+        metrics: direction.metrics().iter().map(|metric| metric.request().clone()).collect(),
+    })
+}

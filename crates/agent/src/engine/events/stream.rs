@@ -1,0 +1,96 @@
+//! The reading end of a stream of events.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use hyper::body::Bytes;
+
+use crate::engine::events::client::{Client, Part};
+use crate::engine::events::event_metric::Source;
+use crate::engine::events::framing::lost_line;
+
+/// The reading end of a stream. Dropping the value leaves the stream.
+#[derive(Debug)]
+pub struct EventStream {
+    client: Arc<Client>,
+    sources: Vec<Arc<Source>>,
+}
+
+impl EventStream {
+    pub fn new(client: Arc<Client>, sources: Vec<Arc<Source>>) -> Self {
+        Self { client, sources }
+    }
+
+    /// Returns the next bytes to send, `None` at the end.
+    pub fn poll_next(&self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let mut state = self.client.lock();
+        match state.parts.pop_front() {
+            Some(Part::Events(bytes)) => {
+                state.bytes -= bytes.len();
+                Poll::Ready(Some(bytes))
+            }
+            Some(Part::Lost { labels, count }) => {
+                let mut line = Vec::new();
+                lost_line(self.client.framing, count, &labels, &mut line);
+                Poll::Ready(Some(line.into()))
+            }
+            None if state.sources == 0 => Poll::Ready(None),
+            None => {
+                state.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for EventStream {
+    fn drop(&mut self) {
+        let mut state = self.client.lock();
+        state.gone = true;
+        state.parts.clear();
+        drop(state);
+        for source in &self.sources {
+            source.look_up();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+    use crate::engine::events::client::LIMIT;
+    use crate::engine::events::framing::Framing;
+
+    fn drain(stream: &EventStream) -> Vec<Vec<u8>> {
+        let mut context = Context::from_waker(Waker::noop());
+        std::iter::from_fn(|| match stream.poll_next(&mut context) {
+            Poll::Ready(part) => part.map(|bytes| bytes.to_vec()),
+            Poll::Pending => None,
+        })
+        .collect()
+    }
+
+    #[test]
+    fn what_does_not_fit_is_counted_where_it_is_missing() {
+        let (a, b): (Arc<str>, Arc<str>) = ("\"metric\":\"a\"".into(), "\"metric\":\"b\"".into());
+        let client = Client::new(Framing::Ndjson);
+        client.add_source();
+        let stream = EventStream::new(Arc::clone(&client), Vec::new());
+        let most = Bytes::from(vec![b'x'; LIMIT]);
+        client.push(Some(&most), 7, &a);
+        assert!(!client.has_room());
+        for _ in 0..3 {
+            assert_eq!(client.push(Some(&Bytes::from_static(b"y")), 2, &a), 2);
+            assert_eq!(client.push(None, 1, &b), 1);
+        }
+        let parts = drain(&stream);
+        let told: [&[u8]; 2] = [b"{\"lost\":6,\"metric\":\"a\"}\n", b"{\"lost\":3,\"metric\":\"b\"}\n"];
+        assert_eq!((parts[0].len(), &parts[1..]), (LIMIT, &told.map(<[u8]>::to_vec)[..]));
+        assert_eq!(client.push(Some(&Bytes::from_static(b"again")), 1, &a), 0);
+        assert_eq!(drain(&stream), [b"again"]);
+        client.end_source();
+        assert_eq!(stream.poll_next(&mut Context::from_waker(Waker::noop())), Poll::Ready(None));
+    }
+}

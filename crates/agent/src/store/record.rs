@@ -1,0 +1,25 @@
+//! The record of a probe.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use twinprobe_client::ConfigDocument;
+use twinprobe_kernel::Deployment;
+
+/// The stored state of a probe: its configuration, and the deployment that runs it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredProbe {
+    pub revision: u64,
+    /// The time when the probe was first deployed, RFC 3339.
+    pub created: String,
+    pub config: ConfigDocument,
+    /// `None` for a probe that was never deployed by this version.
+    pub running: Option<StoredDeployment>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredDeployment {
+    pub deployment: Deployment,
+    /// The digest of each direction's object, by the direction's name.
+    pub objects: BTreeMap<String, String>,
+}
