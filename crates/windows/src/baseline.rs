@@ -11,12 +11,14 @@ use std::io::{self, BufWriter};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use twinprobe_ebpf_common::{RawTable, TableLayout};
-use twinprobe_exporter::Direction;
+use twinprobe_ebpf_common::Direction;
+use twinprobe_ebpf_common::TableLayout;
 
 use crate::file::format::{self, Content, Encoder, FileHead, Unusable};
+use crate::file::part::{Part, PartContent, ages_as_rows, ages_of};
 use crate::file::stored::WindowError;
-use crate::windows::{Windows, lock};
+use crate::retention::lock;
+use crate::windows::Windows;
 
 /// The rows that the windows before the open one have left.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,32 +26,6 @@ pub struct Base {
     /// The last window in the sums.
     pub through: u64,
     pub parts: Vec<Part>,
-}
-
-/// The rows of one metric that are not in its map.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Part {
-    pub direction: Direction,
-    /// The map, as the metric names it.
-    pub map: String,
-    pub content: PartContent,
-    /// The last window in the rows.
-    pub through: u64,
-    pub layout: Arc<TableLayout>,
-    pub rows: RawTable,
-    /// The last window that had the entry, for each entry of a sum whose entries come and go.
-    pub ages: Vec<u64>,
-    /// The number of entries that the sum has dropped so far for lack of room.
-    pub dropped: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PartContent {
-    /// The sum of the windows before.
-    Sum,
-    /// Rows of the open window.
-    Open,
 }
 
 /// The reason why the base of the open window is not known. No window can be closed before the base is known.
@@ -90,16 +66,6 @@ impl FileHead for BaselineHead {
     fn tables(&self) -> usize {
         2 * self.parts.len()
     }
-}
-
-/// Converts ages into rows of 8 bytes.
-pub fn ages_as_rows(ages: &[u64]) -> RawTable {
-    RawTable { values: ages.iter().flat_map(|age| age.to_le_bytes()).collect(), ..RawTable::default() }
-}
-
-pub fn ages_of(rows: &RawTable) -> Vec<u64> {
-    let number = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).unwrap_or_default();
-    rows.values.chunks_exact(8).map(number).collect()
 }
 
 impl Windows {

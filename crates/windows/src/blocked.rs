@@ -6,7 +6,8 @@ use std::io;
 use crate::file::directory::Form;
 use crate::file::format::Unusable;
 use crate::restore;
-use crate::windows::{Windows, lock};
+use crate::retention::lock;
+use crate::windows::Windows;
 
 impl Windows {
     /// Examines again the file of a window that could not be read.

@@ -1,15 +1,22 @@
 //! The changes of files that follow a decision of the index, in an order that a crash may interrupt anywhere.
 
+use std::fs::File;
 use std::io;
 
 use crate::file::directory::Form;
+use crate::file::stored::WindowFiles;
 use crate::index::Change;
 use crate::restore;
-use crate::windows::{Windows, lock};
+use crate::retention::lock;
+use crate::windows::Windows;
 
-impl Windows {
+impl WindowFiles for Windows {
+    fn file(&self, seq: u64) -> io::Result<File> {
+        self.directory.open(seq)
+    }
+
     /// Sets a damaged file aside, unless nothing in the directory may be changed now.
-    pub fn set_aside(&self, seq: u64, reason: &str) {
+    fn set_aside(&self, seq: u64, reason: &str) {
         let _turn = lock(&self.changes);
         if self.unblock().is_err() {
             return;
@@ -30,7 +37,9 @@ impl Windows {
             restore::forget_damaged(&self.directory);
         }
     }
+}
 
+impl Windows {
     /// Changes the files as decided. An error says that the next start would not know of the change. The caller holds
     /// `changes`.
     pub fn apply(&self, change: &Change) -> Result<(), io::ErrorKind> {

@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use twinprobe_ebpf_common::window::{Entry, Listing, Statistics};
+
 use crate::file::directory::Form;
 use crate::file::head::ClosedBy;
 use crate::file::stored::StoredWindow;
+use crate::retention::{AckError, Limits, Missing};
 use crate::state::State;
-use crate::windows::{AckError, Entry, Limits, Listing, Missing, Statistics};
 
 /// The windows of one probe, in memory.
 #[derive(Debug, Default)]

@@ -6,13 +6,13 @@ use std::sync::{Arc, Weak};
 
 use crate::file::directory::{Directory, Form};
 use crate::file::format::Unusable;
-use crate::file::stored::{self, StoredWindow};
+use crate::file::stored::{self, StoredWindow, WindowFiles};
 use crate::index::Index;
+use crate::retention::DAMAGED_FILES;
 use crate::state::{State, Undecodable};
-use crate::windows::{DAMAGED_FILES, Windows};
 
 /// Builds the index from the files, and finishes the changes that a crash has interrupted.
-pub fn restore(directory: &Directory, windows: &Weak<Windows>) -> Index {
+pub fn restore(directory: &Directory, windows: &Weak<dyn WindowFiles>) -> Index {
     let found = directory.scan().map_err(|error| error.to_string());
     let found =
         found.and_then(|files| Ok((files, directory.baselines().map_err(|error| error.to_string())?)));
@@ -145,7 +145,7 @@ pub fn examine(
     directory: &Directory,
     seq: u64,
     form: Form,
-    windows: &Weak<Windows>,
+    windows: &Weak<dyn WindowFiles>,
 ) -> Result<(StoredWindow, u64), Unusable> {
     let file = File::open(directory.file(seq, form))?;
     let bytes = file.metadata()?.len();

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::{fs, io};
 
 use crate::file::directory::Directory;
-use crate::windows::{Windows, lock};
+use crate::retention::lock;
+use crate::windows::Windows;
 
 /// The windows of all probes, and the room that they may take on the disk.
 #[derive(Debug)]

@@ -24,20 +24,16 @@ pub mod tests;
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use tokio::sync::watch;
-pub use twinprobe_ebpf_common::window::{Entry, Listing, Statistics};
+pub use twinprobe_ebpf_common::window::{Listing, Statistics};
 
 use crate::file::directory::{Directory, Form};
-use crate::file::head::WindowHead;
-use crate::file::stored::StoredWindow;
+use crate::file::stored::{StoredWindow, WindowFiles};
 use crate::index::{Change, Index};
 use crate::restore;
-use crate::writer::WindowWriter;
-
-/// The number of damaged files that are kept for somebody to look at.
-pub const DAMAGED_FILES: usize = 8;
+use crate::retention::{AckError, Limits, Missing, lock};
 
 /// The windows of one probe; they outlive its replacement. Methods wait for the disk, except those that only query.
 #[derive(Debug)]
@@ -50,53 +46,7 @@ pub struct Windows {
     pub index: Mutex<Index>,
     /// The number of the newest window that was ever committed.
     pub newest: watch::Sender<u64>,
-    pub itself: Weak<Self>,
-}
-
-/// The limits of what is retained, and the collectors for whom.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// The largest number of windows; the newest stays in any case.
-    pub retain: usize,
-    /// The largest size of their files, in bytes.
-    pub bytes: u64,
-    /// The collectors that all have to acknowledge a window before it is removed.
-    pub collectors: Vec<String>,
-    /// True if a window counts as served, not as lost, when it goes after the client that closed it has received all of
-    /// it.
-    pub taken_counts: bool,
-}
-
-impl Default for Limits {
-    /// No limits.
-    fn default() -> Self {
-        Self { retain: usize::MAX, bytes: u64::MAX, collectors: Vec::new(), taken_counts: false }
-    }
-}
-
-/// The reason why a window is not available.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Missing {
-    #[error("there never was such a window")]
-    Never,
-    #[error("the window was acknowledged")]
-    Acknowledged,
-    #[error("the window was lost: it had to go, or its file was damaged, before it was acknowledged")]
-    Lost,
-    #[error("the file of the window can't be read and stays as it is")]
-    Unreadable,
-}
-
-/// The reason why an acknowledgement fails.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AckError {
-    #[error("the newest window is {newest}")]
-    Beyond { newest: u64 },
-    #[error("no collector is called {0}")]
-    UnknownCollector(String),
-    /// The acknowledgement is in memory only and is lost when the daemon ends; a repetition tries to write it again.
-    #[error("it could not be written down: {0}")]
-    NotWritten(io::ErrorKind),
+    pub itself: Weak<dyn WindowFiles>,
 }
 
 impl Windows {
@@ -107,17 +57,11 @@ impl Windows {
 
     fn open_in(directory: Directory) -> Arc<Self> {
         Arc::new_cyclic(|itself| {
-            let index = restore::restore(&directory, itself);
+            let files: Weak<dyn WindowFiles> = Weak::<Self>::clone(itself);
+            let index = restore::restore(&directory, &files);
             let newest = watch::Sender::new(index.state.last);
-            let itself = Weak::clone(itself);
-            Self { directory, changes: Mutex::default(), index: Mutex::new(index), newest, itself }
+            Self { directory, changes: Mutex::default(), index: Mutex::new(index), newest, itself: files }
         })
-    }
-
-    /// Begins a window with this head, whose number has to be beyond all windows so far.
-    pub fn write(self: &Arc<Self>, head: &WindowHead) -> io::Result<WindowWriter> {
-        self.expect_open()?;
-        WindowWriter::new(Arc::clone(self), head)
     }
 
     /// Sets the limits and drops the windows that exceed them.
@@ -243,9 +187,4 @@ impl Windows {
         }
         Ok(())
     }
-}
-
-/// Locks a mutex, even if a thread that held it has panicked.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

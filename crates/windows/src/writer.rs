@@ -1,7 +1,7 @@
 //! The writer of a window.
 
 use std::io::{self, BufWriter};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use tempfile::NamedTempFile;
 use twinprobe_ebpf_common::RawTable;
@@ -9,7 +9,8 @@ use twinprobe_ebpf_common::RawTable;
 use crate::file::format::Encoder;
 use crate::file::head::WindowHead;
 use crate::file::stored::StoredWindow;
-use crate::windows::{Windows, lock};
+use crate::retention::lock;
+use crate::windows::Windows;
 
 /// The number of bytes that are gathered before a write.
 const BUFFER: usize = 256 * 1024;
@@ -23,12 +24,20 @@ pub struct WindowWriter {
     reports: u64,
 }
 
+impl Windows {
+    /// Begins a window with this head, whose number has to be beyond all windows so far.
+    pub fn write(self: &Arc<Self>, head: &WindowHead) -> io::Result<WindowWriter> {
+        self.expect_open()?;
+        WindowWriter::new(Arc::clone(self), head)
+    }
+}
+
 impl WindowWriter {
     pub fn new(windows: Arc<Windows>, head: &WindowHead) -> io::Result<Self> {
         windows.expect_new(head.window.seq)?;
         let file = BufWriter::with_capacity(BUFFER, windows.directory.create()?);
         let encoder = Encoder::new(file, head)?;
-        let window = StoredWindow::new(head, 0, Arc::downgrade(&windows));
+        let window = StoredWindow::new(head, 0, Weak::clone(&windows.itself));
         Ok(Self { windows, encoder, window, reports: head.window.lost_windows })
     }
 

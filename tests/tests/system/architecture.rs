@@ -43,7 +43,7 @@ fn every_crate_inherits_the_workspace_lints() -> Result<()> {
 const EDGES: [(&str, &[&str], &[&str]); 6] = [
     ("ebpf-common", &[], &["aya", "libc", "tokio", "axum"]),
     ("exporter", &["ebpf-common"], &["aya", "libc", "tokio", "axum"]),
-    ("windows", &["ebpf-common", "exporter"], &["aya", "libc", "axum"]),
+    ("windows", &["ebpf-common"], &["aya", "libc", "axum"]),
     ("kernel", &["ebpf-common"], &["axum", "clap"]),
     ("client", &["ebpf-common"], &["axum", "clap", "aya"]),
     ("agent", &["ebpf-common", "exporter", "windows", "kernel", "client"], &["aya"]),

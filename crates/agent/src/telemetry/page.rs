@@ -5,7 +5,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::{Registry, Unit};
 use twinprobe_client::{EventStatus, SumStatus};
 use twinprobe_ebpf_common::hook::Hook;
-use twinprobe_windows::Statistics;
+use twinprobe_ebpf_common::window::Statistics;
 
 use crate::telemetry::counters::{Amount, OfProbe, Total};
 use crate::telemetry::registry::Telemetry;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use twinprobe_ebpf_common::TableLayout;
-use twinprobe_exporter::{Aggregation, Cache, Context, Direction, Format, Metric, Temporality, Window};
+use twinprobe_ebpf_common::{Aggregation, Context, Direction, Format, Temporality, Window};
 
 use crate::file::format::FileHead;
 
@@ -92,32 +92,4 @@ pub struct StoredMetric {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
 const fn is_none(count: &u64) -> bool {
     *count == 0
-}
-
-impl StoredMetric {
-    pub fn new(direction: Direction, metric: &Metric) -> Self {
-        Self {
-            direction,
-            name: metric.name.clone(),
-            map: metric.map.clone(),
-            help: metric.help.clone(),
-            agg: metric.agg,
-            layout: Arc::clone(&metric.layout),
-            reading: metric.temporality,
-            dropped: metric.dropped,
-        }
-    }
-
-    pub fn metric(&self) -> Metric {
-        Metric {
-            name: self.name.clone(),
-            map: self.map.clone(),
-            help: self.help.clone(),
-            agg: self.agg,
-            layout: Arc::clone(&self.layout),
-            temporality: self.reading,
-            dropped: self.dropped,
-            cache: Cache::default(),
-        }
-    }
 }

@@ -3,4 +3,5 @@
 pub mod directory;
 pub mod format;
 pub mod head;
+pub mod part;
 pub mod stored;

@@ -5,12 +5,11 @@ use std::io;
 use std::sync::{Arc, Weak};
 
 use twinprobe_ebpf_common::RawTable;
-use twinprobe_exporter::{Direction, Metric, Temporality};
+use twinprobe_ebpf_common::Temporality;
 
-use crate::baseline::{Part, PartContent, ages_of};
 use crate::file::format::{self, Content, Place, Unusable};
 use crate::file::head::{ClosedBy, StoredMetric, WindowHead};
-use crate::windows::Windows;
+use crate::file::part::{Part, PartContent, ages_of};
 
 /// A window that was committed. Its file may have been removed since.
 #[derive(Debug)]
@@ -21,7 +20,16 @@ pub struct StoredWindow {
     bytes: u64,
     closed_by: ClosedBy,
     /// The windows of the probe, which set the file aside if it is damaged.
-    windows: Weak<Windows>,
+    files: Weak<dyn WindowFiles>,
+}
+
+/// The files that windows are read from.
+pub trait WindowFiles: std::fmt::Debug + Send + Sync {
+    /// Opens the file of a window.
+    fn file(&self, seq: u64) -> io::Result<File>;
+
+    /// Sets a file aside that can't be used, and counts its window as lost.
+    fn set_aside(&self, seq: u64, reason: &str);
 }
 
 /// The reason why a window can't be read.
@@ -44,15 +52,14 @@ pub enum WindowError {
 pub struct WindowReader {
     file: File,
     head: Arc<WindowHead>,
-    metrics: Vec<(Direction, Arc<Metric>)>,
     chunks: Vec<Vec<Place>>,
 }
 
 impl StoredWindow {
-    pub fn new(head: &WindowHead, bytes: u64, windows: Weak<Windows>) -> Self {
+    pub fn new(head: &WindowHead, bytes: u64, files: Weak<dyn WindowFiles>) -> Self {
         let WindowHead { window, closed_by, .. } = head;
         let (start, end) = (window.start.clone(), window.end.clone());
-        Self { seq: window.seq, start, end, bytes, closed_by: *closed_by, windows }
+        Self { seq: window.seq, start, end, bytes, closed_by: *closed_by, files }
     }
 
     /// The window with the size of its file, which is known after it was written.
@@ -86,18 +93,17 @@ impl StoredWindow {
 
     /// Reads the whole file once to check its digest. A damaged file is set aside.
     pub fn open(&self) -> Result<WindowReader, WindowError> {
-        let windows = self.windows.upgrade().ok_or(WindowError::Gone)?;
-        let read =
-            windows.directory.open(self.seq).map_err(Unusable::Io).and_then(|file| open(file, self.seq));
+        let files = self.files.upgrade().ok_or(WindowError::Gone)?;
+        let read = files.file(self.seq).map_err(Unusable::Io).and_then(|file| open(file, self.seq));
         match read {
             Ok(reader) => Ok(reader),
             Err(Unusable::Damaged(reason)) => {
-                windows.set_aside(self.seq, &reason);
+                files.set_aside(self.seq, &reason);
                 Err(WindowError::Damaged(reason))
             }
             Err(Unusable::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
                 // If the window was not acknowledged or dropped, somebody else has removed the file.
-                windows.set_aside(self.seq, "it is no longer there");
+                files.set_aside(self.seq, "it is no longer there");
                 Err(WindowError::Gone)
             }
             Err(Unusable::Io(error)) => Err(WindowError::Io(error)),
@@ -112,9 +118,7 @@ pub fn open(file: File, seq: u64) -> Result<WindowReader, Unusable> {
     if head.window.seq != seq {
         return Err(Unusable::Damaged(format!("it is window {}", head.window.seq)));
     }
-    let metric = |stored: &StoredMetric| (stored.direction, Arc::new(stored.metric()));
-    let metrics = head.metrics.iter().map(metric).collect();
-    Ok(WindowReader { file, head: Arc::new(head), metrics, chunks })
+    Ok(WindowReader { file, head: Arc::new(head), chunks })
 }
 
 impl WindowReader {
@@ -123,8 +127,8 @@ impl WindowReader {
     }
 
     /// In the order of the document.
-    pub fn metrics(&self) -> Vec<(Direction, Arc<Metric>)> {
-        self.metrics.clone()
+    pub fn metrics(&self) -> &[StoredMetric] {
+        &self.head.metrics
     }
 
     /// Reads a chunk of a metric's rows; all chunks in order are its table. `None` after the last chunk.

@@ -9,8 +9,8 @@ use twinprobe_client::{
 use twinprobe_ebpf_common::Direction;
 use twinprobe_ebpf_common::finding::Finding;
 use twinprobe_ebpf_common::hook::Hook;
+use twinprobe_ebpf_common::window::Statistics;
 use twinprobe_kernel::{AttachedAt, Health, Held, LoadedDirection};
-use twinprobe_windows::Statistics;
 
 use crate::config::probe::ProbeConfig;
 use crate::engine::deploy::loaded::LoadedProbe;

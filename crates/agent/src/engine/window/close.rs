@@ -130,8 +130,17 @@ impl Running {
 }
 
 fn stored_metric(reader: &Reader) -> StoredMetric {
-    let stored = StoredMetric::new(reader.direction, &reader.metric);
-    StoredMetric { dropped: reader.dropped(), ..stored }
+    let metric = &reader.metric;
+    StoredMetric {
+        direction: reader.direction,
+        name: metric.name.clone(),
+        map: metric.map.clone(),
+        help: metric.help.clone(),
+        agg: metric.agg,
+        layout: Arc::clone(&metric.layout),
+        reading: metric.temporality,
+        dropped: reader.dropped(),
+    }
 }
 
 /// True if the reader has a sum that every window stores although no document shows it.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
-use twinprobe_windows::{AckError, ClosedBy, Listing, Missing, WindowError};
+use twinprobe_ebpf_common::window::Listing;
+use twinprobe_windows::{AckError, ClosedBy, Missing, WindowError};
 
 use crate::engine::engine::Engine;
 use crate::engine::error::{CloseError, EngineError};

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use twinprobe_ebpf_common::RawTable;
-use twinprobe_exporter::{Context, Direction, Format, Head, Metric, Window};
-use twinprobe_windows::{StoredWindow, WindowError, WindowReader, Windows};
+use twinprobe_exporter::{Cache, Context, Direction, Format, Head, Metric, Window};
+use twinprobe_windows::{StoredMetric, StoredWindow, WindowError, WindowReader, Windows};
 
 use crate::engine::error::Broken;
 use crate::engine::window::live::{LiveMap, LiveRows};
@@ -98,6 +98,17 @@ impl Drop for Claim {
     }
 }
 
+impl Part {
+    /// The metric at this place of a stored window, as it was when the window was closed.
+    pub fn stored(window: &Arc<WindowReader>, index: usize) -> Self {
+        let StoredMetric { direction, name, map, help, agg, layout, reading, dropped } =
+            window.metrics()[index].clone();
+        let metric =
+            Metric { name, map, help, agg, layout, temporality: reading, dropped, cache: Cache::default() };
+        Self { direction, metric: Arc::new(metric), rows: Rows::Stored(Arc::clone(window), index) }
+    }
+}
+
 impl Delivery {
     /// A reading that closed no window.
     pub const fn of_maps(reading: Reading) -> Self {
@@ -113,18 +124,13 @@ impl Delivery {
     ) -> Result<Self, WindowError> {
         let reader = Arc::new(stored.open()?);
         let head = reader.head();
-        let part = |(index, (direction, metric)): (usize, &(Direction, Arc<Metric>))| Part {
-            direction: *direction,
-            metric: Arc::clone(metric),
-            rows: Rows::Stored(Arc::clone(&reader), index),
-        };
         let reading = Reading {
             probe: head.probe.clone(),
             interfaces: head.interfaces.clone(),
             window: Some(head.window.clone()),
             context: Arc::new(head.context.clone()),
             format: head.format,
-            parts: reader.metrics().iter().enumerate().map(part).collect(),
+            parts: (0..reader.metrics().len()).map(|index| Part::stored(&reader, index)).collect(),
             skipped_before: head.skipped_before,
             skipped,
         };

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use twinprobe_windows::WindowReader;
+use twinprobe_windows::{StoredMetric, WindowReader};
 
 use crate::engine::probe::metric::Reader;
 use crate::engine::probe::running::Running;
@@ -38,10 +38,8 @@ impl Running {
             return Part { direction, metric, rows };
         }
         let stored = last.and_then(|window| {
-            let mut metrics = window.metrics().into_iter();
-            let place = metrics.position(|(of, stored)| of == direction && stored.name == metric.name)?;
-            let metric = Arc::clone(&window.metrics()[place].1);
-            Some(Part { direction, metric, rows: Rows::Stored(Arc::clone(window), place) })
+            let is_it = |stored: &StoredMetric| stored.direction == direction && stored.name == metric.name;
+            Some(Part::stored(window, window.metrics().iter().position(is_it)?))
         });
         // No window may have been closed since the metric was configured.
         stored.unwrap_or(Part { direction, metric, rows: Rows::None })

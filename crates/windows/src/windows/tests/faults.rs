@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use crate::file::directory::Step;
-use crate::windows::lock;
+use crate::retention::lock;
 
 /// The faults of the file system, shared with the test.
 #[derive(Clone, Debug, Default)]

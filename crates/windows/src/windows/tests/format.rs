@@ -7,7 +7,7 @@ use twinprobe_ebpf_common::{Member, Shape};
 
 use super::*;
 use crate::file::stored::WindowError;
-use crate::windows::{Limits, Missing};
+use crate::retention::{Limits, Missing};
 
 #[test]
 fn a_window_is_read_as_it_was_written() {
@@ -34,8 +34,8 @@ fn a_window_is_read_as_it_was_written() {
 
     let reader = window.open().unwrap();
     assert_eq!(**reader.head(), head);
-    assert_eq!(reader.metrics()[1].0, Direction::Egress);
-    assert_eq!(reader.metrics()[1].1.map, "map of b");
+    assert_eq!(reader.metrics()[1].direction, Direction::Egress);
+    assert_eq!(reader.metrics()[1].map, "map of b");
     assert_eq!(reader.chunk(0, 0).unwrap(), Some(rows(1, 1000)));
     assert_eq!(reader.chunk(0, 1).unwrap(), Some(RawTable::default()));
     assert_eq!(reader.chunk(0, 2).unwrap(), None);

@@ -6,7 +6,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::*;
-use crate::baseline::{Base, Part, PartContent, ages_as_rows};
+use crate::baseline::Base;
+use crate::file::part::{Part, PartContent, ages_as_rows};
 use crate::state::State;
 
 fn path(name: &str) -> PathBuf {
@@ -51,7 +52,7 @@ fn sum(of: Direction, map: &str, through: u64) -> Part {
 fn windows_of_the_first_format_are_read() {
     let (_directory, windows) = with("2.taken", &golden("window-1"));
     let reader = windows.get(2).unwrap().open().unwrap();
-    let names: Vec<String> = reader.metrics().iter().map(|(_, metric)| metric.name.clone()).collect();
+    let names: Vec<String> = reader.metrics().iter().map(|metric| metric.name.clone()).collect();
     assert_eq!(names, ["in_array", "in_hash", "in_percpu_array"]);
     assert_eq!(reader.head().closed_by, ClosedBy::Request);
     let Base { through, parts } = windows.base(Some(1)).unwrap().unwrap();

@@ -14,8 +14,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tempfile::TempDir;
+use twinprobe_ebpf_common::{Aggregation, Context, Direction, Format, Temporality, Window};
 use twinprobe_ebpf_common::{Layout, MapKind, RawTable, TableLayout};
-use twinprobe_exporter::{Aggregation, Context, Direction, Format, Temporality, Window};
 
 use crate::file::head::{ClosedBy, StoredMetric, WindowHead};
 use crate::file::stored::StoredWindow;

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::file::directory::Form;
 use crate::file::head::ClosedBy;
-use crate::windows::{AckError, Limits, Missing, Statistics, Windows, lock};
+use crate::retention::{AckError, Limits, Missing, lock};
+use crate::windows::{Statistics, Windows};
 
 pub const COLLECTORS: [&str; 3] = ["a", "b", "c"];
 

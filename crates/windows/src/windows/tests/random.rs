@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::file::directory::Directory;
-use crate::windows::Missing;
+use crate::retention::Missing;
 use crate::windows::tests::model::view;
 use crate::windows::tests::scene::{Operation, Scene, operation};
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::retention::{AckError, Limits, Missing};
 use crate::store::WindowStore;
-use crate::windows::{AckError, Limits, Missing};
 
 #[test]
 fn those_who_wait_see_the_newest_window() {

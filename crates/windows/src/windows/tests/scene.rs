@@ -11,8 +11,8 @@ use super::*;
 use crate::file::directory::Directory;
 use crate::file::format::Encoder;
 use crate::file::stored::WindowError;
+use crate::retention::{AckError, Limits, lock};
 use crate::windows::tests::model::{COLLECTORS, Kept, Model, view};
-use crate::windows::{AckError, Limits, lock};
 
 /// An operation. `pick` chooses among the windows that exist when the operation runs.
 #[derive(Clone, Debug)]

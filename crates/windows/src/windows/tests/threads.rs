@@ -4,7 +4,7 @@ use std::thread;
 
 use super::*;
 use crate::file::stored::WindowError;
-use crate::windows::Limits;
+use crate::retention::Limits;
 
 const WINDOWS: u64 = 300;
 

@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use super::*;
 use crate::baseline::BaseError;
 use crate::file::stored::WindowError;
-use crate::windows::{AckError, Limits, Missing};
+use crate::retention::{AckError, Limits, Missing};
 
 /// Makes a file of a later version, of which only the magic, the version and the digest are as today.
 fn make_newer(path: &Path) {

@@ -1,0 +1,43 @@
+//! A part of a window's file or of a baseline: the rows of one map.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use twinprobe_ebpf_common::Direction;
+use twinprobe_ebpf_common::{RawTable, TableLayout};
+
+/// The rows of one metric that are not in its map.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    pub direction: Direction,
+    /// The map, as the metric names it.
+    pub map: String,
+    pub content: PartContent,
+    /// The last window in the rows.
+    pub through: u64,
+    pub layout: Arc<TableLayout>,
+    pub rows: RawTable,
+    /// The last window that had the entry, for each entry of a sum whose entries come and go.
+    pub ages: Vec<u64>,
+    /// The number of entries that the sum has dropped so far for lack of room.
+    pub dropped: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PartContent {
+    /// The sum of the windows before.
+    Sum,
+    /// Rows of the open window.
+    Open,
+}
+
+pub fn ages_of(rows: &RawTable) -> Vec<u64> {
+    let number = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).unwrap_or_default();
+    rows.values.chunks_exact(8).map(number).collect()
+}
+
+/// Converts ages into rows of 8 bytes.
+pub fn ages_as_rows(ages: &[u64]) -> RawTable {
+    RawTable { values: ages.iter().flat_map(|age| age.to_le_bytes()).collect(), ..RawTable::default() }
+}

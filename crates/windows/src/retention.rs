@@ -1,0 +1,58 @@
+//! What is retained, and why a window is not there or can't be acknowledged.
+
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The limits of what is retained, and the collectors for whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The largest number of windows; the newest stays in any case.
+    pub retain: usize,
+    /// The largest size of their files, in bytes.
+    pub bytes: u64,
+    /// The collectors that all have to acknowledge a window before it is removed.
+    pub collectors: Vec<String>,
+    /// True if a window counts as served, not as lost, when it goes after the client that closed it has received all of
+    /// it.
+    pub taken_counts: bool,
+}
+
+impl Default for Limits {
+    /// No limits.
+    fn default() -> Self {
+        Self { retain: usize::MAX, bytes: u64::MAX, collectors: Vec::new(), taken_counts: false }
+    }
+}
+
+/// The reason why a window is not available.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Missing {
+    #[error("there never was such a window")]
+    Never,
+    #[error("the window was acknowledged")]
+    Acknowledged,
+    #[error("the window was lost: it had to go, or its file was damaged, before it was acknowledged")]
+    Lost,
+    #[error("the file of the window can't be read and stays as it is")]
+    Unreadable,
+}
+
+/// The reason why an acknowledgement fails.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AckError {
+    #[error("the newest window is {newest}")]
+    Beyond { newest: u64 },
+    #[error("no collector is called {0}")]
+    UnknownCollector(String),
+    /// The acknowledgement is in memory only and is lost when the daemon ends; a repetition tries to write it again.
+    #[error("it could not be written down: {0}")]
+    NotWritten(io::ErrorKind),
+}
+
+/// Locks a mutex, even if a thread that held it has panicked.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The number of damaged files that are kept for somebody to look at.
+pub const DAMAGED_FILES: usize = 8;
