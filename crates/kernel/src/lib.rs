@@ -43,7 +43,7 @@ pub use self::plan::request::{AttachRequest, DirectionRequest, KernelFacts, Metr
 pub use self::read::events::event_map::{EventMap, EventReader};
 pub use self::read::events::record::{EventRecord, Progress};
 pub use self::read::events::waiter::Waiter;
-pub use self::read::table::MetricMap;
+pub use self::read::map::MetricMap;
 pub use self::sys::call::KernelError;
 pub use self::sys::clock;
 pub use self::sys::process as memory;
@@ -51,7 +51,8 @@ pub use self::sys::process as memory;
 /// Reading maps without a probe, for the benchmark that times it.
 pub mod extraction {
     pub use crate::read::access::Access;
-    pub use crate::read::table::{MetricMap, Table};
+    pub use crate::read::map::MetricMap;
+    pub use crate::read::table::Table;
     pub use crate::sys::batch::map_update_batch;
     pub use crate::sys::map::{MapCreate, map_create, map_update};
     pub use crate::trial::maps::operations;

@@ -25,7 +25,7 @@ use crate::load::maps::{Predecessor, TwinMap};
 use crate::load::pins::{Deployment, Identity, Note, Pins};
 use crate::net::watch::Changes;
 use crate::plan::request::AttachRequest;
-use crate::read::table::MetricMap;
+use crate::read::map::MetricMap;
 use crate::sys::clock::Moment;
 
 /// A deployment whose twins see packets.

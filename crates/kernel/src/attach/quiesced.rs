@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::attach::attached::Attached;
 use crate::crash;
 use crate::load::maps::TwinMap;
-use crate::read::table::MetricMap;
+use crate::read::map::MetricMap;
 use crate::sys::call::KernelError;
 use crate::sys::clock::Moment;
 

@@ -8,27 +8,34 @@ use std::os::fd::{AsFd, OwnedFd};
 use twinprobe_ebpf_common::metric::AfterRead;
 use twinprobe_ebpf_common::{MapKind, RawTable};
 
-use crate::read::table::{MetricMap, ReadResult, Sink, Table};
+use crate::read::table::{ReadResult, Sink, Table};
 use crate::read::{array, hash};
 use crate::sys::call::KernelError;
 use crate::sys::map;
 
 /// Hands on one row for each entry, with the content of the entry's map.
 pub fn read(map: &Table, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
-    each(map, sink, &mut |_, inner| inner.read(after))
+    each(map, sink, &mut |_, inner| {
+        let mut rows = RawTable::default();
+        let mut append = |chunk: &RawTable| {
+            rows.append(chunk);
+            ControlFlow::Continue(())
+        };
+        inner.read_flat(after, &mut append).map(|_| rows)
+    })
 }
 
 /// Hands on one row for each entry whose map is there. `content` says what is in the map, given its id.
 pub fn each(
     map: &Table,
     sink: &mut Sink<'_>,
-    content: &mut dyn FnMut(u32, &MetricMap) -> Result<RawTable, KernelError>,
+    content: &mut dyn FnMut(u32, Table) -> Result<RawTable, KernelError>,
 ) -> ReadResult {
     for (key, value) in entries(map)?.entries(&map.layout) {
         let id = u32::from_ne_bytes(value.try_into().unwrap_or_default());
         let opened = open(map, id).map_err(|error| map.error("opening an inner map", error))?;
         let Some(inner) = opened else { continue };
-        let inner = vec![content(id, &inner)?];
+        let inner = vec![content(id, inner)?];
         let row = RawTable { keys: key.to_vec(), values: value.to_vec(), inner };
         if sink(&row).is_break() {
             return Ok(ControlFlow::Break(()));
@@ -52,12 +59,12 @@ fn entries(map: &Table) -> Result<RawTable, KernelError> {
 }
 
 /// Opens the inner map with this id; `None` if the map is gone.
-fn open(map: &Table, id: u32) -> io::Result<Option<MetricMap>> {
+fn open(map: &Table, id: u32) -> io::Result<Option<Table>> {
     let Some(layout) = &map.layout.inner else { return Ok(None) };
     let Some(fd) = descriptor(map, id)? else { return Ok(None) };
     let entries = map::map_info(fd.as_fd())?.max_entries;
     let inner = Table::new(fd, &map.name, layout.clone(), entries, [map.inner; 2]);
-    Ok(Some(MetricMap::Table(Table { chunk_bytes: map.chunk_bytes, ..inner })))
+    Ok(Some(Table { chunk_bytes: map.chunk_bytes, ..inner }))
 }
 
 fn descriptor(map: &Table, id: u32) -> io::Result<Option<OwnedFd>> {

@@ -1,11 +1,12 @@
-//! Reading maps: one file for each family of map types, each with the fastest way the kernel offers.
+//! A map as it is read: its layout, its size, and the way that is used for it.
 //!
-//! To add a map type, add a variant to [`MapKind`] (number, name, family), try it in [`probe`] if it needs
-//! more than a key and a value to be made, and, if it can't be read like one of the families there are, add a
-//! variant to [`MapFamily`] and a file here. What is done with the operations the kernel has is decided in
-//! [`strategy`], once, when the daemon starts.
+//! A new map type needs a variant of [`MapKind`] (number, name, family), a trial in `trial::maps` if it needs more than a
+//! key and a value to be made, and, if it can't be read like one of the families there are, a variant of [`MapFamily`]
+//! and a file in this folder. `access` decides once, when the daemon starts, what is done with the operations that the
+//! kernel has.
 //!
 //! [`MapKind`]: twinprobe_ebpf_common::MapKind
+//! [`MapFamily`]: twinprobe_ebpf_common::MapFamily
 
 #[cfg(test)]
 pub mod tests;
@@ -14,13 +15,9 @@ use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::metric::AfterRead;
-use twinprobe_ebpf_common::{MapFamily, RawTable, TableLayout};
+use twinprobe_ebpf_common::{RawTable, TableLayout};
 
 use crate::read::access::{Access, Strategy};
-use crate::read::journal::fifo;
-use crate::read::variable::Variable;
-use crate::read::{array, batch, hash, nested, trie};
 use crate::sys::call::KernelError;
 use crate::sys::map;
 
@@ -31,13 +28,6 @@ pub const CHUNK_BYTES: usize = 256 << 10;
 /// Takes rows; `Break` ends the reading.
 pub type Sink<'a> = dyn FnMut(&RawTable) -> ControlFlow<()> + 'a;
 pub type ReadResult = Result<ControlFlow<()>, KernelError>;
-
-/// What a metric names.
-#[derive(Debug)]
-pub enum MetricMap {
-    Table(Table),
-    Variable(Variable),
-}
 
 /// A map as it is read.
 #[derive(Debug)]
@@ -52,40 +42,6 @@ pub struct Table {
     /// For maps of maps: the probe's own maps that may be in it, by id.
     pub members: Vec<(u32, OwnedFd)>,
     pub chunk_bytes: usize,
-}
-
-impl MetricMap {
-    pub const fn layout(&self) -> &Arc<TableLayout> {
-        match self {
-            Self::Table(table) => &table.layout,
-            Self::Variable(variable) => variable.layout(),
-        }
-    }
-
-    /// Hands on every entry, in chunks of about [`CHUNK_BYTES`]; an entry of a map of maps is never divided.
-    /// Rows that were handed on have been taken out of the map if `after` says so, and those of a QUEUE or STACK always
-    /// have: they are lost unless `sink` keeps them.
-    pub fn read_chunks(&self, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
-        match self {
-            Self::Table(table) => table.read_chunks(after, sink),
-            Self::Variable(variable) => Ok(variable.read(after, sink)),
-        }
-    }
-
-    /// Returns every entry. After an error rows that were taken out of the map are lost.
-    pub fn read(&self, after: AfterRead) -> Result<RawTable, KernelError> {
-        let mut rows = RawTable::default();
-        let mut append = |chunk: &RawTable| {
-            rows.append(chunk);
-            ControlFlow::Continue(())
-        };
-        self.read_chunks(after, &mut append).map(|_| rows)
-    }
-
-    /// Forgets the content.
-    pub fn empty(&self) -> Result<(), KernelError> {
-        self.read_chunks(AfterRead::Reset, &mut |_| ControlFlow::Continue(())).map(drop)
-    }
 }
 
 impl Table {
@@ -110,30 +66,6 @@ impl Table {
     pub fn with_members(self, members: Vec<OwnedFd>) -> std::io::Result<Self> {
         let members = members.into_iter().map(|fd| Ok((map::map_id(fd.as_fd())?, fd)));
         Ok(Self { members: members.collect::<std::io::Result<_>>()?, ..self })
-    }
-
-    pub fn read_chunks(&self, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
-        match self.layout.kind.family() {
-            MapFamily::Hash => hash::read(self, after, sink),
-            MapFamily::Array => array::read(self, after, sink),
-            MapFamily::Trie => trie::read(self, after, sink),
-            MapFamily::Fifo => fifo::read(self, sink),
-            MapFamily::Nested => nested::read(self, after, sink),
-            // A variable is no table: the loader makes none of it.
-            MapFamily::Global => Ok(ControlFlow::Continue(())),
-        }
-    }
-
-    /// Resets the entries of `rows`, whatever has become of them.
-    pub fn reset(&self, rows: &RawTable) -> Result<(), KernelError> {
-        if self.layout.kind.family() == MapFamily::Array {
-            array::zero(self, rows)
-        } else if self.strategy() == Strategy::Iterative {
-            let delete = |(key, _): (&[u8], _)| map::map_delete(self.fd(), key).map(drop);
-            rows.entries(&self.layout).try_for_each(delete).map_err(|error| self.error("delete", error))
-        } else {
-            batch::delete(self, rows)
-        }
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {

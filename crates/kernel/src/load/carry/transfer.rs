@@ -16,7 +16,8 @@ use crate::load::carry::adder::Adder;
 use crate::load::maps::{ProbeMaps, Twins};
 use crate::plan::inherit::Inherited;
 use crate::plan::probe_plan::MapPlan;
-use crate::read::table::{MetricMap, Table};
+use crate::read::map::MetricMap;
+use crate::read::table::Table;
 use crate::sys::call::KernelError;
 use crate::sys::{cpus, map};
 

@@ -11,9 +11,10 @@ use crate::crash;
 use crate::read::access::Strategy;
 use crate::read::journal::journal::Journal;
 use crate::read::journal::segment::Word;
+use crate::read::map::MetricMap;
 use crate::read::nested;
 use crate::read::seen::Seen;
-use crate::read::table::{MetricMap, ReadResult, Sink, Table};
+use crate::read::table::{ReadResult, Sink, Table};
 use crate::read::variable::Variable;
 use crate::sys::call::KernelError;
 use crate::sys::map;
@@ -25,8 +26,9 @@ impl MetricMap {
         if let Self::Table(table) = self
             && table.layout.kind.family() == MapFamily::Nested
         {
-            let mut drain =
-                |id, inner: &Self| inner.drain_into(&of_inner(directory, id)).map(|()| RawTable::default());
+            let mut drain = |id, inner| {
+                Self::Table(inner).drain_into(&of_inner(directory, id)).map(|()| RawTable::default())
+            };
             return nested::each(table, &mut |_| ControlFlow::Continue(()), &mut drain).map(drop);
         }
         let mut journal = self.journal(directory)?;
@@ -59,7 +61,7 @@ impl MetricMap {
                     };
                     // A map that is in two places is shown in the first one.
                     if seen.insert(id) {
-                        let _ = inner.read_drained(&of_inner(directory, id), &mut append)?;
+                        let _ = Self::Table(inner).read_drained(&of_inner(directory, id), &mut append)?;
                     }
                     Ok(content)
                 })

@@ -15,7 +15,8 @@ use twinprobe_ebpf_common::metric::AfterRead;
 use twinprobe_ebpf_common::{Layout, MapFamily, MapKind, RawTable, TableLayout};
 
 use crate::read::access::{Access, Operations, Strategy};
-use crate::read::table::{MetricMap, Table};
+use crate::read::map::MetricMap;
+use crate::read::table::Table;
 use crate::sys::call::KernelError;
 use crate::sys::cpus;
 use crate::sys::map::{self, MapCreate};

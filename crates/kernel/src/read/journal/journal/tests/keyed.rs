@@ -8,7 +8,7 @@ use twinprobe_ebpf_common::{Layout, MapKind, TableLayout};
 use super::*;
 use crate::plan::map_spec::BPF_F_MMAPABLE;
 use crate::read::access::Strategy;
-use crate::read::table::MetricMap;
+use crate::read::map::MetricMap;
 use crate::read::table::tests::nested::{Outer, outer};
 use crate::read::variable::{Section, Variable};
 use crate::sys::mapping;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::{env, thread};
 
 use super::*;
-use crate::read::table::MetricMap;
+use crate::read::map::MetricMap;
 use crate::sys::mapping::{Access, Mapping};
 
 const DIRECTORY: &str = "TWINPROBE_TEST_JOURNAL";

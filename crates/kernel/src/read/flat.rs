@@ -1,0 +1,39 @@
+//! Maps that are no maps of maps: the way to each family's file.
+
+use std::ops::ControlFlow;
+
+use twinprobe_ebpf_common::metric::AfterRead;
+use twinprobe_ebpf_common::{MapFamily, RawTable};
+
+use crate::read::access::Strategy;
+use crate::read::journal::fifo;
+use crate::read::table::{ReadResult, Sink, Table};
+use crate::read::{array, batch, hash, trie};
+use crate::sys::call::KernelError;
+use crate::sys::map;
+
+impl Table {
+    /// Hands on every entry, as [`Table::read_chunks`] does.
+    pub fn read_flat(&self, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
+        match self.layout.kind.family() {
+            MapFamily::Hash => hash::read(self, after, sink),
+            MapFamily::Array => array::read(self, after, sink),
+            MapFamily::Trie => trie::read(self, after, sink),
+            MapFamily::Fifo => fifo::read(self, sink),
+            // A variable is no table: the loader makes none of it. Maps of maps hold no others.
+            MapFamily::Global | MapFamily::Nested => Ok(ControlFlow::Continue(())),
+        }
+    }
+
+    /// Resets the entries of `rows`, whatever has become of them.
+    pub fn reset(&self, rows: &RawTable) -> Result<(), KernelError> {
+        if self.layout.kind.family() == MapFamily::Array {
+            array::zero(self, rows)
+        } else if self.strategy() == Strategy::Iterative {
+            let delete = |(key, _): (&[u8], _)| map::map_delete(self.fd(), key).map(drop);
+            rows.entries(&self.layout).try_for_each(delete).map_err(|error| self.error("delete", error))
+        } else {
+            batch::delete(self, rows)
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! What a metric names: a map of any type, or a variable.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use twinprobe_ebpf_common::metric::AfterRead;
+use twinprobe_ebpf_common::{MapFamily, RawTable, TableLayout};
+
+use crate::read::nested;
+use crate::read::table::{ReadResult, Sink, Table};
+use crate::read::variable::Variable;
+use crate::sys::call::KernelError;
+
+/// What a metric names.
+#[derive(Debug)]
+pub enum MetricMap {
+    Table(Table),
+    Variable(Variable),
+}
+
+impl MetricMap {
+    pub const fn layout(&self) -> &Arc<TableLayout> {
+        match self {
+            Self::Table(table) => &table.layout,
+            Self::Variable(variable) => variable.layout(),
+        }
+    }
+
+    /// Hands on every entry, in chunks of about [`CHUNK_BYTES`]; an entry of a map of maps is never divided.
+    /// Rows that were handed on have been taken out of the map if `after` says so, and those of a QUEUE or STACK always
+    /// have: they are lost unless `sink` keeps them.
+    pub fn read_chunks(&self, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
+        match self {
+            Self::Table(table) => table.read_chunks(after, sink),
+            Self::Variable(variable) => Ok(variable.read(after, sink)),
+        }
+    }
+
+    /// Returns every entry. After an error rows that were taken out of the map are lost.
+    pub fn read(&self, after: AfterRead) -> Result<RawTable, KernelError> {
+        let mut rows = RawTable::default();
+        let mut append = |chunk: &RawTable| {
+            rows.append(chunk);
+            ControlFlow::Continue(())
+        };
+        self.read_chunks(after, &mut append).map(|_| rows)
+    }
+
+    /// Forgets the content.
+    pub fn empty(&self) -> Result<(), KernelError> {
+        self.read_chunks(AfterRead::Reset, &mut |_| ControlFlow::Continue(())).map(drop)
+    }
+}
+
+impl Table {
+    /// Hands on every entry, in chunks of about [`CHUNK_BYTES`]; an entry of a map of maps is never divided.
+    pub fn read_chunks(&self, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
+        match self.layout.kind.family() {
+            MapFamily::Nested => nested::read(self, after, sink),
+            _ => self.read_flat(after, sink),
+        }
+    }
+}
