@@ -2,7 +2,9 @@
 
 use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// What the formats and the aggregation have worked out about one metric: one value of each type, made when it is first
 /// asked for. A copy starts empty, since the metric that it belongs to may then be changed.
@@ -12,7 +14,7 @@ pub struct Cache(Mutex<Vec<Arc<dyn Any + Send + Sync>>>);
 impl Cache {
     /// The value of type `T`. `make` is called once; it must not ask the same cache.
     pub(crate) fn get<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
-        let mut values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut values = self.0.lock();
         if let Some(value) = values.iter().find_map(|value| Arc::clone(value).downcast().ok()) {
             return value;
         }

@@ -1,9 +1,10 @@
 //! The kernel objects of this daemon: opened once at the start, and the entry to everything else in this crate.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
 
+use parking_lot::Mutex;
 use twinprobe_ebpf_common::finding::Rejection;
 
 use crate::attach::dispatcher::dispatchers::Dispatchers;

@@ -11,13 +11,11 @@ use std::io::{self, BufWriter};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use twinprobe_ebpf_common::Direction;
-use twinprobe_ebpf_common::TableLayout;
+use twinprobe_ebpf_common::{Direction, TableLayout};
 
 use crate::file::format::{self, Content, Encoder, FileHead, Unusable};
 use crate::file::part::{Part, PartContent, ages_as_rows, ages_of};
 use crate::file::stored::WindowError;
-use crate::retention::lock;
 use crate::windows::Windows;
 
 /// The rows that the windows before the open one have left.
@@ -72,7 +70,7 @@ impl Windows {
     /// Writes the base of the open window `seq` to disk, for the deployment with this serial.
     pub fn write_baseline(&self, probe: &str, seq: u64, serial: u64, parts: &[Part]) -> io::Result<()> {
         self.expect_open()?;
-        let _turn = lock(&self.changes);
+        let _turn = self.changes.lock();
         let head = |part: &Part| PartHead {
             direction: part.direction,
             map: part.map.clone(),
@@ -88,16 +86,16 @@ impl Windows {
         }
         let file = encoder.finish()?.0.into_inner().map_err(io::IntoInnerError::into_error)?;
         self.directory.publish_baseline(file, seq, serial)?;
-        lock(&self.index).baselines.insert((seq, serial));
+        self.index.lock().baselines.insert((seq, serial));
         Ok(())
     }
 
     /// Gives the baseline of serial `from` to serial `to` as well, although the baseline can't be read now.
     pub fn pass_baseline_on(&self, from: Option<u64>, to: u64) -> io::Result<()> {
-        let _turn = lock(&self.changes);
-        let Some((seq, from)) = lock(&self.index).baseline_of(from) else { return Ok(()) };
+        let _turn = self.changes.lock();
+        let Some((seq, from)) = self.index.lock().baseline_of(from) else { return Ok(()) };
         self.directory.link_baseline(seq, from, to)?;
-        lock(&self.index).baselines.insert((seq, to));
+        self.index.lock().baselines.insert((seq, to));
         Ok(())
     }
 
@@ -118,7 +116,7 @@ impl Windows {
 
     fn forget_baselines(&self, is_gone: impl Fn(u64, u64) -> bool) {
         let mut gone = Vec::new();
-        lock(&self.index).baselines.retain(|&(seq, serial)| {
+        self.index.lock().baselines.retain(|&(seq, serial)| {
             let gone_too = is_gone(seq, serial);
             gone.extend(gone_too.then_some((seq, serial)));
             !gone_too
@@ -132,9 +130,9 @@ impl Windows {
     pub fn base(&self, serial: Option<u64>) -> Result<Option<Base>, BaseError> {
         self.expect_open().map_err(|error| BaseError::Blocked(error.to_string()))?;
         loop {
-            let unreadable = lock(&self.index).newest_unreadable().map(|(seq, _)| seq);
+            let unreadable = self.index.lock().newest_unreadable().map(|(seq, _)| seq);
             unreadable.into_iter().for_each(|seq| self.look_again(seq));
-            let baseline = lock(&self.index).baseline_of(serial);
+            let baseline = self.index.lock().baseline_of(serial);
             if let Some((seq, serial)) = baseline {
                 match self.read_baseline(seq, serial) {
                     Ok(base) => return Ok(Some(base)),
@@ -143,7 +141,7 @@ impl Windows {
                         let path = path.display();
                         tracing::error!(%path, reason, "what a window starts from is damaged and set aside");
                         self.directory.set_baseline_aside(seq, serial);
-                        lock(&self.index).baselines.remove(&(seq, serial));
+                        self.index.lock().baselines.remove(&(seq, serial));
                         continue;
                     }
                     Err(error) => {
@@ -152,7 +150,7 @@ impl Windows {
                     }
                 }
             }
-            let index = lock(&self.index);
+            let index = self.index.lock();
             if let Some((seq, reason)) = index.newest_unreadable() {
                 let (file, reason) = (format!("window {seq}"), reason.to_owned());
                 return Err(BaseError::Unreadable { file, reason });

@@ -6,26 +6,25 @@ use std::io;
 use crate::file::directory::Form;
 use crate::file::format::Unusable;
 use crate::restore;
-use crate::retention::lock;
 use crate::windows::Windows;
 
 impl Windows {
     /// Examines again the file of a window that could not be read.
     pub fn look_again(&self, seq: u64) {
-        if lock(&self.index).unreadable_form(seq).is_none() {
+        if self.index.lock().unreadable_form(seq).is_none() {
             return;
         }
-        let _turn = lock(&self.changes);
+        let _turn = self.changes.lock();
         if self.unblock().is_err() {
             // The check has examined all files again.
             return;
         }
-        let Some(form) = lock(&self.index).unreadable_form(seq) else { return };
+        let Some(form) = self.index.lock().unreadable_form(seq) else { return };
         let path = self.directory.file(seq, form);
         match restore::examine(&self.directory, seq, form, &self.itself) {
             Ok((window, _)) => {
                 tracing::info!(path = %path.display(), "the file of a window can be read again");
-                let mut index = lock(&self.index);
+                let mut index = self.index.lock();
                 index.look(seq);
                 if seq > index.state.acknowledged {
                     index.keep(window.into(), form);
@@ -35,7 +34,7 @@ impl Windows {
             }
             Err(Unusable::Damaged(reason)) => {
                 tracing::error!(path = %path.display(), reason, "the file of a window is damaged and set aside");
-                let mut index = lock(&self.index);
+                let mut index = self.index.lock();
                 index.look(seq);
                 index.lose_damaged(seq);
                 drop(index);
@@ -49,17 +48,17 @@ impl Windows {
 
     /// Returns an error while nothing in the directory may be changed; checks first whether that is over.
     pub fn expect_open(&self) -> io::Result<()> {
-        let _turn = lock(&self.changes);
+        let _turn = self.changes.lock();
         self.unblock()
     }
 
     /// Does the same as [`Self::expect_open`]. The caller holds `changes`.
     pub fn unblock(&self) -> io::Result<()> {
-        if lock(&self.index).blocked.is_none() {
+        if self.index.lock().blocked.is_none() {
             return Ok(());
         }
         let mut found = restore::restore(&self.directory, &self.itself);
-        let mut index = lock(&self.index);
+        let mut index = self.index.lock();
         found.limits = std::mem::take(&mut index.limits);
         found.removed = index.removed;
         *index = found;

@@ -7,7 +7,6 @@ use crate::file::directory::Form;
 use crate::file::stored::WindowFiles;
 use crate::index::Change;
 use crate::restore;
-use crate::retention::lock;
 use crate::windows::Windows;
 
 impl WindowFiles for Windows {
@@ -17,12 +16,12 @@ impl WindowFiles for Windows {
 
     /// Sets a damaged file aside, unless nothing in the directory may be changed now.
     fn set_aside(&self, seq: u64, reason: &str) {
-        let _turn = lock(&self.changes);
+        let _turn = self.changes.lock();
         if self.unblock().is_err() {
             return;
         }
         // A window that is not in the index was acknowledged or dropped while it was read.
-        let damaged = lock(&self.index).damage(seq);
+        let damaged = self.index.lock().damage(seq);
         let Some(form) = damaged else { return };
         let path = self.directory.file(seq, form);
         tracing::error!(path = %path.display(), reason, "the file of a window is damaged and set aside");
@@ -30,7 +29,7 @@ impl WindowFiles for Windows {
         if saved.is_err() && form != Form::Acked {
             // A later acknowledgement would hide that this window was lost before.
             self.directory.mark_lost(seq);
-            lock(&self.index).marked.push(seq);
+            self.index.lock().marked.push(seq);
         }
         self.directory.rename(seq, form, Form::Damaged);
         if saved.is_ok() {
@@ -51,7 +50,7 @@ impl Windows {
         let saved = known.is_ok();
         if !saved {
             change.lost.iter().for_each(|&(seq, _)| directory.mark_lost(seq));
-            lock(&self.index).marked.extend(change.lost.iter().map(|&(seq, _)| seq));
+            self.index.lock().marked.extend(change.lost.iter().map(|&(seq, _)| seq));
         }
         let (others, last) = change.acknowledged.split_at(change.acknowledged.len().saturating_sub(1));
         let mut last = last.first().copied();
@@ -79,7 +78,7 @@ impl Windows {
 
     /// Writes the state to disk if it has changed.
     pub fn save(&self) -> Result<(), io::ErrorKind> {
-        let index = lock(&self.index);
+        let index = self.index.lock();
         if !index.unsaved {
             return Ok(());
         }
@@ -92,7 +91,7 @@ impl Windows {
             tracing::error!(%path, %error, "what became of windows could not be written down");
             return Err(error.kind());
         }
-        let mut index = lock(&self.index);
+        let mut index = self.index.lock();
         index.unsaved = false;
         let marked = std::mem::take(&mut index.marked);
         drop(index);
@@ -102,8 +101,8 @@ impl Windows {
 
     /// Removes all windows together with their probe.
     pub fn remove(&self) -> io::Result<()> {
-        let _turn = lock(&self.changes);
-        lock(&self.index).removed = true;
+        let _turn = self.changes.lock();
+        self.index.lock().removed = true;
         self.directory.remove_all()
     }
 }

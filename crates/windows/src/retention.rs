@@ -1,7 +1,6 @@
 //! What is retained, and why a window is not there or can't be acknowledged.
 
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The limits of what is retained, and the collectors for whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,11 +46,6 @@ pub enum AckError {
     /// The acknowledgement is in memory only and is lost when the daemon ends; a repetition tries to write it again.
     #[error("it could not be written down: {0}")]
     NotWritten(io::ErrorKind),
-}
-
-/// Locks a mutex, even if a thread that held it has panicked.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The number of damaged files that are kept for somebody to look at.

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::{fs, io};
 
+use parking_lot::Mutex;
+
 use crate::file::directory::Directory;
-use crate::retention::lock;
 use crate::windows::Windows;
 
 /// The windows of all probes, and the room that they may take on the disk.
@@ -28,13 +29,13 @@ impl WindowStore {
 
     /// The windows of a probe, which may not have any yet.
     pub fn of(&self, probe: &str) -> Arc<Windows> {
-        let place = Arc::clone(lock(&self.probes).entry(probe.to_owned()).or_default());
+        let place = Arc::clone(self.probes.lock().entry(probe.to_owned()).or_default());
         Arc::clone(place.get_or_init(|| Windows::open(self.root.join(probe))))
     }
 
     /// Removes the windows of a probe that was removed. Other holders of these windows can write no more.
     pub fn remove(&self, probe: &str) {
-        let opened = lock(&self.probes).get(probe).and_then(|place| place.get().cloned());
+        let opened = self.probes.lock().get(probe).and_then(|place| place.get().cloned());
         let removed = match opened {
             Some(windows) => windows.remove(),
             None => Directory::new(self.root.join(probe)).remove_all(),
@@ -43,7 +44,7 @@ impl WindowStore {
             tracing::warn!(probe, %error, "the windows of a probe could not be removed");
         }
         // The entry goes last: a caller that asks meanwhile must not open files that are about to go.
-        lock(&self.probes).remove(probe);
+        self.probes.lock().remove(probe);
     }
 
     /// Removes the windows of all probes but these.
@@ -68,12 +69,12 @@ impl WindowStore {
 
     /// Drops the oldest windows of all probes while the budget is exceeded; the newest of each probe stays.
     pub fn enforce(&self) {
-        let _turn = lock(&self.enforcing);
+        let _turn = self.enforcing.lock();
         let all: Vec<Arc<Windows>> = self.opened().map(|(_, windows)| windows).collect();
-        while all.iter().map(|windows| lock(&windows.index).bytes()).sum::<u64>() > self.budget {
+        while all.iter().map(|windows| windows.index.lock().bytes()).sum::<u64>() > self.budget {
             // All times are in UTC and of the same length, so the order of the texts is that of the times.
             let end =
-                |windows: &&Arc<Windows>| lock(&windows.index).oldest().map(|window| window.end().to_owned());
+                |windows: &&Arc<Windows>| windows.index.lock().oldest().map(|window| window.end().to_owned());
             let oldest = all.iter().filter(|windows| end(windows).is_some()).min_by_key(end);
             if !oldest.is_some_and(|windows| windows.drop_oldest()) {
                 break;
@@ -88,7 +89,7 @@ impl WindowStore {
     }
 
     fn opened(&self) -> impl Iterator<Item = (String, Arc<Windows>)> {
-        let probes = lock(&self.probes).clone();
+        let probes = self.probes.lock().clone();
         probes.into_iter().filter_map(|(probe, place)| Some((probe, Arc::clone(place.get()?))))
     }
 }

@@ -24,8 +24,9 @@ pub mod tests;
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 pub use twinprobe_ebpf_common::window::{Listing, Statistics};
 
@@ -33,7 +34,7 @@ use crate::file::directory::{Directory, Form};
 use crate::file::stored::{StoredWindow, WindowFiles};
 use crate::index::{Change, Index};
 use crate::restore;
-use crate::retention::{AckError, Limits, Missing, lock};
+use crate::retention::{AckError, Limits, Missing};
 
 /// The windows of one probe; they outlive its replacement. Methods wait for the disk, except those that only query.
 #[derive(Debug)]
@@ -66,57 +67,57 @@ impl Windows {
 
     /// Sets the limits and drops the windows that exceed them.
     pub fn set_limits(&self, limits: Limits) {
-        let _turn = lock(&self.changes);
+        let _turn = self.changes.lock();
         if self.unblock().is_err() {
             // The limits hold once the directory can be read.
-            lock(&self.index).limits = limits;
+            self.index.lock().limits = limits;
             return;
         }
-        let change = lock(&self.index).set_limits(limits);
+        let change = self.index.lock().set_limits(limits);
         // A failed save was logged, and the next change repeats it.
         let _ = self.apply(&change);
     }
 
     /// Acknowledges all windows up to `seq`, for one collector or for all.
     pub fn acknowledge(&self, seq: u64, collector: Option<&str>) -> Result<(), AckError> {
-        let _turn = lock(&self.changes);
+        let _turn = self.changes.lock();
         self.unblock().map_err(|error| AckError::NotWritten(error.kind()))?;
-        let change = lock(&self.index).acknowledge(seq, collector)?;
+        let change = self.index.lock().acknowledge(seq, collector)?;
         self.apply(&change).map_err(AckError::NotWritten)
     }
 
     /// The last window that a collector has acknowledged.
     pub fn acknowledged(&self, collector: &str) -> Result<u64, AckError> {
-        lock(&self.index).acknowledged(collector)
+        self.index.lock().acknowledged(collector)
     }
 
     /// Records that the client that closed the window has received all of it.
     pub fn set_taken(&self, seq: u64) {
-        let _turn = lock(&self.changes);
+        let _turn = self.changes.lock();
         if self.unblock().is_err() {
             return;
         }
-        let taken = lock(&self.index).take(seq);
+        let taken = self.index.lock().take(seq);
         if let Some(form) = taken
             && self.directory.rename(seq, form, Form::Taken)
         {
-            lock(&self.index).renamed(seq, Form::Taken);
+            self.index.lock().renamed(seq, Form::Taken);
         }
     }
 
     /// Returns the windows that clients had closed and did not take to their end, oldest first.
     pub fn untaken(&self) -> Vec<Arc<StoredWindow>> {
-        lock(&self.index).untaken()
+        self.index.lock().untaken()
     }
 
     /// Makes room by dropping the oldest window, unless it is the only one. Returns false if none was dropped.
     pub fn drop_oldest(&self) -> bool {
-        let _turn = lock(&self.changes);
+        let _turn = self.changes.lock();
         if self.unblock().is_err() {
             return false;
         }
         let mut change = Change::default();
-        let dropped = lock(&self.index).drop_oldest(&mut change);
+        let dropped = self.index.lock().drop_oldest(&mut change);
         // A failed save was logged, and the next change repeats it.
         let _ = self.apply(&change);
         dropped
@@ -124,41 +125,41 @@ impl Windows {
 
     /// Lists the retained windows after `after`.
     pub fn list(&self, after: u64) -> Listing {
-        lock(&self.index).list(after)
+        self.index.lock().list(after)
     }
 
     /// Returns a retained window, or the reason why it is not available. A file that could not be read is examined
     /// again.
     pub fn get(&self, seq: u64) -> Result<Arc<StoredWindow>, Missing> {
         self.look_again(seq);
-        lock(&self.index).get(seq)
+        self.index.lock().get(seq)
     }
 
     /// The newest window that can be read, acknowledged or not.
     pub fn newest(&self) -> Option<Arc<StoredWindow>> {
-        lock(&self.index).newest().cloned()
+        self.index.lock().newest().cloned()
     }
 
     /// Lets window `seq` be written again if it is the last one and its file was damaged: the maps still hold it.
     pub fn reclaim(&self, seq: u64) {
-        lock(&self.index).reclaim(seq);
+        self.index.lock().reclaim(seq);
     }
 
     /// Tells whether the window was ever committed, whatever has become of it.
     #[cfg(test)]
     pub fn contains(&self, seq: u64) -> bool {
-        !matches!(lock(&self.index).get(seq), Err(Missing::Never))
+        !matches!(self.index.lock().get(seq), Err(Missing::Never))
     }
 
     /// The number of the newest window that was ever committed, whatever has become of it; 0 if there was none. The
     /// next window has to be beyond it, after a reboot, too.
     pub fn last_seq(&self) -> u64 {
-        lock(&self.index).state.last
+        self.index.lock().state.last
     }
 
     /// The number of lost windows that the next window has to report. Its commit counts as reported what its head says.
     pub fn unreported_lost(&self) -> u64 {
-        lock(&self.index).unreported()
+        self.index.lock().unreported()
     }
 
     /// Returns a receiver of the newest window's number, which also notifies of each new window.
@@ -167,12 +168,12 @@ impl Windows {
     }
 
     pub fn statistics(&self) -> Statistics {
-        lock(&self.index).statistics()
+        self.index.lock().statistics()
     }
 
     /// Fails unless `seq` can be the next window.
     pub fn expect_new(&self, seq: u64) -> io::Result<()> {
-        let index = lock(&self.index);
+        let index = self.index.lock();
         if index.removed {
             return Err(io::Error::new(io::ErrorKind::NotFound, "the probe was removed"));
         }

@@ -9,7 +9,6 @@ use twinprobe_ebpf_common::RawTable;
 use crate::file::format::Encoder;
 use crate::file::head::WindowHead;
 use crate::file::stored::StoredWindow;
-use crate::retention::lock;
 use crate::windows::Windows;
 
 /// The number of bytes that are gathered before a write.
@@ -55,10 +54,10 @@ impl WindowWriter {
         // The sync takes long and so happens before the lock is taken.
         file.as_file().sync_all()?;
         let window = Arc::new(window.of_size(bytes));
-        let turn = lock(&windows.changes);
+        let turn = windows.changes.lock();
         windows.expect_new(window.seq())?;
         windows.directory.publish(file, window.seq())?;
-        let change = lock(&windows.index).insert(Arc::clone(&window), reports);
+        let change = windows.index.lock().insert(Arc::clone(&window), reports);
         // A failed save was logged, and the next change repeats it.
         let _ = windows.apply(&change);
         windows.forget_old_baselines(window.seq());

@@ -1,7 +1,6 @@
 //! The clang of this machine, which may be missing: programs that were compiled before run without clang.
 
-use std::sync::{PoisonError, RwLock};
-
+use parking_lot::RwLock;
 use twinprobe_ebpf_common::finding::with_causes;
 
 use crate::compiler::compile::Compiler;
@@ -18,14 +17,14 @@ impl Toolchain {
 
     /// Returns the result of the last search.
     pub fn known(&self) -> Result<Compiler, String> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.read().clone()
     }
 
     /// Returns the compiler; searches again if the last search found none. Waits for a child process.
     pub fn get(&self) -> Result<Compiler, String> {
         self.known().or_else(|_| {
             let found = find();
-            self.0.write().unwrap_or_else(PoisonError::into_inner).clone_from(&found);
+            self.0.write().clone_from(&found);
             found
         })
     }

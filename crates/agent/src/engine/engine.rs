@@ -1,9 +1,10 @@
 //! Who owns which probe: deploys, replaces, reads and removes them, one change at a time.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
+use parking_lot::RwLock;
 use tokio::sync::watch;
 use twinprobe_client::{ConfigDocument, ProbeStatus, Revision, ValidationReport};
 use twinprobe_ebpf_common::finding::with_causes;
@@ -177,7 +178,7 @@ impl Engine {
             let probe = engine.get(&name)?;
             engine.store.remove(&name)?;
             crash::point("forgotten");
-            engine.probes.write().unwrap_or_else(PoisonError::into_inner).remove(&name);
+            engine.probes.write().remove(&name);
             probe.detach();
             engine.windows.remove(&name);
             engine.disturbed.send_modify(|_| {});
@@ -233,7 +234,7 @@ impl Engine {
     }
 
     pub fn get(&self, name: &str) -> Result<Arc<Probe>, EngineError> {
-        let probes = self.probes.read().unwrap_or_else(PoisonError::into_inner);
+        let probes = self.probes.read();
         probes.get(name).cloned().ok_or_else(|| EngineError::NotFound(name.to_owned()))
     }
 
@@ -244,7 +245,7 @@ impl Engine {
 
     /// By name.
     pub fn list(&self) -> Vec<Arc<Probe>> {
-        self.probes.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.probes.read().values().cloned().collect()
     }
 
     /// Takes every probe out of the kernel for good; the configurations stay stored.
@@ -261,7 +262,7 @@ impl Engine {
                 return;
             }
             engine.detached.store(true, Ordering::Release);
-            let probes = std::mem::take(&mut *engine.probes.write().unwrap_or_else(PoisonError::into_inner));
+            let probes = std::mem::take(&mut *engine.probes.write());
             for probe in probes.values() {
                 probe.close_last();
                 probe.detach();
@@ -281,6 +282,6 @@ impl Engine {
         self.start_schedule(&probe);
         // Shown from now on, if only as zeros.
         self.telemetry.probe(&name);
-        self.probes.write().unwrap_or_else(PoisonError::into_inner).insert(name, probe);
+        self.probes.write().insert(name, probe);
     }
 }

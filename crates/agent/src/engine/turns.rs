@@ -1,8 +1,9 @@
 //! Turns: changes of one probe wait for each other, changes of different probes do not.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 
 /// The turns that are taken or waited for, by the name of the probe.
@@ -13,7 +14,7 @@ impl Turns {
     /// Waits for the turn to change the probe called `name`. The turn lasts until the guard is dropped.
     pub async fn take(&self, name: &str) -> OwnedMutexGuard<()> {
         let turn = {
-            let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut turns = self.0.lock();
             turns.retain(|_, turn| turn.strong_count() > 0);
             let known = turns.get(name).and_then(Weak::upgrade);
             known.unwrap_or_else(|| {

@@ -2,9 +2,10 @@
 //! collected when the page is made.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
@@ -81,6 +82,6 @@ impl Telemetry {
     }
 
     fn probes(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Counters>>> {
-        self.probes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.probes.lock()
     }
 }

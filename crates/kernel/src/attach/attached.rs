@@ -4,9 +4,10 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use twinprobe_ebpf_common::finding::with_causes;
 
 use crate::attach::dispatcher::chain::{Callee, Owner, Rank};

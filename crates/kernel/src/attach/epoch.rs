@@ -10,17 +10,18 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
+use twinprobe_ebpf_common::hook::Hook;
 
 use crate::sys::call::KernelError;
 use crate::sys::clock::Moment;
 use crate::sys::map::{self, MapCreate};
 use crate::sys::mapping::{Access, Mapping};
 use crate::sys::object;
-use twinprobe_ebpf_common::hook::Hook;
 
 /// A probe's words: its epoch, the last epoch whose twin has been reset, when the open window began, and when the
 /// last one was closed.
@@ -134,7 +135,7 @@ impl EpochPage {
 
     /// Takes a free place and begins with `epoch`; the other twin counts as cleared. `None` if no place is free.
     pub fn allocate(self: &Arc<Self>, epoch: u64) -> Option<EpochWord> {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.taken.lock();
         let place = taken.iter().position(|taken| !taken)?;
         taken[place] = true;
         self.word(place, CLEARED).store(epoch.wrapping_sub(1), Ordering::SeqCst);
@@ -147,7 +148,7 @@ impl EpochPage {
 
     /// Claims the place of a probe that runs, and changes none of its words. `None` if the place is taken.
     pub fn claim(self: &Arc<Self>, place: usize) -> Option<EpochWord> {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.taken.lock();
         let free = taken.get_mut(place).filter(|taken| !**taken)?;
         *free = true;
         Some(EpochWord { page: Arc::clone(self), place })
@@ -285,7 +286,7 @@ impl EpochWord {
 
 impl Drop for EpochWord {
     fn drop(&mut self) {
-        self.page.taken.lock().unwrap_or_else(PoisonError::into_inner)[self.place] = false;
+        self.page.taken.lock()[self.place] = false;
     }
 }
 

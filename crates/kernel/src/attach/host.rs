@@ -1,8 +1,10 @@
 //! The kernel objects that all probes of this daemon share.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::attach::dispatcher::dispatchers::Dispatchers;
 use crate::attach::epoch::EpochPage;
@@ -42,16 +44,13 @@ impl Host {
     pub fn remove_pins(&self, serial: u64) {
         if let Err(error) = Pins::new(&self.pins, serial).remove() {
             tracing::warn!(serial, %error, "a probe's pins could not be removed; it is tried again");
-            self.unremoved.lock().unwrap_or_else(PoisonError::into_inner).push(serial);
+            self.unremoved.lock().push(serial);
         }
     }
 
     /// Removes pins that could not be removed before.
     pub fn retry_removals(&self) {
-        self.unremoved
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .retain(|serial| Pins::new(&self.pins, *serial).remove().is_err());
+        self.unremoved.lock().retain(|serial| Pins::new(&self.pins, *serial).remove().is_err());
     }
 }
 

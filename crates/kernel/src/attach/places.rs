@@ -1,6 +1,8 @@
 //! The places of a probe: the interfaces that its configuration names, and the hooks where it is attached.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::attach::dispatcher::health::Health;
 use crate::attach::dispatcher::hook_point::Place;
@@ -29,7 +31,7 @@ pub struct AttachedAt {
 impl AttachedAt {
     /// The present state of the attachment.
     pub fn health(&self) -> Health {
-        self.health.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.health.lock().clone()
     }
 }
 

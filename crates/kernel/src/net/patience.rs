@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{io, thread};
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// The longest time to wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -64,7 +65,7 @@ fn note(path: &Path) -> io::Result<u64> {
 }
 
 fn asked() -> MutexGuard<'static, Vec<Asked>> {
-    ASKED.lock().unwrap_or_else(PoisonError::into_inner)
+    ASKED.lock()
 }
 
 fn late(path: &Path) -> io::Error {

@@ -10,7 +10,6 @@ pub mod journal;
 pub mod keys;
 pub mod map;
 pub mod nested;
-pub mod seen;
 pub mod table;
 pub mod trie;
 pub mod variable;

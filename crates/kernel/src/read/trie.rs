@@ -11,8 +11,7 @@ use twinprobe_ebpf_common::metric::AfterRead;
 
 use crate::read::access::Strategy;
 use crate::read::batch::{self, Batches};
-use crate::read::keys;
-use crate::read::seen::Seen;
+use crate::read::keys::{self, Seen};
 use crate::read::table::{ReadResult, Sink, Table};
 
 pub fn read(map: &Table, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {

@@ -1,4 +1,4 @@
-//! TODO
+//! The rules of a configuration, one file for each part of it.
 
 pub mod direction;
 pub mod findings;

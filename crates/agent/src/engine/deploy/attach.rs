@@ -1,8 +1,9 @@
 //! From loaded to running: a probe is attached, in the place of another one or anew, or taken over as it runs.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use twinprobe_client::ConfigDocument;
 use twinprobe_ebpf_common::TableLayout;
 use twinprobe_ebpf_common::finding::{Finding, Stage};

@@ -1,7 +1,7 @@
 //! Following of interfaces: when an interface appears, the probes that name it are attached; when it disappears, they
 //! wait for it.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use twinprobe_kernel::watch::{Changes, NamespaceChange, PlaceWatch};
@@ -21,7 +21,7 @@ impl Engine {
         used.sort();
         used.dedup();
         self.watches.looks.get_or_init(|| self.look_after());
-        let mut watches = self.watches.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watches = self.watches.namespaces.lock();
         watches.retain(|namespace, task| {
             let keep = used.contains(namespace);
             if !keep {

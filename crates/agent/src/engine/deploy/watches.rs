@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 
+use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
 /// The tasks that wait for interfaces, one for each namespace that a probe is in, and the task that checks attachments.

@@ -2,10 +2,11 @@
 //! limit are lost for this client alone; the stream says how many, at the place where they are missing.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::Waker;
 
 use hyper::body::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::engine::events::framing::Framing;
 
@@ -102,7 +103,7 @@ impl Client {
     }
 
     pub fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -1,9 +1,10 @@
 //! One event metric: its map, the clients that listen to it, and whether a task reads it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::Notify;
 use twinprobe_client::EventStatus;
 use twinprobe_ebpf_common::Render;
@@ -125,8 +126,7 @@ impl Source {
     /// Ends all streams like [`Self::end`], waits up to [`CLOSING`] for the reading task and closes the map.
     pub fn close(&self) {
         self.end();
-        let waiting = self.ended.wait_timeout_while(self.audience(), CLOSING, |audience| audience.reading);
-        drop(waiting);
+        self.ended.wait_while_for(&mut self.audience(), |audience| audience.reading, CLOSING);
         let mut reader = self.reader();
         self.note_lost(reader.as_ref());
         *reader = None;
@@ -139,7 +139,7 @@ impl Source {
             direction: self.direction,
             metric: self.metric.clone(),
             delivered: self.delivered.load(Ordering::Relaxed),
-            lost: *self.lost.lock().unwrap_or_else(PoisonError::into_inner),
+            lost: *self.lost.lock(),
             missed: self.missed.load(Ordering::Relaxed),
             clients: self.audience().clients.iter().filter(|client| !client.is_gone()).count(),
         }
@@ -147,12 +147,12 @@ impl Source {
 
     /// Locks the audience.
     pub fn audience(&self) -> MutexGuard<'_, Audience> {
-        self.audience.lock().unwrap_or_else(PoisonError::into_inner)
+        self.audience.lock()
     }
 
     /// Locks the reader. Status and the reading task share it.
     pub fn reader(&self) -> MutexGuard<'_, Option<EventReader>> {
-        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
+        self.reader.lock()
     }
 
     /// Ends the source for its clients, because the reading task has ended.
@@ -169,7 +169,7 @@ impl Source {
 
     fn note_lost(&self, reader: Option<&EventReader>) {
         if let Some(reader) = reader {
-            *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = reader.lost();
+            *self.lost.lock() = reader.lost();
         }
     }
 }

@@ -1,9 +1,10 @@
 //! One probe: its configuration, its twins, and the reading of its windows.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{OwnedMutexGuard, watch};
 use twinprobe_client::{ProbeStatus, SumStatus};
 use twinprobe_ebpf_common::finding::{Finding, with_causes};
@@ -153,7 +154,7 @@ impl Probe {
 
     /// Its sums whose entries come and go, as they were after the last window.
     pub fn sums(&self) -> Vec<SumStatus> {
-        self.sums.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.sums.lock().clone()
     }
 
     pub fn events(&self) -> Option<&ProbeEvents> {
@@ -243,10 +244,10 @@ impl Probe {
     }
 
     pub fn shown(&self) -> MutexGuard<'_, Shown> {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shown.lock()
     }
 
     pub fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }

@@ -1,9 +1,10 @@
 //! Algorithm 2 of the paper, made to survive what can happen in between: flip, store the window, and only then
 //! empty the idle twin.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use twinprobe_client::SumStatus;
 use twinprobe_ebpf_common::Render;
@@ -90,7 +91,7 @@ impl Running {
 
     pub fn show_sums(&self) {
         let sums = self.readers.iter().filter_map(Reader::sum_status).collect();
-        *self.sums.lock().unwrap_or_else(PoisonError::into_inner) = sums;
+        *self.sums.lock() = sums;
     }
 
     pub const fn config(&self) -> &ProbeConfig {

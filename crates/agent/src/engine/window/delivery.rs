@@ -2,9 +2,10 @@
 //! away is given to the next one.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use twinprobe_ebpf_common::RawTable;
 use twinprobe_exporter::{Cache, Context, Direction, Format, Head, Metric, Window};
 use twinprobe_windows::{StoredMetric, StoredWindow, WindowError, WindowReader, Windows};
@@ -87,14 +88,14 @@ enum At {
 impl InFlight {
     /// `None`: a client is taking it.
     pub fn claim(&self, seq: u64) -> Option<Claim> {
-        let new = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(seq);
+        let new = self.0.lock().insert(seq);
         new.then(|| Claim { windows: self.clone(), seq })
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.windows.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.seq);
+        self.windows.0.lock().remove(&self.seq);
     }
 }
 

@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_ebpf_common::hook::{Verdict, XdpMode};
 
@@ -96,7 +97,7 @@ impl Dispatchers {
         addition: &Addition<'_>,
         replaces: Option<Owner>,
     ) -> Result<Arc<Mutex<Health>>, AttachError> {
-        let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_place = self.by_place.lock();
         // A dead attachment is let go for every probe on the dispatcher; `attach` makes it again below.
         if let Some((_, known)) = by_place.get_mut(&place.key())
             && !known.is_alive(place).map_err(|error| failed(place, error))?
@@ -126,7 +127,7 @@ impl Dispatchers {
 
     /// Empties the slots of a deployment that has been replaced at `place`.
     pub fn retire(&self, place: &Place, owner: Owner) -> Result<(), AttachError> {
-        let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_place = self.by_place.lock();
         let Some((_, dispatcher)) = by_place.get_mut(&place.key()) else { return Ok(()) };
         let Some(index) = dispatcher.retired.iter().position(|entry| entry.owner == owner) else {
             return Ok(());
@@ -142,7 +143,7 @@ impl Dispatchers {
         if let Err(error) = self.retire(place, owner) {
             tracing::warn!(error = with_causes(&error), "a replaced probe was not cleared");
         }
-        let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_place = self.by_place.lock();
         let Some((_, dispatcher)) = by_place.get_mut(&place.key()) else { return Ok(()) };
         let Some(index) = dispatcher.entries.iter().position(|entry| entry.owner == owner) else {
             return Ok(());

@@ -1,7 +1,9 @@
 //! Slots, in the dispatchers of an earlier daemon, of a probe that can't be adopted.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::attach::dispatcher::chain::Dispatcher;
 use crate::attach::dispatcher::dispatchers::{Addition, Dispatchers};
@@ -13,7 +15,7 @@ impl Dispatchers {
     /// Goes on calling the programs that an earlier daemon called at `place`; to be used before [`Self::settle`].
     /// Returns `None` if the programs do not run there.
     pub fn hold(&self, place: &Place, addition: &Addition<'_>) -> Option<Arc<Mutex<Health>>> {
-        let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_place = self.by_place.lock();
         let known = by_place.remove(&place.key()).map(|(_, dispatcher)| dispatcher);
         let is_known = known.is_some();
         let told = |found: io::Result<_>| {

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use twinprobe_ebpf_common::finding::with_causes;
+use twinprobe_ebpf_common::hook::Hook;
 
 use crate::attach::dispatcher::chain::{NETNS, NETNS_PATH};
 use crate::attach::dispatcher::dispatchers::Dispatchers;
@@ -16,14 +17,13 @@ use crate::attach::dispatcher::hook_point::{Key, parse_pin_name};
 use crate::attach::hook::attachment::Attachment;
 use crate::load::pins;
 use crate::net::netns::Netns;
-use twinprobe_ebpf_common::hook::Hook;
 
 impl Dispatchers {
     /// Makes the dispatchers call just the probes that have been added. To be called once every probe that an earlier
     /// daemon ran is among them. Detaches attachments that no probe has claimed, or, if probes are `unsure` where their
     /// interfaces are, keeps these attachments until the probes know.
     pub fn settle(&self, unsure: bool) {
-        let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_place = self.by_place.lock();
         for (place, dispatcher) in by_place.values_mut().filter(|(_, dispatcher)| dispatcher.adopted) {
             dispatcher.adopted = false;
             if let Err(error) = self.settle_one(dispatcher, place) {
@@ -160,7 +160,7 @@ fn namespace(pins: &Path, id: u64) -> io::Result<Option<Netns>> {
 }
 
 fn lock(pins: &Mutex<BTreeSet<PathBuf>>) -> MutexGuard<'_, BTreeSet<PathBuf>> {
-    pins.lock().unwrap_or_else(PoisonError::into_inner)
+    pins.lock()
 }
 
 fn key(pins: &Path) -> Option<Key> {

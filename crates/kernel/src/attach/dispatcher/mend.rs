@@ -1,7 +1,6 @@
 //! Repairs of attachments that somebody has removed, for all probes that the dispatcher calls.
 
 use std::io;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use jiff::Timestamp;
@@ -28,7 +27,7 @@ impl Dispatchers {
         if !self.settled.load(Ordering::Relaxed) {
             return;
         }
-        let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_place = self.by_place.lock();
         for (place, dispatcher) in by_place.values_mut() {
             self.mend(dispatcher, place, false);
         }
@@ -39,7 +38,7 @@ impl Dispatchers {
     /// Does what [`Self::look`] does at `place`, where a probe is to stay. `was_gone`: the interface may have been gone
     /// meanwhile. Returns false if the dispatcher there does not call the probe.
     pub fn keep(&self, place: &Place, owner: Owner, was_gone: bool) -> bool {
-        let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_place = self.by_place.lock();
         let Some((known, dispatcher)) = by_place.get_mut(&place.key()) else { return false };
         if !dispatcher.entries.iter().any(|entry| entry.owner == owner) {
             return false;

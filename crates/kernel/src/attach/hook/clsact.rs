@@ -5,16 +5,15 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
-use twinprobe_ebpf_common::hook::Position;
+use parking_lot::Mutex;
+use twinprobe_ebpf_common::hook::{Hook, Position};
 
 use crate::attach::hook::target::{AttachError, Target};
 use crate::net::rtnl::filter::{Filter, Parent, Place};
 use crate::net::rtnl::socket::Socket;
 use crate::sys::object;
 use crate::sys::prog::{self, ProgIdentity};
-use twinprobe_ebpf_common::hook::Hook;
 
 /// The priorities of the daemon's filters. The kernel gives filters without a priority one below 49152.
 const FIRST: u16 = 1;
@@ -130,8 +129,8 @@ impl ClsactFilter {
         Ok(self.socket().filter_program(self.parent, self.place)? == Some(self.program.id))
     }
 
-    fn socket(&self) -> std::sync::MutexGuard<'_, Socket> {
-        self.socket.lock().unwrap_or_else(PoisonError::into_inner)
+    fn socket(&self) -> parking_lot::MutexGuard<'_, Socket> {
+        self.socket.lock()
     }
 }
 
@@ -166,14 +165,13 @@ fn priority(position: Position, filters: &[Filter]) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
-    use twinprobe_ebpf_common::hook::XdpMode;
+    use twinprobe_ebpf_common::hook::{ProgramKind, XdpMode};
 
     use super::*;
     use crate::attach::hook::target::TcMethod;
     use crate::net::netns::Netns;
     use crate::net::netns::testing::Named;
     use crate::sys::prog::{InfoRecords, ProgLoad};
-    use twinprobe_ebpf_common::hook::ProgramKind;
 
     fn filter(priority: u16, is_alike: bool) -> Filter {
         Filter { place: Place { priority, handle: 1 }, is_alike, program: None }

@@ -1,9 +1,11 @@
 //! Threads, one for each method, so that a delayed method delays nobody whom another method can serve.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{io, thread};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::attach::quiesce::method::{MethodReport, PATIENCE, QuiesceMethod, Way};
 use crate::attach::quiesce::sweep;
@@ -166,7 +168,7 @@ impl Workers {
                 }
             }
             let left = patience.min(deadline).saturating_duration_since(Instant::now());
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_for(&mut state, left);
         }
     }
 
@@ -176,7 +178,7 @@ impl Workers {
         while !state.ended {
             let worker = &mut state.workers[index];
             if worker.wanted <= worker.begun {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                self.changed.wait(&mut state);
                 continue;
             }
             worker.begun += 1;
@@ -195,7 +197,7 @@ impl Workers {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -1,10 +1,11 @@
 //! Faults: the disk is full, or the process dies.
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::file::directory::Step;
-use crate::retention::lock;
 
 /// The faults of the file system, shared with the test.
 #[derive(Clone, Debug, Default)]
@@ -19,7 +20,7 @@ struct State {
 
 impl Faults {
     pub fn at(&self, step: Step) -> io::Result<()> {
-        let mut state = lock(&self.0);
+        let mut state = self.0.lock();
         match &mut state.left {
             Some(0) => return Err(io::Error::other("killed")),
             Some(left) => *left -= 1,
@@ -30,11 +31,11 @@ impl Faults {
 
     /// Makes every step fail that needs room on the disk, or none.
     pub fn set_full(&self, full: bool) {
-        lock(&self.0).full = full;
+        self.0.lock().full = full;
     }
 
     /// Makes all steps fail after this number of further steps.
     pub fn kill_after(&self, steps: usize) {
-        lock(&self.0).left = Some(steps);
+        self.0.lock().left = Some(steps);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::file::directory::Form;
 use crate::file::head::ClosedBy;
-use crate::retention::{AckError, Limits, Missing, lock};
+use crate::retention::{AckError, Limits, Missing};
 use crate::windows::{Statistics, Windows};
 
 pub const COLLECTORS: [&str; 3] = ["a", "b", "c"];
@@ -160,7 +160,7 @@ impl Model {
     /// Takes over the cursors that are left after a crash on a full disk: older ones are possible, but not older than
     /// the removed windows.
     pub fn forget_cursors(&mut self, windows: &Windows) {
-        let index = lock(&windows.index);
+        let index = windows.index.lock();
         assert!(index.state.acknowledged <= self.acknowledged);
         self.acknowledged = index.state.acknowledged;
         let known = &index.state.collectors;
@@ -217,7 +217,7 @@ pub fn view(windows: &Windows) -> View {
         unreported: windows.unreported_lost(),
         statistics: windows.statistics(),
         acknowledged: COLLECTORS.map(|name| windows.acknowledged(name)).to_vec(),
-        acknowledged_for_all: lock(&windows.index).state.acknowledged,
+        acknowledged_for_all: windows.index.lock().state.acknowledged,
         taken: files.iter().filter(|file| file.1 == Form::Taken).map(|file| file.0).collect(),
     }
 }

@@ -11,7 +11,7 @@ use super::*;
 use crate::file::directory::Directory;
 use crate::file::format::Encoder;
 use crate::file::stored::WindowError;
-use crate::retention::{AckError, Limits, lock};
+use crate::retention::{AckError, Limits};
 use crate::windows::tests::model::{COLLECTORS, Kept, Model, view};
 
 /// An operation. `pick` chooses among the windows that exist when the operation runs.
@@ -200,7 +200,7 @@ impl Scene {
 
     /// Starts again, and checks that all content is as before.
     pub fn reopen(&mut self, directory: Directory) {
-        let (limits, unsaved) = (self.model.limits.clone(), lock(&self.windows.index).unsaved);
+        let (limits, unsaved) = (self.model.limits.clone(), self.windows.index.lock().unsaved);
         self.windows = Windows::open_in(directory);
         if unsaved {
             self.model.forget_cursors(&self.windows);
@@ -262,7 +262,7 @@ impl Scene {
             }
         }
         // The unsaved changes died with the process.
-        lock(&self.windows.index).unsaved = false;
+        self.windows.index.lock().unsaved = false;
         self.reopen(Directory::new(self.path.clone()));
         let found = view(&self.windows);
         let between = self.between(&before, operation);
