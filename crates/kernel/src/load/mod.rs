@@ -5,5 +5,6 @@ pub mod carry;
 pub mod direction;
 pub mod maps;
 pub mod pins;
+pub mod refusal;
 pub mod twins;
 pub mod verifier;

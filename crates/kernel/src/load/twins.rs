@@ -6,21 +6,19 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use aya_obj::Function;
-use twinprobe_ebpf_common::finding::{Finding, Rejection, SOURCE_NAME, Stage, with_causes};
+use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage, with_causes};
 use twinprobe_ebpf_common::hook::ProgramKind;
 
 use crate::capabilities::Capabilities;
 use crate::load::direction::LoadedDirection;
 use crate::load::maps::{Predecessor, ProbeMaps, Twins};
+use crate::load::refusal::{map_finding, refused};
 use crate::load::{bind, verifier};
 use crate::plan::object::ProbeObject;
 use crate::plan::probe_plan::DirectionPlan;
 use crate::sys::call::KernelError;
 use crate::sys::prog::{self, InfoRecords, ProgLoad};
 use crate::trial::programs;
-
-/// Characters of a source line that a finding quotes.
-const MAX_QUOTE: usize = 120;
 
 /// Loads the programs and maps of `plan`, which `object` was planned to, with what they take over from `old`.
 pub fn load(
@@ -66,21 +64,6 @@ pub fn adopt(
     Ok(LoadedDirection { plan, programs, maps, own: Arc::new(own), warnings: Vec::new() })
 }
 
-fn map_finding(source: &str, error: &KernelError) -> Finding {
-    let hint = match error.errno() {
-        libc::EINVAL => {
-            "; its type, sizes, flags or max_entries do not go together (LPM_TRIE needs the flag BPF_F_NO_PREALLOC), \
-             or this kernel has no maps of its type"
-        }
-        libc::E2BIG | libc::ENOMEM => "; it is larger than the kernel allows, lower max_entries or the sizes",
-        libc::EPERM => {
-            "; the daemon needs CAP_BPF, and CAP_SYS_RESOURCE where maps count as locked memory (before Linux 5.11)"
-        }
-        _ => "",
-    };
-    Finding::new(Stage::Load, source, format!("{}{hint}", with_causes(error)))
-}
-
 fn load_program(
     object: &ProbeObject,
     kind: ProgramKind,
@@ -109,34 +92,4 @@ fn load_program(
         },
     };
     verifier::load(&program).map_err(|refusal| refused(object, function, source, refusal))
-}
-
-fn refused(object: &ProbeObject, function: &Function, source: &str, refusal: verifier::Refusal) -> Rejection {
-    let mut finding = Finding::new(Stage::Load, source, refusal.message);
-    if let Some((line, column)) =
-        refusal.instruction.and_then(|instruction| source_position(object, function, instruction))
-    {
-        finding = finding.at(line, Some(column));
-    }
-    if let Some(quoted) = refusal.quoted {
-        let quoted: String = quoted.chars().take(MAX_QUOTE).collect();
-        finding.message = format!("{} (at `{quoted}`)", finding.message);
-    }
-    Rejection::from(finding).with_log(refusal.log)
-}
-
-/// The user's line that `instruction` was compiled from: that of the last record before it which is not
-/// from a header.
-fn source_position(object: &ProbeObject, function: &Function, instruction: u32) -> Option<(u32, u32)> {
-    function
-        .line_info
-        .line_info
-        .iter()
-        .filter(|record| record.insn_off <= instruction)
-        .filter(|record| {
-            let file = object.file_name(record.file_name_off);
-            file.is_some_and(|file| file.ends_with(SOURCE_NAME))
-        })
-        .max_by_key(|record| record.insn_off)
-        .map(|record| (record.line_col >> 10, record.line_col & 0x3ff))
 }
