@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use twinprobe_ebpf_common::finding::Rejection;
 
 use crate::attach::dispatcher::dispatchers::Dispatchers;
-use crate::attach::epoch::{self, EpochPage};
+use crate::attach::epoch::{self, EpochWords};
 use crate::attach::hook::target::TcMethod;
 use crate::attach::host::{self, Host};
 use crate::attach::quiesce::method::QuiesceMethod;
@@ -55,7 +55,7 @@ impl Kernel {
         let claim = Claim::take(bpffs, state_dir).map_err(failed("taking over"))?;
         let pins = bpffs.join("probes");
         std::fs::create_dir_all(&pins).map_err(failed("creation"))?;
-        let epochs = EpochPage::open(bpffs)?;
+        let epochs = EpochWords::open(bpffs)?;
         let hooks = bpffs.join("hooks");
         let dispatchers = Dispatchers::open(hooks, Arc::clone(&epochs), Arc::clone(&quiescer), options.tc)
             .map_err(failed("adoption"))?;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use twinprobe_ebpf_common::{Direction, TableLayout};
 
-use crate::file::format::{self, Content, Encoder, FileHead, Unusable};
+use crate::file::format::{self, Encoder, FileHead, Unusable, WindowContent};
 use crate::file::part::{Part, PartContent, ages_as_rows, ages_of};
 use crate::file::stored::WindowError;
 use crate::windows::Windows;
@@ -174,7 +174,7 @@ impl Windows {
 
     fn read_baseline(&self, seq: u64, serial: u64) -> Result<Base, Unusable> {
         let file = File::open(self.directory.baseline(seq, serial))?;
-        let Content { head, chunks } = format::examine::<BaselineHead>(&file)?;
+        let WindowContent { head, chunks } = format::examine::<BaselineHead>(&file)?;
         if head.seq != seq {
             return Err(Unusable::Damaged(format!("it is of window {}", head.seq)));
         }

@@ -26,7 +26,7 @@ pub struct Index {
     pub baselines: BTreeSet<(u64, u64)>,
     /// The reason why the directory can't be read, and nothing in it may be changed.
     pub blocked: Option<String>,
-    retained: BTreeMap<u64, Kept>,
+    retained: BTreeMap<u64, Retained>,
     bytes: u64,
     /// The newest window, once it is acknowledged.
     acknowledged: Option<Arc<StoredWindow>>,
@@ -35,7 +35,7 @@ pub struct Index {
 }
 
 #[derive(Debug)]
-struct Kept {
+struct Retained {
     window: Arc<StoredWindow>,
     taken: bool,
     /// The form of the file's name.
@@ -103,7 +103,7 @@ impl Index {
             return;
         }
         self.bytes += window.bytes();
-        self.retained.insert(window.seq(), Kept { window, taken: form == Form::Taken, form });
+        self.retained.insert(window.seq(), Retained { window, taken: form == Form::Taken, form });
     }
 
     /// Notes a file that has to be left alone.
@@ -242,12 +242,12 @@ impl Index {
 
     /// Returns the windows that clients had closed and did not take to their end, oldest first.
     pub fn untaken(&self) -> Vec<Arc<StoredWindow>> {
-        let untaken = |kept: &&Kept| !kept.taken && kept.window.closed_by() == ClosedBy::Read;
+        let untaken = |kept: &&Retained| !kept.taken && kept.window.closed_by() == ClosedBy::Read;
         self.retained.values().filter(untaken).map(|kept| Arc::clone(&kept.window)).collect()
     }
 
     pub fn list(&self, after: u64) -> Listing {
-        let entry = |kept: &Kept| Entry {
+        let entry = |kept: &Retained| Entry {
             seq: kept.window.seq(),
             start: kept.window.start().to_owned(),
             end: kept.window.end().to_owned(),
@@ -330,7 +330,7 @@ impl Index {
         self.state.acknowledged = seq;
         self.unsaved = true;
         while let Some(first) = self.retained.first_entry().filter(|first| *first.key() <= seq) {
-            let (seq, Kept { window, form, .. }) = first.remove_entry();
+            let (seq, Retained { window, form, .. }) = first.remove_entry();
             self.bytes -= window.bytes();
             change.acknowledged.push((seq, form));
             if self.retained.is_empty() {

@@ -24,13 +24,13 @@ pub async fn scrape(State(api): State<Api>) -> Result<Response, Problem> {
     // The daemon's own metrics come after the readings, so that they count the windows that these closed.
     let own = api.engine.own_metrics().await?;
     let content_type = format!("{}; charset=utf-8", Format::OpenMetrics.media_type());
-    let body = Body::from_stream(Page::new(probes, &own).into_stream());
+    let body = Body::from_stream(ScrapeBody::new(probes, &own).into_stream());
     Ok(([(header::CONTENT_TYPE, content_type)], body).into_response())
 }
 
 /// The page while it is sent. The readings count as delivered once the last piece has been taken; a page that is
 /// dropped before that delivers none of them.
-struct Page {
+struct ScrapeBody {
     encoder: PageEncoder,
     probes: Vec<Part>,
     /// The probe and the metric's place in its document, by the encoder's number of the table.
@@ -49,7 +49,7 @@ struct Part {
     broken: bool,
 }
 
-impl Page {
+impl ScrapeBody {
     fn new(probes: Vec<Scraped>, own: &str) -> Self {
         let (mut encoder, mut tables, mut out) = (PageEncoder::new(), Vec::new(), Vec::new());
         for (probe, Scraped { delivery, context, .. }) in probes.iter().enumerate() {

@@ -10,10 +10,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use twinprobe_ebpf_common::finding::with_causes;
 
-use crate::attach::dispatcher::chain::{Callee, Owner, Rank};
+use crate::attach::dispatcher::chain::{Callee, DeploymentId, Rank};
 use crate::attach::dispatcher::dispatchers::Addition;
 use crate::attach::dispatcher::health::Health;
-use crate::attach::dispatcher::hook_point::Place;
+use crate::attach::dispatcher::hook_point::HookPoint;
 use crate::attach::epoch::EpochWord;
 use crate::attach::hook::target::AttachError;
 use crate::attach::host::Host;
@@ -33,7 +33,7 @@ use crate::sys::clock::Moment;
 #[derive(Debug)]
 pub struct Attached {
     pub host: Arc<Host>,
-    pub owner: Owner,
+    pub owner: DeploymentId,
     /// Shared with the deployment that replaces this one: both always use the same twin.
     pub epoch: Arc<EpochWord>,
     pub directions: Vec<LoadedDirection>,
@@ -62,7 +62,7 @@ impl Attached {
         let epoch = host.epochs.claim(record.epoch).ok_or("its place in the epoch map is taken")?;
         let mut attached = Self {
             host: Arc::clone(host),
-            owner: Owner(record.serial),
+            owner: DeploymentId(record.serial),
             epoch: Arc::new(epoch),
             directions,
             places: Vec::new(),
@@ -224,7 +224,7 @@ impl Attached {
     }
 
     /// Returns every hook that the probe needs on `interfaces`, each with the index of its direction.
-    pub fn places_at(&self, interfaces: &[Interface]) -> Vec<(usize, Place)> {
+    pub fn places_at(&self, interfaces: &[Interface]) -> Vec<(usize, HookPoint)> {
         let of = |(direction, loaded): (usize, &LoadedDirection)| {
             let AttachRequest { hook, position, .. } = loaded.plan.attach;
             interfaces
@@ -232,7 +232,7 @@ impl Attached {
                 .map(move |interface| {
                     let Interface { netns, name, index, .. } = interface;
                     let (netns, interface) = (netns.clone(), name.clone());
-                    (direction, Place { netns, interface, ifindex: *index, hook, position })
+                    (direction, HookPoint { netns, interface, ifindex: *index, hook, position })
                 })
                 .collect::<Vec<_>>()
         };
@@ -243,7 +243,7 @@ impl Attached {
         self.pins.write_note(&Note::new(identity, &self.record, &self.directions)?)
     }
 
-    pub fn is_at(&self, place: &Place) -> bool {
+    pub fn is_at(&self, place: &HookPoint) -> bool {
         self.places.iter().any(|at| at.place == *place)
     }
 
@@ -251,8 +251,8 @@ impl Attached {
     pub fn add(
         &mut self,
         direction: usize,
-        place: &Place,
-        replaces: Option<Owner>,
+        place: &HookPoint,
+        replaces: Option<DeploymentId>,
     ) -> Result<(), AttachError> {
         let health = self.call(direction, place, replaces)?;
         self.places.push(AttachedAt { direction, place: place.clone(), health });
@@ -263,8 +263,8 @@ impl Attached {
     pub fn call(
         &self,
         direction: usize,
-        place: &Place,
-        replaces: Option<Owner>,
+        place: &HookPoint,
+        replaces: Option<DeploymentId>,
     ) -> Result<Arc<Mutex<Health>>, AttachError> {
         let loaded = &self.directions[direction];
         let AttachRequest { verdict, xdp_mode, priority, .. } = loaded.plan.attach;
@@ -280,7 +280,7 @@ impl Attached {
     }
 
     /// Takes the probe out of the dispatcher at `place`. Failures are logged.
-    pub fn remove(&self, place: &Place, reclaim: &mut Reclaim) {
+    pub fn remove(&self, place: &HookPoint, reclaim: &mut Reclaim) {
         if let Err(error) = self.host.dispatchers.remove(place, self.owner, reclaim) {
             tracing::warn!(error = with_causes(&error), "detaching was not clean");
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::attach::attached::Attached;
-use crate::attach::dispatcher::chain::Owner;
+use crate::attach::dispatcher::chain::DeploymentId;
 use crate::attach::hook::target::AttachError;
 use crate::attach::host::Host;
 use crate::attach::places::{Interface, NotAttached};
@@ -77,7 +77,7 @@ impl Deployable {
         }
         Ok(Self(Attached {
             host: Arc::clone(host),
-            owner: Owner(serial),
+            owner: DeploymentId(serial),
             epoch,
             directions,
             places: Vec::new(),

@@ -50,7 +50,7 @@ const BPF_F_MMAPABLE: u32 = 1 << 10;
 
 /// The shared memory and which of its places are taken.
 #[derive(Debug)]
-pub struct EpochPage {
+pub struct EpochWords {
     epochs: Words,
     clocks: Words,
     taken: Mutex<[bool; PLACES]>,
@@ -89,7 +89,7 @@ impl Words {
     }
 }
 
-impl EpochPage {
+impl EpochWords {
     /// Opens the maps that an earlier daemon left in `bpffs`, else makes new ones.
     pub fn open(bpffs: &Path) -> Result<Arc<Self>, KernelError> {
         let [epochs, clocks] = PINS.map(|name| bpffs.join(name));
@@ -191,7 +191,7 @@ fn is_page(map: BorrowedFd<'_>, bytes: usize) -> bool {
 /// A probe's own words.
 #[derive(Debug)]
 pub struct EpochWord {
-    page: Arc<EpochPage>,
+    page: Arc<EpochWords>,
     place: usize,
 }
 
@@ -269,7 +269,7 @@ impl EpochWord {
         [first, first + 1].map(|word| self.page.clock_word(self.place, word))
     }
 
-    /// The place of the words, which a record keeps for [`EpochPage::claim`].
+    /// The place of the words, which a record keeps for [`EpochWords::claim`].
     pub const fn place(&self) -> usize {
         self.place
     }

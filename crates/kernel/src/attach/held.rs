@@ -7,9 +7,9 @@ use std::sync::Arc;
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_ebpf_common::hook::{Position, Verdict, XdpMode};
 
-use crate::attach::dispatcher::chain::{Callee, Owner, Rank};
+use crate::attach::dispatcher::chain::{Callee, DeploymentId, Rank};
 use crate::attach::dispatcher::dispatchers::Addition;
-use crate::attach::dispatcher::hook_point::Place;
+use crate::attach::dispatcher::hook_point::HookPoint;
 use crate::attach::epoch::EpochWord;
 use crate::attach::hook::target::AttachError;
 use crate::attach::host::{self, Host};
@@ -25,7 +25,7 @@ use twinprobe_ebpf_common::hook::Hook;
 #[derive(Debug)]
 pub struct Held {
     pub host: Arc<Host>,
-    pub owner: Owner,
+    pub owner: DeploymentId,
     pub epoch: EpochWord,
     pub note: Note,
     pub places: Vec<AttachedAt>,
@@ -59,7 +59,7 @@ impl Held {
         let (note, _) = pins.note().ok().filter(|(note, _)| note.probe == probe)?;
         let epoch = host.epochs.claim(note.epoch)?;
         let host = Arc::clone(host);
-        let owner = Owner(serial);
+        let owner = DeploymentId(serial);
         let mut held = Self { host, owner, epoch, note, places: Vec::new(), is_unsure: false, pins };
         if let Err(error) = held.claim() {
             // The deployment may run, and nobody will look for it again: all unclaimed attachments stay until the next
@@ -83,7 +83,7 @@ impl Held {
                 let Some(hook) = Hook::from_name(&noted.hook) else { continue };
                 let position = if noted.first { Position::First } else { Position::Last };
                 let (netns, interface) = (netns.clone(), name.clone());
-                let place = Place { netns, interface, ifindex: *index, hook, position };
+                let place = HookPoint { netns, interface, ifindex: *index, hook, position };
                 if let Some(health) = self.host.dispatchers.hold(&place, &self.addition(noted)) {
                     self.places.push(AttachedAt { direction, place, health });
                 }
@@ -104,7 +104,12 @@ impl Held {
     }
 
     /// Puts the deployment back at `place`, instead of `instead_of`, after a failed replacement.
-    pub fn call_again(&self, direction: usize, place: &Place, instead_of: Owner) -> Result<(), AttachError> {
+    pub fn call_again(
+        &self,
+        direction: usize,
+        place: &HookPoint,
+        instead_of: DeploymentId,
+    ) -> Result<(), AttachError> {
         let addition = self.addition(&self.note.directions[direction]);
         self.host.dispatchers.add(place, &addition, Some(instead_of)).map(drop)
     }
@@ -145,7 +150,7 @@ impl Held {
 
     /// Removes the deployment from its places and removes its pins. Where `taken` says that a successor has replaced
     /// it, only its slots are emptied.
-    pub fn leave(&self, taken: impl Fn(&Place) -> bool, reclaim: &mut Reclaim) {
+    pub fn leave(&self, taken: impl Fn(&HookPoint) -> bool, reclaim: &mut Reclaim) {
         for AttachedAt { place, .. } in &self.places {
             let left = match taken(place) {
                 true => self.host.dispatchers.retire(place, self.owner),

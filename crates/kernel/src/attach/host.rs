@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::attach::dispatcher::dispatchers::Dispatchers;
-use crate::attach::epoch::EpochPage;
+use crate::attach::epoch::EpochWords;
 use crate::attach::quiesce::quiescer::Quiescer;
 use crate::capabilities::Capabilities;
 use crate::load::pins::Pins;
@@ -15,7 +15,7 @@ use crate::load::pins::Pins;
 /// Epoch words, grace periods, dispatchers, and the directories of pins.
 #[derive(Debug)]
 pub struct Host {
-    pub epochs: Arc<EpochPage>,
+    pub epochs: Arc<EpochWords>,
     pub quiescer: Arc<Quiescer>,
     pub dispatchers: Dispatchers,
     pub capabilities: Capabilities,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::attach::dispatcher::health::Health;
-use crate::attach::dispatcher::hook_point::Place;
+use crate::attach::dispatcher::hook_point::HookPoint;
 use crate::attach::hook::target::AttachError;
 use crate::net::netns::Netns;
 
@@ -24,7 +24,7 @@ pub struct Interface {
 pub struct AttachedAt {
     /// Index of the direction.
     pub direction: usize,
-    pub place: Place,
+    pub place: HookPoint,
     pub health: Arc<Mutex<Health>>,
 }
 

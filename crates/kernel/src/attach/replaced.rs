@@ -1,8 +1,8 @@
 //! The deployment that another one replaces, and the way back to it.
 
 use crate::attach::attached::Attached;
-use crate::attach::dispatcher::chain::Owner;
-use crate::attach::dispatcher::hook_point::Place;
+use crate::attach::dispatcher::chain::DeploymentId;
+use crate::attach::dispatcher::hook_point::HookPoint;
 use crate::attach::held::Held;
 use crate::attach::hook::target::AttachError;
 use crate::attach::places::AttachedAt;
@@ -26,7 +26,7 @@ impl<'a> Replaced<'a> {
     }
 
     /// Returns the owner of the slots at `place`; `None` if the deployment is not attached there.
-    pub fn owner_at(self, place: &Place) -> Option<Owner> {
+    pub fn owner_at(self, place: &HookPoint) -> Option<DeploymentId> {
         self.at(place).map(|_| match self {
             Self::Nothing => unreachable!("nothing is nowhere"),
             Self::Attached(attached) => attached.owner,
@@ -35,7 +35,7 @@ impl<'a> Replaced<'a> {
     }
 
     /// Puts the replaced deployment back at `place`, instead of `instead_of`.
-    pub fn put_back(self, place: &Place, instead_of: Owner) -> Result<(), AttachError> {
+    pub fn put_back(self, place: &HookPoint, instead_of: DeploymentId) -> Result<(), AttachError> {
         let Some(at) = self.at(place) else { return Ok(()) };
         match self {
             Self::Nothing => Ok(()),
@@ -44,7 +44,7 @@ impl<'a> Replaced<'a> {
         }
     }
 
-    fn at(self, place: &Place) -> Option<&'a AttachedAt> {
+    fn at(self, place: &HookPoint) -> Option<&'a AttachedAt> {
         let places = match self {
             Self::Nothing => return None,
             Self::Attached(attached) => &attached.places,

@@ -54,17 +54,17 @@ pub struct Encoder<W> {
 
 /// The position of a chunk's table in a file, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ChunkSpan {
     offset: u64,
     length: u64,
 }
 
 /// The content of an undamaged file, without the rows, which stay in the file.
 #[derive(Debug)]
-pub struct Content<H> {
+pub struct WindowContent<H> {
     pub head: H,
     /// The chunks of each table, in the order in which they were written.
-    pub chunks: Vec<Vec<Place>>,
+    pub chunks: Vec<Vec<ChunkSpan>>,
 }
 
 /// The reason why a file can't be used.
@@ -140,7 +140,7 @@ fn size(table: &RawTable) -> u64 {
 }
 
 /// Reads the whole file once, compares its digest, and finds the positions of its parts.
-pub fn examine<H: FileHead>(file: &File) -> Result<Content<H>, Unusable> {
+pub fn examine<H: FileHead>(file: &File) -> Result<WindowContent<H>, Unusable> {
     let length = file.metadata()?.len();
     let end = length.checked_sub(DIGEST).ok_or_else(|| damaged("it ends too early"))?;
     compare_digest(file, end)?;
@@ -159,7 +159,7 @@ pub fn examine<H: FileHead>(file: &File) -> Result<Content<H>, Unusable> {
     while take(file, at, 1, end)? == [CHUNK] {
         let record = take(file, at, CHUNK_HEAD, end)?;
         let metric = u32::from_le_bytes([record[1], record[2], record[3], record[4]]);
-        let place = Place { offset: at + CHUNK_HEAD, length: number(&record[5..]) };
+        let place = ChunkSpan { offset: at + CHUNK_HEAD, length: number(&record[5..]) };
         let places = chunks.get_mut(metric as usize).ok_or_else(|| damaged("it has rows of no metric"))?;
         places.push(place);
         count += 1;
@@ -169,11 +169,11 @@ pub fn examine<H: FileHead>(file: &File) -> Result<Content<H>, Unusable> {
     if last[0] != END || number(&last[1..]) != count || at + 9 != end {
         return Err(damaged("its chunks are not those that were written"));
     }
-    Ok(Content { head, chunks })
+    Ok(WindowContent { head, chunks })
 }
 
 /// Reads the table at `place` of a file that was examined.
-pub fn read_table(file: &File, place: Place) -> io::Result<RawTable> {
+pub fn read_table(file: &File, place: ChunkSpan) -> io::Result<RawTable> {
     let length = usize::try_from(place.length).map_err(io::Error::other)?;
     let mut bytes = vec![0; length];
     file.read_exact_at(&mut bytes, place.offset)?;
@@ -183,7 +183,7 @@ pub fn read_table(file: &File, place: Place) -> io::Result<RawTable> {
 }
 
 /// Reads the tables at `places` as one table.
-pub fn read_all(file: &File, places: &[Place]) -> io::Result<RawTable> {
+pub fn read_all(file: &File, places: &[ChunkSpan]) -> io::Result<RawTable> {
     let mut table = RawTable::default();
     for &place in places {
         table.append(&read_table(file, place)?);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use twinprobe_ebpf_common::RawTable;
 use twinprobe_ebpf_common::Temporality;
 
-use crate::file::format::{self, Content, Place, Unusable};
+use crate::file::format::{self, ChunkSpan, Unusable, WindowContent};
 use crate::file::head::{ClosedBy, StoredMetric, WindowHead};
 use crate::file::part::{Part, PartContent, ages_of};
 
@@ -52,7 +52,7 @@ pub enum WindowError {
 pub struct WindowReader {
     file: File,
     head: Arc<WindowHead>,
-    chunks: Vec<Vec<Place>>,
+    chunks: Vec<Vec<ChunkSpan>>,
 }
 
 impl StoredWindow {
@@ -114,7 +114,7 @@ impl StoredWindow {
 
 /// Examines `file`, which has to be the window with this number.
 pub fn open(file: File, seq: u64) -> Result<WindowReader, Unusable> {
-    let Content { head, chunks } = format::examine::<WindowHead>(&file)?;
+    let WindowContent { head, chunks } = format::examine::<WindowHead>(&file)?;
     if head.window.seq != seq {
         return Err(Unusable::Damaged(format!("it is window {}", head.window.seq)));
     }

@@ -4,7 +4,7 @@ use clap::Args;
 use twinprobe_client::Client;
 
 use crate::cli::error::CommandError;
-use crate::cli::output::print::{self, Reader};
+use crate::cli::output::print::{self, PipeState};
 
 /// Prints a line of JSON per event until the probe is deleted or replaced, or the daemon stops.
 #[derive(Debug, Args)]
@@ -20,7 +20,7 @@ impl Events {
     pub async fn run(self, client: &Client) -> Result<(), CommandError> {
         let mut events = client.events(&self.name, self.metric.as_deref()).await?;
         while let Some(lines) = events.next().await? {
-            if print::write_part(&[&lines])? == Reader::Gone {
+            if print::write_part(&[&lines])? == PipeState::Gone {
                 break;
             }
         }

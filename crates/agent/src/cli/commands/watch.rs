@@ -10,7 +10,7 @@ use twinprobe_client::{Client, ClientError, WindowQuery};
 use crate::cli::commands::windows::lost;
 use crate::cli::error::CommandError;
 use crate::cli::output::format::OutputFormat;
-use crate::cli::output::print::{self, Reader};
+use crate::cli::output::print::{self, PipeState};
 
 /// How long the daemon is asked to wait for a window, in seconds.
 const POLL: u64 = 60;
@@ -83,8 +83,8 @@ impl Follower<'_> {
         self.identify().await?;
         loop {
             match self.round().await {
-                Ok(Reader::Present) => self.trouble = None,
-                Ok(Reader::Gone) => return Ok(()),
+                Ok(PipeState::Present) => self.trouble = None,
+                Ok(PipeState::Gone) => return Ok(()),
                 Err(error) if passes(&error) => self.wait_for_daemon(error).await?,
                 Err(error) if not_found(&error) => return Err(self.deleted()),
                 Err(error) => return Err(error),
@@ -93,7 +93,7 @@ impl Follower<'_> {
     }
 
     /// Prints what has been closed since the last round, or waits for it.
-    async fn round(&mut self) -> Result<Reader, CommandError> {
+    async fn round(&mut self) -> Result<PipeState, CommandError> {
         // A round that does not wait shows that the trouble is over.
         let wait = if self.trouble.is_some() { 0 } else { POLL };
         if self.trouble.is_some() {
@@ -107,21 +107,21 @@ impl Follower<'_> {
             print::complain(&format!("twinprobe: {}", lost(list.lost_windows)));
         }
         for window in &list.windows {
-            if self.take(window.seq).await? == Reader::Gone {
-                return Ok(Reader::Gone);
+            if self.take(window.seq).await? == PipeState::Gone {
+                return Ok(PipeState::Gone);
             }
         }
-        Ok(Reader::Present)
+        Ok(PipeState::Present)
     }
 
-    async fn take(&mut self, seq: u64) -> Result<Reader, CommandError> {
+    async fn take(&mut self, seq: u64) -> Result<PipeState, CommandError> {
         let format = self.watch.output;
         match self.client.window(&self.watch.name, seq, format.media_type()).await {
             Ok(document) => {
                 let text = format.show(&document)?;
                 let apart = format == OutputFormat::Table && self.printed;
-                if apart && print::write(b"\n")? == Reader::Gone || print::write(&text)? == Reader::Gone {
-                    return Ok(Reader::Gone);
+                if apart && print::write(b"\n")? == PipeState::Gone || print::write(&text)? == PipeState::Gone {
+                    return Ok(PipeState::Gone);
                 }
                 self.printed = true;
                 self.owed = self.watch.ack.then_some(seq);
@@ -134,7 +134,7 @@ impl Follower<'_> {
         }
         self.after = Some(seq);
         self.settle().await?;
-        Ok(Reader::Present)
+        Ok(PipeState::Present)
     }
 
     /// Acknowledges what was printed.

@@ -10,7 +10,7 @@ use crate::cli::error::CommandError;
 
 /// Whether somebody still reads what is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reader {
+pub enum PipeState {
     Present,
     Gone,
 }
@@ -22,7 +22,7 @@ pub fn print(text: &[u8]) -> io::Result<()> {
 }
 
 /// As [`print`], and says whether it was read.
-pub fn write(text: &[u8]) -> io::Result<Reader> {
+pub fn write(text: &[u8]) -> io::Result<PipeState> {
     let end: &[u8] = if text.is_empty() || text.ends_with(b"\n") { b"" } else { b"\n" };
     write_part(&[text, end])
 }
@@ -33,11 +33,11 @@ pub fn json<T>(answer: &Answer<T>) -> Result<(), CommandError> {
 }
 
 /// Writes the pieces as they are, and says whether they were read.
-pub fn write_part(pieces: &[&[u8]]) -> io::Result<Reader> {
+pub fn write_part(pieces: &[&[u8]]) -> io::Result<PipeState> {
     let mut out = io::stdout().lock();
     match pieces.iter().try_for_each(|piece| out.write_all(piece)).and_then(|()| out.flush()) {
-        Ok(()) => Ok(Reader::Present),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Reader::Gone),
+        Ok(()) => Ok(PipeState::Present),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(PipeState::Gone),
         Err(error) => Err(error),
     }
 }

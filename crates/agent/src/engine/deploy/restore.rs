@@ -16,7 +16,7 @@ use crate::engine::error::{EngineError, describe};
 use crate::engine::events::probe_events::ProbeEvents;
 use crate::engine::placement::placement::Pending;
 use crate::engine::placement::wanted::{Wanted, refused, wanted};
-use crate::engine::probe::metric::{Reader, readers};
+use crate::engine::probe::metric::{MetricState, readers};
 use crate::engine::probe::probe::Probe;
 use crate::store::Store;
 use crate::store::files::StoreError;
@@ -26,7 +26,7 @@ use crate::store::record::StoredProbe;
 /// A deployment of an earlier daemon that this daemon has taken over.
 pub struct Adopted {
     pub attached: Attached,
-    pub readers: Vec<Reader>,
+    pub readers: Vec<MetricState>,
     pub events: ProbeEvents,
     pub pending: Vec<Pending>,
     /// See [`Wanted::unlisted`].

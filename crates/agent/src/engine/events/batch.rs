@@ -10,7 +10,7 @@ use twinprobe_exporter::{Context, Decoder, EventEncoder};
 use twinprobe_kernel::{EventReader, EventRecord, Progress};
 
 use crate::engine::events::client::Client;
-use crate::engine::events::event_metric::Source;
+use crate::engine::events::event_metric::EventMetric;
 use crate::engine::events::framing::{Framing, lost_line};
 use crate::engine::time::timestamp;
 
@@ -21,7 +21,7 @@ const POOL: usize = 32;
 const PADDING: usize = 7;
 
 /// The events of one source that are rendered and not yet sent.
-pub struct Output {
+pub struct EventBatch {
     labels: Arc<str>,
     pieces: [Piece; 2],
     /// The number of events in each piece, and of those that the kernel lost in between.
@@ -39,14 +39,14 @@ struct Piece {
     sent: VecDeque<Bytes>,
 }
 
-impl Output {
+impl EventBatch {
     pub fn new() -> Self {
         Self { labels: "".into(), pieces: Default::default(), count: 0, has_read: false }
     }
 
     /// Sets the framings to render from now on: those of clients that have room. Events of other framings are only
     /// counted.
-    pub fn write_for(&mut self, source: &Source, clients: &[Arc<Client>]) {
+    pub fn write_for(&mut self, source: &EventMetric, clients: &[Arc<Client>]) {
         let wanted = Framing::ALL
             .map(|framing| clients.iter().any(|client| client.framing() == framing && client.has_room()));
         if self.pieces.iter().zip(wanted).any(|(piece, wanted)| piece.wanted != wanted) {
@@ -117,7 +117,7 @@ impl Output {
     }
 
     /// Hands the gathered events to all clients.
-    pub fn send(&mut self, source: &Source, clients: &[Arc<Client>]) {
+    pub fn send(&mut self, source: &EventMetric, clients: &[Arc<Client>]) {
         if self.is_empty() {
             return;
         }

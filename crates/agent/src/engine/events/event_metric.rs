@@ -20,7 +20,7 @@ const CLOSING: Duration = Duration::from_secs(2);
 
 /// An event metric. Several clients may listen to it at the same time.
 #[derive(Debug)]
-pub struct Source {
+pub struct EventMetric {
     pub direction: Direction,
     pub metric: String,
     /// `"direction":"ingress","metric":"name"`
@@ -52,7 +52,7 @@ pub struct Audience {
     pub closed: bool,
 }
 
-impl Source {
+impl EventMetric {
     /// Opens the map, so that programs can write events to it.
     pub fn open(
         direction: Direction,

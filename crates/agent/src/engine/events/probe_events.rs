@@ -13,7 +13,7 @@ use twinprobe_kernel::{KernelError, LoadedDirection, TwinMap};
 
 use crate::config::probe::ProbeConfig;
 use crate::engine::events::client::Client;
-use crate::engine::events::event_metric::Source;
+use crate::engine::events::event_metric::EventMetric;
 use crate::engine::events::framing::Framing;
 use crate::engine::events::pump;
 use crate::engine::events::stream::EventStream;
@@ -42,7 +42,7 @@ impl EventLoop {
 /// The event metrics of one probe.
 #[derive(Debug, Default)]
 pub struct ProbeEvents {
-    sources: Vec<Arc<Source>>,
+    sources: Vec<Arc<EventMetric>>,
     runtime: Option<Handle>,
 }
 
@@ -68,7 +68,7 @@ impl ProbeEvents {
         for ((direction, _), loaded) in config.directions().zip(loaded) {
             for (metric, map) in loaded.plan.metrics.iter().zip(&loaded.maps) {
                 if let TwinMap::Events(map) = map {
-                    sources.push(Source::open(direction, &metric.request.name, map, &namespace)?);
+                    sources.push(EventMetric::open(direction, &metric.request.name, map, &namespace)?);
                 }
             }
         }
@@ -80,15 +80,15 @@ impl ProbeEvents {
 
     /// Starts a stream of the events of `metric`, or of all event metrics.
     pub fn stream(&self, metric: Option<&str>, framing: Framing) -> Result<EventStream, NoStream> {
-        let wanted = |source: &&Arc<Source>| metric.is_none_or(|metric| metric == source.metric());
-        let sources: Vec<Arc<Source>> = self.sources.iter().filter(wanted).cloned().collect();
+        let wanted = |source: &&Arc<EventMetric>| metric.is_none_or(|metric| metric == source.metric());
+        let sources: Vec<Arc<EventMetric>> = self.sources.iter().filter(wanted).cloned().collect();
         let Some(runtime) = self.runtime.as_ref().filter(|_| !sources.is_empty()) else {
             return Err(NoStream::Unknown(self.sources.iter().map(|s| s.metric().to_owned()).collect()));
         };
         let client = Client::new(framing);
         // The stream is made before its client joins: dropping it tells every source that the client has left.
         let stream = EventStream::new(Arc::clone(&client), sources.clone());
-        let join = |source: &&Arc<Source>| {
+        let join = |source: &&Arc<EventMetric>| {
             let starts = source.join(&client)?;
             if starts {
                 runtime.spawn(pump::run(Arc::clone(source)));

@@ -13,8 +13,8 @@ use twinprobe_exporter::Context;
 use twinprobe_kernel::{EventReader, Progress, Waiter, clock};
 
 use crate::engine::deploy::watches::Namespace;
-use crate::engine::events::batch::Output;
-use crate::engine::events::event_metric::Source;
+use crate::engine::events::batch::EventBatch;
+use crate::engine::events::event_metric::EventMetric;
 use crate::engine::placement::wanted;
 
 /// The number of bytes of a ring that are read before other tasks of the thread run.
@@ -45,7 +45,7 @@ enum Turn {
 }
 
 /// Reads the source until no client listens or the source is closed.
-pub async fn run(source: Arc<Source>) {
+pub async fn run(source: Arc<EventMetric>) {
     let waiter = source.reader().as_ref().map(EventReader::waiter);
     let closed = match waiter {
         Some(Ok(waiter)) => read(&source, waiter).await,
@@ -61,9 +61,9 @@ pub async fn run(source: Arc<Source>) {
 }
 
 /// Reads until the source is closed (returns true) or no client listens (returns false).
-async fn read(source: &Source, mut waiter: Waiter) -> bool {
+async fn read(source: &EventMetric, mut waiter: Waiter) -> bool {
     let mut context = Names::new(source).await;
-    let mut output = Output::new();
+    let mut output = EventBatch::new();
     let mut sent = Instant::now();
     let pause = pause(source.room());
     // The number of slices that were read since the last wait.
@@ -123,7 +123,7 @@ async fn read(source: &Source, mut waiter: Waiter) -> bool {
     }
 }
 
-fn follow_cpus(source: &Source, waiter: &mut Waiter) {
+fn follow_cpus(source: &EventMetric, waiter: &mut Waiter) {
     if let Some(Err(error)) = source.reader().as_mut().map(|reader| reader.follow_cpus(waiter)) {
         tracing::warn!(metric = source.metric, %error, "a CPU that came online has no ring");
     }
@@ -138,7 +138,7 @@ fn pause(room: u64) -> Option<Duration> {
 
 /// Reads a slice for the clients that listen now. The lock keeps clients from joining meanwhile, so that each client
 /// gets all events from its first slice on.
-fn turn(source: &Source, context: &Context, output: &mut Output) -> Turn {
+fn turn(source: &EventMetric, context: &Context, output: &mut EventBatch) -> Turn {
     let mut audience = source.audience();
     if audience.closed {
         return Turn::Closed;
@@ -162,7 +162,7 @@ fn turn(source: &Source, context: &Context, output: &mut Output) -> Turn {
     Turn::Read(slice(source, context, output))
 }
 
-fn slice(source: &Source, context: &Context, output: &mut Output) -> Progress {
+fn slice(source: &EventMetric, context: &Context, output: &mut EventBatch) -> Progress {
     let mut reader = source.reader();
     let Some(reader) = reader.as_mut() else { return Progress::Drained };
     let (progress, events) = output.read(reader, SLICE, &source.encoder, context, &clock::now());
@@ -181,7 +181,7 @@ struct Names {
 }
 
 impl Names {
-    async fn new(source: &Source) -> Self {
+    async fn new(source: &EventMetric) -> Self {
         let mut names = Self {
             namespace: source.names_interfaces_of.clone(),
             context: Context { boot_time_ns: clock::monotonic_zero_ns(), interfaces: HashMap::new() },

@@ -6,18 +6,18 @@ use std::task::{Context, Poll};
 use hyper::body::Bytes;
 
 use crate::engine::events::client::{Client, Part};
-use crate::engine::events::event_metric::Source;
+use crate::engine::events::event_metric::EventMetric;
 use crate::engine::events::framing::lost_line;
 
 /// The reading end of a stream. Dropping the value leaves the stream.
 #[derive(Debug)]
 pub struct EventStream {
     client: Arc<Client>,
-    sources: Vec<Arc<Source>>,
+    sources: Vec<Arc<EventMetric>>,
 }
 
 impl EventStream {
-    pub fn new(client: Arc<Client>, sources: Vec<Arc<Source>>) -> Self {
+    pub fn new(client: Arc<Client>, sources: Vec<Arc<EventMetric>>) -> Self {
         Self { client, sources }
     }
 

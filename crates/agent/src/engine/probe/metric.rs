@@ -17,7 +17,7 @@ use crate::engine::probe::sum::{self, Sum};
 
 /// One metric and where its content is.
 #[derive(Debug)]
-pub struct Reader {
+pub struct MetricState {
     pub direction: Direction,
     /// Index of the direction among the attached ones, and of the metric in it.
     pub position: (usize, usize),
@@ -33,7 +33,7 @@ pub struct Reader {
 /// Where the rows of a window go.
 type Out<'a> = dyn FnMut(&RawTable) -> io::Result<()> + 'a;
 
-impl Reader {
+impl MetricState {
     pub fn live<'a>(&self, attached: &'a Attached) -> Option<&'a Arc<MetricMap>> {
         attached.live_map(self.position.0, self.position.1)
     }
@@ -133,7 +133,7 @@ fn written(
 }
 
 /// A reader for each metric. `merge` rules must name fields that the value has.
-pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<Reader>, Rejection> {
+pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<MetricState>, Rejection> {
     let mut readers = Vec::new();
     let mut findings = Vec::new();
     for (at, ((direction, config), loaded)) in config.directions().zip(loaded).enumerate() {
@@ -145,7 +145,7 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<R
                 findings.push(planned.request.finding(field, message));
                 None
             });
-            readers.push(Reader {
+            readers.push(MetricState {
                 direction,
                 position: (at, index),
                 config: metric.clone(),

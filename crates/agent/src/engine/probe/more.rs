@@ -11,10 +11,10 @@ use twinprobe_exporter::Accumulator;
 use twinprobe_kernel::{Extraction, KernelError, MetricMap, Remains};
 use twinprobe_windows::{Part, PartContent};
 
-use crate::engine::probe::metric::Reader;
+use crate::engine::probe::metric::MetricState;
 use crate::engine::probe::sum::Sum;
 
-impl Reader {
+impl MetricState {
     /// Tells whether the metric has a sum, which is in every window.
     pub const fn has_sum(&self) -> bool {
         self.sum.is_some()

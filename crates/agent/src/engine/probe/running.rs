@@ -20,7 +20,7 @@ use crate::config::window::Schedule;
 use crate::engine::error::CloseError;
 use crate::engine::placement::placement::Pending;
 use crate::engine::placement::wanted::{self, Wanted, refused, wanted};
-use crate::engine::probe::metric::Reader;
+use crate::engine::probe::metric::MetricState;
 use crate::engine::probe::start::Start;
 use crate::engine::window::delivery::{Delivery, InFlight};
 use crate::telemetry::counters::Counters;
@@ -30,7 +30,7 @@ use crate::telemetry::counters::Counters;
 pub struct Running {
     pub config: ProbeConfig,
     pub attached: Attached,
-    pub readers: Vec<Reader>,
+    pub readers: Vec<MetricState>,
     /// When the open window began.
     pub opened: Moment,
     pub windows: Arc<Windows>,
@@ -58,7 +58,7 @@ impl Running {
     pub fn new(
         config: ProbeConfig,
         attached: Attached,
-        readers: Vec<Reader>,
+        readers: Vec<MetricState>,
         start: Start,
         kept: Kept,
     ) -> Self {
@@ -90,7 +90,7 @@ impl Running {
     }
 
     pub fn show_sums(&self) {
-        let sums = self.readers.iter().filter_map(Reader::sum_status).collect();
+        let sums = self.readers.iter().filter_map(MetricState::sum_status).collect();
         *self.sums.lock() = sums;
     }
 
@@ -242,7 +242,7 @@ impl Running {
 
     /// Of this instant. Interfaces are listed for those only whose values speak of them.
     pub fn context(&self) -> Context {
-        let speaks = |reader: &Reader| reader.metric.layout.renders(Render::Ifindex);
+        let speaks = |reader: &MetricState| reader.metric.layout.renders(Render::Ifindex);
         let speaks = self.readers.iter().any(speaks);
         let names = speaks.then(|| wanted::names(self.config.netns())).flatten();
         let interfaces = names.unwrap_or_default();

@@ -10,7 +10,7 @@ use twinprobe_windows::{BaseError, ClosedBy, Part, Windows};
 
 use crate::engine::deploy::history::Before;
 use crate::engine::error::CloseError;
-use crate::engine::probe::metric::Reader;
+use crate::engine::probe::metric::MetricState;
 use crate::engine::probe::running::Running;
 use crate::engine::probe::start::Start;
 
@@ -21,7 +21,7 @@ fn save(windows: &Windows, probe: &str, epoch: u64, serial: u64, parts: &[Part])
 
 /// Has the readers go on with the base on disk.
 fn go_on<'a>(
-    readers: impl Iterator<Item = &'a mut Reader>,
+    readers: impl Iterator<Item = &'a mut MetricState>,
     windows: &Windows,
     Before(serial): Before,
 ) -> Result<(), BaseError> {
@@ -38,7 +38,7 @@ fn go_on<'a>(
 /// Has the readers of a new deployment go on with what `old` knows, or else with the base of the deployment before on
 /// disk, and writes the result to disk: once the deployment is committed, it has its base.
 pub fn begin(
-    readers: &mut [Reader],
+    readers: &mut [MetricState],
     deployable: &Deployable,
     old: Option<&Running>,
     before: Option<Before>,
@@ -114,8 +114,9 @@ impl Running {
     }
 
     /// Returns the reader that had the map of `next`.
-    fn reader_of(&self, next: &Reader) -> Option<&Reader> {
-        let same = |old: &&Reader| old.direction == next.direction && old.config.map() == next.config.map();
+    fn reader_of(&self, next: &MetricState) -> Option<&MetricState> {
+        let same =
+            |old: &&MetricState| old.direction == next.direction && old.config.map() == next.config.map();
         self.readers.iter().find(same)
     }
 
@@ -127,8 +128,8 @@ impl Running {
 
     /// The maps of a direction for which readers know rows that are not in the map.
     pub fn more_known(&self, direction: &str) -> std::collections::BTreeSet<String> {
-        let knows = |reader: &&Reader| reader.direction.name() == direction && reader.knows_more();
-        let name = |reader: &Reader| reader.map_name().to_owned();
+        let knows = |reader: &&MetricState| reader.direction.name() == direction && reader.knows_more();
+        let name = |reader: &MetricState| reader.map_name().to_owned();
         self.readers.iter().filter(knows).map(name).collect()
     }
 
@@ -136,11 +137,12 @@ impl Running {
     /// for each of these metrics.
     pub fn close_before(
         &mut self,
-        next: &[Reader],
+        next: &[MetricState],
         loaded: &[LoadedDirection],
     ) -> Result<Vec<Finding>, CloseError> {
-        let is_cut = |reader: &&Reader| reader.carries() && self.is_cut(reader, &loaded[reader.position.0]);
-        let cut: Vec<&Reader> = next.iter().filter(is_cut).collect();
+        let is_cut =
+            |reader: &&MetricState| reader.carries() && self.is_cut(reader, &loaded[reader.position.0]);
+        let cut: Vec<&MetricState> = next.iter().filter(is_cut).collect();
         if cut.is_empty() {
             return Ok(Vec::new());
         }
@@ -150,7 +152,7 @@ impl Running {
         } else {
             None
         };
-        let finding = |reader: &Reader| {
+        let finding = |reader: &MetricState| {
             let (map, name) = (reader.config.map(), reader.config.name());
             let what = closed.map_or_else(
                 || "it is gone".to_owned(),
@@ -166,17 +168,17 @@ impl Running {
     }
 
     /// True if nothing that the metric has counted can go on in `next`.
-    fn is_cut(&self, next: &Reader, loaded: &LoadedDirection) -> bool {
+    fn is_cut(&self, next: &MetricState, loaded: &LoadedDirection) -> bool {
         let constant = next.config.map().starts_with(".rodata");
-        let cut = |old: &Reader| {
+        let cut = |old: &MetricState| {
             !loaded.takes_over(next.position.1) && !carries(&old.metric.layout, &next.metric.layout)
         };
         !constant && self.reader_of(next).is_some_and(cut)
     }
 
     /// True if the open window of a deployment with these readers has anything of this deployment.
-    pub fn goes_on(&self, next: &[Reader], loaded: &[LoadedDirection]) -> bool {
-        let goes_on = |reader: &Reader| {
+    pub fn goes_on(&self, next: &[MetricState], loaded: &[LoadedDirection]) -> bool {
+        let goes_on = |reader: &MetricState| {
             reader.extraction.resets()
                 && reader.carries()
                 && self.reader_of(reader).is_some()

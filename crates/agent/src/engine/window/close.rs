@@ -11,7 +11,7 @@ use twinprobe_kernel::crash;
 use twinprobe_windows::{ClosedBy, StoredMetric, StoredWindow, WindowError, WindowHead, ages_as_rows};
 
 use crate::engine::error::CloseError;
-use crate::engine::probe::metric::Reader;
+use crate::engine::probe::metric::MetricState;
 use crate::engine::probe::running::Running;
 use crate::engine::time::timestamp;
 
@@ -78,11 +78,11 @@ impl Running {
                     reader.gather(&quiesced)?;
                 }
                 crash::point("gathered");
-                let is_shown = |reader: &&Reader| {
+                let is_shown = |reader: &&MetricState| {
                     reader.is_shown() && (reader.extraction.resets() || by != ClosedBy::Schedule)
                 };
-                let shown: Vec<&Reader> = self.readers.iter().filter(is_shown).collect();
-                let hidden: Vec<&Reader> =
+                let shown: Vec<&MetricState> = self.readers.iter().filter(is_shown).collect();
+                let hidden: Vec<&MetricState> =
                     self.readers.iter().filter(|reader| is_hidden_sum(reader)).collect();
                 let head = WindowHead {
                     probe: self.config.name().to_owned(),
@@ -112,7 +112,7 @@ impl Running {
                 }
                 crash::point("written");
                 let stored = file.commit()?;
-                self.readers.iter_mut().for_each(Reader::forget_window);
+                self.readers.iter_mut().for_each(MetricState::forget_window);
                 Some(stored)
             }
         };
@@ -129,7 +129,7 @@ impl Running {
     }
 }
 
-fn stored_metric(reader: &Reader) -> StoredMetric {
+fn stored_metric(reader: &MetricState) -> StoredMetric {
     let metric = &reader.metric;
     StoredMetric {
         direction: reader.direction,
@@ -144,6 +144,6 @@ fn stored_metric(reader: &Reader) -> StoredMetric {
 }
 
 /// True if the reader has a sum that every window stores although no document shows it.
-fn is_hidden_sum(reader: &Reader) -> bool {
+fn is_hidden_sum(reader: &MetricState) -> bool {
     reader.has_sum() && !reader.is_shown()
 }

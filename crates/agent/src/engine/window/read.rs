@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use twinprobe_windows::{StoredMetric, WindowReader};
 
-use crate::engine::probe::metric::Reader;
+use crate::engine::probe::metric::MetricState;
 use crate::engine::probe::running::Running;
 use crate::engine::window::delivery::{Delivery, Part, Reading, Rows};
 use crate::engine::window::live::LiveMap;
@@ -30,7 +30,7 @@ impl Running {
         })
     }
 
-    fn part(&self, reader: &Reader, last: Option<&Arc<WindowReader>>) -> Part {
+    fn part(&self, reader: &MetricState, last: Option<&Arc<WindowReader>>) -> Part {
         let (direction, metric) = (reader.direction, Arc::clone(&reader.metric));
         if !reader.extraction.resets() {
             let live = |map| Rows::Live(LiveMap::new(Arc::clone(map), self.gone.subscribe()));

@@ -12,7 +12,7 @@ use twinprobe_ebpf_common::hook::XdpMode;
 
 use crate::attach::dispatcher::failure::is_final;
 use crate::attach::dispatcher::health::Health;
-use crate::attach::dispatcher::hook_point::Place;
+use crate::attach::dispatcher::hook_point::HookPoint;
 use crate::attach::dispatcher::program::Call;
 use crate::attach::hook::attachment::Attachment;
 use crate::load::direction::program_ids;
@@ -35,7 +35,7 @@ pub const NETNS_PATH: &str = "path:";
 
 /// Identifies one deployment of a probe in all dispatchers it is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner(pub u64);
+pub struct DeploymentId(pub u64);
 
 /// The order of probes: by priority, then by age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,7 +55,7 @@ pub enum Callee<'a> {
 /// One probe that a dispatcher calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    pub owner: Owner,
+    pub owner: DeploymentId,
     pub rank: Rank,
     pub call: Call,
     pub xdp_mode: XdpMode,
@@ -86,7 +86,7 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    pub fn create(pins: PathBuf, place: &Place) -> io::Result<Self> {
+    pub fn create(pins: PathBuf, place: &HookPoint) -> io::Result<Self> {
         let slots = map::map_create(&MapCreate {
             name: "tp_slots",
             map_type: BPF_MAP_TYPE_PROG_ARRAY,
@@ -129,7 +129,7 @@ impl Dispatcher {
 
     /// Adopts the dispatcher that an earlier daemon left at `place`; `None` if it is incomplete or attached nowhere any
     /// more.
-    pub fn adopt(pins: PathBuf, place: &Place) -> io::Result<Option<Self>> {
+    pub fn adopt(pins: PathBuf, place: &HookPoint) -> io::Result<Option<Self>> {
         let slots = match object::obj_get(&pins.join("slots")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             slots => slots?,
@@ -144,7 +144,7 @@ impl Dispatcher {
 
     /// Tells whether packets still come to the dispatcher: an interface that goes takes the attachment with it, even if
     /// another interface gets its name. Fails if the answer is unknown.
-    pub fn is_alive(&self, place: &Place) -> io::Result<bool> {
+    pub fn is_alive(&self, place: &HookPoint) -> io::Result<bool> {
         match &self.attachment {
             Some(attachment) => Ok(attachment.program_at(place.ifindex)?.is_some()),
             None => Ok(false),
@@ -236,7 +236,7 @@ impl Dispatcher {
 
     /// Detaches and removes the pins. Failures are logged: no caller can handle them. After a failure that may be over
     /// later, returns the pins, to be [discarded](dispatchers::Dispatchers::discard).
-    pub fn detach(self, place: &Place) -> Result<(), PathBuf> {
+    pub fn detach(self, place: &HookPoint) -> Result<(), PathBuf> {
         let detached = self.attachment.map_or(Ok(()), Attachment::detach);
         let detached = match detached {
             Err(error) if !is_final(&error) => return Err(self.pins),

@@ -15,13 +15,13 @@ use parking_lot::Mutex;
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_ebpf_common::hook::{Verdict, XdpMode};
 
-use crate::attach::dispatcher::chain::{Callee, Dispatcher, Entry, MAX_CHAIN, Owner, Rank};
+use crate::attach::dispatcher::chain::{Callee, DeploymentId, Dispatcher, Entry, MAX_CHAIN, Rank};
 use crate::attach::dispatcher::debug_info::DebugInfo;
 use crate::attach::dispatcher::failure;
 use crate::attach::dispatcher::health::Health;
-use crate::attach::dispatcher::hook_point::{Key, Place};
+use crate::attach::dispatcher::hook_point::{HookPoint, Key};
 use crate::attach::dispatcher::program::{self, Call};
-use crate::attach::epoch::{EpochPage, EpochWord};
+use crate::attach::epoch::{EpochWord, EpochWords};
 use crate::attach::hook::attachment::Attachment;
 use crate::attach::hook::target::{AttachError, Target, TcMethod};
 use crate::attach::quiesce::quiescer::Quiescer;
@@ -34,7 +34,7 @@ use crate::trial::programs;
 /// The facts about a probe that a dispatcher needs to call it.
 #[derive(Clone, Copy, Debug)]
 pub struct Addition<'a> {
-    pub owner: Owner,
+    pub owner: DeploymentId,
     pub rank: Rank,
     pub callee: Callee<'a>,
     pub epoch: &'a EpochWord,
@@ -45,12 +45,12 @@ pub struct Addition<'a> {
 /// All dispatchers of this daemon.
 #[derive(Debug)]
 pub struct Dispatchers {
-    epochs: Arc<EpochPage>,
+    epochs: Arc<EpochWords>,
     quiescer: Arc<Quiescer>,
     /// One directory of pins for each dispatcher.
     pub root: PathBuf,
     tc_method: TcMethod,
-    pub by_place: Mutex<BTreeMap<Key, (Place, Dispatcher)>>,
+    pub by_place: Mutex<BTreeMap<Key, (HookPoint, Dispatcher)>>,
     /// Pins of attachments that call no probe and could not be detached yet. If both locks are taken, that of
     /// `by_place` comes first.
     pub left: Mutex<BTreeSet<PathBuf>>,
@@ -70,7 +70,7 @@ impl Dispatchers {
     /// Dispatchers with their pins under `root`, where an earlier daemon may have left some.
     pub fn open(
         root: PathBuf,
-        epochs: Arc<EpochPage>,
+        epochs: Arc<EpochWords>,
         quiescer: Arc<Quiescer>,
         tc_method: TcMethod,
     ) -> io::Result<Self> {
@@ -93,9 +93,9 @@ impl Dispatchers {
     /// [retired](Self::retire). An error changes nothing.
     pub fn add(
         &self,
-        place: &Place,
+        place: &HookPoint,
         addition: &Addition<'_>,
-        replaces: Option<Owner>,
+        replaces: Option<DeploymentId>,
     ) -> Result<Arc<Mutex<Health>>, AttachError> {
         let mut by_place = self.by_place.lock();
         // A dead attachment is let go for every probe on the dispatcher; `attach` makes it again below.
@@ -126,7 +126,7 @@ impl Dispatchers {
     }
 
     /// Empties the slots of a deployment that has been replaced at `place`.
-    pub fn retire(&self, place: &Place, owner: Owner) -> Result<(), AttachError> {
+    pub fn retire(&self, place: &HookPoint, owner: DeploymentId) -> Result<(), AttachError> {
         let mut by_place = self.by_place.lock();
         let Some((_, dispatcher)) = by_place.get_mut(&place.key()) else { return Ok(()) };
         let Some(index) = dispatcher.retired.iter().position(|entry| entry.owner == owner) else {
@@ -138,7 +138,12 @@ impl Dispatchers {
     }
 
     /// Takes a deployment out of the dispatcher at `place`; the last one takes the dispatcher with it.
-    pub fn remove(&self, place: &Place, owner: Owner, reclaim: &mut Reclaim) -> Result<(), AttachError> {
+    pub fn remove(
+        &self,
+        place: &HookPoint,
+        owner: DeploymentId,
+        reclaim: &mut Reclaim,
+    ) -> Result<(), AttachError> {
         // A failure to empty the slots of a replaced deployment must not prevent the removal of this one.
         if let Err(error) = self.retire(place, owner) {
             tracing::warn!(error = with_causes(&error), "a replaced probe was not cleared");
@@ -176,7 +181,7 @@ impl Dispatchers {
         self.retire(place, owner)
     }
 
-    fn adopt_or_create(&self, place: &Place) -> io::Result<Dispatcher> {
+    fn adopt_or_create(&self, place: &HookPoint) -> io::Result<Dispatcher> {
         let pins = self.root.join(place.pin_name());
         if !self.settled.load(Ordering::Relaxed) || self.is_unclaimed(&pins) {
             match Dispatcher::adopt(pins.clone(), place)
@@ -197,7 +202,7 @@ impl Dispatchers {
     }
 
     /// Makes an adopted dispatcher call just the probes that have claimed their slots, and empties all other slots.
-    pub fn settle_one(&self, dispatcher: &mut Dispatcher, place: &Place) -> Result<(), AttachError> {
+    pub fn settle_one(&self, dispatcher: &mut Dispatcher, place: &HookPoint) -> Result<(), AttachError> {
         let program = self.load(dispatcher, place, &dispatcher.entries)?;
         let wanted = prog::prog_identity(program.as_fd()).map_err(|error| failed(place, error))?;
         let attachment = dispatcher.attachment.as_mut();
@@ -227,9 +232,9 @@ impl Dispatchers {
     pub fn add_to(
         &self,
         dispatcher: &mut Dispatcher,
-        place: &Place,
+        place: &HookPoint,
         addition: &Addition<'_>,
-        replaces: Option<Owner>,
+        replaces: Option<DeploymentId>,
     ) -> Result<(), AttachError> {
         let failed = |source| failed(place, source);
         let attached_as = dispatcher.attachment.as_ref().map(Attachment::mode);
@@ -289,7 +294,7 @@ impl Dispatchers {
     pub fn attach(
         &self,
         dispatcher: &mut Dispatcher,
-        place: &Place,
+        place: &HookPoint,
         xdp_mode: XdpMode,
         entries: Vec<Entry>,
     ) -> Result<(), AttachError> {
@@ -322,7 +327,7 @@ impl Dispatchers {
     pub fn switch(
         &self,
         dispatcher: &mut Dispatcher,
-        place: &Place,
+        place: &HookPoint,
         entries: Vec<Entry>,
     ) -> Result<(), AttachError> {
         crash::fault("revising").map_err(|error| failed(place, error))?;
@@ -341,7 +346,7 @@ impl Dispatchers {
     fn load(
         &self,
         dispatcher: &Dispatcher,
-        place: &Place,
+        place: &HookPoint,
         entries: &[Entry],
     ) -> Result<OwnedFd, AttachError> {
         let kind = place.hook.kind();
@@ -367,6 +372,6 @@ impl Dispatchers {
     }
 }
 
-fn failed(place: &Place, source: io::Error) -> AttachError {
+fn failed(place: &HookPoint, source: io::Error) -> AttachError {
     AttachError::Failed { hook: place.hook.name(), interface: place.interface.clone(), source }
 }

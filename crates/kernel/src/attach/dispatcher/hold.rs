@@ -9,12 +9,12 @@ use crate::attach::dispatcher::chain::Dispatcher;
 use crate::attach::dispatcher::dispatchers::{Addition, Dispatchers};
 use crate::attach::dispatcher::failure;
 use crate::attach::dispatcher::health::Health;
-use crate::attach::dispatcher::hook_point::Place;
+use crate::attach::dispatcher::hook_point::HookPoint;
 
 impl Dispatchers {
     /// Goes on calling the programs that an earlier daemon called at `place`; to be used before [`Self::settle`].
     /// Returns `None` if the programs do not run there.
-    pub fn hold(&self, place: &Place, addition: &Addition<'_>) -> Option<Arc<Mutex<Health>>> {
+    pub fn hold(&self, place: &HookPoint, addition: &Addition<'_>) -> Option<Arc<Mutex<Health>>> {
         let mut by_place = self.by_place.lock();
         let known = by_place.remove(&place.key()).map(|(_, dispatcher)| dispatcher);
         let is_known = known.is_some();

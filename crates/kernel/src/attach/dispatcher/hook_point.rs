@@ -7,7 +7,7 @@ use twinprobe_ebpf_common::hook::Hook;
 
 /// A hook of an interface.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct HookPoint {
     pub netns: Netns,
     pub interface: String,
     pub ifindex: u32,
@@ -20,7 +20,7 @@ pub struct Place {
 /// not a part of it, because names change.
 pub type Key = (u64, u32, Hook, bool);
 
-impl Place {
+impl HookPoint {
     pub fn key(&self) -> Key {
         let first = self.hook != Hook::Xdp && self.position == Position::First;
         (self.netns.id(), self.ifindex, self.hook, first)
@@ -34,13 +34,13 @@ impl Place {
     }
 }
 
-impl PartialEq for Place {
+impl PartialEq for HookPoint {
     fn eq(&self, other: &Self) -> bool {
         self.key() == other.key()
     }
 }
 
-impl Eq for Place {}
+impl Eq for HookPoint {}
 
 /// Returns the place that a directory of pins is for; `None` if this is not such a name.
 pub fn parse_pin_name(name: &str) -> Option<Key> {
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn a_pin_names_its_place() {
         let netns = Netns::own().unwrap();
-        let place = Place {
+        let place = HookPoint {
             netns,
             interface: "lo".into(),
             ifindex: 1,

@@ -176,7 +176,7 @@ mod tests {
 
     use super::*;
     use crate::attach::dispatcher::chain::Dispatcher;
-    use crate::attach::dispatcher::hook_point::Place;
+    use crate::attach::dispatcher::hook_point::HookPoint;
     use crate::attach::hook::target::{Target, TcMethod};
     use crate::net::netns::testing::{Named, ip};
     use crate::net::rtnl::filter::Parent;
@@ -189,7 +189,7 @@ mod tests {
         named: Named,
         directory: tempfile::TempDir,
         root: PathBuf,
-        place: Place,
+        place: HookPoint,
         pins: PathBuf,
     }
 
@@ -203,7 +203,7 @@ mod tests {
             let netns = Netns::open(&link).unwrap();
             let ifindex = Socket::open(&netns).unwrap().device_by_name("tpa").unwrap().unwrap().index;
             let (hook, position) = (Hook::TcEgress, Position::Last);
-            let place = Place { netns, interface: "tpa".into(), ifindex, hook, position };
+            let place = HookPoint { netns, interface: "tpa".into(), ifindex, hook, position };
             let root = Path::new("/sys/fs/bpf").join(&named.0);
             let pins = root.join(place.pin_name());
             drop(Dispatcher::create(pins.clone(), &place).unwrap());

@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_ebpf_common::hook::XdpMode;
 
-use crate::attach::dispatcher::chain::{Dispatcher, Entry, Owner};
+use crate::attach::dispatcher::chain::{DeploymentId, Dispatcher, Entry};
 use crate::attach::dispatcher::dispatchers::Dispatchers;
-use crate::attach::dispatcher::hook_point::Place;
+use crate::attach::dispatcher::hook_point::HookPoint;
 use crate::attach::hook::target::AttachError;
 use crate::net::rtnl::socket::Socket;
 
@@ -37,7 +37,7 @@ impl Dispatchers {
 
     /// Does what [`Self::look`] does at `place`, where a probe is to stay. `was_gone`: the interface may have been gone
     /// meanwhile. Returns false if the dispatcher there does not call the probe.
-    pub fn keep(&self, place: &Place, owner: Owner, was_gone: bool) -> bool {
+    pub fn keep(&self, place: &HookPoint, owner: DeploymentId, was_gone: bool) -> bool {
         let mut by_place = self.by_place.lock();
         let Some((known, dispatcher)) = by_place.get_mut(&place.key()) else { return false };
         if !dispatcher.entries.iter().any(|entry| entry.owner == owner) {
@@ -49,7 +49,7 @@ impl Dispatchers {
         true
     }
 
-    fn mend(&self, dispatcher: &mut Dispatcher, place: &Place, was_gone: bool) {
+    fn mend(&self, dispatcher: &mut Dispatcher, place: &HookPoint, was_gone: bool) {
         // An adopted dispatcher is about to be settled.
         if dispatcher.adopted {
             return;
@@ -106,7 +106,7 @@ impl Dispatchers {
         }
     }
 
-    fn attach_again(&self, dispatcher: &mut Dispatcher, place: &Place) -> Result<(), AttachError> {
+    fn attach_again(&self, dispatcher: &mut Dispatcher, place: &HookPoint) -> Result<(), AttachError> {
         if let Err(error) = dispatcher.let_go() {
             tracing::warn!(pins = %dispatcher.pins.display(), %error, "pins could not be removed");
         }
@@ -115,7 +115,7 @@ impl Dispatchers {
     }
 }
 
-fn standing(dispatcher: &Dispatcher, place: &Place, was_gone: bool) -> io::Result<Standing> {
+fn standing(dispatcher: &Dispatcher, place: &HookPoint, was_gone: bool) -> io::Result<Standing> {
     let Some(attachment) = &dispatcher.attachment else { return Ok(Standing::Nothing) };
     let Some(program) = attachment.program_at(place.ifindex)? else { return Ok(Standing::Nothing) };
     if was_gone && !place.netns.run(|| attachment.is_found(place.ifindex, place.hook))?? {
@@ -127,7 +127,7 @@ fn standing(dispatcher: &Dispatcher, place: &Place, was_gone: bool) -> io::Resul
 }
 
 /// True if the interface is known to be gone.
-fn is_gone(place: &Place) -> bool {
+fn is_gone(place: &HookPoint) -> bool {
     let device = place.netns.run(|| Socket::here()?.device(place.ifindex));
     matches!(device, Ok(Ok(None)))
 }

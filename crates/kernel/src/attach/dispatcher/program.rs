@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 use aya_obj::generated::bpf_insn;
 use twinprobe_ebpf_common::hook::Verdict;
 
-use crate::attach::epoch::EpochPage;
+use crate::attach::epoch::EpochWords;
 use crate::sys::asm;
 use twinprobe_ebpf_common::hook::Hook;
 
@@ -98,7 +98,7 @@ fn tail_call(hook: Hook, slots: BorrowedFd<'_>, epochs: BorrowedFd<'_>, call: &C
     out.extend(odd);
     out.push(asm::jump(even.len() as i16));
     out.extend(even);
-    out.extend(asm::load_map_value(0, epochs, EpochPage::pass_offset(hook)));
+    out.extend(asm::load_map_value(0, epochs, EpochWords::pass_offset(hook)));
     out.extend([asm::load_u32(0, 0, 0), asm::exit()]);
     out
 }

@@ -12,8 +12,8 @@ fn words(bytes: usize) -> Words {
     Words { map: file.into(), memory, adopted: false }
 }
 
-fn page() -> Arc<EpochPage> {
-    EpochPage::of(words(BYTES), words(CLOCK_BYTES))
+fn page() -> Arc<EpochWords> {
+    EpochWords::of(words(BYTES), words(CLOCK_BYTES))
 }
 
 fn moment(nanoseconds: i128, boot_ns: u64) -> Moment {
@@ -29,7 +29,7 @@ fn every_place_is_given_once() {
     for word in &taken {
         let offset = word.offset();
         assert!(i16::try_from(offset).is_ok() && usize::try_from(offset).unwrap() < BYTES);
-        assert!(Hook::ALL.iter().all(|hook| EpochPage::pass_offset(*hook) != offset));
+        assert!(Hook::ALL.iter().all(|hook| EpochWords::pass_offset(*hook) != offset));
     }
     let freed = taken.swap_remove(100).place();
     assert!(taken.iter().all(|word| page.claim(word.place()).is_none()));
@@ -42,8 +42,8 @@ fn every_place_is_given_once() {
 fn constants_are_nobodys_place() {
     let page = page();
     for hook in Hook::ALL {
-        assert!(page.claim(EpochPage::pass_place(hook)).is_none());
-        let word = page.epochs.memory.u64(EpochPage::pass_offset(hook) as usize);
+        assert!(page.claim(EpochWords::pass_place(hook)).is_none());
+        let word = page.epochs.memory.u64(EpochWords::pass_offset(hook) as usize);
         // A dispatcher loads 32 bits.
         assert_eq!(word.load(Ordering::Relaxed) as u32 as i32, hook.pass(), "{hook:?}");
     }

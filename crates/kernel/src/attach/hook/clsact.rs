@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use twinprobe_ebpf_common::hook::{Hook, Position};
 
 use crate::attach::hook::target::{AttachError, Target};
-use crate::net::rtnl::filter::{Filter, Parent, Place};
+use crate::net::rtnl::filter::{Filter, FilterLocation, Parent};
 use crate::net::rtnl::socket::Socket;
 use crate::sys::object;
 use crate::sys::prog::{self, ProgIdentity};
@@ -33,7 +33,7 @@ pub struct ClsactFilter {
     /// A socket in the interface's namespace, whichever thread uses it.
     socket: Mutex<Socket>,
     parent: Parent,
-    place: Place,
+    place: FilterLocation,
     program: ProgIdentity,
 }
 
@@ -64,7 +64,7 @@ impl ClsactFilter {
         // The program is pinned first, so that the next daemon knows the filter whatever happens in between.
         let pin = pin(program, pins, PIN).map_err(failed)?;
         let place = socket
-            .set_filter(parent, Place { priority, handle: 0 }, NAME, program)
+            .set_filter(parent, FilterLocation { priority, handle: 0 }, NAME, program)
             .and_then(|()| find(&mut socket, parent, program_identity.id))
             .and_then(|place| place.ok_or_else(|| io::Error::other("the filter is gone at once")));
         match place {
@@ -145,7 +145,7 @@ fn pin(program: BorrowedFd<'_>, pins: &Path, name: &str) -> io::Result<PathBuf> 
     Ok(path)
 }
 
-fn find(socket: &mut Socket, parent: Parent, program: u32) -> io::Result<Option<Place>> {
+fn find(socket: &mut Socket, parent: Parent, program: u32) -> io::Result<Option<FilterLocation>> {
     let found = socket.filters(parent)?.into_iter().find(|filter| filter.program == Some(program));
     Ok(found.map(|filter| filter.place))
 }
@@ -174,7 +174,7 @@ mod tests {
     use crate::sys::prog::{InfoRecords, ProgLoad};
 
     fn filter(priority: u16, is_alike: bool) -> Filter {
-        Filter { place: Place { priority, handle: 1 }, is_alike, program: None }
+        Filter { place: FilterLocation { priority, handle: 1 }, is_alike, program: None }
     }
 
     #[test]

@@ -24,11 +24,11 @@ struct Foreign {
     name: String,
     id: u32,
     mode: &'static str,
-    owner: Owner,
+    owner: ForeignOwner,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Owner {
+enum ForeignOwner {
     Libxdp { programs: Vec<String>, count: Option<u8> },
     Twinprobe,
     Unknown,
@@ -42,10 +42,10 @@ impl Foreign {
             LIBXDP_DISPATCHER => {
                 let directory = Path::new(LIBXDP_PINS).join(format!("dispatch-{ifindex}-{id}"));
                 let programs = libxdp_programs(&directory).unwrap_or_default();
-                Owner::Libxdp { programs, count: info.as_ref().and_then(libxdp_count) }
+                ForeignOwner::Libxdp { programs, count: info.as_ref().and_then(libxdp_count) }
             }
-            OWN_DISPATCHER => Owner::Twinprobe,
-            _ => Owner::Unknown,
+            OWN_DISPATCHER => ForeignOwner::Twinprobe,
+            _ => ForeignOwner::Unknown,
         };
         Self { name, id, mode, owner }
     }
@@ -56,9 +56,9 @@ impl fmt::Display for Foreign {
         let Self { name, id, mode, owner } = self;
         let described = format!("{name} (id {id}, {mode})");
         match owner {
-            Owner::Unknown => write!(f, "the XDP program {described}"),
-            Owner::Twinprobe => write!(f, "the dispatcher of another twinprobe, {described},"),
-            Owner::Libxdp { programs, count } => {
+            ForeignOwner::Unknown => write!(f, "the XDP program {described}"),
+            ForeignOwner::Twinprobe => write!(f, "the dispatcher of another twinprobe, {described},"),
+            ForeignOwner::Libxdp { programs, count } => {
                 write!(f, "a dispatcher of libxdp, {described},")?;
                 match (programs.as_slice(), count) {
                     ([], Some(1)) => write!(f, " with 1 program,"),
@@ -90,11 +90,11 @@ fn explain(interface: &str, on: &str, programs: &[Foreign]) -> String {
     let is = if programs.len() > 1 { "are" } else { "is" };
     let place = if on == interface { on.to_owned() } else { format!("{on}, which is on top of {interface}") };
     let advice = match programs.first().map(|program| &program.owner) {
-        Some(Owner::Libxdp { .. }) => {
+        Some(ForeignOwner::Libxdp { .. }) => {
             format!("twinprobe does not join it: unload it (xdp-loader unload {on} --all), or use hook tc")
         }
-        Some(Owner::Twinprobe) => "deploy the probe there, or use hook tc".to_owned(),
-        Some(Owner::Unknown) | None => format!(
+        Some(ForeignOwner::Twinprobe) => "deploy the probe there, or use hook tc".to_owned(),
+        Some(ForeignOwner::Unknown) | None => format!(
             "detach it first (ip link set dev {on} xdp off, or end what holds its link), or use hook tc"
         ),
     };
@@ -157,17 +157,17 @@ mod tests {
         let foreign = |name: &str, owner| Foreign { name: name.to_owned(), id: 7, mode: "native", owner };
         let libxdp = |programs: &[&str], count| {
             let programs = programs.iter().map(ToString::to_string).collect();
-            foreign(LIBXDP_DISPATCHER, Owner::Libxdp { programs, count })
+            foreign(LIBXDP_DISPATCHER, ForeignOwner::Libxdp { programs, count })
         };
         for (programs, on, expected) in [
             (
-                vec![foreign("filter", Owner::Unknown)],
+                vec![foreign("filter", ForeignOwner::Unknown)],
                 "eth0",
                 "the XDP program filter (id 7, native) is attached to eth0; detach it first (ip link set dev eth0 \
                  xdp off, or end what holds its link), or use hook tc",
             ),
             (
-                vec![foreign(OWN_DISPATCHER, Owner::Twinprobe)],
+                vec![foreign(OWN_DISPATCHER, ForeignOwner::Twinprobe)],
                 "eth0",
                 "the dispatcher of another twinprobe, tp_dispatcher (id 7, native), is attached to eth0; deploy \
                  the probe there, or use hook tc",

@@ -43,7 +43,7 @@ impl Parent {
 
 /// The place of a filter among those of a parent that take every protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct FilterLocation {
     pub priority: u16,
     pub handle: u32,
 }
@@ -51,7 +51,7 @@ pub struct Place {
 /// A filter of any kind and owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
-    pub place: Place,
+    pub place: FilterLocation,
     /// True if the filter can share its priority with the daemon's filters.
     pub is_alike: bool,
     /// The id of the program, for a BPF filter.
@@ -86,7 +86,7 @@ impl Socket {
     }
 
     /// Returns the id of a BPF filter's program; `None` if there is no such filter.
-    pub fn filter_program(&mut self, parent: Parent, place: Place) -> io::Result<Option<u32>> {
+    pub fn filter_program(&mut self, parent: Parent, place: FilterLocation) -> io::Result<Option<u32>> {
         let request = Request::new(libc::RTM_GETTFILTER, 0, &at(parent, place));
         let asked = self.ask(&request, |payload| filter(payload)?.program);
         match asked.as_ref().map_err(io::Error::raw_os_error) {
@@ -101,7 +101,7 @@ impl Socket {
     pub fn set_filter(
         &mut self,
         parent: Parent,
-        place: Place,
+        place: FilterLocation,
         name: &str,
         program: BorrowedFd<'_>,
     ) -> io::Result<()> {
@@ -117,12 +117,12 @@ impl Socket {
         self.tell(&request)
     }
 
-    pub fn remove_filter(&mut self, parent: Parent, place: Place) -> io::Result<()> {
+    pub fn remove_filter(&mut self, parent: Parent, place: FilterLocation) -> io::Result<()> {
         self.tell(&Request::new(libc::RTM_DELTFILTER, 0, &at(parent, place)))
     }
 }
 
-fn at(parent: Parent, place: Place) -> [u8; TC_INFO] {
+fn at(parent: Parent, place: FilterLocation) -> [u8; TC_INFO] {
     let mut out = parent.body();
     let info = u32::from(place.priority) << 16 | u32::from(every_protocol());
     out[HANDLE..PARENT].copy_from_slice(&place.handle.to_ne_bytes());
@@ -163,6 +163,6 @@ fn filter(payload: &[u8]) -> Option<Filter> {
         }
     }
     let is_alike = is_bpf && info as u16 == every_protocol();
-    let place = Place { priority: (info >> 16) as u16, handle };
+    let place = FilterLocation { priority: (info >> 16) as u16, handle };
     Some(Filter { place, is_alike, program: program.filter(|_| is_bpf) })
 }

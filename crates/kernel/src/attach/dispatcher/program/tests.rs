@@ -142,7 +142,7 @@ fn check(hook: Hook, calls: &[Call], programs: &BTreeMap<usize, i32>, words: &BT
     let files = [File::open("/dev/null").unwrap(), File::open("/dev/null").unwrap()];
     let program = build(hook, files[0].as_fd(), files[1].as_fd(), calls);
     let mut words = words.clone();
-    words.insert(EpochPage::pass_offset(hook), u64::from(hook.pass() as u32));
+    words.insert(EpochWords::pass_offset(hook), u64::from(hook.pass() as u32));
     let [slots, epochs] = files.each_ref().map(AsRawFd::as_raw_fd);
     let mut machine =
         Machine { program: &program, slots, epochs, programs, words: &words, called: Vec::new() };
