@@ -120,7 +120,8 @@ impl Follower<'_> {
             Ok(document) => {
                 let text = format.show(&document)?;
                 let apart = format == OutputFormat::Table && self.printed;
-                if apart && print::write(b"\n")? == PipeState::Gone || print::write(&text)? == PipeState::Gone {
+                if apart && print::write(b"\n")? == PipeState::Gone || print::write(&text)? == PipeState::Gone
+                {
                     return Ok(PipeState::Gone);
                 }
                 self.printed = true;
