@@ -68,7 +68,7 @@ impl Words {
     /// Opens the map that an earlier daemon left at `pin`, else makes a new one and pins it there.
     fn open(pin: &Path, name: &str, bytes: usize) -> Result<Self, KernelError> {
         let error = |call| move |source| KernelError::new(call, "the epoch map", source);
-        let left = object::obj_get(pin).ok().filter(|map| is_page(map.as_fd(), bytes));
+        let left = object::obj_get(pin).ok().filter(|map| is_page(map.as_fd(), name, bytes));
         let adopted = left.is_some();
         let map = match left {
             Some(map) => map,
@@ -179,9 +179,12 @@ fn create(name: &str, bytes: usize) -> std::io::Result<OwnedFd> {
     })
 }
 
-fn is_page(map: BorrowedFd<'_>, bytes: usize) -> bool {
+/// Tells whether the map is what [`create`] makes with this name: both maps have the same size.
+fn is_page(map: BorrowedFd<'_>, name: &str, bytes: usize) -> bool {
     map::map_info(map).is_ok_and(|info| {
-        info.type_ == BPF_MAP_TYPE_ARRAY
+        let named = info.name.iter().map(|&byte| byte as u8).take_while(|&byte| byte != 0);
+        named.eq(name.bytes())
+            && info.type_ == BPF_MAP_TYPE_ARRAY
             && info.value_size as usize == bytes
             && info.max_entries == 1
             && info.map_flags & BPF_F_MMAPABLE != 0
