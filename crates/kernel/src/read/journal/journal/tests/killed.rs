@@ -122,7 +122,7 @@ fn of_a_queue_nothing_is_lost() {
 fn of_a_hash_nothing_is_lost_while_it_grows() {
     let (pins, map) = pinned("hash", MapKind::Hash);
     let MetricMap::Table(table) = &map else { panic!("a table") };
-    let (added, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let (added, full, stop) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
     let mut found = BTreeSet::new();
     let mut keep = |rows: &RawTable| {
         for (key, value) in rows.entries(&table.layout) {
@@ -138,7 +138,10 @@ fn of_a_hash_nothing_is_lost_while_it_grows() {
                 match sys_map::map_update(table.fd(), &bytes, &bytes) {
                     Ok(()) => drop(added.fetch_add(1, Ordering::SeqCst)),
                     // Full: the processes are slow.
-                    Err(error) => assert_eq!(error.raw_os_error(), Some(libc::E2BIG), "{error}"),
+                    Err(error) => {
+                        assert_eq!(error.raw_os_error(), Some(libc::E2BIG), "{error}");
+                        full.store(true, Ordering::SeqCst);
+                    }
                 }
                 if number.is_multiple_of(64) {
                     thread::sleep(Duration::from_micros(50));
@@ -148,7 +151,8 @@ fn of_a_hash_nothing_is_lost_while_it_grows() {
         let _stop = Stop(&stop);
         rounds(|round| {
             let before = added.load(Ordering::SeqCst);
-            while added.load(Ordering::SeqCst) < before + u64::from(VALUES) {
+            full.store(false, Ordering::SeqCst);
+            while added.load(Ordering::SeqCst) < before + u64::from(VALUES) && !full.load(Ordering::SeqCst) {
                 thread::sleep(Duration::from_millis(1));
             }
             let killed = kill(&pins, MapKind::Hash, round);
