@@ -1,4 +1,4 @@
-//! What can be written on the command line.
+//! The arguments of the command line.
 
 use clap::{Parser, Subcommand, ValueEnum};
 use twinprobe_client::Server;

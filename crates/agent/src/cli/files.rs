@@ -35,7 +35,7 @@ pub enum FileError {
     SourceFile { path: PathBuf, direction: &'static str, file: PathBuf, source: io::Error },
 }
 
-/// What is wrong with configurations that can be read.
+/// Lists the mistakes of configurations that can be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ContentError {
     #[error("no configuration in it")]
@@ -67,7 +67,7 @@ pub fn read(path: &Path) -> Result<Vec<ProbeFile>, FileError> {
 fn parse(path: &Path, text: &str) -> Result<Vec<Written>, FileError> {
     let mut json = serde_json::Deserializer::from_str(text);
     let read = serde_path_to_error::deserialize(&mut json);
-    // What comes after the first value is a mistake of the whole file.
+    // Text after the first value is a mistake of the whole file.
     let whole = |error| FieldError::new(serde_path_to_error::Track::new().path(), error);
     let json = match read.and_then(|contents: Contents| json.end().map(|()| contents).map_err(whole)) {
         Ok(contents) => return Ok(contents.0),

@@ -41,7 +41,7 @@ fn render(probes: &[ProbeStatus], width: usize) -> String {
     if table.is_empty() { "no probes\n".to_owned() } else { table.render(width) }
 }
 
-/// What the attachments say, without repetitions.
+/// Collects the words of the attachments, without repetitions.
 fn distinct(probe: &ProbeStatus, say: impl Fn(&AttachmentStatus) -> Option<String>) -> String {
     let mut words: Vec<String> = Vec::new();
     for word in probe.interfaces.iter().filter_map(say) {

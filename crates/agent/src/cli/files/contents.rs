@@ -1,4 +1,4 @@
-//! What a probe file may hold: one configuration, a list of them, or `probes: {NAME: ...}`.
+//! Forms of a probe file: one configuration, a list of them, or `probes: {NAME: ...}`.
 
 use std::fmt;
 

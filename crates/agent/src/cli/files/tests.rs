@@ -8,7 +8,7 @@ fn names(text: &str, stem: Option<&str>) -> Result<Vec<String>, ContentError> {
     Ok(probes.into_iter().map(|probe| probe.name).collect())
 }
 
-/// What is said of a file that can't be read, with the causes.
+/// Returns the message about a file that can't be read, with the causes.
 fn refusal(text: &str) -> String {
     let Err(error) = parse(Path::new("dir/file.yaml"), text) else { panic!("{text} is accepted") };
     with_causes(&error)
@@ -38,7 +38,7 @@ fn mistakes_are_named() {
 
 #[test]
 fn mistakes_have_a_field_and_a_line() {
-    // Of a mapping that begins a document YAML's library tells no line: there the field's name has to do.
+    // The YAML library gives no line for the mapping that begins a document; the field's name has to do there.
     for (text, words) in [
         ("name: a\ninterface: eth0\nname: 5\n", &["duplicate field `name`"][..]),
         ("name: 5\n", &["name: invalid type: integer `5`, expected a string", "line 1"]),

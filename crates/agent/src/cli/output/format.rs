@@ -18,7 +18,7 @@ pub enum OutputFormat {
 }
 
 impl OutputFormat {
-    /// What the daemon is asked for.
+    /// The request to the daemon.
     pub const fn media_type(self) -> &'static str {
         match self {
             Self::Table | Self::Json => Format::Json,

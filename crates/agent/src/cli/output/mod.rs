@@ -1,4 +1,4 @@
-//! What commands print.
+//! The output of commands.
 
 pub mod format;
 pub mod print;

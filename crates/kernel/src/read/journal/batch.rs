@@ -93,9 +93,9 @@ impl Batch {
             map_fd: map.as_raw_fd() as u32,
             ..BatchAttr::default()
         };
+        #[expect(clippy::cast_ptr_alignment, reason = "a mapping begins a page")]
         // SAFETY: aligned, as the mapping begins a page, and long enough; the kernel writes there within the call that the
         // reference is passed to.
-        #[expect(clippy::cast_ptr_alignment, reason = "a mapping begins a page")]
         let shared = unsafe { &mut *memory.cast::<BatchAttr>() };
         *shared = attr;
         self.set(UNDER_WAY, 1);
