@@ -110,15 +110,13 @@ impl ProbeMaps {
         for (index, (map, inherited)) in plan.maps.iter().zip(&inherited).enumerate() {
             let failed = |source| KernelError::new("taking over", format!("map {}", map.name), source);
             let before = old.and_then(|old| old.maps.by_name(&map.name));
-            fds.push(Twins::make(map.private, |twin| match (inherited, before) {
-                (Inherited::Same, Some((_, fds))) => fds.of_twin(twin).try_clone().map_err(failed),
-                // What was live becomes the open window, and the other way round.
-                (Inherited::FromActive, Some((_, fds))) if !map.private || twin == active => {
-                    fds.of_twin(active).try_clone().map_err(failed)
-                }
-                _ => {
-                    empty.push((index, twin));
-                    create_map(&map.name, &map.spec, btf)
+            fds.push(Twins::make(map.private, |twin| {
+                match (inherited.twin(map.private, twin, active), before) {
+                    (Some(of), Some((_, fds))) => fds.of_twin(of).try_clone().map_err(failed),
+                    _ => {
+                        empty.push((index, twin));
+                        create_map(&map.name, &map.spec, btf)
+                    }
                 }
             })?);
         }
@@ -241,4 +239,33 @@ fn create_map(name: &str, spec: &MapSpec, btf: Option<BorrowedFd<'_>>) -> Result
         map::map_freeze(fd.as_fd()).map_err(error("freezing"))?;
     }
     Ok(fd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn twins_share_one_or_have_one_each() {
+        let mut made = Vec::new();
+        let mut make = |twin: usize| {
+            made.push(twin);
+            Ok::<_, ()>(10 + twin)
+        };
+        let shared = Twins::make(false, &mut make).unwrap();
+        let private = Twins::make(true, &mut make).unwrap();
+        assert_eq!(made, [0, 0, 1]);
+        assert_eq!((shared.each(), private.each()), (&[10][..], &[10, 11][..]));
+        // Epochs are numbers of twins as well: the parity counts.
+        for (epoch, (of_shared, of_private)) in [(0, (10, 10)), (1, (10, 11)), (6, (10, 10)), (7, (10, 11))] {
+            assert_eq!((*shared.of_twin(epoch), *private.of_twin(epoch)), (of_shared, of_private), "{epoch}");
+        }
+    }
+
+    #[test]
+    fn a_second_twin_that_can_not_be_made_leaves_none() {
+        let second_fails = |twin| if twin == 0 { Ok(()) } else { Err("no room") };
+        assert_eq!(Twins::make(true, second_fails).unwrap_err(), "no room");
+        assert!(Twins::make(false, second_fails).is_ok());
+    }
 }

@@ -31,6 +31,17 @@ impl Inherited {
     pub const fn is_taken_over(self) -> bool {
         matches!(self, Self::Same | Self::FromActive)
     }
+
+    /// Returns the twin of the replaced deployment whose map goes on as the map of `twin`; `None` if that is a new one.
+    /// `private` tells whether each twin has a map now, `active` is the twin that sees packets.
+    pub const fn twin(self, private: bool, twin: usize, active: usize) -> Option<usize> {
+        match self {
+            Self::Same => Some(twin),
+            // What was live becomes the open window, and the other way round.
+            Self::FromActive if !private || twin == active => Some(active),
+            Self::New | Self::Convert | Self::FromActive => None,
+        }
+    }
 }
 
 /// Decides for each map of `new`, which replaces `old`, where its content comes from. `more_known` are the names of old

@@ -20,7 +20,6 @@ use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::events::probe_events::ProbeEvents;
 use crate::engine::placement::wanted::{Wanted, refused, wanted};
-use crate::engine::probe::metric::readers;
 use crate::engine::probe::probe::{Probe, State};
 use crate::engine::probe::running::{Kept, Running};
 use crate::engine::probe::start::Start;
@@ -44,8 +43,7 @@ impl Probe {
         let mut warnings = Vec::new();
         if let Some(State::Running(running)) = old_state.as_deref_mut() {
             running.finish()?;
-            let next = readers(&config, &loaded.directions)?;
-            warnings = running.close_before(&next, &loaded.directions)?;
+            warnings = running.close_before(&loaded.metrics, &loaded.directions)?;
         }
         let running = match old_state.as_deref() {
             Some(State::Running(running)) => Some(&**running),
@@ -59,7 +57,7 @@ impl Probe {
         if let Some(old) = running {
             loaded.follow(&engine.kernel, old)?;
         }
-        let mut readers = readers(&config, &loaded.directions)?;
+        let mut readers = std::mem::take(&mut loaded.metrics);
         let events = ProbeEvents::open(&config, &loaded.directions, &engine.events)?;
         let name = config.name().to_owned();
         let windows = engine.windows.of(&name);

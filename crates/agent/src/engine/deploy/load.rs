@@ -16,6 +16,7 @@ use crate::engine::deploy::loaded::{LoadedProbe, requests};
 use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::placement::wanted::wanted;
+use crate::engine::probe::metric::readers;
 use crate::engine::probe::probe::Probe;
 use crate::store::Store;
 use crate::store::files::StoreError;
@@ -117,7 +118,8 @@ fn load_all(
     if !refused.is_empty() {
         return Err(merge(refused).into());
     }
-    Ok(LoadedProbe { first, directions, parsed, objects, warnings })
+    let metrics = readers(config, &directions)?;
+    Ok(LoadedProbe { first, directions, metrics, parsed, objects, warnings })
 }
 
 /// What both directions say, in one answer.

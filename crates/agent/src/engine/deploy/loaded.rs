@@ -7,6 +7,7 @@ use twinprobe_ebpf_common::finding::{Finding, Rejection};
 use twinprobe_kernel::{DirectionRequest, Kernel, LoadedDirection, ProbeObject};
 
 use crate::config::probe::ProbeConfig;
+use crate::engine::probe::metric::MetricState;
 use crate::engine::probe::running::Running;
 
 /// Compiled, verified and loaded.
@@ -16,6 +17,8 @@ pub struct LoadedProbe {
     pub first: bool,
     /// In the order of [`ProbeConfig::directions`].
     pub directions: Vec<LoadedDirection>,
+    /// The metrics of all directions that are read, before they have counted anything.
+    pub metrics: Vec<MetricState>,
     /// What they were loaded from, in the same order.
     pub parsed: Vec<ProbeObject>,
     /// The files of these objects, by direction.

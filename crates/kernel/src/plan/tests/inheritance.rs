@@ -139,3 +139,22 @@ fn maps_of_maps_go_on_together_with_the_maps_in_them() {
     assert_eq!(all(&old, &of(hash(), 2, None)), [Same, Same, Convert]);
     assert_eq!(all(&old, &of(hash(), 1, Some(live("inner")))), [Same, Same, Same]);
 }
+
+/// The old map that each twin of a new one goes on with, for both twins that may see packets.
+#[test]
+fn the_twin_that_sees_packets_goes_on() {
+    for active in [0, 1] {
+        let twins = |inherited: Inherited, private| [0, 1].map(|twin| inherited.twin(private, twin, active));
+        assert_eq!(twins(Same, true), [Some(0), Some(1)], "each twin keeps its map");
+        // A shared map that becomes private: the other twin begins empty.
+        let mut private = [None, None];
+        private[active] = Some(active);
+        assert_eq!(twins(FromActive, true), private);
+        // Private maps that become one: the one that packets are counted in.
+        assert_eq!(FromActive.twin(false, 0, active), Some(active));
+        for new in [New, Convert] {
+            assert_eq!(twins(new, true), [None, None]);
+            assert_eq!(new.twin(false, 0, active), None);
+        }
+    }
+}
