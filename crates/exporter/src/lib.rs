@@ -19,7 +19,3 @@ pub use encode::event::EventEncoder;
 pub use encode::openmetrics::page_encoder::PageEncoder;
 pub use encode::whole::{Document, MetricTable, encode};
 pub use metric::Metric;
-// The vocabulary stands in `ebpf-common`; the callers take it from there one by one.
-pub use twinprobe_ebpf_common::{
-    Aggregation, Context, Direction, Format, Head, MergeRule, MergeRules, Temporality, Window,
-};

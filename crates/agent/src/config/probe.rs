@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use twinprobe_ebpf_common::hook::Direction;
 use twinprobe_ebpf_common::metric::{OnReplace, Visibility};
-use twinprobe_exporter::{Aggregation, Format, MergeRules};
+use twinprobe_ebpf_common::{Aggregation, Format, MergeRules};
 use twinprobe_kernel::{AttachRequest, MetricRequest};
 
 use crate::config::interface::InterfacePattern;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use clap::ValueEnum;
 use twinprobe_client::{Answer, ClientError, Document};
-use twinprobe_exporter::Format;
+use twinprobe_ebpf_common::Format;
 
 use crate::cli::output::{print, rows};
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use twinprobe_ebpf_common::finding::Rejection;
 use twinprobe_ebpf_common::hook::Direction;
 use twinprobe_ebpf_common::metric::{AfterRead, Visibility};
-use twinprobe_ebpf_common::{MapFamily, RawTable, TableLayout};
-use twinprobe_exporter::{Accumulator, Cache, Metric, Temporality};
+use twinprobe_ebpf_common::{MapFamily, RawTable, TableLayout, Temporality};
+use twinprobe_exporter::{Accumulator, Cache, Metric};
 use twinprobe_kernel::{Attached, Extraction, KernelError, LoadedDirection, MetricMap, Quiesced, crash};
 
 use crate::config::probe::{MetricConfig, ProbeConfig};

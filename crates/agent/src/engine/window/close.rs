@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use twinprobe_ebpf_common::Window;
 use twinprobe_ebpf_common::finding::with_causes;
-use twinprobe_exporter::Window;
 use twinprobe_kernel::clock::Moment;
 use twinprobe_kernel::crash;
 use twinprobe_windows::{ClosedBy, StoredMetric, StoredWindow, WindowError, WindowHead, ages_as_rows};

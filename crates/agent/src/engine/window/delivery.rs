@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use twinprobe_ebpf_common::RawTable;
-use twinprobe_exporter::{Cache, Context, Direction, Format, Head, Metric, Window};
+use twinprobe_ebpf_common::{Context, Direction, Format, Head, RawTable, Window};
+use twinprobe_exporter::{Cache, Metric};
 use twinprobe_windows::{StoredMetric, StoredWindow, WindowError, WindowReader, Windows};
 
 use crate::engine::error::Broken;

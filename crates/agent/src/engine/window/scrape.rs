@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use twinprobe_exporter::{Context, Temporality};
+use twinprobe_ebpf_common::{Context, Temporality};
 
 use crate::engine::engine::Engine;
 use crate::engine::error::{EngineError, describe};
