@@ -1,5 +1,5 @@
-//! The closing of a window: flip, wait until the idle twin is at rest, move into a journal what packets change meanwhile,
-//! store all of it, and only then empty the idle twin and forget the journal.
+//! The closing of a window: flip, wait until the idle twin is at rest, move maps that packets change meanwhile into
+//! journals, store all rows, and only then empty the idle twin and forget the journals.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ use crate::engine::probe::running::Running;
 use crate::engine::time::timestamp;
 
 impl Running {
-    /// Closes the open window. One that was not closed to its end is closed first.
+    /// Closes the open window. A window that was left half closed is closed to its end first.
     pub fn close(&mut self, by: ClosedBy) -> Result<Arc<StoredWindow>, CloseError> {
         self.finish_window()?;
         self.close_window(by)?.ok_or(CloseError::Window(WindowError::Gone))
@@ -37,7 +37,7 @@ impl Running {
         if closed.is_err() {
             self.counters.close_failed();
         }
-        // Once: an interval of a millisecond would fill the log.
+        // A lasting error is logged once: an interval of a millisecond would fill the log.
         if trouble != self.trouble {
             let probe = self.config.name();
             match &trouble {
@@ -49,9 +49,10 @@ impl Running {
         closed
     }
 
-    /// Flips, waits until the twin that was left is at rest, stores what it holds, and empties it. Maps that packets
-    /// change meanwhile are moved into journals first. The window is on disk before anything of it leaves the maps or the
-    /// journals: whatever happens, it is in one of them, and whoever comes next can tell which. `None`: it was on disk, and somebody has damaged it before the maps were empty.
+    /// Flips, waits until the idle twin is at rest, stores its content, and empties it. Maps that packets change
+    /// meanwhile are moved into journals first. The window is on disk before any row of it leaves the maps or the
+    /// journals: after a crash at any step the window is in one of them, and the next daemon can tell which. Returns
+    /// `None` if the window was on disk, and somebody damaged or removed its file before the maps were empty.
     fn try_close(&mut self, by: ClosedBy) -> Result<Option<Arc<StoredWindow>>, CloseError> {
         self.load_base()?;
         let end = self.attached.closed().unwrap_or_else(Moment::now);
