@@ -1,5 +1,6 @@
-//! From the raw content of maps to documents: values are decoded by their layout, PERCPU values aggregated, windows
-//! added up, and all of it written in one of the formats. This crate does no IO and knows no kernel.
+//! The way from the raw content of maps to documents: values are decoded by their layout, PERCPU values are aggregated,
+//! windows are added up, and the result is written in one of the formats. This crate does no IO and does not depend on
+//! the kernel.
 #![forbid(unsafe_code)]
 
 mod accumulate;

@@ -1,4 +1,4 @@
-//! What a replacement takes over from the maps before it.
+//! The maps that a replacement takes over.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::plan::map_spec::MapSpec;
 use crate::plan::probe_plan::DirectionPlan;
 use crate::plan::request::MetricRequest;
 
-/// What becomes of the map `m`, alone in its source.
+/// Returns the origin of the map `m`, alone in its source, after a replacement.
 fn one(old: (MapSpec, MetricRequest), new: (MapSpec, MetricRequest)) -> Inherited {
     let of = |(spec, request)| plan(&defines(&[("m", spec)], &[]), vec![request]);
     let [inherited] = inherit(&of(old), &of(new), &BTreeSet::new())[..] else { panic!("one map") };
@@ -134,7 +134,7 @@ fn maps_of_maps_go_on_together_with_the_maps_in_them() {
     assert_eq!(all(&old, &of(larger(), 1, read())), [New, New, Convert]);
     assert_eq!(all(&old, &of(hash(), 2, read())), [New, New, Convert]);
     assert_eq!(all(&old, &of(hash(), 1, Some(begins_anew(live("outer"))))), [New, New, New]);
-    // One that nobody reads is made anew around the maps that go on.
+    // A map of maps that no metric reads is made anew, and the inner maps that are the same go on.
     assert_eq!(all(&old, &of(larger(), 1, None)), [Convert, Same, Convert]);
     assert_eq!(all(&old, &of(hash(), 2, None)), [Same, Same, Convert]);
     assert_eq!(all(&old, &of(hash(), 1, Some(live("inner")))), [Same, Same, Same]);

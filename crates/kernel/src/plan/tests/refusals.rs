@@ -1,4 +1,4 @@
-//! Each mistake, with the field that it is in.
+//! The refusal of each mistake, with the field that the finding names.
 
 use twinprobe_ebpf_common::MapKind;
 use twinprobe_ebpf_common::metric::{AfterRead, Visibility};

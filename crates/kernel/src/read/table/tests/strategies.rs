@@ -1,4 +1,4 @@
-//! Every strategy reads the same and takes the same.
+//! Every strategy reads the same rows and takes the same entries out of the map.
 
 use super::*;
 use crate::read::table;
