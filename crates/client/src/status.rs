@@ -175,8 +175,9 @@ fn if_known<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ConfigD
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::{Value, json};
+
+    use super::*;
 
     fn status() -> Value {
         json!({

@@ -79,8 +79,9 @@ fn builder() -> ClientBuilder {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use tokio::io::AsyncReadExt as _;
+
+    use super::*;
 
     #[test]
     fn names_stay_inside_their_segment() {

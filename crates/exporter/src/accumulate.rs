@@ -1,6 +1,7 @@
 //! The sum of windows, which a metric with `snapshot` but without `init` shows.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use twinprobe_ebpf_common::{
     Aggregation, Layout, MapFamily, MergeRule, MergeRules, RawTable, Shape, TableLayout,

@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::sample::{counter_config, total};
-use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::wait::wait_for;
 use twinprobe_tests::windows::{Windows, config, packets};
-use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Topology, scaled};
+use twinprobe_tests::{DaemonOptions, scaled};
 
 use crate::scene::{PROBE, Scene};
 

@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
-use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::wait::wait_for;
-use twinprobe_tests::windows::{Windows, config, packets};
-use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Topology};
+use twinprobe_tests::windows::packets;
+use twinprobe_tests::{Daemon, DaemonOptions};
 
 use crate::scene::{PROBE, Scene};
 

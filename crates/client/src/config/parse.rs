@@ -2,7 +2,6 @@
 //! different errors.
 
 use serde::de::IgnoredAny;
-
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 
 use super::document::{ConfigDocument, Object};

@@ -1,6 +1,7 @@
 //! The text of renderings: ASCII that no format needs to escape.
 
-use std::{fmt::Write as _, net::Ipv6Addr};
+use std::fmt::Write as _;
+use std::net::Ipv6Addr;
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 

@@ -64,8 +64,9 @@ fn with_sink(out: &mut Vec<u8>, write: impl FnOnce(&mut Json)) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use twinprobe_ebpf_common::Context;
+
+    use super::*;
 
     #[test]
     fn events_are_appended_by_their_type_and_length() {

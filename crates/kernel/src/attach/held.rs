@@ -5,7 +5,7 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::finding::with_causes;
-use twinprobe_ebpf_common::hook::{Position, Verdict, XdpMode};
+use twinprobe_ebpf_common::hook::{Hook, Position, Verdict, XdpMode};
 
 use crate::attach::dispatcher::chain::{Callee, DeploymentId, Rank};
 use crate::attach::dispatcher::dispatchers::Addition;
@@ -19,7 +19,6 @@ use crate::load::pins::{Note, NotedDirection, Pins};
 use crate::net::interface;
 use crate::net::netns::Netns;
 use crate::sys::prog;
-use twinprobe_ebpf_common::hook::Hook;
 
 /// A deployment whose maps nobody reads. Its programs see packets, and their verdicts take effect.
 #[derive(Debug)]

@@ -1,9 +1,7 @@
 //! Streams of events as metrics.
 
-use twinprobe_ebpf_common::Btf;
-use twinprobe_ebpf_common::EventKind;
-use twinprobe_ebpf_common::MergeRules;
 use twinprobe_ebpf_common::metric::Visibility;
+use twinprobe_ebpf_common::{Btf, EventKind, MergeRules};
 
 use crate::plan::object::Definitions;
 use crate::plan::probe_plan::MetricSource;

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use aya_obj::{EbpfSectionKind, Map, Object};
-use twinprobe_ebpf_common::EventKind;
-use twinprobe_ebpf_common::{Btf, BtfError, MapTypes};
+use twinprobe_ebpf_common::{Btf, BtfError, EventKind, MapTypes};
 
 use crate::plan::request::KernelFacts;
 

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::{Btf, MapTypes};
-use twinprobe_ebpf_common::{Layout, MapFamily, MapKind, Member, Shape, TableLayout};
+use twinprobe_ebpf_common::{Btf, Layout, MapFamily, MapKind, MapTypes, Member, Shape, TableLayout};
 
 use crate::plan::map_spec::MapSpec;
 

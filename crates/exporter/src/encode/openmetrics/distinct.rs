@@ -1,11 +1,9 @@
 //! The removal of rows whose labels are equal, which can't be told apart: the first becomes samples, the others are
 //! left out.
 
-use std::{
-    borrow::Cow,
-    collections::HashSet,
-    hash::{BuildHasher as _, RandomState},
-};
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::hash::{BuildHasher as _, RandomState};
 
 use twinprobe_ebpf_common::{MapFamily, RawTable, Temporality};
 

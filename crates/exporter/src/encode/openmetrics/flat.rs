@@ -1,6 +1,7 @@
 //! The conversion of maps of maps to one table, whose keys are the outer key followed by the inner one.
 
-use std::{borrow::Cow, sync::Arc};
+use std::borrow::Cow;
+use std::sync::Arc;
 
 use twinprobe_ebpf_common::{Layout, Member, RawTable, Shape, TableLayout};
 

@@ -1,6 +1,7 @@
 //! A metric of one probe and direction as samples: all that is the same for every row.
 
-use std::{borrow::Cow, sync::Arc};
+use std::borrow::Cow;
+use std::sync::Arc;
 
 use twinprobe_ebpf_common::{Context, Direction, RawTable};
 

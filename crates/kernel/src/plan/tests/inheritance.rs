@@ -8,8 +8,8 @@ use twinprobe_ebpf_common::{Layout, MapKind};
 
 use super::scene::{FACTS, at, compiled, cumulative, defines, live, map, numbered, outer, plan, window};
 use crate::plan::build::direction;
-use crate::plan::inherit::Inherited::{self, Convert, FromActive, New, Same};
-use crate::plan::inherit::inherit;
+use crate::plan::inherit::Inherited::{Convert, FromActive, New, Same};
+use crate::plan::inherit::{Inherited, inherit};
 use crate::plan::map_spec::MapSpec;
 use crate::plan::probe_plan::DirectionPlan;
 use crate::plan::request::MetricRequest;

@@ -4,11 +4,10 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use aya_obj::btf::BtfFeatures;
-use twinprobe_ebpf_common::Btf;
-use twinprobe_ebpf_common::MapKind;
 use twinprobe_ebpf_common::finding::Finding;
 use twinprobe_ebpf_common::hook::{Hook, Position, Verdict, XdpMode};
 use twinprobe_ebpf_common::metric::{AfterRead, OnReplace, Source, StrategyChoice, Visibility};
+use twinprobe_ebpf_common::{Btf, MapKind};
 
 use crate::plan::build::direction;
 use crate::plan::map_spec::MapSpec;

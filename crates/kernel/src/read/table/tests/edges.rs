@@ -2,8 +2,7 @@
 
 use super::*;
 use crate::read::batch::Batches;
-use crate::sys::batch;
-use crate::sys::batch::BatchCursor;
+use crate::sys::batch::{self, BatchCursor};
 use crate::sys::map as sys_map;
 
 /// A batch of one entry has no room for a bucket of two: the kernel answers ENOSPC, and the reader asks for the same

@@ -2,8 +2,7 @@
 
 use super::*;
 use crate::read::table;
-use crate::sys::batch;
-use crate::sys::map as sys_map;
+use crate::sys::{batch, map as sys_map};
 
 #[test]
 fn all_strategies_agree() {
