@@ -21,6 +21,7 @@ use twinprobe_windows::WindowStore;
 use crate::api::router;
 use crate::api::state::{self, Readiness};
 use crate::compiler::toolchain::Toolchain;
+use crate::engine::cost::CostOptions;
 use crate::engine::engine::Engine;
 use crate::store::Store;
 
@@ -53,6 +54,8 @@ pub struct Serve {
     /// How to attach TC programs
     #[arg(long, value_name = "METHOD", value_parser = tc_methods(), default_value = "auto")]
     tc_attach: TcMethod,
+    #[command(flatten)]
+    cost: CostOptions,
 }
 
 fn quiesce_methods() -> impl TypedValueParser<Value = QuiesceMethod> {
@@ -153,6 +156,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     };
     if restored {
         readiness.set_ready();
+        engine.measure_costs(options.cost);
         for name in names {
             // Scripts wait for this line; a log line could be filtered.
             let _ = writeln!(io::stderr(), "listening on {name}");

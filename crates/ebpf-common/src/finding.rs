@@ -15,6 +15,8 @@ pub enum Stage {
     Config,
     Compile,
     Load,
+    /// What the program would do, or what it would cost, is not allowed.
+    Admission,
     Attach,
 }
 

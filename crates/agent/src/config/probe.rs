@@ -32,6 +32,7 @@ pub struct DirectionConfig {
     pub(super) attach: AttachRequest,
     pub(super) source: String,
     pub(super) defines: BTreeMap<String, String>,
+    pub(super) max_ns_per_packet: Option<u64>,
     pub(super) metrics: Vec<MetricConfig>,
 }
 
@@ -113,6 +114,11 @@ impl DirectionConfig {
 
     pub fn defines(&self) -> &BTreeMap<String, String> {
         &self.defines
+    }
+
+    /// The most nanoseconds that the program may take for a packet in a trial; `None` for no limit.
+    pub fn max_ns_per_packet(&self) -> Option<u64> {
+        self.max_ns_per_packet
     }
 
     /// The metrics, no two with the same name or the same map.

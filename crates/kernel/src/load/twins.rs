@@ -72,14 +72,22 @@ fn load_program(
     source: &str,
     function: &Function,
 ) -> Result<OwnedFd, Rejection> {
+    with_program(object, kind, btf, function, verifier::load)
+        .map_err(|refusal| refused(object, function, source, refusal))
+}
+
+/// Calls `load` with what the kernel has to be told to load `function`, which is bound to its maps.
+pub fn with_program<T>(
+    object: &ProbeObject,
+    kind: ProgramKind,
+    btf: &Option<OwnedFd>,
+    function: &Function,
+    load: impl FnOnce(&ProgLoad<'_>) -> T,
+) -> T {
     let (func_info, line_info) = (function.func_info.func_info_bytes(), function.line_info.line_info_bytes());
-    let program = ProgLoad {
-        name: &object.defined.entry,
-        prog_type: kind.prog_type(),
-        expected_attach_type: kind.expected_attach_type(),
+    load(&ProgLoad {
         flags: programs::load_flags(kind),
         license: &object.program.license,
-        instructions: &function.instructions,
         btf: btf.as_ref().map(AsFd::as_fd),
         func_info: InfoRecords {
             bytes: &func_info,
@@ -91,6 +99,6 @@ fn load_program(
             record_size: function.line_info_rec_size as u32,
             count: function.line_info.len() as u32,
         },
-    };
-    verifier::load(&program).map_err(|refusal| refused(object, function, source, refusal))
+        ..ProgLoad::plain(&object.defined.entry, kind, &function.instructions)
+    })
 }

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use twinprobe_ebpf_common::hook::{Hook, ProgramKind};
 
-use crate::sys::prog::{self, InfoRecords, ProgLoad};
+use crate::sys::prog::{self, ProgLoad};
 use crate::sys::{asm, call, link};
 
 const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
@@ -36,17 +36,8 @@ fn frags_flag() -> u32 {
     static FLAG: OnceLock<u32> = OnceLock::new();
     *FLAG.get_or_init(|| {
         let pass = asm::pass_program(Hook::Xdp.pass());
-        let program = ProgLoad {
-            name: "frags_test",
-            prog_type: ProgramKind::Xdp.prog_type(),
-            expected_attach_type: ProgramKind::Xdp.expected_attach_type(),
-            flags: BPF_F_XDP_HAS_FRAGS,
-            license: c"GPL",
-            instructions: &pass,
-            btf: None,
-            func_info: InfoRecords::default(),
-            line_info: InfoRecords::default(),
-        };
+        let plain = ProgLoad::plain("frags_test", ProgramKind::Xdp, &pass);
+        let program = ProgLoad { flags: BPF_F_XDP_HAS_FRAGS, ..plain };
         if prog::prog_load(&program, None).is_ok() { BPF_F_XDP_HAS_FRAGS } else { 0 }
     })
 }

@@ -85,7 +85,8 @@ impl Probe {
             }
         };
         crash::point("saved");
-        let prepared = prepare(&engine.store, &name, history, document, &loaded.objects, &deployable);
+        let (objects, cost) = (&loaded.objects, loaded.cost);
+        let prepared = prepare(&engine.store, &name, history, document, objects, cost, &deployable);
         let (stored, commit) = match prepared {
             Ok(prepared) => prepared,
             Err(error) => {
@@ -163,6 +164,7 @@ impl Probe {
             turn: Arc::default(),
             skipped: running.skipped(),
             sums: running.sums(),
+            live: Mutex::default(),
             shown: Mutex::new(Shown::of(&running)),
             state: Mutex::new(State::Running(Box::new(running))),
         }

@@ -142,7 +142,7 @@ fn reason_of(health: &Health) -> Option<String> {
     Some(format!("removed by somebody and made again {times}, the last time {last}"))
 }
 
-/// The status of a probe, without its sums.
+/// The status of a probe, without its sums and its cost.
 pub fn probe_status(
     name: &str,
     stored: &StoredProbe,
@@ -163,6 +163,7 @@ pub fn probe_status(
         programs,
         events,
         sums: Vec::new(),
+        cost: None,
         windows: WindowStatus { statistics: windows, error: trouble },
         warnings: warnings.to_vec(),
         config: Some(stored.config.clone()),
@@ -183,6 +184,7 @@ pub fn validation_report(config: &ProbeConfig, loaded: &LoadedProbe) -> Validati
         interfaces: config.interfaces().to_vec(),
         programs: programs(&loaded.directions),
         metrics: metrics.collect(),
+        cost: loaded.cost.clone(),
         warnings: loaded.warnings.clone(),
     }
 }
@@ -197,7 +199,8 @@ fn programs(directions: &[LoadedDirection]) -> BTreeMap<Direction, ProgramStatus
         .collect()
 }
 
-const fn direction(hook: Hook) -> Direction {
+/// Returns the direction of the packets at a hook.
+pub const fn direction(hook: Hook) -> Direction {
     match hook {
         Hook::Xdp | Hook::TcIngress => Direction::Ingress,
         Hook::TcEgress => Direction::Egress,

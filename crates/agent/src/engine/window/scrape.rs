@@ -99,6 +99,7 @@ fn facts(probe: &Probe) -> ProbeFacts {
         running: probe.events().is_some(),
         windows: probe.windows().statistics(),
         sums: probe.sums(),
+        cost: probe.cost_status(),
         events: probe.events().map(ProbeEvents::status).unwrap_or_default(),
         attachments: probe.attachments(),
     }

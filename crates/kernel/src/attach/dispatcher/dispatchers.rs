@@ -28,7 +28,7 @@ use crate::attach::quiesce::quiescer::Quiescer;
 use crate::attach::reclaim::Reclaim;
 use crate::crash;
 use crate::load::{pins, verifier};
-use crate::sys::prog::{self, InfoRecords, ProgLoad};
+use crate::sys::prog::{self, ProgLoad};
 use crate::trial::programs;
 
 /// The facts about a probe that a dispatcher needs to call it.
@@ -355,15 +355,10 @@ impl Dispatchers {
         let debug_info = DebugInfo::new(&program.functions);
         let btf = prog::btf_load(&debug_info.btf).map_err(|error| failed(place, error))?;
         verifier::load(&ProgLoad {
-            name: "tp_dispatcher",
-            prog_type: kind.prog_type(),
-            expected_attach_type: kind.expected_attach_type(),
             flags: programs::load_flags(kind),
-            license: c"GPL",
-            instructions: &program.instructions,
             btf: Some(btf.as_fd()),
             func_info: debug_info.records(),
-            line_info: InfoRecords::default(),
+            ..ProgLoad::plain("tp_dispatcher", kind, &program.instructions)
         })
         .map_err(|refusal| {
             tracing::error!(log = refusal.log, "the dispatcher was refused");

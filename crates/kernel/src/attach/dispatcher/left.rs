@@ -182,7 +182,7 @@ mod tests {
     use crate::net::rtnl::filter::Parent;
     use crate::net::rtnl::socket::Socket;
     use crate::sys::asm;
-    use crate::sys::prog::{self, InfoRecords, ProgLoad};
+    use crate::sys::prog::{self, ProgLoad};
 
     /// A filter in a namespace of its own, whose path is a symbolic link that can be broken.
     struct Scene {
@@ -215,20 +215,8 @@ mod tests {
                 xdp_mode: XdpMode::Auto,
                 tc_method: TcMethod::Clsact,
             };
-            let program = prog::prog_load(
-                &ProgLoad {
-                    name: "tp_test",
-                    prog_type: hook.kind().prog_type(),
-                    expected_attach_type: 0,
-                    flags: 0,
-                    license: c"GPL",
-                    instructions: &asm::pass_program(0),
-                    btf: None,
-                    func_info: InfoRecords::default(),
-                    line_info: InfoRecords::default(),
-                },
-                None,
-            );
+            let pass = asm::pass_program(0);
+            let program = prog::prog_load(&ProgLoad::plain("tp_test", hook.kind(), &pass), None);
             let attach = || Attachment::attach(&target, program.unwrap().as_fd(), &pins);
             place.netns.run(attach).unwrap().unwrap();
             Self { named, directory, root, place, pins }

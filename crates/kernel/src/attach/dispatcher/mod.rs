@@ -8,5 +8,6 @@ pub mod health;
 pub mod hold;
 pub mod hook_point;
 pub mod left;
+pub mod live;
 pub mod mend;
 pub mod program;

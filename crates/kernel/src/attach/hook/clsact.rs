@@ -173,7 +173,7 @@ mod tests {
     use crate::attach::hook::target::TcMethod;
     use crate::net::netns::Netns;
     use crate::net::netns::testing::Named;
-    use crate::sys::prog::{InfoRecords, ProgLoad};
+    use crate::sys::prog::ProgLoad;
 
     fn filter(priority: u16, is_alike: bool) -> Filter {
         Filter { place: FilterLocation { priority, handle: 1 }, is_alike, program: None }
@@ -195,17 +195,8 @@ mod tests {
 
     /// Loads a TC program that does nothing; each `kind` gives a program of another tag.
     fn program(kind: i32) -> std::os::fd::OwnedFd {
-        let load = ProgLoad {
-            name: "tp_test",
-            prog_type: ProgramKind::Tc.prog_type(),
-            expected_attach_type: 0,
-            flags: 0,
-            license: c"GPL",
-            instructions: &crate::sys::asm::pass_program(kind),
-            btf: None,
-            func_info: InfoRecords::default(),
-            line_info: InfoRecords::default(),
-        };
+        let pass = crate::sys::asm::pass_program(kind);
+        let load = ProgLoad::plain("tp_test", ProgramKind::Tc, &pass);
         prog::prog_load(&load, None).unwrap()
     }
 
