@@ -14,9 +14,9 @@ pub const SOURCE_NAME: &str = "probe.c";
 pub enum Stage {
     Config,
     Compile,
-    Load,
     /// What the program would do, or what it would cost, is not allowed.
     Admission,
+    Load,
     Attach,
 }
 
