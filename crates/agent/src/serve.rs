@@ -116,7 +116,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     let toolchain = Toolchain::discover();
     match toolchain.known() {
         Ok(compiler) => {
-            tracing::info!(clang = compiler.version(), quiesce = ?kernel.quiesce_method(), "starting");
+            tracing::info!(clang = compiler.version, quiesce = ?kernel.quiesce_method(), "starting");
         }
         Err(error) => tracing::error!(
             error,
@@ -176,16 +176,12 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
 }
 
 fn check_addresses(addresses: &[Address], insecure: bool) -> anyhow::Result<()> {
-    for address in addresses {
-        if let Address::Tcp(address) = address
-            && !address.ip().is_loopback()
-            && !insecure
-        {
-            bail!(
-                "{address} is reachable from other machines, and whoever reaches it controls this host; listen on \
-                 a Unix socket or on 127.0.0.1, or add --insecure"
-            );
-        }
+    let is_open = |address: &&Address| matches!(address, Address::Tcp(tcp) if !tcp.ip().is_loopback());
+    if !insecure && let Some(Address::Tcp(address)) = addresses.iter().find(is_open) {
+        bail!(
+            "{address} is reachable from other machines, and whoever reaches it controls this host; listen on \
+             a Unix socket or on 127.0.0.1, or add --insecure"
+        );
     }
     Ok(())
 }
