@@ -4,13 +4,14 @@
 
 #![allow(dead_code, reason = "each target has one of these")]
 
-use std::{io, sync::Arc};
+use std::io;
+use std::sync::Arc;
 
-use twinprobe_ebpf_common::{Btf, Layout, MapKind, RawTable, TableLayout};
-use twinprobe_exporter::{
-    Accumulator, Aggregation, Cache, Context, Direction, DocumentEncoder, Format, Head, MergeRule, Metric,
-    Progress, Temporality,
+use twinprobe_ebpf_common::{
+    Aggregation, Btf, Context, Direction, Format, Head, Layout, MapKind, MergeRule, RawTable, TableLayout,
+    Temporality,
 };
+use twinprobe_exporter::{Accumulator, Cache, DocumentEncoder, Metric, Progress};
 
 /// The largest number of types that are laid out for each input: each can take some milliseconds.
 const MAX_TYPES: usize = 24;

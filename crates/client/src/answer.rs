@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::error::{Cause, ClientError};
 
-/// A whole answer, as it came and as what it means.
+/// A whole answer: its bytes, which hold a `T` in JSON.
 #[derive(Debug)]
 pub struct Answer<T> {
     call: String,
@@ -31,7 +31,7 @@ impl<T> Answer<T> {
         self.status
     }
 
-    /// The body as JSON, with what this version does not know.
+    /// Returns the body as JSON, with the fields that this version does not know.
     pub fn json(&self) -> Result<Value, ClientError> {
         self.parse()
     }
@@ -48,7 +48,7 @@ impl<T> Answer<T> {
 }
 
 impl<T: DeserializeOwned> Answer<T> {
-    /// What the body says; [`ClientError::Content`] if that is something else than a `T`.
+    /// Returns the content of the body; [`ClientError::Content`] if the body holds no `T`.
     pub fn read(&self) -> Result<T, ClientError> {
         self.parse()
     }
@@ -62,7 +62,7 @@ pub struct EventStream {
 }
 
 impl EventStream {
-    /// Waits for the next bytes: some lines, of which the last one may go on in the next piece. `None` at the end.
+    /// Waits for the next piece: some lines, of which the last one may go on in the piece after. `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Vec<u8>>, ClientError> {
         match self.response.chunk().await {
             Ok(piece) => Ok(piece.map(Vec::from)),

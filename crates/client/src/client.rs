@@ -14,32 +14,33 @@ use crate::status::{ProbeList, ProbeStatus, RevisionList, Rollback, ValidationRe
 use crate::transport::Transport;
 
 const JSON: &str = "application/json";
-/// How long after the end of a long poll an answer may still come.
+/// The time that the answer to a long poll may take after the end of the poll.
 const LATE: Duration = Duration::from_secs(30);
 
-/// A metrics document in JSON; what is in it depends on the probe.
+/// A metrics document in JSON; its fields depend on the probe.
 pub type Document = Value;
 
-/// A daemon that can be asked.
+/// A client of one daemon.
 #[derive(Clone, Debug)]
 pub struct Client {
     transport: Transport,
 }
 
-/// Which windows are listed.
+/// The query for a list of windows.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WindowQuery<'a> {
-    /// Those after this one; `None`: after what `collector` has acknowledged.
+    /// The window after which the list begins; `None` for the last window that `collector` has acknowledged.
     pub after: Option<u64>,
-    /// Seconds to wait for a window if there is none yet.
+    /// The time in seconds to wait for a window if there is none yet.
     pub wait: Option<u64>,
     pub collector: Option<&'a str>,
 }
 
-/// Names are the user's and stay inside their segment of the path. Documents come in the format with the media type
-/// `accept`. Errors: [`ClientError::Refused`] with the daemon's reason, or why there was no answer.
+/// Calls of the API. A name stays inside its segment of the path, whatever its characters. Documents come in the format
+/// with the media type `accept`. Errors: [`ClientError::Refused`] with the daemon's reason, or the reason why there was
+/// no answer.
 impl Client {
-    /// Asks nothing yet.
+    /// Creates a client. Sends no request yet.
     pub fn new(server: Server) -> Result<Self, ClientError> {
         Ok(Self { transport: Transport::new(server)? })
     }
@@ -154,7 +155,7 @@ impl Client {
         self.transport.request(Method::GET, path, JSON)
     }
 
-    /// A request for something of a probe.
+    /// Returns a request for a probe, or for the path `rest` below it.
     fn probe<const N: usize>(
         &self,
         method: Method,

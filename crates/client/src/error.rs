@@ -1,4 +1,4 @@
-//! Why a call failed.
+//! The reasons why a call failed.
 
 use std::error::Error;
 use std::fmt;
@@ -10,15 +10,15 @@ use crate::server::Server;
 pub enum ClientError {
     #[error("could not reach the daemon at {server}; is `twinprobe serve` running?")]
     Connect { server: Server, source: Cause },
-    /// There is no answer, or it broke off. `call` is the method and the path.
+    /// The answer is missing or broke off. `call` is the method and the path.
     #[error("{call} failed")]
     Exchange { call: String, source: Cause },
-    /// The daemon said no, and why.
+    /// The daemon refused the request, and gave the reason.
     #[error("{0}")]
     Refused(Box<Problem>),
     #[error("the server answered {call} with something else than was expected")]
     Content { call: String, source: serde_json::Error },
-    /// A URL has another meaning for `.` and `..`, so that the daemon can't be asked for them.
+    /// A name that no request can contain: `.` and `..` have another meaning in a URL.
     #[error("no probe can be called {0:?}")]
     Name(String),
     #[error("could not prepare for HTTP")]

@@ -1,4 +1,4 @@
-//! A refusal: as the daemon sends it, and said so that a person can act on it.
+//! A refusal as the daemon sends it, and its text for a person who has to act on it.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub struct Problem {
     pub status: u16,
     pub detail: String,
     pub errors: Vec<Finding>,
-    /// The compiler's or the verifier's own words.
+    /// The output of the compiler or of the verifier.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
 }
@@ -33,7 +33,7 @@ impl Problem {
         }
     }
 
-    /// From the body of an answer; one that is no problem document is shown as text.
+    /// Reads the body of an answer. A body that is no problem document is shown as text.
     pub(crate) fn read(status: StatusCode, body: &[u8]) -> Self {
         let mut problem: Self = serde_json::from_slice(body).unwrap_or_else(|_| Self {
             detail: String::from_utf8_lossy(body).trim().to_owned(),
@@ -63,7 +63,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// `ingress.source:3:5: error: message`, as compilers print it.
+/// Formats a finding as compilers do: `ingress.source:3:5: error: message`.
 pub fn finding_line(finding: &Finding, severity: &str) -> String {
     let mut text = String::new();
     if let Some(field) = &finding.field {

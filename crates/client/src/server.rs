@@ -1,4 +1,4 @@
-//! Where the daemon listens.
+//! The address at which a daemon listens.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,11 +6,11 @@ use std::str::FromStr;
 
 use reqwest::Url;
 
-/// `unix:/path` or `http://host:port`.
+/// An address: `unix:/path` or `http://host:port`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Server {
     Unix(PathBuf),
-    /// Has neither a path nor a query.
+    /// A URL that has neither a path nor a query.
     Http(Url),
 }
 
@@ -25,10 +25,10 @@ pub enum ServerError {
 }
 
 impl Server {
-    /// Where a daemon listens unless it is told otherwise.
+    /// The address at which a daemon listens by default.
     pub const DEFAULT: &'static str = "unix:/run/twinprobe/twinprobe.sock";
 
-    /// What the paths of the API are below.
+    /// The URL below which the paths of the API are.
     pub(crate) fn root(&self) -> Url {
         match self {
             Self::Unix(_) => Url::parse("http://localhost").expect("a constant URL"),
@@ -42,7 +42,7 @@ impl FromStr for Server {
 
     fn from_str(text: &str) -> Result<Self, ServerError> {
         if let Some(path) = text.strip_prefix("unix:") {
-            // unix:///path, as other tools write it, is the same path.
+            // Other tools write unix:///path for the same path.
             let path = path.strip_prefix("//").unwrap_or(path);
             return if path.starts_with('/') {
                 Ok(Self::Unix(path.into()))
@@ -52,7 +52,7 @@ impl FromStr for Server {
         }
         let url = Url::parse(text).map_err(|_| ServerError::Unknown)?;
         match url.scheme() {
-            // Nothing stands before the host or after the port.
+            // The URL must have nothing before the host and nothing after the port.
             "http" if url.as_str() == url.origin().ascii_serialization() + "/" => Ok(Self::Http(url)),
             "https" => Err(ServerError::Https),
             _ => Err(ServerError::Unknown),

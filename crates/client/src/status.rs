@@ -1,4 +1,4 @@
-//! What the daemon says about a probe, its revisions, and a configuration that was validated.
+//! The daemon's answers about a probe, its revisions, and a configuration that was validated.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,27 +10,27 @@ use twinprobe_ebpf_common::window::Statistics;
 
 use crate::config::document::ConfigDocument;
 
-/// One of a few words. A daemon of a later version may use more of them.
+/// A word out of a short list. A daemon of a later version may use more words.
 pub type Word = Cow<'static, str>;
 
-/// `GET /v1/probes`.
+/// The answer to `GET /v1/probes`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProbeList {
     pub probes: Vec<ProbeStatus>,
 }
 
-/// `GET /v1/probes/{name}`.
+/// The answer to `GET /v1/probes/{name}`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProbeStatus {
     pub name: String,
     /// `running` or `failed`.
     pub state: Word,
-    /// Why it is not running.
+    /// The reason why the probe does not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Counts the configurations that the probe has had.
+    /// The number of the configuration. The first configuration of a probe has the number 1.
     pub revision: u64,
-    /// When it was first deployed.
+    /// The time when the probe was first deployed, RFC 3339.
     pub created: String,
     pub interfaces: Vec<AttachmentStatus>,
     pub programs: BTreeMap<Direction, ProgramStatus>,
@@ -40,10 +40,11 @@ pub struct ProbeStatus {
     /// The sums whose entries come and go with the traffic.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sums: Vec<SumStatus>,
-    /// Its windows on disk.
+    /// The windows of the probe on disk.
     pub windows: WindowStatus,
     pub warnings: Vec<Finding>,
-    /// In lists without the sources. `None`: a later version has written it, and this one does not know all its fields.
+    /// The configuration; in lists without the sources. `None` if a later version has written it with fields that this
+    /// version does not know.
     #[serde(deserialize_with = "if_known")]
     pub config: Option<ConfigDocument>,
 }
@@ -64,16 +65,16 @@ pub struct SumStatus {
 pub struct WindowStatus {
     #[serde(flatten)]
     pub statistics: Statistics,
-    /// Why the last window could not be closed.
+    /// The reason why the last window could not be closed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// One interface and hook.
+/// The state of a probe at one hook of one interface.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AttachmentStatus {
     pub interface: String,
-    /// `attached` or `pending`; the rest is there when it is attached.
+    /// `attached` or `pending`. An attachment that is `attached` has all fields below; `reason` is optional.
     pub state: Word,
     /// The reason for `pending`, or what has happened to the attachment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -93,7 +94,7 @@ pub struct AttachmentStatus {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProgramStatus {
     pub entry: String,
-    /// Whether a metric wants snapshots, so that two copies are loaded.
+    /// True if a metric asks for snapshots, so that two copies are loaded.
     pub twins: bool,
 }
 
@@ -102,17 +103,17 @@ pub struct ProgramStatus {
 pub struct EventStatus {
     pub direction: Direction,
     pub metric: String,
-    /// Taken out of the map for the clients that listened.
+    /// The number of events taken out of the map for the clients that listened.
     pub delivered: u64,
-    /// What the kernel had no room for; `null` where it does not count (RINGBUF).
+    /// The number of events that the kernel had no room for; `null` for maps where the kernel does not count (RINGBUF).
     pub lost: Option<u64>,
-    /// Events that clients did not get since they read too slowly, summed over the clients.
+    /// The number of events that clients did not get because they read too slowly, summed over the clients.
     pub missed: u64,
-    /// Who listens now.
+    /// The number of clients that listen now.
     pub clients: usize,
 }
 
-/// `POST /v1/validate`.
+/// The answer to `POST /v1/validate`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ValidationReport {
     pub valid: bool,
@@ -131,7 +132,7 @@ pub struct MetricReport {
     pub kind: Word,
 }
 
-/// `GET /v1/probes/{name}/revisions`.
+/// The answer to `GET /v1/probes/{name}/revisions`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RevisionList {
     pub revisions: Vec<Revision>,
@@ -141,9 +142,9 @@ pub struct RevisionList {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Revision {
     pub revision: u64,
-    /// When it was deployed, RFC 3339.
+    /// The time when the configuration was deployed, RFC 3339.
     pub created: String,
-    /// Whether it is the one that is deployed.
+    /// True for the configuration that is deployed.
     pub current: bool,
     pub config: ConfigDocument,
 }
@@ -152,7 +153,7 @@ pub struct Revision {
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rollback {
-    /// `None`: the configuration before the present one.
+    /// The revision to deploy again; `None` for the one before the present one.
     pub revision: Option<u64>,
 }
 
@@ -174,8 +175,9 @@ fn if_known<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ConfigD
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::{Value, json};
+
+    use super::*;
 
     fn status() -> Value {
         json!({

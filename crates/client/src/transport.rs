@@ -8,7 +8,7 @@ use crate::error::{Cause, ClientError};
 use crate::problem::Problem;
 use crate::server::Server;
 
-/// The way to one daemon.
+/// The HTTP client for one daemon.
 #[derive(Clone, Debug)]
 pub(crate) struct Transport {
     http: reqwest::Client,
@@ -17,7 +17,7 @@ pub(crate) struct Transport {
 }
 
 impl Transport {
-    /// Connects to nothing yet.
+    /// Creates the HTTP client. Opens no connection yet.
     pub fn new(server: Server) -> Result<Self, ClientError> {
         let builder = builder();
         let builder = match &server {
@@ -29,7 +29,7 @@ impl Transport {
         Ok(Self { http, server, root })
     }
 
-    /// A request for `/first/second/...`. Whatever a segment holds stays inside it.
+    /// Returns a request for `/first/second/...`. A segment is encoded, so that none of its characters ends it.
     pub fn request<'a>(
         &self,
         method: Method,
@@ -43,7 +43,7 @@ impl Transport {
         self.http.request(method, url).header(ACCEPT, format!("{accept}, application/problem+json"))
     }
 
-    /// Sends the request, and waits for the head of its answer. Returns the method and path beside it.
+    /// Sends the request and waits for the head of the answer. Returns the answer, and the request's method and path.
     pub async fn send(&self, request: RequestBuilder) -> Result<(String, Response), ClientError> {
         let request = request.build().map_err(|error| ClientError::Setup(Cause(error)))?;
         let call = format!("{} {}", request.method(), request.url().path());
@@ -66,21 +66,22 @@ impl Transport {
 }
 
 fn builder() -> ClientBuilder {
-    // Fails if the process has a provider already, which does as well.
+    // An error means that the process has a provider already, which serves as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder()
         .no_proxy()
         .redirect(Policy::none())
-        // Each request has a connection of its own: none is met whose daemon has gone meanwhile.
+        // Each request has a connection of its own: a kept connection might lead to a daemon that has ended.
         .pool_max_idle_per_host(0)
-        // The system's certificates are hundreds of files: not to be read for a connection without TLS.
+        // The system's certificates are hundreds of files, which a connection without TLS does not need.
         .tls_certs_only([])
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use tokio::io::AsyncReadExt as _;
+
+    use super::*;
 
     #[test]
     fn names_stay_inside_their_segment() {

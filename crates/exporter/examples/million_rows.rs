@@ -1,12 +1,14 @@
 //! How long a million rows take to encode: `cargo run --release -p twinprobe-exporter --example million_rows`, with
 //! part of a line's name to measure only that one.
 
-use std::{io, sync::Arc, time::Instant};
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
 
-use twinprobe_ebpf_common::{Layout, MapKind, Member, RawTable, Render, Shape, TableLayout};
-use twinprobe_exporter::{
-    Aggregation, Cache, Context, Document, Format, Metric, MetricTable, Temporality, encode,
+use twinprobe_ebpf_common::{
+    Aggregation, Context, Format, Layout, MapKind, Member, RawTable, Render, Shape, TableLayout, Temporality,
 };
+use twinprobe_exporter::{Cache, Document, Metric, MetricTable, encode};
 
 const ROWS: u32 = 1_000_000;
 const ROUNDS: usize = 9;

@@ -1,6 +1,7 @@
-//! Adding windows up: what a metric with `snapshot` but without `init` shows.
+//! The sum of windows, which a metric with `snapshot` but without `init` shows.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use twinprobe_ebpf_common::{
     Aggregation, Layout, MapFamily, MergeRule, MergeRules, RawTable, Shape, TableLayout,
@@ -14,9 +15,10 @@ use crate::leaf::{LeafKind, Leaves, Meaning};
 #[error("the value has no field {0}")]
 pub struct UnknownField(pub String);
 
-/// The rule for the leaf at `path`: that of its field, or of the nearest struct around it. Where no rule names it, a
-/// quantity has the metric's rule, and a number that only names something is the newest window's. If the whole value is
-/// such a number, the metric's rule holds for it too, unless that is `sum`: names cannot be summed up.
+/// Returns the rule for the leaf at `path`: the rule of its field, or of the nearest struct around the leaf. If no rule
+/// names the leaf, a quantity has the metric's rule, and a number that only names something is taken from the newest
+/// window. If the whole value is such a number, the metric's rule applies to it too, unless that rule is `sum`: names
+/// cannot be summed up.
 fn rule(rules: &MergeRules, path: &str, meaning: Meaning) -> MergeRule {
     let mut prefix = Some(path);
     while let Some(path) = prefix {
@@ -57,7 +59,7 @@ pub struct Accumulator {
 }
 
 impl Accumulator {
-    /// An empty sum of tables of this layout.
+    /// Makes an empty sum of tables of this layout.
     ///
     /// # Errors
     ///
@@ -71,8 +73,8 @@ impl Accumulator {
         Ok(Self { layout, leaves, total, index, ages })
     }
 
-    /// Adds window number `seq`. Entries keep the place where they were first seen; for arrays that is the order of their
-    /// indices, since every window has all of them. Queues and stacks are appended.
+    /// Adds window number `seq`. New entries are appended, and known entries keep their place; arrays stay in the order
+    /// of their indices, since every window has all of them. The values of queues and stacks are appended.
     pub fn add(&mut self, window: &RawTable, seq: u64) {
         let has_ages = self.has_ages();
         let Self { layout, leaves, total, index, ages } = self;
@@ -81,7 +83,7 @@ impl Accumulator {
             return;
         }
         let stride = layout.value_stride();
-        // Allocated by the first row: a layout may claim any size for a table without rows.
+        // The memory is allocated for the first row, because a layout may claim any size for a table without rows.
         let mut merged = Vec::new();
         for (key, value) in window.entries(layout) {
             if let Some(&entry) = index.get(key) {
@@ -111,8 +113,8 @@ impl Accumulator {
         self.ages.iter_mut().zip(ages).for_each(|(own, age)| *own = *age);
     }
 
-    /// Drops the entries that no window had for longest, so that `entries` are left. Returns the number of dropped
-    /// entries.
+    /// Drops the entries that no window has had for the longest time, so that `entries` are left. Returns the number of
+    /// dropped entries.
     pub fn bound(&mut self, entries: usize) -> usize {
         let surplus = self.ages.len().saturating_sub(entries);
         if surplus == 0 {
@@ -135,12 +137,12 @@ impl Accumulator {
         surplus
     }
 
-    /// The sum so far.
+    /// Returns the sum so far.
     pub const fn table(&self) -> &RawTable {
         &self.total
     }
 
-    /// Takes the sum and begins anew.
+    /// Returns the sum and begins a new one.
     pub fn take(&mut self) -> RawTable {
         self.index.clear();
         self.ages.clear();
@@ -155,8 +157,8 @@ fn merge(
     window: &[u8],
     merged: &mut Vec<u8>,
 ) {
-    // The entries of these maps exist from the start. A slot that is all zero was touched by no program, and its zero is
-    // no value that `min` or `last` should see.
+    // The entries of these maps exist from the start. A slot of zeros was written by no program, so `min` and `last`
+    // must not see its zero as a value.
     let always_there =
         layout.kind.is_percpu() || matches!(layout.kind.family(), MapFamily::Array | MapFamily::Global);
     let untouched = |slot: &[u8]| always_there && slot.iter().all(|&byte| byte == 0);

@@ -1,4 +1,4 @@
-//! What is worked out once per metric, however often it is written.
+//! Values that are computed once per metric, however often the metric is written.
 
 use std::any::Any;
 use std::fmt;
@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// What the formats and the aggregation have worked out about one metric: one value of each type, made when it is first
-/// asked for. A copy starts empty, since the metric that it belongs to may then be changed.
+/// The values that the formats and the aggregation have computed for one metric: one value of each type, made when it
+/// is first asked for. A copy of the cache starts empty, since the copied metric may be changed afterwards.
 #[derive(Default)]
 pub struct Cache(Mutex<Vec<Arc<dyn Any + Send + Sync>>>);
 
 impl Cache {
-    /// The value of type `T`. `make` is called once; it must not ask the same cache.
+    /// Returns the value of type `T`. `make` is called once; it must not ask the same cache.
     pub(crate) fn get<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
         let mut values = self.0.lock();
         if let Some(value) = values.iter().find_map(|value| Arc::clone(value).downcast().ok()) {

@@ -12,17 +12,17 @@ use crate::decode::plan::{Field, Plan, Scalar};
 #[derive(Clone, Debug)]
 pub struct Leaf<T> {
     pub kind: LeafKind,
-    /// What is done with the leaf, for the merging of windows: its rule.
+    /// The tag that the caller of [`Leaves::new`] gave the leaf: for the merging of windows, the leaf's rule.
     pub tag: T,
-    /// Bytes from the start of the value, or of the array element.
+    /// The offset from the start of the value, or of the array element, in bytes.
     pub offset: usize,
-    /// Bytes that have to be read.
+    /// The number of bytes that have to be read.
     pub size: usize,
-    /// Where the number is in these bytes, if it is a bitfield.
+    /// The position of the number in these bytes, if it is a bitfield.
     pub bits: Option<Bits>,
 }
 
-/// How the bytes of a number are read.
+/// The way in which the bytes of a number are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeafKind {
     /// An integer; `swapped` if it is in network order.
@@ -31,12 +31,12 @@ pub enum LeafKind {
         swapped: bool,
     },
     Bool,
-    /// Of 4 or 8 bytes.
+    /// A float of 4 or 8 bytes.
     Float,
 }
 
 impl LeafKind {
-    /// How such an integer is read, and what it stands for.
+    /// Returns the way in which such an integer is read, and its meaning.
     pub const fn of(scalar: &Scalar) -> (Self, Meaning) {
         let signed = matches!(scalar, Scalar::Signed | Scalar::Enum { signed: true, .. });
         let swapped = matches!(scalar, Scalar::Swapped);
@@ -52,12 +52,12 @@ impl LeafKind {
     }
 }
 
-/// What a number stands for, which decides whether it is computed with.
+/// The meaning of a number, which decides whether it is computed with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// It can be added and compared.
+    /// A quantity, which can be added and compared.
     Quantity,
-    /// It names something (an enum, an interface, flags), and is computed with only where the operator says so.
+    /// A name of something (an enum, an interface, flags), which is computed with only if the operator says so.
     Identity,
 }
 
@@ -77,16 +77,16 @@ enum Node<T> {
 }
 
 impl<T> Leaves<T> {
-    /// The leaves of a layout. `tag` is called with the path of each (member names joined by dots; arrays add nothing)
-    /// and returns its tag, or `None` to leave it out.
+    /// Returns the leaves of a layout. `tag` is called with the path of each (member names joined by dots; arrays add
+    /// nothing) and returns the leaf's tag, or `None` to leave the leaf out.
     pub fn new(layout: &Layout, tag: &mut impl FnMut(&str, Meaning) -> Option<T>) -> Self {
         let mut nodes = Vec::new();
         collect(&Plan::new(layout, str::to_owned), 0, &mut String::new(), tag, &mut nodes);
         Self(nodes)
     }
 
-    /// Calls `visit` with each leaf, once for each element of the arrays around it. The second argument is the offset in
-    /// bytes that the element adds to the leaf's own.
+    /// Calls `visit` with each leaf, once for each element of the arrays around it. The second argument is the offset
+    /// in bytes that the element adds to the leaf's own.
     pub fn for_each(&self, mut visit: impl FnMut(&Leaf<T>, usize)) {
         walk(&self.0, 0, &mut visit);
     }
@@ -161,12 +161,12 @@ fn leaf<T>(
     Some(Node::Leaf(Leaf { kind, tag: tag(path, meaning)?, offset, size, bits }))
 }
 
-/// The members to compute with. Of members that share bits, only one is chosen: the first that covers all bits of the
-/// others, or else the first ones that do not overlap.
+/// Returns the members to compute with. Of members that share bits, only one is chosen: the first that covers all bits
+/// of the others, or else the first ones that do not overlap.
 fn disjoint(fields: &[Field<String>]) -> Vec<&Field<String>> {
     let mut spans: Vec<_> = fields.iter().map(|field| (span(field), field)).collect();
     spans.retain(|((start, end), _)| start < end);
-    // Stable: members that start at one place stay in declaration order.
+    // The sort is stable, so that members that start at the same bit stay in the order of declaration.
     spans.sort_by_key(|((start, _), _)| *start);
     let mut chosen = Vec::new();
     let mut rest = &spans[..];
@@ -193,7 +193,7 @@ fn disjoint(fields: &[Field<String>]) -> Vec<&Field<String>> {
     chosen
 }
 
-/// The first bit of a member and the bit after its last.
+/// Returns the first bit of a member and the bit after its last one.
 fn span(field: &Field<String>) -> (usize, usize) {
     let start = 8 * field.offset;
     match field.bits {
@@ -203,8 +203,8 @@ fn span(field: &Field<String>) -> (usize, usize) {
 }
 
 impl<T> Leaf<T> {
-    /// The bits of the leaf in a value: integers extended to 128 bits (by their sign if they have one), booleans as 0
-    /// or 1, floats as those of an `f64`. `base` is the offset that [`Leaves::for_each`] gives.
+    /// Returns the bits of the leaf in a value: integers extended to 128 bits (by their sign if they have one),
+    /// booleans as 0 or 1, floats as the bits of an `f64`. `base` is the offset that [`Leaves::for_each`] passes.
     pub fn load(&self, value: &[u8], base: usize) -> u128 {
         let bytes = &value[base + self.offset..][..self.size];
         let (raw, width) = match self.bits {
@@ -221,7 +221,7 @@ impl<T> Leaf<T> {
         }
     }
 
-    /// The reverse of [`Self::load`]; a number is cut to the width of the leaf.
+    /// Writes the bits that [`Self::load`] returns into a value; a number is cut to the width of the leaf.
     pub fn store(&self, value: &mut [u8], base: usize, number: u128) {
         let bytes = &mut value[base + self.offset..][..self.size];
         if let Some(bits) = self.bits {
@@ -236,7 +236,7 @@ impl<T> Leaf<T> {
     }
 }
 
-/// Makes the bits of numbers comparable as unsigned ones.
+/// Converts the bits of numbers so that they compare as unsigned ones.
 pub const fn order(bits: u128, signed: bool) -> u128 {
     if signed { bits ^ (1 << 127) } else { bits }
 }
@@ -255,7 +255,7 @@ mod tests {
         Layout { size, shape, render: None }
     }
 
-    /// The paths of all leaves with what they stand for.
+    /// Returns the paths of all leaves with their meaning.
     fn paths(layout: &Layout) -> Vec<(String, Meaning)> {
         let mut paths = Vec::new();
         Leaves::new(layout, &mut |path, meaning| {

@@ -1,5 +1,6 @@
-//! From the raw content of maps to documents: values are decoded by their layout, PERCPU values aggregated, windows
-//! added up, and all of it written in one of the formats. This crate does no IO and knows no kernel.
+//! The way from the raw content of maps to documents: values are decoded by their layout, PERCPU values are aggregated,
+//! windows are added up, and the result is written in one of the formats. This crate does no IO and does not depend on
+//! the kernel.
 #![forbid(unsafe_code)]
 
 mod accumulate;
@@ -19,7 +20,3 @@ pub use encode::event::EventEncoder;
 pub use encode::openmetrics::page_encoder::PageEncoder;
 pub use encode::whole::{Document, MetricTable, encode};
 pub use metric::Metric;
-// The vocabulary stands in `ebpf-common`; the callers take it from there one by one.
-pub use twinprobe_ebpf_common::{
-    Aggregation, Context, Direction, Format, Head, MergeRule, MergeRules, Temporality, Window,
-};

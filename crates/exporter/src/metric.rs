@@ -1,4 +1,4 @@
-//! What a document says about a metric beside its values.
+//! The description of a metric in a document, beside its values.
 
 use std::sync::Arc;
 
@@ -6,30 +6,31 @@ use twinprobe_ebpf_common::{Aggregation, TableLayout, Temporality};
 
 use crate::cache::Cache;
 
-/// What is constant about a metric while its probe is deployed.
+/// The properties of a metric that are constant while its probe is deployed.
 #[derive(Clone, Debug)]
 pub struct Metric {
-    /// Its name in documents.
+    /// The name of the metric in documents.
     pub name: String,
     /// The name of the map, or of the variable, in the source.
     pub map: String,
-    /// What the operator says about it; may be empty.
+    /// The operator's description of the metric; may be empty.
     pub help: String,
-    /// How the values of the CPUs become one; only PERCPU maps have several. `None`: they are shown one by one.
+    /// The aggregation of the values of the CPUs, of which only PERCPU maps have several; `None` if they are shown one
+    /// by one.
     pub agg: Option<Aggregation>,
-    /// The kind of the map and what its keys and values mean.
+    /// The kind of the map and the types of its keys and values.
     pub layout: Arc<TableLayout>,
-    /// What the numbers count from.
+    /// The start from which the numbers count.
     pub temporality: Temporality,
     /// The number of entries that the sum of the windows has dropped so far for lack of room.
     pub dropped: u64,
-    /// What the formats work out about the metric when they first need it; starts with the default.
+    /// The values that the formats compute for the metric when they first need them; starts with the default.
     pub cache: Cache,
 }
 
 #[cfg(test)]
 impl Metric {
-    /// A metric of this layout that says nothing else.
+    /// Makes a metric of this layout with defaults for all other properties.
     pub fn example(name: &str, layout: TableLayout) -> Self {
         let (name, map, help) = (name.to_owned(), String::new(), String::new());
         let (layout, temporality, cache) = (Arc::new(layout), Temporality::default(), Cache::default());

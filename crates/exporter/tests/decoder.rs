@@ -2,15 +2,18 @@
 
 mod support;
 
-use std::{
-    fmt::Write as _,
-    net::{Ipv4Addr, Ipv6Addr},
-};
+use std::fmt::Write as _;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
-use proptest::{collection::vec, option, prelude::*, sample::select};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
 use support::{array, char_array, encoded, metric, shaped, signed, tagged, unsigned};
-use twinprobe_ebpf_common::{EnumVariant, Layout, MapKind, Member, Render, Shape};
-use twinprobe_exporter::{Aggregation, Context, Document, Format};
+use twinprobe_ebpf_common::{
+    Aggregation, Context, EnumVariant, Format, Layout, MapKind, Member, Render, Shape,
+};
+use twinprobe_exporter::Document;
 
 /// The bits of a value, the lowest first.
 #[derive(Clone, Copy)]

@@ -3,13 +3,15 @@
 mod reference;
 mod support;
 
-use std::{fs, path::Path, process::Command};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use support::{
     array, bits, char_array, encoded, enumeration, member, metric, packed, shaped, signed, tagged, unsigned,
 };
-use twinprobe_ebpf_common::{Layout, MapKind, Render, Shape};
-use twinprobe_exporter::{Aggregation, Context, Document, Format, MetricTable, Window};
+use twinprobe_ebpf_common::{Aggregation, Context, Format, Layout, MapKind, Render, Shape, Window};
+use twinprobe_exporter::{Document, MetricTable};
 
 const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
 const SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../api/metrics.xsd");

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::{Layout, MapKind, RawTable, TableLayout};
-use twinprobe_exporter::{Aggregation, Context, Document, Format, Metric, MetricTable, Temporality, encode};
+use twinprobe_ebpf_common::{
+    Aggregation, Context, Format, Layout, MapKind, RawTable, TableLayout, Temporality,
+};
+use twinprobe_exporter::{Document, Metric, MetricTable, encode};
 
 /// Slots 1 and 3 of an array of maps, with two entries and with none.
 fn document(inner: TableLayout, agg: Option<Aggregation>, entries: RawTable) -> Document {

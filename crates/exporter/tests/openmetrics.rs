@@ -8,10 +8,8 @@ use std::sync::Arc;
 use reference::parse;
 use serde_json::json;
 use support::{array, char_array, encoded, member, metric, packed, shaped, tagged, unsigned};
-use twinprobe_ebpf_common::{MapKind, Render, Shape};
-use twinprobe_exporter::{
-    Context, Document, DocumentEncoder, Format, MetricTable, PageEncoder, Progress, Temporality,
-};
+use twinprobe_ebpf_common::{Context, Format, MapKind, Render, Shape, Temporality};
+use twinprobe_exporter::{Document, DocumentEncoder, MetricTable, PageEncoder, Progress};
 
 fn document(probe: &str, ingress: Vec<MetricTable>) -> Document {
     Document { probe: probe.into(), ingress, ..Document::default() }
@@ -262,7 +260,7 @@ fn a_table_that_breaks_off_is_not_asked_for_again() {
     let (mut page, mut out, mut asked) = (PageEncoder::new(), Vec::new(), Vec::new());
     for (probe, table) in ["a", "b"].into_iter().zip(&tables) {
         page.add_probe(probe, 7);
-        page.add_metric(twinprobe_exporter::Direction::Ingress, &table.metric, Arc::default());
+        page.add_metric(twinprobe_ebpf_common::Direction::Ingress, &table.metric, Arc::default());
     }
     page.begin("", &mut out);
     while let Some(table) = page.next_table(&mut out) {

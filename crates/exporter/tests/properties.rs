@@ -5,17 +5,18 @@ mod support;
 
 use std::sync::Arc;
 
-use proptest::{
-    collection::vec, option, prelude::*, sample::select, strategy::Union, strategy::ValueTree as _,
-    test_runner::TestRunner,
-};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::strategy::{Union, ValueTree as _};
+use proptest::test_runner::TestRunner;
 use support::encoded;
 use twinprobe_ebpf_common::{
-    EnumVariant, Layout, MapFamily, MapKind, Member, RawTable, Render, Shape, TableLayout,
+    Aggregation, Context, EnumVariant, Format, Layout, MapFamily, MapKind, Member, MergeRule, RawTable,
+    Render, Shape, TableLayout, Temporality,
 };
-use twinprobe_exporter::{
-    Accumulator, Aggregation, Cache, Context, Document, Format, MergeRule, Metric, MetricTable, Temporality,
-};
+use twinprobe_exporter::{Accumulator, Cache, Document, Metric, MetricTable};
 
 const RENDERS: [Render; 11] = [
     Render::Ipv4,
@@ -156,7 +157,8 @@ fn openmetrics_documents_parse() {
 
 /// Parses with end tags, attributes and references checked, and looks for characters XML can't hold.
 fn well_formed(xml: &str) {
-    use quick_xml::{Reader, events::Event};
+    use quick_xml::Reader;
+    use quick_xml::events::Event;
     let mut reader = Reader::from_str(xml);
     let mut depth = 0_usize;
     loop {

@@ -11,8 +11,7 @@ use crate::attach::quiesce::method::MethodReport;
 use crate::attach::quiesce::quiescer::Quiescer;
 use crate::read::access::{Access, Operations, Strategy};
 use crate::sys::map::{self, MapCreate};
-use crate::trial::maps;
-use crate::trial::programs;
+use crate::trial::{maps, programs};
 
 /// The results of all trials.
 #[derive(Clone, Debug, Serialize)]

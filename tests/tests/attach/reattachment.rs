@@ -184,17 +184,22 @@ fn a_filter_follows_its_interface() -> Result<()> {
     bystanders.finish()
 }
 
+/// Each way to attach: XDP, TCX and clsact.
+fn ways() -> [(DaemonOptions, Value); 3] {
+    [
+        (DaemonOptions::default(), live()),
+        (DaemonOptions::default(), live_tc("last")),
+        (clsact(), live_tc("last")),
+    ]
+}
+
 /// An interface that is moved keeps its links; another one gets its name and index at once.
 #[test]
 fn an_index_that_is_given_again_is_another_interface() -> Result<()> {
     let topology = Topology::new()?;
     let (monitor, sink) = (topology.monitor(), topology.sink());
     let sink_path = sink.path().to_str().context("a path")?.to_owned();
-    for (options, config) in [
-        (DaemonOptions::default(), live()),
-        (DaemonOptions::default(), live_tc("last")),
-        (clsact(), live_tc("last")),
-    ] {
+    for (options, config) in ways() {
         let daemon = Daemon::start_with(monitor, &options)?;
         let bystanders = Bystanders::deploy_elsewhere(&daemon, &topology)?;
         for probe in PROBES {
@@ -251,11 +256,7 @@ fn batch_file(text: &str) -> Result<tempfile::NamedTempFile> {
 fn all_probes_of_an_interface_come_back() -> Result<()> {
     let topology = Topology::new()?;
     let (monitor, generators) = (topology.monitor(), topology.generator());
-    for (options, config) in [
-        (DaemonOptions::default(), live()),
-        (DaemonOptions::default(), live_tc("last")),
-        (clsact(), live_tc("last")),
-    ] {
+    for (options, config) in ways() {
         let daemon = Daemon::start_with(monitor, &options)?;
         let bystanders = Bystanders::deploy_elsewhere(&daemon, &topology)?;
         for probe in PROBES {

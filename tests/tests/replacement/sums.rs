@@ -162,8 +162,10 @@ fn sums_have_a_bound() -> Result<()> {
             "ingress.metrics[0].sum_entries",
         ),
     ] {
-        let problem = daemon.put(PROBES[0], &config).expect(422).json();
-        assert_eq!(problem["errors"][0]["field"], field, "{problem}");
+        for answer in [daemon.post("/v1/validate", &config), daemon.put(PROBES[0], &config)] {
+            let problem = answer.expect(422).json();
+            assert_eq!(problem["errors"][0]["field"], field, "{problem}");
+        }
     }
     daemon.put(PROBES[0], &own(32)).expect(201);
     // Each of 20 windows has 16 addresses of its own; the first 16 come in each window except the last two.

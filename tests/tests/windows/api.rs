@@ -6,46 +6,22 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::sample::{counter_config, total};
-use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::wait::wait_for;
 use twinprobe_tests::windows::{Windows, config, packets};
-use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Topology, scaled};
+use twinprobe_tests::{DaemonOptions, scaled};
 
-const PROBE: &str = "/v1/probes/p";
+use crate::scene::{PROBE, Scene};
+
 const FORMATS: [(&str, &str); 3] = [
     ("json", "application/json"),
     ("xml", "application/xml"),
     ("openmetrics", "application/openmetrics-text"),
 ];
 
-struct Scene {
-    daemon: Daemon,
-    bystanders: Bystanders,
-    windows: Windows,
-    generator: Generator,
-    _topology: Topology,
-}
-
 impl Scene {
-    fn new(window: &Value) -> Result<Self> {
-        let topology = Topology::new()?;
-        let daemon = Daemon::start(topology.monitor())?;
-        let bystanders = Bystanders::deploy(&daemon, &topology)?;
-        daemon.put(PROBE, &config(window, &[])).expect(201);
-        let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
-        Ok(Self { windows: Windows::of(&daemon, "p"), daemon, bystanders, generator, _topology: topology })
-    }
-
     fn restart(mut self, signal: i32) -> Result<Self> {
         self.daemon = self.daemon.restart(signal, &DaemonOptions::default())?;
         Ok(self)
-    }
-
-    fn close(&mut self, count: u64) -> Result<Value> {
-        self.generator.send(count)?;
-        let document = self.windows.close();
-        assert_eq!(packets(&document), count);
-        Ok(document)
     }
 
     /// Returns the status of a request below `/windows`, and the detail of an error.

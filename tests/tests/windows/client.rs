@@ -6,37 +6,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
-use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::wait::wait_for;
-use twinprobe_tests::windows::{Windows, config, packets};
-use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Topology};
+use twinprobe_tests::windows::packets;
+use twinprobe_tests::{Daemon, DaemonOptions};
 
-const PROBE: &str = "/v1/probes/p";
-
-struct Scene {
-    daemon: Daemon,
-    bystanders: Bystanders,
-    windows: Windows,
-    generator: Generator,
-    _topology: Topology,
-}
+use crate::scene::{PROBE, Scene};
 
 impl Scene {
-    fn new(window: &Value) -> Result<Self> {
-        let topology = Topology::new()?;
-        let daemon = Daemon::start(topology.monitor())?;
-        let bystanders = Bystanders::deploy(&daemon, &topology)?;
-        daemon.put(PROBE, &config(window, &[])).expect(201);
-        let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
-        Ok(Self { windows: Windows::of(&daemon, "p"), daemon, bystanders, generator, _topology: topology })
-    }
-
-    fn close(&mut self, count: u64) -> Result<()> {
-        self.generator.send(count)?;
-        self.windows.close();
-        Ok(())
-    }
-
     /// Returns the output of a command that succeeds, else its status and error.
     fn run(&self, arguments: &str) -> Result<String, (i32, String)> {
         let arguments: Vec<&str> = arguments.split_whitespace().collect();

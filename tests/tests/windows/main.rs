@@ -10,4 +10,5 @@ mod echo;
 mod exact;
 mod grace_period;
 mod retention;
+mod scene;
 mod schedule;

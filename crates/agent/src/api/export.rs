@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use futures_util::{Stream, stream};
 use hyper::body::Bytes;
-use twinprobe_ebpf_common::{RawTable, TableLayout};
-use twinprobe_exporter::{DocumentEncoder, Format, Metric, Progress};
+use twinprobe_ebpf_common::{Format, RawTable, TableLayout};
+use twinprobe_exporter::{DocumentEncoder, Metric, Progress};
 
 use crate::engine::error::Broken;
 use crate::engine::window::delivery::{Cursor, Delivery, MetricRows};

@@ -1,7 +1,7 @@
 //! The format of an answer: that of `Accept`, else that of `?format=`, else the probe's own.
 
 use axum::http::{HeaderMap, StatusCode, header};
-use twinprobe_exporter::Format;
+use twinprobe_ebpf_common::Format;
 
 use crate::api::error::Problem;
 

@@ -10,7 +10,8 @@ use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::{Stream, stream};
 use hyper::body::Bytes;
-use twinprobe_exporter::{Format, PageEncoder};
+use twinprobe_ebpf_common::Format;
+use twinprobe_exporter::PageEncoder;
 
 use crate::api::error::Problem;
 use crate::api::export::{CHUNK, Current, PIECE};

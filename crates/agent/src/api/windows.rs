@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
-use twinprobe_exporter::Format;
+use twinprobe_ebpf_common::Format;
 
 use crate::api::error::Problem;
 use crate::api::export::Export;

@@ -1,4 +1,4 @@
-//! Why a command failed.
+//! The reasons why a command failed.
 
 use std::io;
 
@@ -12,7 +12,7 @@ pub enum CommandError {
     Client(#[from] ClientError),
     #[error(transparent)]
     File(#[from] FileError),
-    /// Each has been printed already.
+    /// Some probes of several were refused. Each refusal has been printed already.
     #[error("{failed} of {total} probes were refused")]
     Several { failed: usize, total: usize },
     #[error("probe {name} was deleted")]

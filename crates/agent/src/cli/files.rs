@@ -14,7 +14,7 @@ use twinprobe_client::ConfigDocument;
 
 use crate::cli::files::contents::{Contents, Written};
 
-/// A configuration and the name it is to have.
+/// A configuration and the name of its probe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProbeFile {
     pub name: String,
@@ -35,7 +35,7 @@ pub enum FileError {
     SourceFile { path: PathBuf, direction: &'static str, file: PathBuf, source: io::Error },
 }
 
-/// Lists the mistakes of configurations that can be read.
+/// The mistakes of a file whose configurations can be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ContentError {
     #[error("no configuration in it")]
@@ -48,7 +48,7 @@ pub enum ContentError {
     TwoSources(&'static str),
 }
 
-/// Reads a file (`-`: stdin) and the sources it refers to.
+/// Reads the configurations of a file (`-`: standard input) and the sources that they refer to.
 pub fn read(path: &Path) -> Result<Vec<ProbeFile>, FileError> {
     let stdin = path.as_os_str() == "-";
     let text = if stdin { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(path) };
@@ -73,7 +73,8 @@ fn parse(path: &Path, text: &str) -> Result<Vec<Written>, FileError> {
         Ok(contents) => return Ok(contents.0),
         Err(error) => error,
     };
-    // YAML takes almost everything; of what was meant as JSON, JSON's own message is the useful one.
+    // The YAML parser accepts almost everything: for text that was meant as JSON, the JSON parser's message is the
+    // useful one.
     let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
     let looks_like_json = text.trim_start().starts_with(['{', '[']);
     let mut probes = Vec::new();
@@ -89,7 +90,7 @@ fn parse(path: &Path, text: &str) -> Result<Vec<Written>, FileError> {
     Ok(probes)
 }
 
-/// Each configuration with its name: the key, the field `name`, or `stem` if there is only one.
+/// Returns each configuration with its name: the key, the field `name`, or `stem` if there is only one configuration.
 fn named(found: Vec<Written>, stem: Option<&str>) -> Result<Vec<ProbeFile>, ContentError> {
     let stem = stem.filter(|_| found.len() == 1);
     let mut seen = BTreeSet::new();
@@ -105,7 +106,7 @@ fn named(found: Vec<Written>, stem: Option<&str>) -> Result<Vec<ProbeFile>, Cont
     if probes.is_empty() { Err(ContentError::Empty) } else { Ok(probes) }
 }
 
-/// Puts the file that `source_file` names in its place as `source`: the daemon is sent everything.
+/// Replaces `source_file` by the content of the file, as `source`: the daemon reads no files.
 fn inline_sources(path: &Path, directory: &Path, config: &mut ConfigDocument) -> Result<(), FileError> {
     for (name, direction) in [("ingress", &mut config.ingress), ("egress", &mut config.egress)] {
         let Some(direction) = direction else { continue };

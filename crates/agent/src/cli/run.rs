@@ -8,7 +8,7 @@ use twinprobe_client::{Client, Server};
 use crate::cli::args::ClientCommand;
 use crate::cli::error::CommandError;
 
-/// Runs one command. Results go to stdout; what is refused is the error, to be printed with its sources.
+/// Runs one command. Results go to stdout; a refusal is returned as the error, to be printed with its sources.
 pub async fn run(command: ClientCommand, server: Server) -> Result<(), CommandError> {
     let client = Client::new(server)?;
     match command {

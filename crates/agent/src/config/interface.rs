@@ -1,4 +1,4 @@
-//! An interface by its name, or all whose names match a pattern.
+//! An interface given by its name, or all interfaces whose names match a pattern.
 
 use glob::Pattern;
 
@@ -6,23 +6,23 @@ use glob::Pattern;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfacePattern {
     text: String,
-    /// `None`: a name.
+    /// The parsed pattern; `None` if `text` is a name.
     pattern: Option<Pattern>,
 }
 
 impl InterfacePattern {
-    /// `text` must be a name or a pattern as validation leaves it.
+    /// Parses `text`, which must be a name or a pattern that obeys the rule of names.
     pub fn new(text: &str) -> Result<Self, glob::PatternError> {
         let pattern = is_pattern(text).then(|| Pattern::new(text)).transpose()?;
         Ok(Self { text: text.to_owned(), pattern })
     }
 
-    /// As it was written.
+    /// The name or pattern as the configuration has it.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether it means present and future interfaces rather than a certain one.
+    /// Tells whether the element stands for all present and future interfaces that match, and not for a single one.
     pub fn is_pattern(&self) -> bool {
         self.pattern.is_some()
     }
@@ -32,7 +32,7 @@ impl InterfacePattern {
     }
 }
 
-/// Whether `text` has one of the characters that make it more than a name.
+/// Tells whether `text` has one of the characters that make it a pattern.
 pub fn is_pattern(text: &str) -> bool {
     text.contains(['*', '?', '['])
 }

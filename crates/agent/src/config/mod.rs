@@ -1,4 +1,5 @@
-//! A probe's configuration in two stages: a document is what a client may write, `ProbeConfig` is what holds once every
+//! A probe's configuration in two stages: a `ConfigDocument` is what a client may write, a `ProbeConfig` is a
+//! configuration that obeys every rule. Validation needs no file, no kernel and no root.
 
 pub mod interface;
 pub mod probe;

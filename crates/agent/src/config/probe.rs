@@ -5,41 +5,41 @@ use std::path::{Path, PathBuf};
 
 use twinprobe_ebpf_common::hook::Direction;
 use twinprobe_ebpf_common::metric::{OnReplace, Visibility};
-use twinprobe_exporter::{Aggregation, Format, MergeRules};
+use twinprobe_ebpf_common::{Aggregation, Format, MergeRules};
 use twinprobe_kernel::{AttachRequest, MetricRequest};
 
 use crate::config::interface::InterfacePattern;
 use crate::config::window::{Schedule, WindowConfig};
 
-/// What to run where, and what to read from it.
+/// The programs to run, the interfaces to run them on, and the metrics to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeConfig {
-    pub name: String,
-    pub interfaces: Vec<String>,
-    /// The same as `interfaces`.
-    pub patterns: Vec<InterfacePattern>,
-    pub wait_for_interface: bool,
-    pub netns: Option<PathBuf>,
-    pub format: Format,
-    pub on_replace: OnReplace,
-    pub ingress: Option<DirectionConfig>,
-    pub egress: Option<DirectionConfig>,
-    pub window: Option<WindowConfig>,
+    pub(super) name: String,
+    pub(super) interfaces: Vec<String>,
+    /// The elements of `interfaces`, ready to be compared with names.
+    pub(super) patterns: Vec<InterfacePattern>,
+    pub(super) wait_for_interface: bool,
+    pub(super) netns: Option<PathBuf>,
+    pub(super) format: Format,
+    pub(super) on_replace: OnReplace,
+    pub(super) ingress: Option<DirectionConfig>,
+    pub(super) egress: Option<DirectionConfig>,
+    pub(super) window: Option<WindowConfig>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectionConfig {
-    pub attach: AttachRequest,
-    pub source: String,
-    pub defines: BTreeMap<String, String>,
-    pub metrics: Vec<MetricConfig>,
+    pub(super) attach: AttachRequest,
+    pub(super) source: String,
+    pub(super) defines: BTreeMap<String, String>,
+    pub(super) metrics: Vec<MetricConfig>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricConfig {
-    pub request: MetricRequest,
-    pub help: Option<String>,
-    pub sum_entries: Option<usize>,
+    pub(super) request: MetricRequest,
+    pub(super) help: Option<String>,
+    pub(super) sum_entries: Option<usize>,
 }
 
 impl ProbeConfig {
@@ -47,7 +47,7 @@ impl ProbeConfig {
         &self.name
     }
 
-    /// Names and patterns as they were written: at least one, none twice, in the order they were given.
+    /// Names and patterns as the configuration has them: at least one, none twice, in the same order.
     pub fn interfaces(&self) -> &[String] {
         &self.interfaces
     }
@@ -57,22 +57,22 @@ impl ProbeConfig {
         &self.patterns
     }
 
-    /// Whether the probe may be deployed before its interfaces and network namespace are there.
+    /// Tells whether the probe may be deployed before its interfaces and network namespace exist.
     pub fn wait_for_interface(&self) -> bool {
         self.wait_for_interface
     }
 
-    /// Where the interfaces are; `None`: in the daemon's own network namespace. Absolute.
+    /// The absolute path of the interfaces' network namespace; `None` for the daemon's own namespace.
     pub fn netns(&self) -> Option<&Path> {
         self.netns.as_deref()
     }
 
-    /// What becomes of the content of maps that no metric names.
+    /// The treatment of maps that no metric names, when the probe is replaced.
     pub fn on_replace(&self) -> OnReplace {
         self.on_replace
     }
 
-    /// The representation for a client that asks for none.
+    /// The format of answers to a client that asks for no format.
     pub fn format(&self) -> Format {
         self.format
     }
@@ -84,29 +84,29 @@ impl ProbeConfig {
         }
     }
 
-    /// At least one; ingress comes first.
+    /// The configured directions: at least one; ingress comes first.
     pub fn directions(&self) -> impl Iterator<Item = (Direction, &DirectionConfig)> {
         Direction::ALL.into_iter().filter_map(|direction| Some((direction, self.direction(direction)?)))
     }
 
-    /// `None`: the operator has said nothing of windows.
+    /// The settings of windows; `None` if the configuration has none.
     pub fn window(&self) -> Option<&WindowConfig> {
         self.window.as_ref()
     }
 
-    /// When windows are closed without a request.
+    /// The schedule on which the clock closes windows; `None` if only requests do.
     pub fn schedule(&self) -> Option<Schedule> {
         self.window.as_ref()?.schedule
     }
 }
 
 impl DirectionConfig {
-    /// The hook of the program, and the program's place there. A position means something for TC only.
+    /// The hook of the program, and the program's position there. A position means something for TC only.
     pub fn attach(&self) -> AttachRequest {
         self.attach
     }
 
-    /// The eBPF C.
+    /// The source in eBPF C.
     pub fn source(&self) -> &str {
         &self.source
     }
@@ -115,14 +115,14 @@ impl DirectionConfig {
         &self.defines
     }
 
-    /// No two with the same name or the same map.
+    /// The metrics, no two with the same name or the same map.
     pub fn metrics(&self) -> &[MetricConfig] {
         &self.metrics
     }
 }
 
 impl MetricConfig {
-    /// What is asked of the kernel.
+    /// The part of the metric that concerns the kernel.
     pub fn request(&self) -> &MetricRequest {
         &self.request
     }
@@ -158,12 +158,13 @@ impl MetricConfig {
         self.request.aggregation
     }
 
-    /// There exactly for cumulative snapshots ([`Source::Snapshot`] with [`AfterRead::Keep`]).
+    /// The rules by which windows add up. Exactly the cumulative snapshots have some (`Source::Snapshot` with
+    /// `AfterRead::Keep`).
     pub fn merge(&self) -> Option<&MergeRules> {
         self.request.merge.as_ref()
     }
 
-    /// How many entries windows may add up to; `None`: as many as is usual for the map.
+    /// The limit of entries in the sum of all windows; `None` for the default of the map.
     pub fn sum_entries(&self) -> Option<usize> {
         self.sum_entries
     }

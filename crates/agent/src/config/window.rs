@@ -1,37 +1,38 @@
-//! What is configured of a probe's windows.
+//! The settings of a probe's windows.
 
 use std::time::Duration;
 
-/// When windows are closed without a request, and how long they are kept.
+/// The schedule on which windows are closed without a request, and the limits of their retention.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WindowConfig {
-    pub schedule: Option<Schedule>,
-    pub retain: usize,
-    pub retain_bytes: u64,
-    pub collectors: Vec<String>,
+    pub(super) schedule: Option<Schedule>,
+    pub(super) retain: usize,
+    pub(super) retain_bytes: u64,
+    pub(super) collectors: Vec<String>,
 }
 
-/// Windows that are closed by the clock.
+/// The schedule of windows that are closed by the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
     pub interval: Duration,
-    /// Whether windows end at multiples of the interval since the Unix epoch; else they count from when the first
-    /// one began.
+    /// True if windows end at multiples of the interval since the Unix epoch; otherwise the interval counts from the
+    /// start of the first window.
     pub align: bool,
 }
 
 impl WindowConfig {
-    /// Windows that are kept until they are acknowledged; beyond it the oldest goes.
+    /// The number of windows that are kept until they are acknowledged; beyond this number the oldest window is
+    /// dropped.
     pub fn retain(&self) -> usize {
         self.retain
     }
 
-    /// As [`Self::retain`], in bytes on disk.
+    /// The same limit as [`Self::retain`], in bytes on disk.
     pub fn retain_bytes(&self) -> u64 {
         self.retain_bytes
     }
 
-    /// Who has to acknowledge a window; empty: anybody.
+    /// The collectors that have to acknowledge a window; if empty, anybody can acknowledge it.
     pub fn collectors(&self) -> &[String] {
         &self.collectors
     }

@@ -1,11 +1,11 @@
-//! `GET /v1/capabilities`.
+//! The report that answers `GET /v1/capabilities`.
 
 use serde::Serialize;
 use twinprobe_kernel::Capabilities;
 
 use crate::engine::engine::Engine;
 
-/// What this daemon can do on this machine.
+/// The capabilities of this daemon on this machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct CapabilityReport {
     #[serde(flatten)]

@@ -1,4 +1,4 @@
-//! Who owns which probe: deploys, replaces, reads and removes them, one change at a time.
+//! The owner of all probes: deploys, replaces, reads and removes probes, one change at a time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::store::Store;
 use crate::store::record::StoredProbe;
 use crate::telemetry::registry::Telemetry;
 
-/// Whether a PUT made a probe or replaced one.
+/// The effect of a PUT on the list of probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deployed {
     Created,
@@ -44,19 +44,21 @@ pub struct Engine {
     pub windows: WindowStore,
     pub events: EventLoop,
     pub telemetry: Telemetry,
-    /// Every stored probe, whether it runs or not, once a start has listed them.
+    /// Every stored probe, running or not, once a start has listed the stored probes.
     probes: RwLock<BTreeMap<String, Arc<Probe>>>,
     pub watches: Watches,
-    /// Who changes which probe: from its loading, which takes what the present one has, to its attachment.
+    /// The turn of each probe's changes. A change holds the turn from its loading, which reads the state of the present
+    /// probe, to its attachment.
     turns: Turns,
-    /// Held while attachments and the registry change. Tasks own the guard and outlive their request: a client that hangs up leaves no change half done.
+    /// A lock held while attachments and the registry change. Tasks own the guard and outlive their request: a client
+    /// that hangs up leaves no change half done.
     pub changes: Arc<tokio::sync::Mutex<()>>,
     /// True if a start has listed the stored probes. Changes only while [`Self::changes`] is held, as does
     /// [`Self::detached`].
     pub listed: AtomicBool,
     /// True if all probes were taken out of the kernel for good.
     detached: AtomicBool,
-    /// Those who wait for a window wait no longer: a probe was deleted, or (true) the daemon stops.
+    /// Wakes the requests that wait for a window: a probe was deleted, or (true) the daemon stops.
     pub disturbed: watch::Sender<bool>,
 }
 
@@ -88,7 +90,7 @@ impl Engine {
         self.deploy(name, document, None).await
     }
 
-    /// As [`Self::put`]; what was `stored` about a probe that does not run goes on with the same revision.
+    /// Does the same as [`Self::put`]. A probe that is `stored` and does not run goes on with the same revision.
     pub async fn deploy(
         self: &Arc<Self>,
         name: &str,
@@ -127,7 +129,7 @@ impl Engine {
         .await?
     }
 
-    /// The configurations of a probe so far, oldest first.
+    /// Returns the configurations of a probe so far, oldest first.
     pub async fn revisions(self: &Arc<Self>, name: &str) -> Result<Vec<Revision>, EngineError> {
         let (engine, name) = (Arc::clone(self), name.to_owned());
         let current = self.get(&name)?.stored().revision;
@@ -191,13 +193,13 @@ impl Engine {
         .await?
     }
 
-    /// Algorithm 2 of the paper: closes the window if a metric asks for it. A window that a client had closed and did not
-    /// take to its end is given again first.
+    /// Reads a probe by Algorithm 2 of the paper: closes the window if a metric asks for it. A window that was closed
+    /// for a client, and that no client has taken to its end, is given again first.
     pub async fn read(self: &Arc<Self>, name: &str) -> Result<Delivery, EngineError> {
         self.in_turn(name, Probe::read).await
     }
 
-    /// The events of one metric, or of all, from now on.
+    /// Streams the events of one metric, or of all metrics, from now on.
     pub async fn stream(
         &self,
         name: &str,
@@ -218,14 +220,14 @@ impl Engine {
                 Err(NoStream::Unknown(known)) => {
                     return Err(EngineError::NoEvents(no_events(name, metric, &known)));
                 }
-                // Replaced or deleted since it was looked up: look again once that is done.
+                // The probe was replaced or deleted since the look-up: look again once that change is done.
                 Err(NoStream::Closed) => drop(self.changes.lock().await),
             }
             closed = Some(probe);
         }
     }
 
-    /// Ends all streams of events and all waiting for windows; none begins any more.
+    /// Ends all event streams and all waiting for windows. No stream and no waiting begins from now on.
     pub fn end_streams(&self) {
         self.disturbed.send_replace(true);
         for probe in self.list() {
@@ -238,12 +240,12 @@ impl Engine {
         probes.get(name).cloned().ok_or_else(|| EngineError::NotFound(name.to_owned()))
     }
 
-    /// What is counted about the daemon.
+    /// Returns the counters of the daemon and of its probes.
     pub const fn telemetry(&self) -> &Telemetry {
         &self.telemetry
     }
 
-    /// By name.
+    /// Returns all probes, ordered by name.
     pub fn list(&self) -> Vec<Arc<Probe>> {
         self.probes.read().values().cloned().collect()
     }
@@ -272,7 +274,7 @@ impl Engine {
         .await?)
     }
 
-    /// What is known of earlier deployments of a probe.
+    /// Returns the windows and counters that earlier deployments of a probe have left.
     pub fn kept(&self, name: &str) -> Kept {
         Kept { windows: self.windows.of(name), counters: self.telemetry.probe(name) }
     }
@@ -280,7 +282,7 @@ impl Engine {
     pub fn insert(self: &Arc<Self>, probe: Arc<Probe>) {
         let name = probe.name().to_owned();
         self.start_schedule(&probe);
-        // Shown from now on, if only as zeros.
+        // Creates the probe's counters, so that /metrics shows them from now on, if only as zeros.
         self.telemetry.probe(&name);
         self.probes.write().insert(name, probe);
     }

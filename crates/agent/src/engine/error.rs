@@ -8,7 +8,7 @@ use twinprobe_windows::{BaseError, WindowError};
 
 use crate::store::files::StoreError;
 
-/// The rest of a table can't be had.
+/// An error after which the rest of a table can't be read.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Broken(pub String);
@@ -19,7 +19,7 @@ pub enum EngineError {
     NotFound(String),
     #[error("the configuration was refused")]
     Rejected(Rejection),
-    /// The request conflicts with what is there already.
+    /// The request conflicts with the present state of the probe or of its interfaces.
     #[error("{0}")]
     Conflict(String),
     #[error("{0}")]
@@ -130,7 +130,8 @@ pub fn describe(error: &EngineError) -> String {
     }
 }
 
-/// Why a window is not closed. What it consists of stays in the kernel, and the next attempt goes on with it.
+/// The reason why a window is not closed. The content of the window stays in the kernel, and the next attempt goes on
+/// with it.
 #[derive(Debug, thiserror::Error)]
 pub enum CloseError {
     #[error(transparent)]
@@ -145,10 +146,10 @@ pub enum CloseError {
 
 #[derive(Debug)]
 pub enum ReadError {
-    /// Replaced or deleted.
+    /// The probe was replaced or deleted.
     Gone,
     NotRunning(String),
-    /// Reading it resets nothing.
+    /// Reading the probe resets nothing, so that it has no windows.
     NoWindows,
     Close(CloseError),
 }

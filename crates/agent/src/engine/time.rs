@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-/// RFC 3339 with nanoseconds, in UTC.
+/// Formats a time as RFC 3339 with nanoseconds, in UTC.
 pub fn timestamp(at: Timestamp) -> String {
     format!("{at:.9}")
 }

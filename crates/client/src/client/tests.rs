@@ -1,4 +1,4 @@
-//! Each call against a server that notes what it is asked.
+//! Tests of each call against a server that records the requests.
 
 use std::collections::BTreeSet;
 
@@ -82,7 +82,7 @@ async fn queries_hold_what_was_asked_for() {
     assert_eq!(asked.recv().await.unwrap(), "GET /v1/probes/p/windows");
     client.events("p", Some("a=b")).await.unwrap();
     assert_eq!(asked.recv().await.unwrap(), "GET /v1/probes/p/events?metric=a%3Db");
-    // In a path these mean a directory, whatever the encoding.
+    // The segments `.` and `..` of a path mean a directory, whatever the encoding.
     assert!(matches!(client.status("..").await, Err(ClientError::Name(_))));
     assert!(asked.try_recv().is_err(), "nothing was asked");
     served.abort();

@@ -1,5 +1,5 @@
-//! The configuration as it is written, in a PUT or in a file. What can be wrong with a value is left to
-//! validation, so that one answer can name every mistake: hence strings where there are only a few choices.
+//! The configuration as a PUT or a file contains it. Validation checks the values, so that one answer can name every
+//! mistake: therefore choices are strings here.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConfigDocument {
-    /// Lets the same file serve a PUT and `apply`; in a PUT it repeats the name in the path.
+    /// The name of the probe, so that the same file serves a PUT and `apply`; in a PUT it repeats the name in the path.
     #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
@@ -40,7 +40,7 @@ pub struct ConfigDocument {
     pub window: Option<WindowDocument>,
 }
 
-/// What runs on one direction of the interfaces.
+/// The program for one direction of the interfaces, and its metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DirectionDocument {
@@ -56,7 +56,8 @@ pub struct DirectionDocument {
     pub position: Option<String>,
     #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// For files: where the source is. The command line sends the text as `source`; the daemon refuses the field.
+    /// The path of the source; for files only. The command line sends the text as `source`; the daemon refuses the
+    /// field.
     #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
     pub source_file: Option<String>,
     #[serde(deserialize_with = "present_map", skip_serializing_if = "Option::is_none")]
@@ -65,7 +66,7 @@ pub struct DirectionDocument {
     pub metrics: Option<Vec<MetricDocument>>,
 }
 
-/// One map made readable.
+/// One map, or one variable, that is read as a metric.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MetricDocument {
@@ -95,7 +96,7 @@ pub struct MetricDocument {
     pub event_type: Option<String>,
 }
 
-/// How windows add up: one rule for the whole value, or one per field of it.
+/// The rules by which windows add up: one rule for the whole value, or one per field of the value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum MergeDocument {
@@ -103,7 +104,7 @@ pub enum MergeDocument {
     Fields(BTreeMap<String, String>),
 }
 
-/// When windows are closed, and how long they are kept.
+/// The schedule on which windows are closed, and the limits of their retention.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WindowDocument {
@@ -119,7 +120,7 @@ pub struct WindowDocument {
     pub collectors: Option<Vec<String>>,
 }
 
-/// An `Option` that is absent or there: a `null` is a wrong type, not another way to leave a field out.
+/// Reads the value of a field that is present: a `null` is a wrong type, not another way to leave a field out.
 fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
@@ -152,7 +153,7 @@ fn present_map<'de, D: Deserializer<'de>>(
     deserializer.deserialize_map(StringMap).map(Some)
 }
 
-/// A struct written as an object. serde's own would also take an array of the values in order.
+/// A struct written as an object. Without this type serde would also accept an array of the values in order.
 pub struct Object<T>(pub T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
@@ -175,7 +176,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// A string that is written as one: a YAML library would also take a number for it.
+/// A string that is written as a string: a YAML library would also accept a number.
 struct Text(String);
 
 impl<'de> Deserialize<'de> for Text {
@@ -198,7 +199,7 @@ impl<'de> Deserialize<'de> for Text {
     }
 }
 
-/// A map of strings in which no key comes twice (serde's own would keep the last one).
+/// A map of strings in which no key comes twice (without this type serde would keep the last value).
 struct StringMap;
 
 impl<'de> Visitor<'de> for StringMap {

@@ -1,14 +1,14 @@
-//! Bytes to [`ConfigDocument`], telling apart what is no JSON at all from what is no configuration.
+//! The parsing of bytes into a [`ConfigDocument`]. Text that is not JSON and JSON that is no configuration are
+//! different errors.
 
 use serde::de::IgnoredAny;
-
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 
 use super::document::{ConfigDocument, Object};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// Not JSON. Positions are 1-based and count bytes.
+    /// Text that is not JSON. Positions are 1-based and count bytes.
     #[error("{message} (line {line}, column {column})")]
     Malformed { message: String, line: usize, column: usize },
     /// JSON, but with an unknown or repeated field or a value of the wrong type.
@@ -23,7 +23,7 @@ pub fn parse_document(bytes: &[u8]) -> Result<ConfigDocument, ParseError> {
         let message = "the body is empty; a JSON object is expected".to_owned();
         return Err(ParseError::Malformed { message, line: 1, column: 1 });
     }
-    // Syntax first and over the whole text: an unknown field early in a truncated body is still a 400.
+    // The syntax of the whole text is checked first: an unknown field early in a truncated body is still a 400.
     serde_json::from_str::<IgnoredAny>(text).map_err(|error| malformed(&error))?;
     let mut json = serde_json::Deserializer::from_str(text);
     let object: Object<ConfigDocument> = serde_path_to_error::deserialize(&mut json).map_err(|error| {
@@ -63,7 +63,8 @@ fn malformed(error: &serde_json::Error) -> ParseError {
     }
 }
 
-/// serde_json appends the position to its text; ours is a field of its own, or meaningless next to a path.
+/// Returns the message without the position that serde_json appends: the position is a field of its own, or meaningless
+/// next to a path.
 fn without_position(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let suffix = format!(" at line {} column {}", error.line(), error.column());

@@ -2,12 +2,12 @@
 
 use super::operation::Operation;
 
-/// CPUs that have counted nothing count as zero; a boolean is true if it is on all CPUs.
+/// CPUs that have counted nothing count as zero; a boolean is true if it is true on all CPUs.
 pub struct Avg;
 
 impl Operation for Avg {
-    /// Sums in 128 bits, which values of up to 64 bits can't overflow; where wider ones do, quotients and remainders are
-    /// summed apart.
+    /// Sums in 128 bits, which values of up to 64 bits can't overflow; if wider ones overflow, quotients and remainders
+    /// are summed apart.
     fn numbers(values: impl Iterator<Item = u128> + Clone, signed: bool) -> u128 {
         let count = values.clone().count().max(1);
         if signed {
@@ -40,11 +40,11 @@ impl Operation for Avg {
     }
 }
 
-/// The mean of 128-bit values whose sum has no type.
+/// Returns the mean of 128-bit values whose sum fits into no type.
 fn wide_signed(values: impl Iterator<Item = i128>, count: i128) -> i128 {
     let (quotients, remainders) = values.fold((0, 0), |(q, r), value| (q + value / count, r + value % count));
     let (mean, rest) = (quotients + remainders / count, remainders % count);
-    // `mean + rest / count`, truncated: a rest of the other sign brings it one nearer to zero.
+    // The result is `mean + rest / count`, truncated: a rest of the other sign moves the mean by one towards zero.
     if mean > 0 && rest < 0 {
         mean - 1
     } else if mean < 0 && rest > 0 {

@@ -1,4 +1,4 @@
-//! The values of all CPUs folded into one, number by number.
+//! The folding of the values of all CPUs into one, number by number.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ fn apply<O: Operation>(kind: LeafKind, values: impl Iterator<Item = u128> + Clon
 #[derive(Debug)]
 pub struct Folder {
     aggregation: Aggregation,
-    /// The numbers that are folded: quantities.
+    /// The numbers that are folded, which are quantities.
     leaves: Arc<Leaves<()>>,
     size: usize,
     stride: usize,
@@ -42,8 +42,8 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// The folder for the values of `layout`, which is that of the metric or of the inner maps of its map. `None` if there
-    /// is nothing to fold.
+    /// Makes the folder for values of `layout`, the layout of the metric or of the inner maps of its map. `None` if
+    /// there is nothing to fold.
     pub fn of(metric: &Metric, layout: &TableLayout) -> Option<Self> {
         let aggregation = metric.agg.filter(|_| layout.kind.is_percpu())?;
         let quantity = &mut |_: &str, meaning| (meaning == Meaning::Quantity).then_some(());
@@ -52,8 +52,8 @@ impl Folder {
         Some(Self { aggregation, leaves, size, stride, value: Vec::new() })
     }
 
-    /// One value from the slots of all CPUs. The parts that are no quantities (names, addresses, text) are those of the
-    /// first CPU whose value is not zero.
+    /// Folds the slots of all CPUs into one value. The parts that are no quantities (names, addresses, text) are taken
+    /// from the first CPU whose value is not zero.
     pub fn fold(&mut self, slots: &[u8]) -> &[u8] {
         let Self { aggregation, leaves, size, stride, value } = self;
         let slots = slots.chunks_exact(*stride).map(|slot| &slot[..*size]);

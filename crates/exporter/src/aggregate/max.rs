@@ -3,7 +3,7 @@
 use super::operation::Operation;
 use crate::leaf::order;
 
-/// A float is NaN only if it is on all CPUs; a boolean is true if it is on any CPU.
+/// A float is NaN only if it is NaN on all CPUs; a boolean is true if it is true on any CPU.
 pub struct Max;
 
 impl Operation for Max {

@@ -1,4 +1,4 @@
-//! How the values of the CPUs become one: one file per aggregation.
+//! The aggregation of the values of the CPUs, one file per aggregation.
 
 pub mod avg;
 pub mod fold;

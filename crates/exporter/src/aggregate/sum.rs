@@ -1,8 +1,8 @@
-//! `sum`: what counters on several CPUs add up to.
+//! `sum`: the sum of the values of all CPUs, as for counters.
 
 use super::operation::Operation;
 
-/// Numbers wrap in the width of their field; a boolean is true if it is on any CPU.
+/// Numbers wrap in the width of their field; a boolean is true if it is true on any CPU.
 pub struct Sum;
 
 impl Operation for Sum {

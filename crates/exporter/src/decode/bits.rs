@@ -1,15 +1,15 @@
 //! Little-endian numbers and bitfields in byte slices.
 
-/// Where a bitfield is in its bytes, taken as one little-endian number.
+/// The position of a bitfield in its bytes, which are taken as one little-endian number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bits {
-    /// The number of its lowest bit, less than 8.
+    /// The number of the lowest bit, less than 8.
     pub shift: u32,
-    /// The number of its bits, from 1 to 128.
+    /// The number of bits, from 1 to 128.
     pub width: u32,
 }
 
-/// The number that up to 16 bytes are.
+/// Returns the number that up to 16 bytes represent.
 pub fn load(bytes: &[u8]) -> u128 {
     let mut wide = [0; 16];
     let len = bytes.len().min(16);
@@ -17,7 +17,8 @@ pub fn load(bytes: &[u8]) -> u128 {
     u128::from_le_bytes(wide)
 }
 
-/// As [`load`], of up to 8 bytes, faster: without a copy for the sizes that nearly all fields have.
+/// Returns the number that up to 8 bytes represent. Faster than [`load`]: no copy is made for the sizes that nearly all
+/// fields have.
 pub fn load_small(bytes: &[u8]) -> u64 {
     match *bytes {
         [a] => u64::from(a),
@@ -28,7 +29,7 @@ pub fn load_small(bytes: &[u8]) -> u64 {
     }
 }
 
-/// The bits of a field; 128 bits that don't start on a byte take 17 bytes.
+/// Returns the bits of a field; 128 bits that don't start on a byte take 17 bytes.
 pub fn load_bits(bytes: &[u8], bits: Bits) -> u128 {
     let low = load(bytes) >> bits.shift;
     let high = bytes.get(16).map_or(0, |&byte| u128::from(byte));
@@ -58,7 +59,7 @@ pub const fn sign_extend(value: u128, width: u32) -> i128 {
     (value << unused).cast_signed() >> unused
 }
 
-/// A number whose lowest `width` bits, at least one, are set.
+/// Returns a number whose lowest `width` bits, at least one, are set.
 const fn mask(width: u32) -> u128 {
     u128::MAX >> (128 - width)
 }

@@ -1,4 +1,4 @@
-//! Bytes to values, by a plan.
+//! The decoding of bytes by a plan.
 
 use twinprobe_ebpf_common::Context;
 
@@ -7,7 +7,7 @@ use super::plan::{Field, Plan, Scalar};
 use super::sink::ValueSink;
 use super::text;
 
-/// Walks plans over bytes and tells a sink what it finds.
+/// A walk of plans over bytes, which passes the values to a sink.
 pub struct Decoder<'a> {
     context: &'a Context,
     /// Memory for the text of renderings, kept from row to row.
@@ -15,7 +15,7 @@ pub struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    /// A decoder for values of the machine that `context` describes.
+    /// Makes a decoder for values of the machine that `context` describes.
     pub const fn new(context: &'a Context) -> Self {
         Self { context, scratch: String::new() }
     }
@@ -31,7 +31,7 @@ impl<'a> Decoder<'a> {
                 sink.unsigned(load_small(&bytes[..*size]));
             }
             Plan::Scalar { kind: Scalar::Swapped, size } => {
-                // Big-endian: the number's low bytes are at the end.
+                // The low bytes of a big-endian number are at the end.
                 sink.unsigned((load(&bytes[..*size]) << (128 - 8 * size)).swap_bytes() as u64);
             }
             Plan::Scalar { kind, size } => self.scalar(kind, load(&bytes[..*size]), 8 * *size as u32, sink),
@@ -80,7 +80,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// `value` is zero-extended from `width` bits.
+    /// Passes a number to the sink; `value` is zero-extended from `width` bits.
     fn scalar<S: ValueSink>(&mut self, kind: &Scalar, value: u128, width: u32, sink: &mut S) {
         let (small, signed) = (value as u64, sign_extend(value, width) as i64);
         match kind {

@@ -1,4 +1,4 @@
-//! From bytes to values: a [`plan::Plan`] is walked over the bytes and drives a [`sink::ValueSink`], which writes the
+//! The decoding of bytes: a [`plan::Plan`] is walked over the bytes and calls a [`sink::ValueSink`], which writes the
 //! values in its format. Nothing is collected on the way and nothing is allocated per row.
 
 pub mod bits;

@@ -1,13 +1,13 @@
-//! Layouts compiled once per metric: renderings decided, sizes checked, names made ready to be written.
+//! Layouts that are compiled once per metric: renderings are chosen, sizes checked, and names made ready to be written.
 //!
-//! A plan never reaches outside the `size` of its layout, whatever the layout claims: members and arrays that do not fit
-//! become blobs. So the walk over a million rows has nothing left to check.
+//! A plan never reaches outside the `size` of its layout, whatever the layout claims: members and arrays that do not
+//! fit become blobs. So the walk over a million rows has nothing left to check.
 
 use twinprobe_ebpf_common::{Layout, Member, Render, Shape};
 
 use super::bits::Bits;
 
-/// How to show the bytes of a value, `size` of them. `L` is a member's name as a format writes it.
+/// The rendering of a value of `size` bytes. `L` is a member's name as a format writes it.
 #[derive(Clone, Debug)]
 pub enum Plan<L> {
     Scalar {
@@ -37,7 +37,7 @@ pub enum Plan<L> {
     },
 }
 
-/// How to show an integer of up to 16 bytes, or a bitfield.
+/// The rendering of an integer of up to 16 bytes, or of a bitfield.
 #[derive(Clone, Debug)]
 pub enum Scalar {
     Unsigned,
@@ -58,19 +58,19 @@ pub enum Scalar {
 /// A member of a struct or union.
 #[derive(Clone, Debug)]
 pub struct Field<L> {
-    /// Its name, ready to be written.
+    /// The name of the member, ready to be written.
     pub label: L,
-    /// Bytes from the start of the struct.
+    /// The offset of the member in the struct, in bytes.
     pub offset: usize,
-    /// Bytes that have to be read.
+    /// The number of bytes that have to be read.
     pub size: usize,
-    /// Where it is in these bytes, if it is a bitfield.
+    /// The position in these bytes, if the member is a bitfield.
     pub bits: Option<Bits>,
     pub plan: Plan<L>,
 }
 
 impl<L> Plan<L> {
-    /// `label` makes a member's name into what the format writes for it.
+    /// Compiles a layout. `label` turns a member's name into the form that the format writes.
     pub fn new(layout: &Layout, label: fn(&str) -> L) -> Self {
         compile(layout, None, label)
     }
@@ -108,7 +108,7 @@ fn compile<L>(layout: &Layout, inherited: Option<Render>, label: fn(&str) -> L) 
     }
 }
 
-/// The plan if `render` fits the whole of `layout`.
+/// Returns the plan if `render` fits the whole of `layout`.
 fn rendered<L>(layout: &Layout, render: Render) -> Option<Plan<L>> {
     let bytes = match &layout.shape {
         Shape::Array { element, len } => {
@@ -165,7 +165,7 @@ fn field<L>(member: &Member, size: usize, label: fn(&str) -> L) -> Option<Field<
     })
 }
 
-/// The plan of a bitfield; the renderings that are about bytes in memory do not apply.
+/// Returns the plan of a bitfield, to which the renderings of bytes in memory do not apply.
 fn bitfield<L>(layout: &Layout, width: usize) -> Option<Plan<L>> {
     let kind = match (&layout.shape, layout.render) {
         (Shape::Int { .. } | Shape::Char | Shape::Enum { .. }, Some(Render::Hex)) => Scalar::Hex,
@@ -184,7 +184,7 @@ fn enumeration(layout: &Layout, width: usize) -> Scalar {
     let Shape::Enum { signed, variants } = &layout.shape else { return Scalar::Unsigned };
     let mask = u64::MAX >> (64 - width);
     let mut variants: Vec<_> = variants.iter().map(|v| (v.value & mask, v.name.clone())).collect();
-    // Stable: of several names for one value, the first is shown.
+    // The sort is stable, so that the first of several names for one value is shown.
     variants.sort_by_key(|(value, _)| *value);
     Scalar::Enum { signed: *signed, variants }
 }

@@ -1,4 +1,4 @@
-//! What receives decoded values.
+//! The receiver of decoded values.
 
 /// Receives one value, part by part, and writes it in its format.
 pub trait ValueSink {
@@ -13,12 +13,12 @@ pub trait ValueSink {
     fn float(&mut self, value: f64);
     fn float32(&mut self, value: f32);
     fn boolean(&mut self, value: bool);
-    /// Text from a map, which may need escaping.
+    /// Writes text from a map, which may need escaping.
     fn text(&mut self, value: &str);
-    /// Text made by a rendering: ASCII letters, digits and `.:-`.
+    /// Writes text made by a rendering, which has only ASCII letters, digits and `.:-`.
     fn plain(&mut self, value: &[u8]);
-    /// The first `len` bytes of such text. A format may copy all 16 bytes and cut the rest off again, which is faster
-    /// than copying a number of bytes that the compiler does not know.
+    /// Writes the first `len` bytes of a text as [`Self::plain`] does. A format may copy all 16 bytes and cut the rest
+    /// off again, which is faster than copying a number of bytes that the compiler does not know.
     fn short(&mut self, value: &[u8; 16], len: usize) {
         self.plain(&value[..len]);
     }

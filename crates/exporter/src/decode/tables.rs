@@ -7,9 +7,9 @@ use twinprobe_ebpf_common::TableLayout;
 use super::plan::Plan;
 use super::sink::ValueSink;
 
-/// How the format `S` decodes the rows of a map.
+/// The plans by which the format `S` decodes the rows of a map.
 pub struct Tables<S: ValueSink> {
-    /// `None` where the map has no keys.
+    /// The plan of the keys; `None` if the map has no keys.
     pub key: Option<Plan<S::Label>>,
     pub value: Plan<S::Label>,
     /// The same for the inner maps of a map of maps.

@@ -1,10 +1,11 @@
 //! The text of renderings: ASCII that no format needs to escape.
 
-use std::{fmt::Write as _, net::Ipv6Addr};
+use std::fmt::Write as _;
+use std::net::Ipv6Addr;
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-/// The digits of each octet and a dot, as a little-endian number, and how many characters these are.
+/// The digits of each octet and a dot, as a little-endian number, and the number of these characters.
 static OCTETS: [(u32, u32); 256] = {
     let mut octets = [(0, 0); 256];
     let mut octet = 0;
@@ -20,8 +21,8 @@ static OCTETS: [(u32, u32); 256] = {
     octets
 };
 
-/// `10.0.0.1`, with its length, from the number that a little-endian machine loads from network order. The text is put
-/// together in a register, so that it is copied at once.
+/// Returns `10.0.0.1` and its length, from the number that a little-endian machine loads from network order. The text
+/// is composed in a register, so that it is copied at once.
 pub fn ipv4(address: u32) -> ([u8; 16], usize) {
     let (mut text, mut len) = (0, 0);
     for octet in address.to_le_bytes() {
@@ -32,14 +33,14 @@ pub fn ipv4(address: u32) -> ([u8; 16], usize) {
     (text.to_le_bytes(), len as usize - 1)
 }
 
-/// `2001:db8::1` from network order.
+/// Appends an address such as `2001:db8::1`, given in network order.
 pub fn ipv6(out: &mut String, bytes: &[u8]) {
     let address: [u8; 16] = bytes.try_into().unwrap_or_default();
     // Writing to a string does not fail.
     let _ = write!(out, "{}", Ipv6Addr::from(address));
 }
 
-/// `02:00:00:00:00:01`.
+/// Appends an address such as `02:00:00:00:00:01`.
 pub fn mac(out: &mut String, bytes: &[u8]) {
     for (index, &byte) in bytes.iter().enumerate() {
         if index > 0 {
@@ -49,10 +50,11 @@ pub fn mac(out: &mut String, bytes: &[u8]) {
     }
 }
 
-/// `0x` and two digits a byte, in the order given.
+/// Appends `0x` and two digits for each byte, in the order given.
 pub fn hex(out: &mut String, bytes: &[u8]) {
     out.push_str("0x");
-    // In pieces of a fixed size, for which the compiler uses vector instructions: events carry kilobytes.
+    // The bytes are written in pieces of a fixed size, for which the compiler uses vector instructions, because events
+    // carry kilobytes.
     let mut piece = [0; 256];
     for bytes in bytes.chunks(piece.len() / 2) {
         for (pair, &byte) in piece.as_chunks_mut().0.iter_mut().zip(bytes) {
@@ -97,8 +99,8 @@ pub fn time(out: &mut String, unix_ns: i128) -> bool {
     true
 }
 
-/// Year, month and day of a day counted from 1970-01-01, in the years 0 to 9999: what RFC 3339 can write. Years
-/// are counted from March, so that the leap day is their last.
+/// Returns year, month and day of a day counted from 1970-01-01, in the years 0 to 9999, which RFC 3339 can write.
+/// Years are counted from March, so that the leap day is their last day.
 fn date(days: i32) -> Option<(u32, u32, u32)> {
     const ERA: i32 = 146_097;
     // 0000-03-01

@@ -19,14 +19,14 @@ use crate::metric::Metric;
 /// new, (begin_metric, rows..., end_metric)..., finish until it is done
 /// ```
 ///
-/// JSON and XML are written as rows come, and nothing is kept. An OpenMetrics document can't be: the samples
-/// of a family must not be mixed with those of others, while one row of structs holds samples of many
-/// families, and both directions can have parts of one. So the raw rows, which take a fraction of the room of
-/// their samples, are kept until `finish` and walked once for each family.
+/// JSON and XML are written as rows come, and nothing is kept. OpenMetrics does not allow this: the samples of a family
+/// must not be mixed with those of others, while one row of structs holds samples of many families, and both directions
+/// can have samples of the same family. So the raw rows, which need a fraction of the memory of their samples, are kept
+/// until `finish` and walked once for each family.
 pub struct DocumentEncoder(Box<dyn Encoder>);
 
 impl DocumentEncoder {
-    /// Begins a document. `context` is what renderings need to know about the machine.
+    /// Begins a document. `context` has the facts about the machine that renderings need.
     pub fn new(format: Format, head: &Head<'_>, context: Arc<Context>, out: &mut Vec<u8>) -> Self {
         Self(match format {
             Format::Json => Box::new(Tree::<Json>::new(head, context, out)),
@@ -35,8 +35,8 @@ impl DocumentEncoder {
         })
     }
 
-    /// Takes the number of numbers and texts that earlier documents left out, so that the counter at the end of an
-    /// OpenMetrics document never falls back. Comes before the first metric.
+    /// Sets the number of numbers and texts that earlier documents left out, so that the counter at the end of an
+    /// OpenMetrics document never decreases. To be called before the first metric.
     pub fn skipped_before(&mut self, skipped: u64) {
         self.0.skipped_before(skipped);
     }
@@ -50,18 +50,18 @@ impl DocumentEncoder {
         self.0.begin_metric(direction, metric, out);
     }
 
-    /// Writes the complete entries of `table`, which is a part of the map of the metric that was begun last; without one,
-    /// nothing happens. What `out` grows by is in proportion to them.
+    /// Writes the complete entries of `table`, a part of the map of the metric that was begun last; without such a
+    /// metric, nothing happens. `out` grows in proportion to the entries.
     pub fn rows(&mut self, table: &RawTable, out: &mut Vec<u8>) {
         self.some_rows(table, 0..usize::MAX, out);
     }
 
-    /// As [`Self::rows`], of the entries in `rows`, or of as many of them as there are.
+    /// Writes as [`Self::rows`] does, but only the entries in the range `rows`, or as many of them as exist.
     pub fn some_rows(&mut self, table: &RawTable, rows: Range<usize>, out: &mut Vec<u8>) {
         self.0.rows(table, rows, out);
     }
 
-    /// Ends the metric that was begun last. The next call of [`Self::begin_metric`] or [`Self::finish`] does it too.
+    /// Ends the metric that was begun last. The next call of [`Self::begin_metric`] or [`Self::finish`] ends it too.
     pub fn end_metric(&mut self, out: &mut Vec<u8>) {
         self.0.end_metric(out);
     }

@@ -1,4 +1,4 @@
-//! What each format does with the metrics of a document.
+//! The interface of a format that writes documents.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,20 +7,20 @@ use twinprobe_ebpf_common::{Direction, RawTable};
 
 use crate::metric::Metric;
 
-/// Bytes gathered before they are handed on.
+/// The number of bytes that are gathered before they are handed on.
 pub const CHUNK: usize = 64 * 1024;
 
-/// Whether a document is complete.
+/// The state of a document: complete or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a document that is not done is not valid"]
 pub enum Progress {
-    /// There is more to come; hand the buffer on and call again.
+    /// The document is not complete; hand the buffer on and call again.
     More,
     /// The document is complete.
     Done(Encoded),
 }
 
-/// What is to be said about a document that has been written.
+/// The facts about a document that has been written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use = "what was left out should be counted"]
 pub struct Encoded {
@@ -28,9 +28,9 @@ pub struct Encoded {
     pub skipped: u64,
 }
 
-/// A format that writes one document. The calls mean what those of [`crate::DocumentEncoder`] mean.
+/// A format that writes one document. The functions have the meaning of those of [`crate::DocumentEncoder`].
 pub trait Encoder: Send + Sync {
-    /// What earlier documents left out. Formats that leave nothing out need not know.
+    /// Sets the number that earlier documents left out. Formats that leave nothing out ignore it.
     fn skipped_before(&mut self, _: u64) {}
 
     fn begin_metric(&mut self, direction: Direction, metric: &Arc<Metric>, out: &mut Vec<u8>);

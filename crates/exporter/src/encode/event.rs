@@ -10,7 +10,7 @@ use crate::decode::decoder::Decoder;
 use crate::decode::plan::Plan;
 use crate::decode::sink::ValueSink as _;
 
-/// How to write the events of one metric.
+/// The plan by which the events of one metric are written.
 #[derive(Clone, Debug)]
 pub struct EventEncoder {
     /// The size of the type in bytes and the plan of its values. `None` if no type is known: events are shown in hex.
@@ -23,8 +23,8 @@ impl EventEncoder {
         Self { typed: layout.map(|layout| (layout.size, Plan::new(layout, Json::label))) }
     }
 
-    /// Appends the value of an event. An event that is shorter than the type is shown in hex; of a longer one, the bytes
-    /// behind the value are returned.
+    /// Appends the value of an event. An event that is shorter than the type is shown in hex. Returns the bytes of a
+    /// longer event that follow the value.
     pub fn value<'a>(&self, decoder: &mut Decoder<'_>, event: &'a [u8], out: &mut Vec<u8>) -> &'a [u8] {
         match &self.typed {
             Some((size, plan)) if event.len() >= *size => {
@@ -64,8 +64,9 @@ fn with_sink(out: &mut Vec<u8>, write: impl FnOnce(&mut Json)) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use twinprobe_ebpf_common::Context;
+
+    use super::*;
 
     #[test]
     fn events_are_appended_by_their_type_and_length() {

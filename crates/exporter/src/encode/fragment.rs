@@ -1,12 +1,13 @@
-//! Short pieces of text, of which most of a document consists. A piece of up to [`Fragment::INLINE`] bytes is copied with
-//! a length that the compiler knows and then cut, which is several times as fast as a call to copy the exact length.
+//! Short pieces of text, of which most of a document consists. A piece of up to [`Fragment::INLINE`] bytes is copied
+//! with a length that the compiler knows and then cut, which is several times as fast as a call to copy the exact
+//! length.
 
 /// A text that is written again and again, such as the name of a member.
 #[derive(Clone, Debug)]
 pub struct Fragment {
     inline: [u8; Self::INLINE],
     len: usize,
-    /// The text, if it is longer than `inline`; else empty.
+    /// The text if it is longer than `inline`, else empty.
     long: Box<[u8]>,
 }
 
@@ -43,8 +44,8 @@ pub fn push_short<const N: usize>(out: &mut Vec<u8>, bytes: &[u8; N], len: usize
 
 const BLOCK: u64 = 100_000_000;
 
-/// Appends a number in decimal. Eight digits at a time are made in a register: digits that are stored one by one have to
-/// reach the memory before they can be copied as a whole.
+/// Appends a number in decimal. Eight digits at a time are made in a register: digits that are stored one by one have
+/// to reach the memory before they can be copied as a whole.
 pub fn push_number(out: &mut Vec<u8>, number: u64) {
     if number < BLOCK {
         return push_first(out, number);
@@ -70,8 +71,9 @@ const fn ascii(digits: u64) -> [u8; 8] {
     (digits | 0x3030_3030_3030_3030).to_le_bytes()
 }
 
-/// The eight digits of a number below [`BLOCK`], one a byte, the first in the lowest byte. Both halves of four digits are
-/// split at once, then the quarters; multiplying by 10486 / 2^20 and by 103 / 2^10 divides by 100 and by 10.
+/// Returns the eight digits of a number below [`BLOCK`], one per byte, the first in the lowest byte. Both halves of
+/// four digits are split at once, then the quarters; multiplying by 10486 / 2^20 and by 103 / 2^10 divides by 100 and
+/// by 10.
 const fn digits(number: u64) -> u64 {
     let fours = (number / 10_000) | ((number % 10_000) << 32);
     let hundreds = ((fours * 10_486) >> 20) & 0x0000_007f_0000_007f;

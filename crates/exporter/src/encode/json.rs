@@ -26,13 +26,13 @@ impl Json {
         }
     }
 
-    /// `"name":"text"`
+    /// Appends `"name":"text"`.
     fn property(&mut self, name: &str, text: &str) {
         self.name(name);
         string(&mut self.out, text);
     }
 
-    /// `"name":`
+    /// Appends `"name":`.
     fn name(&mut self, name: &str) {
         string(&mut self.out, name);
         self.out.push(b':');
@@ -63,7 +63,7 @@ fn string(out: &mut Vec<u8>, text: &str) {
 }
 
 impl ValueSink for Json {
-    /// `,"name":`
+    /// The text `,"name":`.
     type Label = Fragment;
 
     fn label(name: &str) -> Fragment {
@@ -81,8 +81,8 @@ impl ValueSink for Json {
         self.push(itoa::Buffer::new().format(value));
     }
 
-    // The debug format is the shortest one that reads back as the same number. It has an exponent where the display format
-    // would write hundreds of zeros.
+    // The debug format is the shortest one that reads back as the same number. It uses an exponent for numbers for
+    // which the display format would write hundreds of zeros.
     fn float(&mut self, value: f64) {
         if value.is_finite() { drop(write!(self.out, "{value:?}")) } else { self.push("null") }
     }

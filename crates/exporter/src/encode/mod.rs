@@ -1,4 +1,4 @@
-//! Documents to bytes, one file or folder per format.
+//! The encoding of documents, one file or folder per format.
 
 pub mod document;
 pub mod encoder;

@@ -1,33 +1,33 @@
-//! What the formats that write a document as a tree have to say.
+//! The interface of the formats that write a document as a tree.
 
 use twinprobe_ebpf_common::Head;
 
 use crate::decode::sink::ValueSink;
 use crate::metric::Metric;
 
-/// A format that writes a document as a tree: what stands around the values.
+/// A format that writes a document as a tree: the text around the values.
 pub trait DocumentSink: ValueSink + Default + Send + Sync + 'static {
-    /// What the format appends to. While the format is called, it is the caller's buffer.
+    /// Returns the buffer that the format appends to. While the format is called, it is the caller's buffer.
     fn buffer(&mut self) -> &mut Vec<u8>;
 
     fn begin_document(&mut self, head: &Head<'_>);
     fn end_document(&mut self);
     fn begin_direction(&mut self, name: &str);
     fn end_direction(&mut self, name: &str);
-    /// A direction without metrics.
+    /// Writes a direction without metrics.
     fn empty_direction(&mut self, name: &str) {
         self.begin_direction(name);
         self.end_direction(name);
     }
-    /// `index` counts the metrics of the direction.
+    /// Begins a metric; `index` counts the metrics of the direction.
     fn begin_metric(&mut self, index: usize, metric: &Metric);
     fn end_metric(&mut self);
-    /// `index` counts the entries of the metric, or of the inner map.
+    /// Begins an entry; `index` counts the entries of the metric, or of the inner map.
     fn begin_entry(&mut self, index: usize);
     fn begin_key(&mut self);
     fn end_key(&mut self);
     fn begin_value(&mut self);
-    /// The value is a map of this kind, whose entries follow.
+    /// Begins a value that is a map of this kind, whose entries follow.
     fn begin_inner(&mut self, kind: &str);
     fn end_inner(&mut self);
     fn end_value(&mut self);

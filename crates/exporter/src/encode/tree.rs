@@ -68,7 +68,7 @@ impl<S: DocumentSink> Tree<S> {
         self.metrics = 0;
     }
 
-    /// Ends the open direction, and writes those without metrics that come before `next`, or before the end.
+    /// Ends the open direction, and writes the directions without metrics that come before `next`, or before the end.
     fn leave(&mut self, next: Option<Direction>) {
         if let Some(open) = self.direction {
             self.sink.end_direction(open.name());
@@ -126,7 +126,7 @@ impl<S: DocumentSink> Current<S> {
         Self { layout: Arc::clone(layout), tables: Arc::clone(tables), folder, rows: 0, inner }
     }
 
-    // Into the loop over the rows, in spite of the recursion.
+    // The function is inlined into the loop over the rows, in spite of the recursion.
     #[inline]
     fn row(&mut self, row: Row<'_>, decoder: &mut Decoder<'_>, sink: &mut S) {
         let Row { key, value, .. } = row;
@@ -184,7 +184,7 @@ mod tests {
         TableLayout { kind, key: Layout::unsigned(1), value: Layout::unsigned(8), slots, inner }
     }
 
-    /// The direction of the egress with one metric.
+    /// Writes a document whose egress has one metric.
     fn egress(metric: Metric, table: &RawTable) -> String {
         let mut out = Vec::new();
         let mut tree = Tree::<Json>::new(&Head::default(), Arc::default(), &mut out);

@@ -9,7 +9,7 @@ use super::document::DocumentEncoder;
 use super::encoder::{CHUNK, Progress};
 use crate::metric::Metric;
 
-/// Entries written between two looks at the size of the buffer.
+/// The number of entries that are written between two checks of the buffer's size.
 const ROWS: usize = 256;
 
 /// One answer about one probe. Values stay raw bytes until they are encoded.
@@ -33,12 +33,12 @@ pub struct MetricTable {
 }
 
 impl Document {
-    /// What the document says before its first metric.
+    /// Returns the head of the document, which comes before its first metric.
     pub fn head(&self) -> Head<'_> {
         Head { probe: &self.probe, interfaces: &self.interfaces, window: self.window.as_ref() }
     }
 
-    /// The metrics of both directions, in the order of the document.
+    /// Returns the metrics of both directions, in the order of the document.
     pub fn tables(&self) -> impl Iterator<Item = (Direction, &MetricTable)> {
         let ingress = self.ingress.iter().map(|table| (Direction::Ingress, table));
         ingress.chain(self.egress.iter().map(|table| (Direction::Egress, table)))
@@ -49,7 +49,7 @@ impl Document {
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// Returns the errors of `out`.
 pub fn encode(
     document: &Document,
     context: &Context,
@@ -80,7 +80,7 @@ pub fn encode(
 mod tests {
     use super::*;
 
-    /// Takes `0` more calls.
+    /// A writer that accepts `0` more calls.
     struct Full(usize);
 
     impl io::Write for Full {

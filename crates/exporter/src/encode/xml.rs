@@ -55,7 +55,7 @@ fn element<'n, 'a>(
     element
 }
 
-/// The text with the characters replaced that XML 1.0 has no way to write, not even escaped: most control characters.
+/// Replaces the characters that XML 1.0 can't write, not even escaped: most control characters.
 fn legal(text: &str) -> Cow<'_, str> {
     let illegal =
         |c: char| matches!(c, '\0'..='\x08' | '\x0b' | '\x0c' | '\x0e'..='\x1f' | '\u{fffe}' | '\u{ffff}');
@@ -63,10 +63,10 @@ fn legal(text: &str) -> Cow<'_, str> {
 }
 
 impl ValueSink for Xml {
-    /// `<name>` and `</name>`
+    /// The tags `<name>` and `</name>`.
     type Label = (Fragment, Fragment);
 
-    /// C identifiers are XML names, but for the `$` that compilers allow.
+    /// Makes the tags of a member: C identifiers are XML names, except for the `$` that compilers allow.
     fn label(name: &str) -> Self::Label {
         let safe = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' };
         let mut name: String = name.chars().map(safe).collect();
@@ -86,7 +86,7 @@ impl ValueSink for Xml {
 
     fn float(&mut self, value: f64) {
         if value.is_infinite() {
-            // As XML Schema spells it.
+            // XML Schema spells infinities `INF` and `-INF`.
             self.push(if value > 0.0 { "INF" } else { "-INF" });
         } else {
             drop(write!(self.writer.get_mut(), "{value:?}"));

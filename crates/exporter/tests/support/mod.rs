@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::{EnumVariant, Layout, MapKind, Member, RawTable, Render, Shape, TableLayout};
-use twinprobe_exporter::{
-    Aggregation, Cache, Context, Document, Format, Metric, MetricTable, Temporality, encode,
+use twinprobe_ebpf_common::{
+    Aggregation, Context, EnumVariant, Format, Layout, MapKind, Member, RawTable, Render, Shape, TableLayout,
+    Temporality,
 };
+use twinprobe_exporter::{Cache, Document, Metric, MetricTable, encode};
 
 pub fn unsigned(size: usize) -> Layout {
     Layout::unsigned(size)

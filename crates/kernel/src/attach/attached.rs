@@ -47,8 +47,8 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// Adopts the deployment of `record`, which an earlier daemon has attached. `directions` are those that its pins
-    /// hold. Fails with the reason if its epoch word can't be claimed.
+    /// Adopts the deployment of `record`, which an earlier daemon has attached. `directions` are the directions that
+    /// its pins hold. Fails with the reason if its epoch word can't be claimed.
     pub fn adopt(
         host: &Arc<Host>,
         identity: Identity<'_>,
@@ -75,7 +75,7 @@ impl Attached {
         if let Err(error) = attached.write_note(identity) {
             tracing::warn!(probe = identity.probe, %error, "what runs could not be noted beside it");
         }
-        // Nothing fails from here on: every direction that has claimed its slots is listed, or removed.
+        // No step fails from here on: every direction that has claimed its slots is listed or removed.
         let failed = attached.place(interfaces, &Changes::default());
         Ok((attached, failed))
     }
@@ -247,7 +247,7 @@ impl Attached {
         self.places.iter().any(|at| at.place == *place)
     }
 
-    /// Calls a direction at `place`, instead of the deployment `replaces`, and lists the place.
+    /// Enters a direction into the dispatcher at `place`, instead of the deployment `replaces`, and lists the place.
     pub fn add(
         &mut self,
         direction: usize,
@@ -259,7 +259,8 @@ impl Attached {
         Ok(())
     }
 
-    /// Calls a direction at `place`, instead of the deployment `replaces`. Returns the state of the attachment.
+    /// Enters a direction into the dispatcher at `place`, instead of the deployment `replaces`. Returns the state of
+    /// the attachment.
     pub fn call(
         &self,
         direction: usize,

@@ -29,7 +29,7 @@ pub struct Beginning {
 
 impl Deployable {
     /// Pins the loaded directions. The deployment goes on with `replaces`, or, without one, starts as `beginning` says.
-    /// `more_known` adds the counts of its maps that are kept elsewhere. After an error no pin is left.
+    /// `more_known` adds the counts of the replaced maps that are kept elsewhere. After an error no pin is left.
     pub fn new(
         host: &Arc<Host>,
         identity: Identity<'_>,
@@ -98,7 +98,7 @@ impl Deployable {
         self.0.epoch.current()
     }
 
-    /// Returns what old maps of another layout have counted of the open window so far, in the layout of the new maps.
+    /// Returns the counts of the open window in old maps of another layout, converted to the layout of the new maps.
     pub fn open_rows(&self) -> Result<Vec<Remains>, KernelError> {
         self.0.transfers.preview()
     }

@@ -5,7 +5,7 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::finding::with_causes;
-use twinprobe_ebpf_common::hook::{Position, Verdict, XdpMode};
+use twinprobe_ebpf_common::hook::{Hook, Position, Verdict, XdpMode};
 
 use crate::attach::dispatcher::chain::{Callee, DeploymentId, Rank};
 use crate::attach::dispatcher::dispatchers::Addition;
@@ -19,9 +19,8 @@ use crate::load::pins::{Note, NotedDirection, Pins};
 use crate::net::interface;
 use crate::net::netns::Netns;
 use crate::sys::prog;
-use twinprobe_ebpf_common::hook::Hook;
 
-/// A deployment whose maps nobody reads. Its programs see packets, and their verdicts count.
+/// A deployment whose maps nobody reads. Its programs see packets, and their verdicts take effect.
 #[derive(Debug)]
 pub struct Held {
     pub host: Arc<Host>,
@@ -35,10 +34,10 @@ pub struct Held {
 }
 
 impl Held {
-    /// Finds the deployment of `probe` that packets meet: the one with `serial`, where that is known, else one whose
-    /// note names the probe. To be called before [`Kernel::settle`] and after all adoptions. Unless the deployment has
-    /// to be `attached`, one that is attached nowhere counts, too: its maps have what it has counted. A deployment
-    /// counts as attached if nobody knows. `None` if there is no such deployment.
+    /// Finds the deployment of `probe` that packets meet: the one with `serial` if it is known, else one whose note
+    /// names the probe. To be called before [`Kernel::settle`] and after all adoptions. Unless the deployment has to be
+    /// `attached`, a deployment that is attached nowhere is found, too, because its maps have its counts. A deployment
+    /// whose interfaces can't be listed counts as attached. `None` if there is no such deployment.
     pub fn find(host: &Arc<Host>, probe: &str, serial: Option<u64>, attached: bool) -> Option<Self> {
         let mut serials = serial.map_or_else(|| host::serials(&host.pins).unwrap_or_default(), |s| vec![s]);
         // The younger of two deployments may be of a replacement that was never committed.
@@ -62,9 +61,9 @@ impl Held {
         let owner = DeploymentId(serial);
         let mut held = Self { host, owner, epoch, note, places: Vec::new(), is_unsure: false, pins };
         if let Err(error) = held.claim() {
-            // The deployment may run, and nobody will look for it again: all unclaimed attachments stay until the next
-            // daemon. So do the pins, for a daemon that can adopt the deployment, and the place of the epoch, which the
-            // programs follow.
+            // The deployment may run, and this daemon will not look for it again: all unclaimed attachments stay until
+            // the next daemon. The pins stay for a daemon that can adopt the deployment, and the place of the epoch
+            // stays because the programs follow it.
             tracing::error!(probe, %error, "what runs can't be found, and is left as it is");
             held.host.dispatchers.keep_unclaimed();
             held.is_unsure = true;
@@ -148,8 +147,8 @@ impl Held {
         }
     }
 
-    /// Removes the deployment from its places and removes its pins. Where `taken` says that a successor has replaced
-    /// it, only its slots are emptied.
+    /// Removes the deployment from its places and removes its pins. At places where a successor has replaced it, as
+    /// `taken` tells, only its slots are emptied.
     pub fn leave(&self, taken: impl Fn(&HookPoint) -> bool, reclaim: &mut Reclaim) {
         for AttachedAt { place, .. } in &self.places {
             let left = match taken(place) {

@@ -12,7 +12,7 @@ use crate::attach::quiesce::quiescer::Quiescer;
 use crate::capabilities::Capabilities;
 use crate::load::pins::Pins;
 
-/// Epoch words, grace periods, dispatchers, and the directories of pins.
+/// The kernel objects that all probes share: epoch words, grace periods, dispatchers, and the directories of pins.
 #[derive(Debug)]
 pub struct Host {
     pub epochs: Arc<EpochWords>,

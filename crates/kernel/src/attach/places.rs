@@ -22,14 +22,14 @@ pub struct Interface {
 /// A hook where one direction is attached.
 #[derive(Clone, Debug)]
 pub struct AttachedAt {
-    /// Index of the direction.
+    /// The index of the direction.
     pub direction: usize,
     pub place: HookPoint,
     pub health: Arc<Mutex<Health>>,
 }
 
 impl AttachedAt {
-    /// The present state of the attachment.
+    /// Returns the present state of the attachment.
     pub fn health(&self) -> Health {
         self.health.lock().clone()
     }

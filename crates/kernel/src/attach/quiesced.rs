@@ -30,7 +30,8 @@ impl Attached {
         let has_twins = self.directions.iter().any(|loaded| loaded.plan.has_twins());
         let quiesced = match self.quiesced {
             Some((of, duration)) if of == epoch => duration,
-            // One program counts in the same maps before and after.
+            // Without twins one program counts in the same maps before and after the flip, so there is nothing to wait
+            // for.
             _ if !has_twins => Duration::ZERO,
             _ => self
                 .host
@@ -54,7 +55,8 @@ impl Quiesced<'_> {
         self.quiesced
     }
 
-    /// The map of a metric: the twin's own if it has one, else the one that packets still change. `None` for events.
+    /// Returns the map of a metric: the idle twin's own if the map is private, else the shared map, which packets still
+    /// change. `None` for events.
     pub fn map(&self, (direction, metric): (usize, usize)) -> Option<&MetricMap> {
         match self.probe.map(direction, metric) {
             TwinMap::Private(maps) => Some(&maps[(self.epoch & 1) as usize]),
@@ -63,18 +65,19 @@ impl Quiesced<'_> {
         }
     }
 
-    /// The journal of a metric: where the rows that were taken out of its map wait until the window is stored.
+    /// Returns the path of a metric's journal, where the rows that were taken out of its map wait until the window is
+    /// stored.
     pub fn journal(&self, (direction, metric): (usize, usize)) -> PathBuf {
         let direction = self.probe.directions[direction].plan.direction();
         self.probe.pins.journal(direction, metric)
     }
 
-    /// The window is stored: its maps are about to be emptied.
+    /// Records that the window is stored and that its maps are about to be emptied.
     pub fn begin_clearing(&self) {
         self.probe.epoch.set_clearing(self.epoch);
     }
 
-    /// Tells whether an attempt to empty the maps has begun: they may lack a part of the window.
+    /// Tells whether the clearing of the maps has begun: they may lack a part of the window then.
     pub fn is_clearing(&self) -> bool {
         self.probe.epoch.is_clearing(self.epoch)
     }

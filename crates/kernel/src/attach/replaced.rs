@@ -17,7 +17,7 @@ pub enum Replaced<'a> {
 }
 
 impl<'a> Replaced<'a> {
-    /// Returns the replaced deployment if its successor goes on with its content.
+    /// Returns the replaced deployment if its successor takes over its content.
     pub const fn attached(self) -> Option<&'a Attached> {
         match self {
             Self::Attached(attached) => Some(attached),

@@ -1,4 +1,4 @@
-//! Objects made ready for this kernel: references to its types are resolved, and references to maps are bound.
+//! The preparation of objects for this kernel: references to its types are resolved, and references to maps are bound.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -8,7 +8,7 @@ use aya_obj::{Function, Object};
 
 use crate::plan::object::{ObjectError, ProbeObject, guarded};
 
-/// The object with its references to the kernel's types (CO-RE) resolved.
+/// Returns the object with its references to the kernel's types (CO-RE) resolved.
 pub fn resolve(object: &ProbeObject) -> Result<Cow<'_, Object>, ObjectError> {
     let mut object = Cow::Borrowed(&object.program);
     if object.has_btf_relocations() {
@@ -18,7 +18,7 @@ pub fn resolve(object: &ProbeObject) -> Result<Cow<'_, Object>, ObjectError> {
     Ok(object)
 }
 
-/// The program `entry` with every map reference bound to the descriptor that `fds` names.
+/// Returns the program `entry` with every map reference bound to the map's descriptor in `fds`.
 pub fn bind(mut object: Object, entry: &str, fds: &HashMap<&str, RawFd>) -> Result<Function, ObjectError> {
     let maps = std::mem::take(&mut object.maps);
     let text: HashSet<usize> = object.functions.keys().map(|(section, _)| *section).collect();

@@ -1,4 +1,4 @@
-//! The maps of a probe: made, filled with what the source says, and handed to those who read them.
+//! The maps of a probe: their creation, their initial content, and the views through which metrics read them.
 
 use std::collections::BTreeSet;
 use std::collections::hash_map::{Entry, HashMap};
@@ -22,16 +22,16 @@ use crate::sys::call::{self, KernelError};
 use crate::sys::map::{self, MapCreate};
 use crate::sys::mapping;
 
-/// A metric's map: one for both twins, or one each. Events go into one for both.
+/// The map of a metric: one that both twins share, or one for each twin. Both twins write events into the same map.
 #[derive(Debug)]
 pub enum TwinMap {
-    /// Shared with those who read it at their client's pace.
+    /// The map that both twins count in, shared with readers that read at their client's pace.
     Shared(Arc<MetricMap>),
     Private([MetricMap; 2]),
     Events(Arc<EventMap>),
 }
 
-/// One for both twins, or one each.
+/// One object that both twins share, or one for each twin.
 #[derive(Debug)]
 pub enum Twins<T> {
     Shared(T),
@@ -39,7 +39,7 @@ pub enum Twins<T> {
 }
 
 impl<T> Twins<T> {
-    /// Makes one for each twin if they are `private`, else one for both.
+    /// Makes one object for each twin if `private`, else one that both share.
     pub fn make<E>(private: bool, mut make: impl FnMut(usize) -> Result<T, E>) -> Result<Self, E> {
         Ok(if private { Self::Private([make(0)?, make(1)?]) } else { Self::Shared(make(0)?) })
     }
@@ -51,7 +51,7 @@ impl<T> Twins<T> {
         }
     }
 
-    /// What there is, in the order of the twins.
+    /// Returns the objects, in the order of the twins: one or two.
     pub const fn each(&self) -> &[T] {
         match self {
             Self::Shared(one) => std::slice::from_ref(one),
@@ -64,9 +64,9 @@ impl<T> Twins<T> {
 #[derive(Clone, Debug)]
 pub struct Predecessor {
     pub maps: Arc<ProbeMaps>,
-    /// Which of its twins sees packets, where it has twins.
+    /// The index of the twin that sees packets, if there are twins.
     pub active: usize,
-    /// Names of maps with counts that are kept elsewhere: sums of windows, and what an earlier map had counted.
+    /// The names of maps with counts that are kept elsewhere: sums of windows, and the counts of earlier maps.
     pub more_known: BTreeSet<String>,
 }
 
@@ -75,26 +75,27 @@ pub struct Predecessor {
 pub struct ProbeMaps {
     plan: Arc<DirectionPlan>,
     fds: Vec<Twins<OwnedFd>>,
-    /// Where the content of each map comes from.
+    /// The origin of each map's content, in the order of the plan.
     pub inherited: Vec<Inherited>,
-    /// The twin of the replaced deployment that has to see packets when these maps take over, since maps were chosen by
-    /// it: those that were shared and become private to each twin, or the other way round. `None` if there are none.
+    /// The twin of the replaced deployment that has to be the active one when these maps take over: its maps were
+    /// chosen for those that were shared and become private to each twin, or the other way round. `None` if there are
+    /// no such maps.
     pub expected_twin: Option<usize>,
 }
 
 impl ProbeMaps {
-    /// Each map of the plan with its descriptors.
+    /// Returns each map of the plan with its descriptors.
     pub fn each(&self) -> impl Iterator<Item = (&MapPlan, &Twins<OwnedFd>)> {
         self.plan.maps.iter().zip(&self.fds)
     }
 
-    /// The map with this name and its descriptors.
+    /// Returns the map with this name and its descriptors.
     pub fn by_name(&self, name: &str) -> Option<(&MapPlan, &Twins<OwnedFd>)> {
         self.each().find(|(map, _)| map.name == name)
     }
 
-    /// Makes the maps, and takes over those that are the same in `old` with their content. Nothing is written to a map
-    /// of `old`: packets are still counted there, and the new source may yet be refused.
+    /// Makes the maps, and takes over the maps that are the same in `old`, with their content. Nothing is written to a
+    /// map of `old`: packets are still counted there, and the new source may yet be refused.
     pub fn create(
         plan: Arc<DirectionPlan>,
         btf: Option<BorrowedFd<'_>>,
@@ -110,15 +111,13 @@ impl ProbeMaps {
         for (index, (map, inherited)) in plan.maps.iter().zip(&inherited).enumerate() {
             let failed = |source| KernelError::new("taking over", format!("map {}", map.name), source);
             let before = old.and_then(|old| old.maps.by_name(&map.name));
-            fds.push(Twins::make(map.private, |twin| match (inherited, before) {
-                (Inherited::Same, Some((_, fds))) => fds.of_twin(twin).try_clone().map_err(failed),
-                // What was live becomes the open window, and the other way round.
-                (Inherited::FromActive, Some((_, fds))) if !map.private || twin == active => {
-                    fds.of_twin(active).try_clone().map_err(failed)
-                }
-                _ => {
-                    empty.push((index, twin));
-                    create_map(&map.name, &map.spec, btf)
+            fds.push(Twins::make(map.private, |twin| {
+                match (inherited.twin(map.private, twin, active), before) {
+                    (Some(of), Some((_, fds))) => fds.of_twin(of).try_clone().map_err(failed),
+                    _ => {
+                        empty.push((index, twin));
+                        create_map(&map.name, &map.spec, btf)
+                    }
                 }
             })?);
         }
@@ -127,7 +126,8 @@ impl ProbeMaps {
         Ok(made)
     }
 
-    /// Maps that an earlier daemon has made; `open` gives the descriptor of a map's twin.
+    /// Adopts the maps that an earlier daemon has made; `open` returns the descriptor of a map, given its name and
+    /// twin.
     pub fn adopt(
         plan: Arc<DirectionPlan>,
         mut open: impl FnMut(&str, usize) -> Result<OwnedFd, String>,
@@ -137,7 +137,7 @@ impl ProbeMaps {
         Ok(Self { plan, fds, inherited, expected_twin: None })
     }
 
-    /// What a twin's program is bound to.
+    /// Returns the descriptors that a twin's program is bound to, by the name of the map.
     pub fn of_twin(&self, twin: usize) -> HashMap<&str, RawFd> {
         self.each().map(|(map, fds)| (map.name.as_str(), fds.of_twin(twin).as_raw_fd())).collect()
     }
@@ -155,7 +155,7 @@ impl ProbeMaps {
         Ok(())
     }
 
-    /// What the metrics read, in the order of the plan.
+    /// Returns the maps that the metrics read, in the order of the plan.
     pub fn readers(&self, capabilities: &Capabilities) -> Result<Vec<TwinMap>, KernelError> {
         let mut sections = HashMap::new();
         let reader = |metric: &MetricPlan| {
@@ -197,7 +197,7 @@ impl ProbeMaps {
     }
 }
 
-/// Of the map, and of the maps in it.
+/// Returns the access to the map and, for maps of maps, to its inner maps.
 fn access(request: &MetricRequest, layout: &TableLayout, capabilities: &Capabilities) -> [Access; 2] {
     let inner = layout.inner.as_ref().map_or(layout.kind, |inner| inner.kind);
     [layout.kind, inner].map(|kind| {
@@ -206,7 +206,7 @@ fn access(request: &MetricRequest, layout: &TableLayout, capabilities: &Capabili
     })
 }
 
-/// The memory of a data section.
+/// Maps the memory of a data section.
 fn section(map: &MapPlan, fd: &OwnedFd) -> std::io::Result<Arc<Section>> {
     let memory = if map.spec.frozen { mapping::Access::Read } else { mapping::Access::ReadWrite };
     Section::new(fd.as_fd(), map.spec.value_size as usize, memory)
@@ -229,7 +229,8 @@ fn create_map(name: &str, spec: &MapSpec, btf: Option<BorrowedFd<'_>>) -> Result
     let (key, value) = spec.btf_types;
     let typed = btf.filter(|_| key != 0 || value != 0).map(|btf| (btf, key, value));
     let fd = match map::map_create(&MapCreate { btf: typed, ..untyped }) {
-        // Some map types take no types; decoding does not need the kernel's copy.
+        // Some map types accept no BTF types. The map is made without them, since decoding does not need the kernel's
+        // copy.
         Err(source) if typed.is_some() && call::is_unsupported(&source) => map::map_create(&untyped),
         result => result,
     }
@@ -241,4 +242,33 @@ fn create_map(name: &str, spec: &MapSpec, btf: Option<BorrowedFd<'_>>) -> Result
         map::map_freeze(fd.as_fd()).map_err(error("freezing"))?;
     }
     Ok(fd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn twins_share_one_or_have_one_each() {
+        let mut made = Vec::new();
+        let mut make = |twin: usize| {
+            made.push(twin);
+            Ok::<_, ()>(10 + twin)
+        };
+        let shared = Twins::make(false, &mut make).unwrap();
+        let private = Twins::make(true, &mut make).unwrap();
+        assert_eq!(made, [0, 0, 1]);
+        assert_eq!((shared.each(), private.each()), (&[10][..], &[10, 11][..]));
+        // Epochs are numbers of twins as well: the parity counts.
+        for (epoch, (of_shared, of_private)) in [(0, (10, 10)), (1, (10, 11)), (6, (10, 10)), (7, (10, 11))] {
+            assert_eq!((*shared.of_twin(epoch), *private.of_twin(epoch)), (of_shared, of_private), "{epoch}");
+        }
+    }
+
+    #[test]
+    fn a_second_twin_that_can_not_be_made_leaves_none() {
+        let second_fails = |twin| if twin == 0 { Ok(()) } else { Err("no room") };
+        assert_eq!(Twins::make(true, second_fails).unwrap_err(), "no room");
+        assert!(Twins::make(false, second_fails).is_ok());
+    }
 }

@@ -22,7 +22,7 @@ pub struct Deployment {
     pub serial: u64,
     /// The serial of the probe's first deployment, which orders probes of the same priority.
     pub order: u64,
-    /// The place of the probe's words in the epoch map.
+    /// The index of the probe's words in the epoch map.
     pub epoch: usize,
     pub directions: Vec<DirectionRecord>,
 }
@@ -64,8 +64,8 @@ const NOTE: &str = "note";
 const NOTE_VERSION: u32 = 1;
 const BPF_MAP_TYPE_ARRAY: u32 = 2;
 
-/// The facts about a deployment that a later daemon needs to let it go on as it is, although its stored configuration
-/// can't be read. The note is pinned with the deployment.
+/// The facts about a deployment that a later daemon needs to let the deployment go on unchanged, although its stored
+/// configuration can't be read. The note is pinned with the deployment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {
     /// The version of the note's format.
@@ -143,7 +143,7 @@ impl Pins {
         Ok(())
     }
 
-    /// Opens the pinned programs. Fails with the reason unless they are those of the record.
+    /// Opens the pinned programs. Fails with the reason unless they are the programs of the record.
     pub fn programs(&self, record: &DirectionRecord) -> Result<Vec<OwnedFd>, String> {
         let open = |(twin, identity): (usize, &ProgIdentity)| {
             let path = self.program(&record.direction, twin);
@@ -152,7 +152,7 @@ impl Pins {
         record.programs.iter().enumerate().map(open).collect()
     }
 
-    /// Opens a pinned map of a twin. Fails with the reason unless it is that of the record.
+    /// Opens a pinned map of a twin. Fails with the reason unless it is the map of the record.
     pub fn open_map(&self, record: &DirectionRecord, name: &str, twin: usize) -> Result<OwnedFd, String> {
         let found = record.maps.iter().enumerate().find(|(_, map)| map.name == name);
         let id = found.and_then(|(index, map)| Some((index, *map.ids.get(twin)?)));
@@ -160,7 +160,7 @@ impl Pins {
         check(&self.map(&record.direction, index, twin), &id, map::map_id)
     }
 
-    /// Pins `note` with the deployment, unless the same note is there.
+    /// Pins `note` with the deployment, unless the same note is pinned already.
     pub fn write_note(&self, note: &Note) -> io::Result<()> {
         if self.note().is_ok_and(|(known, _)| known == *note) {
             return Ok(());
@@ -204,7 +204,7 @@ impl Pins {
         remove_directory(&self.0)
     }
 
-    /// The journal of a metric.
+    /// Returns the path of a metric's journal.
     pub fn journal(&self, direction: &str, metric: usize) -> PathBuf {
         self.0.join(format!("{direction}_journal_{metric}"))
     }

@@ -1,4 +1,4 @@
-//! Refusals by the kernel, and the lines of the source that they are about.
+//! Explanations of the kernel's refusals, with the line of the source that each is about.
 
 use aya_obj::Function;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, SOURCE_NAME, Stage, with_causes};
@@ -7,7 +7,7 @@ use crate::load::verifier;
 use crate::plan::object::ProbeObject;
 use crate::sys::call::KernelError;
 
-/// Characters of a source line that a finding quotes.
+/// The most characters of a source line that a finding quotes.
 const MAX_QUOTE: usize = 120;
 
 /// Explains why a map could not be made.
@@ -45,8 +45,8 @@ pub fn refused(
     Rejection::from(finding).with_log(refusal.log)
 }
 
-/// The user's line that `instruction` was compiled from: that of the last record before it which is not
-/// from a header.
+/// Returns line and column of the user's source that `instruction` was compiled from: those of the last record up to
+/// the instruction that is not from a header.
 pub fn source_position(object: &ProbeObject, function: &Function, instruction: u32) -> Option<(u32, u32)> {
     function
         .line_info

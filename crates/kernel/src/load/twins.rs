@@ -1,6 +1,6 @@
-//! Twins from one object: one compilation, two loads. The twins differ only in the maps bound to them: maps
-//! of snapshot metrics are private to each, everything else is shared (Algorithm 1 of the paper, lines
-//! 12-21, without its second compilation).
+//! The loading of twins from one object: one compilation, two loads. The twins differ only in the maps bound to them:
+//! maps of snapshot metrics are private to each twin, all other maps are shared (Algorithm 1 of the paper, lines 12-21,
+//! without its second compilation).
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -20,7 +20,8 @@ use crate::sys::call::KernelError;
 use crate::sys::prog::{self, InfoRecords, ProgLoad};
 use crate::trial::programs;
 
-/// Loads the programs and maps of `plan`, which `object` was planned to, with what they take over from `old`.
+/// Loads the programs and maps of `plan`, the plan of `object`. Maps that are the same in `old` are taken over from
+/// there.
 pub fn load(
     plan: Arc<DirectionPlan>,
     object: &ProbeObject,
@@ -46,8 +47,8 @@ pub fn load(
     Ok(LoadedDirection { plan, programs, maps, own: Arc::new(own), warnings })
 }
 
-/// The direction that an earlier daemon has loaded as planned: `open` gives its maps by name and twin, and `programs`
-/// are its programs. The error says what does not fit.
+/// Adopts the direction that an earlier daemon has loaded as planned: `open` returns its maps by name and twin, and
+/// `programs` are its programs. Fails with the reason if they do not fit the plan.
 pub fn adopt(
     plan: Arc<DirectionPlan>,
     capabilities: &Capabilities,

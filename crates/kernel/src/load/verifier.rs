@@ -92,7 +92,7 @@ fn explain(error: &io::Error, log: String) -> Refusal {
     refusal
 }
 
-/// Returns what the kernel lacks if the verifier's message does not name it.
+/// Returns the name of the feature that the kernel lacks, for messages of the verifier that do not name the feature.
 fn missing(verdict: &str) -> Option<&'static str> {
     const MISSING: [(&str, &str); 4] = [
         ("invalid func unknown#", "this kernel does not have the helper function of this number"),
@@ -123,7 +123,7 @@ fn is_statistics(line: &str) -> bool {
         "stack depth ",
         "max_states",
         "mark_precise:",
-        // Older kernels print the same in these forms.
+        // Older kernels print the same information in the following forms.
         "last_idx ",
         "regs=",
         "parent ",

@@ -1,4 +1,5 @@
-//! Network namespaces by path, and work inside of them. rustix has no call that asks which kind a namespace is.
+//! Network namespaces by path, and work inside of them. The kind of a namespace is asked for through libc, because
+//! rustix has no such call.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -15,7 +16,7 @@ const OWN: &str = "/proc/self/ns/net";
 /// The directory where `ip netns` keeps the namespaces that have a name.
 const NAMED: &str = "/run/netns";
 
-/// A network namespace. It exists, with its interfaces, as long as any clone does: keep none of one that has
+/// A network namespace. Any clone keeps the namespace and its interfaces alive, so keep none once the namespace has
 /// gone from its path.
 #[derive(Clone, Debug)]
 pub struct Netns(Arc<Inner>);
@@ -30,7 +31,7 @@ struct Inner {
 }
 
 impl Netns {
-    /// The daemon's.
+    /// Returns the daemon's own namespace.
     pub fn own() -> io::Result<Self> {
         let file = File::open(OWN)?;
         let id = file.metadata()?.ino();
@@ -38,8 +39,8 @@ impl Netns {
     }
 
     /// Opens the namespace that is at `path` now. The error says in full what is wrong: [`io::ErrorKind::NotFound`] if
-    /// nothing is at the path, [`io::ErrorKind::InvalidInput`] if something else is. These two mean that the namespace
-    /// is not there; any other error, that the answer is unknown.
+    /// nothing is at the path, [`io::ErrorKind::InvalidInput`] if something else is. These two kinds mean that the
+    /// namespace is not there; any other error means that the answer is unknown.
     pub fn open(path: &Path) -> io::Result<Self> {
         patience::ask(path, Self::open_now)
     }
@@ -48,7 +49,7 @@ impl Netns {
         let because = |error: &io::Error, what: &str| {
             io::Error::new(error.kind(), format!("the network namespace {} {what}", path.display()))
         };
-        // Without O_NONBLOCK a FIFO would be waited for.
+        // Without O_NONBLOCK, opening a FIFO would wait for a writer.
         let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
         let file = File::options().read(true).custom_flags(flags).open(path).map_err(|error| {
             if is_missing(&error) {
@@ -84,7 +85,8 @@ impl Netns {
             .find_map(|path| Self::open(&path).ok().filter(|n| n.id() == id))
     }
 
-    /// The kernel's number for it. Another namespace gets the same only when no clone of this is left.
+    /// Returns the kernel's number for the namespace. Another namespace can get the same number only when no clone of
+    /// this one is left.
     pub fn id(&self) -> u64 {
         self.0.id
     }
@@ -101,7 +103,7 @@ impl Netns {
 
     /// Tells whether this namespace is at `path` now. Fails if the answer is unknown.
     pub fn is_at(&self, path: &Path) -> io::Result<bool> {
-        // The number alone could be that of a file elsewhere.
+        // A file of another file system may have the same number.
         let of = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
         match patience::ask(path, |path| std::fs::metadata(path)) {
             Ok(there) => Ok(of(there) == of(self.0.file.metadata()?)),
@@ -115,7 +117,7 @@ impl Netns {
         if self.0.own {
             return Ok(f());
         }
-        // A thread of its own: one that is shared would come back with the wrong namespace if anything failed.
+        // The work runs on a thread of its own: a shared thread would stay in the wrong namespace if anything failed.
         thread::scope(|scope| {
             let inside = thread::Builder::new().name("netns".to_owned()).spawn_scoped(scope, || {
                 move_into_link_name_space(self.0.file.as_fd(), Some(LinkNameSpaceType::Network))?;
@@ -134,14 +136,14 @@ impl PartialEq for Netns {
 
 impl Eq for Netns {}
 
-/// Also of `/proc/PID/ns/net` when the process is ending.
+/// Tells whether the error says that nothing is at the path. `/proc/PID/ns/net` of an ending process fails with ESRCH.
 fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
         || error.raw_os_error() == Some(libc::ESRCH)
 }
 
 fn is_netns(file: BorrowedFd<'_>) -> bool {
-    // SAFETY: takes no argument; other kinds of files answer that they do not know it.
+    // SAFETY: the request takes no argument, and files of other kinds refuse it.
     unsafe { libc::ioctl(file.as_raw_fd(), libc::NS_GET_NSTYPE) == libc::CLONE_NEWNET }
 }
 
@@ -173,7 +175,7 @@ pub mod testing {
             PathBuf::from("/run/netns").join(&self.0)
         }
 
-        /// `ip` inside.
+        /// Runs `ip` inside of the namespace.
         #[track_caller]
         pub fn ip(&self, arguments: &str) {
             ip(&format!("-n {} {arguments}", self.0));

@@ -1,4 +1,4 @@
-//! Questions about paths that may never be answered: the path may be on a file system whose server is gone.
+//! Questions about paths, with a limit for the wait: a path may be on a file system whose server never answers.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,8 +20,8 @@ struct Asked {
 
 static ASKED: Mutex<Vec<Asked>> = Mutex::new(Vec::new());
 
-/// Asks on a thread of its own, and waits at most [`PATIENCE`] for the answer. A path that has not answered for that
-/// long is not asked again until it does: one thread waits for the path, and not one more with each attempt.
+/// Asks on a thread of its own, and waits at most [`PATIENCE`] for the answer. A path that has not answered in this
+/// time is not asked again until it answers, so that one thread waits for the path and not one for each attempt.
 pub fn ask<T: Send + 'static>(
     path: &Path,
     question: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,

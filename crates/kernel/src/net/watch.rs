@@ -1,4 +1,4 @@
-//! A watch of interfaces that come, go and are renamed, in namespaces that come and go themselves.
+//! A watch of interfaces that are added, removed and renamed, in namespaces that are added and removed themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -12,14 +12,14 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::net::netns::Netns;
 use crate::net::rtnl::socket::{self, Link, Message, Socket};
 
-/// The time between two checks of what a path leads to: no notification reports a change.
+/// The time between two checks of the namespace at a path, because no notification reports a change.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// The changes since the last report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Indices of interfaces that were deleted or moved away, even if an interface of that name and index exists again
-    /// by now. BPF links at a deleted interface are dead (`ENOLINK`), those at a moved interface go on there until they
+    /// by now. BPF links at a deleted interface are dead (`ENOLINK`), links at a moved interface go on there until they
     /// are detached; clsact filters are gone either way.
     pub gone: BTreeSet<u32>,
     /// True if messages were lost: any interface may have gone.
@@ -145,7 +145,7 @@ fn is_overflow(error: &io::Error) -> bool {
 /// A change that [`PlaceWatch`] reports.
 #[derive(Debug)]
 pub enum NamespaceChange {
-    /// In the namespace that was there before, too.
+    /// Interfaces have changed in the namespace that was at the path before.
     Links(Changes),
     /// The path leads to another namespace than before, or to none. The state of earlier attachments is unknown.
     Namespace,
@@ -318,7 +318,7 @@ mod tests {
         stays_quiet(&mut watch).await;
     }
 
-    /// A link that was made anew with the same name and index: no list shows the difference.
+    /// A link that was made anew with the same name and index counts as gone, although no list shows the difference.
     #[tokio::test]
     async fn a_link_that_was_made_anew_has_gone() {
         let named = Named::new();
@@ -363,7 +363,8 @@ mod tests {
         named.ip("link add tpc type veth peer name tpd");
         assert!(matches!(noticed(&mut watch).await, NamespaceChange::Links(_)));
 
-        // Both fall between two checks. The old namespace is still open, so that the new one gets another number.
+        // The deletion and the creation fall between two checks. The old namespace is still open, so that the new one
+        // gets another number.
         let id_before = watch.netns().unwrap().id();
         named.delete();
         named.create();

@@ -1,4 +1,4 @@
-//! From objects and configuration to a plan, or to everything that is wrong with them.
+//! The planning of a probe from its objects and its configuration. A refusal lists every mistake at once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,9 +14,8 @@ use crate::plan::shape::MapShape;
 use crate::plan::{events, tables, variables};
 
 impl ProbePlan {
-    /// Plans a probe from what is asked of each direction and the object that the direction's source was compiled to.
-    /// Returns the plan of those directions that are in order, their objects in the same order, and what is wrong with
-    /// the others.
+    /// Plans a probe. `wanted` has the request and the compiled source of each direction. Returns the plan of the
+    /// directions without mistakes, their objects in the same order, and the findings about the other directions.
     pub fn build<'a>(
         wanted: impl IntoIterator<Item = (DirectionRequest, &'a [u8])>,
         facts: KernelFacts,
@@ -42,7 +41,7 @@ impl ProbePlan {
     }
 }
 
-/// Plans one direction. Returns the warnings with the plan.
+/// Plans one direction. Returns the plan and its warnings, or the findings by which the direction is refused.
 pub fn direction(
     request: DirectionRequest,
     defined: &Definitions,
@@ -87,7 +86,7 @@ pub fn direction(
     if notes.findings.is_empty() { Ok((plan, notes.warnings)) } else { Err(notes.findings) }
 }
 
-/// What the metric is read from; `None` if it can't be.
+/// Returns the source that the metric is read from; `None` if it can't be read, for which `notes` get the finding.
 fn source(
     defined: &Definitions,
     request: &MetricRequest,
@@ -123,7 +122,7 @@ fn unknown(defined: &Definitions, name: &str) -> String {
     format!("the source defines no map {name}; {known}")
 }
 
-/// Reading a queue or stack takes its values out, whatever is asked for.
+/// Returns the effect of a reading on the metric's map. Reading a queue or stack always takes its values out.
 fn extraction(source: &MetricSource, request: &MetricRequest) -> Extraction {
     let pops = match source {
         MetricSource::Events(..) => return Extraction::Stream,
@@ -138,7 +137,8 @@ fn extraction(source: &MetricSource, request: &MetricRequest) -> Extraction {
     }
 }
 
-/// Gives each twin its own of the maps of snapshots, the maps in them, and the maps that those are in.
+/// Makes private to each twin: the maps that snapshots read, the maps inside of these, and the maps of maps that
+/// contain one of them.
 fn set_private(maps: &mut [MapPlan], read: &[(&MetricRequest, usize)]) {
     let snapshots = read.iter().filter(|(request, _)| request.is_snapshot());
     let mut todo: Vec<usize> = snapshots.map(|(_, map)| *map).collect();
@@ -149,8 +149,8 @@ fn set_private(maps: &mut [MapPlan], read: &[(&MetricRequest, usize)]) {
     }
 }
 
-/// The content of a map goes on if all metrics that read it say so. A map in a map of maps is read through the outer map,
-/// and begins anew with that map.
+/// Decides for each map whether a replacement keeps its content: only if all metrics that read the map ask for that. A
+/// map in a map of maps is read through the outer map, and begins anew together with the outer map.
 fn set_on_replace(maps: &mut [MapPlan], read: &[(&MetricRequest, usize)]) {
     for map in 0..maps.len() {
         let readers = read.iter().filter(|(_, of)| *of == map || maps[*of].holds(map));
@@ -161,7 +161,8 @@ fn set_on_replace(maps: &mut [MapPlan], read: &[(&MetricRequest, usize)]) {
     }
 }
 
-/// A map that is private to the twins is so for every metric that reads it, and no map is read twice.
+/// Reports metrics that can't go together: a private map has to be private for every metric that reads it, and no map
+/// may be read both directly and through a map of maps.
 fn check_together(maps: &[MapPlan], read: &[(&MetricRequest, usize)], notes: &mut Notes) {
     for (request, _) in read.iter().filter(|(request, map)| !request.is_snapshot() && maps[*map].private) {
         let message = match request.map_name() {
@@ -182,7 +183,7 @@ fn check_together(maps: &[MapPlan], read: &[(&MetricRequest, usize)], notes: &mu
     }
 }
 
-/// A section is private as a whole, also those of its variables that no metric names.
+/// Warns of variables that become private although no metric names them: a section is private as a whole.
 fn warn_of_neighbours(
     defined: &Definitions,
     maps: &[MapPlan],

@@ -1,12 +1,13 @@
-//! Makes an object that clang wrote digestible for aya-obj: checks what aya-obj trusts, and renames the TC
-//! sections, of which aya-obj 0.3 knows only `classifier`.
+//! The preparation of clang's objects for aya-obj: checks of the fields that aya-obj takes on trust, and new names for
+//! the TC sections, because aya-obj 0.3 knows only `classifier`.
 
 use std::collections::BTreeMap;
 
 use object::build::elf::{Builder, SectionData, SectionId, SymbolId};
 use object::elf::{EM_BPF, SHF_EXECINSTR, SHN_UNDEF, SHT_NOBITS, SHT_STRTAB, STT_SECTION};
 
-/// Globals and code of one object together; keeps a huge `.bss` from being allocated.
+/// The most bytes that globals and code of one object may have together. The limit keeps a huge `.bss` from being
+/// allocated.
 const MAX_SECTION_BYTES: u64 = 64 << 20;
 
 #[derive(Debug, thiserror::Error)]
@@ -37,13 +38,13 @@ pub enum ElfError {
 /// A pointer to a map in the definition of another one, which is a map of maps.
 pub struct MapPointer {
     pub outer: String,
-    /// From the start of the definition, in bytes.
+    /// The offset of the pointer in the outer map's definition, in bytes.
     pub offset: u64,
     pub inner: String,
 }
 
-/// The object with every TC section renamed to `classifier/...`, in the ELF and in its BTF, and the pointers between its
-/// map definitions, which aya-obj does not read.
+/// Returns the object with every TC section renamed to `classifier/...`, in the ELF and in its BTF, and the pointers
+/// between its map definitions, which aya-obj does not read.
 pub fn prepare(elf: &[u8]) -> Result<(Vec<u8>, Vec<MapPointer>), ElfError> {
     let mut builder = Builder::read(elf)?;
     if !builder.is_64 || builder.header.e_machine != EM_BPF || builder.endian != object::Endianness::Little {
@@ -77,7 +78,8 @@ pub fn prepare(elf: &[u8]) -> Result<(Vec<u8>, Vec<MapPointer>), ElfError> {
     Ok((out, pointers))
 }
 
-/// Everything must be in the one source: there is no linker, and kernel functions are not resolved.
+/// Fails if the object refers to a symbol that it does not define: there is no linker, and kernel functions are not
+/// resolved.
 fn check_symbols(builder: &Builder<'_>) -> Result<(), ElfError> {
     let mut undefined: Vec<String> = builder
         .symbols
@@ -89,7 +91,7 @@ fn check_symbols(builder: &Builder<'_>) -> Result<(), ElfError> {
     if undefined.is_empty() { Ok(()) } else { Err(ElfError::Undefined(undefined.join(", "))) }
 }
 
-/// The map definitions of `.maps`, by where they begin.
+/// The size and the symbol of each map definition in `.maps`, by the definition's offset in the section, in bytes.
 type Definitions = BTreeMap<u64, (u64, SymbolId)>;
 
 /// Makes references to `static` maps name the map's own symbol: clang names such a map by its section and its place in
@@ -138,7 +140,8 @@ fn name_static_maps(builder: &mut Builder<'_>) -> Vec<MapPointer> {
     pointers
 }
 
-/// What stands at the place of a relocation: among the maps a pointer, in code the number in an instruction.
+/// Reads the number that stands at the place of a relocation: a pointer in `.maps`, the immediate of an instruction in
+/// code.
 fn addend(builder: &Builder<'_>, target: SectionId, pointer: bool, offset: u64) -> Option<u64> {
     let section = builder.sections.get(target);
     let SectionData::Data(data) = &section.data else { return None };
@@ -150,13 +153,14 @@ fn addend(builder: &Builder<'_>, target: SectionId, pointer: bool, offset: u64) 
     at.get(4..)?.first_chunk().filter(|_| is_code).map(|bytes| u64::from(u32::from_le_bytes(*bytes)))
 }
 
-/// The definition that covers a place, and where in it the place is.
+/// Returns the map definition that covers `place`, an offset in `.maps`, and the offset of `place` in the definition.
 fn definition(definitions: &Definitions, place: u64) -> Option<(u64, SymbolId)> {
     let (start, (size, symbol)) = definitions.range(..=place).next_back()?;
     (place - start < *size).then_some((place - start, *symbol))
 }
 
-/// clang keeps the names of sections and symbols in one table; the writer wants two.
+/// Adds a table for the names of sections: clang keeps them in one table with the names of symbols, and the ELF writer
+/// needs two.
 fn add_section_names(builder: &mut Builder<'_>) {
     if !builder.sections.iter().any(|section| matches!(section.data, SectionData::SectionString)) {
         let section = builder.sections.add();
@@ -167,13 +171,13 @@ fn add_section_names(builder: &mut Builder<'_>) {
     }
 }
 
-/// The section names libbpf takes for TC programs, and those of older loaders.
+/// Tells whether a section holds a TC program, by the names that libbpf and older loaders use.
 fn is_tc(name: &str) -> bool {
     matches!(name.split('/').next(), Some("tc" | "tcx" | "classifier"))
 }
 
-/// `.BTF.ext` files line information under the section's name, as an offset into BTF's strings: appends the
-/// new names there and repoints the records.
+/// Renames sections in the BTF: appends the new names to the strings of `.BTF`, and makes the records of `.BTF.ext`,
+/// which name a section by an offset into these strings, point to them.
 fn rename_in_btf(builder: &mut Builder<'_>, renamed: &[(String, String)]) -> Result<(), ElfError> {
     let mut btf = section_data(builder, b".BTF").ok_or(ElfError::NoBtf)?;
     if renamed.is_empty() {
@@ -203,7 +207,8 @@ fn rename_in_btf(builder: &mut Builder<'_>, renamed: &[(String, String)]) -> Res
     Ok(())
 }
 
-/// Walks function, line and CO-RE records: `record size`, then per section `name offset, count, records`.
+/// Replaces the name offsets in the function, line and CO-RE records. Each table has `record size`, then for each
+/// section `name offset, count, records`.
 fn repoint_sections(ext: &mut [u8], offsets: &[(u32, u32)]) -> Result<(), ElfError> {
     let header = u32_at(ext, 4)? as usize;
     let tables = [8, 16, 24].into_iter().filter(|field| field + 8 <= header);
@@ -238,7 +243,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Result<u32, ElfError> {
         .ok_or(ElfError::DamagedBtf)
 }
 
-/// The offset at which a string table holds exactly `wanted`.
+/// Returns the offset at which a string table holds exactly `wanted`.
 fn find_string(strings: &[u8], wanted: &str) -> Option<u32> {
     let mut at = 0;
     for string in strings.split(|byte| *byte == 0) {

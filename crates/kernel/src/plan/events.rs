@@ -1,18 +1,16 @@
 //! Streams of events as metrics.
 
-use twinprobe_ebpf_common::Btf;
-use twinprobe_ebpf_common::EventKind;
-use twinprobe_ebpf_common::MergeRules;
 use twinprobe_ebpf_common::metric::Visibility;
+use twinprobe_ebpf_common::{Btf, EventKind, MergeRules};
 
 use crate::plan::object::Definitions;
 use crate::plan::probe_plan::MetricSource;
 use crate::plan::request::{MetricRequest, Notes};
 
-/// Struct types that a message lists.
+/// The most struct types that a message lists.
 const LISTED: usize = 20;
 
-/// How the events of a map of this kind are read.
+/// Plans how the events of a map of this kind are decoded.
 pub fn plan(
     defined: &Definitions,
     request: &MetricRequest,

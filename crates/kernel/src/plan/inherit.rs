@@ -1,6 +1,6 @@
-//! What a replacement takes over from the deployment before it. A map that the new source defines just as the old one
-//! did is the same map for both: its content needs no copying, and what the two count at the same time, while
-//! interfaces are switched one after the other, adds up.
+//! The maps that a replacement takes over from the deployment before it. Both deployments use the same map if the new
+//! source defines it as the old one did: its content needs no copying, and the counts of both add up while interfaces
+//! are switched one after the other.
 
 use std::collections::BTreeSet;
 
@@ -12,17 +12,17 @@ use crate::plan::probe_plan::{DirectionPlan, MapPlan};
 
 const BPF_MAP_TYPE_PROG_ARRAY: u32 = 3;
 
-/// Where the content of a new deployment's map comes from.
+/// The origin of the content of a new deployment's map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inherited {
-    /// The map is new, and what a map of that name held before is not wanted.
+    /// The map is new and starts with its initial content.
     New,
     /// The map is the replaced deployment's own, or both its maps if each twin has one.
     Same,
-    /// The map is the replaced deployment's own, which was shared and is private to each twin now, or the other way
-    /// round: what packets are counted in goes on, and the other twin, if it has a map, gets a new one.
+    /// The map is the one that packets are counted in at the replaced deployment, and it becomes private to each twin
+    /// while it was shared, or the other way round. The other twin, if it has a map of its own, gets a new map.
     FromActive,
-    /// The map is new, and gets what the replaced deployment's map of that name holds.
+    /// The map is new and gets the content of the replaced deployment's map of the same name.
     Convert,
 }
 
@@ -31,10 +31,21 @@ impl Inherited {
     pub const fn is_taken_over(self) -> bool {
         matches!(self, Self::Same | Self::FromActive)
     }
+
+    /// Returns the twin of the replaced deployment whose map goes on as the map of `twin`; `None` if that is a new one.
+    /// `private` tells whether each twin has a map now, `active` is the twin that sees packets.
+    pub const fn twin(self, private: bool, twin: usize, active: usize) -> Option<usize> {
+        match self {
+            Self::Same => Some(twin),
+            // A map that was shared becomes the active twin's, and the active twin's map becomes the shared one.
+            Self::FromActive if !private || twin == active => Some(active),
+            Self::New | Self::Convert | Self::FromActive => None,
+        }
+    }
 }
 
-/// Decides for each map of `new`, which replaces `old`, where its content comes from. `more_known` are the names of old
-/// maps with counts that are kept elsewhere: sums of windows, and what an earlier map had counted.
+/// Decides the origin of the content of each map of `new`, which replaces `old`. `more_known` are the names of old maps
+/// with counts that are kept elsewhere: sums of windows, and the counts of earlier maps.
 pub fn inherit(old: &DirectionPlan, new: &DirectionPlan, more_known: &BTreeSet<String>) -> Vec<Inherited> {
     let begin_anew = begin_anew(old, new);
     let kept = |index: usize| {
@@ -47,7 +58,8 @@ pub fn inherit(old: &DirectionPlan, new: &DirectionPlan, more_known: &BTreeSet<S
             None => Inherited::New,
             Some(before) if !is_same(before, old, map, new) => Inherited::Convert,
             Some(before) if before.private == map.private => Inherited::Same,
-            // A new map can get the counts that are kept elsewhere before packets are counted in it.
+            // A new map, unlike one that is taken over, can get the counts that are kept elsewhere before packets are
+            // counted in it.
             Some(before) if before.private && more_known.contains(&map.name) => Inherited::Convert,
             Some(_) => Inherited::FromActive,
         }
@@ -60,8 +72,9 @@ pub fn inherit(old: &DirectionPlan, new: &DirectionPlan, more_known: &BTreeSet<S
     with_inner.collect()
 }
 
-/// Returns the maps in those maps of maps that metrics read and that `old` has, but that can't be taken over: such a map
-/// of maps starts empty, even if some of the maps in it are the same as before.
+/// Returns the inner maps that have to begin anew: the inner maps of each map of maps that a metric reads and that
+/// `old` has, but that can't be taken over. Such a map of maps starts empty, even if some of its inner maps are the
+/// same as before.
 fn begin_anew(old: &DirectionPlan, new: &DirectionPlan) -> BTreeSet<usize> {
     let goes_on = |index: usize| {
         let map = &new.maps[index];
@@ -80,7 +93,7 @@ fn begin_anew(old: &DirectionPlan, new: &DirectionPlan) -> BTreeSet<usize> {
         .collect()
 }
 
-/// Tells whether a map of `new` is defined as the one in `old` was.
+/// Tells whether `new` defines `map` as `old` defined `before`.
 fn is_same(before: &MapPlan, old: &DirectionPlan, map: &MapPlan, new: &DirectionPlan) -> bool {
     let figures = |spec: &MapSpec| {
         let MapSpec { map_type, key_size, value_size, max_entries, flags, extra, .. } = *spec;
@@ -92,7 +105,7 @@ fn is_same(before: &MapPlan, old: &DirectionPlan, map: &MapPlan, new: &Direction
     !streams
         && !map.spec.frozen
         && definition(before) == definition(map)
-        // A new initial value is meant to be seen.
+        // A source that changes an initial value wants it to take effect, so the old map does not go on.
         && before.spec.initial == map.spec.initial
         && old.inner_names(before).eq(new.inner_names(map))
         && before.shape == map.shape

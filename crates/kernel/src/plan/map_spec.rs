@@ -1,14 +1,13 @@
-//! The maps that a source defines, as its object says.
+//! The definitions of maps in an object.
 
 use std::collections::BTreeMap;
 
 use aya_obj::{EbpfSectionKind, Map, Object};
-use twinprobe_ebpf_common::EventKind;
-use twinprobe_ebpf_common::{Btf, BtfError, MapTypes};
+use twinprobe_ebpf_common::{Btf, BtfError, EventKind, MapTypes};
 
 use crate::plan::request::KernelFacts;
 
-/// The memory of a map with this flag can be mapped.
+/// The flag of maps whose memory processes can map.
 pub const BPF_F_MMAPABLE: u32 = 1 << 10;
 
 /// A map as the source defines it.
@@ -17,20 +16,20 @@ pub struct MapSpec {
     pub map_type: u32,
     pub key_size: u32,
     pub value_size: u32,
-    /// As the kernel takes it: of a ring buffer, its bytes.
+    /// The number of entries, or the size of a ring buffer in bytes, as `BPF_MAP_CREATE` takes it.
     pub max_entries: u32,
     pub flags: u32,
     pub extra: u64,
-    /// Type ids of key and value in the object's BTF; 0 where unknown.
+    /// The type ids of key and value in the object's BTF; 0 if unknown.
     pub btf_types: (u32, u32),
     /// The initial content of `.data`, `.rodata`; empty for `.bss` and for ordinary maps.
     pub initial: Vec<u8>,
     pub frozen: bool,
-    /// For maps of maps: what the maps in it are.
+    /// The definition of the inner maps, for maps of maps.
     pub inner: Option<Box<MapSpec>>,
 }
 
-/// The maps of `object` by name.
+/// Returns the definitions of the object's maps, by name.
 pub fn map_specs(
     object: &Object,
     btf: &Btf,
@@ -47,7 +46,7 @@ pub fn map_specs(
             type_spec(&mut spec, types, btf)?;
         }
         if name.starts_with('.') {
-            // Metrics read variables in mapped memory.
+            // Metrics read variables through mapped memory.
             spec.flags |= BPF_F_MMAPABLE;
         }
         spec.frozen = map.section_kind() == EbpfSectionKind::Rodata;
@@ -66,7 +65,8 @@ pub fn map_specs(
     Ok(specs)
 }
 
-/// aya-obj multiplies only the innermost dimension of an array type.
+/// Sets the sizes of key and value from their types, because aya-obj multiplies only the innermost dimension of an
+/// array type.
 fn type_spec(spec: &mut MapSpec, types: MapTypes, btf: &Btf) -> Result<(), BtfError> {
     if let Some(key) = types.key {
         spec.key_size = u32::try_from(btf.size_of(key)?).unwrap_or(u32::MAX);
@@ -90,8 +90,9 @@ fn spec_of(map: &Map, facts: KernelFacts) -> MapSpec {
     }
 }
 
-/// A ring buffer's size is a power of two and whole pages: sources written for libbpf rely on its being rounded. A perf
-/// event array has a place for each CPU unless the source says how many.
+/// Returns the number of entries that the kernel accepts. The size of a ring buffer is rounded up to a power of two and
+/// whole pages, as sources written for libbpf expect. A perf event array without a number of entries gets one for each
+/// CPU.
 fn max_entries(map: &Map, facts: KernelFacts) -> u32 {
     match (EventKind::from_bpf_type(map.map_type()), map.max_entries()) {
         (Some(EventKind::PerfEventArray), 0) => facts.possible_cpus as u32,

@@ -13,7 +13,7 @@ use crate::plan::elf::{self, MapPointer};
 use crate::plan::map_spec::{self, MapSpec};
 use crate::plan::request::KernelFacts;
 
-/// Bytes of a pointer in an object.
+/// The size of a pointer in an object, in bytes.
 const POINTER: u64 = 8;
 
 #[derive(Debug, thiserror::Error)]
@@ -42,13 +42,13 @@ pub enum ObjectError {
     ManyEntries { section: &'static str, names: Vec<String> },
 }
 
-/// What a source defines.
+/// The definitions of a source: its entry point, maps and types.
 #[derive(Debug)]
 pub struct Definitions {
     /// The function that is called for each packet.
     pub entry: String,
     pub maps: BTreeMap<String, MapSpec>,
-    /// The maps that are in maps of maps from the start: outer map, slot, inner map.
+    /// The initial content of maps of maps: outer map, slot, inner map.
     pub slots: Vec<(String, u32, String)>,
     pub btf: Btf,
     pub warnings: Vec<String>,
@@ -57,14 +57,14 @@ pub struct Definitions {
 /// A parsed object, ready to be bound to maps and loaded any number of times.
 #[derive(Debug)]
 pub struct ProbeObject {
-    /// References to the kernel's types are not resolved yet.
+    /// The program, whose references to the kernel's types are not resolved yet.
     pub program: Object,
     pub btf_blob: Vec<u8>,
     pub defined: Definitions,
 }
 
 impl ProbeObject {
-    /// Parses `elf`, which has one entry point of this kind.
+    /// Parses `elf`. Fails unless it has exactly one entry point of this kind.
     pub fn parse(elf: &[u8], kind: ProgramKind, facts: KernelFacts) -> Result<Self, ObjectError> {
         let (elf, pointers) = elf::prepare(elf)?;
         let mut program = guarded(|| Object::parse(&elf))??;
@@ -79,7 +79,7 @@ impl ProbeObject {
         Ok(Self { program, btf_blob, defined: Definitions { entry, maps, slots, btf, warnings } })
     }
 
-    /// The file that BTF line information names at `offset` of its strings.
+    /// Returns the name of the file at `offset` in the BTF's strings, as line information refers to files.
     pub fn file_name(&self, offset: u32) -> Option<&str> {
         let word = |at: usize| {
             let bytes = self.btf_blob.get(at..at + 4)?;
@@ -90,7 +90,8 @@ impl ProbeObject {
     }
 }
 
-/// The slot that `.values = { [3] = &map }` writes a pointer to, of those maps that have slots.
+/// Returns the outer map, the slot and the inner map of a pointer such as `.values = { [3] = &map }`; `None` if the
+/// outer map is no map of maps.
 fn slot(pointer: MapPointer, maps: &BTreeMap<String, MapSpec>, btf: &Btf) -> Option<(String, u32, String)> {
     let MapPointer { outer, offset, inner } = pointer;
     maps.get(&outer)?.inner.as_ref()?;
@@ -99,8 +100,8 @@ fn slot(pointer: MapPointer, maps: &BTreeMap<String, MapSpec>, btf: &Btf) -> Opt
     Some((outer, slot, inner))
 }
 
-/// aya-obj can panic on an object it does not expect, and what clang writes is in the hands of the source
-/// (inline assembly can emit any section).
+/// Calls `parse` and turns a panic into an error: aya-obj can panic on an unexpected object, and a source decides what
+/// its object contains, because inline assembly can emit any section.
 pub fn guarded<T>(parse: impl FnOnce() -> T) -> Result<T, ObjectError> {
     catch_unwind(AssertUnwindSafe(parse)).map_err(|_| ObjectError::Panic)
 }

@@ -1,4 +1,4 @@
-//! The plan of a probe: which maps and programs it has, and how each metric is read from them.
+//! The plan of a probe: its maps and programs, and the way in which each metric is read from them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::plan::map_spec::MapSpec;
 use crate::plan::request::{AttachRequest, MetricRequest};
 use crate::plan::shape::MapShape;
 
-/// What a probe will be in the kernel. Computed once for each load, by [`ProbePlan::build`].
+/// The plan of a probe in the kernel. [`ProbePlan::build`] computes it once for each load.
 #[derive(Debug, Default)]
 pub struct ProbePlan {
     /// Ingress comes first.
@@ -27,7 +27,7 @@ pub struct DirectionPlan {
     pub entry: String,
     /// All maps of the source, ordered by name.
     pub maps: Vec<MapPlan>,
-    /// In the order of the configuration.
+    /// The metrics, in the order of the configuration.
     pub metrics: Vec<MetricPlan>,
 }
 
@@ -39,22 +39,22 @@ pub struct MapPlan {
     pub shape: MapShape,
     /// True if each twin has a map of its own; otherwise both twins share one.
     pub private: bool,
-    /// For maps of maps: the maps that are in it from the start, as indices into [`DirectionPlan::maps`], by slot.
+    /// The initial inner maps of a map of maps, by slot, as indices into [`DirectionPlan::maps`].
     pub slots: BTreeMap<u32, usize>,
     pub on_replace: OnReplace,
 }
 
-/// One metric, and where it is read.
+/// One metric and the map that it is read from.
 #[derive(Debug)]
 pub struct MetricPlan {
     pub request: MetricRequest,
-    /// The index of the metric's map in [`DirectionPlan::maps`]; of a variable, that of its section.
+    /// The index of the metric's map in [`DirectionPlan::maps`]. The map of a variable is its section.
     pub map: usize,
     pub source: MetricSource,
     pub extraction: Extraction,
 }
 
-/// What a metric is read from.
+/// The content that a metric is read from.
 #[derive(Debug)]
 pub enum MetricSource {
     Table(Arc<TableLayout>),
@@ -67,20 +67,20 @@ pub enum MetricSource {
 #[derive(Debug)]
 pub struct VariableSpec {
     pub layout: Arc<TableLayout>,
-    /// From the start of the section, in bytes.
+    /// The offset of the variable in the section, in bytes.
     pub offset: usize,
-    /// The bytes that a reset writes: zeros in `.bss`, else what the source says.
+    /// The bytes that a reset writes: zeros in `.bss`, else the source's initial value.
     pub initial: Box<[u8]>,
 }
 
-/// What a reading does to the map of a metric.
+/// The effect of a reading on the map of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extraction {
-    /// Each twin has its own map, which is at rest after the flip: it is read, and emptied once the window is stored.
+    /// The idle twin's map, which nobody writes to after the flip, is read, and emptied once the window is stored.
     Clear,
-    /// Packets change the map meanwhile: its content is moved into a journal, which the window is made of.
+    /// The content is moved into a journal, which the window is made of, because packets change the map meanwhile.
     Drain,
-    /// Nothing is taken out of the map: it is shown as it is.
+    /// The content is copied and stays in the map.
     Copy,
     /// The map is emptied with each window and shown nowhere.
     Discard,
@@ -96,14 +96,14 @@ impl Extraction {
 }
 
 impl MapPlan {
-    /// Tells whether the map with this number is in it from the start.
+    /// Tells whether the map with this index is an initial inner map of this map.
     pub fn holds(&self, map: usize) -> bool {
         self.slots.values().any(|inner| *inner == map)
     }
 }
 
 impl DirectionPlan {
-    /// As configurations call it.
+    /// The name of the direction in configurations.
     pub const fn direction(&self) -> &'static str {
         self.attach.hook.direction()
     }
@@ -113,12 +113,12 @@ impl DirectionPlan {
         self.maps.iter().find(|map| map.name == name)
     }
 
-    /// For maps of maps: the names of the maps that are in it from the start, by slot.
+    /// Returns the slot and the name of each initial inner map of a map of maps.
     pub fn inner_names(&self, map: &MapPlan) -> impl Iterator<Item = (u32, &str)> {
         map.slots.iter().map(|(slot, inner)| (*slot, self.maps[*inner].name.as_str()))
     }
 
-    /// True if two copies of the program are loaded, since some maps are private to each.
+    /// Tells whether two copies of the program are loaded, because some maps are private to each.
     pub fn has_twins(&self) -> bool {
         self.maps.iter().any(|map| map.private)
     }

@@ -1,4 +1,4 @@
-//! What a configuration asks of one direction of a probe, and the facts about the kernel that a plan depends on.
+//! The request of a configuration for one direction of a probe, and the facts about the kernel that a plan depends on.
 
 use aya_obj::btf::BtfFeatures;
 use twinprobe_ebpf_common::finding::Finding;
@@ -11,17 +11,17 @@ use twinprobe_ebpf_common::{Aggregation, MergeRules};
 pub struct KernelFacts {
     /// The number of values that an entry of a PERCPU map has.
     pub possible_cpus: usize,
-    /// In bytes.
+    /// The size of a page, in bytes.
     pub page_size: usize,
     /// The kinds of type information that the kernel takes; `None` if it takes none.
     pub btf: Option<&'static BtfFeatures>,
 }
 
-/// What is asked of one direction.
+/// The request for one direction.
 #[derive(Clone, Debug)]
 pub struct DirectionRequest {
     pub attach: AttachRequest,
-    /// What becomes of the content of maps that no metric names.
+    /// The treatment of the content of maps that no metric names, when the probe is replaced.
     pub on_replace: OnReplace,
     pub metrics: Vec<MetricRequest>,
 }
@@ -37,7 +37,7 @@ pub struct AttachRequest {
     pub position: Position,
 }
 
-/// What is asked of one metric.
+/// The request for one metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricRequest {
     /// The path of the metric in the configuration, for findings.
@@ -58,7 +58,7 @@ pub struct MetricRequest {
 }
 
 impl MetricRequest {
-    /// The name of the map, or of the section that the variable is in.
+    /// Returns the name of the map, or of the section that the variable is in.
     pub fn map_name(&self) -> &str {
         self.map.split_once(':').map_or(&self.map, |(section, _)| section)
     }
@@ -71,7 +71,8 @@ impl MetricRequest {
         self.after_read == AfterRead::Reset
     }
 
-    /// The field by which the daemon has to write to the map: a snapshot is cleared before it is used again.
+    /// Returns the field of the configuration that makes the daemon write to the map: `init` resets it, and a snapshot
+    /// is cleared before it is used again. `None` if the map is only read.
     pub fn writing_field(&self) -> Option<&'static str> {
         match (self.after_read, self.source) {
             (AfterRead::Reset, _) => Some("init"),
@@ -80,13 +81,13 @@ impl MetricRequest {
         }
     }
 
-    /// A mistake in one field of the metric.
+    /// Makes the finding about a mistake in one field of the metric.
     pub fn finding(&self, field: &str, message: impl Into<String>) -> Finding {
         Finding::config(format!("{}.{field}", self.field), message)
     }
 }
 
-/// What is found while a direction is planned. A direction with findings is refused.
+/// The findings and warnings about a direction that is being planned. A direction with findings is refused.
 #[derive(Debug, Default)]
 pub struct Notes {
     pub findings: Vec<Finding>,

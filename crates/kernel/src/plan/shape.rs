@@ -1,13 +1,12 @@
-//! What the content of maps means, as the object's type information says.
+//! The types of the content of maps, from the object's type information.
 
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::{Btf, MapTypes};
-use twinprobe_ebpf_common::{Layout, MapFamily, MapKind, Member, Shape, TableLayout};
+use twinprobe_ebpf_common::{Btf, Layout, MapFamily, MapKind, MapTypes, Member, Shape, TableLayout};
 
 use crate::plan::map_spec::MapSpec;
 
-/// What the content of a map means. A data section is an array of one struct, whose fields are its variables.
+/// The types of a map's keys and values. A data section is an array of one struct, whose fields are its variables.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MapShape {
     pub key: Layout,
@@ -15,7 +14,7 @@ pub struct MapShape {
 }
 
 impl MapShape {
-    /// The shape of the map `name`.
+    /// Returns the shape of the map `name`.
     pub fn new(btf: &Btf, name: &str, spec: &MapSpec) -> Self {
         let size = spec.value_size as usize;
         if !name.starts_with('.') {
@@ -36,7 +35,7 @@ impl MapShape {
         Self { key, value: Layout { size, shape, render: None } }
     }
 
-    /// Where a type is not known the bytes are opaque, and `doubts` say why.
+    /// Returns the shape for these types. Bytes of an unknown type are opaque, and `doubts` get the reason.
     fn of_types(btf: &Btf, what: &str, types: MapTypes, spec: &MapSpec, doubts: &mut Vec<String>) -> Self {
         let mut known = |part, id, size: u32| {
             layout(btf, part, id, size as usize).unwrap_or_else(|why| {
@@ -46,7 +45,7 @@ impl MapShape {
         };
         let key = if spec.key_size > 0 { known("key", types.key, spec.key_size) } else { Layout::opaque(0) };
         let value = match &spec.inner {
-            // The id of a map, which is shown as that map's content.
+            // The value is the id of an inner map, whose content is shown instead.
             Some(_) => Layout::unsigned(spec.value_size as usize),
             None => known("value", types.value, spec.value_size),
         };
@@ -60,7 +59,7 @@ impl MapShape {
         TableLayout { kind, key, value, slots, inner: None }
     }
 
-    /// How the map is read as a table; `None` if it has no rows of values.
+    /// Returns the layout of the map as a table; `None` if the map has no rows of values.
     pub fn table(&self, spec: &MapSpec, possible_cpus: usize) -> Option<TableLayout> {
         let kind = MapKind::from_bpf_type(spec.map_type)
             .filter(|kind| !kind.is_nested() && kind.family() != MapFamily::Global)?;
@@ -68,7 +67,8 @@ impl MapShape {
     }
 }
 
-/// How a metric decodes the map `name`, which is of `kind`, and why parts of it can't be decoded.
+/// Returns the layout by which a metric decodes the map `name`, which is of `kind`, and the reason if parts can't be
+/// decoded.
 pub fn table_layout(
     btf: &Btf,
     name: &str,
@@ -92,7 +92,7 @@ pub fn table_layout(
     (layout, (!doubts.is_empty()).then(|| doubts.join("; ")))
 }
 
-/// The layout of the type `id`, whose values have `size` bytes, or why they are shown in hex.
+/// Returns the layout of the type `id`, whose values have `size` bytes, or the reason why they are shown in hex.
 fn layout(btf: &Btf, part: &str, id: Option<u32>, size: usize) -> Result<Layout, String> {
     let id = id.ok_or_else(|| format!("the {part} has no type (use __type), it is shown in hex"))?;
     match btf.layout(id) {

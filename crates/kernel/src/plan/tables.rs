@@ -1,4 +1,4 @@
-//! Maps as metrics: what a map's type and flags allow.
+//! The planning of metrics that are read from maps, as far as the type and the flags of the map allow.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use crate::plan::probe_plan::MetricSource;
 use crate::plan::request::{KernelFacts, MetricRequest, Notes};
 use crate::plan::shape;
 
-/// The descriptor of a map with this flag can't be written through, or not be read.
+/// Flags of a map: the daemon's descriptor can't write (`RDONLY`) or can't read (`WRONLY`).
 const BPF_F_RDONLY: u32 = 1 << 3;
 const BPF_F_WRONLY: u32 = 1 << 4;
 
-/// How the map of a metric is read, which is defined as `spec`.
+/// Plans how the map of a metric, which is defined as `spec`, is read.
 pub fn plan(
     defined: &Definitions,
     request: &MetricRequest,
@@ -26,7 +26,7 @@ pub fn plan(
     let name = &request.map;
     let kind = readable(&format!("map {name} is"), spec, |kind| kind != MapKind::Global)
         .map_err(|message| request.finding("map", message))?;
-    // Of the values that are shown.
+    // An aggregation applies to the values that are shown: those of the inner maps for a map of maps.
     let value_kind = if kind.is_nested() { inner_kind(request, spec)? } else { kind };
     if request.aggregation.is_some() && !value_kind.is_percpu() {
         let message = format!(
@@ -54,7 +54,7 @@ pub fn plan(
     Ok(MetricSource::Table(Arc::new(layout)))
 }
 
-/// The kind of a map, or what to say of one that metrics can't read.
+/// Returns the kind of a map, or the message for a map that metrics can't read.
 fn readable(what: &str, spec: &MapSpec, possible: impl Fn(MapKind) -> bool) -> Result<MapKind, String> {
     MapKind::from_bpf_type(spec.map_type).filter(|kind| possible(*kind)).ok_or_else(|| {
         let maps = MapKind::ALL.into_iter().filter(|kind| possible(*kind)).map(MapKind::name);

@@ -9,7 +9,7 @@ use crate::plan::object::Definitions;
 use crate::plan::probe_plan::{MetricSource, VariableSpec};
 use crate::plan::request::{MetricRequest, Notes};
 
-/// How the variable `name` of `section` is read.
+/// Plans how the variable `name` of `section` is read.
 pub fn plan(
     defined: &Definitions,
     request: &MetricRequest,

@@ -20,7 +20,7 @@ pub struct Operations {
     pub delete_batch: bool,
 }
 
-/// The operations that a map type is read and reset with. The order of the variants is that of preference.
+/// The operations by which a map type is read and reset. The variants are in the order of preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Strategy {
@@ -34,7 +34,7 @@ pub enum Strategy {
     LookupBatch,
     /// Each entry is read, then deleted or zeroed.
     Iterative,
-    /// Each value is popped, and so is gone.
+    /// Each value is popped, which takes it out of the map.
     Pop,
     /// The map's memory is shared with the programs.
     Mmap,
@@ -70,7 +70,7 @@ impl Access {
         Self { operations, strategy: Strategy::choose(kind, operations) }
     }
 
-    /// Returns the access without batches, where such a strategy exists.
+    /// Returns the access without batches, if such a strategy exists.
     #[must_use]
     pub const fn iterative(self) -> Self {
         match self.strategy {

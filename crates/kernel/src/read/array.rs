@@ -51,7 +51,7 @@ pub fn zero(map: &Table, rows: &RawTable) -> Result<(), KernelError> {
     rows.entries(&map.layout).try_for_each(update).map_err(|error| map.error("update", error))
 }
 
-/// An array of maps has no entry where its slot is empty.
+/// Reads the entries of `range` one by one. An array of maps has no entry for an empty slot.
 fn one_by_one(map: &Table, range: std::ops::Range<usize>, rows: &mut RawTable) -> Result<(), KernelError> {
     rows.clear();
     let mut value = vec![0; map.value_stride()];

@@ -1,4 +1,4 @@
-//! Walking a map in batches.
+//! The walk over a map in batches.
 
 use twinprobe_ebpf_common::RawTable;
 
@@ -18,13 +18,14 @@ impl<'a> Batches<'a> {
         Self { map, cursor: BatchCursor::new(map.key_size()), room: map.batch_len() }
     }
 
-    /// Entries per call.
+    /// Returns the number of entries that one call may return.
     #[cfg(test)]
     pub const fn room(&self) -> usize {
         self.room
     }
 
-    /// The next entries into `rows`, in the place of what is there; `Ok(false)`: these are the last.
+    /// Replaces `rows` by the next entries, and deletes them from the map if `delete`. Returns false if they are the
+    /// last ones.
     pub fn next(&mut self, rows: &mut RawTable, delete: bool) -> Result<bool, KernelError> {
         let (map, layout) = (self.map, &self.map.layout);
         loop {
@@ -40,7 +41,8 @@ impl<'a> Batches<'a> {
                     Some(libc::ENOENT) => return Ok(false),
                     Some(libc::EINTR) if outcome.count > 0 => return Ok(true),
                     Some(libc::EINTR) => {}
-                    // One bucket holds more than fits, and no bucket holds more than the map.
+                    // The next bucket has more entries than there is room for. No bucket has more than the map, so
+                    // doubling the room ends.
                     Some(libc::ENOSPC) if self.room <= map.max_entries => self.room *= 2,
                     _ => return Err(map.error("batch lookup", error)),
                 },
@@ -58,7 +60,7 @@ pub fn delete(map: &Table, rows: &RawTable) -> Result<(), KernelError> {
         done += outcome.count;
         match outcome.result {
             Ok(()) => break,
-            // A program has deleted this one since it was read.
+            // A program has deleted this entry since it was read.
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => done += 1,
             Err(error) => return Err(map.error("batch delete", error)),
         }

@@ -1,4 +1,4 @@
-//! Maps that are no maps of maps: the way to each family's file.
+//! The reading and resetting of maps that are no maps of maps, by the file of each family.
 
 use std::ops::ControlFlow;
 
@@ -20,12 +20,12 @@ impl Table {
             MapFamily::Array => array::read(self, after, sink),
             MapFamily::Trie => trie::read(self, after, sink),
             MapFamily::Fifo => fifo::read(self, sink),
-            // A variable is no table: the loader makes none of it. Maps of maps hold no others.
+            // The loader makes no table of a variable, and the inner maps of a map of maps are no maps of maps.
             MapFamily::Global | MapFamily::Nested => Ok(ControlFlow::Continue(())),
         }
     }
 
-    /// Resets the entries of `rows`, whatever has become of them.
+    /// Resets the entries of `rows`, even if they have changed or gone since they were read.
     pub fn reset(&self, rows: &RawTable) -> Result<(), KernelError> {
         if self.layout.kind.family() == MapFamily::Array {
             array::zero(self, rows)

@@ -1,4 +1,4 @@
-//! HASH, LRU_HASH and their PERCPU kinds: keys come and go.
+//! HASH, LRU_HASH and their PERCPU kinds, whose keys come and go.
 
 use std::ops::ControlFlow;
 
@@ -20,7 +20,7 @@ pub fn read(map: &Table, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
     let mut rows = RawTable::default();
     loop {
         let more = batches.next(&mut rows, at_once)?;
-        // The cursor is a bucket: deleting what lies behind it does not disturb the walk.
+        // The cursor is a bucket, so that deleting entries of the buckets before it does not disturb the walk.
         let deleted = if reset && !at_once { batch::delete(map, &rows) } else { Ok(()) };
         if !rows.is_empty() && sink(&rows).is_break() {
             return deleted.map(|()| ControlFlow::Break(()));

@@ -1,4 +1,4 @@
-//! Entry by entry, for maps whose keys come and go.
+//! The reading of maps whose keys come and go, entry by entry.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -13,17 +13,19 @@ use crate::sys::map;
 pub fn read(map: &Table, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
     let mut rows = RawTable::default();
     let result = walk(map, after, &mut rows, sink);
-    // After an error, too: these have been taken.
+    // The rest of the rows is handed on even after an error, because a reset has taken them out of the map.
     let flow = if rows.is_empty() { ControlFlow::Continue(()) } else { sink(&rows) };
     result.map(|walked| if walked.is_break() { walked } else { flow })
 }
 
-/// Steps after which a walk that programs make start again and again is ended: twice what a full map needs.
+/// Returns the number of steps after which a walk ends that programs make start again and again: twice what a full map
+/// needs.
 pub fn limit(map: &Table) -> usize {
     map.max_entries.saturating_mul(2)
 }
 
-/// Every key once: where a key is deleted under the walk, the walk starts again and what was seen is skipped.
+/// Reads every key once. A walk whose next key is deleted meanwhile starts again, and skips the keys that were read
+/// before.
 fn walk(map: &Table, after: AfterRead, rows: &mut RawTable, sink: &mut Sink<'_>) -> ReadResult {
     let mut seen = Seen::new(map.key_size());
     let mut value = vec![0; map.value_stride()];
@@ -33,7 +35,7 @@ fn walk(map: &Table, after: AfterRead, rows: &mut RawTable, sink: &mut Sink<'_>)
         if !more {
             break;
         }
-        // Before the key is deleted, or the walk would start again for every entry.
+        // The next key is looked up before this key is deleted, or the walk would start again for every entry.
         more = next_key(map, Some(&key), &mut next)?;
         if seen.insert(&key) {
             let found = match after {
@@ -61,7 +63,8 @@ fn next_key(map: &Table, key: Option<&[u8]>, next: &mut [u8]) -> Result<bool, Ke
     map::map_next_key(map.fd(), key, next).map_err(|error| map.error("key walk", error))
 }
 
-/// In one call where the type has it, else in two.
+/// Reads and deletes an entry: in one call if the type has the operation, else in two. Returns false if there is no
+/// such entry.
 fn take(map: &Table, key: &[u8], value: &mut [u8]) -> std::io::Result<bool> {
     if map.access.operations.lookup_and_delete {
         return map::map_lookup_and_delete(map.fd(), key, value);
@@ -71,9 +74,9 @@ fn take(map: &Table, key: &[u8], value: &mut [u8]) -> std::io::Result<bool> {
 
 pub const SMALL: usize = size_of::<u128>();
 
-/// Keys of one size. The hash is one that whoever chooses the keys, by the packets they send, can't aim at.
+/// A set of keys of one size. Keys come from packets, so the hash must be one that senders can't aim at.
 pub enum Seen {
-    /// Of up to 16 bytes, filled up with zeros: no memory of their own.
+    /// Keys of up to 16 bytes, padded with zeros, which need no allocation each.
     Small(HashSet<u128>),
     Large(HashSet<Box<[u8]>>),
 }
@@ -83,7 +86,7 @@ impl Seen {
         if key_size <= SMALL { Self::Small(HashSet::new()) } else { Self::Large(HashSet::new()) }
     }
 
-    /// Whether `key` is new.
+    /// Adds `key`, and tells whether it is new.
     pub fn insert(&mut self, key: &[u8]) -> bool {
         match self {
             Self::Small(keys) => {

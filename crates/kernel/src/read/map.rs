@@ -1,4 +1,4 @@
-//! What a metric names: a map of any type, or a variable.
+//! The content that a metric names: a map of any type, or a variable.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::read::table::{ReadResult, Sink, Table};
 use crate::read::variable::Variable;
 use crate::sys::call::KernelError;
 
-/// What a metric names.
+/// The content that a metric names.
 #[derive(Debug)]
 pub enum MetricMap {
     Table(Table),
@@ -26,9 +26,9 @@ impl MetricMap {
         }
     }
 
-    /// Hands on every entry, in chunks of about [`CHUNK_BYTES`]; an entry of a map of maps is never divided.
-    /// Rows that were handed on have been taken out of the map if `after` says so, and those of a QUEUE or STACK always
-    /// have: they are lost unless `sink` keeps them.
+    /// Hands on every entry, in chunks of about [`CHUNK_BYTES`]; an entry of a map of maps is never divided. With
+    /// [`AfterRead::Reset`], and for a QUEUE or STACK always, the rows have been taken out of the map, and they are
+    /// lost unless `sink` keeps them.
     pub fn read_chunks(&self, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
         match self {
             Self::Table(table) => table.read_chunks(after, sink),
@@ -46,7 +46,7 @@ impl MetricMap {
         self.read_chunks(after, &mut append).map(|_| rows)
     }
 
-    /// Forgets the content.
+    /// Resets the map and drops its content.
     pub fn empty(&self) -> Result<(), KernelError> {
         self.read_chunks(AfterRead::Reset, &mut |_| ControlFlow::Continue(())).map(drop)
     }

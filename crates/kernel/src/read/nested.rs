@@ -1,5 +1,5 @@
-//! HASH_OF_MAPS and ARRAY_OF_MAPS: the values are maps. Programs can't change which, so the outer map is only
-//! read; the maps in it are read and, if asked for, emptied.
+//! HASH_OF_MAPS and ARRAY_OF_MAPS, whose values are maps. Programs can't change the slots, so the outer map is only
+//! read; the inner maps are read and, with a reset, emptied.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -13,7 +13,7 @@ use crate::read::{array, hash};
 use crate::sys::call::KernelError;
 use crate::sys::map;
 
-/// Hands on one row for each entry, with the content of the entry's map.
+/// Hands on one row for each entry, with the content of the entry's inner map.
 pub fn read(map: &Table, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
     each(map, sink, &mut |_, inner| {
         let mut rows = RawTable::default();
@@ -25,7 +25,8 @@ pub fn read(map: &Table, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
     })
 }
 
-/// Hands on one row for each entry whose map is there. `content` says what is in the map, given its id.
+/// Hands on one row for each entry whose inner map still exists. `content` returns the rows of an inner map, given its
+/// id.
 pub fn each(
     map: &Table,
     sink: &mut Sink<'_>,
@@ -44,7 +45,7 @@ pub fn each(
     Ok(ControlFlow::Continue(()))
 }
 
-/// Key and map id of each entry.
+/// Reads the key and the inner map's id of each entry.
 fn entries(map: &Table) -> Result<RawTable, KernelError> {
     let mut entries = RawTable::default();
     let mut collect = |chunk: &RawTable| {
@@ -71,7 +72,7 @@ fn descriptor(map: &Table, id: u32) -> io::Result<Option<OwnedFd>> {
     if let Some((_, fd)) = map.members.iter().find(|(member, _)| *member == id) {
         return fd.try_clone().map(Some);
     }
-    // Somebody else has put the map there.
+    // The inner map is not one of the probe's own: another process has put it into the slot.
     map::map_fd_by_id(id).map_err(|error| match error.raw_os_error() {
         Some(libc::EPERM) => io::Error::other(format!(
             "map id {id} is none of the probe's own, and opening it takes CAP_SYS_ADMIN; take it out of {}",

@@ -1,8 +1,8 @@
-//! A map as it is read: its layout, its size, and the way that is used for it.
+//! A map with all that its reading needs: its layout, its size, and the strategy.
 //!
-//! A new map type needs a variant of [`MapKind`] (number, name, family), a trial in `trial::maps` if it needs more than a
-//! key and a value to be made, and, if it can't be read like one of the families there are, a variant of [`MapFamily`]
-//! and a file in this folder. `access` decides once, when the daemon starts, what is done with the operations that the
+//! A new map type needs a variant of [`MapKind`] (number, name, family), a trial in `trial::maps` if it needs more than
+//! a key and a value to be made, and, if it can't be read like one of the existing families, a variant of [`MapFamily`]
+//! and a file in this folder. `access` chooses the strategy once, when the daemon starts, from the operations that the
 //! kernel has.
 //!
 //! [`MapKind`]: twinprobe_ebpf_common::MapKind
@@ -21,15 +21,15 @@ use crate::read::access::{Access, Strategy};
 use crate::sys::call::KernelError;
 use crate::sys::map;
 
-/// Bytes of one batch and of one chunk: large enough that the system call's cost vanishes, small enough for
-/// the cache.
+/// The size of one batch and of one chunk, in bytes: large enough that the system call's cost vanishes, small enough
+/// for the cache.
 pub const CHUNK_BYTES: usize = 256 << 10;
 
-/// Takes rows; `Break` ends the reading.
+/// The receiver of rows; `Break` ends the reading.
 pub type Sink<'a> = dyn FnMut(&RawTable) -> ControlFlow<()> + 'a;
 pub type ReadResult = Result<ControlFlow<()>, KernelError>;
 
-/// A map as it is read.
+/// A map with all that its reading needs.
 #[derive(Debug)]
 pub struct Table {
     pub fd: OwnedFd,
@@ -37,16 +37,16 @@ pub struct Table {
     pub layout: Arc<TableLayout>,
     pub max_entries: usize,
     pub access: Access,
-    /// For maps of maps: how the maps in it are read.
+    /// The access to the inner maps, for maps of maps.
     pub inner: Access,
-    /// For maps of maps: the probe's own maps that may be in it, by id.
+    /// The probe's own maps that may be inner maps, by id, for maps of maps.
     pub members: Vec<(u32, OwnedFd)>,
     pub chunk_bytes: usize,
 }
 
 impl Table {
-    /// `access` is for maps of this kind, `inner` for those in a map of maps. A map that lacks what its type
-    /// has is read one by one.
+    /// Makes a table. `access` is for maps of this kind, `inner` for the inner maps of a map of maps. A map that lacks
+    /// operations of its type is read entry by entry.
     pub fn new(
         fd: OwnedFd,
         name: &str,
@@ -62,7 +62,7 @@ impl Table {
     }
 
     /// Adds the probe's own maps that may be in this map of maps: the kernel opens other maps by their ids only for
-    /// those who have CAP_SYS_ADMIN.
+    /// processes with CAP_SYS_ADMIN.
     pub fn with_members(self, members: Vec<OwnedFd>) -> std::io::Result<Self> {
         let members = members.into_iter().map(|fd| Ok((map::map_id(fd.as_fd())?, fd)));
         Ok(Self { members: members.collect::<std::io::Result<_>>()?, ..self })
@@ -88,7 +88,7 @@ impl Table {
         KernelError::new(call, format!("map {}", self.name), source)
     }
 
-    /// Entries per batch.
+    /// Returns the number of entries of a batch.
     pub fn batch_len(&self) -> usize {
         let entry = self.key_size() + self.value_stride();
         (self.chunk_bytes / entry.max(1)).clamp(1, self.max_entries.max(1))

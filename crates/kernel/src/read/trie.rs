@@ -1,8 +1,8 @@
-//! LPM_TRIE: keys are prefixes. The cursor of a batch is a key: where that is deleted under the walk, the walk
-//! starts again and gives keys twice.
+//! LPM_TRIE, whose keys are prefixes. The cursor of a batch is a key: if that key is deleted during the walk, the walk
+//! starts again and returns keys twice.
 //!
-//! A lookup finds the longest prefix that covers the key. What a program deletes between the step to a key and
-//! its lookup is therefore shown with the value of the prefix above it; only live readings can meet that.
+//! A lookup finds the longest prefix that covers the key. An entry that a program deletes between the step to its key
+//! and its lookup is therefore shown with the value of the prefix that covers it. Only live readings can meet this.
 
 use std::ops::ControlFlow;
 
@@ -25,7 +25,8 @@ pub fn read(map: &Table, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
     let mut more = batches.next(&mut rows, false)?;
     retain_new(map, &mut rows, &mut seen);
     loop {
-        // Deleting waits for the next batch to be fetched, which begins behind a key of this one.
+        // The entries of this batch are deleted only after the next batch was read, whose cursor is a key of this
+        // batch.
         let mut last = true;
         if more {
             more = batches.next(&mut next, false)?;
@@ -45,7 +46,8 @@ pub fn read(map: &Table, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
     }
 }
 
-/// What was seen before stays in the map: a program has written it anew.
+/// Removes the rows whose keys were read before. Their entries stay in the map, because a program has written them
+/// anew.
 fn retain_new(map: &Table, rows: &mut RawTable, seen: &mut Seen) {
     let (size, stride) = (map.key_size(), map.value_stride());
     let mut kept = 0;

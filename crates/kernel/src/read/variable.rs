@@ -37,7 +37,7 @@ impl Section {
 }
 
 impl Variable {
-    /// A variable at `offset` bytes in the section. `initial` has the variable's size.
+    /// Makes a variable at `offset` bytes in the section. `initial` has the variable's size.
     pub fn new(section: Arc<Section>, layout: Arc<TableLayout>, offset: usize, initial: Box<[u8]>) -> Self {
         Self { section, layout, offset, initial }
     }
@@ -56,8 +56,8 @@ impl Variable {
         sink(&RawTable { values, ..RawTable::default() })
     }
 
-    /// Reads the largest word that is aligned and fits, and returns its size. Reading and resetting a word is
-    /// one step: what a program adds to an aligned number is in this reading or in the next.
+    /// Reads the largest word that is aligned and fits, and returns its size. A word is read and reset in one atomic
+    /// step, so that an addition by a program to an aligned number is in this reading or in the next.
     fn word(&self, after: AfterRead, done: usize, out: &mut [u8]) -> usize {
         macro_rules! step {
             ($int:ident) => {{

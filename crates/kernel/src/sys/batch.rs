@@ -7,7 +7,7 @@ use aya_obj::generated::bpf_cmd;
 
 use crate::sys::call::{address, address_mut, bpf};
 
-/// The arguments of a batch command. Those that point somewhere are addresses.
+/// The arguments of a batch command. Pointers are given as addresses.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct BatchAttr {
@@ -15,7 +15,8 @@ pub struct BatchAttr {
     pub out_batch: u64,
     pub keys: u64,
     pub values: u64,
-    /// The kernel writes here, at the end of the call, how many entries it has moved.
+    /// The number of entries that there is room for; at the end of the call the kernel replaces it by the number of
+    /// entries that it has moved.
     pub count: u32,
     pub map_fd: u32,
     pub elem_flags: u64,
@@ -36,8 +37,8 @@ impl BatchOutcome {
     }
 }
 
-/// The position of a walk in batches; the kernel decides what it means. It has room for a key and for the 4 bytes that
-/// hashes use.
+/// The position of a walk in batches, whose meaning only the kernel knows. There is room for a key and for the 4 bytes
+/// that hashes use.
 #[derive(Debug)]
 pub struct BatchCursor {
     bytes: Vec<u8>,
@@ -85,7 +86,8 @@ pub fn map_lookup_batch(
     BatchOutcome { count: moved.min(count), result }
 }
 
-/// `BPF_MAP_LOOKUP_AND_DELETE_BATCH` with arguments that may lie in memory that outlives this process.
+/// Takes entries by `BPF_MAP_LOOKUP_AND_DELETE_BATCH`, with arguments that may lie in memory that outlives this
+/// process.
 pub fn map_take_batch(attr: &mut BatchAttr) -> io::Result<()> {
     bpf(bpf_cmd::BPF_MAP_LOOKUP_AND_DELETE_BATCH, attr).map(drop)
 }

@@ -1,4 +1,4 @@
-//! The directory of pins: in bpffs, mounted if it is not.
+//! The directory of pins, which is in bpffs. The file system is mounted if it is not.
 
 use std::fs::{File, TryLockError};
 use std::io;

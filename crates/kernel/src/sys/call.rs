@@ -1,6 +1,7 @@
 //! `bpf(2)`: one function per command, kernel structures in, owned descriptors out.
 //!
-//! No library has it: rustix leaves `bpf(2)` out, and aya's calls are private and serve what aya itself has loaded.
+//! No library offers these calls: rustix leaves `bpf(2)` out, and aya's calls are private and work only for objects
+//! that aya itself has loaded.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -9,7 +10,7 @@ use aya_obj::generated::bpf_cmd;
 
 use crate::sys::process;
 
-/// A system call that failed, and on what.
+/// A system call that failed, and the object that it was about.
 #[derive(Debug, thiserror::Error)]
 #[error("{call} of {object} failed")]
 pub struct KernelError {
@@ -29,8 +30,8 @@ impl KernelError {
     }
 }
 
-/// Runs `cmd` with `attr`, one of the `#[repr(C)]` views of `union bpf_attr` below. The kernel takes any
-/// length and treats what is missing as zero.
+/// Runs `cmd` with `attr`, a `#[repr(C)]` view of `union bpf_attr`. The kernel accepts any length and treats missing
+/// bytes as zero.
 pub fn bpf<T>(cmd: bpf_cmd, attr: &mut T) -> io::Result<u32> {
     // SAFETY: `attr` is a live, fully initialised `#[repr(C)]` structure of the length that is passed; the
     // pointers inside it are taken by the callers from slices that outlive the call.
@@ -40,7 +41,7 @@ pub fn bpf<T>(cmd: bpf_cmd, attr: &mut T) -> io::Result<u32> {
 
 pub fn bpf_fd<T>(cmd: bpf_cmd, attr: &mut T) -> io::Result<OwnedFd> {
     let fd = match bpf(cmd, attr) {
-        // What a limit on memory refuses is refused in the same words.
+        // The kernel answers EPERM also if the limit of locked memory is reached.
         Err(error) if error.raw_os_error() == Some(libc::EPERM) && process::lift_memory_limit() => {
             bpf(cmd, attr)?
         }
@@ -58,7 +59,8 @@ pub fn address_mut<T>(slice: &mut [T]) -> u64 {
     if slice.is_empty() { 0 } else { slice.as_mut_ptr() as u64 }
 }
 
-/// `BPF_OBJ_NAME_LEN` bytes: what is longer is cut, what the kernel refuses becomes `_`.
+/// Makes the name of a kernel object, of `BPF_OBJ_NAME_LEN` bytes: longer names are cut, and characters that the kernel
+/// refuses become `_`.
 pub fn object_name(name: &str) -> [u8; 16] {
     let mut out = [0; 16];
     for (to, from) in out.iter_mut().zip(name.bytes()).take(15) {
@@ -67,7 +69,7 @@ pub fn object_name(name: &str) -> [u8; 16] {
     out
 }
 
-/// `Ok(false)`: no such entry.
+/// Returns false if the call failed because there is no such entry.
 pub fn found(result: io::Result<()>) -> io::Result<bool> {
     match result {
         Ok(()) => Ok(true),
@@ -76,7 +78,8 @@ pub fn found(result: io::Result<()>) -> io::Result<bool> {
     }
 }
 
-/// `ENOTSUPP` (524, from inside the kernel), `EOPNOTSUPP`, or `EINVAL` of kernels that lack the command.
+/// Tells whether the kernel lacks an operation: `ENOTSUPP` (524, the kernel's internal number), `EOPNOTSUPP`, or
+/// `EINVAL` from kernels that lack the command.
 pub fn is_unsupported(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(524 | libc::EOPNOTSUPP | libc::EINVAL))
 }

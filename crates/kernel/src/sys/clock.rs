@@ -20,7 +20,7 @@ const JITTER_NS: i128 = 1_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     pub wall: Timestamp,
-    /// Nanoseconds since the machine was started, suspension included (CLOCK_BOOTTIME). 0: unknown.
+    /// Nanoseconds since the start of the machine, including suspension (CLOCK_BOOTTIME); 0 if unknown.
     pub boot_ns: u64,
 }
 
@@ -78,14 +78,14 @@ pub fn now() -> Timestamp {
     timestamp(wall_ns() + offset_ns())
 }
 
-/// Nanoseconds from the Unix epoch to the zero of CLOCK_MONOTONIC, which `bpf_ktime_get_ns` reads: roughly the boot of
-/// the machine.
+/// Returns the nanoseconds from the Unix epoch to the zero of CLOCK_MONOTONIC, which `bpf_ktime_get_ns` reads: roughly
+/// the boot of the machine.
 pub fn monotonic_zero_ns() -> i128 {
     let monotonic = i128::try_from(read(ClockId::Monotonic).as_nanos()).unwrap_or(i128::MAX);
     wall_ns() + offset_ns() - monotonic
 }
 
-/// What the threads of this process have run so far.
+/// Returns the CPU time that the threads of this process have used so far.
 pub fn process_cpu() -> Duration {
     read(ClockId::ProcessCPUTime)
 }
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(opened.until(moment(60 * s, 17 * s)), span(50 * s, 60 * s, 10 * s, Some(-50 * s)));
     }
 
-    /// The window was opened by a daemon that does not record CLOCK_BOOTTIME.
+    /// The daemon that opened the window did not record CLOCK_BOOTTIME.
     #[test]
     fn without_the_other_clock_the_wall_clock_decides() {
         let opened = moment(100, 0);

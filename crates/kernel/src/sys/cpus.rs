@@ -1,21 +1,21 @@
-//! Which CPUs there are, and threads that go to them.
+//! The CPUs of the machine, and work on a given CPU.
 
 use std::io;
 use std::path::Path;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// Those that run now; which they are can change at any time.
+/// Returns the CPUs that are online, which can change at any time.
 pub fn online_cpus() -> io::Result<Vec<usize>> {
     read_cpu_list(Path::new("/sys/devices/system/cpu/online"))
 }
 
-/// Values of a PERCPU map: one for each CPU that could ever come online, not for those that are.
+/// Returns the number of CPUs that could ever come online. An entry of a PERCPU map has a value for each of them.
 pub fn possible_cpus() -> io::Result<usize> {
     Ok(read_cpu_list(Path::new("/sys/devices/system/cpu/possible"))?.len())
 }
 
-/// Does `work` on `cpu`, or nothing if that is not online.
+/// Does `work` on `cpu`, or nothing if the CPU is not online.
 pub fn run_on(cpu: usize, work: impl FnOnce() -> io::Result<()> + Send) -> io::Result<()> {
     if !online_cpus()?.contains(&cpu) {
         return Ok(());
@@ -26,7 +26,7 @@ pub fn run_on(cpu: usize, work: impl FnOnce() -> io::Result<()> + Send) -> io::R
     })
 }
 
-/// From now on this thread runs on `cpu`. Returns there, after a context switch.
+/// Moves this thread to `cpu` for good. The call returns on that CPU, after a context switch.
 pub fn move_to(cpu: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
     // The kernel refuses an empty set.
@@ -42,7 +42,7 @@ fn read_cpu_list(path: &Path) -> io::Result<Vec<usize>> {
         .ok_or_else(|| io::Error::other(format!("{}: not a list of CPUs: {text:?}", path.display())))
 }
 
-/// `0-3,8` as in sysfs.
+/// Parses a list of CPUs as sysfs writes it: `0-3,8`.
 fn parse_cpu_list(text: &str) -> Option<Vec<usize>> {
     let mut cpus = Vec::new();
     for range in text.split(',') {

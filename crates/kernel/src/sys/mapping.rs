@@ -28,45 +28,46 @@ impl Mapping {
         memory.map(Self)
     }
 
-    /// A word that the kernel and this process take turns to write.
+    /// Returns the word at `offset`, which the kernel and this process may write at the same time.
     pub fn u64(&self, offset: usize) -> &AtomicU64 {
         self.word(offset)
     }
 
-    /// As [`Self::u64`].
+    /// Returns a smaller word as [`Self::u64`] does.
     pub fn u32(&self, offset: usize) -> &AtomicU32 {
         self.word(offset)
     }
 
-    /// As [`Self::u64`].
+    /// Returns a smaller word as [`Self::u64`] does.
     pub fn u16(&self, offset: usize) -> &AtomicU16 {
         self.word(offset)
     }
 
-    /// As [`Self::u64`].
+    /// Returns a smaller word as [`Self::u64`] does.
     pub fn u8(&self, offset: usize) -> &AtomicU8 {
         self.word(offset)
     }
 
-    /// Bytes of the mapping.
+    /// Returns bytes of the mapping.
     ///
     /// # Safety
-    /// Nobody writes them as long as the reference lives.
+    /// Nobody writes the bytes as long as the reference lives.
     pub unsafe fn bytes(&self, offset: usize, len: usize) -> &[u8] {
         // SAFETY: within the mapping, which lives as long as `self`; the caller vouches for the content.
         unsafe { std::slice::from_raw_parts(self.pointer(offset, len), len) }
     }
 
-    /// As [`Self::bytes`], to be written.
+    /// Returns bytes of the mapping to write to.
     ///
     /// # Safety
-    /// Nobody else reads or writes them as long as the reference lives, through another mapping either.
+    /// Nobody else reads or writes the bytes as long as the reference lives, neither through this mapping nor through
+    /// another one.
     pub unsafe fn bytes_mut(&mut self, offset: usize, len: usize) -> &mut [u8] {
         // SAFETY: within the mapping, which lives as long as `self`; the caller vouches for the rest.
         unsafe { std::slice::from_raw_parts_mut(self.pointer(offset, len), len) }
     }
 
-    /// `A` is an atomic integer.
+    /// Returns the word at `offset`; `A` is an atomic integer.
     fn word<A>(&self, offset: usize) -> &A {
         let word = self.pointer(offset, size_of::<A>()).cast::<A>();
         assert!(word.is_aligned(), "a word is aligned");
@@ -74,7 +75,7 @@ impl Mapping {
         unsafe { &*word }
     }
 
-    /// Where `len` bytes at `offset` are.
+    /// Returns the address of `len` bytes at `offset`, which must lie in the mapping.
     fn pointer(&self, offset: usize, len: usize) -> *mut u8 {
         assert!(offset <= self.0.len() && len <= self.0.len() - offset, "bytes lie in the mapping");
         self.0.as_mut_ptr().wrapping_add(offset)

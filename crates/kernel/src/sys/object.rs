@@ -17,7 +17,7 @@ struct PinAttr {
     file_flags: u32,
 }
 
-/// Keeps `object` alive in bpffs under `path`.
+/// Pins `object` in bpffs at `path`, which keeps it alive.
 pub fn obj_pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     let bpf_fd = object.as_raw_fd() as u32;

@@ -142,7 +142,7 @@ impl Tiny {
         let outcome = batch::map_lookup_batch(self.fd(), &mut cursor, &mut keys, &mut values, ROOM, delete);
         let ended = matches!(outcome.errno(), 0 | libc::ENOENT);
         let found: Vec<&[u8]> = keys.chunks(key_size.max(1)).take(outcome.count).collect();
-        // A lookup in a map of maps returns the id of the inner map, where the update took a descriptor.
+        // A lookup in a map of maps returns the id of the inner map, while the update took a descriptor.
         let same = |value: &[u8]| self.inner.is_some() || value == self.value;
         ended
             && found.len() == self.keys.len()
@@ -177,7 +177,7 @@ mod tests {
         [iterate, lookup_and_delete, lookup_batch, lookup_and_delete_batch, update_batch, delete_batch]
     }
 
-    /// The trials find every operation of Linux 5.10, and none that no kernel has.
+    /// The trials find every operation of Linux 5.10, and no operation that no kernel has.
     #[test]
     fn operations_are_those_that_the_kernel_has() {
         for kind in MapKind::ALL {

@@ -1,4 +1,4 @@
-//! Trials: the daemon tries at its start what this kernel can do.
+//! Trials: at its start the daemon tries the operations that this kernel may have.
 
 pub mod maps;
 pub mod programs;

@@ -11,8 +11,8 @@ const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
 /// `enum bpf_attach_type`.
 const BPF_TCX_INGRESS: u32 = 46;
 
-/// The flags to load a program with. XDP programs take packets of several buffers where the kernel knows these: a
-/// prog-array refuses a mix, and native XDP at large MTUs needs it.
+/// The flags to load a program with. XDP programs accept packets of several buffers if the kernel supports such
+/// packets: a prog-array refuses a mix of programs, and native XDP at large MTUs needs the flag.
 pub fn load_flags(kind: ProgramKind) -> u32 {
     match kind {
         ProgramKind::Xdp => frags_flag(),

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use twinprobe_ebpf_common::TableLayout;
-use twinprobe_ebpf_common::{Aggregation, Context, Direction, Format, Temporality, Window};
+use twinprobe_ebpf_common::{Aggregation, Context, Direction, Format, TableLayout, Temporality, Window};
 
 use crate::file::format::FileHead;
 

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use twinprobe_ebpf_common::Direction;
-use twinprobe_ebpf_common::{RawTable, TableLayout};
+use twinprobe_ebpf_common::{Direction, RawTable, TableLayout};
 
 /// The rows of one metric that are not in its map.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,8 +4,7 @@ use std::fs::File;
 use std::io;
 use std::sync::{Arc, Weak};
 
-use twinprobe_ebpf_common::RawTable;
-use twinprobe_ebpf_common::Temporality;
+use twinprobe_ebpf_common::{RawTable, Temporality};
 
 use crate::file::format::{self, ChunkSpan, Unusable, WindowContent};
 use crate::file::head::{ClosedBy, StoredMetric, WindowHead};

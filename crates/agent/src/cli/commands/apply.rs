@@ -45,7 +45,7 @@ impl Apply {
 }
 
 impl Files {
-    /// Everything is read before anything is sent: a typo in the last file changes nothing.
+    /// Reads all files before anything is sent: a mistake in the last file changes nothing.
     pub fn read(&self) -> Result<Vec<ProbeFile>, CommandError> {
         let mut probes = Vec::new();
         for file in &self.file {
@@ -66,7 +66,7 @@ fn replace_interfaces(config: &mut ConfigDocument, interfaces: &[String]) {
     };
 }
 
-/// Goes on after a refusal and remembers that there was one.
+/// The count of refused probes: a command goes on after a refusal and fails at its end.
 pub struct Outcomes {
     total: usize,
     failed: usize,
@@ -77,7 +77,7 @@ impl Outcomes {
         Self { total, failed: 0 }
     }
 
-    /// The error itself if there is nothing to go on with.
+    /// Prints and counts the refusal of a probe. Returns the error if there is no other probe, or if it is no refusal.
     pub fn failed(&mut self, name: &str, error: ClientError) -> Result<(), CommandError> {
         if self.total == 1 || !matches!(error, ClientError::Refused(_)) {
             return Err(error.into());

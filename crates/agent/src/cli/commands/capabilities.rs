@@ -62,7 +62,7 @@ fn render(answer: &Value, width: usize) -> String {
     format!("{}\n{}", features.render(width), maps.render(width))
 }
 
-/// What works in batches, and what one by one.
+/// Returns the operations that work in batches, and those that work one by one.
 fn operations(map: &Value) -> (Vec<String>, Vec<String>) {
     let operations = map["operations"].as_object().into_iter().flatten();
     let works = operations.filter(|(_, works)| works.as_bool() == Some(true)).map(|(name, _)| name);
@@ -74,7 +74,7 @@ fn operations(map: &Value) -> (Vec<String>, Vec<String>) {
     (words(batches), words(single))
 }
 
-/// Events have none to choose from.
+/// Returns the strategy by which a map is read. Event maps have no choice of strategies: they are streamed.
 fn strategy(map: &Value) -> String {
     map["strategy"].as_str().unwrap_or("stream").to_owned()
 }

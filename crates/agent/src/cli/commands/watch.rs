@@ -12,9 +12,9 @@ use crate::cli::error::CommandError;
 use crate::cli::output::format::OutputFormat;
 use crate::cli::output::print::{self, PipeState};
 
-/// How long the daemon is asked to wait for a window, in seconds.
+/// The time in seconds that the daemon is asked to wait for a window.
 const POLL: u64 = 60;
-/// How long to try again while the daemon does not answer.
+/// The time for which requests are repeated while the daemon does not answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -39,20 +39,20 @@ pub struct Watch {
     collector: Option<String>,
 }
 
-/// Where it is.
+/// The progress of a watch.
 struct Follower<'a> {
     watch: Watch,
     client: &'a Client,
     after: Option<u64>,
-    /// Printed, and not acknowledged yet.
+    /// The window that is printed and not acknowledged yet.
     owed: Option<u64>,
     printed: bool,
-    /// When the probe was created, once it was found: another one of the same name has other windows.
+    /// The time when the probe was created, once the probe was found: another probe of the same name has other windows.
     created: Option<String>,
     trouble: Option<Trouble>,
 }
 
-/// The daemon does not answer.
+/// The state of the repeated requests while the daemon does not answer.
 struct Trouble {
     since: Instant,
     pause: Duration,
@@ -78,7 +78,7 @@ impl Watch {
 }
 
 impl Follower<'_> {
-    /// Until the probe is deleted or nobody reads any more.
+    /// Prints windows until the probe is deleted or nobody reads the output any more.
     async fn follow(mut self) -> Result<(), CommandError> {
         self.identify().await?;
         loop {
@@ -92,7 +92,7 @@ impl Follower<'_> {
         }
     }
 
-    /// Prints what has been closed since the last round, or waits for it.
+    /// Prints the windows that were closed since the last round, or waits for one.
     async fn round(&mut self) -> Result<PipeState, CommandError> {
         // A round that does not wait shows that the trouble is over.
         let wait = if self.trouble.is_some() { 0 } else { POLL };
@@ -127,7 +127,7 @@ impl Follower<'_> {
                 self.printed = true;
                 self.owed = self.watch.ack.then_some(seq);
             }
-            // It went since it was listed. If the whole probe did, the next list says so.
+            // The window is gone since it was listed. If the whole probe is gone, the next listing says so.
             Err(ClientError::Refused(problem)) if problem.status == 404 => {
                 print::complain(&format!("twinprobe: {problem}"));
             }
@@ -138,7 +138,7 @@ impl Follower<'_> {
         Ok(PipeState::Present)
     }
 
-    /// Acknowledges what was printed.
+    /// Acknowledges the window that was printed.
     async fn settle(&mut self) -> Result<(), CommandError> {
         if let Some(seq) = self.owed {
             let Watch { name, collector, .. } = &self.watch;
@@ -148,7 +148,7 @@ impl Follower<'_> {
         Ok(())
     }
 
-    /// Makes sure that it is still the same probe.
+    /// Checks that the name still stands for the same probe.
     async fn identify(&mut self) -> Result<(), CommandError> {
         let created = self.client.status(&self.watch.name).await?.read()?.created;
         if self.created.as_ref().is_some_and(|known| *known != created) {
@@ -176,7 +176,7 @@ impl Follower<'_> {
     }
 }
 
-/// Whether a restarted daemon may answer otherwise.
+/// Tells whether a restarted daemon may answer otherwise.
 fn passes(error: &CommandError) -> bool {
     match error {
         CommandError::Client(ClientError::Connect { .. } | ClientError::Exchange { .. }) => true,

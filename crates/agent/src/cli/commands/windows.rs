@@ -87,7 +87,7 @@ fn render(list: &Listing, width: usize) -> String {
     text
 }
 
-/// To the microsecond; negative if the clock was set back.
+/// Formats the length of a window to the microsecond; negative if the clock was set back.
 fn duration(window: &Entry) -> Option<String> {
     let [start, end]: [Timestamp; 2] = [window.start.parse().ok()?, window.end.parse().ok()?];
     let microseconds = end.duration_since(start).as_micros();

@@ -42,7 +42,7 @@ impl<'de> Visitor<'de> for ContentsVisitor {
         Ok(Contents(Vec::new()))
     }
 
-    /// An empty document of YAML.
+    /// Accepts an empty document of YAML.
     fn visit_none<E: Error>(self) -> Result<Contents, E> {
         self.visit_unit()
     }
@@ -83,7 +83,7 @@ impl<'de> Visitor<'de> for ProbesVisitor {
     }
 }
 
-/// A map of which the field `probes` is kept apart: a configuration has no such field.
+/// A map whose field `probes` is kept apart: a configuration has no such field.
 struct WithoutProbes<'a, A> {
     map: A,
     probes: &'a mut Option<Probes>,

@@ -1,10 +1,10 @@
-//! How a metrics document is shown.
+//! The formats in which a metrics document is shown.
 
 use std::borrow::Cow;
 
 use clap::ValueEnum;
 use twinprobe_client::{Answer, ClientError, Document};
-use twinprobe_exporter::Format;
+use twinprobe_ebpf_common::Format;
 
 use crate::cli::output::{print, rows};
 
@@ -18,7 +18,7 @@ pub enum OutputFormat {
 }
 
 impl OutputFormat {
-    /// The request to the daemon.
+    /// Returns the media type that the daemon is asked for.
     pub const fn media_type(self) -> &'static str {
         match self {
             Self::Table | Self::Json => Format::Json,
@@ -28,7 +28,7 @@ impl OutputFormat {
         .media_type()
     }
 
-    /// A document as it is printed.
+    /// Returns a document as it is printed.
     pub fn show(self, document: &Answer<Document>) -> Result<Cow<'_, [u8]>, ClientError> {
         if self == Self::Table {
             return Ok(Cow::Owned(rows::render(&document.read()?, print::width()).into_bytes()));

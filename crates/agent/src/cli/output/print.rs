@@ -1,4 +1,4 @@
-//! Writing results.
+//! The writing of results to stdout and of messages to stderr.
 
 use std::io::{self, Write as _};
 
@@ -8,31 +8,31 @@ use twinprobe_ebpf_common::finding::Finding;
 
 use crate::cli::error::CommandError;
 
-/// Whether somebody still reads what is printed.
+/// The state of the output's reader. In `twinprobe ... | head` the reader is gone once `head` has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PipeState {
     Present,
     Gone,
 }
 
-/// Writes `text` and, where it is missing, the last line's end. A reader that has seen enough (`| head`) is
-/// no failure.
+/// Writes `text`, and the end of the last line if it is missing. A reader that has seen enough (`| head`) is no
+/// failure.
 pub fn print(text: &[u8]) -> io::Result<()> {
     write(text).map(drop)
 }
 
-/// As [`print`], and says whether it was read.
+/// Does the same as [`print`], and tells whether somebody still reads the output.
 pub fn write(text: &[u8]) -> io::Result<PipeState> {
     let end: &[u8] = if text.is_empty() || text.ends_with(b"\n") { b"" } else { b"\n" };
     write_part(&[text, end])
 }
 
-/// Prints an answer's JSON with line breaks. What this version does not know of it is printed as well.
+/// Prints an answer's JSON with line breaks. Fields that this version does not know are printed as well.
 pub fn json<T>(answer: &Answer<T>) -> Result<(), CommandError> {
     Ok(print(format!("{:#}", answer.json()?).as_bytes())?)
 }
 
-/// Writes the pieces as they are, and says whether they were read.
+/// Writes the pieces as they are, and tells whether somebody still reads the output.
 pub fn write_part(pieces: &[&[u8]]) -> io::Result<PipeState> {
     let mut out = io::stdout().lock();
     match pieces.iter().try_for_each(|piece| out.write_all(piece)).and_then(|()| out.flush()) {
@@ -42,22 +42,22 @@ pub fn write_part(pieces: &[&[u8]]) -> io::Result<PipeState> {
     }
 }
 
-/// The widest a line should be: of no matter for a pipe.
+/// Returns the number of columns that a line may have: no limit for a pipe.
 pub fn width() -> usize {
     let Some((Width(columns), _)) = terminal_size::terminal_size_of(io::stdout()) else { return usize::MAX };
-    // Whoever exports it means it; a terminal of a serial line knows no size.
+    // COLUMNS comes first: a user exports it on purpose, and a terminal on a serial line knows no size.
     let wanted = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     wanted.unwrap_or(usize::from(columns))
 }
 
-/// What the daemon accepted but finds worth saying, on stderr.
+/// Prints the daemon's warnings about a configuration that it accepted, on stderr.
 pub fn warnings(warnings: &[Finding]) {
     for warning in warnings {
         complain(&finding_line(warning, "warning"));
     }
 }
 
-/// A line on stderr; if nobody listens, there is nobody to tell.
+/// Prints a line on stderr. An error is ignored: there is no other place to report it.
 pub fn complain(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use crate::cli::output::table::{Row, Table};
 
-/// Up to this many CPUs stand side by side; more of them, or structs, take a row each.
+/// The largest number of CPUs shown side by side. More CPUs, or values that are structs, take a row each.
 const CPU_COLUMNS: usize = 8;
 
-/// One table per metric, each under a line that says what it is.
+/// Renders one table per metric, each under a line that describes the metric.
 pub fn render(document: &Value, width: usize) -> String {
     let mut blocks = Vec::new();
     if let Some(window) = document["window"].as_object() {
@@ -40,7 +40,7 @@ fn title(direction: &str, name: &str, metric: &Value) -> String {
     title + "\n"
 }
 
-/// A value without JSON's quotes.
+/// Returns a value without JSON's quotes.
 fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
@@ -81,7 +81,7 @@ fn fits_columns(cpus: &[Value]) -> bool {
     cpus.len() <= CPU_COLUMNS && !cpus.iter().any(|value| value.is_object() || value.is_array())
 }
 
-/// The fields of a struct under their own names, anything else as `value`.
+/// Adds the fields of a struct under their own names, and any other value as `value`.
 fn members(row: &mut Row<'_>, value: &Value) {
     match value {
         Value::Object(fields) => fields.iter().for_each(|(name, field)| leaves(row, name, field)),

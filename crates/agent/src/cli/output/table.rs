@@ -7,17 +7,17 @@ use tabled::builder::Builder;
 use tabled::settings::object::Columns;
 use tabled::settings::{Alignment, Padding, Style};
 
-/// The longest a cell may be; what is longer is cut, with dots.
+/// The largest number of characters in a cell. Longer text is cut and ends in dots.
 const CELL: usize = 64;
 /// The space between two columns.
 const GAP: usize = 2;
 
-/// Columns are found by their titles, in the order in which they first come up.
+/// Rows under titled columns. The order of the columns is that in which their titles first come up.
 #[derive(Default)]
 pub struct Table {
     titles: Vec<String>,
     by_title: HashMap<String, usize>,
-    /// Whether a column holds numbers only.
+    /// True for each column that holds numbers only.
     numeric: Vec<bool>,
     rows: Vec<Vec<String>>,
 }
@@ -36,7 +36,7 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// One line per row, or, if that would take more than `width` columns of the terminal, one line per cell.
+    /// Renders one line per row or, if a row would be wider than `width` columns of the terminal, one line per cell.
     pub fn render(mut self, width: usize) -> String {
         if self.titles.is_empty() {
             return String::new();
@@ -54,7 +54,7 @@ impl Table {
     }
 }
 
-/// The cells of each row below each other, beside their titles.
+/// Renders the cells of each row below each other, beside their titles.
 fn records(rows: &[Vec<String>]) -> String {
     let Some((titles, rows)) = rows.split_first() else { return String::new() };
     let widest = titles.iter().map(|title| title.chars().count()).max().unwrap_or_default();
@@ -92,7 +92,7 @@ impl Row<'_> {
     }
 }
 
-/// Cut to a cell's size, and without characters that a terminal would obey: some of it came from packets.
+/// Cuts text to a cell's size, and escapes characters that a terminal would obey: some text comes from packets.
 fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len().min(CELL));
     for (i, c) in text.chars().enumerate() {

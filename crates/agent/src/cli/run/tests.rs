@@ -1,4 +1,4 @@
-//! Against a server that answers what it is told to, over a socket and over TCP.
+//! Tests against a server with prepared answers, over a Unix socket and over TCP.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ fn command(arguments: &[&str]) -> ClientCommand {
     Cli::try_parse_from([&["twinprobe"], arguments].concat()).expect("valid arguments").command
 }
 
-/// Answers one request per entry and returns what was asked.
+/// Answers one request per entry and returns the requests.
 async fn serve(socket: &Path, answers: &[(u16, &str)]) -> tokio::task::JoinHandle<Vec<String>> {
     let listener = UnixListener::bind(socket).unwrap();
     let answers: Vec<_> = answers.iter().map(|&(status, body)| (status, body.to_owned())).collect();
@@ -166,7 +166,7 @@ const NOT_FOUND: (u16, &str) = (404, r#"{"title": "Not Found"}"#);
 const NONE: (u16, &str) = (200, r#"{"windows": [], "lost_windows": 0}"#);
 const DOCUMENT: (u16, &str) = (200, r#"{"probe": "flows"}"#);
 
-/// The first line of each request, without its end.
+/// Returns the first line of each request, without the version of HTTP.
 fn lines(asked: &[String]) -> Vec<&str> {
     asked.iter().map(|request| request.split(" HTTP/1.1").next().unwrap_or_default()).collect()
 }
@@ -207,7 +207,7 @@ async fn a_watch_goes_on_after_a_restart_and_ends_with_the_probe() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("s");
     let one = r#"{"windows": [{"seq": 1, "start": "", "end": "", "bytes": 1}], "lost_windows": 0}"#;
-    // It prints the window, and nobody takes its acknowledgement.
+    // The watch prints the window, and no server takes the acknowledgement.
     let served = serve(&socket, &[FOUND, (200, one), DOCUMENT]).await;
     let server = Server::Unix(socket.clone());
     let restart = async {
@@ -220,7 +220,7 @@ async fn a_watch_goes_on_after_a_restart_and_ends_with_the_probe() {
     let watch = run(command(&["watch", "flows", "--after", "0", "--ack"]), server);
     let (watched, asked) = tokio::join!(watch, restart);
     assert_eq!(watched.unwrap_err().to_string(), "probe flows was deleted");
-    // The first is what was under way or asked when there was nobody: either fails.
+    // The first request is either the one that was under way at the restart or the next one: both fail.
     let expected = [
         "GET /v1/probes/flows",
         "DELETE /v1/probes/flows/windows/1",

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use twinprobe_client::{MergeDocument, MetricDocument};
 use twinprobe_ebpf_common::metric::{AfterRead, Source, StrategyChoice, Visibility};
-use twinprobe_exporter::{Aggregation, MergeRule, MergeRules};
+use twinprobe_ebpf_common::{Aggregation, MergeRule, MergeRules};
 use twinprobe_kernel::MetricRequest;
 
 use crate::config::probe::MetricConfig;

@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use twinprobe_client::ConfigDocument;
+use twinprobe_ebpf_common::Format;
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
 use twinprobe_ebpf_common::hook::Direction;
-use twinprobe_exporter::Format;
 
 use crate::config::interface::InterfacePattern;
 use crate::config::probe::ProbeConfig;

@@ -1,4 +1,4 @@
-//! From loaded to running: a probe is attached, in the place of another one or anew, or taken over as it runs.
+//! The step from loaded to running: a probe is attached anew, replaces another one, or is adopted as it runs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +20,6 @@ use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::events::probe_events::ProbeEvents;
 use crate::engine::placement::wanted::{Wanted, refused, wanted};
-use crate::engine::probe::metric::readers;
 use crate::engine::probe::probe::{Probe, State};
 use crate::engine::probe::running::{Kept, Running};
 use crate::engine::probe::start::Start;
@@ -29,7 +28,7 @@ use crate::engine::window::base::begin;
 use crate::store::record::StoredProbe;
 
 impl Probe {
-    /// Attaches a loaded probe, in the place of `old` if it is running, and makes it the stored one.
+    /// Attaches a loaded probe, in the place of `old` if `old` runs, and makes the new probe the stored one.
     pub fn deploy(
         engine: &Engine,
         config: ProbeConfig,
@@ -38,14 +37,14 @@ impl Probe {
         old: Option<&Self>,
         history: History,
     ) -> Result<Self, EngineError> {
-        // Not earlier: whatever comes from now on is told once this change is done.
+        // The interfaces are listed no earlier: interfaces that appear from now on are reported once this change is
+        // done.
         let Wanted { interfaces, mut pending, unlisted } = wanted(&config, loaded.first)?;
         let mut old_state = old.map(Self::lock);
         let mut warnings = Vec::new();
         if let Some(State::Running(running)) = old_state.as_deref_mut() {
             running.finish()?;
-            let next = readers(&config, &loaded.directions)?;
-            warnings = running.close_before(&next, &loaded.directions)?;
+            warnings = running.close_before(&loaded.metrics, &loaded.directions)?;
         }
         let running = match old_state.as_deref() {
             Some(State::Running(running)) => Some(&**running),
@@ -59,7 +58,7 @@ impl Probe {
         if let Some(old) = running {
             loaded.follow(&engine.kernel, old)?;
         }
-        let mut readers = readers(&config, &loaded.directions)?;
+        let mut readers = std::mem::take(&mut loaded.metrics);
         let events = ProbeEvents::open(&config, &loaded.directions, &engine.events)?;
         let name = config.name().to_owned();
         let windows = engine.windows.of(&name);
@@ -99,7 +98,8 @@ impl Probe {
         let attached = deployable.attach(&interfaces, replaces);
         let (attached, failed) = attached.inspect_err(|_| windows.forget_baseline(serial))?;
         pending.extend(refused(failed));
-        // What is on disk decides what runs after a crash: up to here the old deployment, from here the new one.
+        // The probe's file decides which deployment runs after a crash: before the commit the old one, after it the new
+        // one.
         crash::point("switched");
         if let Err(error) = commit.commit() {
             attached.undo(replaces);
@@ -129,7 +129,8 @@ impl Probe {
         Ok(Self::running(stored, warnings, events, running))
     }
 
-    /// What an earlier daemon deployed and what still runs. No window of it is closed before [`Self::resume`].
+    /// Creates the probe that an earlier daemon deployed and that still runs. No window of the probe is closed before
+    /// [`Self::resume`].
     pub fn adopt(stored: StoredProbe, config: ProbeConfig, adopted: Adopted, kept: Kept) -> Self {
         let Adopted { attached, readers, events, pending, unlisted, warnings } = adopted;
         kept.windows.set_limits(limits(&config));
@@ -139,11 +140,11 @@ impl Probe {
         Self::running(stored, warnings, events, running)
     }
 
-    /// Goes on with the windows of a probe that was adopted, once the dispatchers call what they should.
+    /// Goes on with the windows of a probe that was adopted, once the dispatchers call the right programs.
     pub fn resume(&self) {
         if let State::Running(running) = &mut *self.lock() {
             running.resume();
-            // What keeps it from that was said; the next reading tries again.
+            // The reason for a failure has been logged; the next reading tries again.
             let _ = running.finish_window();
             self.shown().set_trouble(running.trouble());
         }
@@ -168,8 +169,8 @@ impl Probe {
     }
 }
 
-/// What the configuration says of retained windows. A probe of which it says nothing has no collectors: what a
-/// reader was given counts as acknowledged.
+/// Returns the limits of retained windows. A probe without a `window` setting has no collectors: a window that a client
+/// has taken counts as acknowledged.
 fn limits(config: &ProbeConfig) -> Limits {
     let window = config.window().cloned().unwrap_or_default();
     Limits {

@@ -1,4 +1,4 @@
-//! From a valid configuration to programs in the kernel that are attached to nothing yet.
+//! The step from a valid configuration to programs in the kernel that are attached to nothing yet.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,19 +16,20 @@ use crate::engine::deploy::loaded::{LoadedProbe, requests};
 use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::placement::wanted::wanted;
+use crate::engine::probe::metric::readers;
 use crate::engine::probe::probe::Probe;
 use crate::store::Store;
 use crate::store::files::StoreError;
 use crate::store::pending::Pending;
 use crate::store::record::{StoredDeployment, StoredProbe};
 
-/// The verifier needs a second for a million instructions. What takes much longer never ends: a verifier
-/// that fails in the kernel takes the thread that called it with it.
+/// The time limit for loading. The verifier needs a second for a million instructions. A load that takes much longer
+/// never ends: a verifier that fails in the kernel takes the calling thread with it.
 const LOAD_LIMIT: Duration = Duration::from_secs(60);
 
 impl Engine {
-    /// `old` is what the probe will replace. Not `first`: it was deployed before, and may have to wait for its
-    /// interfaces.
+    /// Compiles and loads the programs of a probe that is to replace `old`. A probe that is not deployed for the
+    /// `first` time may have to wait for its interfaces.
     pub async fn load(
         &self,
         config: &ProbeConfig,
@@ -64,7 +65,7 @@ impl Engine {
         }
     }
 
-    /// `None` if nothing is configured for the direction.
+    /// Compiles the source of a direction; `None` if nothing is configured for the direction.
     async fn compile(
         &self,
         compiler: &Compiler,
@@ -117,10 +118,11 @@ fn load_all(
     if !refused.is_empty() {
         return Err(merge(refused).into());
     }
-    Ok(LoadedProbe { first, directions, parsed, objects, warnings })
+    let metrics = readers(config, &directions)?;
+    Ok(LoadedProbe { first, directions, metrics, parsed, objects, warnings })
 }
 
-/// What both directions say, in one answer.
+/// Merges the refusals of both directions into one answer.
 fn merge(rejections: Vec<Rejection>) -> Rejection {
     let logs: Vec<String> = rejections.iter().filter_map(|rejection| rejection.log.clone()).collect();
     Rejection {

@@ -7,18 +7,21 @@ use twinprobe_ebpf_common::finding::{Finding, Rejection};
 use twinprobe_kernel::{DirectionRequest, Kernel, LoadedDirection, ProbeObject};
 
 use crate::config::probe::ProbeConfig;
+use crate::engine::probe::metric::MetricState;
 use crate::engine::probe::running::Running;
 
-/// Compiled, verified and loaded.
+/// A probe whose programs are compiled, verified and loaded.
 #[derive(Debug)]
 pub struct LoadedProbe {
     /// True if every named interface has to exist.
     pub first: bool,
-    /// In the order of [`ProbeConfig::directions`].
+    /// The directions, in the order of [`ProbeConfig::directions`].
     pub directions: Vec<LoadedDirection>,
-    /// What they were loaded from, in the same order.
+    /// The metrics of all directions that are read, before they have counted anything.
+    pub metrics: Vec<MetricState>,
+    /// The objects that the directions were loaded from, in the same order.
     pub parsed: Vec<ProbeObject>,
-    /// The files of these objects, by direction.
+    /// The ELF files of the objects, by direction.
     pub objects: BTreeMap<&'static str, Vec<u8>>,
     pub warnings: Vec<Finding>,
 }
@@ -37,7 +40,7 @@ impl LoadedProbe {
     }
 }
 
-/// What is asked of each direction, in the order of [`ProbeConfig::directions`].
+/// Returns the request for each direction, in the order of [`ProbeConfig::directions`].
 pub fn requests(config: &ProbeConfig) -> impl Iterator<Item = DirectionRequest> {
     config.directions().map(|(_, direction)| DirectionRequest {
         attach: direction.attach(),

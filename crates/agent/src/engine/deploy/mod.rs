@@ -1,4 +1,4 @@
-//! The ways of a probe into the kernel and out of it.
+//! The deployment of probes: loading, attaching, following interfaces, and restoring after a start.
 
 pub mod attach;
 pub mod follow;

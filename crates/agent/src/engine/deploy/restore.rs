@@ -29,7 +29,7 @@ pub struct Adopted {
     pub readers: Vec<MetricState>,
     pub events: ProbeEvents,
     pub pending: Vec<Pending>,
-    /// See [`Wanted::unlisted`].
+    /// The reason why the interfaces can't be listed: see [`Wanted::unlisted`].
     pub unlisted: Option<String>,
     pub warnings: Vec<Finding>,
 }

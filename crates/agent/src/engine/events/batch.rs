@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 
 use hyper::body::Bytes;
 use jiff::Timestamp;
-use twinprobe_exporter::{Context, Decoder, EventEncoder};
+use twinprobe_ebpf_common::Context;
+use twinprobe_exporter::{Decoder, EventEncoder};
 use twinprobe_kernel::{EventReader, EventRecord, Progress};
 
 use crate::engine::events::client::Client;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use twinprobe_exporter::Context;
+use twinprobe_ebpf_common::Context;
 use twinprobe_kernel::{EventReader, Progress, Waiter, clock};
 
 use crate::engine::deploy::watches::Namespace;

@@ -1,4 +1,4 @@
-//! One metric of a probe that runs: where its content is, and what is known of it beside the maps.
+//! One metric of a probe that runs: the location of its content, and the rows that are kept beside its map.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -7,19 +7,19 @@ use std::sync::Arc;
 use twinprobe_ebpf_common::finding::Rejection;
 use twinprobe_ebpf_common::hook::Direction;
 use twinprobe_ebpf_common::metric::{AfterRead, Visibility};
-use twinprobe_ebpf_common::{MapFamily, RawTable, TableLayout};
-use twinprobe_exporter::{Accumulator, Cache, Metric, Temporality};
+use twinprobe_ebpf_common::{MapFamily, RawTable, TableLayout, Temporality};
+use twinprobe_exporter::{Accumulator, Cache, Metric};
 use twinprobe_kernel::{Attached, Extraction, KernelError, LoadedDirection, MetricMap, Quiesced, crash};
 
 use crate::config::probe::{MetricConfig, ProbeConfig};
 use crate::engine::error::CloseError;
 use crate::engine::probe::sum::{self, Sum};
 
-/// One metric and where its content is.
+/// The state of one metric, and the location of its content.
 #[derive(Debug)]
 pub struct MetricState {
     pub direction: Direction,
-    /// Index of the direction among the attached ones, and of the metric in it.
+    /// The index of the direction among the attached directions, and the index of the metric in that direction.
     pub position: (usize, usize),
     pub config: MetricConfig,
     pub metric: Arc<Metric>,
@@ -30,7 +30,7 @@ pub struct MetricState {
     pub extraction: Extraction,
 }
 
-/// Where the rows of a window go.
+/// The receiver of a window's rows.
 type Out<'a> = dyn FnMut(&RawTable) -> io::Result<()> + 'a;
 
 impl MetricState {
@@ -43,8 +43,8 @@ impl MetricState {
         self.config.visibility() == Visibility::Export
     }
 
-    /// Takes what packets may change meanwhile, or what can only be popped, out of the map for the window that has ended,
-    /// and adds the window to the sum. Doing it again changes nothing.
+    /// Moves rows that packets may change meanwhile, or that can only be popped, out of the map into the journal of the
+    /// window that has ended, and adds the window to the sum. A second call changes nothing.
     pub fn gather(&mut self, quiesced: &Quiesced<'_>) -> Result<(), CloseError> {
         let Some(map) = quiesced.map(self.position) else { return Ok(()) };
         if self.is_drained() {
@@ -56,7 +56,8 @@ impl MetricState {
         Ok(())
     }
 
-    /// Hands on the rows of a window after [`Self::gather`]; the map or its journal keeps the rows until [`Self::clear`].
+    /// Hands on the rows of a window after [`Self::gather`]. The map or its journal keeps the rows until
+    /// [`Self::clear`].
     pub fn window(&self, quiesced: &Quiesced<'_>, out: &mut Out<'_>) -> Result<(), CloseError> {
         let Some(map) = quiesced.map(self.position) else { return Ok(()) };
         let layout = &self.metric.layout;
@@ -78,8 +79,8 @@ impl MetricState {
         Ok(())
     }
 
-    /// Forgets what the stored window consists of: the content of the map at rest, or the journal. A map that packets
-    /// change and no document shows is emptied.
+    /// Removes the content of the stored window: empties the map at rest, or forgets the journal. A map that packets
+    /// change and that no document shows is emptied, too.
     pub fn clear(&self, quiesced: &Quiesced<'_>) -> Result<(), CloseError> {
         let Some(map) = quiesced.map(self.position) else { return Ok(()) };
         if matches!(self.extraction, Extraction::Clear | Extraction::Discard) {
@@ -92,7 +93,7 @@ impl MetricState {
         Ok(())
     }
 
-    /// The window is stored: nothing of it has to be kept any more.
+    /// Forgets the rows of earlier deployments, once the window that contains them is stored.
     pub fn forget_window(&mut self) {
         self.carried = None;
     }
@@ -104,7 +105,7 @@ impl MetricState {
     }
 }
 
-/// Rows that a window is stored in at once, in bytes about.
+/// The approximate size in bytes of the pieces in which the rows of a window are stored.
 const PIECE: usize = 256 << 10;
 
 fn pieces(table: &RawTable, layout: &TableLayout, out: &mut Out<'_>) -> Result<(), CloseError> {
@@ -115,7 +116,7 @@ fn pieces(table: &RawTable, layout: &TableLayout, out: &mut Out<'_>) -> Result<(
     Ok(())
 }
 
-/// Hands on what `read` gives.
+/// Hands the rows that `read` reads on to `out`.
 fn written(
     out: &mut Out<'_>,
     read: impl FnOnce(&mut dyn FnMut(&RawTable) -> ControlFlow<()>) -> Result<ControlFlow<()>, KernelError>,
@@ -132,7 +133,7 @@ fn written(
     failed.map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// A reader for each metric. `merge` rules must name fields that the value has.
+/// Returns the state of each metric that has a layout. Rejects `merge` rules and `sum_entries` that do not fit the map.
 pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<MetricState>, Rejection> {
     let mut readers = Vec::new();
     let mut findings = Vec::new();

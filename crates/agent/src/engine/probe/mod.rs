@@ -1,4 +1,4 @@
-//! One probe: its configuration, what runs of it, and its metrics.
+//! One probe: its configuration, its running programs, and its metrics.
 
 pub mod metric;
 pub mod more;

@@ -1,5 +1,5 @@
-//! The rows of a metric that are not in its map: the sum of all windows so far, and what earlier deployments have
-//! counted of the open window.
+//! The rows of a metric that are not in its map: the sum of all windows so far, and the rows of the open window that
+//! earlier deployments have counted.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ impl MetricState {
         self.sum.is_some()
     }
 
-    /// Tells whether the reader knows rows of the metric that are not in its map.
+    /// Tells whether the metric has rows that are not in its map.
     pub const fn knows_more(&self) -> bool {
         self.sum.is_some() || self.carried.is_some()
     }
@@ -47,7 +47,7 @@ impl MetricState {
         })
     }
 
-    /// Returns the rows known beside the map, together with `open`, which belongs to the open window as well.
+    /// Returns the rows kept beside the map, together with `open`, which belongs to the open window as well.
     pub fn parts(&self, open: &[Remains]) -> Vec<Part> {
         let mut carried = self.carried.clone();
         for rows in open.iter().filter_map(|remains| self.of_remains(remains)) {
@@ -68,8 +68,8 @@ impl MetricState {
         sum.into_iter().chain(carried).map(part).collect()
     }
 
-    /// Goes on with the parts known after window `through`, and with nothing else. Returns false if some of them do not
-    /// fit.
+    /// Replaces the rows kept beside the map by `parts`, the base after window `through`. Returns false if some parts
+    /// do not fit the layout.
     pub fn go_on(&mut self, through: u64, parts: &[Part]) -> bool {
         self.carried = None;
         if let Some(sum) = &mut self.sum {
@@ -105,26 +105,26 @@ impl MetricState {
         fits
     }
 
-    /// Goes on with the rows that `old` knows beside its map.
+    /// Goes on with the rows that `old` keeps beside its map.
     pub fn succeed(&mut self, old: &Self) {
         for part in old.parts(&[]) {
             self.go_on_with(&part);
         }
     }
 
-    /// Goes on with the rows that the replaced maps have counted and nobody has read.
+    /// Goes on with the rows of replaced maps that no reading has handed out.
     pub fn add_remains(&mut self, remains: &Remains) {
         let rows = self.of_remains(remains);
         rows.iter().for_each(|rows| self.add_open(rows));
     }
 
-    /// The map that the metric names, or the section of the variable that the metric names.
+    /// Returns the map that the metric names, or the section of the variable that the metric names.
     pub fn map_name(&self) -> &str {
         let map = self.config.map();
         map.split_once(':').map_or(map, |(section, _)| section)
     }
 
-    /// Adds the rows known beside the map to `rows`, which are of the map with this name and layout.
+    /// Adds the rows kept beside the map to `rows`, which come from the map with this name and layout.
     pub fn with_more(&self, map: &str, layout: &TableLayout, mut rows: RawTable) -> RawTable {
         let known = self.sum.as_ref().map(|sum| &sum.rows).or(self.carried.as_ref());
         let Some(mut all) = known.filter(|_| map == self.map_name()).cloned() else { return rows };
@@ -143,7 +143,7 @@ impl MetricState {
         rows
     }
 
-    /// Tells whether a replacement takes over what the reader knows.
+    /// Tells whether a replacement takes over the rows of the metric.
     pub fn carries(&self) -> bool {
         self.config.on_replace() == OnReplace::Carry
     }
@@ -161,7 +161,7 @@ impl MetricState {
     }
 
     fn carry(&self, carried: &mut Option<Accumulator>, rows: &RawTable) {
-        // Packets change what else is moved into a journal: rows are added to the map itself.
+        // Other maps that are moved into a journal are changed by packets: the rows are added to such a map itself.
         let popped = self.metric.layout.kind.family() == MapFamily::Fifo;
         if self.extraction == Extraction::Clear || self.extraction == Extraction::Drain && popped {
             let rules = self.config.merge().cloned().unwrap_or_default();

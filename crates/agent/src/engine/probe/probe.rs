@@ -27,23 +27,26 @@ use crate::telemetry::page::AttachmentFacts;
 #[derive(Debug)]
 pub struct Probe {
     pub name: String,
-    /// What is stored about it.
+    /// The stored record of the probe.
     pub stored: StoredProbe,
-    /// Where it is among those of the same priority, if it was ever deployed.
+    /// The rank of the probe among probes of the same priority; `None` if it was never deployed.
     pub order: Option<u64>,
     pub warnings: Vec<Finding>,
-    /// Where its interfaces are. `None`: it is not running.
+    /// The network namespace of the interfaces, `Some(None)` for the daemon's own. `None` if the probe does not run.
     pub namespace: Option<Option<PathBuf>>,
-    /// Apart from the state, which is locked while a window is read. `None`: it is not running.
+    /// The event metrics, kept apart from the state, which is locked while a window is read. `None` if the probe does
+    /// not run.
     pub events: Option<ProbeEvents>,
     pub windows: Arc<Windows>,
-    /// Who reads waits here, not on a thread: readers of a slow probe must not take the threads of the others.
+    /// The turn to read the probe. Requests wait here and not on a thread: requests for a slow probe must not take the
+    /// threads of other probes.
     pub turn: Arc<tokio::sync::Mutex<()>>,
-    /// What OpenMetrics answers have left out.
+    /// The number of values that OpenMetrics answers have left out so far.
     pub skipped: Arc<AtomicU64>,
-    /// As they were after the last window.
+    /// The status of the sums, as of the last window.
     pub sums: Arc<Mutex<Vec<SumStatus>>>,
-    /// What the status says of the state. Nobody takes another lock while holding it.
+    /// The part of the state that the status shows. Code that holds this lock takes no other lock, except that of an
+    /// attachment's health.
     pub shown: Mutex<Shown>,
     pub state: Mutex<State>,
 }
@@ -51,7 +54,8 @@ pub struct Probe {
 #[derive(Debug)]
 pub enum State {
     Running(Box<Running>),
-    /// Stored, but not deployed by this daemon. What an earlier one has left attached goes on until then.
+    /// A stored probe that this daemon has not deployed. Programs that an earlier daemon left attached go on until the
+    /// probe is deployed.
     Failed {
         reason: String,
         held: Option<Box<Held>>,
@@ -60,7 +64,8 @@ pub enum State {
 }
 
 impl Probe {
-    /// A stored probe that is not deployed by this daemon, or not yet. `held` is what is left of it in the kernel.
+    /// Creates a stored probe that this daemon has not deployed, or not yet. `held` is the part of the probe that is
+    /// left in the kernel.
     pub fn failed(
         name: &str,
         stored: StoredProbe,
@@ -87,7 +92,7 @@ impl Probe {
         }
     }
 
-    /// Why a probe that does not run could not be deployed.
+    /// Sets the reason why a probe that does not run could not be deployed.
     pub fn set_reason(&self, why: String) {
         let mut state = self.lock();
         if let State::Failed { reason, held } = &mut *state {
@@ -108,7 +113,7 @@ impl Probe {
         self.namespace.clone()
     }
 
-    /// Attaches it to the interfaces there are now, and detaches it from those that have gone.
+    /// Attaches the probe to the interfaces that exist now, and detaches it from interfaces that have disappeared.
     pub fn follow(&self, changes: &Changes) {
         if let State::Running(running) = &mut *self.lock() {
             running.follow(changes);
@@ -116,22 +121,23 @@ impl Probe {
         }
     }
 
-    /// Whether it should be at more interfaces than it is, or may have to be.
+    /// Tells whether the probe belongs on more interfaces than it is attached to, or may belong on more.
     pub fn is_waiting(&self) -> bool {
         self.shown().is_waiting()
     }
 
-    /// Whether it could not be told where its interfaces are.
+    /// Tells whether the probe's interfaces could not be listed.
     pub fn is_unsure(&self) -> bool {
         self.shown().is_unsure()
     }
 
-    /// Where it is attached or should be. Waits for nobody, as [`Self::status`].
+    /// Returns the attachments that the probe has, and those that it waits for. Waits for no reading and no change,
+    /// like [`Self::status`].
     pub fn attachments(&self) -> Vec<AttachmentFacts> {
         self.shown().facts()
     }
 
-    /// What a replacement can take over.
+    /// Returns the state that a replacement of the direction can take over.
     pub fn predecessor(&self, direction: &str) -> Option<Predecessor> {
         match &*self.lock() {
             State::Running(running) => running.predecessor(direction),
@@ -143,7 +149,7 @@ impl Probe {
         &self.name
     }
 
-    /// Waits for nobody who reads or changes the probe.
+    /// Returns the status without waiting for a reading or a change of the probe.
     pub fn status(&self) -> ProbeStatus {
         let events = self.events.as_ref().map(ProbeEvents::status).unwrap_or_default();
         let shown = self.shown().clone();
@@ -152,7 +158,7 @@ impl Probe {
         ProbeStatus { sums: self.sums(), ..status }
     }
 
-    /// Its sums whose entries come and go, as they were after the last window.
+    /// Returns the status of the sums whose entries come and go, as of the last window.
     pub fn sums(&self) -> Vec<SumStatus> {
         self.sums.lock().clone()
     }
@@ -167,7 +173,7 @@ impl Probe {
         }
     }
 
-    /// Closes the open window for good: what it holds is not to go with the maps.
+    /// Closes the last window before the probe is detached: its rows would be lost with the maps.
     pub fn close_last(&self) {
         let closed = self.with_running(|running| match running.has_windows() {
             true => running.close(ClosedBy::Schedule).map(drop).map_err(Into::into),
@@ -181,7 +187,7 @@ impl Probe {
     pub fn detach(&self) {
         match std::mem::replace(&mut *self.lock(), State::Gone) {
             State::Running(running) => {
-                // What is left in the rings goes to those who listen; then nothing of ours keeps the maps.
+                // Events left in the rings go to the clients that listen. After that, no stream keeps the maps open.
                 self.close_events();
                 running.detach();
             }
@@ -190,17 +196,17 @@ impl Probe {
         }
     }
 
-    /// Its windows on disk.
+    /// Returns the windows of the probe on disk.
     pub fn windows(&self) -> &Arc<Windows> {
         &self.windows
     }
 
-    /// What may be waited for before anything that takes its time is done with it.
+    /// Waits for the turn to read the probe. Work that takes long has to hold the turn.
     pub async fn turn(&self) -> OwnedMutexGuard<()> {
         Arc::clone(&self.turn).lock_owned().await
     }
 
-    /// Algorithm 2 of the paper.
+    /// Reads the probe by Algorithm 2 of the paper.
     pub fn read(&self) -> Result<Delivery, ReadError> {
         self.with_running(|running| Ok(running.read()?))
     }
@@ -213,12 +219,13 @@ impl Probe {
         })
     }
 
-    /// A retained window, to be handed out.
+    /// Returns the delivery of a retained window.
     pub fn deliver(&self, stored: &StoredWindow) -> Result<Delivery, WindowError> {
         Delivery::of_window(&self.windows, stored, Arc::clone(&self.skipped), None)
     }
 
-    /// When its windows are to be closed, since when the open one is, and what ends with the probe.
+    /// Returns the schedule of the windows, the start of the open window, a channel that closes with the probe, and the
+    /// counters; `None` if the probe does not run or the clock closes no windows.
     pub fn schedule(&self) -> Option<(Schedule, Moment, watch::Receiver<()>, Arc<Counters>)> {
         match &*self.lock() {
             State::Running(running) => {

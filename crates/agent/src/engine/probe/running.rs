@@ -1,5 +1,5 @@
-//! Algorithm 2 of the paper, made to survive what can happen in between: flip, store the window, and only then
-//! empty the idle twin.
+//! A running probe, read by Algorithm 2 of the paper in an order that survives a crash between any two steps: flip,
+//! store the window, and only then empty the idle twin.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -7,8 +7,7 @@ use std::sync::atomic::AtomicU64;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use twinprobe_client::SumStatus;
-use twinprobe_ebpf_common::Render;
-use twinprobe_exporter::Context;
+use twinprobe_ebpf_common::{Context, Render};
 use twinprobe_kernel::clock::{self, Moment};
 use twinprobe_kernel::watch::Changes;
 use twinprobe_kernel::{Attached, Loss, Predecessor};
@@ -31,15 +30,15 @@ pub struct Running {
     pub config: ProbeConfig,
     pub attached: Attached,
     pub readers: Vec<MetricState>,
-    /// When the open window began.
+    /// The start of the open window.
     pub opened: Moment,
     pub windows: Arc<Windows>,
     pub counters: Arc<Counters>,
     in_flight: InFlight,
-    /// Why the last window could not be closed.
+    /// The reason why the last window could not be closed.
     pub trouble: Option<String>,
     pub skipped: Arc<AtomicU64>,
-    /// Closed with the probe.
+    /// A channel that closes when the probe is replaced or deleted.
     pub gone: watch::Sender<()>,
     pending: Vec<Pending>,
     unlisted: Option<String>,
@@ -47,7 +46,7 @@ pub struct Running {
     sums: Arc<Mutex<Vec<SumStatus>>>,
 }
 
-/// What a deployment knows of earlier ones of the same probe.
+/// The windows and counters that a deployment takes over from earlier ones of the same probe.
 #[derive(Debug)]
 pub struct Kept {
     pub windows: Arc<Windows>,
@@ -102,7 +101,7 @@ impl Running {
         Arc::clone(&self.windows)
     }
 
-    /// What keeps it from being where it should be.
+    /// The interfaces that the probe waits for, each with the reason.
     pub fn pending(&self) -> &[Pending] {
         &self.pending
     }
@@ -117,14 +116,15 @@ impl Running {
             tracing::warn!(probe = self.config.name(), reason, "what is attached stays; it is tried again");
         }
         if unlisted.is_some() {
-            // Only interfaces without an attachment are pending: nobody knows whether these exist.
+            // Attached interfaces may still exist, since the listing failed: only interfaces without an attachment are
+            // pending.
             let is_at = |name: &str| self.attached.places().iter().any(|at| at.place.interface == name);
             pending.retain(|pending| !is_at(&pending.interface));
         }
         (self.pending, self.unlisted) = (pending, unlisted);
     }
 
-    /// Why the last window could not be closed.
+    /// The reason why the last window could not be closed.
     pub fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
     }
@@ -137,12 +137,12 @@ impl Running {
         self.config.schedule()
     }
 
-    /// When the open window began.
+    /// The start of the open window.
     pub fn opened(&self) -> Moment {
         self.opened
     }
 
-    /// Closed with the probe.
+    /// A channel that closes when the probe is replaced or deleted.
     pub fn gone(&self) -> watch::Receiver<()> {
         self.gone.subscribe()
     }
@@ -153,12 +153,12 @@ impl Running {
         metrics.any(|metric| metric.extraction.resets())
     }
 
-    /// What OpenMetrics answers have left out.
+    /// The number of values that OpenMetrics answers have left out so far.
     pub fn skipped(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.skipped)
     }
 
-    /// Attaches it to the interfaces there are now, and detaches it from those that have gone.
+    /// Attaches the probe to the interfaces that exist now, and detaches it from interfaces that have disappeared.
     pub fn follow(&mut self, changes: &Changes) {
         match wanted(&self.config, false) {
             Ok(Wanted { pending, unlisted: Some(reason), .. }) => self.set_pending(pending, Some(reason)),
@@ -170,8 +170,8 @@ impl Running {
         }
     }
 
-    /// Takes the place of `old`, which sees no more packets, with everything that `old` has not handed on yet. Returns
-    /// what could not be taken over.
+    /// Takes over everything that `old` has not handed out yet; `old` sees no more packets. Returns the losses: content
+    /// that could not be taken over.
     pub fn succeed(&mut self, old: Self) -> Vec<Loss> {
         if !old.goes_on(&self.readers, self.attached.directions()) {
             self.opened = Moment::now();
@@ -184,7 +184,7 @@ impl Running {
         losses
     }
 
-    /// So that nothing is left in maps that are about to be replaced.
+    /// Closes a half-closed window to its end, so that no rows of it are left in maps that are about to be replaced.
     pub fn finish(&mut self) -> Result<(), CloseError> {
         self.load_base()?;
         self.finish_window()
@@ -204,8 +204,8 @@ impl Running {
         self.attached.detach();
     }
 
-    /// A window that no client has taken to its end, else a new one. A reading that resets nothing, or leaves that to the
-    /// clock, closes none.
+    /// Returns a window that no client has taken to its end, else closes the open window and returns it. If the metrics
+    /// reset nothing, or the clock closes the windows, the reading closes no window.
     pub fn read(&mut self) -> Result<Delivery, CloseError> {
         if !self.has_windows() || self.schedule().is_some() {
             return Ok(self.compose());
@@ -219,16 +219,16 @@ impl Running {
         Ok(Delivery::of_window(&self.windows, &stored, self.skipped(), claim)?)
     }
 
-    /// A window that was closed for a client which has not taken all of it.
+    /// Returns a window that was closed for a client, and that no client has taken to its end.
     fn untaken(&self) -> Option<Delivery> {
         self.windows.untaken().into_iter().find_map(|stored| {
             let claim = self.in_flight.claim(stored.seq())?;
-            // One that is damaged has been set aside and reported.
+            // A damaged window has been set aside and reported: the next one is tried.
             Delivery::of_window(&self.windows, &stored, self.skipped(), Some(claim)).ok()
         })
     }
 
-    /// By name; those that patterns stand for now.
+    /// Returns the configured names; if the configuration has a pattern, the names of the attached interfaces, sorted.
     pub fn interfaces(&self) -> Vec<String> {
         if !self.config.patterns().iter().any(InterfacePattern::is_pattern) {
             return self.config.interfaces().to_vec();
@@ -240,7 +240,7 @@ impl Running {
         names
     }
 
-    /// Of this instant. Interfaces are listed for those only whose values speak of them.
+    /// Returns the context of a reading made now. Interfaces are listed only if a metric shows interface indices.
     pub fn context(&self) -> Context {
         let speaks = |reader: &MetricState| reader.metric.layout.renders(Render::Ifindex);
         let speaks = self.readers.iter().any(speaks);

@@ -1,4 +1,4 @@
-//! What the API says about a probe and about a configuration that was validated.
+//! The status of a probe, and the report on a configuration that was validated, as the API shows them.
 
 use std::collections::BTreeMap;
 
@@ -129,7 +129,7 @@ impl Shown {
     }
 }
 
-/// Describes what somebody has done to an attachment, and since when.
+/// Describes when somebody removed an attachment, and whether it could be made again.
 fn reason_of(health: &Health) -> Option<String> {
     if let Some((reason, since)) = &health.trouble {
         let since = timestamp(*since);

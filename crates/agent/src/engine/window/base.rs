@@ -19,7 +19,7 @@ fn save(windows: &Windows, probe: &str, epoch: u64, serial: u64, parts: &[Part])
     if parts.is_empty() { Ok(()) } else { windows.write_baseline(probe, epoch, serial, parts) }
 }
 
-/// Has the readers go on with the base on disk.
+/// Makes the metrics go on with the base on disk.
 fn go_on<'a>(
     readers: impl Iterator<Item = &'a mut MetricState>,
     windows: &Windows,
@@ -35,8 +35,8 @@ fn go_on<'a>(
     Ok(())
 }
 
-/// Has the readers of a new deployment go on with what `old` knows, or else with the base of the deployment before on
-/// disk, and writes the result to disk: once the deployment is committed, it has its base.
+/// Makes the metrics of a new deployment go on with the rows that `old` keeps, or else with the base of the deployment
+/// before on disk, and writes the result to disk: once the deployment is committed, it has its base.
 pub fn begin(
     readers: &mut [MetricState],
     deployable: &Deployable,
@@ -113,28 +113,28 @@ impl Running {
         self.windows.forget_other_baselines(serial);
     }
 
-    /// Returns the reader that had the map of `next`.
+    /// Returns the metric that had the map of `next`.
     fn reader_of(&self, next: &MetricState) -> Option<&MetricState> {
         let same =
             |old: &&MetricState| old.direction == next.direction && old.config.map() == next.config.map();
         self.readers.iter().find(same)
     }
 
-    /// Adds the rows known beside a map to the `rows` of the map.
+    /// Adds the rows kept beside a map to the `rows` of the map.
     pub fn with_more(&self, direction: &str, map: &str, layout: &TableLayout, rows: RawTable) -> RawTable {
         let own = self.readers.iter().filter(|reader| reader.direction.name() == direction);
         own.fold(rows, |rows, reader| reader.with_more(map, layout, rows))
     }
 
-    /// The maps of a direction for which readers know rows that are not in the map.
+    /// Returns the maps of a direction whose metrics have rows that are not in the map.
     pub fn more_known(&self, direction: &str) -> std::collections::BTreeSet<String> {
         let knows = |reader: &&MetricState| reader.direction.name() == direction && reader.knows_more();
         let name = |reader: &MetricState| reader.map_name().to_owned();
         self.readers.iter().filter(knows).map(name).collect()
     }
 
-    /// Closes the open window if metrics of `next` can't go on with anything that it holds of them. Returns a finding
-    /// for each of these metrics.
+    /// Closes the open window if `next` has metrics that can take over none of their rows in it. Returns a finding for
+    /// each of these metrics.
     pub fn close_before(
         &mut self,
         next: &[MetricState],
@@ -167,7 +167,7 @@ impl Running {
         Ok(cut.into_iter().map(finding).collect())
     }
 
-    /// True if nothing that the metric has counted can go on in `next`.
+    /// True if `next` can take over nothing that its map has counted.
     fn is_cut(&self, next: &MetricState, loaded: &LoadedDirection) -> bool {
         let constant = next.config.map().starts_with(".rodata");
         let cut = |old: &MetricState| {
@@ -176,7 +176,7 @@ impl Running {
         !constant && self.reader_of(next).is_some_and(cut)
     }
 
-    /// True if the open window of a deployment with these readers has anything of this deployment.
+    /// True if the open window of a deployment with the metrics `next` goes on with the open window of this deployment.
     pub fn goes_on(&self, next: &[MetricState], loaded: &[LoadedDirection]) -> bool {
         let goes_on = |reader: &MetricState| {
             reader.extraction.resets()

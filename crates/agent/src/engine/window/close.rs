@@ -1,11 +1,11 @@
-//! The closing of a window: flip, wait until the idle twin is at rest, move into a journal what packets change meanwhile,
-//! store all of it, and only then empty the idle twin and forget the journal.
+//! The closing of a window: flip, wait until the idle twin is at rest, move maps that packets change meanwhile into
+//! journals, store all rows, and only then empty the idle twin and forget the journals.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use twinprobe_ebpf_common::Window;
 use twinprobe_ebpf_common::finding::with_causes;
-use twinprobe_exporter::Window;
 use twinprobe_kernel::clock::Moment;
 use twinprobe_kernel::crash;
 use twinprobe_windows::{ClosedBy, StoredMetric, StoredWindow, WindowError, WindowHead, ages_as_rows};
@@ -16,7 +16,7 @@ use crate::engine::probe::running::Running;
 use crate::engine::time::timestamp;
 
 impl Running {
-    /// Closes the open window. One that was not closed to its end is closed first.
+    /// Closes the open window. A window that was left half closed is closed to its end first.
     pub fn close(&mut self, by: ClosedBy) -> Result<Arc<StoredWindow>, CloseError> {
         self.finish_window()?;
         self.close_window(by)?.ok_or(CloseError::Window(WindowError::Gone))
@@ -37,7 +37,7 @@ impl Running {
         if closed.is_err() {
             self.counters.close_failed();
         }
-        // Once: an interval of a millisecond would fill the log.
+        // A lasting error is logged once: an interval of a millisecond would fill the log.
         if trouble != self.trouble {
             let probe = self.config.name();
             match &trouble {
@@ -49,9 +49,10 @@ impl Running {
         closed
     }
 
-    /// Flips, waits until the twin that was left is at rest, stores what it holds, and empties it. Maps that packets
-    /// change meanwhile are moved into journals first. The window is on disk before anything of it leaves the maps or the
-    /// journals: whatever happens, it is in one of them, and whoever comes next can tell which. `None`: it was on disk, and somebody has damaged it before the maps were empty.
+    /// Flips, waits until the idle twin is at rest, stores its content, and empties it. Maps that packets change
+    /// meanwhile are moved into journals first. The window is on disk before any row of it leaves the maps or the
+    /// journals: after a crash at any step the window is in one of them, and the next daemon can tell which. Returns
+    /// `None` if the window was on disk, and somebody damaged or removed its file before the maps were empty.
     fn try_close(&mut self, by: ClosedBy) -> Result<Option<Arc<StoredWindow>>, CloseError> {
         self.load_base()?;
         let end = self.attached.closed().unwrap_or_else(Moment::now);
@@ -61,9 +62,11 @@ impl Running {
         let interfaces = self.interfaces();
         let quiesced = self.attached.flip()?;
         let (epoch, grace_period) = (quiesced.epoch(), quiesced.quiesced());
-        let stored = match self.windows.newest().filter(|stored| stored.seq() == epoch) {
-            Some(stored) => Some(stored),
-            None if quiesced.is_clearing() => {
+        let newest = self.windows.newest();
+        let stored = match Next::of(newest.as_ref().map(|stored| stored.seq()), epoch, quiesced.is_clearing())
+        {
+            Next::Empty => newest,
+            Next::EmptyWithoutFile => {
                 let probe = self.config.name();
                 tracing::error!(
                     probe,
@@ -72,18 +75,17 @@ impl Running {
                 );
                 None
             }
-            None => {
+            Next::Store => {
                 self.windows.reclaim(epoch);
                 for reader in &mut self.readers {
                     reader.gather(&quiesced)?;
                 }
                 crash::point("gathered");
-                let is_shown = |reader: &&MetricState| {
-                    reader.is_shown() && (reader.extraction.resets() || by != ClosedBy::Schedule)
+                let of = |part: Part| {
+                    let is_of = move |reader: &&MetricState| Part::of(reader, by) == Some(part);
+                    self.readers.iter().filter(is_of).collect::<Vec<_>>()
                 };
-                let shown: Vec<&MetricState> = self.readers.iter().filter(is_shown).collect();
-                let hidden: Vec<&MetricState> =
-                    self.readers.iter().filter(|reader| is_hidden_sum(reader)).collect();
+                let (shown, hidden) = (of(Part::Shown), of(Part::Hidden));
                 let head = WindowHead {
                     probe: self.config.name().to_owned(),
                     interfaces,
@@ -143,7 +145,76 @@ fn stored_metric(reader: &MetricState) -> StoredMetric {
     }
 }
 
-/// True if the reader has a sum that every window stores although no document shows it.
-fn is_hidden_sum(reader: &MetricState) -> bool {
-    reader.has_sum() && !reader.is_shown()
+/// The next step of a closing, by what an error or a crash has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// The window is in the maps and journals only.
+    Store,
+    /// The window is on disk, and its maps may hold it still.
+    Empty,
+    /// The window was on disk when its maps began to be emptied, and somebody has removed or damaged the file since.
+    EmptyWithoutFile,
+}
+
+impl Next {
+    /// `newest` is the number of the newest window on disk, `epoch` the one that has ended.
+    fn of(newest: Option<u64>, epoch: u64, is_clearing: bool) -> Self {
+        match (newest == Some(epoch), is_clearing) {
+            (true, _) => Self::Empty,
+            (false, true) => Self::EmptyWithoutFile,
+            (false, false) => Self::Store,
+        }
+    }
+}
+
+/// The part of a window's file that a metric is in. Shown metrics come before hidden ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Shown,
+    /// A sum that every window stores although no document shows it.
+    Hidden,
+}
+
+impl Part {
+    fn of(metric: &MetricState, by: ClosedBy) -> Option<Self> {
+        Self::choose(metric.is_shown(), metric.extraction.resets(), metric.has_sum(), by)
+    }
+
+    /// The clock closes windows without live metrics: these are read when a client asks for them.
+    fn choose(is_shown: bool, resets: bool, has_sum: bool, by: ClosedBy) -> Option<Self> {
+        match is_shown {
+            true => (resets || by != ClosedBy::Schedule).then_some(Self::Shown),
+            false => has_sum.then_some(Self::Hidden),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_on_disk_is_never_read_again() {
+        for is_clearing in [false, true] {
+            assert_eq!(Next::of(Some(7), 7, is_clearing), Next::Empty);
+        }
+        // Maps that have begun to be emptied do not hold the window any more.
+        assert_eq!(Next::of(Some(6), 7, true), Next::EmptyWithoutFile);
+        assert_eq!(Next::of(None, 7, true), Next::EmptyWithoutFile);
+        for newest in [None, Some(6)] {
+            assert_eq!(Next::of(newest, 7, false), Next::Store);
+        }
+    }
+
+    #[test]
+    fn windows_have_what_is_reset_and_sums() {
+        for by in [ClosedBy::Read, ClosedBy::Request, ClosedBy::Schedule] {
+            let live = if by == ClosedBy::Schedule { None } else { Some(Part::Shown) };
+            assert_eq!(Part::choose(true, false, false, by), live, "a live metric, closed by {by:?}");
+            assert_eq!(Part::choose(true, true, false, by), Some(Part::Shown));
+            assert_eq!(Part::choose(true, true, true, by), Some(Part::Shown));
+            assert_eq!(Part::choose(false, true, true, by), Some(Part::Hidden));
+            assert_eq!(Part::choose(false, true, false, by), None, "hidden and only reset");
+        }
+    }
 }

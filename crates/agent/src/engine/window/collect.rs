@@ -12,7 +12,7 @@ use crate::engine::error::{CloseError, EngineError};
 use crate::engine::window::delivery::Delivery;
 
 impl Engine {
-    /// Closes the open window, which is answered with as it is retained.
+    /// Closes the open window and returns it as it is retained.
     pub async fn close(self: &Arc<Self>, name: &str) -> Result<Delivery, EngineError> {
         self.in_turn(name, |probe| {
             let stored = probe.close_window(ClosedBy::Request)?;
@@ -21,8 +21,8 @@ impl Engine {
         .await
     }
 
-    /// The retained windows after `after`, or after what `collector` has acknowledged. If there are none, waits for
-    /// one for as long as `wait`.
+    /// Returns the retained windows after `after`, or after the last window that `collector` has acknowledged. If there
+    /// are none, waits for one for as long as `wait`.
     pub async fn windows(
         &self,
         name: &str,
@@ -48,12 +48,12 @@ impl Engine {
                     _ = disturbed.changed() => {}
                 }
             };
-            // Whether something has changed or the time is over is seen above.
+            // The loop finds out whether a window was closed or the time is over.
             let _ = timeout_at(until, change).await;
         }
     }
 
-    /// One retained window.
+    /// Returns one retained window.
     pub async fn window(&self, name: &str, seq: u64) -> Result<Delivery, EngineError> {
         let probe = self.get(name)?;
         let name = name.to_owned();
@@ -67,7 +67,7 @@ impl Engine {
         found.await?
     }
 
-    /// All windows up to `seq` have been taken, by `collector` or by everybody.
+    /// Acknowledges all windows up to `seq`, for `collector` or for everybody.
     pub async fn acknowledge(
         &self,
         name: &str,

@@ -1,13 +1,13 @@
-//! Readings on their way to a client: windows on disk, and maps that nothing is taken out of. A window whose client went
-//! away is given to the next one.
+//! Readings on their way to a client: windows on disk, and maps from which a reading takes nothing. A window whose
+//! client went away is given to the next client.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use twinprobe_ebpf_common::RawTable;
-use twinprobe_exporter::{Cache, Context, Direction, Format, Head, Metric, Window};
+use twinprobe_ebpf_common::{Context, Direction, Format, Head, RawTable, Window};
+use twinprobe_exporter::{Cache, Metric};
 use twinprobe_windows::{StoredMetric, StoredWindow, WindowError, WindowReader, Windows};
 
 use crate::engine::error::Broken;
@@ -20,17 +20,17 @@ pub struct Reading {
     pub interfaces: Vec<String>,
     pub window: Option<Window>,
     pub context: Arc<Context>,
-    /// What the probe's configuration prefers.
+    /// The format that the probe's configuration prefers.
     pub format: Format,
-    /// In the order of the document.
+    /// The metrics, in the order of the document.
     pub parts: Vec<Part>,
-    /// What OpenMetrics answers have left out before this one.
+    /// The number of values that OpenMetrics answers have left out before this answer.
     pub skipped_before: u64,
-    /// What OpenMetrics answers about this probe have left out so far.
+    /// The number of values that OpenMetrics answers about this probe have left out so far.
     pub skipped: Arc<AtomicU64>,
 }
 
-/// One metric and where its rows come from.
+/// One metric and the source of its rows.
 #[derive(Debug)]
 pub struct Part {
     pub direction: Direction,
@@ -43,7 +43,7 @@ pub enum Rows {
     /// A window on disk, and the metric's place in it.
     Stored(Arc<WindowReader>, usize),
     Live(LiveMap),
-    /// There are none.
+    /// A metric without rows.
     None,
 }
 
@@ -51,14 +51,14 @@ pub enum Rows {
 #[derive(Clone, Debug, Default)]
 pub struct InFlight(Arc<Mutex<BTreeSet<u64>>>);
 
-/// One window of [`InFlight`].
+/// The claim of one client on a window of [`InFlight`].
 #[derive(Debug)]
 pub struct Claim {
     windows: InFlight,
     seq: u64,
 }
 
-/// One reading, and the window to be called taken once a client has all of it.
+/// One reading, and the window that counts as taken once a client has all of it.
 #[derive(Debug)]
 pub struct Delivery {
     reading: Reading,
@@ -74,7 +74,7 @@ pub struct MetricRows {
     pub cursor: Cursor,
 }
 
-/// Where a client is in one metric.
+/// The position of a client in the rows of one metric.
 #[derive(Debug)]
 pub struct Cursor(At);
 
@@ -86,7 +86,7 @@ enum At {
 }
 
 impl InFlight {
-    /// `None`: a client is taking it.
+    /// Claims a window for a client; `None` if another client is taking the window.
     pub fn claim(&self, seq: u64) -> Option<Claim> {
         let new = self.0.lock().insert(seq);
         new.then(|| Claim { windows: self.clone(), seq })
@@ -100,7 +100,7 @@ impl Drop for Claim {
 }
 
 impl Part {
-    /// The metric at this place of a stored window, as it was when the window was closed.
+    /// Returns the metric at this index of a stored window, as it was when the window was closed.
     pub fn stored(window: &Arc<WindowReader>, index: usize) -> Self {
         let StoredMetric { direction, name, map, help, agg, layout, reading, dropped } =
             window.metrics()[index].clone();
@@ -111,12 +111,12 @@ impl Part {
 }
 
 impl Delivery {
-    /// A reading that closed no window.
+    /// Creates the delivery of a reading that closed no window.
     pub const fn of_maps(reading: Reading) -> Self {
         Self { reading, window: None, _claim: None }
     }
 
-    /// A retained window, as it was closed.
+    /// Creates the delivery of a retained window, as it was when it was closed.
     pub fn of_window(
         windows: &Arc<Windows>,
         stored: &StoredWindow,
@@ -142,12 +142,13 @@ impl Delivery {
         self.reading.format
     }
 
-    /// What renderings need to know of the machine; of a window, as it was when that was closed.
+    /// The facts about the machine that encoders need. Those of a stored window are from the time when the window was
+    /// closed.
     pub fn context(&self) -> &Arc<Context> {
         &self.reading.context
     }
 
-    /// The number of the window it is about.
+    /// The number of the window that the reading shows.
     pub fn seq(&self) -> Option<u64> {
         self.reading.window.as_ref().map(|window| window.seq)
     }
@@ -157,7 +158,7 @@ impl Delivery {
         Head { probe, interfaces, window: window.as_ref() }
     }
 
-    /// The metric of this place in the document, and its rows from the first one.
+    /// Returns the metric at this index of the document, and its rows from the first one.
     pub fn metric(&self, index: usize) -> Result<Option<MetricRows>, Broken> {
         let Some(Part { direction, metric, rows }) = self.reading.parts.get(index) else { return Ok(None) };
         let at = match rows {
@@ -170,29 +171,29 @@ impl Delivery {
         Ok(Some(MetricRows { direction: *direction, metric: Arc::clone(metric), cursor: Cursor(at) }))
     }
 
-    /// In the order of the document.
+    /// The metrics, in the order of the document.
     pub fn metrics(&self) -> impl Iterator<Item = (Direction, &Arc<Metric>)> {
         self.reading.parts.iter().map(|part| (part.direction, &part.metric))
     }
 
-    /// What earlier answers have left out.
+    /// The number of values that earlier answers have left out.
     pub fn skipped_before(&self) -> u64 {
         self.reading.skipped_before
     }
 
-    /// The answer leaves out this many samples.
+    /// Adds `samples`, the number of values that this answer leaves out, to the probe's count.
     pub fn skipped(&self, samples: u64) {
         self.reading.skipped.fetch_add(samples, Ordering::Relaxed);
     }
 
-    /// The client has taken everything.
+    /// Marks the window as taken. To be called once the client has everything.
     pub fn complete(&self) {
         self.window.iter().for_each(|(windows, seq)| windows.set_taken(*seq));
     }
 }
 
 impl Cursor {
-    /// The next rows, as soon as they have been read; `None` at the end.
+    /// Returns the next rows, as soon as they have been read; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Arc<RawTable>>, Broken> {
         match &mut self.0 {
             At::Live(rows) => rows.chunk().await,

@@ -1,5 +1,5 @@
-//! Maps that are shown as they are: read while the client takes the answer, and never held in memory. Nothing is
-//! taken out of them, so that nothing is lost with a client.
+//! Maps that are shown as they are: read while the client takes the answer, and never held in memory. A reading takes
+//! nothing out of these maps, so that a client that goes away causes no loss.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use twinprobe_kernel::MetricMap;
 
 use crate::engine::error::Broken;
 
-/// Chunks that are read ahead of the client.
+/// The number of chunks that are read ahead of the client.
 const AHEAD: usize = 2;
-/// What a client has for each chunk once the probe is gone.
+/// The time that a client has for each chunk once the probe is gone.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// A map and the life of its probe.
@@ -37,14 +37,14 @@ enum Message {
 }
 
 impl LiveMap {
-    /// `gone` is closed when the probe is replaced or deleted: its maps must not live as long as a client
-    /// takes its time.
+    /// Returns the view of a map. `gone` closes when the probe is replaced or deleted: the probe's maps must not live
+    /// as long as a slow client.
     pub const fn new(map: Arc<MetricMap>, gone: watch::Receiver<()>) -> Self {
         Self { map, gone }
     }
 
-    /// Starts to read. Each reading has a thread of its own: it waits for its client, and with the threads
-    /// that all requests share others would wait, too.
+    /// Starts to read. Each reading has a thread of its own, because it waits for its client: on the threads that all
+    /// requests share, other requests would wait, too.
     pub fn rows(self) -> Result<LiveRows, Broken> {
         let (sender, receiver) = mpsc::channel(AHEAD);
         let runtime = Handle::current();

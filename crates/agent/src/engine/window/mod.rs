@@ -1,4 +1,4 @@
-//! The windows of a probe, from their end to their clients.
+//! The windows of a probe, from their closing to their delivery.
 
 pub mod base;
 pub mod close;

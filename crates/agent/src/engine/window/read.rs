@@ -1,5 +1,5 @@
-//! Readings that close no window: maps that nothing is taken out of, and with an interval the last window that was
-//! closed.
+//! Readings that close no window: maps from which a reading takes nothing and, for a probe with an interval, the last
+//! closed window.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,8 @@ use crate::engine::window::delivery::{Delivery, Part, Reading, Rows};
 use crate::engine::window::live::LiveMap;
 
 impl Running {
-    /// A reading that closes no window: the last one, if there is one, and what belongs to none.
+    /// Returns a reading that closes no window: the last closed window, if there is one, and the metrics that belong to
+    /// no window.
     pub fn compose(&self) -> Delivery {
         // Retained windows of an earlier configuration are not part of a reading if this configuration has no windows.
         let newest = self.windows.newest().filter(|_| self.has_windows());

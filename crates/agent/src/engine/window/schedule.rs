@@ -1,7 +1,8 @@
 //! Windows that are closed by the clock.
 //!
-//! Each probe with an interval has a task. Its instants are multiples of the interval from one instant on, so that
-//! what closing takes does not add up; what comes too late for an instant waits for the next one.
+//! Each probe with an interval has a task. The ticks of the task are multiples of the interval from one instant on, so
+//! that the time that closing takes does not add up. Ticks that pass while a window is being closed are not made up
+//! for.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -16,11 +17,11 @@ use crate::engine::engine::Engine;
 use crate::engine::error::ReadError;
 use crate::engine::probe::probe::Probe;
 
-/// How long a task that follows the wall clock sleeps at most: the clock can be set meanwhile.
+/// The longest sleep of a task that follows the wall clock: the clock can be set meanwhile.
 const LOOK: Duration = Duration::from_secs(1);
 
 impl Engine {
-    /// Closes the probe's windows at their time, until it is replaced or deleted.
+    /// Closes the probe's windows by the clock, until the probe is replaced or deleted.
     pub fn start_schedule(self: &Arc<Self>, probe: &Arc<Probe>) {
         let Some((schedule, opened, mut gone, counters)) = probe.schedule() else { return };
         let (engine, probe) = (Arc::downgrade(self), Arc::downgrade(probe));
@@ -35,12 +36,12 @@ impl Engine {
     }
 }
 
-/// False: the probe is no more.
+/// Closes the open window. Returns false if the clock can close no more windows of the probe.
 async fn close(engine: &Weak<Engine>, probe: &Weak<Probe>) -> bool {
     let (Some(engine), Some(probe)) = (engine.upgrade(), probe.upgrade()) else { return false };
     let name = probe.name().to_owned();
     match engine.take_turn(probe, |probe| probe.close_window(ClosedBy::Schedule)).await {
-        // What keeps windows from being closed may pass.
+        // The cause may pass: the next tick tries again.
         Ok(Ok(_) | Err(ReadError::Close(_))) => true,
         Ok(Err(_)) => false,
         Err(error) => {
@@ -50,16 +51,16 @@ async fn close(engine: &Weak<Engine>, probe: &Weak<Probe>) -> bool {
     }
 }
 
-/// When windows end.
+/// The instants at which windows end.
 enum Ticks {
-    /// From a beginning on.
+    /// Ticks counted from the start of a window, whatever the wall clock says.
     Counted { ticks: Box<time::Interval>, last: Option<Instant> },
     /// Ticks by the wall clock, at multiples of the interval.
     Aligned { interval: Duration, last: Option<Moment> },
 }
 
 impl Ticks {
-    /// `opened` is when the open window began, perhaps under an earlier daemon.
+    /// Creates the ticks. `opened` is the start of the open window, perhaps under an earlier daemon.
     fn new(Schedule { interval, align }: Schedule, opened: Moment) -> Self {
         if align {
             return Self::Aligned { interval, last: None };
@@ -70,7 +71,8 @@ impl Ticks {
         Self::Counted { ticks: Box::new(ticks), last: None }
     }
 
-    /// Waits for the next one and says how many have passed since the one before; `None` once the probe is `gone`.
+    /// Waits for the next tick and returns the number of ticks missed since the one before; `None` once the probe is
+    /// `gone`.
     async fn next(&mut self, gone: &mut watch::Receiver<()>) -> Option<u64> {
         let tick = async {
             match self {
@@ -94,7 +96,7 @@ impl Ticks {
     }
 }
 
-/// Waits for the next multiple of the interval.
+/// Waits for the next multiple of the interval on the wall clock.
 async fn boundary(interval: Duration) {
     let at = boundary_after(clock::now().as_nanosecond(), interval);
     loop {
@@ -107,7 +109,7 @@ async fn boundary(interval: Duration) {
     }
 }
 
-/// In nanoseconds since the Unix epoch.
+/// Returns the first multiple of the interval after `now`, both in nanoseconds since the Unix epoch.
 fn boundary_after(now: i128, interval: Duration) -> i128 {
     let interval = interval.as_nanos() as i128;
     (now.div_euclid(interval) + 1) * interval
@@ -139,7 +141,7 @@ mod tests {
             time::advance(Duration::from_millis(n as u64 % 90)).await;
         }
         time::advance(interval * 3).await;
-        // The first of them is late, the others are not made up for.
+        // The first missed tick comes late, the others are not made up for.
         assert_eq!(ticks.next(&mut gone).await, Some(0));
         assert_eq!(ticks.next(&mut gone).await, Some(2));
         drop(sender);

@@ -1,9 +1,9 @@
-//! All probes at once, for `GET /metrics`.
+//! Readings of all probes at once, for `GET /metrics`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use twinprobe_exporter::{Context, Temporality};
+use twinprobe_ebpf_common::{Context, Temporality};
 
 use crate::engine::engine::Engine;
 use crate::engine::error::{EngineError, describe};
@@ -13,7 +13,7 @@ use crate::engine::window::delivery::Delivery;
 use crate::telemetry::counters::Counters;
 use crate::telemetry::page::ProbeFacts;
 
-/// What one probe may take until its reading has begun. Those who scrape wait 10 s, usually.
+/// The time within which the reading of one probe has to begin. Scrapers usually wait 10 s.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The reading of one probe.
@@ -25,7 +25,7 @@ pub struct Scraped {
 }
 
 impl Engine {
-    /// Reads all probes at once, each as [`Self::read`] does. What can't be read is left out and counted.
+    /// Reads all probes at once, each as [`Self::read`] does. A probe that can't be read is left out and counted.
     pub async fn read_all(self: &Arc<Self>) -> Vec<Scraped> {
         let readings = self.list().into_iter().map(|probe| {
             let engine = Arc::clone(self);
@@ -42,7 +42,7 @@ impl Engine {
                     scraped.push(reading);
                     continue;
                 }
-                // Deleted since.
+                // The probe was deleted since the listing.
                 Ok(Ok(Err(EngineError::NotFound(_)))) => continue,
                 Ok(Ok(Err(error))) => describe(&error),
                 Ok(Err(_)) => format!("it took longer than {} s", PATIENCE.as_secs()),
@@ -54,10 +54,11 @@ impl Engine {
         scraped
     }
 
-    /// A reading whose sums are not behind those that a page has shown.
+    /// Returns a reading whose sums are not older than the sums that a page has shown.
     async fn read_for_page(self: &Arc<Self>, name: &str) -> Result<Scraped, EngineError> {
         let counters = self.telemetry.probe(name);
-        // Windows that an earlier page has already covered. Keeping them claimed stops `read` from returning them again.
+        // The windows that an earlier page has covered already. Keeping them claimed stops `read` from returning them
+        // again.
         let mut behind: Vec<Delivery> = Vec::new();
         let delivery = loop {
             let delivery = self.read(name).await?;
@@ -74,10 +75,10 @@ impl Engine {
         Ok(Scraped { delivery, counters, context })
     }
 
-    /// What the daemon tells of itself, in OpenMetrics without its end.
+    /// Returns the daemon's metrics about itself and its probes, in OpenMetrics without `# EOF`.
     pub async fn own_metrics(self: &Arc<Self>) -> Result<String, EngineError> {
         let engine = Arc::clone(self);
-        // Event maps are asked for what they have lost.
+        // The facts include the lost events, for which event maps are asked: not on a thread that serves requests.
         Ok(tokio::task::spawn_blocking(move || {
             let facts: Vec<ProbeFacts> = engine.list().iter().map(|probe| facts(probe)).collect();
             engine.telemetry.render(&facts)

@@ -1,4 +1,5 @@
-//! Work on one probe: one reader after the other, on a thread of its own, and what is retained stays within its limits.
+//! Work on one probe: one task after the other, on a thread for blocking work. After each task the retained windows are
+//! brought back within their limits.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use crate::engine::error::{EngineError, ReadError, not_read};
 use crate::engine::probe::probe::Probe;
 
 impl Engine {
-    /// Works on the probe called `name`, and on its successor if it was replaced before its turn came.
+    /// Does `work` on the probe called `name`, or on its successor if the probe is replaced before the turn comes.
     pub async fn in_turn<T, F>(self: &Arc<Self>, name: &str, work: F) -> Result<T, EngineError>
     where
         T: Send + 'static,
@@ -27,7 +28,7 @@ impl Engine {
         }
     }
 
-    /// Waits until nobody else reads the probe, and works on it. The work goes on if its client goes away.
+    /// Waits for the turn to read the probe, and does `work` on it. The work goes on if its client goes away.
     pub async fn take_turn<T: Send + 'static>(
         self: &Arc<Self>,
         probe: Arc<Probe>,

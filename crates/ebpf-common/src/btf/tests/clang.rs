@@ -1,10 +1,8 @@
 //! What clang writes for the constructs that probes use.
 
-use std::{
-    io::Write as _,
-    process::{Command, Stdio},
-    sync::LazyLock,
-};
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 
 use crate::btf::blob::Btf;
 use crate::btf::error::BtfError;

@@ -1,6 +1,7 @@
 //! No input makes the parser panic, and what it accepts can be resolved or is refused.
 
-use proptest::{collection::vec, prelude::*};
+use proptest::collection::vec;
+use proptest::prelude::*;
 
 use super::builder::Blob;
 use super::clang;

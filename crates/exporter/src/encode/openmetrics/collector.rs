@@ -1,4 +1,4 @@
-//! One document about one probe.
+//! The encoder of an OpenMetrics document about one probe.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -23,12 +23,12 @@ pub struct Collector {
     page: Page,
     /// The tables of the metrics that have ended: prepared, and without duplicates.
     tables: Vec<RawTable>,
-    /// `None` until the page has begun; then the table that is being written, if any, and its next row.
+    /// The table that is being written, if any, and its next row; `None` until the page has begun.
     position: Option<Option<(usize, usize)>>,
 }
 
 impl Collector {
-    /// Begins the document; its head has no place in the format but for the name of the probe.
+    /// Begins the document. The format has no place for its head, except for the name of the probe.
     pub fn new(head: &Head<'_>, context: Arc<Context>) -> Self {
         Self {
             probe: head.probe.to_owned(),
@@ -55,7 +55,7 @@ impl Encoder for Collector {
     fn rows(&mut self, table: &RawTable, rows: Range<usize>, _: &mut Vec<u8>) {
         let Some((_, metric, own)) = &mut self.current else { return };
         let layout = &*metric.layout;
-        // Complete entries only: the next chunk begins with one.
+        // Only complete entries are kept, because the next chunk begins with an entry.
         let end = rows.end.min(table.len(layout));
         let rows = rows.start.min(end)..end;
         let bytes = |stride: usize| rows.start * stride..rows.end * stride;

@@ -1,10 +1,9 @@
-//! Rows whose labels are equal, which can't be told apart: the first becomes samples, the others are left out.
+//! The removal of rows whose labels are equal, which can't be told apart: the first becomes samples, the others are
+//! left out.
 
-use std::{
-    borrow::Cow,
-    collections::HashSet,
-    hash::{BuildHasher as _, RandomState},
-};
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::hash::{BuildHasher as _, RandomState};
 
 use twinprobe_ebpf_common::{MapFamily, RawTable, Temporality};
 
@@ -22,7 +21,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// The rows whose labels are new, and the number of the others. `rows` come from [`Series::prepare`].
+    /// Returns the rows whose labels are new, and the number of the other rows. `rows` come from [`Series::prepare`].
     pub fn distinct<'a>(&mut self, series: &Series, rows: Cow<'a, RawTable>) -> (Cow<'a, RawTable>, usize) {
         let mut decoder = Decoder::new(&series.context);
         let mut labels = Vec::new();
@@ -46,8 +45,8 @@ impl Seen {
     }
 }
 
-/// Whether no two rows can have the same labels: keys that differ have labels that differ, and no key comes twice. Then
-/// the labels of a million rows need not be remembered.
+/// Tells whether no two rows can have the same labels: keys that differ have labels that differ, and no key comes
+/// twice. Then the labels of a million rows need not be remembered.
 pub fn is_certain(series: &Series) -> bool {
     let layout = &*series.metric.layout;
     // A walk over a live trie starts again when a program deletes the key it has reached, so that keys come twice.
@@ -71,7 +70,7 @@ pub fn is_certain(series: &Series) -> bool {
     shown.iter().all(|bits| *bits == u8::MAX)
 }
 
-/// Whether values that differ are shown differently.
+/// Tells whether different values are always shown differently.
 const fn is_exact(plan: &Plan<()>) -> bool {
     match plan {
         Plan::Scalar { kind, .. } => {

@@ -1,8 +1,8 @@
-//! Which samples make a family, and what a family may be called.
+//! The families of samples, and the names that a family may have.
 //!
-//! Several probes, or both directions of one, can have metrics of one name: they share a family, told apart by
-//! the labels `probe` and `direction`. Of a counter and of a histogram the specification reserves further
-//! names; where another family has one of these, both are written as `unknown`, which reserves none.
+//! Several probes, or both directions of one, can have metrics of the same name: the metrics share a family and are
+//! told apart by the labels `probe` and `direction`. The specification reserves further names for a counter and for a
+//! histogram; if another family has one of these names, both families are written as `unknown`, which reserves none.
 
 use std::collections::{HashMap, HashSet};
 
@@ -49,7 +49,7 @@ impl Kind {
     }
 }
 
-/// Samples of one name.
+/// A family of samples, which have one name.
 #[derive(Debug)]
 pub struct Family {
     /// The name of its samples, which for a counter ends in [`TOTAL`].
@@ -81,7 +81,7 @@ fn claims(base: &str, kind: &str) -> impl Iterator<Item = String> {
     Kind::suffixes(kind).iter().map(move |suffix| format!("{base}{suffix}"))
 }
 
-/// The type that the name and what the numbers count from give to the samples of one value.
+/// Returns the type of the samples of one value, which follows from the name and from the metric's temporality.
 fn kind(series: &Series, value: usize) -> Kind {
     let value = &series.samples.values[value];
     let (temporality, samples) = (series.metric.temporality, &series.samples);
@@ -96,8 +96,8 @@ fn kind(series: &Series, value: usize) -> Kind {
     }
 }
 
-/// The families of all series, in the order of their first samples, and the members that belong to none: those of
-/// families that have a name in `reserved`, and those of a name that their probe and direction already has.
+/// Returns the families of all series, in the order of their first samples, and the members that belong to none: those
+/// of families with a name in `reserved`, and those with a name that their probe and direction already has.
 pub fn families(all: &[&Series], reserved: &HashSet<String>) -> (Vec<Family>, Vec<(usize, usize)>) {
     let mut families: Vec<Family> = Vec::new();
     let mut by_name: HashMap<&str, usize> = HashMap::new();
@@ -149,7 +149,7 @@ pub fn families(all: &[&Series], reserved: &HashSet<String>) -> (Vec<Family>, Ve
     (families, nameless)
 }
 
-/// All names that the families in `text`, a part of a page, have for themselves.
+/// Returns all names that the families in `text`, a part of a page, reserve.
 pub fn reserved(text: &str) -> HashSet<String> {
     text.lines()
         .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '))

@@ -1,6 +1,7 @@
-//! Maps of maps as one table, whose keys are the outer key followed by the inner one.
+//! The conversion of maps of maps to one table, whose keys are the outer key followed by the inner one.
 
-use std::{borrow::Cow, sync::Arc};
+use std::borrow::Cow;
+use std::sync::Arc;
 
 use twinprobe_ebpf_common::{Layout, Member, RawTable, Shape, TableLayout};
 
@@ -9,7 +10,7 @@ use crate::metric::Metric;
 /// The name of the inner key, as a member of the key of the flat table.
 const INNER: &str = "inner";
 
-/// The metric of a map of maps as that of one table; any other metric as it is.
+/// Returns the metric of a map of maps as a metric of one table, and any other metric unchanged.
 pub fn flat(metric: &Arc<Metric>) -> Arc<Metric> {
     let Some(inner) = &metric.layout.inner else { return Arc::clone(metric) };
     metric.cache.get(|| {
@@ -18,7 +19,7 @@ pub fn flat(metric: &Arc<Metric>) -> Arc<Metric> {
     })
 }
 
-/// The rows of the metric that [`flat`] returns, from the rows of `metric`.
+/// Converts the rows of `metric` to rows of the metric that [`flat`] returns.
 pub fn flatten<'a>(metric: &Metric, table: Cow<'a, RawTable>) -> Cow<'a, RawTable> {
     let Some(inner) = &metric.layout.inner else { return table };
     let mut rows = RawTable::default();

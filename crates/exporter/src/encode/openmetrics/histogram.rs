@@ -6,7 +6,8 @@ use super::series::Series;
 use super::text::{bound, integer};
 use crate::leaf::Leaf;
 
-/// The slots that have a bound of their own: the highest bit of a value has 64 places. Later slots count with the last.
+/// The number of slots that have a bound of their own: the highest bit of a value has 64 possible positions. Later
+/// slots are counted with the last one.
 const SLOTS: usize = 64;
 
 /// The counts of one array, or of one array per CPU.
@@ -35,7 +36,7 @@ impl Histogram {
         }
     }
 
-    /// Appends the buckets, which count up.
+    /// Appends the buckets, whose counts are cumulative.
     pub fn write(&self, name: &str, series: &Series, out: &mut Vec<u8>) {
         for (cpu, slots) in self.cpus.iter().enumerate() {
             let mut count = 0_u128;

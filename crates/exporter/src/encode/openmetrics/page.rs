@@ -22,7 +22,7 @@ const SKIPPED: &str = "\
 /// The counter of numbers and texts that were left out: those of one document, or of one probe of a page.
 #[derive(Clone, Debug, Default)]
 pub struct Account {
-    /// Empty, or `{probe="flows"}`.
+    /// The labels of the counter: empty, or `{probe="flows"}`.
     pub labels: String,
     /// The number that earlier pages left out.
     pub before: u64,
@@ -36,16 +36,16 @@ struct Table {
     series: Series,
     /// The place of the account that counts its losses.
     account: usize,
-    /// `None` until its rows have been counted.
+    /// The counts of the table's rows; `None` until they have been counted.
     count: Option<Count>,
-    /// Whether no two rows can have the same labels.
+    /// True if no two rows can have the same labels.
     certain: bool,
-    /// Whether its rows could not be read to their end.
+    /// True if the table's rows could not be read to their end.
     abandoned: bool,
 }
 
 impl Table {
-    /// Whether rows of the next walk may have the same labels.
+    /// Tells whether rows of the next walk may have the same labels.
     fn may_repeat(&self) -> bool {
         let same_again = self.series.metric.temporality != Temporality::Live;
         let none_before = self.count.is_some_and(|count| count.duplicates == 0);
@@ -58,10 +58,10 @@ impl Table {
 struct Walk {
     /// The place of the table.
     table: usize,
-    /// What is written of the rows; `None` if they are only counted.
+    /// The part of the rows that is written; `None` if they are only counted.
     member: Option<Member>,
     count: Count,
-    /// `None` if no two rows can have the same labels.
+    /// The labels that the walk has met; `None` if no two rows can have the same labels.
     seen: Option<Seen>,
 }
 
@@ -72,11 +72,11 @@ struct Member {
     family: usize,
     /// The place of the value in the samples of the table.
     value: usize,
-    /// Gathers the rows of a histogram, whose buckets are written at the end of the walk.
+    /// The counts of a histogram, whose buckets are written at the end of the walk.
     histogram: Option<Histogram>,
 }
 
-/// Asks for one table after the other, and for each as often as it has families.
+/// The writer of a page, which asks for one table after the other, and for each as often as it has families.
 #[derive(Debug, Default)]
 pub struct Page {
     tables: Vec<Table>,
@@ -88,7 +88,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// Adds an account, which the tables that are added next belong to.
+    /// Adds an account, to which the tables that are added next belong.
     pub fn add_account(&mut self, account: Account) {
         self.accounts.push(account);
     }
@@ -115,8 +115,8 @@ impl Page {
         }
     }
 
-    /// Ends the walk before and begins the next one: returns the place of the table whose rows are wanted, from the first
-    /// one on; `None` if no table is wanted any more.
+    /// Ends the walk before and begins the next one: returns the place of the table whose rows are wanted, from the
+    /// first one on; `None` if no table is wanted any more.
     pub fn next(&mut self, out: &mut Vec<u8>) -> Option<usize> {
         self.end_table(out);
         let (at, member, uncounted) = &mut self.next;
@@ -165,8 +165,8 @@ impl Page {
         }
     }
 
-    /// Writes rows that are prepared and have no duplicates, from `row` until there is a chunk to be handed on. Returns the
-    /// next row.
+    /// Writes rows that are prepared and have no duplicates, from `row` until there is a chunk to be handed on. Returns
+    /// the next row.
     pub fn ready_rows(&mut self, rows: &RawTable, row: usize, out: &mut Vec<u8>) -> usize {
         let Some(walk) = &mut self.walk else { return usize::MAX };
         write(&self.families, walk, &self.tables[walk.table].series, rows, row, out)
@@ -188,7 +188,7 @@ impl Page {
         table.count.get_or_insert(count);
     }
 
-    /// Writes the end of the page. Returns the accounts, which say what was left out.
+    /// Writes the end of the page. Returns the accounts, with the numbers of omitted numbers and texts.
     pub fn finish(&mut self, out: &mut Vec<u8>) -> &[Account] {
         for Table { series, account, count, .. } in &self.tables {
             if let (Some(account), Some(count)) = (self.accounts.get_mut(*account), count) {
@@ -208,7 +208,7 @@ impl Page {
     }
 }
 
-/// Writes what a page says about a family before its samples.
+/// Writes the metadata of a family, which come before its samples.
 fn metadata(family: &Family, tables: &[Table], out: &mut Vec<u8>) {
     for part in ["# TYPE ", family.base(), " ", family.kind.name(), "\n"] {
         out.extend_from_slice(part.as_bytes());
@@ -309,7 +309,7 @@ mod tests {
     use super::*;
     use crate::metric::Metric;
 
-    /// A page about one hash of pairs, and the number of times its rows are asked for.
+    /// Returns a page about one hash of pairs, and the number of times that its rows are asked for.
     fn page(known: Option<Count>, own: &str) -> (String, usize) {
         let member = |(index, name): (usize, &str)| Member {
             name: name.to_owned(),

@@ -25,13 +25,13 @@ pub struct PageEncoder {
 }
 
 impl PageEncoder {
-    /// An empty page.
+    /// Makes an empty page.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a probe. `skipped_before` is the number of numbers and texts that earlier pages left out, so that the counter
-    /// at the end of the page never falls back.
+    /// Adds a probe. `skipped_before` is the number of numbers and texts that earlier pages left out, so that the
+    /// counter at the end of the page never decreases.
     pub fn add_probe(&mut self, probe: &str, skipped_before: u64) {
         self.probe = probe.to_owned();
         let mut labels = b"{probe=\"".to_vec();
@@ -57,24 +57,26 @@ impl PageEncoder {
         self.page.begin(own);
     }
 
-    /// Ends the table before. Returns the number of the table whose rows come next, from the first one on; `None` if only
-    /// the end of the page is left.
+    /// Ends the previous table. Returns the number of the table whose rows come next, from the first row on; `None` if
+    /// only the end of the page is left.
     pub fn next_table(&mut self, out: &mut Vec<u8>) -> Option<usize> {
         self.page.next(out)
     }
 
-    /// Writes the complete entries of `rows`, which are a part of that table. What `out` grows by is in proportion to them.
+    /// Writes the complete entries of `rows`, a part of the table that [`Self::next_table`] returned. `out` grows in
+    /// proportion to the entries.
     pub fn rows(&mut self, rows: &RawTable, out: &mut Vec<u8>) {
         self.page.rows(rows, out);
     }
 
-    /// Gives up the rest of that table, which can't be read. Samples that have been written stay; the table is not asked
-    /// for again.
+    /// Gives up the rest of the table that [`Self::next_table`] returned, because it can't be read. Samples that have
+    /// been written stay; the table is not asked for again.
     pub fn abandon(&mut self) {
         self.page.abandon();
     }
 
-    /// Ends the page. Returns what was left out, for each probe in the order in which they were added.
+    /// Ends the page. Returns the numbers of omitted numbers and texts of each probe, in the order in which the probes
+    /// were added.
     pub fn finish(&mut self, out: &mut Vec<u8>) -> Vec<Encoded> {
         self.page.finish(out).iter().map(|account| Encoded { skipped: account.skipped }).collect()
     }

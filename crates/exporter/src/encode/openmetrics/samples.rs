@@ -1,4 +1,5 @@
-//! Which parts of a metric's keys become labels and which parts of its values become samples.
+//! The labels and samples of a metric: the parts of its keys that become labels, and the parts of its values that
+//! become samples.
 
 use twinprobe_ebpf_common::{MapFamily, Render};
 
@@ -14,26 +15,26 @@ const MAX_LABELS: usize = 64;
 /// are left out.
 const MAX_NAME_LEN: usize = 512;
 
-/// The labels and samples of a metric, worked out once.
+/// The labels and samples of a metric, which are computed once.
 #[derive(Debug)]
 pub struct Samples {
     /// The labels that come from the key.
     pub keys: Vec<KeyLabel>,
-    /// Empty for queues and stacks: their values have no key to tell them apart, and are no longer there once they were
-    /// read.
+    /// The samples of each value. Empty for queues and stacks: their values have no key to tell them apart, and are
+    /// gone once they were read.
     pub values: Vec<Value>,
     /// The number of parts of each value that become no samples.
     pub unfit: u64,
-    /// Whether the rows are the slots of a histogram.
+    /// True if the rows are the slots of a histogram.
     pub is_histogram: bool,
 }
 
 /// A label that comes from the key.
 #[derive(Debug)]
 pub struct KeyLabel {
-    /// `,name="`
+    /// The start of the label: `,name="`.
     pub prefix: String,
-    /// The part of the key that it shows.
+    /// The part of the key that the label shows.
     pub field: Field<()>,
 }
 
@@ -42,26 +43,26 @@ pub struct KeyLabel {
 pub struct Value {
     /// The name of the family.
     pub family: String,
-    /// Whether the numbers can be those of a counter: neither negative nor mere names.
+    /// True if the numbers can be those of a counter: neither negative nor mere names.
     pub counts: bool,
-    /// Where the number is in the value.
+    /// The position of the number in the value.
     pub leaf: Leaf<()>,
-    /// The arrays around it, outermost first.
+    /// The arrays around the number, outermost first.
     pub arrays: Vec<Dimension>,
 }
 
 /// An array around a number: each of its elements is a sample with the index as a label.
 #[derive(Clone, Debug)]
 pub struct Dimension {
-    /// `,index="`
+    /// The start of the index label: `,index="`.
     pub prefix: String,
-    /// Bytes from one element to the next.
+    /// The distance from one element to the next, in bytes.
     pub stride: usize,
     pub len: usize,
 }
 
 impl Value {
-    /// The number of samples of one value.
+    /// Returns the number of samples of one value.
     pub fn count(&self) -> u64 {
         self.arrays.iter().fold(1, |count, array| count.saturating_mul(array.len as u64))
     }
@@ -112,18 +113,18 @@ impl Samples {
         names
     }
 
-    /// The number of samples of each value, of all families.
+    /// Returns the number of samples of each value, of all families.
     pub fn fit(&self) -> u64 {
         self.values.iter().fold(0, |count, value| count.saturating_add(value.count()))
     }
 }
 
-/// The label of an array: `index` for the outermost, then `index1` and so on.
+/// Returns the label of an array: `index` for the outermost, then `index1` and so on.
 fn dimension(depth: usize) -> String {
     if depth == 0 { "index".to_owned() } else { format!("index{depth}") }
 }
 
-/// A legal label name that no other label has.
+/// Returns a legal label name that no other label has.
 fn unique(name: &str, taken: &mut Vec<String>) -> String {
     let mut name = label_name(name);
     if name.starts_with("__") || taken.contains(&name) {
@@ -143,7 +144,7 @@ const fn field(plan: Plan<()>, offset: usize, size: usize, bits: Option<Bits>) -
     Field { label: (), offset, size, bits, plan }
 }
 
-/// Takes the layout of a value apart.
+/// Splits the layout of a value into samples.
 struct Walk<'a> {
     samples: &'a mut Samples,
     path: String,
@@ -194,7 +195,7 @@ impl Walk<'_> {
     }
 }
 
-/// Takes the layout of a key apart.
+/// Splits the layout of a key into labels.
 struct Keys {
     fields: Vec<(String, Field<()>)>,
 }

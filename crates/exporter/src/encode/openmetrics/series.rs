@@ -1,6 +1,7 @@
-//! A metric of one probe and direction as samples: everything that is the same for all its rows.
+//! A metric of one probe and direction as samples: all that is the same for every row.
 
-use std::{borrow::Cow, sync::Arc};
+use std::borrow::Cow;
+use std::sync::Arc;
 
 use twinprobe_ebpf_common::{Context, Direction, RawTable};
 
@@ -19,21 +20,21 @@ pub struct Series {
     /// The metric with a map of maps as one table.
     pub metric: Arc<Metric>,
     pub samples: Arc<Samples>,
-    /// `{probe="flows",direction="ingress"`
+    /// The first labels of every sample: `{probe="flows",direction="ingress"`.
     pub labels: String,
     pub context: Arc<Context>,
-    /// Whether the values of the CPUs are folded into one.
+    /// True if the values of the CPUs are folded into one.
     folded: bool,
     /// The number of numbers of each row that have no family.
     pub nameless: u64,
 }
 
-/// The number of rows that have come of a table.
+/// The numbers of rows of a table that have come.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Count {
-    /// Duplicates included.
+    /// All rows, including duplicates.
     pub rows: usize,
-    /// Rows whose labels an earlier row had.
+    /// The rows whose labels an earlier row had.
     pub duplicates: usize,
 }
 
@@ -52,8 +53,7 @@ impl Series {
         Self { original, metric, samples, labels, context, folded, nameless: 0 }
     }
 
-    /// Prepares rows as they were read for the other functions: maps of maps become one table, and PERCPU values are
-    /// aggregated.
+    /// Prepares raw rows for the other functions: maps of maps become one table, and PERCPU values are aggregated.
     pub fn prepare<'a>(&self, rows: Cow<'a, RawTable>) -> Cow<'a, RawTable> {
         let rows = flatten(&self.original, rows);
         let layout = &*self.metric.layout;
@@ -70,40 +70,40 @@ impl Series {
         if self.folded { self.metric.layout.value.size } else { self.metric.layout.value_stride() }
     }
 
-    /// The number of prepared rows.
+    /// Returns the number of prepared rows.
     pub fn len(&self, rows: &RawTable) -> usize {
         let layout = &*self.metric.layout;
         if !self.folded {
             return rows.len(layout);
         }
-        // The values have no bytes if their type has none, as a layout that is nonsense may claim.
+        // The values have no bytes if their type has none, as a malformed layout may claim.
         rows.values.len().checked_div(self.value_stride()).unwrap_or(0)
     }
 
-    /// The key of a prepared row; empty where the map has none.
+    /// Returns the key of a prepared row; empty if the map has no keys.
     pub fn key<'a>(&self, rows: &'a RawTable, row: usize) -> &'a [u8] {
         let layout = &*self.metric.layout;
         if layout.kind.has_keys() { &rows.keys[row * layout.key.size..][..layout.key.size] } else { &[] }
     }
 
-    /// The bytes of all values of a prepared row.
+    /// Returns the bytes of all values of a prepared row.
     pub fn value<'a>(&self, rows: &'a RawTable, row: usize) -> &'a [u8] {
         let stride = self.value_stride();
         &rows.values[row * stride..][..stride]
     }
 
-    /// The values of a prepared row: one, or one per CPU.
+    /// Returns the values of a prepared row: one, or one per CPU.
     pub fn slots<'a>(&self, rows: &'a RawTable, row: usize) -> impl Iterator<Item = &'a [u8]> {
         let slot = if self.folded { self.value_stride() } else { self.metric.layout.slot_stride() };
         self.value(rows, row).chunks_exact(slot).take(self.cpus())
     }
 
-    /// Whether there is one value for each CPU.
+    /// Tells whether there is one value for each CPU.
     pub fn is_percpu(&self) -> bool {
         self.metric.layout.kind.is_percpu() && !self.folded
     }
 
-    /// The number of values of a prepared row.
+    /// Returns the number of values of a prepared row.
     pub fn cpus(&self) -> usize {
         if self.is_percpu() { self.metric.layout.slots } else { 1 }
     }
@@ -118,7 +118,7 @@ impl Series {
         }
     }
 
-    /// The number of numbers and texts in so many rows that become no samples.
+    /// Returns the number of numbers and texts in this many rows that become no samples.
     pub fn skipped(&self, count: Count) -> u64 {
         let values = |rows: usize| (rows as u64).saturating_mul(self.cpus() as u64);
         let unfit = values(count.rows).saturating_mul(self.samples.unfit);

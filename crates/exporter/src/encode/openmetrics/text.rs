@@ -6,12 +6,12 @@ use crate::decode::sink::ValueSink;
 use crate::encode::fragment::push_number;
 use crate::leaf::LeafKind;
 
-/// A legal metric name: characters that can't be part of one become `_`.
+/// Returns a legal metric name: characters that can't be part of one become `_`.
 pub fn metric_name(name: &str) -> String {
     legal(name, in_metric_name)
 }
 
-/// A legal label name. Names that begin with `__` stay as they are, though they are reserved.
+/// Returns a legal label name. Names that begin with `__` stay as they are, although they are reserved.
 pub fn label_name(name: &str) -> String {
     legal(name, |c| c.is_ascii_alphanumeric() || c == '_')
 }
@@ -34,7 +34,7 @@ fn legal(name: &str, allowed: impl Fn(char) -> bool) -> String {
     legal
 }
 
-/// Appends text as it stands between the quotes of a label value, or behind `# HELP`: both escape the same characters.
+/// Appends text for the quotes of a label value, or for `# HELP`: both escape the same characters.
 pub fn escaped(out: &mut Vec<u8>, text: &str) {
     for &byte in text.as_bytes() {
         match byte {
@@ -72,7 +72,7 @@ pub fn bound(out: &mut Vec<u8>, bound: f64) {
     };
 }
 
-/// Writes scalars as label values. Structs and arrays have been taken apart before.
+/// A sink that writes scalars as label values. Structs and arrays have been split before.
 pub struct Labels<'a>(pub &'a mut Vec<u8>);
 
 impl Labels<'_> {

@@ -1,9 +1,8 @@
 //! Hook points, where packets meet a dispatcher, and the names of their pins.
 
-use twinprobe_ebpf_common::hook::Position;
+use twinprobe_ebpf_common::hook::{Hook, Position};
 
 use crate::net::netns::Netns;
-use twinprobe_ebpf_common::hook::Hook;
 
 /// A hook of an interface.
 #[derive(Clone, Debug)]

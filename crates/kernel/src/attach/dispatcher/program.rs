@@ -8,11 +8,10 @@
 use std::os::fd::BorrowedFd;
 
 use aya_obj::generated::bpf_insn;
-use twinprobe_ebpf_common::hook::Verdict;
+use twinprobe_ebpf_common::hook::{Hook, Verdict};
 
 use crate::attach::epoch::EpochWords;
 use crate::sys::asm;
-use twinprobe_ebpf_common::hook::Hook;
 
 /// One probe in the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -61,7 +61,7 @@ impl ClsactFilter {
             ))
         })?;
         let program_identity = prog::prog_identity(program).map_err(failed)?;
-        // The program is pinned first, so that the next daemon knows the filter whatever happens in between.
+        // The program is pinned first, so that the next daemon recognises the filter even if this one ends in between.
         let pin = pin(program, pins, PIN).map_err(failed)?;
         let place = socket
             .set_filter(parent, FilterLocation { priority, handle: 0 }, NAME, program)
@@ -93,14 +93,16 @@ impl ClsactFilter {
         let parent = parent(ifindex, hook);
         for (program, path) in &pinned {
             let Some(place) = find(&mut socket, parent, program.id)? else { continue };
-            // This program runs, whether or not the earlier daemon was about to replace it.
+            // The program in the filter is the present one, even if the earlier daemon was about to replace it, so it
+            // gets the name of the present one's pin.
             std::fs::rename(path, pins.join(PIN))?;
             return Ok(Some(Self { socket: Mutex::new(socket), parent, place, program: *program }));
         }
         Ok(None)
     }
 
-    /// Puts `program` in the place of the present one. Fails with `NotFound` if somebody has removed the filter.
+    /// Puts `program` in the place of the present one. Fails with `NotFound` if another owner has removed or replaced
+    /// the filter.
     pub fn replace(&mut self, program: BorrowedFd<'_>, pins: &Path) -> io::Result<()> {
         if !self.is_there()? {
             return Err(io::Error::new(io::ErrorKind::NotFound, "the filter was removed by somebody"));
@@ -150,8 +152,8 @@ fn find(socket: &mut Socket, parent: Parent, program: u32) -> io::Result<Option<
     Ok(found.map(|filter| filter.place))
 }
 
-/// Returns the priority of a new filter that runs before or after all of `filters`. The kernel puts a filter before
-/// those of the same priority, which must be of its kind. `None` if there is no such priority.
+/// Returns the priority of a new filter that runs before or after all of `filters`. The kernel puts a filter before the
+/// filters of the same priority, which must be of the same kind. `None` if there is no such priority.
 fn priority(position: Position, filters: &[Filter]) -> Option<u16> {
     let can_share =
         |priority| filters.iter().all(|filter| filter.place.priority != priority || filter.is_alike);
@@ -243,7 +245,7 @@ mod tests {
         assert_eq!(found(&adopt().unwrap()), tag(&first));
         ours.replace(second.as_fd(), &pins).unwrap();
         assert_eq!(found(&adopt().unwrap()), tag(&second));
-        // The daemon died before the filter was replaced, and after.
+        // The daemon ends before it replaces the filter, and after that.
         pin(third.as_fd(), &pins, NEW_PIN).unwrap();
         assert_eq!(found(&adopt().unwrap()), tag(&second));
         pin(third.as_fd(), &pins, NEW_PIN).unwrap();
@@ -251,7 +253,7 @@ mod tests {
         assert_eq!(found(&ours), None);
         assert_eq!(found(&adopt().unwrap()), tag(&third));
 
-        // Somebody else's program takes the place of the daemon's.
+        // Another owner's program takes the place of the daemon's.
         let ours = adopt().unwrap();
         ours.socket().set_filter(ours.parent, ours.place, "theirs", first.as_fd()).unwrap();
         assert!(!is_at(&ours, index) && adopt().is_none());

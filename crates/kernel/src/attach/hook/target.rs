@@ -9,7 +9,7 @@ use crate::sys::call;
 /// The method by which TC programs are attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcMethod {
-    /// TCX where the kernel has it (Linux 6.6), else clsact.
+    /// TCX if the kernel has it (Linux 6.6), else clsact.
     Auto,
     Tcx,
     Clsact,

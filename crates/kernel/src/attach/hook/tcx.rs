@@ -31,7 +31,7 @@ pub struct TcxLink {
 pub fn runs(ifindex: u32, hook: Hook, program: u32) -> io::Result<bool> {
     let attach_type = if hook == Hook::TcIngress { BPF_TCX_INGRESS } else { BPF_TCX_EGRESS };
     match link::prog_query(ifindex, attach_type, &mut [0; MAX_PROGRAMS]) {
-        // The kernel says so if there is no such interface.
+        // These errors say that there is no such interface.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENOENT)) => Ok(false),
         programs => Ok(programs?.contains(&program)),
     }

@@ -5,10 +5,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use aya_obj::generated::bpf_insn;
+use twinprobe_ebpf_common::hook::ProgramKind;
 
 use crate::sys::asm;
 use crate::sys::prog::{self, InfoRecords, ProgLoad};
-use twinprobe_ebpf_common::hook::ProgramKind;
 
 /// The limits of a packet for `BPF_PROG_TEST_RUN` of an XDP program, in bytes: a link header, and less than a page.
 const LEAST: usize = 14;

@@ -21,7 +21,7 @@ use crate::read::table::Table;
 use crate::sys::call::KernelError;
 use crate::sys::{cpus, map};
 
-/// The rows that are left in an old private map: they belong to the open window.
+/// The rows that are left in an old private map, which belong to the open window.
 #[derive(Debug)]
 pub struct Remains {
     pub direction: &'static str,
@@ -31,7 +31,7 @@ pub struct Remains {
     pub rows: RawTable,
 }
 
-/// The maps that one direction's replacement does not share with what it replaces.
+/// The maps of one direction that a replacement does not share with the replaced deployment.
 #[derive(Debug, Default)]
 pub struct Transfers {
     transfers: Vec<Transfer>,
@@ -110,13 +110,14 @@ impl Transfers {
         &self.losses
     }
 
-    /// Returns what [`Self::finish`] would give now, while the old programs still count. Maps that can only be popped
-    /// are left out and keep their values.
+    /// Returns the rows that [`Self::finish`] would return now, while the old programs still count. Maps that can only
+    /// be popped are left out and keep their values.
     pub fn preview(&self) -> Result<Vec<Remains>, KernelError> {
         self.transfers.iter().filter_map(|transfer| transfer.preview().transpose()).collect()
     }
 
-    /// Takes over the rest, once no CPU runs the old programs any more. Also returns what could not be taken over.
+    /// Takes over the rest. To be called once no CPU runs the old programs any more. Returns the rows that belong to
+    /// the open window, and the losses.
     pub fn finish(self) -> (Vec<Remains>, Vec<Loss>) {
         let mut remains = Vec::new();
         let mut finished = Self::default();
@@ -182,7 +183,7 @@ impl Transfer {
             Twins::Shared(fd) => Target::Live(fd.try_clone().map_err(failed)?, HashMap::new()),
         };
         let blank = match (&new.spec.initial[..], &target) {
-            // Rows that go with a reading are added to the map's values, so they begin at zero.
+            // Rows that go with a reading are added to the map's values, so the rows begin at zero.
             ([], _) | (_, Target::Window) => vec![0; to.value.size],
             (initial, Target::Live(..)) => initial.to_vec(),
         };
@@ -190,7 +191,8 @@ impl Transfer {
         let max_entries = new.spec.max_entries;
         let mut transfer =
             Self { direction, name, old, from, to, blank, target, max_entries, left: HashSet::new() };
-        // Queues and stacks are not copied now: a popped value would be missing where packets still come.
+        // Queues and stacks are not copied now: a popped value would be missing in the old map, which packets still
+        // use.
         if transfer.to.kind.family() != MapFamily::Fifo && matches!(transfer.target, Target::Live(..)) {
             let rows = transfer.read(AfterRead::Keep)?;
             let counted = transfer.converted(&rows);
@@ -297,8 +299,8 @@ fn forget_new_initials(from: &mut TableLayout, old: &MapPlan, new: &MapPlan) {
     });
 }
 
-/// Adds the changes since the copy, while programs add, too. Returns the number of entries that do not fit, without
-/// those that are `known` not to.
+/// Adds the changes since the copy, while programs add, too. Returns the number of entries that do not fit, except
+/// those that are `known` not to fit.
 fn add_changes(
     map: &OwnedFd,
     layout: &TableLayout,
@@ -346,7 +348,7 @@ fn add_changes(
             }
             Ok(())
         };
-        // Each CPU has a value of its own, which only programs on that CPU reach.
+        // Only programs on a CPU reach that CPU's value, so the addition runs there.
         if layout.kind.is_percpu() { cpus::run_on(slot, add)? } else { add()? }
     }
     Ok(left)

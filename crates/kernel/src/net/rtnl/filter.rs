@@ -146,8 +146,8 @@ fn attributes_of(payload: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     attributes(payload.get(TC_INFO..).unwrap_or_default())
 }
 
-/// Parses a filter; `None` for those outside of chain 0, which only other filters lead to. The kernel lists the holder
-/// of a priority's filters as a filter without a handle.
+/// Parses a filter; `None` for filters outside of chain 0, which packets reach only through other filters. The kernel
+/// lists the holder of a priority's filters as a filter without a handle.
 fn filter(payload: &[u8]) -> Option<Filter> {
     let (handle, info) = (u32_at(payload, HANDLE)?, u32_at(payload, INFO)?);
     let (mut is_bpf, mut program) = (false, None);

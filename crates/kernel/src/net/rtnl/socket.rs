@@ -37,7 +37,7 @@ pub struct Link {
     pub alternatives: BTreeSet<String>,
 }
 
-/// The part of a notification that matters here.
+/// A notification, as far as a watch needs it.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Message {
     /// The link is new, or a property of it changed.
@@ -59,12 +59,12 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// A socket for requests.
+    /// Opens a socket for requests.
     pub fn open(netns: &Netns) -> io::Result<Self> {
         netns.run(Self::here)?
     }
 
-    /// A socket that never blocks and is told of the changes in `groups` without asking.
+    /// Opens a socket that never blocks and receives notifications about the changes in `groups`.
     pub fn subscribe(netns: &Netns, groups: u32) -> io::Result<Self> {
         netns.run(|| Self::bound(groups, SocketFlags::NONBLOCK))?
     }
@@ -94,8 +94,8 @@ impl Socket {
         self.buffer.get(..length).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// Sends a request and returns what `answer` makes of each payload. The list is complete and of one moment, else
-    /// the result is an error.
+    /// Sends a request and returns the results of `answer` for the payloads. Fails unless the list is complete and of
+    /// one moment.
     pub fn ask<T>(&mut self, request: &Request, answer: impl Fn(&[u8]) -> Option<T>) -> io::Result<Vec<T>> {
         undisturbed(|| self.ask_once(request, &answer))
     }
@@ -105,7 +105,8 @@ impl Socket {
         self.ask(request, |_| None::<()>).map(drop)
     }
 
-    /// Asks as [`Self::ask`] does, but once; [`io::ErrorKind::Interrupted`] if what is listed has changed meanwhile.
+    /// Asks as [`Self::ask`] does, but once. Fails with [`io::ErrorKind::Interrupted`] if the listed objects have
+    /// changed meanwhile.
     fn ask_once<T>(&mut self, request: &Request, answer: &impl Fn(&[u8]) -> Option<T>) -> io::Result<Vec<T>> {
         self.sequence = self.sequence.wrapping_add(1);
         let sequence = self.sequence;
@@ -117,7 +118,7 @@ impl Socket {
                 torn |= i32::from(header.flags) & libc::NLM_F_DUMP_INTR != 0;
                 match i32::from(header.kind) {
                     libc::NLMSG_DONE | libc::NLMSG_ERROR => {
-                        // Both kinds end the answer, and both may say that the answer is not complete.
+                        // Messages of both kinds end the answer, and both may say that the answer is not complete.
                         return match error_of(payload) {
                             Some(code) => Err(io::Error::from_raw_os_error(code)),
                             None if torn => Err(io::ErrorKind::Interrupted.into()),
@@ -183,7 +184,7 @@ fn error_of(payload: &[u8]) -> Option<i32> {
 pub struct Request(Vec<u8>);
 
 impl Request {
-    /// `body` is the structure that follows the header.
+    /// Makes a request; `body` is the structure that follows the header.
     pub fn new(kind: u16, flags: libc::c_int, body: &[u8]) -> Self {
         let dump = flags & libc::NLM_F_DUMP == libc::NLM_F_DUMP;
         let flags = libc::NLM_F_REQUEST | flags | if dump { 0 } else { libc::NLM_F_ACK };
@@ -225,7 +226,7 @@ struct Header {
     sequence: u32,
 }
 
-/// The messages of a datagram, with their payloads. What is cut short ends the list.
+/// Returns the messages of a datagram with their payloads, up to a message that is cut short.
 fn parts(mut bytes: &[u8]) -> impl Iterator<Item = (Header, &[u8])> {
     std::iter::from_fn(move || {
         let length = u32_at(bytes, 0)? as usize;

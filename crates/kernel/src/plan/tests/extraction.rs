@@ -1,4 +1,4 @@
-//! What a reading does to each metric's map, and what the map's rows are.
+//! The effect of a reading on each metric's map, and the layout of the map's rows.
 
 use twinprobe_ebpf_common::metric::{AfterRead, Visibility};
 use twinprobe_ebpf_common::{EventKind, MapKind, Shape};
@@ -90,7 +90,7 @@ fn events_are_streamed_with_the_layout_of_their_type() {
     assert!(matches!(perf.source, MetricSource::Events(EventKind::PerfEventArray, None)));
     assert_eq!((ring.extraction, perf.extraction), (Extraction::Stream, Extraction::Stream));
     assert!(ring.layout().is_none());
-    // Whole pages and a power of two; a place for each CPU.
+    // A ring buffer has a power of two of whole pages, and a perf event array has an entry for each CPU.
     assert_eq!(
         (direction.maps[ring.map].spec.max_entries, direction.maps[perf.map].spec.max_entries),
         (8192, 3)

@@ -1,4 +1,4 @@
-//! What a replacement takes over from the maps before it.
+//! The maps that a replacement takes over.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +8,13 @@ use twinprobe_ebpf_common::{Layout, MapKind};
 
 use super::scene::{FACTS, at, compiled, cumulative, defines, live, map, numbered, outer, plan, window};
 use crate::plan::build::direction;
-use crate::plan::inherit::Inherited::{self, Convert, FromActive, New, Same};
-use crate::plan::inherit::inherit;
+use crate::plan::inherit::Inherited::{Convert, FromActive, New, Same};
+use crate::plan::inherit::{Inherited, inherit};
 use crate::plan::map_spec::MapSpec;
 use crate::plan::probe_plan::DirectionPlan;
 use crate::plan::request::MetricRequest;
 
-/// What becomes of the map `m`, alone in its source.
+/// Returns the origin of the map `m`, alone in its source, after a replacement.
 fn one(old: (MapSpec, MetricRequest), new: (MapSpec, MetricRequest)) -> Inherited {
     let of = |(spec, request)| plan(&defines(&[("m", spec)], &[]), vec![request]);
     let [inherited] = inherit(&of(old), &of(new), &BTreeSet::new())[..] else { panic!("one map") };
@@ -134,8 +134,27 @@ fn maps_of_maps_go_on_together_with_the_maps_in_them() {
     assert_eq!(all(&old, &of(larger(), 1, read())), [New, New, Convert]);
     assert_eq!(all(&old, &of(hash(), 2, read())), [New, New, Convert]);
     assert_eq!(all(&old, &of(hash(), 1, Some(begins_anew(live("outer"))))), [New, New, New]);
-    // One that nobody reads is made anew around the maps that go on.
+    // A map of maps that no metric reads is made anew, and the inner maps that are the same go on.
     assert_eq!(all(&old, &of(larger(), 1, None)), [Convert, Same, Convert]);
     assert_eq!(all(&old, &of(hash(), 2, None)), [Same, Same, Convert]);
     assert_eq!(all(&old, &of(hash(), 1, Some(live("inner")))), [Same, Same, Same]);
+}
+
+/// The old map that each twin of a new one goes on with, for both twins that may see packets.
+#[test]
+fn the_twin_that_sees_packets_goes_on() {
+    for active in [0, 1] {
+        let twins = |inherited: Inherited, private| [0, 1].map(|twin| inherited.twin(private, twin, active));
+        assert_eq!(twins(Same, true), [Some(0), Some(1)], "each twin keeps its map");
+        // A shared map that becomes private: the other twin begins empty.
+        let mut private = [None, None];
+        private[active] = Some(active);
+        assert_eq!(twins(FromActive, true), private);
+        // Private maps that become one: the one that packets are counted in.
+        assert_eq!(FromActive.twin(false, 0, active), Some(active));
+        for new in [New, Convert] {
+            assert_eq!(twins(new, true), [None, None]);
+            assert_eq!(new.twin(false, 0, active), None);
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! Plans of whole probes, from what clang writes.
+//! Plans of whole probes, from objects that clang writes.
 
 use twinprobe_ebpf_common::finding::Stage;
 use twinprobe_ebpf_common::hook::Hook;
@@ -44,7 +44,8 @@ fn each_direction_is_planned_and_the_mistakes_of_both_are_found() {
     let fields: Vec<_> = findings.iter().filter_map(|finding| finding.field.as_deref()).collect();
     assert_eq!(fields, ["ingress.metrics[0].map", "egress.metrics[0].map"]);
 
-    // The rest of the plan can be tried, so that its mistakes are known as well.
+    // The plan of the directions without mistakes is usable, so that the kernel's findings about them are reported as
+    // well.
     let (plan, objects, findings) = build(vec![live("a")], good());
     assert_eq!((plan.directions[0].entry.as_str(), objects.len(), findings.len()), ("watch", 1, 1));
 }

@@ -1,8 +1,7 @@
-//! Each mistake, with the field that it is in.
+//! The refusal of each mistake, with the field that the finding names.
 
-use twinprobe_ebpf_common::MapKind;
 use twinprobe_ebpf_common::metric::{AfterRead, Visibility};
-use twinprobe_ebpf_common::{Aggregation, MergeRule, MergeRules};
+use twinprobe_ebpf_common::{Aggregation, MapKind, MergeRule, MergeRules};
 
 use super::scene::{compiled, cumulative, defines, live, map, numbered, outer, refused, texts, window};
 use crate::plan::map_spec::MapSpec;

@@ -1,14 +1,13 @@
-//! Sources and requests by hand, and by clang where types matter.
+//! Sources and requests for the tests: made by hand, or compiled by clang if types matter.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use aya_obj::btf::BtfFeatures;
-use twinprobe_ebpf_common::Btf;
-use twinprobe_ebpf_common::MapKind;
 use twinprobe_ebpf_common::finding::Finding;
 use twinprobe_ebpf_common::hook::{Hook, Position, Verdict, XdpMode};
 use twinprobe_ebpf_common::metric::{AfterRead, OnReplace, Source, StrategyChoice, Visibility};
+use twinprobe_ebpf_common::{Btf, MapKind};
 
 use crate::plan::build::direction;
 use crate::plan::map_spec::MapSpec;
@@ -29,7 +28,7 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 "#;
 
-/// What clang makes of `source`.
+/// Compiles `source` by clang and returns the object.
 pub fn compile(source: &str) -> Vec<u8> {
     let mut clang = Command::new("clang")
         .args(["-target", "bpf", "-g", "-O2", "-fno-addrsig", "-c", "-x", "c", "-", "-o", "-"])
@@ -46,24 +45,24 @@ pub fn compile(source: &str) -> Vec<u8> {
     output.stdout
 }
 
-/// A map without types, of 8 bytes for each key and value.
+/// Makes a map without types, with keys and values of 8 bytes.
 pub fn map(kind: MapKind) -> MapSpec {
     numbered(kind.bpf_type().unwrap())
 }
 
-/// A map of any type, by the type's number.
+/// Makes a map of any type, by the type's number.
 pub fn numbered(map_type: u32) -> MapSpec {
     MapSpec { map_type, key_size: 8, value_size: 8, max_entries: 16, ..MapSpec::default() }
 }
 
-/// A map of maps.
+/// Makes a map of maps.
 pub fn outer(kind: MapKind, inner: MapKind) -> MapSpec {
     MapSpec { inner: Some(Box::new(map(inner))), ..map(kind) }
 }
 
-/// A source that defines `maps`, of which some are in others from the start.
+/// Makes a source that defines `maps`. `slots` are the initial inner maps: outer map, slot, inner map.
 pub fn defines(maps: &[(&str, MapSpec)], slots: &[(&str, u32, &str)]) -> Definitions {
-    // Type information that has no types.
+    // The BTF has a header and no types.
     let mut btf = vec![0x9f, 0xeb, 1, 0];
     btf.extend([24, 0, 0, 0, 1_u32].iter().flat_map(|word| word.to_le_bytes()));
     btf.push(0);
@@ -76,7 +75,7 @@ pub fn defines(maps: &[(&str, MapSpec)], slots: &[(&str, u32, &str)]) -> Definit
     }
 }
 
-/// A metric that asks for nothing but its map.
+/// Makes a metric that asks for nothing but its map.
 pub fn live(map: &str) -> MetricRequest {
     MetricRequest {
         field: String::new(),
@@ -93,17 +92,17 @@ pub fn live(map: &str) -> MetricRequest {
     }
 }
 
-/// A metric whose windows are apart from each other.
+/// Makes a metric whose windows do not add up.
 pub fn window(map: &str) -> MetricRequest {
     MetricRequest { after_read: AfterRead::Reset, ..cumulative(map) }
 }
 
-/// A metric whose windows add up.
+/// Makes a metric whose windows add up.
 pub fn cumulative(map: &str) -> MetricRequest {
     MetricRequest { source: Source::Snapshot, ..live(map) }
 }
 
-/// The metrics of a direction at this hook.
+/// Makes the request for a direction at this hook with these metrics.
 pub fn at(hook: Hook, metrics: Vec<MetricRequest>) -> DirectionRequest {
     let (xdp_mode, verdict) = (XdpMode::Auto, Verdict::Observe);
     let attach = AttachRequest { hook, xdp_mode, verdict, priority: 0, position: Position::Last };
@@ -114,7 +113,7 @@ pub fn at(hook: Hook, metrics: Vec<MetricRequest>) -> DirectionRequest {
     DirectionRequest { attach, on_replace: OnReplace::Carry, metrics: metrics.collect() }
 }
 
-/// The plan of a source with these metrics, and its warnings.
+/// Plans a source with these metrics. Returns the plan and its warnings, or the findings.
 pub fn planned(
     defined: &Definitions,
     metrics: Vec<MetricRequest>,
@@ -122,12 +121,12 @@ pub fn planned(
     direction(at(Hook::Xdp, metrics), defined, FACTS)
 }
 
-/// The plan of a source that is in order.
+/// Plans a source without mistakes.
 pub fn plan(defined: &Definitions, metrics: Vec<MetricRequest>) -> DirectionPlan {
     planned(defined, metrics).unwrap().0
 }
 
-/// The findings about a source with these metrics: field and message.
+/// Returns the findings about a source with these metrics: field and message.
 pub fn refused(defined: &Definitions, metrics: Vec<MetricRequest>) -> Vec<(String, String)> {
     texts(&planned(defined, metrics).unwrap_err())
 }
@@ -139,14 +138,14 @@ pub fn texts(findings: &[Finding]) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The plan of a compiled XDP source, and what is wrong with it.
+/// Plans a compiled XDP source. Returns the plan and the findings.
 pub fn compiled(source: &str, metrics: Vec<MetricRequest>) -> (ProbePlan, Vec<Finding>) {
     let elf = compile(&format!("{source}\nSEC(\"xdp\") int entry(void *ctx) {{ return 2; }}"));
     let (plan, _, findings) = ProbePlan::build([(at(Hook::Xdp, metrics), &elf[..])], FACTS);
     (plan, findings)
 }
 
-/// The names of the maps that each twin has its own of.
+/// Returns the names of the maps that are private to each twin.
 pub fn private(plan: &DirectionPlan) -> Vec<&str> {
     plan.maps.iter().filter(|map| map.private).map(|map| map.name.as_str()).collect()
 }

@@ -1,4 +1,4 @@
-//! Which maps each twin has its own of, and which both share.
+//! The maps that are private to each twin, and the maps that both twins share.
 
 use twinprobe_ebpf_common::MapKind;
 

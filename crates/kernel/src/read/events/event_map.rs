@@ -1,4 +1,4 @@
-//! Maps that carry events. Records are read where the kernel put them, in memory that this process shares with it.
+//! Maps of events. Records are read in place, in memory that this process shares with the kernel.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,7 +13,7 @@ use crate::read::events::waiter::Waiter;
 use crate::sys::call::KernelError;
 use crate::sys::cpus;
 
-/// The map of an event metric. Both twins write to it.
+/// The map of an event metric, which both twins write to.
 #[derive(Debug)]
 pub struct EventMap {
     fd: Arc<OwnedFd>,
@@ -23,7 +23,7 @@ pub struct EventMap {
     layout: Option<Layout>,
 }
 
-/// The one reader of an event map. Nothing is lost by reading late as long as there is room.
+/// The only reader of an event map. Late readings lose nothing as long as the rings have room.
 #[derive(Debug)]
 pub enum EventReader {
     Ringbuf(RingBuffer),
@@ -40,7 +40,7 @@ impl EventMap {
         self.layout.as_ref()
     }
 
-    /// Maps the rings. From now on a perf event array takes events. To be called once for each map.
+    /// Maps the rings. A perf event array takes events from this call on. To be called once for each map.
     pub fn open(&self) -> Result<EventReader, KernelError> {
         match self.kind {
             EventKind::Ringbuf => RingBuffer::open(&self.fd, self.max_entries).map(EventReader::Ringbuf),
@@ -77,8 +77,8 @@ impl EventReader {
         }
     }
 
-    /// Hands on events, up to about `limit` bytes of each ring. Once drained, and not before, waiters
-    /// are told of the next one.
+    /// Hands on events, up to about `limit` bytes of each ring. The next event wakes waiters only after
+    /// [`Progress::Drained`].
     pub fn read(&mut self, limit: usize, sink: impl FnMut(EventRecord<'_>)) -> Progress {
         match self {
             Self::Ringbuf(ring) => ring.read(limit, sink),

@@ -1,23 +1,23 @@
-//! What a reading of an event map gives.
+//! The results of a reading of an event map.
 
 /// An event that was read, or a gap between events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventRecord<'a> {
     Sample {
-        /// Where it happened, if the map says.
+        /// The CPU that the event happened on, if the map tells it.
         cpu: Option<u32>,
-        /// As long as the program made it; from a perf ring up to 7 bytes longer.
+        /// The bytes that the program wrote; from a perf ring, followed by up to 7 bytes of padding.
         bytes: &'a [u8],
     },
-    /// The kernel had no room for this many, between the events before and after.
+    /// The kernel had no room for `count` events, between the events before and after this record.
     Lost { cpu: u32, count: u64 },
 }
 
-/// How far a reading came.
+/// The reason why a reading ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Nothing is left.
+    /// No event is left in the rings.
     Drained,
-    /// The limit came first.
+    /// The limit was reached before the rings were empty.
     More,
 }

@@ -17,8 +17,8 @@ const BUSY: u32 = 1 << 31;
 const DISCARD: u32 = 1 << 30;
 /// The size of a record's header: length and flags, then a page number for the kernel's own use.
 const HEADER: u64 = 8;
-/// The number of bytes after which space is given back to the kernel: writers find room during a long batch, and the
-/// word that they read is not written for every record.
+/// The number of bytes after which space is given back to the kernel: often enough that writers find room during a long
+/// batch, and seldom enough that the word that they read does not change with every record.
 const RELEASE: u64 = 64 << 10;
 
 /// The reader of one ring buffer.
@@ -56,8 +56,8 @@ impl RingBuffer {
         self.producer.u64(0).load(Ordering::Acquire).saturating_sub(self.position)
     }
 
-    /// Hands on records until none is left or `limit` bytes were read. After [`Progress::Drained`] the kernel
-    /// wakes whoever waits for the descriptor at the next record.
+    /// Hands on records until none is left or `limit` bytes were read. After [`Progress::Drained`] the next record
+    /// makes the descriptor readable.
     pub fn read(&mut self, limit: usize, mut sink: impl FnMut(EventRecord<'_>)) -> Progress {
         let mut read = 0;
         loop {

@@ -19,8 +19,8 @@ impl Waiter {
         Ok(waiter)
     }
 
-    /// Waits for the rings `fds` from now on. Those that are registered already stay so, and their readiness is not
-    /// forgotten.
+    /// Replaces the rings that are waited for by `fds`. Rings that are registered already stay registered and keep
+    /// their readiness.
     pub fn wait_for(&mut self, fds: impl IntoIterator<Item = Arc<OwnedFd>>) -> io::Result<()> {
         let mut before = std::mem::take(&mut self.0);
         for fd in fds {

@@ -1,12 +1,12 @@
-//! The batch that is under way: keys, values, their number and the cursor of one `BPF_MAP_LOOKUP_AND_DELETE_BATCH`, all in
-//! a pinned array map. The kernel writes them within the call, which a killed process still completes: whoever opens the
-//! map next knows which entries the call has moved, if it has moved any.
+//! The batch that is under way: keys, values, their number and the cursor of one `BPF_MAP_LOOKUP_AND_DELETE_BATCH`, all
+//! in a pinned array map. The kernel writes them within the call, which a killed process still completes: the next
+//! process that opens the map knows which entries the call has moved, if any.
 //!
-//! | at | |
+//! | offset | content |
 //! |---|---|
 //! | 0 | the arguments of the call; their `count` becomes the number of entries |
-//! | 64 | 1 from before the call until the entries are rows of the journal |
-//! | 72, 80 | rows of the journal before the batch, and entries that there is room for |
+//! | 64 | 1 from just before the call until the entries are rows of the journal |
+//! | 72, 80 | the number of rows in the journal before the batch, and the number of entries that there is room for |
 //! | 88, 96 | the cursor before and after the call |
 //! | 128 | keys, then values |
 
@@ -28,7 +28,8 @@ const ROOM: usize = 80;
 const FROM: usize = 88;
 const TO: usize = 96;
 const KEYS: usize = 128;
-/// In the place of a cursor that no call has written. Cursors of hashes are buckets, of which there are less.
+/// The value of `TO` before a call. A call that moves entries replaces it by the number of a bucket, and no hash has
+/// that many buckets.
 const UNWRITTEN: u64 = u32::MAX as u64;
 
 #[derive(Debug)]
@@ -38,13 +39,13 @@ pub struct Batch {
     pub room: usize,
 }
 
-/// What a call has moved.
+/// The entries that a call has moved.
 #[derive(Debug)]
 pub struct Moved {
-    /// Rows of the journal before.
+    /// The number of rows that the journal had before the call.
     pub before: usize,
     pub rows: RawTable,
-    /// Where the next batch begins; `None`: the call did nothing.
+    /// The cursor of the next batch; `None` if the call moved nothing.
     pub cursor: Option<usize>,
 }
 
@@ -58,7 +59,7 @@ impl Batch {
         Ok(batch)
     }
 
-    /// `None`: it is another map.
+    /// Maps the batch that an earlier process has made; `None` if `map` is not a batch for rows of this shape.
     pub fn adopt(map: &OwnedFd, shape: Shape) -> io::Result<Option<Self>> {
         let Some(bytes) = size(map)?.filter(|bytes| *bytes >= KEYS) else { return Ok(None) };
         let memory = Mapping::new(map.as_fd(), 0, bytes, Access::ReadWrite)?;
@@ -69,13 +70,13 @@ impl Batch {
         Ok(fits.then_some(Self { memory, shape, room }))
     }
 
-    /// Moves as many entries as there is room for out of the hash `map`, beginning with the bucket `cursor`. The journal
-    /// has `before` rows.
+    /// Moves as many entries as there is room for out of the hash `map`, beginning with the bucket `cursor`. The
+    /// journal has `before` rows.
     pub fn take(&mut self, map: BorrowedFd<'_>, before: usize, cursor: usize) -> io::Result<()> {
         batch::map_take_batch(self.prepare(map, before, cursor))
     }
 
-    /// Writes down what the call needs, and that it is under way.
+    /// Stores the arguments of the call in the map, and marks the call as under way.
     pub fn prepare(&mut self, map: BorrowedFd<'_>, before: usize, cursor: usize) -> &mut BatchAttr {
         self.set(BEFORE, before as u64);
         self.set(FROM, cursor as u64);
@@ -94,15 +95,15 @@ impl Batch {
             ..BatchAttr::default()
         };
         #[expect(clippy::cast_ptr_alignment, reason = "a mapping begins a page")]
-        // SAFETY: aligned, as the mapping begins a page, and long enough; the kernel writes there within the call that the
-        // reference is passed to.
+        // SAFETY: aligned, as the mapping begins a page, and long enough; the kernel writes there within the call that
+        // the reference is passed to.
         let shared = unsafe { &mut *memory.cast::<BatchAttr>() };
         *shared = attr;
         self.set(UNDER_WAY, 1);
         shared
     }
 
-    /// What the last call has moved, unless the journal has it.
+    /// Returns the entries that the last call has moved; `None` if they are rows of the journal already.
     pub fn moved(&self) -> Option<Moved> {
         let number = |offset| self.memory.u64(offset).load(Ordering::SeqCst) as usize;
         if number(UNDER_WAY) == 0 {
@@ -118,7 +119,7 @@ impl Batch {
         Some(Moved { before: number(BEFORE), rows: RawTable { keys, values, ..RawTable::default() }, cursor })
     }
 
-    /// The journal has what was moved.
+    /// Records that the moved entries are rows of the journal.
     pub fn finish(&self) {
         self.set(UNDER_WAY, 0);
     }
@@ -128,7 +129,7 @@ impl Batch {
     }
 }
 
-/// Where values begin.
+/// Returns the offset of the values, in bytes.
 const fn values(shape: Shape, room: usize) -> usize {
     KEYS + (room * shape.key).next_multiple_of(8)
 }

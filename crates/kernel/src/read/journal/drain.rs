@@ -1,4 +1,4 @@
-//! How the content of each kind of map gets into its journal.
+//! The transfer of each kind of map's content into its journal.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -20,8 +20,8 @@ use crate::sys::call::KernelError;
 use crate::sys::map;
 
 impl MetricMap {
-    /// Moves the content into the journal in `directory`, from where no crash of this process takes it. After an error or
-    /// a crash calling again goes on; once the map has been walked to its end, nothing more is moved.
+    /// Moves the content into the journal in `directory`, which survives a crash of this process. After an error or a
+    /// crash, the next call continues the work; once the map has been walked to its end, a call moves nothing.
     pub fn drain_into(&self, directory: &Path) -> Result<(), KernelError> {
         if let Self::Table(table) = self
             && table.layout.kind.family() == MapFamily::Nested
@@ -48,7 +48,7 @@ impl MetricMap {
         Ok(())
     }
 
-    /// Hands on what was moved into the journal in `directory`, as [`Self::read_chunks`] does.
+    /// Hands on the rows of the journal in `directory`, in the manner of [`Self::read_chunks`].
     pub fn read_drained(&self, directory: &Path, sink: &mut Sink<'_>) -> ReadResult {
         match self {
             Self::Table(table) if table.layout.kind.family() == MapFamily::Nested => {
@@ -59,7 +59,7 @@ impl MetricMap {
                         content.append(chunk);
                         ControlFlow::Continue(())
                     };
-                    // A map that is in two places is shown in the first one.
+                    // An inner map in two slots is shown in the first one.
                     if seen.insert(id) {
                         let _ = Self::Table(inner).read_drained(&of_inner(directory, id), &mut append)?;
                     }
@@ -70,7 +70,7 @@ impl MetricMap {
         }
     }
 
-    /// Forgets the journal in `directory`.
+    /// Removes the journal in `directory`.
     pub fn forget_drained(directory: &Path) -> io::Result<()> {
         Journal::discard(directory)
     }
@@ -89,14 +89,14 @@ fn unprepared(map: &Table) -> impl Fn(io::Error) -> KernelError {
     |error| map.error("preparation of the journal", error)
 }
 
-/// Pops all there is, or as many values as the map has room for: packets may push as fast as this pops.
+/// Pops all values, but at most as many as the map has room for: packets may push values as fast as they are popped.
 pub fn pop_all(map: &Table, journal: &mut Journal) -> Result<(), KernelError> {
     while journal.len() < map.max_entries && journal.pop(map)? {}
     Ok(())
 }
 
 fn take_batches(map: &Table, journal: &mut Journal) -> Result<(), KernelError> {
-    // A map without entries is left alone: a journal is three maps in the kernel.
+    // A map without entries gets no journal, because a journal costs several maps in the kernel.
     let mut key = vec![0; map.key_size()];
     let any = map::map_next_key(map.fd(), None, &mut key).map_err(|error| map.error("key walk", error))?;
     if journal.segments.is_empty() && !any {
@@ -113,7 +113,8 @@ fn take_batches(map: &Table, journal: &mut Journal) -> Result<(), KernelError> {
         let Err(error) = outcome else { continue };
         match error.raw_os_error() {
             Some(libc::ENOENT) => return Ok(()),
-            // One bucket holds more than fits, and no bucket holds more than the map.
+            // The next bucket has more entries than there is room for. No bucket has more than the map, so doubling the
+            // room ends.
             Some(libc::ENOSPC) if room <= map.max_entries => room *= 2,
             Some(libc::EINTR) => {}
             _ => return Err(map.error("batch lookup", error)),
@@ -121,10 +122,11 @@ fn take_batches(map: &Table, journal: &mut Journal) -> Result<(), KernelError> {
     }
 }
 
-/// Copies a chunk, marks it as started, resets it, marks it as done.
+/// Copies the map chunk by chunk: each is copied into the journal, marked as started, reset, and marked as done.
 fn copy_and_reset(map: &Table, journal: &mut Journal) -> Result<(), KernelError> {
     journal.reset_started(map)?;
-    // What an earlier walk has done stays done: what has come since belongs to the next window.
+    // Entries that are rows already, from a walk that was interrupted, are left out: their counts since then belong to
+    // the next window.
     let mut known = (!journal.is_empty()).then(|| Seen::new(map.key_size()));
     if let Some(known) = &mut known {
         let _ = journal.read(&mut |chunk| {
@@ -144,7 +146,7 @@ fn copy_and_reset(map: &Table, journal: &mut Journal) -> Result<(), KernelError>
             }
             new
         });
-        // The walk is beyond the chunk before this one, so that resetting that one does not disturb it.
+        // The previous chunk is reset only now: the walk has passed it, so that the reset does not disturb the walk.
         match journal.reset_started(map).and_then(|()| journal.start(map, new.as_ref().unwrap_or(chunk))) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
@@ -158,7 +160,8 @@ fn copy_and_reset(map: &Table, journal: &mut Journal) -> Result<(), KernelError>
     journal.reset_started(map)
 }
 
-/// Takes the words of a variable one by one: what a program adds to an aligned number is in this window or in the next.
+/// Moves a variable into the journal word by word, so that an addition by a program to an aligned number is in this
+/// window or in the next.
 fn swap(variable: &Variable, journal: &mut Journal) -> Result<(), KernelError> {
     let write = |after, journal: &mut Journal| {
         let mut written = Ok(());
@@ -185,7 +188,7 @@ fn swap(variable: &Variable, journal: &mut Journal) -> Result<(), KernelError> {
 }
 
 impl Journal {
-    /// Writes rows that are to be reset.
+    /// Writes rows and marks them as started; [`Self::reset_started`] resets their entries.
     pub fn start(&mut self, map: &Table, rows: &RawTable) -> Result<(), KernelError> {
         let done = self.len();
         self.write(done, rows).map_err(unprepared(map))?;
@@ -194,7 +197,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Resets the entries that were started, again if need be.
+    /// Resets the entries of the rows that are started but not done. A repetition after a crash does no harm.
     pub fn reset_started(&mut self, map: &Table) -> Result<(), KernelError> {
         let (done, started) = (self.len(), self.word(Word::Started));
         if done == started {
@@ -211,7 +214,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Moves the head of the map into the journal. `false`: there is none.
+    /// Moves the head of the map into the journal. Returns false if the map is empty.
     pub fn pop(&mut self, map: &Table) -> Result<bool, KernelError> {
         if !map::map_lookup(map.fd(), &[], &mut self.head).map_err(|error| map.error("look-up", error))? {
             return Ok(false);
@@ -228,7 +231,8 @@ impl Journal {
         popped.map_err(|error| map.error("pop", error))
     }
 
-    /// Writes down what is expected. Gives the segment and the slot in it that is to take the value.
+    /// Stores the head as the expected value, and its complement in the row that will get the value. Returns the
+    /// segment and the slot of this row.
     pub fn prepare(&mut self) -> io::Result<(usize, usize)> {
         let place = self.room(self.len())?;
         self.segments[0].expected().copy_from_slice(&self.head);

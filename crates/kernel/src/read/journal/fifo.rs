@@ -1,4 +1,4 @@
-//! QUEUE and STACK: reading is popping, so every read is also a reset.
+//! QUEUE and STACK, which are read by popping: every reading is also a reset.
 
 use std::ops::ControlFlow;
 
@@ -7,7 +7,7 @@ use twinprobe_ebpf_common::RawTable;
 use crate::read::table::{ReadResult, Sink, Table};
 use crate::sys::map;
 
-/// At most `max_entries` values: a live queue may be filled as fast as it is emptied.
+/// Pops at most `max_entries` values: a live queue may be filled as fast as it is emptied.
 pub fn read(map: &Table, sink: &mut Sink<'_>) -> ReadResult {
     let mut rows = RawTable::default();
     let mut value = vec![0; map.value_stride()];
@@ -16,7 +16,7 @@ pub fn read(map: &Table, sink: &mut Sink<'_>) -> ReadResult {
             Ok(true) => rows.values.extend_from_slice(&value),
             Ok(false) => break,
             Err(error) => {
-                // What was popped is in no map any more.
+                // The popped values are in no map any more, so they are handed on before the error.
                 let _ = hand_on(&mut rows, sink);
                 return Err(map.error("pop", error));
             }

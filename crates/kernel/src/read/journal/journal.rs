@@ -1,23 +1,24 @@
-//! What was taken out of maps while packets may change them, kept in memory that outlives this process until it is
-//! stored. A process that is killed before it has stored what it took would take it along.
+//! The rows that were taken out of maps while packets may change the maps. The journal keeps them until they are
+//! stored, in memory that outlives this process: a killed process would lose rows in its own memory.
 //!
-//! | map | how | a kill in between costs |
+//! | map | method | loss by a kill |
 //! |---|---|---|
-//! | HASH and its kin, where the kernel has `BPF_MAP_LOOKUP_AND_DELETE_BATCH` | one call writes keys, values, count and cursor into the journal ([`batch`]) | nothing |
+//! | HASH, LRU_HASH and their PERCPU kinds, if the kernel has `BPF_MAP_LOOKUP_AND_DELETE_BATCH` | one call writes keys, values, count and cursor into the journal ([`batch`]) | nothing |
 //! | QUEUE, STACK | one call pops a value into the journal | nothing |
-//! | others, chunk by chunk | copied into the journal, marked as *started*, reset, marked as *done*; after a kill reset again | what was counted between the copy and the second reset, in the entries of one chunk |
+//! | others, chunk by chunk | copied into the journal, marked as *started*, reset, marked as *done*; after a kill reset again | the counts between the copy and the second reset, in the entries of one chunk |
 //! | maps of maps | each inner map in a journal of its own | as the inner map |
 //!
-//! The kernel copies what it takes into the journal within the system call, which a killed process still completes. Before
-//! each pop the head is looked at. It is written down as *expected*, and its complement into the row that is to take the
-//! value; then the row counts as *started*. After a crash the row that was started last has the complement if nothing was
-//! popped. Of a map at rest, as the idle twin's is, that is exact: what is seen at its head is what the pop gives. A STACK
-//! that packets push to may give another value than the one seen, and only its complement would be taken for no value.
+//! The kernel copies the entries into the journal within the system call, which a killed process still completes. Each
+//! pop is prepared: the head of the map is looked up and stored as *expected*, its complement is stored in the row that
+//! will get the value, and the row is marked as *started*. After a crash, the row that was started last still has the
+//! complement if nothing was popped. For a map at rest, such as the idle twin's, this test is exact: the pop returns
+//! the value that was looked up. The pop of a STACK that packets push to may return another value, and only if that
+//! value is the complement of the expected one, it is lost.
 //!
-//! The memory is that of array maps that are pinned, not that of a file. Pages of a file that are shared become read-only
-//! whenever they are written back: the copy would have to fault them in after the pop, which the file system may refuse
-//! and a signal ends. Pages of an array map are all there from the mapping on and stay. The journal also lives as long as
-//! what it was taken from: neither outlives the machine, and a full disk is in nobody's way.
+//! The memory is that of pinned array maps, not that of a file. Shared pages of a file become read-only whenever they
+//! are written back: the copy after the pop would fault, which fails if the file system refuses the page or a signal
+//! comes. The pages of an array map are present from its creation on. The journal also lives exactly as long as the
+//! maps that its rows are from: none of them outlives a restart of the machine. A full disk does no harm.
 
 #[cfg(test)]
 mod tests;
@@ -34,7 +35,7 @@ use crate::read::journal::segment::{Segment, Shape, Word};
 use crate::read::table::{self, Sink};
 use crate::sys::object;
 
-/// Rows in the order in which they were taken.
+/// The rows of one map, in the order in which they were taken out of it.
 #[derive(Debug)]
 pub struct Journal {
     directory: PathBuf,
@@ -43,14 +44,14 @@ pub struct Journal {
     chunk_bytes: usize,
     pub segments: Vec<Segment>,
     pub batch: Option<Batch>,
-    /// The head of a map that is popped.
+    /// The value at the head of the map, if the map is popped.
     pub head: Vec<u8>,
 }
 
 impl Journal {
-    /// What an earlier process has left in `directory`, which is in bpffs, else a new journal, for which nothing is made
-    /// there before the first row. An error of the kind `InvalidData` says that what was found is not a journal of maps
-    /// with this layout. It has been set aside then, and the next call gives a new one.
+    /// Opens the journal that an earlier process has left in `directory`, which is in bpffs, or begins a new one, which
+    /// has no pins before its first row. Fails with [`io::ErrorKind::InvalidData`] if the pins there are not a journal
+    /// of maps with this layout. They have been set aside then, and the next call begins a new journal.
     pub fn open(directory: &Path, layout: &Arc<TableLayout>) -> io::Result<Self> {
         let (key, value) = (layout.key.size, layout.value_stride());
         let shape = Shape { kind: layout.kind.bpf_type().unwrap_or(0), key, value };
@@ -82,7 +83,7 @@ impl Journal {
         self.len() == 0
     }
 
-    /// All rows.
+    /// Returns all rows.
     #[cfg(test)]
     pub fn rows(&self) -> RawTable {
         let mut all = RawTable::default();
@@ -93,7 +94,7 @@ impl Journal {
         all
     }
 
-    /// Hands on all rows in chunks, as reading a map does. They stay in the journal.
+    /// Hands on all rows in chunks, in the manner of a reading of a map. The rows stay in the journal.
     pub fn read(&self, sink: &mut Sink<'_>) -> ControlFlow<()> {
         self.read_range(0, self.len(), sink)
     }
@@ -121,18 +122,18 @@ impl Journal {
         ControlFlow::Continue(())
     }
 
-    /// Forgets what is in `directory`: it is stored elsewhere, or of no interest.
+    /// Removes the journal in `directory`, once its rows are stored elsewhere or not wanted.
     pub fn discard(directory: &Path) -> io::Result<()> {
         let absent = |result: io::Result<()>| match result {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             result => result,
         };
-        // Without its first segment it is no journal any more.
+        // A journal without its first segment counts as removed, even if the removal of the rest is interrupted.
         absent(fs::remove_file(segment_path(directory, 0)))?;
         absent(fs::remove_dir_all(directory))
     }
 
-    /// Of the first segment; 0 if there is none yet.
+    /// Returns a number of the first segment; 0 if there is no segment yet.
     pub fn word(&self, word: Word) -> usize {
         self.segments.first().map_or(0, |first| first.word(word))
     }
@@ -141,7 +142,7 @@ impl Journal {
         self.segments.iter().take(1).for_each(|first| first.set(word, number));
     }
 
-    /// Writes rows, of which the first gets this number. They count once a word says so.
+    /// Writes rows, of which the first gets this number. They belong to the journal once [`Word::Done`] covers them.
     pub fn write(&mut self, number: usize, rows: &RawTable) -> io::Result<()> {
         let (layout, key_size) = (Arc::clone(&self.layout), self.shape.key);
         for (number, (key, value)) in (number..).zip(rows.entries(&layout)) {
@@ -153,7 +154,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Makes the entries of the batch that is under way rows. Doing it again after a crash changes nothing.
+    /// Makes the entries of the batch that is under way rows of the journal. A repetition after a crash changes
+    /// nothing.
     pub fn settle_batch(&mut self) -> io::Result<()> {
         let Some(Moved { before, rows, cursor }) = self.batch.as_ref().and_then(Batch::moved) else {
             return Ok(());
@@ -169,7 +171,7 @@ impl Journal {
         Ok(())
     }
 
-    /// A batch with room for this many entries.
+    /// Returns a batch with room for at least this many entries.
     pub fn batch(&mut self, room: usize) -> io::Result<&mut Batch> {
         self.room(0)?;
         let fits = |batch: &Batch| batch.room >= room;
@@ -187,12 +189,12 @@ impl Journal {
         Ok(self.batch.insert(batch))
     }
 
-    /// Where the row of this number belongs, for which room is made if there is none.
+    /// Returns the segment and the slot of the row with this number. Adds a segment if there is no room for the row.
     pub fn room(&mut self, number: usize) -> io::Result<(usize, usize)> {
         self.place(number).map_or_else(|| self.grow(), Ok)
     }
 
-    /// Where the row of this number belongs, if there is room for it.
+    /// Returns the segment and the slot of the row with this number; `None` if there is no room for the row.
     fn place(&self, number: usize) -> Option<(usize, usize)> {
         let mut before = 0;
         for (index, segment) in self.segments.iter().enumerate() {
@@ -207,7 +209,7 @@ impl Journal {
     fn grow(&mut self) -> io::Result<(usize, usize)> {
         let index = self.segments.len();
         if index == 0 {
-            // Of a journal whose removal was interrupted.
+            // An interrupted removal may have left other pins of an earlier journal.
             Self::discard(&self.directory)?;
             fs::create_dir_all(&self.directory)?;
         }
@@ -216,7 +218,8 @@ impl Journal {
         Ok((index, 0))
     }
 
-    /// The inner error says what is wrong with what was found.
+    /// Adopts the pinned segments and the pinned batch. The inner error is the reason why they are not a journal of
+    /// this map.
     fn recover(&mut self) -> io::Result<Result<(), String>> {
         loop {
             let index = self.segments.len();
@@ -246,7 +249,8 @@ impl Journal {
         Ok(settled)
     }
 
-    /// Says what is wrong with the numbers, and decides whether the pop that was started last took place.
+    /// Decides whether the pop that was started last took place. Fails with the reason if the numbers of rows
+    /// contradict each other.
     fn settle(&mut self) -> Result<(), String> {
         let (started, done) = (self.word(Word::Started), self.word(Word::Done));
         let room: usize = self.segments.iter().map(Segment::slots).sum();
@@ -265,14 +269,14 @@ impl Journal {
     }
 }
 
-/// The name of the batch among the segments.
+/// The name of the batch's pin beside the pins of the segments.
 const BATCH: &str = "batch";
 
 fn segment_path(directory: &Path, index: usize) -> PathBuf {
     directory.join(index.to_string())
 }
 
-/// Keeps one such directory for who wants to look into it.
+/// Renames `directory`, so that the operator can examine it. Replaces one that was set aside before.
 fn set_aside(directory: &Path) -> io::Result<PathBuf> {
     let mut aside = directory.as_os_str().to_owned();
     // Names in bpffs have no dots.

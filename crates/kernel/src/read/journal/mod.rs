@@ -1,4 +1,4 @@
-//! The journal of what is taken out of maps while packets may change them.
+//! The journal of the rows that are taken out of maps while packets may change the maps.
 
 pub mod batch;
 pub mod drain;

@@ -1,16 +1,16 @@
-//! A piece of a journal: one pinned array map, all of it in this process's memory.
+//! A segment of a journal: one pinned array map, which is mapped as a whole.
 //!
-//! | at | in the first segment |
+//! | offset | content of the first segment |
 //! |---|---|
 //! | 0, 8, 16 | magic number, type of the map, bytes of a row |
-//! | 24, 32 | rows that were started, and those of them that are done |
-//! | 40 | bytes of a row that are its key |
-//! | 48, 56 | where the walk in batches is, and 1 once the map has been walked to its end |
-//! | 64 | the value that the row started last is to get, of maps that are popped |
+//! | 24, 32 | numbers of rows that are started and that are done |
+//! | 40 | bytes of the key in a row |
+//! | 48, 56 | the cursor of the walk in batches, and 1 once the map has been walked to its end |
+//! | 64 | for maps that are popped: the expected value of the row that was started last |
 //! | then | rows: key and value |
 //!
-//! Others have nothing but rows. Each is larger than the one before, and none is moved: the number of a row says
-//! where it is.
+//! Further segments contain only rows. Each has up to twice the size of the one before, and none is ever moved, so that
+//! the number of a row determines its place.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -28,18 +28,20 @@ const MAGIC: u64 = u64::from_le_bytes(*b"tpjourn1");
 const HEAD: [usize; 4] = [0, 8, 16, 40];
 const EXPECTED: usize = 64;
 
-/// Of the first segment; each has twice as many as the one before, up to [`DOUBLINGS`].
+/// The size of the first segment, in bytes. Each further one has twice the size of the one before, up to [`DOUBLINGS`]
+/// times.
 const FIRST_BYTES: usize = 64 << 10;
 const DOUBLINGS: usize = 8;
 
 const BPF_MAP_TYPE_ARRAY: u32 = 2;
-/// Array maps of larger elements than some megabytes are refused by older kernels; of many they are not.
+/// The size of an element, in bytes. Older kernels refuse array maps with elements of some megabytes, but not with many
+/// small ones.
 const ELEMENT: usize = size_of::<u64>();
 
-/// What journals are of. Sizes are in bytes.
+/// The kind of map that a journal has rows of, and the sizes of key and value in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Number of the map's type.
+    /// The number of the map's type.
     pub kind: u32,
     pub key: usize,
     pub value: usize,
@@ -48,13 +50,14 @@ pub struct Shape {
 /// A number in the first segment.
 #[derive(Clone, Copy, Debug)]
 pub enum Word {
-    /// Rows that are complete, but for the last one of a map that is popped. The map may still have them.
+    /// The number of rows that are started. They are complete, except that the pop of the last one may not have taken
+    /// place; the map may still have their entries.
     Started = 24,
-    /// Rows that are complete, and that the map has no more.
+    /// The number of rows that are complete and whose entries the map no longer has.
     Done = 32,
     /// The bucket that the next batch begins with.
     Cursor = 48,
-    /// 1: there is no more to come.
+    /// 1 once the map has been walked to its end.
     Complete = 56,
 }
 
@@ -62,7 +65,7 @@ pub enum Word {
 pub struct Segment {
     memory: Mapping,
     shape: Shape,
-    /// Where slots begin.
+    /// The offset of the first slot, in bytes.
     start: usize,
     slots: usize,
 }
@@ -78,7 +81,7 @@ impl Shape {
             .next_multiple_of(page_size())
     }
 
-    /// Bytes of a row.
+    /// Returns the size of a row, in bytes.
     pub const fn row(self) -> usize {
         self.key + self.value
     }
@@ -89,7 +92,7 @@ impl Shape {
 }
 
 impl Segment {
-    /// Pinned once it is complete.
+    /// Makes a segment. It is pinned once it is complete, so that a crash leaves no unfinished one.
     pub fn create(pin: &Path, shape: Shape, index: usize) -> io::Result<Self> {
         let map = create(shape.bytes(index))?;
         let segment = Self::map(&map, shape, index)?;
@@ -102,12 +105,14 @@ impl Segment {
         Ok(segment)
     }
 
-    /// The inner error says why it is not one of this shape.
+    /// Maps a segment that an earlier process has pinned. The inner error is the reason why `map` is not a segment of
+    /// this shape.
     pub fn adopt(map: &OwnedFd, shape: Shape, index: usize) -> io::Result<Result<Self, String>> {
         let Some(bytes) = size(map)?.filter(|bytes| *bytes >= EXPECTED) else {
             return Ok(Err(format!("segment {index} is another map")));
         };
-        // Of a journal of larger values the first segment may be larger: its head says more than its size.
+        // The head is checked first, because it gives a better reason than the size: a segment of another shape may be
+        // too short.
         let short = bytes < shape.bytes(index);
         if index == 0 {
             let head = Mapping::new(map.as_fd(), 0, EXPECTED, Access::Read)?;
@@ -137,22 +142,22 @@ impl Segment {
         self.slots
     }
 
-    /// A row.
+    /// Returns a row to write to.
     pub fn slot(&mut self, slot: usize) -> &mut [u8] {
         let offset = self.start + slot * self.shape.row();
-        // SAFETY: the daemon's lock keeps other processes out, no program uses the map, and nothing else in this process
-        // has it mapped. The kernel writes where this reference is passed to it.
+        // SAFETY: the daemon's lock keeps other processes out, no program uses the map, and nothing else in this
+        // process has it mapped. The kernel writes where this reference is passed to it.
         unsafe { self.memory.bytes_mut(offset, self.shape.row()) }
     }
 
-    /// Rows, one after the other.
+    /// Returns `count` consecutive rows.
     pub fn rows(&self, from: usize, count: usize) -> &[u8] {
         let offset = self.start + from * self.shape.row();
         // SAFETY: as above; this process writes through `&mut self` only.
         unsafe { self.memory.bytes(offset, count * self.shape.row()) }
     }
 
-    /// Of the first segment, as what follows.
+    /// Returns the expected value. For the first segment only, as the functions below.
     pub fn expected(&mut self) -> &mut [u8] {
         // SAFETY: as in `slot`.
         unsafe { self.memory.bytes_mut(EXPECTED, self.shape.value) }
@@ -162,13 +167,13 @@ impl Segment {
         usize::try_from(self.memory.u64(word as usize).load(Ordering::SeqCst)).unwrap_or(usize::MAX)
     }
 
-    /// After what was written before.
+    /// Stores a number, after everything that was written before.
     pub fn set(&self, word: Word, number: usize) {
         self.memory.u64(word as usize).store(number as u64, Ordering::SeqCst);
     }
 }
 
-/// A map of this many bytes, or a few more.
+/// Makes a map of this many bytes, rounded up to whole elements.
 pub fn create(bytes: usize) -> io::Result<OwnedFd> {
     map::map_create(&MapCreate {
         name: "tp_journal",
@@ -181,7 +186,7 @@ pub fn create(bytes: usize) -> io::Result<OwnedFd> {
     })
 }
 
-/// The bytes of a map as [`create`] makes them; `None`: it is another one.
+/// Returns the size of a map, in bytes; `None` if the map is not of the kind that [`create`] makes.
 pub fn size(map: &OwnedFd) -> io::Result<Option<usize>> {
     let info = map::map_info(map.as_fd())?;
     let fits = info.type_ == BPF_MAP_TYPE_ARRAY && info.map_flags & BPF_F_MMAPABLE != 0;

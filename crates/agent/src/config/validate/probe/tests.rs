@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use twinprobe_client::parse_document;
 use twinprobe_ebpf_common::hook::{Hook, Position, Verdict, XdpMode};
 use twinprobe_ebpf_common::metric::{AfterRead, OnReplace, Source, Visibility};
-use twinprobe_exporter::{Aggregation, MergeRule};
+use twinprobe_ebpf_common::{Aggregation, MergeRule};
 
 use super::*;
 use crate::config::probe::MetricConfig;

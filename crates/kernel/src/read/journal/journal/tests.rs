@@ -47,7 +47,7 @@ fn fifo(kind: MapKind, value_size: u32, max_entries: u32) -> Table {
     table(kind, (0, value_size), max_entries, accesses(kind)[0], table::CHUNK_BYTES)
 }
 
-/// No two neighbours alike, unless they are a byte.
+/// Returns the content of the value with this number. Values of four bytes or more are all different.
 fn content(value_size: u32, number: u32) -> Vec<u8> {
     let mut value = vec![0xa5; value_size as usize];
     let number = number.to_le_bytes();
@@ -56,7 +56,7 @@ fn content(value_size: u32, number: u32) -> Vec<u8> {
     value
 }
 
-/// Pushes values and says in which order they are to be popped.
+/// Pushes values and returns them in the order in which they have to be popped.
 fn push(table: &Table, count: u32) -> Vec<u8> {
     let size = table.layout.value.size as u32;
     let mut values: Vec<Vec<u8>> = (0..count).map(|number| content(size, number)).collect();
@@ -121,10 +121,11 @@ fn chunks() {
     assert!(found == expected[..found.len()]);
 }
 
-/// Where a process can end: each point of a pop, at slots that begin a segment and others, with values that are all alike.
+/// A process may end at each point of a pop, at the first slot of a segment and at others, and with values that are all
+/// alike.
 #[test]
 fn an_end_at_every_point_of_a_pop() {
-    // Of 3,000 bytes 20 fit into the first segment.
+    // The first segment has room for 20 values of 3,000 bytes.
     for (size, before) in [(3000, 0), (3000, 1), (3000, 19), (3000, 20), (3000, 21), (1, 5)] {
         for kind in KINDS {
             for point in ["nothing", "prepared", "started", "popped", "finished"] {
@@ -182,7 +183,7 @@ fn no_room() {
     let pins = Pins::new("room");
     let mut journal = pins.open(&table);
     assert!(journal.pop(&table).unwrap());
-    // Where the second segment is to be.
+    // A directory takes the place of the second segment's pin.
     let obstacle = pins.journal().join("1");
     fs::create_dir(&obstacle).unwrap();
     let error = drain(&table, &mut journal).unwrap_err();
@@ -193,7 +194,7 @@ fn no_room() {
     assert!(journal.rows().values == expected);
 }
 
-/// A removal that was interrupted leaves no journal, and nothing that is in the way of the next.
+/// An interrupted removal leaves no journal, and nothing that hinders the next one.
 #[test]
 fn half_a_removal() {
     let pins = Pins::new("removal");
@@ -235,13 +236,14 @@ fn what_is_no_journal_of_this_map_is_set_aside() {
     drain(&table, &mut journal).unwrap();
     journal.set(Word::Done, 1);
     drop(journal);
-    // One of two may be under way.
+    // One started row more than the rows that are done may be a pop under way.
     assert_eq!(pins.open(&table).len(), 2);
     pins.open(&table).set(Word::Done, 0);
     refused("0 of 2 rows are said to be");
 }
 
-/// A STACK that packets push to may give another value than the one seen before: it counts.
+/// The pop of a STACK that packets push to may return another value than the expected one: the value belongs to the
+/// journal.
 #[test]
 fn another_value_than_expected_was_popped() {
     let pins = Pins::new("another");
@@ -262,7 +264,7 @@ fn another_value_than_expected_was_popped() {
     assert!(journal.rows().values == expected);
 }
 
-/// Between pop and copy no page is missing: there are a thousand in the journal, and next to no faults.
+/// The copy after a pop finds every page present: the journal has a thousand pages, and hardly any fault happens.
 #[test]
 fn the_copy_of_what_was_popped_does_not_fault() {
     let faults = || {
@@ -283,7 +285,7 @@ fn the_copy_of_what_was_popped_does_not_fault() {
     assert!(more < 100, "{more} faults");
 }
 
-/// `TWINPROBE_SCALE=full` for a million values; prints with `--nocapture`.
+/// The speed of the journal, printed with `--nocapture`; `TWINPROBE_SCALE=full` measures a million values.
 #[test]
 fn speed_of_the_journal() {
     let full = env::var("TWINPROBE_SCALE").is_ok_and(|scale| scale == "full");

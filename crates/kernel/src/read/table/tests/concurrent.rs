@@ -1,5 +1,5 @@
-//! Maps that change while they are read live: the reading ends, has no key twice, and has nothing that never was in the
-//! map.
+//! Maps that change while they are read live: the reading ends, has no key twice, and has no entry that was never in
+//! the map.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -87,7 +87,7 @@ fn deletion_under_the_walk() {
                     ControlFlow::Continue(())
                 };
                 assert!(table.read_chunks(after, &mut sink).unwrap().is_continue());
-                // Nothing was deleted that had not been read.
+                // The rows have every entry: the reader deleted only entries that it had read.
                 assert_eq!(rows, expected, "{kind:?} {:?} {after:?}", access.strategy);
             }
         }

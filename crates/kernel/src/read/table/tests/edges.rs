@@ -2,8 +2,7 @@
 
 use super::*;
 use crate::read::batch::Batches;
-use crate::sys::batch;
-use crate::sys::batch::BatchCursor;
+use crate::sys::batch::{self, BatchCursor};
 use crate::sys::map as sys_map;
 
 /// A batch of one entry has no room for a bucket of two: the kernel answers ENOSPC, and the reader asks for the same
@@ -59,7 +58,7 @@ fn a_refused_call_moves_nothing() {
     assert_eq!((outcome.errno(), outcome.count), (ENOTSUPP, 0));
 }
 
-/// A batch that fails at one entry has moved those before it.
+/// A batch that fails at one entry has moved the entries before it.
 #[test]
 fn a_batch_that_fails_in_its_middle_has_a_count() {
     let hash = create(MapKind::Hash, 4, 4, 10, 0);

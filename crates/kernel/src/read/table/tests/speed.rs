@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::read::table;
-use crate::sys::batch;
-use crate::sys::batch::BatchCursor;
+use crate::sys::batch::{self, BatchCursor};
 use crate::sys::map as sys_map;
 
 /// Measures the wall-clock time, and the CPU time of this thread, which is the better one on a busy machine.

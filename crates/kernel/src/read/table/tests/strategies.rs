@@ -1,9 +1,8 @@
-//! Every strategy reads the same and takes the same.
+//! Every strategy reads the same rows and takes the same entries out of the map.
 
 use super::*;
 use crate::read::table;
-use crate::sys::batch;
-use crate::sys::map as sys_map;
+use crate::sys::{batch, map as sys_map};
 
 #[test]
 fn all_strategies_agree() {

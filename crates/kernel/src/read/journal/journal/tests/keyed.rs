@@ -1,4 +1,4 @@
-//! Maps with keys, maps of maps and variables, drained in every way there is and from every step of it on.
+//! Maps with keys, maps of maps and variables, drained by every strategy and after an interruption at every step.
 
 use std::os::fd::AsFd;
 
@@ -17,7 +17,7 @@ fn key_size(kind: MapKind) -> u32 {
     if kind == MapKind::LpmTrie { 8 } else { 4 }
 }
 
-/// What the journal hands on. No key comes twice.
+/// Returns the rows that the journal hands on, and checks that no key comes twice.
 fn drained(map: &MetricMap, journal: &Path) -> Rows {
     let mut rows = Rows::new();
     let mut sink = |chunk: &RawTable| {
@@ -51,7 +51,7 @@ fn every_kind_and_every_strategy() {
                     emptied(table_of(&map), &expected),
                     "{context}"
                 );
-                // What comes later is of the next window.
+                // Entries that come later belong to the next window.
                 let later = fill(table_of(&map), 10);
                 map.drain_into(&journal).unwrap();
                 assert_eq!(drained(&map, &journal), expected, "{context}, again");
@@ -78,7 +78,7 @@ fn a_map_without_entries_makes_nothing() {
     }
 }
 
-/// A process can end before a batch is taken, before its entries are rows, and before it is known that they are.
+/// A process may end before a batch is taken, before its entries are rows, and before the rows are marked as done.
 #[test]
 fn an_end_at_every_step_of_a_batch() {
     for kind in [MapKind::Hash, MapKind::LruHash, MapKind::PercpuHash, MapKind::LruPercpuHash] {
@@ -127,7 +127,7 @@ fn an_end_at_every_step_of_a_batch() {
     }
 }
 
-/// A process can end before a chunk is said to be started, before it is reset, and before it is said to be done.
+/// A process may end before a chunk is marked as started, before it is reset, and before it is marked as done.
 #[test]
 fn an_end_at_every_step_of_a_chunk() {
     for kind in [MapKind::Array, MapKind::PercpuArray, MapKind::LpmTrie, MapKind::Hash] {
@@ -168,7 +168,8 @@ fn an_end_at_every_step_of_a_chunk() {
     }
 }
 
-/// What an earlier walk has done stays done: entries that have come since belong to the next window.
+/// Entries that are rows already stay out of a walk that goes on: entries that have come since belong to the next
+/// window.
 #[test]
 fn a_walk_that_goes_on_leaves_what_has_come_since() {
     for kind in [MapKind::Array, MapKind::LpmTrie] {
@@ -193,7 +194,7 @@ fn a_walk_that_goes_on_leaves_what_has_come_since() {
     }
 }
 
-/// A map that can't be reset keeps its content, however often it is tried.
+/// A map that can't be reset keeps its content, even after several attempts.
 #[test]
 fn a_map_that_can_not_be_reset() {
     for access in accesses(MapKind::Array) {

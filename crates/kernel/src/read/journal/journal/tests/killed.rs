@@ -13,10 +13,10 @@ use crate::sys::mapping::{Access, Mapping};
 const DIRECTORY: &str = "TWINPROBE_TEST_JOURNAL";
 const KIND: &str = "TWINPROBE_TEST_JOURNAL_KIND";
 const VALUES: u32 = 20_000;
-/// Smaller than the daemon's, so that a drain has many steps.
+/// The size of a chunk, in bytes: smaller than the daemon's, so that a drain has many steps.
 const CHUNK_BYTES: usize = 4096;
 
-/// The map that processes drain, as each of them opens it.
+/// Opens the pinned map that the processes drain.
 fn opened(pins: &Path, kind: MapKind) -> Table {
     let map = object::obj_get(&pins.join("map")).unwrap();
     let key_size = if kind.has_keys() { 4 } else { 0 };
@@ -37,7 +37,7 @@ fn pinned(name: &str, kind: MapKind) -> (Pins, MetricMap) {
     (pins, map)
 }
 
-/// Not a test: what the others kill.
+/// Drains the map in the process that the other tests start and kill; does nothing in other processes.
 #[test]
 fn a_process_that_drains() {
     let Some(directory) = env::var_os(DIRECTORY).map(PathBuf::from) else { return };
@@ -46,8 +46,8 @@ fn a_process_that_drains() {
     MetricMap::Table(opened(&directory, kind)).drain_into(&directory.join("journal")).unwrap();
 }
 
-/// Kills processes at instants that are spread over the drain, until one comes to its end. Returns how many were killed
-/// in the middle of it.
+/// Kills processes at instants that are spread over the drain, until one process completes it. Returns the number of
+/// processes that were killed in the middle.
 fn kill(pins: &Pins, kind: MapKind, round: u64) -> usize {
     let (mut last, mut in_the_middle) = (0, 0);
     for kill in 0.. {
@@ -58,7 +58,7 @@ fn kill(pins: &Pins, kind: MapKind, round: u64) -> usize {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        // A process that has begun to take, each time a bit longer.
+        // The process is killed after it has begun to take entries, each time a bit later.
         while child.try_wait().unwrap().is_none() && taken(pins) == last {
             thread::yield_now();
         }
@@ -76,8 +76,8 @@ fn kill(pins: &Pins, kind: MapKind, round: u64) -> usize {
     in_the_middle
 }
 
-/// Runs rounds until enough processes were killed in the middle: more rounds are needed where they end before, as on a
-/// busy machine.
+/// Runs rounds until enough processes were killed in the middle. A busy machine needs more rounds, because more
+/// processes end before they are killed.
 fn rounds(mut round: impl FnMut(u64) -> usize) {
     let full = env::var("TWINPROBE_SCALE").is_ok_and(|scale| scale == "full");
     let (mut in_the_middle, rounds) = (0, if full { 100 } else { 4 });
@@ -90,7 +90,8 @@ fn rounds(mut round: impl FnMut(u64) -> usize) {
     assert!(in_the_middle > 10, "only {in_the_middle} processes were killed in the middle");
 }
 
-/// As far as the process that takes has said so. Opening the journal would settle what is under way.
+/// Returns the number of rows that the draining process has marked as done. Reads the number without opening the
+/// journal, which would complete the row that is under way.
 fn taken(pins: &Pins) -> usize {
     let Ok(map) = object::obj_get(&pins.journal().join("0")) else { return 0 };
     let head = Mapping::new(map.as_fd(), 0, 64, Access::Read).unwrap();
@@ -117,7 +118,7 @@ fn of_a_queue_nothing_is_lost() {
     });
 }
 
-/// While entries are added: each is taken once, or is in the map still.
+/// Every entry that is added during the drain is taken once or is still in the map.
 #[test]
 fn of_a_hash_nothing_is_lost_while_it_grows() {
     let (pins, map) = pinned("hash", MapKind::Hash);
@@ -137,7 +138,7 @@ fn of_a_hash_nothing_is_lost_while_it_grows() {
                 let bytes = number.to_ne_bytes();
                 match sys_map::map_update(table.fd(), &bytes, &bytes) {
                     Ok(()) => drop(added.fetch_add(1, Ordering::SeqCst)),
-                    // Full: the processes are slow.
+                    // The map is full, because the processes are slow.
                     Err(error) => {
                         assert_eq!(error.raw_os_error(), Some(libc::E2BIG), "{error}");
                         full.store(true, Ordering::SeqCst);
@@ -173,7 +174,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Of a map that nobody writes to, copying and resetting loses nothing either.
+/// Copying and resetting loses nothing either, as long as nobody writes to the map.
 #[test]
 fn of_an_array_at_rest_nothing_is_lost() {
     let (pins, map) = pinned("array", MapKind::Array);
