@@ -8,7 +8,7 @@ use twinprobe_client::ConfigDocument;
 use twinprobe_ebpf_common::TableLayout;
 use twinprobe_ebpf_common::finding::{Finding, Stage};
 use twinprobe_kernel::clock::Moment;
-use twinprobe_kernel::{Beginning, Deployable, Identity, Loss, Replaced, crash};
+use twinprobe_kernel::{Deployable, Identity, Loss, Replaced, crash};
 use twinprobe_windows::Limits;
 
 use crate::config::probe::ProbeConfig;
@@ -62,8 +62,7 @@ impl Probe {
         let events = ProbeEvents::open(&config, &loaded.directions, &engine.events)?;
         let name = config.name().to_owned();
         let windows = engine.windows.of(&name);
-        let beginning =
-            Beginning { first_epoch: windows.last_seq() + 1, order: old.and_then(|old| old.order) };
+        let (first, order) = (windows.last_seq() + 1, old.and_then(|old| old.order));
         let identity = Identity { probe: &name, netns: config.netns() };
         let more_known = |direction: &'static str, map: &str, layout: &TableLayout, rows| match running {
             Some(old) => old.with_more(direction, map, layout, rows),
@@ -71,7 +70,7 @@ impl Probe {
         };
         let (kernel, directions, attached) = (&engine.kernel, loaded.directions, replaces.attached());
         let deployable =
-            Deployable::new(kernel.host(), identity, directions, attached, beginning, &more_known)?;
+            Deployable::new(&kernel.host, identity, directions, attached, first, order, &more_known)?;
         warnings.extend(deployable.losses().iter().map(warning));
         let serial = deployable.record().serial;
         let kept = engine.kept(&name);
@@ -109,7 +108,7 @@ impl Probe {
         crash::point("committed");
         windows.set_limits(limits(&config));
         if replaces.attached().is_none() {
-            attached.set_opened(Moment::now());
+            attached.epoch.set_opened(Moment::now());
         }
         let mut running = Running::new(config, attached, readers, start, kept);
         match old_state.as_deref_mut().map(|state| std::mem::replace(state, State::Gone)) {
@@ -134,7 +133,7 @@ impl Probe {
     pub fn adopt(stored: StoredProbe, config: ProbeConfig, adopted: Adopted, kept: Kept) -> Self {
         let Adopted { attached, readers, events, pending, unlisted, warnings } = adopted;
         kept.windows.set_limits(limits(&config));
-        let start = Start::Awaited(Before(Some(attached.serial())));
+        let start = Start::Awaited(Before(Some(attached.record.serial)));
         let mut running = Running::new(config, attached, readers, start, kept);
         running.set_pending(pending, unlisted);
         Self::running(stored, warnings, events, running)

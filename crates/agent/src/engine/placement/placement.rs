@@ -39,7 +39,7 @@ pub fn place(config: &ProbeConfig, interfaces: Result<&Interfaces, &io::Error>) 
     for pattern in config.patterns() {
         let text = pattern.as_str();
         let found: Vec<(&str, u32)> = if pattern.is_pattern() {
-            let named = interfaces.by_name().iter().map(|(name, index)| (name.as_str(), *index));
+            let named = interfaces.by_name.iter().map(|(name, index)| (name.as_str(), *index));
             named.filter(|(name, _)| pattern.matches(name)).collect()
         } else {
             interfaces.find(text).into_iter().collect()

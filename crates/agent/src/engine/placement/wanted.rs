@@ -60,7 +60,7 @@ pub fn wanted(config: &ProbeConfig, first: bool) -> Result<Wanted, Rejection> {
 /// Returns the names of a namespace's interfaces by index; `None` if the interfaces can't be listed.
 pub fn names(namespace: Option<&Path>) -> Option<HashMap<u32, String>> {
     let (_, interfaces) = listing(namespace).ok()?;
-    Some(interfaces.by_name().iter().map(|(name, index)| (*index, name.clone())).collect())
+    Some(interfaces.by_name.iter().map(|(name, index)| (*index, name.clone())).collect())
 }
 
 pub fn listing(namespace: Option<&Path>) -> Result<(Netns, Interfaces), Unlisted> {

@@ -61,7 +61,7 @@ impl Running {
         start: Start,
         kept: Kept,
     ) -> Self {
-        let opened = attached.opened();
+        let opened = attached.epoch.opened();
         let Kept { windows, counters } = kept;
         let running = Self {
             config,
@@ -118,7 +118,7 @@ impl Running {
         if unlisted.is_some() {
             // Attached interfaces may still exist, since the listing failed: only interfaces without an attachment are
             // pending.
-            let is_at = |name: &str| self.attached.places().iter().any(|at| at.place.interface == name);
+            let is_at = |name: &str| self.attached.places.iter().any(|at| at.place.interface == name);
             pending.retain(|pending| !is_at(&pending.interface));
         }
         (self.pending, self.unlisted) = (pending, unlisted);
@@ -149,7 +149,7 @@ impl Running {
 
     /// Tells whether reading the probe closes windows: it does if it resets the map of any metric.
     pub fn has_windows(&self) -> bool {
-        let mut metrics = self.attached.directions().iter().flat_map(|loaded| &loaded.plan.metrics);
+        let mut metrics = self.attached.directions.iter().flat_map(|loaded| &loaded.plan.metrics);
         metrics.any(|metric| metric.extraction.resets())
     }
 
@@ -173,9 +173,9 @@ impl Running {
     /// Takes over everything that `old` has not handed out yet; `old` sees no more packets. Returns the losses: content
     /// that could not be taken over.
     pub fn succeed(&mut self, old: Self) -> Vec<Loss> {
-        if !old.goes_on(&self.readers, self.attached.directions()) {
+        if !old.goes_on(&self.readers, &self.attached.directions) {
             self.opened = Moment::now();
-            self.attached.set_opened(self.opened);
+            self.attached.epoch.set_opened(self.opened);
         }
         let Self { attached, skipped, in_flight, .. } = old;
         (self.skipped, self.in_flight) = (skipped, in_flight);
@@ -234,7 +234,7 @@ impl Running {
             return self.config.interfaces().to_vec();
         }
         let mut names: Vec<String> =
-            self.attached.places().iter().map(|at| at.place.interface.clone()).collect();
+            self.attached.places.iter().map(|at| at.place.interface.clone()).collect();
         names.sort();
         names.dedup();
         names
