@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use twinprobe_kernel::{Kernel, Options, QuiesceMethod, TcMethod, crash};
+use twinprobe_kernel::{Kernel, QuiesceMethod, TcMethod, crash};
 use twinprobe_windows::WindowStore;
 
 use crate::api::router;
@@ -107,8 +107,8 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
             sockets.push(SocketFile(path));
         }
     }
-    let kernel_options = Options { quiesce: options.quiesce, tc: options.tc_attach };
-    let kernel = Kernel::open(&options.bpffs, &options.state_dir, kernel_options).map_err(|error| {
+    let kernel = Kernel::open(&options.bpffs, &options.state_dir, options.quiesce, options.tc_attach);
+    let kernel = kernel.map_err(|error| {
         let denied = error.source.kind() == io::ErrorKind::PermissionDenied;
         let hint = if denied { "; is this root?" } else { "" };
         anyhow::Error::new(error).context(format!("the kernel can't be used{hint}"))
@@ -116,7 +116,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     let toolchain = Toolchain::discover();
     match toolchain.known() {
         Ok(compiler) => {
-            tracing::info!(clang = compiler.version, quiesce = ?kernel.quiesce_method(), "starting");
+            tracing::info!(clang = compiler.version, quiesce = ?kernel.host.quiescer.workers.in_use(), "starting");
         }
         Err(error) => tracing::error!(
             error,

@@ -90,7 +90,7 @@ fn place(config: &ProbeConfig, interfaces: Result<&Interfaces, &io::Error>) -> P
     for pattern in &config.interfaces {
         let text = &pattern.text;
         let (found, missing): (Vec<(&str, u32)>, _) = if pattern.is_pattern() {
-            let named = interfaces.by_name().iter().map(|(name, index)| (name.as_str(), *index));
+            let named = interfaces.by_name.iter().map(|(name, index)| (name.as_str(), *index));
             (named.filter(|(name, _)| pattern.matches(name)).collect(), "no interface matches")
         } else {
             (interfaces.find(text).into_iter().collect(), "there is no interface")
@@ -142,7 +142,7 @@ fn place_first(
 /// Returns the names of a namespace's interfaces by index; `None` if the interfaces can't be listed.
 pub fn names(namespace: Option<&Path>) -> Option<HashMap<u32, String>> {
     let (_, interfaces) = listing(namespace).ok()?;
-    Some(interfaces.by_name().iter().map(|(name, index)| (*index, name.clone())).collect())
+    Some(interfaces.by_name.iter().map(|(name, index)| (*index, name.clone())).collect())
 }
 
 fn listing(namespace: Option<&Path>) -> Result<(Netns, Interfaces), Unlisted> {

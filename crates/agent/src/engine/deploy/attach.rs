@@ -7,7 +7,7 @@ use twinprobe_client::ConfigDocument;
 use twinprobe_ebpf_common::TableLayout;
 use twinprobe_ebpf_common::finding::{Finding, Stage};
 use twinprobe_kernel::clock::Moment;
-use twinprobe_kernel::{Beginning, Deployable, Identity, Loss, Replaced, crash};
+use twinprobe_kernel::{Deployable, Identity, Loss, Replaced, crash};
 
 use crate::config::probe::ProbeConfig;
 use crate::engine::deploy::history::History;
@@ -54,8 +54,7 @@ impl Probe {
         let events = ProbeEvents::open(&config, &loaded.directions, &engine.events)?;
         let name = config.name.clone();
         let windows = engine.windows.of(&name);
-        let beginning =
-            Beginning { first_epoch: windows.last_seq() + 1, order: old.and_then(|old| old.order) };
+        let (first, order) = (windows.last_seq() + 1, old.and_then(|old| old.order));
         let identity = Identity { probe: &name, netns: config.netns() };
         let more_known = |direction: &'static str, map: &str, layout: &TableLayout, rows| match running {
             Some(old) => old.with_more(direction, map, layout, rows),
@@ -63,7 +62,7 @@ impl Probe {
         };
         let (kernel, directions, attached) = (&engine.kernel, loaded.directions, replaces.attached());
         let deployable =
-            Deployable::new(kernel.host(), identity, directions, attached, beginning, &more_known)?;
+            Deployable::new(&kernel.host, identity, directions, attached, first, order, &more_known)?;
         warnings.extend(deployable.losses().iter().map(warning));
         let serial = deployable.record().serial;
         let begun =
@@ -95,7 +94,7 @@ impl Probe {
         }
         crash::point("committed");
         if replaces.attached().is_none() {
-            attached.set_opened(Moment::now());
+            attached.epoch.set_opened(Moment::now());
         }
         let counters = engine.telemetry.probe(&name);
         let mut running = Running::new(config, attached, readers, awaited, windows, counters);

@@ -60,7 +60,7 @@ impl Engine {
         let stored = self.store.load()?;
         for (_, stored) in &stored {
             if let Ok(StoredProbe { running: Some(running), .. }) = stored {
-                self.kernel.host().skip_serials(running.deployment.serial);
+                self.kernel.host.skip_serials(running.deployment.serial);
             }
         }
         let names: BTreeSet<String> = stored.iter().map(|(name, _)| name.clone()).collect();
@@ -88,8 +88,8 @@ impl Engine {
             // A new deployment takes the place of attached programs only. An unreadable probe keeps its deployment,
             // attached or not.
             let attached = matches!(why, NotAdopted::Anew(_));
-            let held = Held::find(self.kernel.host(), &name, serial, attached);
-            serials.extend(held.as_ref().map(Held::serial));
+            let held = Held::find(&self.kernel.host, &name, serial, attached);
+            serials.extend(held.as_ref().map(|held| held.owner.0));
             let reason = match why {
                 NotAdopted::Anew(reason) => {
                     tracing::info!(probe = name, reason, "it does not run any more: deploying it anew");
@@ -151,14 +151,14 @@ impl Engine {
             ProbeEvents::open(&config, &directions, &self.events).map_err(|error| failed(error.into()))?;
         let identity = Identity { probe: name, netns: config.netns() };
         let (attached, failed) = Attached::adopt(
-            self.kernel.host(),
+            &self.kernel.host,
             identity,
             running.deployment.clone(),
             directions,
             &interfaces,
         )?;
         pending.extend(refused(failed));
-        let awaited = Some(Before(Some(attached.serial())));
+        let awaited = Some(Before(Some(attached.record.serial)));
         let (windows, counters) = (self.windows.of(name), self.telemetry.probe(name));
         let mut running = Running::new(config, attached, readers, awaited, windows, counters);
         running.set_pending(pending, unlisted);

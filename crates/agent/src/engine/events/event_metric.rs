@@ -61,14 +61,14 @@ impl EventMetric {
         map: &EventMap,
         namespace: &Namespace,
     ) -> Result<Arc<Self>, KernelError> {
-        let speaks = map.layout().is_some_and(|layout| layout.renders(Render::Ifindex));
+        let speaks = map.layout.as_ref().is_some_and(|layout| layout.renders(Render::Ifindex));
         let reader = map.open()?;
         Ok(Arc::new(Self {
             direction,
             metric: metric.to_owned(),
             // Metric names need no escapes.
             labels: format!("\"direction\":\"{direction}\",\"metric\":\"{metric}\"").into(),
-            encoder: EventEncoder::new(map.layout()),
+            encoder: EventEncoder::new(map.layout.as_ref()),
             names_interfaces_of: speaks.then(|| namespace.clone()),
             room: reader.room(),
             delivered: AtomicU64::new(0),

@@ -47,7 +47,7 @@ impl MetricState {
             map.drain_into(&quiesced.journal(self.position))?;
         }
         if self.extraction == Extraction::Clear {
-            self.sum_up(map, quiesced.epoch())?;
+            self.sum_up(map, quiesced.epoch)?;
         }
         Ok(())
     }

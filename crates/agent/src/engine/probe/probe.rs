@@ -72,7 +72,7 @@ impl Probe {
         windows: Arc<Windows>,
     ) -> Self {
         let recorded = stored.running.as_ref().map(|running| running.deployment.order);
-        let order = recorded.or(held.as_ref().map(Held::order));
+        let order = recorded.or(held.as_ref().map(|held| held.note.order));
         let held = held.map(Box::new);
         Self {
             name: name.to_owned(),

@@ -59,7 +59,7 @@ impl Running {
         windows: Arc<Windows>,
         counters: Arc<Counters>,
     ) -> Self {
-        let opened = attached.opened();
+        let opened = attached.epoch.opened();
         windows.set_limits(limits(&config));
         let running = Self {
             config,
@@ -93,7 +93,7 @@ impl Running {
         if unlisted.is_some() {
             // Attached interfaces may still exist, since the listing failed: only interfaces without an attachment are
             // pending.
-            let is_at = |name: &str| self.attached.places().iter().any(|at| at.place.interface == name);
+            let is_at = |name: &str| self.attached.places.iter().any(|at| at.place.interface == name);
             pending.retain(|pending| !is_at(&pending.interface));
         }
         (self.pending, self.unlisted) = (pending, unlisted);
@@ -101,7 +101,7 @@ impl Running {
 
     /// Tells whether reading the probe closes windows: it does if it resets the map of any metric.
     pub fn has_windows(&self) -> bool {
-        let mut metrics = self.attached.directions().iter().flat_map(|loaded| &loaded.plan.metrics);
+        let mut metrics = self.attached.directions.iter().flat_map(|loaded| &loaded.plan.metrics);
         metrics.any(|metric| metric.extraction.resets())
     }
 
@@ -120,9 +120,9 @@ impl Running {
     /// Takes over everything that `old` has not handed out yet; `old` sees no more packets. Returns the losses: content
     /// that could not be taken over.
     pub fn succeed(&mut self, old: Self) -> Vec<Loss> {
-        if !old.goes_on(&self.readers, self.attached.directions()) {
+        if !old.goes_on(&self.readers, &self.attached.directions) {
             self.opened = Moment::now();
-            self.attached.set_opened(self.opened);
+            self.attached.epoch.set_opened(self.opened);
         }
         let Self { attached, skipped, in_flight, .. } = old;
         (self.skipped, self.in_flight) = (skipped, in_flight);
@@ -177,7 +177,7 @@ impl Running {
         if !configured.iter().any(InterfacePattern::is_pattern) {
             return configured.iter().map(|interface| interface.text.clone()).collect();
         }
-        let places = self.attached.places().iter();
+        let places = self.attached.places.iter();
         let mut names: Vec<String> = places.map(|at| at.place.interface.clone()).collect();
         names.sort();
         names.dedup();

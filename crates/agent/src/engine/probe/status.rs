@@ -37,17 +37,17 @@ impl Shown {
         Self {
             state: "running",
             reason: None,
-            places: attached.places().to_vec(),
+            places: attached.places.clone(),
             pending: running.pending.clone(),
             unlisted: running.unlisted.clone(),
-            hooks: attached.directions().iter().map(|loaded| loaded.plan.attach.hook).collect(),
-            programs: programs(attached.directions()),
+            hooks: attached.directions.iter().map(|loaded| loaded.plan.attach.hook).collect(),
+            programs: programs(&attached.directions),
             trouble: running.trouble.clone(),
         }
     }
 
     pub fn failed(reason: &str, held: Option<&Held>) -> Self {
-        let places = held.map(|held| held.places().to_vec()).unwrap_or_default();
+        let places = held.map(|held| held.places.clone()).unwrap_or_default();
         let reason = match places.is_empty() {
             true => reason.to_owned(),
             false => format!(

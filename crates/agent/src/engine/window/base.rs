@@ -88,7 +88,7 @@ impl Running {
     /// each window.
     pub fn resume(&mut self) {
         match self.load_base() {
-            Ok(()) => self.windows.forget_other_baselines(self.attached.serial()),
+            Ok(()) => self.windows.forget_other_baselines(self.attached.record.serial),
             Err(error) => {
                 let (probe, reason) = (&self.config.name, error.to_string());
                 tracing::error!(probe, reason, "windows can't be closed; it is tried again");
@@ -102,7 +102,8 @@ impl Running {
         for reader in self.readers.iter_mut().filter(|reader| reader.carries()) {
             remains.iter().for_each(|remains| reader.add_remains(remains));
         }
-        let (probe, epoch, serial) = (&self.config.name, self.attached.epoch(), self.attached.serial());
+        let (probe, epoch, serial) =
+            (&self.config.name, self.attached.epoch.current(), self.attached.record.serial);
         if !remains.is_empty() {
             let parts: Vec<Part> = self.readers.iter().flat_map(|reader| reader.parts(&[])).collect();
             if let Err(error) = save(&self.windows, probe, epoch, serial, &parts) {

@@ -57,11 +57,11 @@ impl Running {
         self.load_base()?;
         let end = self.attached.closed().unwrap_or_else(Moment::now);
         let span = self.opened.until(end);
-        self.attached.set_closed(end);
+        self.attached.epoch.set_closed(end);
         let context = self.context();
         let interfaces = self.interfaces();
         let quiesced = self.attached.flip()?;
-        let (epoch, grace_period) = (quiesced.epoch(), quiesced.quiesced());
+        let (epoch, grace_period) = (quiesced.epoch, quiesced.quiesced);
         let newest = self.windows.newest();
         let stored = match Next::of(newest.as_ref().map(|stored| stored.seq()), epoch, quiesced.is_clearing())
         {
