@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use aya_obj::generated::BPF_F_MMAPABLE;
 use aya_obj::{EbpfSectionKind, Map, Object};
 use twinprobe_ebpf_common::{Btf, BtfError, EventKind, MapFamily, MapKind, MapTypes};
 
 use crate::plan::request::KernelFacts;
-
-/// The flag of maps whose memory processes can map.
-pub const BPF_F_MMAPABLE: u32 = 1 << 10;
 
 /// The bytes that the kernel keeps beside key and value, for each entry of a hash and of a trie. Linux 6.18 has 48 and
 /// 40, and up to 16 in the table of buckets.
@@ -64,7 +62,6 @@ impl MapSpec {
     }
 }
 
-/// Returns the definitions of the object's maps, by name.
 pub fn map_specs(
     object: &Object,
     btf: &Btf,
@@ -126,8 +123,7 @@ fn spec_of(map: &Map, facts: KernelFacts) -> MapSpec {
 }
 
 /// Returns the number of entries that the kernel accepts. The size of a ring buffer is rounded up to a power of two and
-/// whole pages, as sources written for libbpf expect. A perf event array without a number of entries gets one for each
-/// CPU.
+/// whole pages, as sources for libbpf expect. A perf event array without a number of entries gets one for each CPU.
 fn max_entries(map: &Map, facts: KernelFacts) -> u32 {
     match (EventKind::from_bpf_type(map.map_type()), map.max_entries()) {
         (Some(EventKind::PerfEventArray), 0) => facts.possible_cpus as u32,

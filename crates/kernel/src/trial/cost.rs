@@ -13,10 +13,9 @@ use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage, with_causes};
 use twinprobe_ebpf_common::hook::{ProgramKind, Verdict};
 use twinprobe_ebpf_common::{DirectionCost, EventKind, MapFamily, MapKind};
 
-use crate::load::bind;
 use crate::load::maps::ProbeMaps;
 use crate::load::refusal::map_finding;
-use crate::load::twins::with_program;
+use crate::load::twins::{bind, resolve, with_program};
 use crate::plan::object::ProbeObject;
 use crate::plan::probe_plan::{DirectionPlan, MapPlan};
 use crate::read::events::ringbuf::RingBuffer;
@@ -27,7 +26,7 @@ use crate::trial::run::{Changed, Outcome, run};
 use crate::trial::statistics::Statistics;
 
 /// The memory that each map of a copy gets at most, in bytes: the sample frames fill few entries.
-const MAP_BYTES: u64 = 16 << 20;
+const MAP_BYTES: u64 = 4 << 20;
 /// The size of a log of statistics, which has a number for each of up to 256 subprograms, in bytes.
 const LOG_BYTES: usize = 16 << 10;
 /// `bpf_clone_redirect`, which sends a packet while the program still runs; other redirections come after it.
@@ -112,12 +111,12 @@ struct Copy {
 impl Copy {
     fn load(plan: DirectionPlan, object: &ProbeObject, source: &str) -> Result<Self, Rejection> {
         let failed = |message| Rejection::from(Finding::new(Stage::Load, source, message));
-        let resolved = bind::resolve(object).map_err(|error| failed(with_causes(&error)))?;
+        let resolved = resolve(object).map_err(|error| failed(with_causes(&error)))?;
         let btf = prog::btf_load(&object.btf_blob).ok();
         let plan = Arc::new(plan);
         let maps = ProbeMaps::create(Arc::clone(&plan), btf.as_ref().map(AsFd::as_fd), None)
             .map_err(|error| map_finding(source, &error))?;
-        let function = bind::bind(resolved.into_owned(), &plan.entry, &maps.of_twin(0))
+        let function = bind(resolved.into_owned(), &plan.entry, &maps.of_twin(0))
             .map_err(|error| failed(with_causes(&error)))?;
         let mut log = vec![0; LOG_BYTES];
         let program = with_program(object, plan.attach.hook.kind(), &btf, &function, |program| {

@@ -44,7 +44,7 @@ fn find() -> io::Result<Vec<[u8; 8]>> {
         asm::store_u8(2, 0, 0),
         asm::exit(),
     ];
-    let program = prog::prog_load(&ProgLoad::plain("tp_writer", ProgramKind::Tc, &instructions), None)?;
+    let program = prog::prog_load(&ProgLoad::new("tp_writer", ProgramKind::Tc, &instructions), None)?;
     let mut translated = prog::prog_translated(program.as_fd(), MOST)?;
     let [a, b, c, d] = MARK.to_le_bytes();
     let mark = [0xb7, 0, 0, 0, a, b, c, d];

@@ -13,7 +13,7 @@ use crate::sys::prog::{self, ProgLoad};
 use crate::trial::frames::{self, Frame};
 
 /// The number of runs on each frame. A run takes some microseconds, nearly all of them outside of the program.
-const RUNS: usize = 96;
+const RUNS: usize = 64;
 /// The time after which no more runs on a frame begin.
 const PATIENCE: Duration = Duration::from_millis(4);
 /// Room for a frame that a program has made longer, and for `struct __sk_buff`, in bytes.
@@ -44,7 +44,7 @@ pub fn run(
     mut reset: impl FnMut() -> io::Result<()>,
 ) -> io::Result<Outcome> {
     let pass = asm::pass_program(hook.pass());
-    let idle = prog::prog_load(&ProgLoad::plain("tp_idle", hook.kind(), &pass), None)?;
+    let idle = prog::prog_load(&ProgLoad::new("tp_idle", hook.kind(), &pass), None)?;
     let mut dearest = RunCost::default();
     for frame in frames::samples() {
         let (mut idle_times, mut times) = (Vec::with_capacity(RUNS), Vec::with_capacity(RUNS));

@@ -23,7 +23,7 @@ pub fn admit(
 ) -> Result<ProbeCost, Vec<Rejection>> {
     let (mut cost, mut refused) = (ProbeCost::default(), Vec::new());
     for ((direction, config), (loaded, object)) in config.directions().zip(loaded.iter().zip(objects)) {
-        let limit = config.max_ns_per_packet();
+        let limit = config.max_ns_per_packet;
         let mut of = match kernel.cost(&loaded.plan, object) {
             Ok(cost) => cost,
             Err(rejection) => {

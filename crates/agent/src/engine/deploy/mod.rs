@@ -7,4 +7,3 @@ pub mod history;
 pub mod load;
 pub mod loaded;
 pub mod restore;
-pub mod watches;

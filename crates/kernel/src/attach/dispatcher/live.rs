@@ -8,7 +8,8 @@ use twinprobe_ebpf_common::hook::Hook;
 
 use crate::attach::dispatcher::chain::Dispatcher;
 use crate::attach::dispatcher::dispatchers::Dispatchers;
-use crate::attach::dispatcher::hook_point::HookPoint;
+use crate::attach::hook::hook_point::HookPoint;
+use crate::sys::object::{self, ObjectKind};
 use crate::sys::prog::{self, ProgRuns};
 
 /// The packets that one dispatcher has seen during a measurement.
@@ -45,7 +46,8 @@ impl Dispatchers {
         let by_place = self.by_place.lock();
         let mut running = Vec::new();
         for (place, dispatcher) in by_place.values() {
-            let program = dispatcher.program.map(prog::prog_fd_by_id).transpose()?.flatten();
+            let program =
+                dispatcher.program.map(|id| object::fd_by_id(ObjectKind::Program, id)).transpose()?.flatten();
             if let Some(program) = program {
                 let runs = prog::prog_runs(program.as_fd())?;
                 running.push((idle(place, dispatcher), program, runs));

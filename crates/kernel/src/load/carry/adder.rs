@@ -32,7 +32,7 @@ impl Adder {
             return Err(io::Error::other("values of this size can't be added to"));
         }
         let instructions = program(map, key_size, counters);
-        let program = prog::prog_load(&ProgLoad::plain("tp_adder", ProgramKind::Xdp, &instructions), None)?;
+        let program = prog::prog_load(&ProgLoad::new("tp_adder", ProgramKind::Xdp, &instructions), None)?;
         Ok(Self { program, key_size, counters: counters.len() })
     }
 
