@@ -17,7 +17,7 @@ pub struct ProbeCost {
 /// The cost of one direction's program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectionCost {
-    /// `None` for a program that was not run, because a run would send packets.
+    /// `None` for a program that was not run, because a run would send packets or might not end in time.
     #[serde(flatten)]
     pub run: Option<RunCost>,
     /// The number of instructions, subprograms included.

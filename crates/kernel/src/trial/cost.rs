@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use aya_obj::Function;
+use aya_obj::generated::bpf_insn;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage, with_causes};
 use twinprobe_ebpf_common::hook::{ProgramKind, Verdict};
 use twinprobe_ebpf_common::{DirectionCost, EventKind, MapFamily, MapKind};
@@ -25,13 +26,19 @@ use crate::trial::prologue;
 use crate::trial::run::{Changed, Outcome, run};
 use crate::trial::statistics::Statistics;
 
-/// The memory that each map of a copy gets at most, in bytes: the sample frames fill few entries.
+/// The memory that each map of a copy gets at most, and that they get together, in bytes: the sample frames fill few
+/// entries.
 const MAP_BYTES: u64 = 4 << 20;
+const COPY_BYTES: u64 = 64 << 20;
 /// The size of a log of statistics, which has a number for each of up to 256 subprograms, in bytes.
 const LOG_BYTES: usize = 16 << 10;
-/// `bpf_clone_redirect`, which sends a packet while the program still runs; other redirections come after it.
-const HELPER_CLONE_REDIRECT: i32 = 13;
+/// Functions that keep a program from being run: `bpf_clone_redirect` sends a packet at once, while other redirections
+/// come after the program; `bpf_for_each_map_elem` and `bpf_loop` repeat a function for hours if they are nested, and
+/// nothing can end a run.
+const NOT_RUN: [i32; 3] = [13, 164, 181];
 const CALL: u8 = 0x85;
+/// `may_goto`, the end of a loop that the verifier does not bound (Linux 6.9).
+const MAY_GOTO: u8 = 0xe5;
 
 /// Tries the program of a planned direction. With `verdict: observe` refuses a program that changes a frame, and one
 /// that writes to packets by the kernel's opinion. Returns the cost.
@@ -64,10 +71,10 @@ pub fn cost(
         verified: copy.statistics.verified,
         stack_bytes: copy.statistics.stack_bytes,
     };
-    let sends = |insn: &aya_obj::generated::bpf_insn| {
-        (insn.code, insn.src_reg(), insn.imm) == (CALL, 0, HELPER_CLONE_REDIRECT)
+    let keeps = |insn: &bpf_insn| {
+        insn.code == MAY_GOTO || (insn.code, insn.src_reg()) == (CALL, 0) && NOT_RUN.contains(&insn.imm)
     };
-    if !copy.function.instructions.iter().any(sends) {
+    if !copy.function.instructions.iter().any(keeps) {
         let mut streams = copy.streams().map_err(not_tried)?;
         let reset = || streams.iter_mut().try_for_each(Stream::empty);
         match run(copy.program.as_fd(), attach.hook, observe, reset).map_err(not_tried)? {
@@ -88,7 +95,7 @@ fn copied(plan: &DirectionPlan, cpus: Option<usize>) -> DirectionPlan {
     let map = |map: &MapPlan| {
         let mut map = MapPlan { private: false, ..map.clone() };
         if let Some(cpus) = cpus {
-            map.spec.shrink(MAP_BYTES, cpus);
+            map.spec.shrink(MAP_BYTES.min(COPY_BYTES / plan.maps.len() as u64), cpus);
         }
         map
     };

@@ -55,8 +55,8 @@ pub fn admit(
 fn excess(cost: &DirectionCost, limit: u64) -> Option<String> {
     let Some(run) = &cost.run else {
         return Some(
-            "the program sends packets while it runs, so that it was not tried and its cost is not known; leave \
-             max_ns_per_packet out"
+            "the program was not tried, because it sends packets while it runs (bpf_clone_redirect) or has loops whose \
+             time has no bound (bpf_loop, bpf_for_each_map_elem, may_goto); leave max_ns_per_packet out, or do without"
                 .into(),
         );
     };

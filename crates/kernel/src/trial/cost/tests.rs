@@ -24,6 +24,7 @@ static long (*adjust_head)(struct xdp_md *xdp, int delta) = (void *)44;
 static long (*adjust_meta)(struct xdp_md *xdp, int delta) = (void *)54;
 static long (*adjust_tail)(struct xdp_md *xdp, int delta) = (void *)65;
 static long (*push)(void *map, const void *value, u64 flags) = (void *)87;
+static long (*loop)(u32 times, void *function, void *context, u64 flags) = (void *)181;
 static long (*ringbuf_output)(void *ringbuf, void *data, u64 size, u64 flags) = (void *)130;
 #define PACKET(type) u8 *packet = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end; if (packet + 14 > end) return 0
 char LICENSE[] SEC("license") = "GPL";
@@ -153,12 +154,19 @@ fn at_tc_the_kernel_tells_of_writes_that_no_sample_gets_to() {
     tried(Hook::Xdp, Verdict::Observe, "", write).unwrap();
 }
 
-/// A run would send a packet into the namespace of the daemon.
+/// One program would send a packet into the namespace of the daemon; the other could keep a CPU for days, if its loops were
+/// longer.
 #[test]
-fn a_program_that_sends_packets_is_not_run() {
-    let cost = tried(Hook::TcIngress, Verdict::Enforce, "", "clone_redirect(ctx, 1, 0);").unwrap();
-    assert_eq!(cost.run, None);
-    assert!(cost.instructions > 2 && cost.verified > 2, "{cost:?}");
+fn programs_that_send_packets_or_have_no_end_are_not_run() {
+    let nested = "static int inner(u64 i, void *x) { return 0; }\n\
+        static int outer(u64 i, void *x) { loop(3, inner, x, 0); return 0; }\n";
+    let endless = "u64 x = 0; loop(3, outer, &x, 0);";
+    let cases = [(Hook::TcIngress, "", "clone_redirect(ctx, 1, 0);"), (Hook::Xdp, nested, endless)];
+    for (hook, before, body) in cases {
+        let cost = tried(hook, Verdict::Enforce, before, body).unwrap();
+        assert_eq!(cost.run, None);
+        assert!(cost.instructions > 2 && cost.verified > 2, "{cost:?}");
+    }
 }
 
 /// Programs that put something into a map find room in each run, or the figures would be those of a full map.
