@@ -3,7 +3,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
 
 use twinprobe_ebpf_common::RunCost;
 use twinprobe_ebpf_common::hook::{Hook, ProgramKind};
@@ -12,10 +11,12 @@ use crate::sys::asm;
 use crate::sys::prog::{self, ProgLoad};
 use crate::trial::frames::{self, Frame};
 
-/// The number of runs on each frame. A run takes some microseconds, nearly all of them outside of the program.
+/// The number of runs on each frame, and the least number for a program that takes [`LONG`] or more for fewer runs. A run
+/// takes some microseconds, nearly all of them outside of the program.
 const RUNS: usize = 64;
-/// The time after which no more runs on a frame begin.
-const PATIENCE: Duration = Duration::from_millis(4);
+const FEW: usize = 5;
+/// In nanoseconds, as the kernel counts them: a thread that has to wait for a CPU loses no runs.
+const LONG: u64 = 4_000_000;
 /// Room for a frame that a program has made longer, and for `struct __sk_buff`, in bytes.
 const ROOM: usize = 8 << 10;
 const CONTEXT: usize = 512;
@@ -49,8 +50,8 @@ pub fn run(
     let flows: Vec<Vec<Frame>> = (0..RUNS).map(|flow| frames::samples(flow as u8)).collect();
     for (kind, Frame { name, .. }) in flows[0].iter().enumerate() {
         let (mut idle_times, mut times) = (Vec::with_capacity(RUNS), Vec::with_capacity(RUNS));
-        let started = Instant::now();
-        while times.len() < RUNS && (times.is_empty() || started.elapsed() < PATIENCE) {
+        let mut spent = 0;
+        while times.len() < RUNS && (times.len() < FEW || spent < LONG) {
             let frame = &flows[times.len()][kind];
             let before = Run::of(idle.as_fd(), hook, frame)?;
             reset()?;
@@ -60,6 +61,7 @@ pub fn run(
             }
             idle_times.push(before.nanoseconds);
             times.push(after.nanoseconds);
+            spent += u64::from(after.nanoseconds);
         }
         let ([_, idle, _], [low, median, high]) = (quartiles(idle_times), quartiles(times));
         let ns_per_packet = u64::from(median.saturating_sub(idle).max(1));
