@@ -26,7 +26,7 @@ fn slow() -> String {
     )
 }
 
-fn limited(source: String, limit: u64) -> Value {
+fn limited(source: &str, limit: u64) -> Value {
     json!({ "interface": "mon0", "ingress": { "source": source, "max_ns_per_packet": limit } })
 }
 
@@ -91,7 +91,7 @@ fn a_program_that_costs_too_much_is_refused_and_changes_nothing() -> Result<()> 
     let bystanders = Bystanders::deploy(&daemon, &topology)?;
     daemon.put("/v1/probes/kept", &counter_config("mon0", "XDP_PASS")).expect(201);
     let before = daemon.json("/v1/probes");
-    let config = limited(slow(), 200);
+    let config = limited(&slow(), 200);
     let answers = [
         daemon.put("/v1/probes/other", &config),
         daemon.put("/v1/probes/kept", &config),
@@ -111,7 +111,7 @@ fn a_program_that_costs_too_much_is_refused_and_changes_nothing() -> Result<()> 
     }
     assert_eq!(daemon.json("/v1/probes"), before, "something changed");
     // The same program is admitted where the limit allows it, and a lighter one under the same limit.
-    daemon.put("/v1/probes/slow", &limited(slow(), 1_000_000_000)).expect(201);
+    daemon.put("/v1/probes/slow", &limited(&slow(), 1_000_000_000)).expect(201);
     let mut light = counter_config("mon0", "XDP_PASS");
     light["ingress"]["max_ns_per_packet"] = json!(5_000);
     daemon.put("/v1/probes/light", &light).expect(201);
@@ -129,7 +129,7 @@ fn a_program_that_costs_too_much_is_refused_and_changes_nothing() -> Result<()> 
 fn a_start_that_deploys_a_probe_anew_warns_of_its_cost() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
-    daemon.put("/v1/probes/p", &limited(slow(), 1_000_000_000)).expect(201);
+    daemon.put("/v1/probes/p", &limited(&slow(), 1_000_000_000)).expect(201);
     let (_, directories) = daemon.terminate()?;
     let path = directories.state().join("probes/p.json");
     let stored = fs::read_to_string(&path)?;
@@ -250,7 +250,7 @@ fn live_costs_are_measured_and_shared_out() -> Result<()> {
     let daemon = Daemon::start_with(topology.monitor(), &options)?;
     // The slow program takes its time for UDP only, so that the shares of this traffic follow the trial and no more.
     for (name, config) in
-        [("slow", limited(slow(), 1_000_000_000)), ("light", counter_config("mon0", "XDP_PASS"))]
+        [("slow", limited(&slow(), 1_000_000_000)), ("light", counter_config("mon0", "XDP_PASS"))]
     {
         daemon.put(&format!("/v1/probes/{name}"), &config).expect(201);
     }
