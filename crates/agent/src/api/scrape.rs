@@ -124,9 +124,9 @@ impl ScrapeBody {
     }
 
     fn finish(&mut self) {
-        let encoded = self.encoder.finish(&mut self.out);
-        for (part, encoded) in self.probes.iter().zip(encoded) {
-            part.scraped.delivery.skipped(encoded.skipped);
+        let skipped = self.encoder.finish(&mut self.out);
+        for (part, skipped) in self.probes.iter().zip(skipped) {
+            part.scraped.delivery.skipped(skipped);
         }
         self.complete = true;
     }

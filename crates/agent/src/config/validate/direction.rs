@@ -24,9 +24,10 @@ pub fn check(
 ) -> DirectionConfig {
     let at = direction.name();
     let (hook, xdp_mode) = hook(direction, document, findings);
-    let verdict = document.verdict.as_deref().map_or(Ok(Verdict::Observe), |name| {
-        names::choose("verdict", name, &Verdict::ALL.map(|verdict| (verdict.name(), verdict)))
-    });
+    let verdict = document
+        .verdict
+        .as_deref()
+        .map_or(Ok(Verdict::Observe), |name| names::choose("verdict", name, &Verdict::NAMES));
     let verdict = verdict.unwrap_or_else(|message| {
         findings.add(format!("{at}.verdict"), message);
         Verdict::Observe
@@ -47,7 +48,7 @@ pub fn check(
 fn hook(direction: Direction, document: &DirectionDocument, findings: &mut Findings) -> (Hook, XdpMode) {
     let at = direction.name();
     let mode = document.mode.as_deref().map(|name| {
-        let chosen = names::choose("mode", name, &XdpMode::ALL.map(|mode| (mode.name(), mode)));
+        let chosen = names::choose("mode", name, &XdpMode::NAMES);
         chosen.unwrap_or_else(|message| {
             findings.add(format!("{at}.mode"), message);
             XdpMode::Auto

@@ -46,8 +46,7 @@ pub fn priority(field: &str, value: Option<i64>, defaults: &Defaults, findings: 
 
 pub fn position(field: &str, name: Option<&str>, defaults: &Defaults, findings: &mut Findings) -> Position {
     let Some(name) = name else { return defaults.position };
-    let known = Position::ALL.map(|position| (position.name(), position));
-    names::choose("position", name, &known).unwrap_or_else(|message| {
+    names::choose("position", name, &Position::NAMES).unwrap_or_else(|message| {
         findings.add(field, message);
         defaults.position
     })
@@ -60,8 +59,7 @@ pub fn on_replace(
     findings: &mut Findings,
 ) -> OnReplace {
     let Some(name) = name else { return defaults.on_replace };
-    let known = OnReplace::ALL.map(|on_replace| (on_replace.name(), on_replace));
-    names::choose("way to replace", name, &known).unwrap_or_else(|message| {
+    names::choose("way to replace", name, &OnReplace::NAMES).unwrap_or_else(|message| {
         findings.add(field, message);
         defaults.on_replace
     })

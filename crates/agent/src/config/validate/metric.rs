@@ -83,9 +83,10 @@ fn check(at: &str, document: &MetricDocument, defaults: &Defaults, findings: &mu
         let message = "sum_entries bounds what windows add up to; it needs snapshot: true and init: false";
         findings.add(format!("{at}.sum_entries"), message);
     }
-    let strategy = document.strategy.as_deref().map_or(Ok(StrategyChoice::Auto), |name| {
-        names::choose("strategy", name, &StrategyChoice::ALL.map(|strategy| (strategy.name(), strategy)))
-    });
+    let strategy = document
+        .strategy
+        .as_deref()
+        .map_or(Ok(StrategyChoice::Auto), |name| names::choose("strategy", name, &StrategyChoice::NAMES));
     let strategy = strategy.unwrap_or_else(|message| {
         findings.add(format!("{at}.strategy"), message);
         StrategyChoice::Auto
@@ -124,8 +125,7 @@ fn check_map(map: Option<&str>) -> Result<(), String> {
 
 fn check_merge(at: &str, document: &MergeDocument, findings: &mut Findings) -> MergeRules {
     let mut rule = |at: &str, name: &str| {
-        let known = MergeRule::ALL.map(|rule| (rule.name(), rule));
-        names::choose("merge rule", name, &known).unwrap_or_else(|message| {
+        names::choose("merge rule", name, &MergeRule::NAMES).unwrap_or_else(|message| {
             findings.add(at, message);
             MergeRule::default()
         })
