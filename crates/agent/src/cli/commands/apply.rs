@@ -33,7 +33,7 @@ impl Apply {
         for ProbeFile { name, config } in probes {
             match client.put(&name, &config).await {
                 Ok(status) => {
-                    let verb = if status.status() == StatusCode::CREATED { "created" } else { "replaced" };
+                    let verb = if status.status == StatusCode::CREATED { "created" } else { "replaced" };
                     print::print(format!("{verb} {name}").as_bytes())?;
                     print::warnings(&status.read().map(|status| status.warnings).unwrap_or_default());
                 }

@@ -57,7 +57,7 @@ impl Windows {
         let query = WindowQuery { after: self.after, wait: None, collector: self.collector.as_deref() };
         let list = client.windows(&self.name, query).await?;
         if self.output == OutputFormat::Json {
-            return Ok(print::print(list.body())?);
+            return Ok(print::print(&list.body)?);
         }
         Ok(print::print(render(&list.read()?, print::width()).as_bytes())?)
     }
