@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::{Stream, stream};
 use hyper::body::Bytes;
 use twinprobe_ebpf_common::{Format, RawTable, TableLayout};
-use twinprobe_exporter::{DocumentEncoder, Progress};
+use twinprobe_exporter::{DocumentEncoder, Progress, document_encoder};
 
 use crate::engine::error::Broken;
 use crate::engine::window::delivery::{Cursor, Delivery, Part};
@@ -21,7 +21,7 @@ const ROWS: usize = 8 << 10;
 /// A document while it is sent. The reading counts as delivered once the last piece has been taken; a document that
 /// is dropped before that does not deliver it.
 pub struct Export {
-    encoder: DocumentEncoder,
+    encoder: Box<dyn DocumentEncoder>,
     delivery: Delivery,
     /// The index of the metric after the one in `metric`.
     next_metric: usize,
@@ -73,7 +73,7 @@ impl Export {
     pub async fn begin(delivery: Delivery, format: Format) -> Result<Self, Broken> {
         let mut out = Vec::new();
         let context = Arc::clone(&delivery.context);
-        let mut encoder = DocumentEncoder::new(format, &delivery.head(), context, &mut out);
+        let mut encoder = document_encoder(format, &delivery.head(), context, &mut out);
         encoder.skipped_before(delivery.skipped_before);
         let mut export = Self { encoder, delivery, next_metric: 0, metric: None, out, complete: false };
         export.advance().await?;
@@ -84,7 +84,7 @@ impl Export {
     pub fn into_stream(self) -> impl Stream<Item = Result<Bytes, Broken>> {
         stream::try_unfold(self, |mut export| async {
             let piece = export.piece().await.inspect_err(|error| {
-                tracing::warn!(probe = export.delivery.probe, %error, "an answer was broken off");
+                tracing::warn!(probe = export.delivery.probe, %error, "an answer broke off before its end");
             })?;
             Ok(piece.map(|piece| (Bytes::from(piece), export)))
         })
@@ -98,8 +98,8 @@ impl Export {
         }
         while self.out.len() < CHUNK {
             if !self.write_rows() && !self.advance().await? {
-                if let Progress::Done(encoded) = self.encoder.finish(&mut self.out) {
-                    self.delivery.skipped(encoded.skipped);
+                if let Progress::Done { skipped } = self.encoder.finish(&mut self.out) {
+                    self.delivery.skipped(skipped);
                     self.complete = true;
                 }
                 break;

@@ -107,16 +107,16 @@ impl ScrapeBody {
         self.encoder.abandon();
         self.current = None;
         let probe = &mut self.probes[self.tables[table].0];
-        tracing::warn!(probe = probe.delivery.probe, %error, "a part of the probe is missing in /metrics");
+        tracing::warn!(probe = probe.delivery.probe, %error, "a part of the probe is left out of /metrics");
         if !std::mem::replace(&mut probe.broken, true) {
             probe.counters.read_failures.inc();
         }
     }
 
     fn finish(&mut self) {
-        let encoded = self.encoder.finish(&mut self.out);
-        for (probe, encoded) in self.probes.iter().zip(encoded) {
-            probe.delivery.skipped(encoded.skipped);
+        let skipped = self.encoder.finish(&mut self.out);
+        for (probe, skipped) in self.probes.iter().zip(skipped) {
+            probe.delivery.skipped(skipped);
         }
         self.complete = true;
     }

@@ -24,7 +24,7 @@ impl Files {
     pub async fn apply(&self, client: &Client) -> Result<(), CommandError> {
         let put = async |name: &str, config: ConfigDocument| {
             let status = client.put(name, &config).await?;
-            let verb = if status.status() == StatusCode::CREATED { "created" } else { "replaced" };
+            let verb = if status.status == StatusCode::CREATED { "created" } else { "replaced" };
             Ok((verb, status.read().map(|status| status.warnings).unwrap_or_default()))
         };
         self.send(put).await

@@ -27,7 +27,7 @@ pub fn check(
     let at = direction.name();
     let (hook, xdp_mode) = hook(direction, document, findings);
     let verdict = document.verdict.as_deref();
-    let verdict = findings.choose(&format!("{at}.verdict"), "verdict", verdict, Verdict::ALL, Verdict::name);
+    let verdict = findings.choose(&format!("{at}.verdict"), "verdict", verdict, &Verdict::NAMES);
     let verdict = verdict.unwrap_or(Verdict::Observe);
     let priority = findings.priority(&format!("{at}.priority"), document.priority);
     let priority = priority.unwrap_or(defaults.priority);
@@ -53,7 +53,7 @@ pub fn check(
 fn hook(direction: Direction, document: &DirectionDocument, findings: &mut Findings) -> (Hook, XdpMode) {
     let at = direction.name();
     let field = format!("{at}.mode");
-    let mode = findings.choose(&field, "mode", document.mode.as_deref(), XdpMode::ALL, XdpMode::name);
+    let mode = findings.choose(&field, "mode", document.mode.as_deref(), &XdpMode::NAMES);
     let hook = match (direction, document.hook.as_deref()) {
         (Direction::Ingress, None | Some("xdp")) => Hook::Xdp,
         (Direction::Ingress, Some("tc")) => Hook::TcIngress,
@@ -82,7 +82,7 @@ fn position(
     findings: &mut Findings,
 ) -> Position {
     let field = format!("{at}.position");
-    // Of an unknown hook it is not known either whether it has positions.
+    // Only the hook xdp is known to have no positions; an unknown hook may have positions.
     let is_xdp = matches!(document.hook.as_deref(), None | Some("xdp")) && hook == Hook::Xdp;
     if document.position.is_some() && is_xdp {
         let message =

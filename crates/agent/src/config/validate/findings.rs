@@ -18,21 +18,23 @@ impl Findings {
 
     /// Returns the choice called `name`; `None` if the field is left out, or has a name of no choice, which is a
     /// mistake. `what` says in the message what is chosen.
-    pub fn choose<T: Copy, const N: usize>(
+    pub fn choose<T: Copy>(
         &mut self,
         field: &str,
         what: &str,
         name: Option<&str>,
-        choices: [T; N],
-        name_of: fn(T) -> &'static str,
+        choices: &[(&'static str, T)],
     ) -> Option<T> {
         let name = name?;
-        let chosen = choices.into_iter().find(|choice| name_of(*choice) == name);
+        let chosen = choices.iter().find(|(known, _)| *known == name);
         if chosen.is_none() {
-            let known = choices.map(name_of).join(", ");
-            self.add(field, format!("unknown {what} {}; use one of {known}", names::quote(name)));
+            let known: Vec<&str> = choices.iter().map(|(known, _)| *known).collect();
+            self.add(
+                field,
+                format!("unknown {what} {}; use one of {}", names::quote(name), known.join(", ")),
+            );
         }
-        chosen
+        chosen.map(|(_, choice)| *choice)
     }
 
     pub fn priority(&mut self, field: &str, value: Option<i64>) -> Option<i16> {
@@ -46,11 +48,11 @@ impl Findings {
     }
 
     pub fn position(&mut self, field: &str, name: Option<&str>) -> Option<Position> {
-        self.choose(field, "position", name, Position::ALL, Position::name)
+        self.choose(field, "position", name, &Position::NAMES)
     }
 
     pub fn on_replace(&mut self, field: &str, name: Option<&str>) -> Option<OnReplace> {
-        self.choose(field, "way to replace", name, OnReplace::ALL, OnReplace::name)
+        self.choose(field, "way to replace", name, &OnReplace::NAMES)
     }
 }
 

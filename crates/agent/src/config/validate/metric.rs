@@ -59,7 +59,8 @@ fn check(at: &str, document: &MetricDocument, defaults: &Defaults, findings: &mu
         findings.add(format!("{at}.map"), message);
     }
     let (agg, field) = (document.agg.as_deref(), format!("{at}.agg"));
-    let aggregation = findings.choose(&field, "aggregation", agg, Aggregation::ALL, Aggregation::name);
+    let known = Aggregation::ALL.map(|aggregation| (aggregation.name(), aggregation));
+    let aggregation = findings.choose(&field, "aggregation", agg, &known);
     let source = if document.snapshot == Some(true) { Source::Snapshot } else { Source::Live };
     let after_read = if document.init == Some(true) { AfterRead::Reset } else { AfterRead::Keep };
     let visibility = if document.export == Some(false) { Visibility::Hidden } else { Visibility::Export };
@@ -78,7 +79,7 @@ fn check(at: &str, document: &MetricDocument, defaults: &Defaults, findings: &mu
         findings.add(format!("{at}.sum_entries"), message);
     }
     let (strategy, field) = (document.strategy.as_deref(), format!("{at}.strategy"));
-    let strategy = findings.choose(&field, "strategy", strategy, StrategyChoice::ALL, StrategyChoice::name);
+    let strategy = findings.choose(&field, "strategy", strategy, &StrategyChoice::NAMES);
     let on_replace = findings.on_replace(&format!("{at}.on_replace"), document.on_replace.as_deref());
     if let Some(event_type) = document.event_type.as_deref().filter(|name| !names::is_type_name(name)) {
         let message = format!("{} is no name of a C type, as in struct event", names::quote(event_type));
@@ -112,7 +113,7 @@ fn check_map(map: Option<&str>) -> Result<(), String> {
 
 fn check_merge(at: &str, document: &MergeDocument, findings: &mut Findings) -> MergeRules {
     let mut rule = |at: &str, name: &str| {
-        findings.choose(at, "merge rule", Some(name), MergeRule::ALL, MergeRule::name).unwrap_or_default()
+        findings.choose(at, "merge rule", Some(name), &MergeRule::NAMES).unwrap_or_default()
     };
     match document {
         MergeDocument::Whole(name) => rule(at, name).into(),

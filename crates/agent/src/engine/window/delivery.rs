@@ -89,7 +89,7 @@ impl Part {
     /// Returns the metric at this index of a stored window, as it was when the window was closed.
     pub fn stored(window: &Arc<WindowReader>, index: usize) -> Self {
         let StoredMetric { direction, name, map, help, agg, layout, reading, dropped } =
-            window.metrics()[index].clone();
+            window.head.metrics[index].clone();
         let metric =
             Metric { name, map, help, agg, layout, temporality: reading, dropped, cache: Cache::default() };
         Self { direction, metric: Arc::new(metric), rows: Rows::Stored(Arc::clone(window), index) }
@@ -118,14 +118,14 @@ impl Delivery {
         claim: Option<Claim>,
     ) -> Result<Self, WindowError> {
         let reader = Arc::new(stored.open()?);
-        let head = reader.head();
+        let head = &reader.head;
         Ok(Self {
             probe: head.probe.clone(),
             interfaces: head.interfaces.clone(),
             window: Some(head.window.clone()),
             context: Arc::new(head.context.clone()),
             format: head.format,
-            parts: (0..reader.metrics().len()).map(|index| Part::stored(&reader, index)).collect(),
+            parts: (0..reader.head.metrics.len()).map(|index| Part::stored(&reader, index)).collect(),
             skipped_before: head.skipped_before,
             skipped,
             taken: Some((Arc::clone(windows), stored.seq())),

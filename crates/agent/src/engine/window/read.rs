@@ -22,7 +22,7 @@ impl Running {
         Delivery {
             probe: self.config.name.clone(),
             interfaces: self.interfaces(),
-            window: last.as_ref().map(|window| window.head().window.clone()),
+            window: last.as_ref().map(|window| window.head.window.clone()),
             context: Arc::new(self.context()),
             format: self.config.format,
             parts: shown.map(|reader| self.part(reader, last.as_ref())).collect(),
@@ -43,7 +43,7 @@ impl Running {
         }
         let stored = last.and_then(|window| {
             let is_it = |stored: &StoredMetric| stored.direction == direction && stored.name == metric.name;
-            Some(Part::stored(window, window.metrics().iter().position(is_it)?))
+            Some(Part::stored(window, window.head.metrics.iter().position(is_it)?))
         });
         // No window may have been closed since the metric was configured.
         stored.unwrap_or(Part { direction, metric, rows: Rows::None })
