@@ -38,10 +38,12 @@ impl MapSpec {
         u64::from(self.max_entries).saturating_mul(self.entry_bytes(possible_cpus))
     }
 
-    /// Lowers the number of entries until the map has at most `most` bytes.
+    /// Halves the number of entries until the map has at most `most` bytes: the size of a ring buffer stays a power of
+    /// two.
     pub fn shrink(&mut self, most: u64, possible_cpus: usize) {
-        let entries = u32::try_from(most / self.entry_bytes(possible_cpus)).unwrap_or(u32::MAX);
-        self.max_entries = self.max_entries.min(entries.max(1));
+        while self.max_entries > 1 && self.bytes(possible_cpus) > most {
+            self.max_entries /= 2;
+        }
     }
 
     /// Returns the memory of one entry; of a ring buffer, that of one byte.
