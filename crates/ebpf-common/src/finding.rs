@@ -14,6 +14,8 @@ pub const SOURCE_NAME: &str = "probe.c";
 pub enum Stage {
     Config,
     Compile,
+    /// Before the load: what the program may do is judged.
+    Admission,
     Load,
     Attach,
 }

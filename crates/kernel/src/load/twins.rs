@@ -6,9 +6,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use aya_obj::Function;
+use aya_obj::generated::bpf_insn;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage, with_causes};
 use twinprobe_ebpf_common::hook::ProgramKind;
 
+use crate::admit::admission;
 use crate::capabilities::Capabilities;
 use crate::load::direction::LoadedDirection;
 use crate::load::maps::{Predecessor, ProbeMaps, Twins};
@@ -32,15 +34,17 @@ pub fn load(
     let finding = |message: String| Finding::new(Stage::Load, &source, message);
     let refuse = |error: KernelError| Rejection::from(map_finding(&source, &error));
     let resolved = bind::resolve(object).map_err(|error| finding(with_causes(&error)))?;
+    admission::references(&plan, object, &resolved)?;
+    let function = bind::link(resolved.into_owned(), &plan).map_err(|error| finding(with_causes(&error)))?;
+    admission::program(&plan, object, &function)?;
     let mut warnings = Vec::new();
     let btf = prog::btf_load(&object.btf_blob)
         .map_err(|error| warnings.push(finding(format!("the kernel takes no type information: {error}"))))
         .ok();
     let own = ProbeMaps::create(Arc::clone(&plan), btf.as_ref().map(AsFd::as_fd), old).map_err(refuse)?;
     let program = |twin| {
-        let function = bind::bind(resolved.clone().into_owned(), &plan.entry, &own.of_twin(twin));
-        let function = function.map_err(|error| finding(with_causes(&error)))?;
-        load_program(object, plan.attach.hook.kind(), &btf, &source, &function)
+        let instructions = bind::bind(&function, &own.of_twin(twin));
+        load_program(object, plan.attach.hook.kind(), &btf, &source, &function, &instructions)
     };
     let programs = Twins::make(plan.has_twins(), program)?;
     let maps = own.readers(capabilities).map_err(refuse)?;
@@ -71,6 +75,7 @@ fn load_program(
     btf: &Option<OwnedFd>,
     source: &str,
     function: &Function,
+    instructions: &[bpf_insn],
 ) -> Result<OwnedFd, Rejection> {
     let (func_info, line_info) = (function.func_info.func_info_bytes(), function.line_info.line_info_bytes());
     let program = ProgLoad {
@@ -79,7 +84,7 @@ fn load_program(
         expected_attach_type: kind.expected_attach_type(),
         flags: programs::load_flags(kind),
         license: &object.program.license,
-        instructions: &function.instructions,
+        instructions,
         btf: btf.as_ref().map(AsFd::as_fd),
         func_info: InfoRecords {
             bytes: &func_info,
