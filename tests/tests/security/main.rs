@@ -1,0 +1,3 @@
+//! What an operator, a program and a stranger may do, and what they may not.
+
+mod admission;
