@@ -1,24 +1,25 @@
 //! The types and flags of maps that a probe may have.
 
+use aya_obj::generated;
 use twinprobe_ebpf_common::{EventKind, MapKind};
 
-use crate::plan::map_spec::{BPF_F_MMAPABLE, MapSpec};
+use crate::plan::map_spec::MapSpec;
 
 /// Programs test for membership in it; no metric reads it.
-const BLOOM_FILTER: u32 = 30;
+const BLOOM_FILTER: u32 = generated::bpf_map_type::BPF_MAP_TYPE_BLOOM_FILTER as u32;
 
 /// The flags that a map may have. Others take descriptors, or share the map with processes.
 const FLAGS: [(u32, &str); 10] = [
-    (1 << 0, "BPF_F_NO_PREALLOC"),
-    (1 << 1, "BPF_F_NO_COMMON_LRU"),
-    (1 << 3, "BPF_F_RDONLY"),
-    (1 << 4, "BPF_F_WRONLY"),
-    (1 << 6, "BPF_F_ZERO_SEED"),
-    (1 << 7, "BPF_F_RDONLY_PROG"),
-    (1 << 8, "BPF_F_WRONLY_PROG"),
-    (BPF_F_MMAPABLE, "BPF_F_MMAPABLE"),
-    (1 << 11, "BPF_F_PRESERVE_ELEMS"),
-    (1 << 12, "BPF_F_INNER_MAP"),
+    (generated::BPF_F_NO_PREALLOC, "BPF_F_NO_PREALLOC"),
+    (generated::BPF_F_NO_COMMON_LRU, "BPF_F_NO_COMMON_LRU"),
+    (generated::BPF_F_RDONLY, "BPF_F_RDONLY"),
+    (generated::BPF_F_WRONLY, "BPF_F_WRONLY"),
+    (generated::BPF_F_ZERO_SEED, "BPF_F_ZERO_SEED"),
+    (generated::BPF_F_RDONLY_PROG, "BPF_F_RDONLY_PROG"),
+    (generated::BPF_F_WRONLY_PROG, "BPF_F_WRONLY_PROG"),
+    (generated::BPF_F_MMAPABLE, "BPF_F_MMAPABLE"),
+    (generated::BPF_F_PRESERVE_ELEMS, "BPF_F_PRESERVE_ELEMS"),
+    (generated::BPF_F_INNER_MAP, "BPF_F_INNER_MAP"),
 ];
 
 /// Returns why no probe may have a map that is defined like this; `None` if it may.

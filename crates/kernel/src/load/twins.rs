@@ -80,8 +80,7 @@ fn load_program(
     let (func_info, line_info) = (function.func_info.func_info_bytes(), function.line_info.line_info_bytes());
     let program = ProgLoad {
         name: &object.defined.entry,
-        prog_type: kind.prog_type(),
-        expected_attach_type: kind.expected_attach_type(),
+        kind,
         flags: programs::load_flags(kind),
         license: &object.program.license,
         instructions,

@@ -8,7 +8,7 @@ use twinprobe_ebpf_common::hook::ProgramKind;
 
 use crate::admit::flow;
 use crate::admit::tests::generator::{AREA, Random, program};
-use crate::attach::dispatcher::debug_info::DebugInfo;
+use crate::attach::dispatcher::program::DebugInfo;
 use crate::sys::call::{self, address, address_mut};
 use crate::sys::map::{MapCreate, map_create};
 use crate::sys::prog::{self, InfoRecords, ProgLoad};
@@ -35,8 +35,7 @@ fn load(kind: ProgramKind, instructions: &[bpf_insn], functions: &[usize]) -> Op
     let btf = prog::btf_load(&debug_info.btf).unwrap();
     let program = ProgLoad {
         name: "tp_random",
-        prog_type: kind.prog_type(),
-        expected_attach_type: kind.expected_attach_type(),
+        kind,
         flags: 0,
         license: c"GPL",
         instructions,
