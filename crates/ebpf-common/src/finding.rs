@@ -14,7 +14,7 @@ pub const SOURCE_NAME: &str = "probe.c";
 pub enum Stage {
     Config,
     Compile,
-    /// What the program would do, or what it would cost, is not allowed.
+    /// What the program may do, or what it would cost, is judged.
     Admission,
     Load,
     Attach,

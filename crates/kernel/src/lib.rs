@@ -3,12 +3,14 @@
 //! | folder | content |
 //! |---|---|
 //! | `plan` | the needs of a probe, from its object and its request alone: without a kernel and without root |
+//! | `admit` | the proof that a program only does what its probe may do |
 //! | `load` | maps, programs, pins, and the content taken over from an earlier deployment |
 //! | `attach` | hooks, dispatchers, epoch words, grace periods, and attached probes |
 //! | `read` | the ways to read and reset a map, one file for each family of types |
 //! | `trial` | the trials of what this kernel can do |
 //! | `net`, `sys` | namespaces, interfaces and route netlink; system calls |
 
+mod admit;
 mod attach;
 mod capabilities;
 pub mod crash;

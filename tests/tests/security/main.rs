@@ -1,3 +1,4 @@
-//! Who may do what, and what is promised against those who may not.
+//! What an operator, a program and a stranger may do, and what they may not.
 
+mod admission;
 mod cost;

@@ -14,9 +14,10 @@ use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage, with_causes};
 use twinprobe_ebpf_common::hook::{ProgramKind, Verdict};
 use twinprobe_ebpf_common::{DirectionCost, EventKind, MapFamily, MapKind};
 
+use crate::load::bind;
 use crate::load::maps::ProbeMaps;
 use crate::load::refusal::map_finding;
-use crate::load::twins::{bind, resolve, with_program};
+use crate::load::twins::with_program;
 use crate::plan::object::ProbeObject;
 use crate::plan::probe_plan::{DirectionPlan, MapPlan};
 use crate::read::events::ringbuf::RingBuffer;
@@ -118,15 +119,16 @@ struct Copy {
 impl Copy {
     fn load(plan: DirectionPlan, object: &ProbeObject, source: &str) -> Result<Self, Rejection> {
         let failed = |message| Rejection::from(Finding::new(Stage::Load, source, message));
-        let resolved = resolve(object).map_err(|error| failed(with_causes(&error)))?;
+        let resolved = bind::resolve(object).map_err(|error| failed(with_causes(&error)))?;
         let btf = prog::btf_load(&object.btf_blob).ok();
         let plan = Arc::new(plan);
         let maps = ProbeMaps::create(Arc::clone(&plan), btf.as_ref().map(AsFd::as_fd), None)
             .map_err(|error| map_finding(source, &error))?;
-        let function = bind(resolved.into_owned(), &plan.entry, &maps.of_twin(0))
-            .map_err(|error| failed(with_causes(&error)))?;
+        let function =
+            bind::link(resolved.into_owned(), &plan).map_err(|error| failed(with_causes(&error)))?;
+        let bound = bind::bind(&function, &maps.of_twin(0));
         let mut log = vec![0; LOG_BYTES];
-        let program = with_program(object, plan.attach.hook.kind(), &btf, &function, |program| {
+        let program = with_program(object, plan.attach.hook.kind(), &btf, (&function, &bound), |program| {
             prog::prog_load(program, Some((LOG_STATISTICS, &mut log)))
         })
         .map_err(|error| {
