@@ -24,7 +24,6 @@ impl Problem {
             Some(Stage::Compile) => "the source does not compile",
             Some(Stage::Admission) => "the program may do what its probe may not",
             Some(Stage::Load) => "the program can't be loaded",
-            Some(Stage::Admission) => "the program is not admitted",
             Some(Stage::Attach) => "the probe can't be attached",
         };
         let mut problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail);
