@@ -14,6 +14,8 @@ const ALL_BUT_OWNER: u32 = 0o077;
 
 /// Makes sure that `directory` exists, that it and what it lies in is nobody else's, and that nobody else can enter it.
 pub fn directory(directory: &Path) -> io::Result<()> {
+    let existing = directory.ancestors().find(|path| fs::symlink_metadata(path).is_ok());
+    owned(existing.unwrap_or(Path::new("")))?;
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     owned(directory)?;
     if fs::metadata(directory)?.mode() & ALL_BUT_OWNER != 0 {

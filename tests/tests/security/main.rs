@@ -1,0 +1,5 @@
+//! What nobody may do, whoever they are.
+
+mod compiler;
+mod privileges;
+mod sources;
