@@ -3,3 +3,4 @@
 mod compiler;
 mod privileges;
 mod sources;
+mod systemd;
