@@ -57,6 +57,10 @@ impl Store {
         for directory in [state_dir, &probes, &revisions, &objects] {
             private::directory(directory).map_err(failed("preparing", directory))?;
         }
+        let windows = state_dir.join("windows");
+        if windows.exists() {
+            private::directory(&windows).map_err(failed("preparing", &windows))?;
+        }
         let lock_path = state_dir.join("lock");
         let lock = files::lock(&lock_path, &probes).map_err(failed("locking", &lock_path))?;
         let lock = lock.ok_or_else(|| StoreError::InUse(state_dir.to_owned()))?;

@@ -169,20 +169,26 @@ fn readings_keep_their_latency_beside_endless_compilations() -> Result<()> {
     let daemon = Daemon::start_with(topology.monitor(), &DaemonOptions::default())?;
     let bystanders = Bystanders::deploy(&daemon, &topology)?;
     daemon.put("/v1/probes/p", &counter_config("mon0", "XDP_PASS")).expect(201);
+    let p99 = |beside: &str| {
+        let mut times: Vec<Duration> = (0..scaled(200, 2_000))
+            .map(|_| {
+                let begun = Instant::now();
+                daemon.get("/v1/probes/p").expect(200);
+                daemon.json("/v1/probes/p/metrics");
+                begun.elapsed()
+            })
+            .collect();
+        times.sort();
+        let p99 = times[times.len() * 99 / 100];
+        println!("status and window beside {beside}: p99 {p99:?}");
+        p99
+    };
+    // What else runs on this machine may be slow as well.
+    let usual = p99("nothing");
     let requests: Vec<UnixStream> = (0..8).map(|_| compile_endlessly(&daemon)).collect::<Result<_>>()?;
     compilers(&daemon, std::thread::available_parallelism()?.get().min(8))?;
-    let mut times: Vec<Duration> = (0..scaled(200, 2_000))
-        .map(|_| {
-            let begun = Instant::now();
-            daemon.get("/v1/probes/p").expect(200);
-            daemon.json("/v1/probes/p/metrics");
-            begun.elapsed()
-        })
-        .collect();
-    times.sort();
-    let p99 = times[times.len() * 99 / 100];
-    println!("status and reading beside endless compilations: p99 {p99:?}");
-    assert!(p99 < Duration::from_millis(100), "{p99:?}");
+    let p99 = p99("endless compilations");
+    assert!(p99 < Duration::from_millis(100).max(2 * usual), "{p99:?}, usually {usual:?}");
     drop(requests);
     wait_for("their ends", LIMIT, || {
         ensure!(children(&daemon).is_empty(), "{:?}", children(&daemon));

@@ -40,7 +40,7 @@ pub fn lock(path: &Path, directory: &Path) -> io::Result<Option<Vec<File>>> {
     // An existing file is opened for reading: the daemon can adopt probes even while the file system is read-only,
     // and a file held for writing would keep the file system from being remounted read-only.
     let open = || File::open(path);
-    let create = || File::options().write(true).create(true).mode(0o600).open(path);
+    let create = || File::options().write(true).create(true).truncate(false).mode(0o600).open(path);
     let file = open().or_else(|_| create().and_then(|_| open()))?;
     let found = try_lock(&file)?;
     if found == Lock::Held {

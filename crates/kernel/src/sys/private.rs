@@ -15,16 +15,18 @@ const ALL_BUT_OWNER: u32 = 0o077;
 /// Makes sure that `directory` exists, that it and what it lies in is nobody else's, and that nobody else can enter it.
 pub fn directory(directory: &Path) -> io::Result<()> {
     let existing = directory.ancestors().find(|path| fs::symlink_metadata(path).is_ok());
-    owned(existing.unwrap_or(Path::new("")))?;
+    if let Some(existing) = existing.filter(|existing| *existing != directory) {
+        owned(existing)?;
+    }
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-    owned(directory)?;
-    if fs::metadata(directory)?.mode() & ALL_BUT_OWNER != 0 {
+    let metadata = fs::metadata(directory)?;
+    if metadata.uid() == geteuid().as_raw() && metadata.mode() & ALL_BUT_OWNER != 0 {
         match fs::set_permissions(directory, Permissions::from_mode(0o700)) {
             Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {}
             changed => changed?,
         }
     }
-    Ok(())
+    owned(directory)
 }
 
 /// Fails if another user owns the directory `path` or one that it lies in, or may exchange what is in it.
@@ -128,6 +130,10 @@ mod tests {
         assert!(message.contains("can be changed by every user"), "{message}");
         fs::set_permissions(&ours, Permissions::from_mode(0o1777)).unwrap();
         directory(&ours.join("inner")).unwrap();
+        // What everybody could enter, nobody can any more.
+        fs::set_permissions(&ours, Permissions::from_mode(0o777)).unwrap();
+        directory(&ours).unwrap();
+        assert_eq!(fs::metadata(&ours).unwrap().mode() & 0o777, 0o700);
     }
 
     #[test]

@@ -42,7 +42,7 @@ const NEWEST: ABI = ABI::V6;
 /// The kernel ends a process with this mark before any other, if there is no memory left.
 const FIRST_TO_GO: &[u8] = b"1000";
 /// Daemons and packets come first.
-const NICE: i32 = 10;
+const NICE: i32 = 5;
 
 /// What a child may have.
 #[derive(Clone, Debug, Default)]
