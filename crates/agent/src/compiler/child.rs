@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 
@@ -58,9 +57,7 @@ pub fn command(clang: &Path) -> std::process::Command {
         .env_clear()
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .env("LC_ALL", "C")
-        .current_dir("/")
-        // Ctrl-C in the daemon's terminal must not reach clang: the daemon ends its children itself.
-        .process_group(0);
+        .current_dir("/");
     command
 }
 

@@ -79,3 +79,23 @@ fn remove_owner(link: &Path) -> io::Result<()> {
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use rustix::mount::{UnmountFlags, unmount};
+
+    use super::*;
+
+    #[test]
+    fn a_file_system_that_is_mounted_is_nobody_elses() {
+        let temporary = tempfile::tempdir().unwrap();
+        let directory = temporary.path().join("pins");
+        prepare(&directory).unwrap();
+        let (kind, mode) =
+            (statfs(&directory).unwrap().f_type, std::fs::metadata(&directory).unwrap().mode());
+        unmount(&directory, UnmountFlags::empty()).unwrap();
+        assert_eq!((kind, mode & 0o7777), (BPF_FS_MAGIC, 0o700));
+    }
+}

@@ -23,7 +23,7 @@ use landlock::{
 };
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::{Gid, Resource, Rlimit, Uid, geteuid, setpriority_process, setrlimit};
+use rustix::process::{Gid, Resource, Rlimit, Uid, geteuid, setpriority_process, setrlimit, setsid};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities,
     set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
@@ -41,7 +41,7 @@ const THREADS: u64 = 1024;
 const NEWEST: ABI = ABI::V6;
 /// The kernel ends a process with this mark before any other, if there is no memory left.
 const FIRST_TO_GO: &[u8] = b"1000";
-/// Daemons and packets come first.
+/// Within its share of the processors a child comes after others.
 const NICE: i32 = 5;
 
 /// What a child may have.
@@ -165,6 +165,8 @@ impl Means {
         let mark =
             rustix::fs::open(c"/proc/self/oom_score_adj", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
         rustix::io::write(mark, FIRST_TO_GO)?;
+        // Ctrl-C in the daemon's terminal must not reach the child, and the kernel shares out processors by sessions.
+        setsid()?;
         // A daemon with a lower priority than this passes its own on.
         let _ = setpriority_process(None, NICE);
         for (resource, limit) in &self.limits {
