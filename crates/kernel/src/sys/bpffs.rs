@@ -27,11 +27,15 @@ pub fn prepare(directory: &Path) -> io::Result<()> {
         let mount_point =
             if directory.starts_with(USUAL) { PathBuf::from(USUAL) } else { directory.to_owned() };
         std::fs::create_dir_all(&mount_point)?;
-        // Without a mode everybody could make what the daemon expects there.
-        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-        mount("bpf", &mount_point, "bpf", flags, Some(c"mode=0700"))?;
+        mount_at(&mount_point)?;
     }
     private::directory(directory)
+}
+
+fn mount_at(mount_point: &Path) -> io::Result<()> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    // Without a mode everybody could make what the daemon expects there.
+    Ok(mount("bpf", mount_point, "bpf", flags, Some(c"mode=0700"))?)
 }
 
 /// The claim of one daemon to the directory of pins. The lock is on directories, whatever path leads there, and ends
@@ -91,11 +95,10 @@ mod tests {
     #[test]
     fn a_file_system_that_is_mounted_is_nobody_elses() {
         let temporary = tempfile::tempdir().unwrap();
-        let directory = temporary.path().join("pins");
-        prepare(&directory).unwrap();
-        let (kind, mode) =
-            (statfs(&directory).unwrap().f_type, std::fs::metadata(&directory).unwrap().mode());
-        unmount(&directory, UnmountFlags::empty()).unwrap();
-        assert_eq!((kind, mode & 0o7777), (BPF_FS_MAGIC, 0o700));
+        let at = temporary.path();
+        mount_at(at).unwrap();
+        let (kind, mode) = (statfs(at).unwrap().f_type, std::fs::metadata(at).unwrap().mode());
+        unmount(at, UnmountFlags::empty()).unwrap();
+        assert_eq!((kind, mode & 0o777), (BPF_FS_MAGIC, 0o700));
     }
 }
