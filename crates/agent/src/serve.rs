@@ -15,12 +15,13 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use twinprobe_kernel::{Kernel, Options, QuiesceMethod, TcMethod, crash, private};
+use twinprobe_kernel::{Kernel, QuiesceMethod, TcMethod, crash, private};
 use twinprobe_windows::WindowStore;
 
 use crate::api::router;
 use crate::api::state::{self, Readiness};
 use crate::compiler::toolchain::{CompilerOptions, Toolchain};
+use crate::engine::cost::CostOptions;
 use crate::engine::engine::Engine;
 use crate::privileges::Needs;
 use crate::store::Store;
@@ -30,16 +31,16 @@ const DRAIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, clap::Args)]
 pub struct Serve {
-    /// Where to listen; may be given several times
+    /// Address to listen on; may be given several times
     #[arg(long, value_name = "unix:/PATH|IP:PORT", default_value = "unix:/run/twinprobe/twinprobe.sock")]
     listen: Vec<Address>,
-    /// Where the probes' configurations are kept
+    /// Directory of the probes' configurations and windows
     #[arg(long, value_name = "DIR", default_value = "/var/lib/twinprobe")]
     state_dir: PathBuf,
     /// Room for the retained windows of all probes; beyond it the oldest go
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 30)]
     retain_bytes: u64,
-    /// Where kernel objects are pinned; bpffs is mounted if it is not
+    /// Directory of the pins of kernel objects; bpffs is mounted there if it is not mounted
     #[arg(long, value_name = "DIR", default_value = "/sys/fs/bpf/twinprobe")]
     bpffs: PathBuf,
     /// Serve on addresses that other machines reach although whoever reaches them controls this host
@@ -48,12 +49,14 @@ pub struct Serve {
     /// Remove the probes from the kernel when the daemon stops
     #[arg(long)]
     detach_on_exit: bool,
-    /// How to wait after a flip until no CPU runs the old twin
+    /// Method of waiting after a flip until no CPU runs the old twin
     #[arg(long, value_name = "METHOD", value_parser = quiesce_methods(), default_value = "auto")]
     quiesce: QuiesceMethod,
-    /// How to attach TC programs
+    /// Method of attaching TC programs
     #[arg(long, value_name = "METHOD", value_parser = tc_methods(), default_value = "auto")]
     tc_attach: TcMethod,
+    #[command(flatten)]
+    cost: CostOptions,
     #[command(flatten)]
     compiler: CompilerOptions,
 }
@@ -118,8 +121,8 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
             sockets.push(SocketFile(path));
         }
     }
-    let kernel_options = Options { quiesce: options.quiesce, tc: options.tc_attach };
-    let kernel = Kernel::open(&options.bpffs, &options.state_dir, kernel_options).map_err(|error| {
+    let kernel = Kernel::open(&options.bpffs, &options.state_dir, options.quiesce, options.tc_attach);
+    let kernel = kernel.map_err(|error| {
         let denied = error.source.kind() == io::ErrorKind::PermissionDenied;
         let hint = if denied { "; is this root?" } else { "" };
         anyhow::Error::new(error).context(format!("the kernel can't be used{hint}"))
@@ -127,7 +130,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     let toolchain = Toolchain::discover(options.compiler);
     match toolchain.known() {
         Ok(compiler) => {
-            tracing::info!(clang = compiler.version(), quiesce = ?kernel.quiesce_method(), "starting");
+            tracing::info!(clang = compiler.version, quiesce = ?kernel.host.quiescer.workers.in_use(), "starting");
         }
         Err(error) => tracing::error!(
             error,
@@ -164,6 +167,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     };
     if restored {
         readiness.set_ready();
+        engine.measure_costs(options.cost);
         for name in names {
             // Scripts wait for this line; a log line could be filtered.
             let _ = writeln!(io::stderr(), "listening on {name}");
@@ -175,28 +179,24 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     let _ = stop.send(true);
     engine.end_streams();
     if tokio::time::timeout(DRAIN, async { while servers.join_next().await.is_some() {} }).await.is_err() {
-        tracing::warn!("requests were still under way after {} s", DRAIN.as_secs());
+        tracing::warn!("requests were still under way after {} s and are cut off", DRAIN.as_secs());
     }
     drop(sockets);
     if options.detach_on_exit {
         engine.detach_all().await?;
-        tracing::info!("detached");
+        tracing::info!("all probes are detached");
         tokio::task::spawn_blocking(|| crash::pause("detached_all")).await?;
     }
     Ok(())
 }
 
 fn check_addresses(addresses: &[Address], insecure: bool) -> anyhow::Result<()> {
-    for address in addresses {
-        if let Address::Tcp(address) = address
-            && !address.ip().is_loopback()
-            && !insecure
-        {
-            bail!(
-                "{address} is reachable from other machines, and whoever reaches it controls this host; listen on \
-                 a Unix socket or on 127.0.0.1, or add --insecure"
-            );
-        }
+    let is_open = |address: &&Address| matches!(address, Address::Tcp(tcp) if !tcp.ip().is_loopback());
+    if !insecure && let Some(Address::Tcp(address)) = addresses.iter().find(is_open) {
+        bail!(
+            "{address} is reachable from other machines, and whoever reaches it controls this host; listen on \
+             a Unix socket or on 127.0.0.1, or add --insecure"
+        );
     }
     Ok(())
 }

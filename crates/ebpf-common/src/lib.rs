@@ -1,11 +1,12 @@
-//! The vocabulary that all crates of twinprobe share: where a program runs ([`Direction`]), what a map is and can do
-//! ([`MapKind`]), what its bytes mean ([`Btf`], [`Layout`]), what was read from it ([`RawTable`]), and what a metric
-//! and a document say beside it ([`Aggregation`], [`Window`], [`Format`]). This crate does no IO.
+//! The vocabulary that all crates of twinprobe share: the directions of programs ([`Direction`]), the types
+//! of maps ([`MapKind`]), the meaning of their bytes ([`Btf`], [`Layout`]), their content ([`RawTable`]), and
+//! the facts about metrics and documents ([`Aggregation`], [`Window`], [`Format`]). This crate does no IO.
 
 #![forbid(unsafe_code)]
 
 mod btf;
 mod convert;
+mod cost;
 mod document;
 mod event_kind;
 pub mod finding;
@@ -22,6 +23,7 @@ pub use btf::section::{InnerMapTypes, MapTypes, SectionVariable};
 pub use convert::counters::counters;
 pub use convert::rows::{carries, convert, convert_onto, convert_slots};
 pub use convert::value::Conversion;
+pub use cost::{DirectionCost, ProbeCost, RunCost};
 pub use document::{Context, Format, Head};
 pub use event_kind::EventKind;
 pub use hook::Direction;

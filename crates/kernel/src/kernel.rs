@@ -3,13 +3,16 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use twinprobe_ebpf_common::DirectionCost;
 use twinprobe_ebpf_common::finding::Rejection;
 
 use crate::attach::dispatcher::dispatchers::Dispatchers;
+use crate::attach::dispatcher::live::LiveRuns;
 use crate::attach::epoch::{self, EpochWords};
-use crate::attach::hook::target::TcMethod;
+use crate::attach::hook::attachment::TcMethod;
 use crate::attach::host::{self, Host};
 use crate::attach::quiesce::method::QuiesceMethod;
 use crate::attach::quiesce::quiescer::Quiescer;
@@ -24,18 +27,13 @@ use crate::plan::request::KernelFacts;
 use crate::sys::bpffs::{self, Claim};
 use crate::sys::call::KernelError;
 use crate::sys::{cpus, private, process};
-
-/// The operator's choices of the methods that this crate uses.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    pub quiesce: QuiesceMethod,
-    pub tc: TcMethod,
-}
+use crate::trial::cost;
 
 /// The kernel objects of this daemon, and the claim that keeps other daemons from the same pins.
 #[derive(Debug)]
 pub struct Kernel {
-    host: Arc<Host>,
+    /// The kernel objects that all probes share.
+    pub host: Arc<Host>,
     claim: Claim,
 }
 
@@ -44,10 +42,15 @@ impl Kernel {
     /// left go on as they are until [`Self::settle`]; before that its probes have to be
     /// [adopted](crate::attach::attached::Attached::adopt). Fails if another daemon holds the pins, or if the grace
     /// period method is not possible here.
-    pub fn open(bpffs: &Path, state_dir: &Path, options: Options) -> Result<Arc<Self>, KernelError> {
+    pub fn open(
+        bpffs: &Path,
+        state_dir: &Path,
+        quiesce: QuiesceMethod,
+        tc: TcMethod,
+    ) -> Result<Arc<Self>, KernelError> {
         let failed = |call| move |error| KernelError::new(call, bpffs.display().to_string(), error);
         // The method comes first: one that is not possible here is refused before any pin is touched.
-        let quiescer = Quiescer::start(options.quiesce)
+        let quiescer = Quiescer::start(quiesce)
             .map_err(|error| KernelError::new("set-up", "the grace period", error))?;
         let quiescer = Arc::new(quiescer);
         process::raise_file_limit();
@@ -59,7 +62,7 @@ impl Kernel {
             private::directory(directory).map_err(failed("creation"))?;
         }
         let epochs = EpochWords::open(bpffs)?;
-        let dispatchers = Dispatchers::open(hooks, Arc::clone(&epochs), Arc::clone(&quiescer), options.tc)
+        let dispatchers = Dispatchers::open(hooks, Arc::clone(&epochs), Arc::clone(&quiescer), tc)
             .map_err(failed("adoption"))?;
         let possible_cpus = cpus::possible_cpus().map_err(failed("set-up"))?;
         let capabilities = Capabilities::probe(&quiescer, possible_cpus);
@@ -71,12 +74,7 @@ impl Kernel {
         Ok(Arc::new(Self { host: Arc::new(host), claim }))
     }
 
-    /// The kernel objects that all probes share.
-    pub const fn host(&self) -> &Arc<Host> {
-        &self.host
-    }
-
-    /// What a plan has to know of this kernel.
+    /// Returns the facts about this kernel that a plan needs.
     pub fn facts(&self) -> KernelFacts {
         KernelFacts {
             possible_cpus: self.host.capabilities.kernel.possible_cpus,
@@ -93,6 +91,12 @@ impl Kernel {
         old: Option<&Predecessor>,
     ) -> Result<LoadedDirection, Rejection> {
         twins::load(plan, object, &self.host.capabilities, old)
+    }
+
+    /// Tries the program of a planned direction on sample packets, with maps of its own. Refuses a program that does
+    /// what its verdict does not allow. Returns the cost.
+    pub fn cost(&self, plan: &DirectionPlan, object: &ProbeObject) -> Result<DirectionCost, Rejection> {
+        cost::cost(plan, object, self.host.capabilities.kernel.possible_cpus)
     }
 
     /// The direction that an earlier daemon loaded as planned, if what is pinned is what the record says.
@@ -140,6 +144,12 @@ impl Kernel {
         self.host.retry_removals();
     }
 
+    /// Lets the kernel count what dispatchers take for `time`. Needs CAP_SYS_ADMIN and Linux 5.8.
+    pub fn measure(&self, time: Duration) -> Result<Vec<LiveRuns>, KernelError> {
+        let measured = self.host.dispatchers.measure(time);
+        measured.map_err(|error| KernelError::new("counting", "the runs of programs", error))
+    }
+
     /// Removes every pin of the daemon. To be called once all probes are detached. Failures are logged.
     pub fn unpin(&self) {
         let root = self.host.pins.parent().unwrap_or(&self.host.pins);
@@ -152,11 +162,6 @@ impl Kernel {
         if let Err(error) = removed {
             tracing::warn!(directory = %root.display(), %error, "not all pins could be removed");
         }
-    }
-
-    /// The method that served the last grace period.
-    pub fn quiesce_method(&self) -> QuiesceMethod {
-        self.host.quiescer.method()
     }
 
     /// The capabilities found at the start, with the present state of the grace period methods.

@@ -1,6 +1,7 @@
-//! What nobody may do, whoever they are.
+//! Who may do what, and what is promised against those who may not.
 
 mod compiler;
+mod cost;
 mod privileges;
 mod sources;
 mod systemd;

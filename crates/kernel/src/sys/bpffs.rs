@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FsWord, statfs};
 use rustix::mount::{MountFlags, mount};
 
+use crate::sys::call::found;
 use crate::sys::private::{self, Lock, try_lock};
 
 const BPF_FS_MAGIC: FsWord = 0xcafe_4a11;
@@ -65,22 +66,15 @@ impl Claim {
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, message));
         }
         let claim = Self { owner, lock, _locked: [outer, inner] };
-        remove_owner(&claim.owner)?;
+        found(std::fs::remove_file(&claim.owner))?;
         symlink(format!("{STATE_DIR}{}", std::path::absolute(state_dir)?.display()), &claim.owner)?;
         Ok(claim)
     }
 
     /// Removes what the claim has made; the locks end with the process.
     pub fn give_up(&self) -> io::Result<()> {
-        remove_owner(&self.owner)?;
+        found(std::fs::remove_file(&self.owner))?;
         std::fs::remove_dir(&self.lock)
-    }
-}
-
-fn remove_owner(link: &Path) -> io::Result<()> {
-    match std::fs::remove_file(link) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
     }
 }
 

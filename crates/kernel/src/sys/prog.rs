@@ -6,11 +6,11 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use aya_obj::generated::{bpf_cmd, bpf_insn, bpf_prog_info};
 use serde::{Deserialize, Serialize};
+use twinprobe_ebpf_common::hook::ProgramKind;
 
-use crate::sys::call::{self, address, address_mut, bpf_fd, object_name};
+use crate::sys::call::{address, address_mut, bpf, bpf_fd, object_name};
 use crate::sys::object::fill_info;
 
-/// Loads BTF debug information by `BPF_BTF_LOAD`.
 pub fn btf_load(blob: &[u8]) -> io::Result<OwnedFd> {
     #[repr(C)]
     #[derive(Default)]
@@ -38,8 +38,7 @@ pub struct InfoRecords<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct ProgLoad<'a> {
     pub name: &'a str,
-    pub prog_type: u32,
-    pub expected_attach_type: u32,
+    pub kind: ProgramKind,
     pub flags: u32,
     pub license: &'a CStr,
     pub instructions: &'a [bpf_insn],
@@ -48,8 +47,21 @@ pub struct ProgLoad<'a> {
     pub line_info: InfoRecords<'a>,
 }
 
-/// Loads a program by `BPF_PROG_LOAD`. With `log`, the verifier writes its log there, ended by a NUL.
-pub fn prog_load(program: &ProgLoad<'_>, log: Option<&mut [u8]>) -> io::Result<OwnedFd> {
+impl<'a> ProgLoad<'a> {
+    /// A program of the daemon's own, without flags and debug information.
+    pub fn new(name: &'a str, kind: ProgramKind, instructions: &'a [bpf_insn]) -> Self {
+        let (license, none) = (c"GPL", InfoRecords::default());
+        Self { name, kind, flags: 0, license, instructions, btf: None, func_info: none, line_info: none }
+    }
+}
+
+/// A log with each step of the verifier.
+pub const LOG_STEPS: u32 = 1;
+/// A log of what the verifier has counted (Linux 5.2).
+pub const LOG_STATISTICS: u32 = 4;
+
+/// Loads a program by `BPF_PROG_LOAD`. With `log`, the verifier writes a log of this kind there, ended by a NUL.
+pub fn prog_load(program: &ProgLoad<'_>, log: Option<(u32, &mut [u8])>) -> io::Result<OwnedFd> {
     #[repr(C)]
     #[derive(Default)]
     struct Attr {
@@ -75,13 +87,13 @@ pub fn prog_load(program: &ProgLoad<'_>, log: Option<&mut [u8]>) -> io::Result<O
         attach_btf_id: u32,
     }
     let mut attr = Attr {
-        prog_type: program.prog_type,
+        prog_type: program.kind.prog_type(),
         insn_cnt: program.instructions.len() as u32,
         insns: address(program.instructions),
         license: program.license.as_ptr() as u64,
         prog_flags: program.flags,
         prog_name: object_name(program.name),
-        expected_attach_type: program.expected_attach_type,
+        expected_attach_type: program.kind.expected_attach_type(),
         ..Attr::default()
     };
     if let Some(btf) = program.btf {
@@ -93,8 +105,8 @@ pub fn prog_load(program: &ProgLoad<'_>, log: Option<&mut [u8]>) -> io::Result<O
         attr.line_info = address(program.line_info.bytes);
         attr.line_info_cnt = program.line_info.count;
     }
-    if let Some(log) = log {
-        attr.log_level = 1;
+    if let Some((kind, log)) = log {
+        attr.log_level = kind;
         attr.log_size = log.len() as u32;
         attr.log_buf = address_mut(log);
     }
@@ -108,44 +120,80 @@ pub struct ProgIdentity {
     pub tag: [u8; 8],
 }
 
-/// Reads the identity of a program.
-pub fn prog_identity(prog: BorrowedFd<'_>) -> io::Result<ProgIdentity> {
+/// Reads the kernel's description of a program, and as many ids of its maps as `maps` has room for.
+fn prog_info(prog: BorrowedFd<'_>, maps: &mut [u32]) -> io::Result<bpf_prog_info> {
     // SAFETY: a structure of integers, for which zero is a value.
     let mut info: bpf_prog_info = unsafe { std::mem::zeroed() };
+    (info.nr_map_ids, info.map_ids) = (maps.len() as u32, address_mut(maps));
     fill_info(prog, &mut info)?;
+    Ok(info)
+}
+
+pub fn prog_identity(prog: BorrowedFd<'_>) -> io::Result<ProgIdentity> {
+    let info = prog_info(prog, &mut [])?;
     Ok(ProgIdentity { id: info.id, tag: info.tag })
 }
 
 /// Reads a program's id and the ids of the maps it uses.
 pub fn prog_ids(prog: BorrowedFd<'_>) -> io::Result<(u32, Vec<u32>)> {
-    // SAFETY: a structure of integers, for which zero is a value.
-    let mut info: bpf_prog_info = unsafe { std::mem::zeroed() };
-    fill_info(prog, &mut info)?;
-    let mut maps = vec![0_u32; info.nr_map_ids as usize];
-    // SAFETY: as above.
-    let mut with_maps: bpf_prog_info = unsafe { std::mem::zeroed() };
-    with_maps.nr_map_ids = maps.len() as u32;
-    with_maps.map_ids = address_mut(&mut maps);
-    fill_info(prog, &mut with_maps)?;
+    let info = prog_info(prog, &mut [])?;
+    let mut maps = vec![0; info.nr_map_ids as usize];
+    prog_info(prog, &mut maps)?;
     Ok((info.id, maps))
 }
 
-/// Opens the program with this id; `None` if it is gone.
-pub fn prog_fd_by_id(id: u32) -> io::Result<Option<OwnedFd>> {
-    #[repr(C)]
-    struct Attr {
-        id: u32,
-        next_id: u32,
-        open_flags: u32,
-    }
-    match bpf_fd(bpf_cmd::BPF_PROG_GET_FD_BY_ID, &mut Attr { id, next_id: 0, open_flags: 0 }) {
-        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
-        result => result.map(Some),
-    }
+/// Returns the first instructions of a program as the verifier has translated them, at most `most`; none if this kernel
+/// does not show them.
+pub fn prog_translated(prog: BorrowedFd<'_>, most: usize) -> io::Result<Vec<[u8; 8]>> {
+    let mut instructions = vec![[0_u8; 8]; most];
+    // SAFETY: a structure of integers, for which zero is a value.
+    let mut info: bpf_prog_info = unsafe { std::mem::zeroed() };
+    info.xlated_prog_len = (8 * most) as u32;
+    info.xlated_prog_insns = address_mut(&mut instructions);
+    fill_info(prog, &mut info)?;
+    // The kernel clears the address if it may not show the instructions.
+    let shown = if info.xlated_prog_insns == 0 { 0 } else { info.xlated_prog_len as usize / 8 };
+    instructions.truncate(shown);
+    Ok(instructions)
 }
 
-/// Runs a program once on `data` by `BPF_PROG_TEST_RUN`, on this CPU. Returns its result.
-pub fn prog_test_run(prog: BorrowedFd<'_>, data: &[u8]) -> io::Result<u32> {
+/// The runs of a program that the kernel has counted while somebody held [`enable_statistics`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProgRuns {
+    pub nanoseconds: u64,
+    pub runs: u64,
+}
+
+/// Reads the runs that the kernel has counted so far.
+pub fn prog_runs(prog: BorrowedFd<'_>) -> io::Result<ProgRuns> {
+    let info = prog_info(prog, &mut [])?;
+    Ok(ProgRuns { nanoseconds: info.run_time_ns, runs: info.run_cnt })
+}
+
+/// Lets the kernel count the runs of all programs until the descriptor is closed (Linux 5.8). Needs CAP_SYS_ADMIN.
+pub fn enable_statistics() -> io::Result<OwnedFd> {
+    // BPF_STATS_RUN_TIME
+    bpf_fd(bpf_cmd::BPF_ENABLE_STATS, &mut 0_u32)
+}
+
+/// What a run of a program came to.
+#[derive(Clone, Copy, Debug)]
+pub struct TestRun {
+    pub result: u32,
+    pub nanoseconds: u32,
+    /// The size of the packet after the run, in bytes.
+    pub size: usize,
+}
+
+/// Runs a program once on `packet` by `BPF_PROG_TEST_RUN`, on this CPU. The kernel writes the packet as the program has
+/// left it to `after`, and the packet's metadata to `context`, which has to be empty for XDP. An empty buffer gets
+/// nothing; a packet that does not fit is an error.
+pub fn prog_test_run(
+    prog: BorrowedFd<'_>,
+    packet: &[u8],
+    after: &mut [u8],
+    context: &mut [u8],
+) -> io::Result<TestRun> {
     #[repr(C)]
     #[derive(Default)]
     struct Attr {
@@ -157,16 +205,24 @@ pub fn prog_test_run(prog: BorrowedFd<'_>, data: &[u8]) -> io::Result<u32> {
         data_out: u64,
         repeat: u32,
         duration: u32,
-        /// Fields for context, flags and CPU, which stay zero.
-        rest: [u64; 4],
+        ctx_size_in: u32,
+        ctx_size_out: u32,
+        ctx_in: u64,
+        ctx_out: u64,
+        /// Fields for flags and CPU, which stay zero.
+        rest: u64,
     }
     let mut attr = Attr {
         prog_fd: prog.as_raw_fd() as u32,
-        data_size_in: data.len() as u32,
-        data_in: address(data),
+        data_size_in: packet.len() as u32,
+        data_size_out: after.len() as u32,
+        data_in: address(packet),
+        data_out: address_mut(after),
         repeat: 1,
+        ctx_size_out: context.len() as u32,
+        ctx_out: address_mut(context),
         ..Attr::default()
     };
-    call::bpf(bpf_cmd::BPF_PROG_TEST_RUN, &mut attr)?;
-    Ok(attr.retval)
+    bpf(bpf_cmd::BPF_PROG_TEST_RUN, &mut attr)?;
+    Ok(TestRun { result: attr.retval, nanoseconds: attr.duration, size: attr.data_size_out as usize })
 }

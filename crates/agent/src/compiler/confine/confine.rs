@@ -37,19 +37,19 @@ use crate::compiler::confine::filter;
 pub const USER: u32 = 65533;
 /// The processes and threads that this user may have in all.
 const THREADS: u64 = 1024;
-/// What handles more than this kernel knows about is reduced to what it knows.
+/// The newest Landlock ABI whose rights are denied; rights that this kernel does not know are left out.
 const NEWEST: ABI = ABI::V6;
 /// The kernel ends a process with this mark before any other, if there is no memory left.
 const FIRST_TO_GO: &[u8] = b"1000";
 /// Within its share of the processors a child comes after others.
 const NICE: i32 = 5;
 
-/// What a child may have.
+/// The rights of a child process: files, memory, CPU time, open files.
 #[derive(Clone, Debug, Default)]
 pub struct Allowed {
     /// Files, and directories with all below them.
     pub read: Vec<PathBuf>,
-    /// As [`Self::read`], and these may be run.
+    /// Files and directories that the child may run as well as read.
     pub run: Vec<PathBuf>,
     /// The directories where the dynamic loader looks first.
     pub libraries: OsString,
@@ -86,14 +86,14 @@ impl Lack {
     }
 }
 
-/// How a child is kept to what it may have; by default not at all. Cheap to clone.
+/// The means that keep a child to its rights; none by default. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Confinement(Arc<Means>);
 
 #[derive(Debug, Default)]
 struct Means {
     files: Option<OwnedFd>,
-    /// Filters of system calls; none if they are not known here.
+    /// Filters of system calls; none on architectures that seccompiler does not know.
     calls: Vec<BpfProgram>,
     /// Whose rights the child has; `None` for the daemon's user.
     user: Option<u32>,
@@ -105,14 +105,14 @@ struct Means {
 }
 
 impl Confinement {
-    /// All that this kernel has.
+    /// Uses all means that this kernel has.
     pub fn new(allowed: &Allowed, inherited: Option<Arc<OwnedFd>>) -> Self {
         let files = files(allowed).unwrap_or_else(|error| {
-            tracing::warn!(%error, "no Landlock rules");
+            tracing::warn!(%error, "the compiler runs without Landlock rules");
             None
         });
         let calls = filter::programs().unwrap_or_else(|error| {
-            tracing::warn!(%error, "no filter of system calls");
+            tracing::warn!(%error, "the compiler runs without a filter of system calls");
             Vec::new()
         });
         let is_root = geteuid().is_root();
@@ -130,7 +130,7 @@ impl Confinement {
         Self(Arc::new(Means { files, calls, user, limits, libraries, inherited, lacking }))
     }
 
-    /// Limits only, which every child can live with.
+    /// Uses limits only, which every child can live with.
     pub fn limits_only(allowed: &Allowed, inherited: Option<Arc<OwnedFd>>) -> Self {
         let limits = limits(allowed, false);
         let lacking = vec![Lack::Landlock, Lack::Filter, Lack::User];
@@ -142,12 +142,12 @@ impl Confinement {
         &self.0.lacking
     }
 
-    /// Whether the child reads and reaches only what it is allowed to.
+    /// Tells whether the child reads and reaches only what it is allowed to.
     pub fn is_tight(&self) -> bool {
         self.0.files.is_some() && self.0.lacking.is_empty()
     }
 
-    /// The child that `command` starts will be confined.
+    /// Confines the child that `command` starts.
     pub fn apply(&self, command: &mut Command) {
         if !self.0.libraries.is_empty() {
             command.env("LD_LIBRARY_PATH", &self.0.libraries);
@@ -159,7 +159,7 @@ impl Confinement {
 }
 
 impl Means {
-    /// In the child, before it becomes another program.
+    /// Confines the calling process: the child, before it becomes another program.
     fn enter(&self) -> io::Result<()> {
         // The file is opened before the limit of open files: the child still has those of the daemon.
         let mark =

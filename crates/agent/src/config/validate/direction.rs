@@ -7,13 +7,15 @@ use twinprobe_ebpf_common::hook::{Direction, Hook, Position, Verdict, XdpMode};
 use twinprobe_kernel::AttachRequest;
 
 use crate::config::probe::DirectionConfig;
-use crate::config::validate::findings::{self, Defaults, Findings};
+use crate::config::validate::findings::{Defaults, Findings};
 use crate::config::validate::{metric, names};
 
 const SOURCE_LIMIT: usize = 1 << 20;
 const DEFINES_LIMIT: usize = 256;
 /// The limit in bytes of a define's name, and of its value.
 const DEFINE_LIMIT: usize = 4 << 10;
+/// The highest limit of a program's cost: a second.
+const MAX_NS: u64 = 1_000_000_000;
 
 /// Checks a direction and adds its mistakes to `findings`. Invalid fields have a placeholder in the result.
 pub fn check(
@@ -24,14 +26,11 @@ pub fn check(
 ) -> DirectionConfig {
     let at = direction.name();
     let (hook, xdp_mode) = hook(direction, document, findings);
-    let verdict = document.verdict.as_deref().map_or(Ok(Verdict::Observe), |name| {
-        names::choose("verdict", name, &Verdict::ALL.map(|verdict| (verdict.name(), verdict)))
-    });
-    let verdict = verdict.unwrap_or_else(|message| {
-        findings.add(format!("{at}.verdict"), message);
-        Verdict::Observe
-    });
-    let priority = findings::priority(&format!("{at}.priority"), document.priority, defaults, findings);
+    let verdict = document.verdict.as_deref();
+    let verdict = findings.choose(&format!("{at}.verdict"), "verdict", verdict, &Verdict::NAMES);
+    let verdict = verdict.unwrap_or(Verdict::Observe);
+    let priority = findings.priority(&format!("{at}.priority"), document.priority);
+    let priority = priority.unwrap_or(defaults.priority);
     let position = position(at, hook, document, defaults, findings);
     let source = document.source.as_deref().unwrap_or_default();
     if let Err(message) = check_source(document.source.as_deref()) {
@@ -39,20 +38,22 @@ pub fn check(
     }
     let defines = document.defines.clone().unwrap_or_default();
     check_defines(&format!("{at}.defines"), &defines, findings);
+    let max_ns_per_packet = document.max_ns_per_packet;
+    if let Some(limit) = max_ns_per_packet.filter(|limit| !(1..=MAX_NS).contains(limit)) {
+        findings.add(
+            format!("{at}.max_ns_per_packet"),
+            format!("{limit} is no limit; 1 to {MAX_NS} are possible"),
+        );
+    }
     let metrics = metric::check_all(at, document.metrics.as_deref().unwrap_or_default(), defaults, findings);
     let attach = AttachRequest { hook, xdp_mode, verdict, priority, position };
-    DirectionConfig { attach, source: source.to_owned(), defines, metrics }
+    DirectionConfig { attach, source: source.to_owned(), defines, max_ns_per_packet, metrics }
 }
 
 fn hook(direction: Direction, document: &DirectionDocument, findings: &mut Findings) -> (Hook, XdpMode) {
     let at = direction.name();
-    let mode = document.mode.as_deref().map(|name| {
-        let chosen = names::choose("mode", name, &XdpMode::ALL.map(|mode| (mode.name(), mode)));
-        chosen.unwrap_or_else(|message| {
-            findings.add(format!("{at}.mode"), message);
-            XdpMode::Auto
-        })
-    });
+    let field = format!("{at}.mode");
+    let mode = findings.choose(&field, "mode", document.mode.as_deref(), &XdpMode::NAMES);
     let hook = match (direction, document.hook.as_deref()) {
         (Direction::Ingress, None | Some("xdp")) => Hook::Xdp,
         (Direction::Ingress, Some("tc")) => Hook::TcIngress,
@@ -67,8 +68,8 @@ fn hook(direction: Direction, document: &DirectionDocument, findings: &mut Findi
             return (Hook::Xdp, XdpMode::Auto);
         }
     };
-    if mode.is_some() && hook != Hook::Xdp {
-        findings.add(format!("{at}.mode"), "mode belongs to the hook xdp; leave it out with tc");
+    if document.mode.is_some() && hook != Hook::Xdp {
+        findings.add(field, "mode belongs to the hook xdp; leave it out with tc");
     }
     (hook, mode.unwrap_or(XdpMode::Auto))
 }
@@ -81,7 +82,7 @@ fn position(
     findings: &mut Findings,
 ) -> Position {
     let field = format!("{at}.position");
-    // Of an unknown hook it is not known either whether it has positions.
+    // Only the hook xdp is known to have no positions; an unknown hook may have positions.
     let is_xdp = matches!(document.hook.as_deref(), None | Some("xdp")) && hook == Hook::Xdp;
     if document.position.is_some() && is_xdp {
         let message =
@@ -89,7 +90,7 @@ fn position(
         findings.add(field, message);
         return defaults.position;
     }
-    findings::position(&field, document.position.as_deref(), defaults, findings)
+    findings.position(&field, document.position.as_deref()).unwrap_or(defaults.position)
 }
 
 fn check_source(source: Option<&str>) -> Result<(), String> {

@@ -1,9 +1,9 @@
 //! The deployment of probes: loading, attaching, following interfaces, and restoring after a start.
 
+pub mod admission;
 pub mod attach;
 pub mod follow;
 pub mod history;
 pub mod load;
 pub mod loaded;
 pub mod restore;
-pub mod watches;

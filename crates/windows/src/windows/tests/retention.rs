@@ -75,7 +75,7 @@ fn over_the_budget_the_oldest_of_all_probes_goes_and_each_newest_stays() {
     let store = WindowStore::new(root.clone(), 0);
     let (a, b) = (store.of("a"), store.of("b"));
     let size = [(&a, 1), (&b, 2), (&a, 3), (&b, 4), (&b, 5)]
-        .map(|(windows, seq)| commit(windows, seq, 1).bytes())[0];
+        .map(|(windows, seq)| commit(windows, seq, 1).entry.bytes)[0];
     let limited = |windows| WindowStore::new(root.clone(), windows * size + size / 2);
     let check = |budget, a: &[u64], b: &[u64]| {
         let store = limited(budget);
