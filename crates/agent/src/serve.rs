@@ -15,14 +15,15 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use twinprobe_kernel::{Kernel, QuiesceMethod, TcMethod, crash};
+use twinprobe_kernel::{Kernel, QuiesceMethod, TcMethod, crash, private};
 use twinprobe_windows::WindowStore;
 
 use crate::api::router;
 use crate::api::state::{self, Readiness};
-use crate::compiler::toolchain::Toolchain;
+use crate::compiler::toolchain::{CompilerOptions, Toolchain};
 use crate::engine::cost::CostOptions;
 use crate::engine::engine::Engine;
+use crate::privileges::Needs;
 use crate::store::Store;
 
 /// The time that requests under way get to end once the daemon is stopping.
@@ -56,6 +57,16 @@ pub struct Serve {
     tc_attach: TcMethod,
     #[command(flatten)]
     cost: CostOptions,
+    #[command(flatten)]
+    compiler: CompilerOptions,
+}
+
+impl Serve {
+    /// What the daemon has to keep the privileges for.
+    pub fn needs(&self) -> Needs {
+        let low = |address: &Address| matches!(address, Address::Tcp(address) if (1..1024).contains(&address.port()));
+        Needs { low_ports: self.listen.iter().any(low), group: false }
+    }
 }
 
 fn quiesce_methods() -> impl TypedValueParser<Value = QuiesceMethod> {
@@ -116,7 +127,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         let hint = if denied { "; is this root?" } else { "" };
         anyhow::Error::new(error).context(format!("the kernel can't be used{hint}"))
     })?;
-    let toolchain = Toolchain::discover();
+    let toolchain = Toolchain::discover(options.compiler);
     match toolchain.known() {
         Ok(compiler) => {
             tracing::info!(clang = compiler.version, quiesce = ?kernel.host.quiescer.workers.in_use(), "starting");
@@ -254,6 +265,7 @@ impl Listener {
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(parent)?;
+        private::owned(parent)?;
     }
     if std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
         if std::os::unix::net::UnixStream::connect(path).is_ok() {

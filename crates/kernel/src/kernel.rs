@@ -26,7 +26,7 @@ use crate::plan::probe_plan::DirectionPlan;
 use crate::plan::request::KernelFacts;
 use crate::sys::bpffs::{self, Claim};
 use crate::sys::call::KernelError;
-use crate::sys::{cpus, process};
+use crate::sys::{cpus, private, process};
 use crate::trial::cost;
 
 /// The kernel objects of this daemon, and the claim that keeps other daemons from the same pins.
@@ -57,9 +57,11 @@ impl Kernel {
         bpffs::prepare(bpffs).map_err(failed("preparation"))?;
         let claim = Claim::take(bpffs, state_dir).map_err(failed("taking over"))?;
         let pins = bpffs.join("probes");
-        std::fs::create_dir_all(&pins).map_err(failed("creation"))?;
-        let epochs = EpochWords::open(bpffs)?;
         let hooks = bpffs.join("hooks");
+        for directory in [&pins, &hooks] {
+            private::directory(directory).map_err(failed("creation"))?;
+        }
+        let epochs = EpochWords::open(bpffs)?;
         let dispatchers = Dispatchers::open(hooks, Arc::clone(&epochs), Arc::clone(&quiescer), tc)
             .map_err(failed("adoption"))?;
         let possible_cpus = cpus::possible_cpus().map_err(failed("set-up"))?;
