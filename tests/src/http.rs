@@ -59,7 +59,8 @@ impl Response {
     }
 }
 
-/// Sends one request and reads its answer to the end. Panics if its status is not one that the API describes.
+/// Sends one request and reads its answer to the end. `Host` is `localhost` and a body is JSON unless `headers` say
+/// something else. Panics if its status is not one that the API describes.
 pub fn request(
     address: &Address,
     method: &str,
@@ -109,7 +110,14 @@ fn exchange<S: Read + Write>(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> Result<Response> {
-    let mut head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
+    let given = |wanted: &str| headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(wanted));
+    let mut head = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\n");
+    if !given("host") {
+        head.push_str("host: localhost\r\n");
+    }
+    if !given("content-type") && !body.is_empty() {
+        head.push_str("content-type: application/json\r\n");
+    }
     for (name, value) in headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }

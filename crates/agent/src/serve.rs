@@ -1,5 +1,7 @@
 //! The daemon's run: it opens the kernel and the state, listens, serves until a signal stops it, and drains.
 
+pub mod peer;
+
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
@@ -10,6 +12,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use axum::Router;
+use axum::extract::Request;
+use axum::extract::connect_info::{ConnectInfo, Connected};
+use axum::middleware::Next;
+use axum::response::Response;
+use axum::serve::IncomingStream;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -18,10 +25,13 @@ use tokio::task::JoinSet;
 use twinprobe_kernel::{Kernel, Options, QuiesceMethod, TcMethod, crash};
 use twinprobe_windows::WindowStore;
 
+use crate::access::access::Access;
+use crate::access::options::AccessOptions;
 use crate::api::router;
 use crate::api::state::{self, Readiness};
 use crate::compiler::toolchain::Toolchain;
 use crate::engine::engine::Engine;
+use crate::serve::peer::{Origin, Peer};
 use crate::store::Store;
 
 /// The time that requests under way get to end once the daemon is stopping.
@@ -47,6 +57,8 @@ pub struct Serve {
     /// Remove the probes from the kernel when the daemon stops
     #[arg(long)]
     detach_on_exit: bool,
+    #[command(flatten)]
+    access: AccessOptions,
     /// How to wait after a flip until no CPU runs the old twin
     #[arg(long, value_name = "METHOD", value_parser = quiesce_methods(), default_value = "auto")]
     quiesce: QuiesceMethod,
@@ -98,6 +110,9 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     // order, too.
     let mut told = Told::new()?;
     check_addresses(&options.listen, options.insecure)?;
+    let open_tcp = options.insecure && options.access.tokens.is_none();
+    let access = Arc::new(Access::open(options.access, open_tcp).context("access can't be controlled")?);
+    reload_on_hangup(Arc::clone(&access))?;
     let store = Store::open(&options.state_dir).context("the state directory can't be used")?;
     // Addresses are bound before the kernel is touched: a daemon that fails here has changed no probe.
     let (mut listeners, mut sockets) = (Vec::new(), Vec::new());
@@ -129,7 +144,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     // Early clients are told to wait; the addresses are announced once requests are answered.
     let readiness = Arc::new(Readiness::default());
     let router =
-        router::router(state::Api { engine: Arc::clone(&engine), readiness: Arc::clone(&readiness) });
+        router::router(state::Api { engine: Arc::clone(&engine), readiness: Arc::clone(&readiness), access });
     let (stop, stopped) = watch::channel(false);
     let mut servers = JoinSet::new();
     let mut names = Vec::new();
@@ -241,12 +256,56 @@ impl Listener {
         let router = router.clone();
         match self {
             Self::Unix(listener, _) => {
-                servers.spawn(axum::serve(listener, router).with_graceful_shutdown(shutdown).into_future());
+                let router = router.layer(axum::middleware::from_fn(peer_of_connection));
+                let service = router.into_make_service_with_connect_info::<Peer>();
+                servers.spawn(axum::serve(listener, service).with_graceful_shutdown(shutdown).into_future());
             }
             Self::Tcp(listener) => {
-                servers.spawn(axum::serve(listener, router).with_graceful_shutdown(shutdown).into_future());
+                let router = router.layer(axum::middleware::from_fn(peer_of_connection));
+                let service = router.into_make_service_with_connect_info::<Peer>();
+                servers.spawn(axum::serve(listener, service).with_graceful_shutdown(shutdown).into_future());
             }
         }
+    }
+}
+
+/// Reads the files about access again on each SIGHUP.
+fn reload_on_hangup(access: Arc<Access>) -> io::Result<()> {
+    let mut hangups = signal(SignalKind::hangup())?;
+    tokio::spawn(async move {
+        while hangups.recv().await.is_some() {
+            let access = Arc::clone(&access);
+            let _ = tokio::task::spawn_blocking(move || access.reload()).await;
+        }
+    });
+    Ok(())
+}
+
+async fn peer_of_connection(
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    request.extensions_mut().insert(peer);
+    next.run(request).await
+}
+
+impl Connected<IncomingStream<'_, UnixListener>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Self {
+        let origin = stream.io().peer_cred().map_or(
+            // The kernel always knows the other end; nobody has these numbers.
+            Origin::Unix { uid: u32::MAX, gid: u32::MAX, pid: None },
+            |cred| Origin::Unix { uid: cred.uid(), gid: cred.gid(), pid: cred.pid() },
+        );
+        Self { origin, names: Arc::new([]) }
+    }
+}
+
+impl Connected<IncomingStream<'_, TcpListener>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, TcpListener>) -> Self {
+        let client = *stream.remote_addr();
+        let local = stream.io().local_addr().unwrap_or(client);
+        Self { origin: Origin::Tcp { client, local, encrypted: false }, names: Arc::new([]) }
     }
 }
 

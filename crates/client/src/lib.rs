@@ -17,7 +17,7 @@ pub use client::{Client, Document, WindowQuery};
 pub use config::document::{
     ConfigDocument, DirectionDocument, MergeDocument, MetricDocument, Object, WindowDocument,
 };
-pub use config::parse::{ParseError, parse_document};
+pub use config::parse::{ParseError, parse_document, parse_yaml};
 pub use error::{Cause, ClientError};
 pub use problem::{Problem, finding_line};
 pub use reqwest::StatusCode;

@@ -1,4 +1,5 @@
-//! A request's path, query and body. Values that can't be parsed are a [`Problem`]; bodies are JSON of a limited size.
+//! A request's path, query and body. Values that can't be parsed are a [`Problem`]; bodies are JSON or YAML of a limited
+//! size.
 
 use axum::body::Body;
 use axum::extract::{self, FromRequestParts};
@@ -6,7 +7,9 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt as _;
 use serde::de::DeserializeOwned;
+use twinprobe_client::{ConfigDocument, parse_document, parse_yaml};
 
+use crate::access::refusal::Refusal;
 use crate::api::error::Problem;
 
 /// The parameters of the path.
@@ -41,9 +44,49 @@ const MAX_BODY: usize = 2560 << 10;
 /// connection closes would not see the answer.
 const MAX_DRAIN: usize = 64 << 20;
 
-/// Reads a request's body. Refuses a larger body than [`MAX_BODY`] with 413 and another type than JSON with 415.
-pub async fn read_body(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Problem> {
-    let mut body = body;
+/// The syntax of a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Syntax {
+    Json,
+    Yaml,
+}
+
+/// The media types of bodies. None of them is one that a page of another server may send without asking.
+const TYPES: [(&str, Syntax); 5] = [
+    ("application/json", Syntax::Json),
+    ("application/yaml", Syntax::Yaml),
+    ("application/x-yaml", Syntax::Yaml),
+    ("text/yaml", Syntax::Yaml),
+    ("text/x-yaml", Syntax::Yaml),
+];
+
+impl Syntax {
+    /// Returns the syntax that `Content-Type` names.
+    pub fn of(headers: &HeaderMap) -> Result<Self, Refusal> {
+        let mut given =
+            headers.get_all(header::CONTENT_TYPE).iter().map(|value| value.to_str().unwrap_or_default());
+        let (value, others) = (given.next().unwrap_or_default(), given.count());
+        let essence = value.split(';').next().unwrap_or_default().trim();
+        let known = TYPES.iter().find(|(name, _)| others == 0 && essence.eq_ignore_ascii_case(name));
+        known.map(|(_, syntax)| *syntax).ok_or_else(|| {
+            Refusal::MediaType(if essence.is_empty() { "of no type".to_owned() } else { essence.to_owned() })
+        })
+    }
+}
+
+/// Reads a body that is a configuration.
+pub async fn read_config(headers: &HeaderMap, body: Body) -> Result<ConfigDocument, Problem> {
+    let bytes = read_body(body).await?;
+    // The guard has refused a body without a type. No body at all is an empty document.
+    let syntax = Syntax::of(headers).unwrap_or(Syntax::Json);
+    Ok(match syntax {
+        Syntax::Json => parse_document(&bytes)?,
+        Syntax::Yaml => parse_yaml(&bytes)?,
+    })
+}
+
+/// Reads a request's body. Refuses a larger body than [`MAX_BODY`] with 413.
+pub async fn read_body(mut body: Body) -> Result<Vec<u8>, Problem> {
     let mut bytes = Vec::new();
     let mut total = 0;
     while let Some(frame) = body.frame().await {
@@ -62,17 +105,5 @@ pub async fn read_body(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Probl
         let detail = format!("the body has more than {MAX_BODY} bytes; a source may have 1 MiB");
         return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail));
     }
-    check_type(headers)?;
     Ok(bytes)
-}
-
-/// Refuses other types than JSON. A request without a type counts as JSON.
-fn check_type(headers: &HeaderMap) -> Result<(), Problem> {
-    let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
-    let essence = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
-    if essence.eq_ignore_ascii_case("application/json") || essence.is_empty() {
-        return Ok(());
-    }
-    let detail = format!("the body is {essence}; send application/json");
-    Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail))
 }

@@ -10,6 +10,7 @@ use crate::cli::commands::events::Events;
 use crate::cli::commands::get::Get;
 use crate::cli::commands::list::List;
 use crate::cli::commands::metrics::Metrics;
+use crate::cli::commands::token::Token;
 use crate::cli::commands::validate::Validate;
 use crate::cli::commands::watch::Watch;
 use crate::cli::commands::windows::Windows;
@@ -33,6 +34,8 @@ pub struct Cli {
 pub enum Command {
     /// Run the daemon in the foreground
     Serve(Serve),
+    /// Make a token: print it, and the line of --tokens that knows it
+    Token(Token),
     #[command(flatten)]
     Client(ClientCommand),
 }

@@ -12,6 +12,8 @@ pub struct StoredProbe {
     pub revision: u64,
     /// The time when the probe was first deployed, RFC 3339.
     pub created: String,
+    /// The sender of the configuration; `None` if a version that did not ask has written the file.
+    pub pushed_by: Option<String>,
     pub config: ConfigDocument,
     /// `None` for a probe that was never deployed by this version.
     pub running: Option<StoredDeployment>,
@@ -22,4 +24,14 @@ pub struct StoredDeployment {
     pub deployment: Deployment,
     /// The digest of each direction's object, by the direction's name.
     pub objects: BTreeMap<String, String>,
+}
+
+/// A configuration that a probe has or had.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredRevision {
+    /// The time when the configuration was deployed, RFC 3339.
+    pub created: String,
+    /// The sender of the configuration, as in [`StoredProbe`].
+    pub pushed_by: Option<String>,
+    pub config: ConfigDocument,
 }

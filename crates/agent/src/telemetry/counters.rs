@@ -1,6 +1,6 @@
 //! The counters of each probe, by its name: they survive a replacement and end with DELETE.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -44,8 +44,6 @@ pub struct Counters {
     close_failures: Counter,
     ticks_missed: Counter,
     quiesce: Histogram,
-    /// The newest window that `GET /metrics` has begun to show.
-    scraped: AtomicU64,
 }
 
 impl ProbeFamilies {
@@ -111,7 +109,6 @@ impl Counters {
             close_failures: families.close_failures.get_or_create_owned(&label),
             ticks_missed: families.ticks_missed.get_or_create_owned(&label),
             quiesce: families.quiesce.get_or_create_owned(&label),
-            scraped: AtomicU64::new(0),
         }
     }
 
@@ -137,12 +134,6 @@ impl Counters {
     /// Counts a page of `GET /metrics` that lacks the probe or a part of it.
     pub fn read_failed(&self) {
         self.read_failures.inc();
-    }
-
-    /// Notes that `GET /metrics` is about to show a window. Returns false if it has shown a later one: sums must not
-    /// fall.
-    pub fn show(&self, window: u64) -> bool {
-        self.scraped.fetch_max(window, Ordering::Relaxed) <= window
     }
 }
 

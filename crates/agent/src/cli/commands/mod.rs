@@ -7,6 +7,7 @@ pub mod events;
 pub mod get;
 pub mod list;
 pub mod metrics;
+pub mod token;
 pub mod validate;
 pub mod watch;
 pub mod windows;

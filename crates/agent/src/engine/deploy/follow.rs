@@ -4,10 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use twinprobe_client::ProbeStatus;
 use twinprobe_kernel::watch::{Changes, NamespaceChange, PlaceWatch};
 
 use crate::engine::deploy::watches::Namespace;
 use crate::engine::engine::Engine;
+use crate::engine::error::EngineError;
+use crate::engine::probe::probe::Probe;
 
 /// The interval at which a failed attachment is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -106,6 +109,21 @@ impl Engine {
             self.list().iter().for_each(|probe| probe.follow(&Changes::default()));
             self.kernel.settle_again(self.is_unsure());
         }
+    }
+
+    /// Attaches a running probe wherever it should be and is not, as far as that is possible now.
+    pub async fn attach_again(self: &Arc<Self>, probe: Arc<Probe>) -> Result<ProbeStatus, EngineError> {
+        let change = Arc::clone(&self.changes).lock_owned().await;
+        let kernel = Arc::clone(&self.kernel);
+        let attached = tokio::task::spawn_blocking(move || {
+            let _change = change;
+            kernel.look();
+            if probe.is_waiting() {
+                probe.follow(&Changes::default());
+            }
+            probe.status()
+        });
+        Ok(attached.await?)
     }
 
     /// Tells whether a running probe does not know where its interfaces are.

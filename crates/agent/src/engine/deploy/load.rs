@@ -144,8 +144,8 @@ pub fn prepare<'a>(
         |(direction, elf): (&&'static str, &Vec<u8>)| Ok((String::from(*direction), store.keep_object(elf)?));
     let objects = objects.iter().map(keep).collect::<Result<_, StoreError>>()?;
     let running = Some(StoredDeployment { deployment: deployable.record().clone(), objects });
-    let History { revision, created, .. } = history;
-    let stored = StoredProbe { revision, created, config, running };
+    let History { revision, created, pushed_by, .. } = history;
+    let stored = StoredProbe { revision, created, pushed_by, config, running };
     let pending = store.prepare(name, &stored)?;
     Ok((stored, pending))
 }

@@ -13,6 +13,7 @@ use twinprobe_kernel::watch::Changes;
 use twinprobe_kernel::{Held, Predecessor};
 use twinprobe_windows::{ClosedBy, StoredWindow, WindowError, Windows};
 
+use crate::config::probe::ProbeConfig;
 use crate::config::window::Schedule;
 use crate::engine::deploy::history::History;
 use crate::engine::error::ReadError;
@@ -107,6 +108,12 @@ impl Probe {
 
     pub const fn stored(&self) -> &StoredProbe {
         &self.stored
+    }
+
+    /// Tells whether the probe runs with a configuration that means the same as `config`.
+    pub fn runs(&self, config: &ProbeConfig) -> bool {
+        let own = || ProbeConfig::validate(&self.name, &self.stored.config).ok();
+        self.namespace.is_some() && own().as_ref() == Some(config)
     }
 
     pub fn namespace(&self) -> Option<Option<PathBuf>> {
@@ -209,6 +216,11 @@ impl Probe {
     /// Reads the probe by Algorithm 2 of the paper.
     pub fn read(&self) -> Result<Delivery, ReadError> {
         self.with_running(|running| Ok(running.read()?))
+    }
+
+    /// Reads the probe for a page about all probes.
+    pub fn read_for_page(&self) -> Result<Delivery, ReadError> {
+        self.with_running(|running| Ok(running.read_for_page()?))
     }
 
     /// Closes the open window.

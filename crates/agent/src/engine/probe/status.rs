@@ -159,6 +159,7 @@ pub fn probe_status(
         reason,
         revision: stored.revision,
         created: stored.created.clone(),
+        pushed_by: stored.pushed_by.clone(),
         interfaces,
         programs,
         events,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use twinprobe_ebpf_common::{Context, Temporality};
+use twinprobe_ebpf_common::Context;
 
 use crate::engine::engine::Engine;
 use crate::engine::error::{EngineError, describe};
@@ -25,7 +25,7 @@ pub struct Scraped {
 }
 
 impl Engine {
-    /// Reads all probes at once, each as [`Self::read`] does. A probe that can't be read is left out and counted.
+    /// Reads all probes at once, and takes nothing from other readers. A probe that can't be read is left out and counted.
     pub async fn read_all(self: &Arc<Self>) -> Vec<Scraped> {
         let readings = self.list().into_iter().map(|probe| {
             let engine = Arc::clone(self);
@@ -54,23 +54,9 @@ impl Engine {
         scraped
     }
 
-    /// Returns a reading whose sums are not older than the sums that a page has shown.
     async fn read_for_page(self: &Arc<Self>, name: &str) -> Result<Scraped, EngineError> {
         let counters = self.telemetry.probe(name);
-        // The windows that an earlier page has covered already. Keeping them claimed stops `read` from returning them
-        // again.
-        let mut behind: Vec<Delivery> = Vec::new();
-        let delivery = loop {
-            let delivery = self.read(name).await?;
-            let shown = shown_window(&delivery);
-            let sums = delivery.metrics().any(|(_, metric)| metric.temporality == Temporality::Cumulative);
-            if shown.is_none_or(|window| counters.show(window) || !sums)
-                || behind.iter().any(|behind| shown_window(behind) == shown)
-            {
-                break delivery;
-            }
-            behind.push(delivery);
-        };
+        let delivery = self.in_turn(name, Probe::read_for_page).await?;
         let context = Arc::clone(delivery.context());
         Ok(Scraped { delivery, counters, context })
     }
@@ -85,11 +71,6 @@ impl Engine {
         })
         .await?)
     }
-}
-
-/// The number of the window that a reading shows.
-fn shown_window(delivery: &Delivery) -> Option<u64> {
-    delivery.head().window.map(|window| window.seq)
 }
 
 /// The facts about a probe that need no lock which a reading holds.

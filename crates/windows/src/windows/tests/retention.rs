@@ -116,3 +116,30 @@ fn a_removed_probe_leaves_nothing_and_nobody_brings_it_back() {
     assert_eq!(files(directory.path()), ["p"]);
     WindowStore::new(directory.path().join("none"), 0).sweep(&BTreeSet::new());
 }
+
+/// A page needs the sums of a window only: its window goes with the next one, and drives out none that others wait for.
+#[test]
+fn windows_of_pages_take_nothing_from_collectors() {
+    let directory = directory();
+    let windows = Windows::open(directory.path().to_owned());
+    windows.set_limits(Limits { retain: 2, ..Limits::default() });
+    let page = |seq| windows.write(&head(seq, ClosedBy::Page, 0)).unwrap().commit().unwrap();
+    commit(&windows, 1, 1);
+    commit(&windows, 2, 1);
+    for seq in 3..9 {
+        page(seq);
+        assert_eq!((numbers(&windows), windows.newest().unwrap().seq()), (vec![1, 2], seq));
+        let statistics = windows.statistics();
+        assert_eq!((statistics.retained, statistics.newest, statistics.lost), (2, Some(2), 0));
+        assert_eq!(windows.get(seq - 1).is_ok(), seq == 3);
+    }
+    assert_eq!(files(directory.path()), ["1.window", "2.window", "8.window", "state.json"]);
+    commit(&windows, 9, 1);
+    assert_eq!((numbers(&windows), windows.statistics().lost), (vec![2, 9], 1));
+    page(10);
+    // The next daemon does not know what closed the window, and keeps it for everybody.
+    let again = Windows::open(directory.path().to_owned());
+    assert_eq!((numbers(&again), again.last_seq()), (vec![2, 9, 10], 10));
+    let again = again.get(10).unwrap().open().unwrap().head().closed_by;
+    assert_eq!(again, ClosedBy::Request);
+}
