@@ -123,7 +123,7 @@ fn yaml_is_read_by_the_same_rules() {
             "ingress.defines.N",
             "invalid type: integer `1024`, expected a string",
         ),
-        ("interface: eth0\ninterface: eth1", "interface", "duplicate field `interface`"),
+        ("interface: eth0\ninterface: eth1", "", "duplicate field `interface`"),
         ("- eth0", "", "invalid type: sequence, expected an object"),
         ("ingress: { source_file: /etc/shadow }", "ingress.source_file", "the daemon reads no files"),
     ] {
