@@ -22,7 +22,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use twinprobe_kernel::{Kernel, Options, QuiesceMethod, TcMethod, crash};
+use twinprobe_kernel::{Kernel, QuiesceMethod, TcMethod, crash};
 use twinprobe_windows::WindowStore;
 
 use crate::access::access::Access;
@@ -122,8 +122,8 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
             sockets.push(SocketFile(path));
         }
     }
-    let kernel_options = Options { quiesce: options.quiesce, tc: options.tc_attach };
-    let kernel = Kernel::open(&options.bpffs, &options.state_dir, kernel_options).map_err(|error| {
+    let kernel = Kernel::open(&options.bpffs, &options.state_dir, options.quiesce, options.tc_attach);
+    let kernel = kernel.map_err(|error| {
         let denied = error.source.kind() == io::ErrorKind::PermissionDenied;
         let hint = if denied { "; is this root?" } else { "" };
         anyhow::Error::new(error).context(format!("the kernel can't be used{hint}"))
@@ -131,7 +131,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     let toolchain = Toolchain::discover();
     match toolchain.known() {
         Ok(compiler) => {
-            tracing::info!(clang = compiler.version(), quiesce = ?kernel.quiesce_method(), "starting");
+            tracing::info!(clang = compiler.version, quiesce = ?kernel.host.quiescer.workers.in_use(), "starting");
         }
         Err(error) => tracing::error!(
             error,
@@ -191,16 +191,12 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
 }
 
 fn check_addresses(addresses: &[Address], insecure: bool) -> anyhow::Result<()> {
-    for address in addresses {
-        if let Address::Tcp(address) = address
-            && !address.ip().is_loopback()
-            && !insecure
-        {
-            bail!(
-                "{address} is reachable from other machines, and whoever reaches it controls this host; listen on \
-                 a Unix socket or on 127.0.0.1, or add --insecure"
-            );
-        }
+    let is_open = |address: &&Address| matches!(address, Address::Tcp(tcp) if !tcp.ip().is_loopback());
+    if !insecure && let Some(Address::Tcp(address)) = addresses.iter().find(is_open) {
+        bail!(
+            "{address} is reachable from other machines, and whoever reaches it controls this host; listen on \
+             a Unix socket or on 127.0.0.1, or add --insecure"
+        );
     }
     Ok(())
 }

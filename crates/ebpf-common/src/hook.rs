@@ -57,37 +57,19 @@ pub enum Position {
 }
 
 impl XdpMode {
-    pub const ALL: [Self; 3] = [Self::Auto, Self::Native, Self::Generic];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Native => "native",
-            Self::Generic => "generic",
-        }
-    }
+    /// The words of configurations.
+    pub const NAMES: [(&'static str, Self); 3] =
+        [("auto", Self::Auto), ("native", Self::Native), ("generic", Self::Generic)];
 }
 
 impl Verdict {
-    pub const ALL: [Self; 2] = [Self::Observe, Self::Enforce];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Observe => "observe",
-            Self::Enforce => "enforce",
-        }
-    }
+    /// The words of configurations.
+    pub const NAMES: [(&'static str, Self); 2] = [("observe", Self::Observe), ("enforce", Self::Enforce)];
 }
 
 impl Position {
-    pub const ALL: [Self; 2] = [Self::First, Self::Last];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::First => "first",
-            Self::Last => "last",
-        }
-    }
+    /// The words of configurations.
+    pub const NAMES: [(&'static str, Self); 2] = [("first", Self::First), ("last", Self::Last)];
 }
 
 /// The kernel's program type of a probe.

@@ -1,5 +1,7 @@
 //! What the bytes of a key or a value mean.
 
+use serde::de::IntoDeserializer as _;
+use serde::de::value::{self, StrDeserializer};
 use serde::{Deserialize, Serialize};
 
 /// How `size` bytes are to be read. Made from BTF by [`crate::Btf::layout`].
@@ -88,22 +90,10 @@ pub enum Render {
 }
 
 impl Render {
-    /// The rendering that a decl tag names; `None` for the tags of other tools.
+    /// The rendering that a decl tag names, as layouts are stored with it; `None` for the tags of other tools.
     pub fn from_tag(tag: &str) -> Option<Self> {
-        Some(match tag {
-            "ipv4" => Self::Ipv4,
-            "ipv6" => Self::Ipv6,
-            "mac" => Self::Mac,
-            "be16" => Self::Be16,
-            "be32" => Self::Be32,
-            "be64" => Self::Be64,
-            "hex" => Self::Hex,
-            "string" => Self::String,
-            "ktime" => Self::Ktime,
-            "ifindex" => Self::Ifindex,
-            "histogram" => Self::Histogram,
-            _ => return None,
-        })
+        let tag: StrDeserializer<'_, value::Error> = tag.into_deserializer();
+        Self::deserialize(tag).ok()
     }
 }
 

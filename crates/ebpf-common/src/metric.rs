@@ -41,11 +41,6 @@ impl Aggregation {
             Self::Max => "max",
         }
     }
-
-    /// The aggregation of this name, if there is one.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|aggregation| aggregation.name() == name)
-    }
 }
 
 /// How a number in a new window joins the sum of the windows before.
@@ -62,23 +57,9 @@ pub enum MergeRule {
 }
 
 impl MergeRule {
-    pub const ALL: [Self; 5] = [Self::Sum, Self::Max, Self::Min, Self::Or, Self::Last];
-
-    /// The name used in configurations.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sum => "sum",
-            Self::Max => "max",
-            Self::Min => "min",
-            Self::Or => "or",
-            Self::Last => "last",
-        }
-    }
-
-    /// The rule of this name, if there is one.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|rule| rule.name() == name)
-    }
+    /// The words of configurations.
+    pub const NAMES: [(&'static str, Self); 5] =
+        [("sum", Self::Sum), ("max", Self::Max), ("min", Self::Min), ("or", Self::Or), ("last", Self::Last)];
 }
 
 /// The merge rules of one metric.
@@ -138,27 +119,13 @@ pub enum StrategyChoice {
 }
 
 impl StrategyChoice {
-    pub const ALL: [Self; 2] = [Self::Auto, Self::Iterative];
-
-    /// The name used for `strategy` in configurations.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Iterative => "iterative",
-        }
-    }
+    /// The words of configurations.
+    pub const NAMES: [(&'static str, Self); 2] = [("auto", Self::Auto), ("iterative", Self::Iterative)];
 }
 
 impl OnReplace {
-    pub const ALL: [Self; 2] = [Self::Carry, Self::Reset];
-
-    /// The name used for `on_replace` in configurations.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Carry => "carry",
-            Self::Reset => "reset",
-        }
-    }
+    /// The words of configurations.
+    pub const NAMES: [(&'static str, Self); 2] = [("carry", Self::Carry), ("reset", Self::Reset)];
 }
 
 #[cfg(test)]
@@ -168,11 +135,9 @@ mod tests {
     #[test]
     fn names_are_those_of_configurations_and_lead_back() {
         for aggregation in Aggregation::ALL {
-            assert_eq!(serde_json::to_value(aggregation).unwrap(), aggregation.name());
-            assert_eq!(Aggregation::from_name(aggregation.name()), Some(aggregation));
-        }
-        for rule in MergeRule::ALL {
-            assert_eq!(MergeRule::from_name(rule.name()), Some(rule));
+            let stored = serde_json::to_value(aggregation).unwrap();
+            assert_eq!(stored, aggregation.name());
+            assert_eq!(serde_json::from_value::<Aggregation>(stored).unwrap(), aggregation);
         }
     }
 }

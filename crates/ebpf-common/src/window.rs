@@ -62,13 +62,13 @@ pub struct Statistics {
     /// The number of lost windows whose files were damaged.
     pub damaged: u64,
     /// The number of files that can't be read now, or that a later version has written. Such files stay as they are.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub unreadable: usize,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-const fn is_none(count: &usize) -> bool {
-    *count == 0
+/// Tells whether a field has its default, and so need not be stored.
+pub fn is_default<T: Default + PartialEq>(field: &T) -> bool {
+    *field == T::default()
 }
 
 #[cfg(test)]

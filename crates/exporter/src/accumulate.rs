@@ -7,7 +7,7 @@ use twinprobe_ebpf_common::{
     Aggregation, Layout, MapFamily, MergeRule, MergeRules, RawTable, Shape, TableLayout,
 };
 
-use crate::aggregate::fold::fold;
+use crate::aggregate::fold;
 use crate::leaf::{LeafKind, Leaves, Meaning};
 
 /// A merge rule names a field that the value does not have; the path is that of the rule.

@@ -9,11 +9,10 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
-use support::{array, char_array, encoded, metric, shaped, signed, tagged, unsigned};
+use support::{Document, array, char_array, encoded, metric, shaped, signed, tagged, unsigned};
 use twinprobe_ebpf_common::{
     Aggregation, Context, EnumVariant, Format, Layout, MapKind, Member, Render, Shape,
 };
-use twinprobe_exporter::Document;
 
 /// The bits of a value, the lowest first.
 #[derive(Clone, Copy)]

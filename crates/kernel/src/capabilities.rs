@@ -1,10 +1,10 @@
 //! The capabilities of this kernel, found by trials when the daemon starts. The kernel's version is shown and decides
 //! nothing.
 
-use std::os::fd::OwnedFd;
 use std::thread;
 
 use serde::Serialize;
+use twinprobe_ebpf_common::hook::ProgramKind;
 use twinprobe_ebpf_common::{EventKind, MapKind};
 
 use crate::attach::quiesce::method::MethodReport;
@@ -77,10 +77,10 @@ impl Capabilities {
             kernel: KernelCapabilities {
                 release: release.trim().to_owned(),
                 possible_cpus,
-                quiesce: quiescer.method().name().to_owned(),
-                quiesce_methods: quiescer.methods(),
+                quiesce: quiescer.workers.in_use().name().to_owned(),
+                quiesce_methods: quiescer.workers.reports(),
                 btf: std::path::Path::new("/sys/kernel/btf/vmlinux").exists(),
-                xdp_frags: programs::has_xdp_frags(),
+                xdp_frags: programs::load_flags(ProgramKind::Xdp) != 0,
                 tcx: programs::has_tcx(),
             },
             maps: thread::scope(|scope| {
@@ -94,8 +94,8 @@ impl Capabilities {
     /// Returns the capabilities with the present state of the grace period methods; all else stays as it was found.
     pub fn now(&self, quiescer: &Quiescer) -> Self {
         let mut now = self.clone();
-        now.kernel.quiesce = quiescer.method().name().to_owned();
-        now.kernel.quiesce_methods = quiescer.methods();
+        now.kernel.quiesce = quiescer.workers.in_use().name().to_owned();
+        now.kernel.quiesce_methods = quiescer.workers.reports();
         now
     }
 
@@ -107,34 +107,19 @@ impl Capabilities {
 }
 
 fn map(kind: MapKind, possible_cpus: usize) -> MapCapabilities {
-    match maps::operations(kind, possible_cpus) {
-        Ok(operations) => {
-            let strategy = Some(Strategy::choose(kind, operations));
-            MapCapabilities { kind, unavailable: None, operations, strategy }
-        }
-        Err(error) => {
-            let (operations, unavailable) = (Operations::default(), Some(error.to_string()));
-            MapCapabilities { kind, unavailable, operations, strategy: None }
-        }
-    }
+    let found = maps::operations(kind, possible_cpus);
+    let unavailable = found.as_ref().err().map(ToString::to_string);
+    let strategy = found.as_ref().ok().map(|operations| Strategy::choose(kind, *operations));
+    MapCapabilities { kind, unavailable, operations: found.unwrap_or_default(), strategy }
 }
 
 fn event(kind: EventKind) -> EventCapabilities {
-    EventCapabilities { kind: kind.name(), unavailable: try_event(kind).err().map(|error| error.to_string()) }
-}
-
-fn try_event(kind: EventKind) -> std::io::Result<OwnedFd> {
     let (size, max_entries) = match kind {
         EventKind::Ringbuf => (0, rustix::param::page_size() as u32),
         EventKind::PerfEventArray => (4, 1),
     };
-    let map_type = kind.bpf_type();
-    map::map_create(&MapCreate {
-        name: "tp_try",
-        map_type,
-        key_size: size,
-        value_size: size,
-        max_entries,
-        ..MapCreate::default()
-    })
+    let (map_type, key_size, value_size) = (kind.bpf_type(), size, size);
+    let map = MapCreate { map_type, key_size, value_size, max_entries, ..MapCreate::default() };
+    let made = map::map_create(&MapCreate { name: "tp_try", ..map });
+    EventCapabilities { kind: kind.name(), unavailable: made.err().map(|error| error.to_string()) }
 }

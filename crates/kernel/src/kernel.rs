@@ -9,7 +9,7 @@ use twinprobe_ebpf_common::finding::Rejection;
 
 use crate::attach::dispatcher::dispatchers::Dispatchers;
 use crate::attach::epoch::{self, EpochWords};
-use crate::attach::hook::target::TcMethod;
+use crate::attach::hook::attachment::TcMethod;
 use crate::attach::host::{self, Host};
 use crate::attach::quiesce::method::QuiesceMethod;
 use crate::attach::quiesce::quiescer::Quiescer;
@@ -25,17 +25,11 @@ use crate::sys::bpffs::{self, Claim};
 use crate::sys::call::KernelError;
 use crate::sys::{cpus, process};
 
-/// The operator's choices of the methods that this crate uses.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    pub quiesce: QuiesceMethod,
-    pub tc: TcMethod,
-}
-
 /// The kernel objects of this daemon, and the claim that keeps other daemons from the same pins.
 #[derive(Debug)]
 pub struct Kernel {
-    host: Arc<Host>,
+    /// The kernel objects that all probes share.
+    pub host: Arc<Host>,
     claim: Claim,
 }
 
@@ -44,10 +38,15 @@ impl Kernel {
     /// left go on as they are until [`Self::settle`]; before that its probes have to be
     /// [adopted](crate::attach::attached::Attached::adopt). Fails if another daemon holds the pins, or if the grace
     /// period method is not possible here.
-    pub fn open(bpffs: &Path, state_dir: &Path, options: Options) -> Result<Arc<Self>, KernelError> {
+    pub fn open(
+        bpffs: &Path,
+        state_dir: &Path,
+        quiesce: QuiesceMethod,
+        tc: TcMethod,
+    ) -> Result<Arc<Self>, KernelError> {
         let failed = |call| move |error| KernelError::new(call, bpffs.display().to_string(), error);
         // The method comes first: one that is not possible here is refused before any pin is touched.
-        let quiescer = Quiescer::start(options.quiesce)
+        let quiescer = Quiescer::start(quiesce)
             .map_err(|error| KernelError::new("set-up", "the grace period", error))?;
         let quiescer = Arc::new(quiescer);
         process::raise_file_limit();
@@ -57,7 +56,7 @@ impl Kernel {
         std::fs::create_dir_all(&pins).map_err(failed("creation"))?;
         let epochs = EpochWords::open(bpffs)?;
         let hooks = bpffs.join("hooks");
-        let dispatchers = Dispatchers::open(hooks, Arc::clone(&epochs), Arc::clone(&quiescer), options.tc)
+        let dispatchers = Dispatchers::open(hooks, Arc::clone(&epochs), Arc::clone(&quiescer), tc)
             .map_err(failed("adoption"))?;
         let possible_cpus = cpus::possible_cpus().map_err(failed("set-up"))?;
         let capabilities = Capabilities::probe(&quiescer, possible_cpus);
@@ -67,11 +66,6 @@ impl Kernel {
         let unremoved = Mutex::default();
         let host = Host { epochs, quiescer, dispatchers, capabilities, boot_id, pins, serials, unremoved };
         Ok(Arc::new(Self { host: Arc::new(host), claim }))
-    }
-
-    /// The kernel objects that all probes share.
-    pub const fn host(&self) -> &Arc<Host> {
-        &self.host
     }
 
     /// What a plan has to know of this kernel.
@@ -150,11 +144,6 @@ impl Kernel {
         if let Err(error) = removed {
             tracing::warn!(directory = %root.display(), %error, "not all pins could be removed");
         }
-    }
-
-    /// The method that served the last grace period.
-    pub fn quiesce_method(&self) -> QuiesceMethod {
-        self.host.quiescer.method()
     }
 
     /// The capabilities found at the start, with the present state of the grace period methods.

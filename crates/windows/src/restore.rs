@@ -2,29 +2,28 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::io;
 use std::sync::{Arc, Weak};
 
 use crate::file::directory::{Directory, Form};
 use crate::file::format::Unusable;
 use crate::file::stored::{self, StoredWindow, WindowFiles};
-use crate::index::Index;
+use crate::index::{Index, Unreadable};
 use crate::retention::DAMAGED_FILES;
 use crate::state::{State, Undecodable};
 
 /// Builds the index from the files, and finishes the changes that a crash has interrupted.
 pub fn restore(directory: &Directory, windows: &Weak<dyn WindowFiles>) -> Index {
-    let found = directory.scan().map_err(|error| error.to_string());
-    let found =
-        found.and_then(|files| Ok((files, directory.baselines().map_err(|error| error.to_string())?)));
-    let (found, blocked) = match found {
-        Ok(found) => (found, None),
-        Err(reason) => (Default::default(), Some(reason)),
-    };
-    let (written, blocked) = match (read_state(directory), blocked) {
-        (Ok(written), blocked) => (written, blocked),
-        (Err(reason), _) => (None, Some(format!("state.json: {reason}"))),
-    };
-    let (files, baselines) = found;
+    let mut blocked = None;
+    let found = directory.scan().and_then(|files| Ok((files, directory.baselines()?)));
+    let (files, baselines) = found.unwrap_or_else(|error| {
+        blocked = Some(error.to_string());
+        Default::default()
+    });
+    let written = read_state(directory).unwrap_or_else(|reason| {
+        blocked = Some(format!("state.json: {reason}"));
+        None
+    });
     let blocked = blocked.map(|reason| format!("{}: {reason}", directory.path().display()));
     match &blocked {
         Some(reason) => {
@@ -44,7 +43,7 @@ pub fn restore(directory: &Directory, windows: &Weak<dyn WindowFiles>) -> Index 
         files.iter().copied().filter(|file| Form::READABLE.contains(&file.1)).collect();
     let mut damaged: BTreeSet<u64> = numbers(Form::Damaged).collect();
     let mut found = Vec::new();
-    let mut unreadable = Vec::new();
+    let mut unreadable = BTreeMap::new();
     for (&seq, &form) in &current {
         match examine(directory, seq, form, windows) {
             Ok((window, reports)) => {
@@ -57,7 +56,7 @@ pub fn restore(directory: &Directory, windows: &Weak<dyn WindowFiles>) -> Index 
             Err(reason) if blocked.is_some() || !matches!(reason, Unusable::Damaged(_)) => {
                 let path = directory.file(seq, form);
                 tracing::error!(path = %path.display(), %reason, "the file of a window can't be read and stays as it is");
-                unreadable.push((seq, form, reason.to_string()));
+                unreadable.insert(seq, Unreadable { form, reason: reason.to_string() });
             }
             Err(reason) => {
                 let path = directory.file(seq, form);
@@ -80,8 +79,7 @@ pub fn restore(directory: &Directory, windows: &Weak<dyn WindowFiles>) -> Index 
     marked.iter().for_each(|&seq| state.lost.add(seq, 0));
     let unsaved = written.is_none_or(|written| written != state) && state.last > 0;
     let mut index = Index::new(state, unsaved, marked);
-    index.blocked = blocked;
-    unreadable.into_iter().for_each(|(seq, form, reason)| index.leave(seq, form, reason));
+    (index.blocked, index.unreadable) = (blocked, unreadable);
     if index.blocked.is_some() {
         // A blocked directory allows windows to be read, and nothing else.
         found.into_iter().for_each(|(window, form)| index.keep(window, form));
@@ -89,9 +87,8 @@ pub fn restore(directory: &Directory, windows: &Weak<dyn WindowFiles>) -> Index 
     }
     keep(directory, &mut index, found, &files);
     let newest = index.newest_file();
-    let (kept, needless) = baselines.into_iter().partition(|&(seq, _)| seq > newest);
-    index.baselines = kept;
-    let needless: BTreeSet<(u64, u64)> = needless;
+    let needless: BTreeSet<(u64, u64)>;
+    (index.baselines, needless) = baselines.into_iter().partition(|&(seq, _)| seq > newest);
     needless.into_iter().for_each(|(seq, serial)| directory.remove_baseline(seq, serial));
     index
 }
@@ -104,7 +101,8 @@ fn keep(
     files: &[(u64, Form)],
 ) {
     // The state is saved before the files that say the same are removed.
-    let saved = !index.unsaved || save(directory, index);
+    let saved = !index.unsaved || save(directory, &index.state).is_ok();
+    index.unsaved = !saved;
     let gone = |window: &StoredWindow, state: &State| state.lost.contains(window.seq());
     let newest =
         found.iter().rfind(|(window, _)| !gone(window, &index.state)).map(|(window, _)| window.seq());
@@ -131,13 +129,14 @@ fn keep(
     }
 }
 
-fn save(directory: &Directory, index: &mut Index) -> bool {
-    let written = index.state.encode().map_err(Into::into).and_then(|bytes| directory.write_state(&bytes));
-    if let Err(error) = &written {
-        tracing::error!(path = %directory.path().display(), %error, "what became of windows could not be written down");
-    }
-    index.unsaved = written.is_err();
-    !index.unsaved
+/// Writes the state to disk. A failure is logged.
+pub fn save(directory: &Directory, state: &State) -> Result<(), io::ErrorKind> {
+    let written = state.encode().map_err(Into::into).and_then(|bytes| directory.write_state(&bytes));
+    written.map_err(|error| {
+        let path = directory.path().display();
+        tracing::error!(%path, %error, "what became of windows could not be written down");
+        error.kind()
+    })
 }
 
 /// Examines the file of a window. Returns the window and the number of lost windows that it reports.
@@ -150,8 +149,8 @@ pub fn examine(
     let file = File::open(directory.file(seq, form))?;
     let bytes = file.metadata()?.len();
     let reader = stored::open(file, seq)?;
-    let head = reader.head();
-    Ok((StoredWindow::new(head, bytes, Weak::clone(windows)), head.window.lost_windows))
+    let window = StoredWindow::new(&reader.head, bytes, Weak::clone(windows));
+    Ok((window, reader.head.window.lost_windows))
 }
 
 /// Returns `None` if there is no state, or a damaged one. The error says why the state has to be left alone.

@@ -73,8 +73,9 @@ impl WindowStore {
         let all: Vec<Arc<Windows>> = self.opened().map(|(_, windows)| windows).collect();
         while all.iter().map(|windows| windows.index.lock().bytes()).sum::<u64>() > self.budget {
             // All times are in UTC and of the same length, so the order of the texts is that of the times.
-            let end =
-                |windows: &&Arc<Windows>| windows.index.lock().oldest().map(|window| window.end().to_owned());
+            let end = |windows: &&Arc<Windows>| {
+                windows.index.lock().oldest().map(|window| window.entry.end.clone())
+            };
             let oldest = all.iter().filter(|windows| end(windows).is_some()).min_by_key(end);
             if !oldest.is_some_and(|windows| windows.drop_oldest()) {
                 break;

@@ -177,8 +177,8 @@ impl Windows {
         if index.removed {
             return Err(io::Error::new(io::ErrorKind::NotFound, "the probe was removed"));
         }
-        if let Some(reason) = index.unreadable(seq) {
-            let reason = format!("there is a file of window {seq} that can't be read: {reason}");
+        if let Some(file) = index.unreadable.get(&seq) {
+            let reason = format!("there is a file of window {seq} that can't be read: {}", file.reason);
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, reason));
         }
         if seq <= index.state.last {

@@ -77,7 +77,7 @@ fn chain(daemon: &Daemon, hook: &str, verdict: &str, body: Body) -> Result<()> {
 }
 
 fn measure(daemon: &Daemon, pins: &Path, hook: &str, verdict: &str, body: Body, length: usize) -> Result<()> {
-    let dispatcher = Program::behind_link(&pins.join("link"))?;
+    let dispatcher = Program::behind_link(&entry(pins, |name| name.starts_with("link_"))?)?;
     let twins = [Program::in_slot(&pins.join("slots"), 0)?, Program::in_slot(&pins.join("slots"), 1)?];
     let rounds = scaled(21, 210);
     let (mut bare, mut dispatched, mut added) = (Sample::default(), Sample::default(), Sample::default());
@@ -141,14 +141,15 @@ fn run_on_one_cpu(programs: [&Program; 2], hook: &str) -> Result<[f64; 2]> {
 
 /// Returns the directory of pins of the dispatcher at mon0's ingress.
 fn pins(daemon: &Daemon, hook: &str) -> Result<PathBuf> {
-    let hooks = daemon.directories().bpffs().join("hooks");
-    let name = if hook == "xdp" { "xdp" } else { "tc-ingress" };
-    let ending = format!("_{name}");
-    let found = std::fs::read_dir(&hooks)
-        .with_context(|| format!("read {}", hooks.display()))?
-        .flatten()
-        .find(|entry| entry.file_name().to_string_lossy().ends_with(&ending));
-    Ok(found.with_context(|| format!("no dispatcher at {name} in {}", hooks.display()))?.path())
+    let ending = if hook == "xdp" { "_xdp_last" } else { "_tc-ingress_last" };
+    entry(&daemon.directories().bpffs().join("hooks"), |name| name.ends_with(ending))
+}
+
+/// Returns the first entry of a directory whose name is `wanted`.
+fn entry(directory: &Path, wanted: impl Fn(&str) -> bool) -> Result<PathBuf> {
+    let entries = std::fs::read_dir(directory).with_context(|| format!("read {}", directory.display()))?;
+    let found = entries.flatten().find(|entry| wanted(&entry.file_name().to_string_lossy()));
+    Ok(found.with_context(|| format!("not found in {}", directory.display()))?.path())
 }
 
 fn path(number: usize) -> String {

@@ -6,7 +6,6 @@ use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use twinprobe_client::{ProbeList, ProbeStatus};
-use twinprobe_ebpf_common::finding::Rejection;
 
 use crate::access::audit::Notes;
 use crate::access::principal::Principal;
@@ -34,7 +33,7 @@ pub async fn put(
 ) -> Answer<Response> {
     let document = read_config(&headers, request).await?;
     notes.set(&name, &document);
-    check_name(&name, &document).map_err(refused)?;
+    check_name(&name, &document).map_err(EngineError::Rejected)?;
     let when = conditions(&headers);
     let (deployed, status) = api.engine.put(&name, document, &principal, &when).await?;
     let code = match deployed {
@@ -111,8 +110,4 @@ pub async fn metrics(
     // An impossible format is refused before anything is read and reset.
     let allowed = negotiate::allowed(&headers, query.format.as_deref())?;
     document(api.engine.read(&name).await?, &allowed).await
-}
-
-fn refused(rejection: Rejection) -> Problem {
-    EngineError::Rejected(rejection).into()
 }

@@ -9,8 +9,8 @@ use std::thread::available_parallelism;
 
 use tokio::sync::Semaphore;
 
+use crate::compiler::child::Limits;
 use crate::compiler::compile::Compiler;
-use crate::compiler::limits::Limits;
 use crate::compiler::sandbox;
 
 /// The environment variable that names the clang to use instead of one on PATH.
@@ -29,7 +29,8 @@ pub enum DiscoverError {
 }
 
 impl Compiler {
-    /// Finds clang: `TWINPROBE_CLANG`, else `clang`, else `clang-19` down to `clang-14` on PATH.
+    /// Finds clang: `TWINPROBE_CLANG`, else `clang`, else `clang-19` down to `clang-14` on PATH. Asks it for its version
+    /// and chooses its confinement.
     pub fn discover() -> Result<Self, DiscoverError> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let clang = match std::env::var_os(VARIABLE).filter(|value| !value.is_empty()) {
@@ -38,11 +39,6 @@ impl Compiler {
                 NAMES.iter().find_map(|name| which(OsStr::new(name), &path)).ok_or(DiscoverError::NotFound)?
             }
         };
-        Self::at(clang)
-    }
-
-    /// Asks the clang at this path for its version and chooses its confinement.
-    fn at(clang: PathBuf) -> Result<Self, DiscoverError> {
         let version = version(&clang)?;
         let multiarch = multiarch_include();
         let limits = Limits::default();

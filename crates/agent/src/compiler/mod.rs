@@ -5,6 +5,5 @@ pub mod compile;
 pub mod confine;
 pub mod diagnostics;
 pub mod discover;
-pub mod limits;
 pub mod sandbox;
 pub mod toolchain;

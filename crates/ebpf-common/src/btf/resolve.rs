@@ -15,17 +15,6 @@ const MAX_NODES: usize = 65_536;
 const MAX_VIEWS: usize = 64;
 const POINTER_SIZE: usize = 8;
 
-fn layout(btf: &Btf, type_id: u32) -> Result<Layout, BtfError> {
-    let layout = Resolver { btf, root: type_id, nodes: MAX_NODES }.layout(type_id, 0)?;
-    if layout.size == 0 {
-        return Err(BtfError::ZeroSize { name: btf.describe(type_id) });
-    }
-    if shown(&layout) > layout.size.saturating_mul(MAX_VIEWS) {
-        return Err(BtfError::TooLarge { name: btf.describe(type_id) });
-    }
-    Ok(layout)
-}
-
 /// The bytes of all leaves, those of unions once for each member.
 fn shown(layout: &Layout) -> usize {
     match &layout.shape {
@@ -35,32 +24,6 @@ fn shown(layout: &Layout) -> usize {
         Shape::Array { element, len } => shown(element).saturating_mul(*len),
         _ => layout.size,
     }
-}
-
-fn size_of(btf: &Btf, type_id: u32) -> Result<usize, BtfError> {
-    let (mut id, mut count) = (type_id, 1_u64);
-    for _ in 0..=MAX_DEPTH {
-        let stripped = btf.strip(id)?;
-        let size = match *stripped.kind {
-            Kind::Array { element, len } => {
-                count = btf.array_size(type_id, count, u64::from(len))?;
-                id = element;
-                continue;
-            }
-            Kind::Int { size, .. }
-            | Kind::Float { size }
-            | Kind::Enum { size, .. }
-            | Kind::Struct { size, .. }
-            | Kind::Union { size, .. } => u64::from(size),
-            Kind::Pointer(_) => POINTER_SIZE as u64,
-            ref other => {
-                let kind = other.describe();
-                return Err(BtfError::NoValue { name: btf.describe(stripped.id), kind });
-            }
-        };
-        return btf.array_size(type_id, count, size).map(|size| size as usize);
-    }
-    Err(BtfError::Depth { name: btf.describe(type_id) })
 }
 
 /// A type without its typedefs and qualifiers.
@@ -79,7 +42,14 @@ impl Btf {
     /// If there is no such type, if its values have no bytes of a known number, or if it is nested too deeply or has
     /// more parts than can be shown.
     pub fn layout(&self, type_id: u32) -> Result<Layout, BtfError> {
-        layout(self, type_id)
+        let layout = Resolver { btf: self, root: type_id, nodes: MAX_NODES }.layout(type_id, 0)?;
+        if layout.size == 0 {
+            return Err(BtfError::ZeroSize { name: self.describe(type_id) });
+        }
+        if shown(&layout) > layout.size.saturating_mul(MAX_VIEWS) {
+            return Err(BtfError::TooLarge { name: self.describe(type_id) });
+        }
+        Ok(layout)
     }
 
     /// The bytes of a value of this type.
@@ -88,7 +58,29 @@ impl Btf {
     ///
     /// If there is no such type, if it has no values (`void`, a function), or more than 4 GiB.
     pub fn size_of(&self, type_id: u32) -> Result<usize, BtfError> {
-        size_of(self, type_id)
+        let (mut id, mut count) = (type_id, 1_u64);
+        for _ in 0..=MAX_DEPTH {
+            let stripped = self.strip(id)?;
+            let size = match *stripped.kind {
+                Kind::Array { element, len } => {
+                    count = self.array_size(type_id, count, u64::from(len))?;
+                    id = element;
+                    continue;
+                }
+                Kind::Int { size, .. }
+                | Kind::Float { size }
+                | Kind::Enum { size, .. }
+                | Kind::Struct { size, .. }
+                | Kind::Union { size, .. } => u64::from(size),
+                Kind::Pointer(_) => POINTER_SIZE as u64,
+                ref other => {
+                    let kind = other.describe();
+                    return Err(BtfError::NoValue { name: self.describe(stripped.id), kind });
+                }
+            };
+            return self.array_size(type_id, count, size).map(|size| size as usize);
+        }
+        Err(BtfError::Depth { name: self.describe(type_id) })
     }
 
     pub(super) fn strip(&self, type_id: u32) -> Result<Stripped<'_>, BtfError> {

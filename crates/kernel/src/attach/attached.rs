@@ -13,9 +13,9 @@ use twinprobe_ebpf_common::finding::with_causes;
 use crate::attach::dispatcher::chain::{Callee, DeploymentId, Rank};
 use crate::attach::dispatcher::dispatchers::Addition;
 use crate::attach::dispatcher::health::Health;
-use crate::attach::dispatcher::hook_point::HookPoint;
 use crate::attach::epoch::EpochWord;
-use crate::attach::hook::target::AttachError;
+use crate::attach::hook::error::AttachError;
+use crate::attach::hook::hook_point::HookPoint;
 use crate::attach::host::Host;
 use crate::attach::places::{AttachedAt, Interface, NotAttached};
 use crate::attach::reclaim::Reclaim;
@@ -72,7 +72,8 @@ impl Attached {
             transfers: Transfers::default(),
         };
         // The note is for a later daemon that can't read the stored configuration; this daemon does not need it.
-        if let Err(error) = attached.write_note(identity) {
+        let note = Note::new(identity, &attached.record, &attached.directions);
+        if let Err(error) = note.and_then(|note| attached.pins.write_note(&note)) {
             tracing::warn!(probe = identity.probe, %error, "what runs could not be noted beside it");
         }
         // No step fails from here on: every direction that has claimed its slots is listed or removed.
@@ -156,47 +157,18 @@ impl Attached {
     /// Returns the maps that a replacement of the direction called `name` can take over.
     pub fn predecessor(&self, name: &str, more: BTreeSet<String>) -> Option<Predecessor> {
         let maps = Arc::clone(&self.direction(name)?.own);
-        Some(Predecessor { maps, active: self.active(), more_known: more })
+        Some(Predecessor { maps, active: self.epoch.twin(), more_known: more })
     }
 
     /// Tells whether `new` goes on with the maps that packets are counted in now: a flip since `new` was loaded may
     /// have changed that. To be called while no flip can happen.
     pub fn is_continued_by(&self, new: &LoadedDirection) -> bool {
-        new.own.expected_twin.is_none_or(|twin| twin == self.active())
-    }
-
-    /// The start of the open window, which is kept with the epoch.
-    pub fn opened(&self) -> Moment {
-        self.epoch.opened()
-    }
-
-    pub fn set_opened(&self, at: Moment) {
-        self.epoch.set_opened(at);
+        new.own.expected_twin.is_none_or(|twin| twin == self.epoch.twin())
     }
 
     /// The end of the window that is closed and not yet cleared; `None` if there is no such window.
     pub fn closed(&self) -> Option<Moment> {
         self.epoch.unread().map(|_| self.epoch.closed())
-    }
-
-    /// Stores the end of the open window. To be called before the flip.
-    pub fn set_closed(&self, at: Moment) {
-        self.epoch.set_closed(at);
-    }
-
-    /// The serial of the deployment.
-    pub const fn serial(&self) -> u64 {
-        self.record.serial
-    }
-
-    /// The number of the open window.
-    pub fn epoch(&self) -> u64 {
-        self.epoch.current()
-    }
-
-    /// The index of the active twin.
-    fn active(&self) -> usize {
-        (self.epoch.current() & 1) as usize
     }
 
     /// The map of a metric that both twins count in; `None` if each has its own.
@@ -211,14 +183,6 @@ impl Attached {
         &self.directions[direction].maps[metric]
     }
 
-    pub fn directions(&self) -> &[LoadedDirection] {
-        &self.directions
-    }
-
-    pub fn places(&self) -> &[AttachedAt] {
-        &self.places
-    }
-
     pub fn direction(&self, name: &str) -> Option<&LoadedDirection> {
         self.directions.iter().find(|loaded| loaded.plan.direction() == name)
     }
@@ -227,20 +191,12 @@ impl Attached {
     pub fn places_at(&self, interfaces: &[Interface]) -> Vec<(usize, HookPoint)> {
         let of = |(direction, loaded): (usize, &LoadedDirection)| {
             let AttachRequest { hook, position, .. } = loaded.plan.attach;
-            interfaces
-                .iter()
-                .map(move |interface| {
-                    let Interface { netns, name, index, .. } = interface;
-                    let (netns, interface) = (netns.clone(), name.clone());
-                    (direction, HookPoint { netns, interface, ifindex: *index, hook, position })
-                })
-                .collect::<Vec<_>>()
+            interfaces.iter().map(move |Interface { netns, name, index, .. }| {
+                let (netns, interface) = (netns.clone(), name.clone());
+                (direction, HookPoint { netns, interface, ifindex: *index, hook, position })
+            })
         };
         self.directions.iter().enumerate().flat_map(of).collect()
-    }
-
-    fn write_note(&self, identity: Identity<'_>) -> std::io::Result<()> {
-        self.pins.write_note(&Note::new(identity, &self.record, &self.directions)?)
     }
 
     pub fn is_at(&self, place: &HookPoint) -> bool {

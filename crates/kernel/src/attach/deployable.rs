@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::attach::attached::Attached;
 use crate::attach::dispatcher::chain::DeploymentId;
-use crate::attach::hook::target::AttachError;
+use crate::attach::hook::error::AttachError;
 use crate::attach::host::Host;
 use crate::attach::places::{Interface, NotAttached};
 use crate::attach::replaced::Replaced;
@@ -18,28 +18,20 @@ use crate::sys::call::KernelError;
 #[derive(Debug)]
 pub struct Deployable(Attached);
 
-/// The beginning of a deployment that goes on with the content of no other one.
-#[derive(Clone, Copy, Debug)]
-pub struct Beginning {
-    /// The number of the first window.
-    pub first_epoch: u64,
-    /// The probe's position among those of the same priority, if it had one before.
-    pub order: Option<u64>,
-}
-
 impl Deployable {
-    /// Pins the loaded directions. The deployment goes on with `replaces`, or, without one, starts as `beginning` says.
+    /// Pins the loaded directions. The deployment goes on with `replaces`; without one, its first window has the number
+    /// `first_epoch`, and `order` is its position among the probes of the same priority, if it had one before.
     /// `more_known` adds the counts of the replaced maps that are kept elsewhere. After an error no pin is left.
     pub fn new(
         host: &Arc<Host>,
         identity: Identity<'_>,
         directions: Vec<LoadedDirection>,
         replaces: Option<&Attached>,
-        beginning: Beginning,
+        first_epoch: u64,
+        order: Option<u64>,
         more_known: &MoreKnown<'_>,
     ) -> Result<Self, AttachError> {
         let serial = host.new_serial();
-        let Beginning { first_epoch, order } = beginning;
         let epoch = match replaces {
             Some(old) => Arc::clone(&old.epoch),
             None => Arc::new(host.epochs.allocate(first_epoch).ok_or_else(|| {
@@ -54,14 +46,12 @@ impl Deployable {
             directions: directions.iter().map(DirectionRecord::new).collect::<Result<_, _>>()?,
         };
         let pins = Pins::new(&host.pins, serial);
-        for (record, loaded) in record.directions.iter().zip(&directions) {
-            if let Err(error) = pins.pin(record, loaded) {
-                host.remove_pins(serial);
-                return Err(KernelError::new("pinning", "the probe", error).into());
-            }
-        }
-        let note = Note::new(identity, &record, &directions).and_then(|note| pins.write_note(&note));
-        if let Err(error) = note {
+        let mut records = record.directions.iter().zip(&directions);
+        let pinned = records.try_for_each(|(record, loaded)| pins.pin(record, loaded));
+        let noted = pinned
+            .and_then(|()| Note::new(identity, &record, &directions))
+            .and_then(|note| pins.write_note(&note));
+        if let Err(error) = noted {
             host.remove_pins(serial);
             return Err(KernelError::new("pinning", "the probe", error).into());
         }
@@ -70,7 +60,7 @@ impl Deployable {
         for loaded in &directions {
             let name = loaded.plan.direction();
             if let Some(old) = replaces.and_then(|old| old.direction(name)) {
-                let (old, new, active) = (&old.own, &loaded.own, (epoch.current() & 1) as usize);
+                let (old, new, active) = (&old.own, &loaded.own, epoch.twin());
                 let capabilities = &host.capabilities;
                 transfers.extend(Transfers::begin(name, old, active, new, capabilities, more_known));
             }
@@ -108,9 +98,8 @@ impl Deployable {
         self.0.transfers.losses()
     }
 
-    /// Attaches every direction at every interface. Where `replaces` is attached, the new programs take its place
-    /// between two packets. Fails if a required interface fails; then everything is as it was. Returns the other
-    /// failures.
+    /// Attaches every direction at every interface, and returns the failures. Where `replaces` is attached, the new
+    /// programs take its place between two packets. Fails if a required interface fails; everything is as it was then.
     pub fn attach(
         self,
         interfaces: &[Interface],

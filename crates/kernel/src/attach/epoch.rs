@@ -13,13 +13,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use aya_obj::generated::BPF_F_MMAPABLE;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use twinprobe_ebpf_common::hook::Hook;
 
-use crate::sys::call::KernelError;
+use crate::sys::call::{KernelError, found};
 use crate::sys::clock::Moment;
-use crate::sys::map::{self, MapCreate};
+use crate::sys::map::{self, BPF_MAP_TYPE_ARRAY, MapCreate};
 use crate::sys::mapping::{Access, Mapping};
 use crate::sys::object;
 
@@ -45,8 +46,6 @@ const CLOCK_CLOSED: usize = 2;
 const CLOCK_BYTES: usize = PLACES * CLOCK_WORDS * WORD_BYTES;
 /// The names of the pins of the two maps.
 pub const PINS: [&str; 2] = ["epochs", "clocks"];
-const BPF_MAP_TYPE_ARRAY: u32 = 2;
-const BPF_F_MMAPABLE: u32 = 1 << 10;
 
 /// The shared memory and which of its places are taken.
 #[derive(Debug)]
@@ -74,12 +73,9 @@ impl Words {
             Some(map) => map,
             None => {
                 // An object of another layout is of no use, but its name is needed.
-                if let Err(source) = std::fs::remove_file(pin)
-                    && source.kind() != std::io::ErrorKind::NotFound
-                {
-                    return Err(error("clean-up")(source));
-                }
-                let map = create(name, bytes).map_err(error("creation"))?;
+                found(std::fs::remove_file(pin)).map_err(error("clean-up"))?;
+                let array = MapCreate { flags: BPF_F_MMAPABLE, ..MapCreate::array(name, bytes, 1) };
+                let map = map::map_create(&array).map_err(error("creation"))?;
                 object::obj_pin(map.as_fd(), pin).map_err(error("pinning"))?;
                 map
             }
@@ -167,19 +163,7 @@ const fn offset(place: usize) -> i32 {
     (place * WORDS * WORD_BYTES) as i32
 }
 
-fn create(name: &str, bytes: usize) -> std::io::Result<OwnedFd> {
-    map::map_create(&MapCreate {
-        name,
-        map_type: BPF_MAP_TYPE_ARRAY,
-        key_size: 4,
-        value_size: bytes as u32,
-        max_entries: 1,
-        flags: BPF_F_MMAPABLE,
-        ..MapCreate::default()
-    })
-}
-
-/// Tells whether the map is what [`create`] makes with this name: both maps have the same size.
+/// Tells whether the map is what [`Words::open`] makes with this name: both maps have the same size.
 fn is_page(map: BorrowedFd<'_>, name: &str, bytes: usize) -> bool {
     map::map_info(map).is_ok_and(|info| {
         let named = info.name.iter().map(|&byte| byte as u8).take_while(|&byte| byte != 0);
@@ -202,6 +186,11 @@ impl EpochWord {
     /// The epoch of the open window.
     pub fn current(&self) -> u64 {
         self.word(EPOCH).load(Ordering::SeqCst)
+    }
+
+    /// The index of the active twin.
+    pub fn twin(&self) -> usize {
+        (self.current() & 1) as usize
     }
 
     /// Sends packets to the other twin from now on. Returns the epoch that ended.
@@ -244,6 +233,7 @@ impl EpochWord {
         self.moment(CLOSED, CLOCK_CLOSED)
     }
 
+    /// Stores the end of the open window. To be called before the flip.
     pub fn set_closed(&self, at: Moment) {
         self.set_moment(CLOSED, CLOCK_CLOSED, at);
     }

@@ -9,16 +9,16 @@ use twinprobe_ebpf_common::hook::{Hook, Position, Verdict, XdpMode};
 
 use crate::attach::dispatcher::chain::{Callee, DeploymentId, Rank};
 use crate::attach::dispatcher::dispatchers::Addition;
-use crate::attach::dispatcher::hook_point::HookPoint;
 use crate::attach::epoch::EpochWord;
-use crate::attach::hook::target::AttachError;
+use crate::attach::hook::error::AttachError;
+use crate::attach::hook::hook_point::HookPoint;
 use crate::attach::host::{self, Host};
 use crate::attach::places::AttachedAt;
 use crate::attach::reclaim::Reclaim;
 use crate::load::pins::{Note, NotedDirection, Pins};
 use crate::net::interface;
 use crate::net::netns::Netns;
-use crate::sys::prog;
+use crate::sys::object::{self, ObjectKind};
 
 /// A deployment whose maps nobody reads. Its programs see packets, and their verdicts take effect.
 #[derive(Debug)]
@@ -77,12 +77,12 @@ impl Held {
             Err(error) if Netns::is_not_there(&error) => return Ok(()),
             netns => netns?,
         };
-        for (name, index) in interface::list(&netns)?.by_name() {
+        for (name, ifindex) in interface::list(&netns)?.by_name {
             for (direction, noted) in self.note.directions.iter().enumerate() {
                 let Some(hook) = Hook::from_name(&noted.hook) else { continue };
                 let position = if noted.first { Position::First } else { Position::Last };
                 let (netns, interface) = (netns.clone(), name.clone());
-                let place = HookPoint { netns, interface, ifindex: *index, hook, position };
+                let place = HookPoint { netns, interface, ifindex, hook, position };
                 if let Some(health) = self.host.dispatchers.hold(&place, &self.addition(noted)) {
                     self.places.push(AttachedAt { direction, place, health });
                 }
@@ -113,24 +113,11 @@ impl Held {
         self.host.dispatchers.add(place, &addition, Some(instead_of)).map(drop)
     }
 
-    pub const fn serial(&self) -> u64 {
-        self.owner.0
-    }
-
-    /// The position of the probe among those of the same priority.
-    pub const fn order(&self) -> u64 {
-        self.note.order
-    }
-
-    pub fn places(&self) -> &[AttachedAt] {
-        &self.places
-    }
-
     /// Removes the deployment and waits until the kernel has freed it.
     pub fn detach(self) {
         let mut reclaim = Reclaim::default();
         for id in self.note.directions.iter().flat_map(|direction| direction.programs) {
-            if let Ok(Some(program)) = prog::prog_fd_by_id(id) {
+            if let Ok(Some(program)) = object::fd_by_id(ObjectKind::Program, id) {
                 reclaim.add_program(program.as_fd());
             }
         }

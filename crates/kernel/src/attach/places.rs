@@ -5,8 +5,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::attach::dispatcher::health::Health;
-use crate::attach::dispatcher::hook_point::HookPoint;
-use crate::attach::hook::target::AttachError;
+use crate::attach::hook::error::AttachError;
+use crate::attach::hook::hook_point::HookPoint;
 use crate::net::netns::Netns;
 
 /// An interface that a probe can be attached to.

@@ -14,7 +14,9 @@ use crate::sys::clock::Moment;
 #[derive(Debug)]
 pub struct Quiesced<'a> {
     pub probe: &'a mut Attached,
+    /// The epoch that ended; its number is the window's.
     pub epoch: u64,
+    /// The length of the grace period.
     pub quiesced: Duration,
 }
 
@@ -33,11 +35,10 @@ impl Attached {
             // Without twins one program counts in the same maps before and after the flip, so there is nothing to wait
             // for.
             _ if !has_twins => Duration::ZERO,
-            _ => self
-                .host
-                .quiescer
-                .quiesce()
-                .map_err(|error| KernelError::new("grace period", "the flip", error))?,
+            _ => {
+                let quiesced = self.host.quiescer.quiesce();
+                quiesced.map_err(|error| KernelError::new("grace period", "the flip", error))?
+            }
         };
         self.quiesced = Some((epoch, quiesced));
         Ok(Quiesced { probe: self, epoch, quiesced })
@@ -45,22 +46,12 @@ impl Attached {
 }
 
 impl Quiesced<'_> {
-    /// The epoch that ended; its number is the window's.
-    pub const fn epoch(&self) -> u64 {
-        self.epoch
-    }
-
-    /// The length of the grace period.
-    pub const fn quiesced(&self) -> Duration {
-        self.quiesced
-    }
-
     /// Returns the map of a metric: the idle twin's own if the map is private, else the shared map, which packets still
     /// change. `None` for events.
     pub fn map(&self, (direction, metric): (usize, usize)) -> Option<&MetricMap> {
         match self.probe.map(direction, metric) {
             TwinMap::Private(maps) => Some(&maps[(self.epoch & 1) as usize]),
-            TwinMap::Shared(map) => Some(&**map),
+            TwinMap::Shared(map) => Some(map),
             TwinMap::Events(_) => None,
         }
     }

@@ -2,9 +2,9 @@
 
 use crate::attach::attached::Attached;
 use crate::attach::dispatcher::chain::DeploymentId;
-use crate::attach::dispatcher::hook_point::HookPoint;
 use crate::attach::held::Held;
-use crate::attach::hook::target::AttachError;
+use crate::attach::hook::error::AttachError;
+use crate::attach::hook::hook_point::HookPoint;
 use crate::attach::places::AttachedAt;
 use crate::attach::reclaim::Reclaim;
 

@@ -17,10 +17,10 @@ use crate::read::access::Access;
 use crate::read::events::event_map::EventMap;
 use crate::read::map::MetricMap;
 use crate::read::table::Table;
-use crate::read::variable::{Section, Variable};
+use crate::read::variable::Variable;
 use crate::sys::call::{self, KernelError};
 use crate::sys::map::{self, MapCreate};
-use crate::sys::mapping;
+use crate::sys::mapping::{self, Mapping};
 
 /// The map of a metric: one that both twins share, or one for each twin. Both twins write events into the same map.
 #[derive(Debug)]
@@ -89,7 +89,6 @@ impl ProbeMaps {
         self.plan.maps.iter().zip(&self.fds)
     }
 
-    /// Returns the map with this name and its descriptors.
     pub fn by_name(&self, name: &str) -> Option<(&MapPlan, &Twins<OwnedFd>)> {
         self.each().find(|(map, _)| map.name == name)
     }
@@ -169,15 +168,15 @@ impl ProbeMaps {
                     return Ok(TwinMap::Events(Arc::new(map)));
                 }
                 MetricSource::Variable(variable) => Twins::make(map.private, |twin| {
-                    let section = match sections.entry((metric.map, twin)) {
+                    let memory = match sections.entry((metric.map, twin)) {
                         Entry::Occupied(known) => Arc::clone(known.get()),
                         Entry::Vacant(place) => {
-                            let section = section(map, fds.of_twin(twin)).map_err(failed("mapping"))?;
-                            Arc::clone(place.insert(section))
+                            let memory = memory(map, fds.of_twin(twin)).map_err(failed("mapping"))?;
+                            Arc::clone(place.insert(Arc::new(memory)))
                         }
                     };
                     let (layout, initial) = (Arc::clone(&variable.layout), variable.initial.clone());
-                    Ok(MetricMap::Variable(Variable::new(section, layout, variable.offset, initial)))
+                    Ok(MetricMap::Variable(Variable { memory, layout, offset: variable.offset, initial }))
                 })?,
                 MetricSource::Table(layout) => Twins::make(map.private, |twin| {
                     let access = access(&metric.request, layout, capabilities);
@@ -206,10 +205,9 @@ fn access(request: &MetricRequest, layout: &TableLayout, capabilities: &Capabili
     })
 }
 
-/// Maps the memory of a data section.
-fn section(map: &MapPlan, fd: &OwnedFd) -> std::io::Result<Arc<Section>> {
-    let memory = if map.spec.frozen { mapping::Access::Read } else { mapping::Access::ReadWrite };
-    Section::new(fd.as_fd(), map.spec.value_size as usize, memory)
+fn memory(map: &MapPlan, fd: &OwnedFd) -> std::io::Result<Mapping> {
+    let access = if map.spec.frozen { mapping::Access::Read } else { mapping::Access::ReadWrite };
+    Mapping::new(fd.as_fd(), 0, map.spec.value_size as usize, access)
 }
 
 fn create_map(name: &str, spec: &MapSpec, btf: Option<BorrowedFd<'_>>) -> Result<OwnedFd, KernelError> {

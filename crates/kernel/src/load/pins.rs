@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use twinprobe_ebpf_common::hook::{Position, Verdict};
 
 use crate::load::direction::{LoadedDirection, program_ids};
-use crate::sys::call::KernelError;
-use crate::sys::map::{self, MapCreate};
+use crate::sys::call::{KernelError, found};
+use crate::sys::map::{self, BPF_MAP_TYPE_ARRAY, MapCreate};
 use crate::sys::object;
 use crate::sys::prog::{self, ProgIdentity};
 
@@ -62,7 +62,6 @@ impl DirectionRecord {
 
 const NOTE: &str = "note";
 const NOTE_VERSION: u32 = 1;
-const BPF_MAP_TYPE_ARRAY: u32 = 2;
 
 /// The facts about a deployment that a later daemon needs to let the deployment go on unchanged, although its stored
 /// configuration can't be read. The note is pinned with the deployment.
@@ -169,23 +168,12 @@ impl Pins {
         let mut text = serde_json::to_vec(note)?;
         // The kernel rounds the size of a value up to 8 bytes; JSON allows spaces at its end.
         text.resize(text.len().next_multiple_of(8), b' ');
-        let map = map::map_create(&MapCreate {
-            name: "tp_note",
-            map_type: BPF_MAP_TYPE_ARRAY,
-            key_size: 4,
-            value_size: text.len() as u32,
-            max_entries: 1,
-            ..MapCreate::default()
-        })?;
+        let map = map::map_create(&MapCreate::array("tp_note", text.len(), 1))?;
         map::map_update(map.as_fd(), &[0; 4], &text)?;
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        found(std::fs::remove_file(&path))?;
         object::obj_pin(map.as_fd(), &path)
     }
 
-    /// Returns the note, and the map that holds it.
     pub fn note(&self) -> io::Result<(Note, OwnedFd)> {
         let map = object::obj_get(&self.0.join(NOTE))?;
         let info = map::map_info(map.as_fd())?;
@@ -199,12 +187,10 @@ impl Pins {
         if note.version == NOTE_VERSION { Ok((note, map)) } else { Err(io::ErrorKind::Unsupported.into()) }
     }
 
-    /// Removes the directory with its pins.
     pub fn remove(&self) -> io::Result<()> {
         remove_directory(&self.0)
     }
 
-    /// Returns the path of a metric's journal.
     pub fn journal(&self, direction: &str, metric: usize) -> PathBuf {
         self.0.join(format!("{direction}_journal_{metric}"))
     }
@@ -235,13 +221,9 @@ fn check<T: PartialEq + std::fmt::Debug>(
 
 /// Removes a directory with the pins in it. A directory that does not exist is no error.
 pub fn remove_directory(path: &Path) -> io::Result<()> {
-    match std::fs::remove_dir_all(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result,
-    }
+    found(std::fs::remove_dir_all(path)).map(drop)
 }
 
-/// Reads the id of the running kernel's boot.
 pub fn boot_id() -> io::Result<String> {
     Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }

@@ -10,7 +10,6 @@ use crate::sys::call::KernelError;
 /// The most characters of a source line that a finding quotes.
 const MAX_QUOTE: usize = 120;
 
-/// Explains why a map could not be made.
 pub fn map_finding(source: &str, error: &KernelError) -> Finding {
     let hint = match error.errno() {
         libc::EINVAL => {

@@ -130,12 +130,12 @@ fn is_statistics(line: &str) -> bool {
         "arg#",
         "caller:",
         "callee:",
+        "func#",
+        "Validating ",
+        "live regs",
     ]
     .iter()
     .any(|prefix| line.starts_with(prefix))
-        || line.starts_with("func#")
-        || line.starts_with("Validating ")
-        || line.starts_with("live regs")
 }
 
 #[cfg(test)]

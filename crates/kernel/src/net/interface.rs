@@ -9,17 +9,13 @@ use crate::net::rtnl::socket;
 /// The interfaces of one network namespace at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interfaces {
-    by_name: BTreeMap<String, u32>,
+    /// The indices of all interfaces, by proper name.
+    pub by_name: BTreeMap<String, u32>,
     /// The proper name for each alternative name (`ip link property`).
     alternatives: BTreeMap<String, String>,
 }
 
 impl Interfaces {
-    /// The indices of all interfaces, by proper name.
-    pub fn by_name(&self) -> &BTreeMap<String, u32> {
-        &self.by_name
-    }
-
     /// Finds the interface by its name or an alternative name. Returns its proper name and index.
     pub fn find(&self, name: &str) -> Option<(&str, u32)> {
         let (name, index) = self
@@ -56,14 +52,14 @@ mod tests {
         named.ip("link add tpa type veth peer name tpb");
         named.ip("link property add dev tpa altname tp-other");
         let interfaces = list(&netns).unwrap();
-        assert!(interfaces.by_name().keys().eq(["lo", "tpa", "tpb"]), "{interfaces:?}");
-        let index = interfaces.by_name()["tpa"];
+        assert!(interfaces.by_name.keys().eq(["lo", "tpa", "tpb"]), "{interfaces:?}");
+        let index = interfaces.by_name["tpa"];
         assert_eq!(interfaces.find("tpa"), Some(("tpa", index)));
         assert_eq!(interfaces.find("tp-other"), Some(("tpa", index)));
         assert_eq!(interfaces.find("tp"), None);
 
         let own = list(&Netns::own().unwrap()).unwrap();
-        assert_eq!(own.by_name().get("lo"), Some(&1));
+        assert_eq!(own.by_name.get("lo"), Some(&1));
         assert_eq!(own.find("tpa"), None);
     }
 
@@ -73,6 +69,6 @@ mod tests {
         for i in 0..50 {
             named.ip(&format!("link add tpa{i} type veth peer name tpb{i}"));
         }
-        assert_eq!(list(&Netns::open(&named.path()).unwrap()).unwrap().by_name().len(), 101);
+        assert_eq!(list(&Netns::open(&named.path()).unwrap()).unwrap().by_name.len(), 101);
     }
 }

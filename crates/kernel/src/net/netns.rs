@@ -91,11 +91,6 @@ impl Netns {
         self.0.id
     }
 
-    #[cfg(test)]
-    pub fn is_own(&self) -> bool {
-        self.0.own
-    }
-
     /// The path where the namespace was found; `None` for the daemon's own.
     pub fn path(&self) -> Option<&Path> {
         self.0.path.as_deref()
@@ -158,6 +153,12 @@ pub mod testing {
     pub fn ip(arguments: &str) {
         let output = Command::new("ip").args(arguments.split_whitespace()).output().unwrap();
         assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    impl super::Netns {
+        pub fn is_own(&self) -> bool {
+            self.0.own
+        }
     }
 
     /// A named namespace, deleted on drop.

@@ -6,9 +6,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
-/// The longest time to wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A question that has not been answered yet.
@@ -49,23 +48,19 @@ struct Noted(u64);
 
 impl Drop for Noted {
     fn drop(&mut self) {
-        asked().retain(|asked| asked.number != self.0);
+        ASKED.lock().retain(|asked| asked.number != self.0);
     }
 }
 
 fn note(path: &Path) -> io::Result<u64> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    let mut asked = asked();
+    let mut asked = ASKED.lock();
     if asked.iter().any(|asked| asked.path == path && asked.since.elapsed() >= PATIENCE) {
         return Err(late(path));
     }
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     asked.push(Asked { number, path: path.to_owned(), since: Instant::now() });
     Ok(number)
-}
-
-fn asked() -> MutexGuard<'static, Vec<Asked>> {
-    ASKED.lock()
 }
 
 fn late(path: &Path) -> io::Error {

@@ -53,14 +53,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches from now on. To be called in a runtime. A list made after this call misses no change.
-    #[cfg(test)]
-    pub async fn new(netns: &Netns) -> io::Result<Self> {
-        let netns = netns.clone();
-        Self::open(move || Ok(netns)).await
-    }
-
-    /// Watches the namespace that `find` returns, as [`Self::new`] does. Whatever may block runs on another thread.
+    /// Watches the namespace that `find` returns, from now on. To be called in a runtime. A list made after this call
+    /// misses no change. Whatever may block runs on another thread.
     async fn open(find: impl FnOnce() -> io::Result<Netns> + Send + 'static) -> io::Result<Self> {
         let (netns, socket, known) = elsewhere(move || {
             let netns = find()?;
@@ -73,11 +67,6 @@ impl Watch {
         // SAFETY: the socket owns its descriptor, which stays open and the same as long as it is registered.
         let socket = unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }?;
         Ok(Self { netns, socket, known, overflowed: false })
-    }
-
-    #[cfg(test)]
-    pub fn netns(&self) -> &Netns {
-        &self.netns
     }
 
     /// Waits until an interface is new, gone or renamed, or filters have changed, and all messages so far are read.
@@ -164,12 +153,6 @@ impl PlaceWatch {
         Self { path: path.map(Path::to_owned), state: open(path).await }
     }
 
-    /// Returns the namespace that was last found, or the reason why there is none.
-    #[cfg(test)]
-    pub fn netns(&self) -> Result<&Netns, &io::Error> {
-        self.state.as_ref().map(Watch::netns)
-    }
-
     /// Waits until something has changed; see [`Watch::changed`].
     pub async fn changed(&mut self) -> NamespaceChange {
         let mut looks = interval(LOOK);
@@ -238,6 +221,20 @@ mod tests {
     const SOON: Duration = Duration::from_secs(1);
     const QUIET: Duration = Duration::from_millis(300);
 
+    impl Watch {
+        async fn new(netns: &Netns) -> io::Result<Self> {
+            let netns = netns.clone();
+            Self::open(move || Ok(netns)).await
+        }
+    }
+
+    impl PlaceWatch {
+        /// Returns the namespace that was last found, or the reason why there is none.
+        fn netns(&self) -> Result<&Netns, &io::Error> {
+            self.state.as_ref().map(|watch| &watch.netns)
+        }
+    }
+
     async fn changes(watch: &mut Watch) -> Changes {
         timeout(SOON, watch.changed()).await.expect("a change is noticed").unwrap()
     }
@@ -258,7 +255,7 @@ mod tests {
     }
 
     fn index(netns: &Netns, name: &str) -> u32 {
-        list(netns).unwrap().by_name()[name]
+        list(netns).unwrap().by_name[name]
     }
 
     #[tokio::test]

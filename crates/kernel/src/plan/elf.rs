@@ -236,11 +236,8 @@ fn repoint_sections(ext: &mut [u8], offsets: &[(u32, u32)]) -> Result<(), ElfErr
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Result<u32, ElfError> {
-    bytes
-        .get(at..at + 4)
-        .and_then(|four| four.try_into().ok())
-        .map(u32::from_le_bytes)
-        .ok_or(ElfError::DamagedBtf)
+    let four = bytes.get(at..).and_then(<[u8]>::first_chunk);
+    four.map(|four| u32::from_le_bytes(*four)).ok_or(ElfError::DamagedBtf)
 }
 
 /// Returns the offset at which a string table holds exactly `wanted`.
@@ -257,10 +254,8 @@ fn find_string(strings: &[u8], wanted: &str) -> Option<u32> {
 
 fn section_data(builder: &Builder<'_>, name: &[u8]) -> Option<Vec<u8>> {
     let section = builder.sections.iter().find(|section| section.name.as_slice() == name)?;
-    match &section.data {
-        SectionData::Data(bytes) => Some(bytes.as_slice().to_vec()),
-        _ => None,
-    }
+    let SectionData::Data(bytes) = &section.data else { return None };
+    Some(bytes.as_slice().to_vec())
 }
 
 fn set_section_data(builder: &mut Builder<'_>, name: &[u8], data: Vec<u8>) {

@@ -4,13 +4,12 @@
 
 use std::collections::BTreeSet;
 
+use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_PROG_ARRAY;
 use twinprobe_ebpf_common::EventKind;
 use twinprobe_ebpf_common::metric::OnReplace;
 
 use crate::plan::map_spec::MapSpec;
 use crate::plan::probe_plan::{DirectionPlan, MapPlan};
-
-const BPF_MAP_TYPE_PROG_ARRAY: u32 = 3;
 
 /// The origin of the content of a new deployment's map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +26,6 @@ pub enum Inherited {
 }
 
 impl Inherited {
-    /// True if the map is the replaced deployment's own.
     pub const fn is_taken_over(self) -> bool {
         matches!(self, Self::Same | Self::FromActive)
     }
@@ -100,8 +98,8 @@ fn is_same(before: &MapPlan, old: &DirectionPlan, map: &MapPlan, new: &Direction
         (map_type, key_size, value_size, max_entries, flags, extra)
     };
     let definition = |map: &MapPlan| (figures(&map.spec), map.spec.inner.as_deref().map(figures));
-    let streams =
-        EventKind::from_bpf_type(map.spec.map_type).is_some() || map.spec.map_type == BPF_MAP_TYPE_PROG_ARRAY;
+    let map_type = map.spec.map_type;
+    let streams = EventKind::from_bpf_type(map_type).is_some() || map_type == BPF_MAP_TYPE_PROG_ARRAY as u32;
     !streams
         && !map.spec.frozen
         && definition(before) == definition(map)

@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use aya_obj::generated::BPF_F_MMAPABLE;
 use aya_obj::{EbpfSectionKind, Map, Object};
 use twinprobe_ebpf_common::{Btf, BtfError, EventKind, MapTypes};
 
 use crate::plan::request::KernelFacts;
-
-/// The flag of maps whose memory processes can map.
-pub const BPF_F_MMAPABLE: u32 = 1 << 10;
 
 /// A map as the source defines it.
 #[derive(Clone, Debug, Default)]
@@ -29,7 +27,6 @@ pub struct MapSpec {
     pub inner: Option<Box<MapSpec>>,
 }
 
-/// Returns the definitions of the object's maps, by name.
 pub fn map_specs(
     object: &Object,
     btf: &Btf,
@@ -91,8 +88,7 @@ fn spec_of(map: &Map, facts: KernelFacts) -> MapSpec {
 }
 
 /// Returns the number of entries that the kernel accepts. The size of a ring buffer is rounded up to a power of two and
-/// whole pages, as sources written for libbpf expect. A perf event array without a number of entries gets one for each
-/// CPU.
+/// whole pages, as sources for libbpf expect. A perf event array without a number of entries gets one for each CPU.
 fn max_entries(map: &Map, facts: KernelFacts) -> u32 {
     match (EventKind::from_bpf_type(map.map_type()), map.max_entries()) {
         (Some(EventKind::PerfEventArray), 0) => facts.possible_cpus as u32,

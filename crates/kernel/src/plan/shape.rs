@@ -14,7 +14,6 @@ pub struct MapShape {
 }
 
 impl MapShape {
-    /// Returns the shape of the map `name`.
     pub fn new(btf: &Btf, name: &str, spec: &MapSpec) -> Self {
         let size = spec.value_size as usize;
         if !name.starts_with('.') {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use aya_obj::generated::{BPF_F_RDONLY, BPF_F_WRONLY};
 use twinprobe_ebpf_common::finding::Finding;
 use twinprobe_ebpf_common::{EventKind, MapKind};
 
@@ -10,10 +11,6 @@ use crate::plan::object::Definitions;
 use crate::plan::probe_plan::MetricSource;
 use crate::plan::request::{KernelFacts, MetricRequest, Notes};
 use crate::plan::shape;
-
-/// Flags of a map: the daemon's descriptor can't write (`RDONLY`) or can't read (`WRONLY`).
-const BPF_F_RDONLY: u32 = 1 << 3;
-const BPF_F_WRONLY: u32 = 1 << 4;
 
 /// Plans how the map of a metric, which is defined as `spec`, is read.
 pub fn plan(

@@ -40,7 +40,6 @@ pub fn read(map: &Table, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
     Ok(ControlFlow::Continue(()))
 }
 
-/// Overwrites the entries of `rows` with zeros.
 pub fn zero(map: &Table, rows: &RawTable) -> Result<(), KernelError> {
     let zeros = vec![0; rows.values.len()];
     if map.strategy() != Strategy::Iterative {

@@ -6,22 +6,16 @@ use crate::read::table::Table;
 use crate::sys::batch::{self, BatchCursor};
 use crate::sys::call::KernelError;
 
-/// A walk over all entries of `map`.
 pub struct Batches<'a> {
     map: &'a Table,
     cursor: BatchCursor,
-    room: usize,
+    /// The number of entries that one call may return.
+    pub room: usize,
 }
 
 impl<'a> Batches<'a> {
     pub fn new(map: &'a Table) -> Self {
         Self { map, cursor: BatchCursor::new(map.key_size()), room: map.batch_len() }
-    }
-
-    /// Returns the number of entries that one call may return.
-    #[cfg(test)]
-    pub const fn room(&self) -> usize {
-        self.room
     }
 
     /// Replaces `rows` by the next entries, and deletes them from the map if `delete`. Returns false if they are the
@@ -51,7 +45,6 @@ impl<'a> Batches<'a> {
     }
 }
 
-/// Deletes the keys of `rows` from the map.
 pub fn delete(map: &Table, rows: &RawTable) -> Result<(), KernelError> {
     let len = rows.len(&map.layout);
     let mut done = 0;

@@ -7,7 +7,7 @@ use twinprobe_ebpf_common::metric::AfterRead;
 use twinprobe_ebpf_common::{MapFamily, RawTable, TableLayout};
 
 use crate::read::nested;
-use crate::read::table::{ReadResult, Sink, Table};
+use crate::read::table::{ReadResult, Sink, Table, collect};
 use crate::read::variable::Variable;
 use crate::sys::call::KernelError;
 
@@ -22,7 +22,7 @@ impl MetricMap {
     pub const fn layout(&self) -> &Arc<TableLayout> {
         match self {
             Self::Table(table) => &table.layout,
-            Self::Variable(variable) => variable.layout(),
+            Self::Variable(variable) => &variable.layout,
         }
     }
 
@@ -38,12 +38,7 @@ impl MetricMap {
 
     /// Returns every entry. After an error rows that were taken out of the map are lost.
     pub fn read(&self, after: AfterRead) -> Result<RawTable, KernelError> {
-        let mut rows = RawTable::default();
-        let mut append = |chunk: &RawTable| {
-            rows.append(chunk);
-            ControlFlow::Continue(())
-        };
-        self.read_chunks(after, &mut append).map(|_| rows)
+        collect(|sink| self.read_chunks(after, sink))
     }
 
     /// Resets the map and drops its content.

@@ -8,21 +8,15 @@ use std::os::fd::{AsFd, OwnedFd};
 use twinprobe_ebpf_common::metric::AfterRead;
 use twinprobe_ebpf_common::{MapKind, RawTable};
 
-use crate::read::table::{ReadResult, Sink, Table};
+use crate::read::table::{ReadResult, Sink, Table, collect};
 use crate::read::{array, hash};
 use crate::sys::call::KernelError;
 use crate::sys::map;
+use crate::sys::object::{self, ObjectKind};
 
 /// Hands on one row for each entry, with the content of the entry's inner map.
 pub fn read(map: &Table, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
-    each(map, sink, &mut |_, inner| {
-        let mut rows = RawTable::default();
-        let mut append = |chunk: &RawTable| {
-            rows.append(chunk);
-            ControlFlow::Continue(())
-        };
-        inner.read_flat(after, &mut append).map(|_| rows)
-    })
+    each(map, sink, &mut |_, inner| collect(|sink| inner.read_flat(after, sink)))
 }
 
 /// Hands on one row for each entry whose inner map still exists. `content` returns the rows of an inner map, given its
@@ -47,16 +41,10 @@ pub fn each(
 
 /// Reads the key and the inner map's id of each entry.
 fn entries(map: &Table) -> Result<RawTable, KernelError> {
-    let mut entries = RawTable::default();
-    let mut collect = |chunk: &RawTable| {
-        entries.append(chunk);
-        ControlFlow::Continue(())
-    };
-    let read = match map.layout.kind {
-        MapKind::ArrayOfMaps => array::read(map, AfterRead::Keep, &mut collect),
-        _ => hash::read(map, AfterRead::Keep, &mut collect),
-    };
-    read.map(|_| entries)
+    collect(|sink| match map.layout.kind {
+        MapKind::ArrayOfMaps => array::read(map, AfterRead::Keep, sink),
+        _ => hash::read(map, AfterRead::Keep, sink),
+    })
 }
 
 /// Opens the inner map with this id; `None` if the map is gone.
@@ -73,7 +61,7 @@ fn descriptor(map: &Table, id: u32) -> io::Result<Option<OwnedFd>> {
         return fd.try_clone().map(Some);
     }
     // The inner map is not one of the probe's own: another process has put it into the slot.
-    map::map_fd_by_id(id).map_err(|error| match error.raw_os_error() {
+    object::fd_by_id(ObjectKind::Map, id).map_err(|error| match error.raw_os_error() {
         Some(libc::EPERM) => io::Error::other(format!(
             "map id {id} is none of the probe's own, and opening it takes CAP_SYS_ADMIN; take it out of {}",
             map.name

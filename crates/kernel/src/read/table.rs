@@ -29,6 +29,16 @@ pub const CHUNK_BYTES: usize = 256 << 10;
 pub type Sink<'a> = dyn FnMut(&RawTable) -> ControlFlow<()> + 'a;
 pub type ReadResult = Result<ControlFlow<()>, KernelError>;
 
+/// Returns all rows that `read` hands on.
+pub fn collect(read: impl FnOnce(&mut Sink<'_>) -> ReadResult) -> Result<RawTable, KernelError> {
+    let mut rows = RawTable::default();
+    let mut append = |chunk: &RawTable| {
+        rows.append(chunk);
+        ControlFlow::Continue(())
+    };
+    read(&mut append).map(|_| rows)
+}
+
 /// A map with all that its reading needs.
 #[derive(Debug)]
 pub struct Table {

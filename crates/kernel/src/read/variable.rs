@@ -1,9 +1,7 @@
 //! Global variables: parts of the only value of an array map. The value is mapped into memory, so that exactly the
 //! variable's bytes are read and written.
 
-use std::io;
 use std::ops::ControlFlow;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,41 +9,21 @@ use twinprobe_ebpf_common::metric::AfterRead;
 use twinprobe_ebpf_common::{RawTable, TableLayout};
 
 use crate::read::table::Sink;
-use crate::sys::mapping::{Access, Mapping};
+use crate::sys::mapping::Mapping;
 
-/// The memory of one data section of one twin.
-#[derive(Debug)]
-pub struct Section {
-    memory: Mapping,
-}
-
-/// A variable in a section.
+/// A variable in a data section.
 #[derive(Debug)]
 pub struct Variable {
-    section: Arc<Section>,
-    layout: Arc<TableLayout>,
-    offset: usize,
-    /// The bytes that a reset writes.
-    initial: Box<[u8]>,
-}
-
-impl Section {
-    /// Maps the memory of `map`, which was made with `BPF_F_MMAPABLE` and has `len` bytes.
-    pub fn new(map: BorrowedFd<'_>, len: usize, access: Access) -> io::Result<Arc<Self>> {
-        Ok(Arc::new(Self { memory: Mapping::new(map, 0, len, access)? }))
-    }
+    /// The memory of the section of one twin.
+    pub memory: Arc<Mapping>,
+    pub layout: Arc<TableLayout>,
+    /// The offset of the variable in the section, in bytes.
+    pub offset: usize,
+    /// The bytes that a reset writes, as many as the variable has.
+    pub initial: Box<[u8]>,
 }
 
 impl Variable {
-    /// Makes a variable at `offset` bytes in the section. `initial` has the variable's size.
-    pub fn new(section: Arc<Section>, layout: Arc<TableLayout>, offset: usize, initial: Box<[u8]>) -> Self {
-        Self { section, layout, offset, initial }
-    }
-
-    pub const fn layout(&self) -> &Arc<TableLayout> {
-        &self.layout
-    }
-
     /// Reads the variable, and resets it with [`AfterRead::Reset`].
     pub fn read(&self, after: AfterRead, sink: &mut Sink<'_>) -> ControlFlow<()> {
         let mut values = vec![0; self.initial.len()];
@@ -62,7 +40,7 @@ impl Variable {
         macro_rules! step {
             ($int:ident) => {{
                 const SIZE: usize = size_of::<$int>();
-                let word = self.section.memory.$int(self.offset + done);
+                let word = self.memory.$int(self.offset + done);
                 let value = match after {
                     AfterRead::Keep => word.load(Relaxed),
                     AfterRead::Reset => {

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FsWord, statfs};
 use rustix::mount::{MountFlags, mount};
 
+use crate::sys::call::found;
+
 const BPF_FS_MAGIC: FsWord = 0xcafe_4a11;
 const USUAL: &str = "/sys/fs/bpf";
 /// The name of a symbolic link whose text names the state directory of the daemon that owns the pins. The text is the
@@ -61,9 +63,6 @@ impl Claim {
 
     /// Removes the link that names the owner; the lock ends with the process.
     pub fn give_up(&self) -> io::Result<()> {
-        match std::fs::remove_file(&self.owner) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        found(std::fs::remove_file(&self.owner)).map(drop)
     }
 }

@@ -69,12 +69,11 @@ pub fn object_name(name: &str) -> [u8; 16] {
     out
 }
 
-/// Returns false if the call failed because there is no such entry.
-pub fn found(result: io::Result<()>) -> io::Result<bool> {
+/// Returns `None` if the call failed because there is no such entry, object or file (`ENOENT`).
+pub fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
-        Ok(()) => Ok(true),
-        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
-        Err(error) => Err(error),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        result => result.map(Some),
     }
 }
 

@@ -3,40 +3,38 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use aya_obj::generated::bpf_cmd;
+use aya_obj::generated::{bpf_attach_type, bpf_cmd};
 
-use crate::sys::call::{bpf, bpf_fd};
+use crate::sys::call::{address_mut, bpf, bpf_fd};
 use crate::sys::object::fill_info;
 
-/// The kernel's description of a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The kernel's description of a link, `struct bpf_link_info`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkInfo {
+    kind: u32,
+    id: u32,
     /// The id of the attached program.
     pub prog_id: u32,
+    pad: u32,
     /// The index of the interface, for XDP and TCX; 0 once the interface has gone.
     pub ifindex: u32,
+    rest: [u32; 11],
 }
 
-/// Reads the kernel's description of a link.
 pub fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
-    /// `struct bpf_link_info`; the type's own part begins with the interface for XDP and TCX.
-    #[repr(C)]
-    #[derive(Default)]
-    struct Info {
-        kind: u32,
-        id: u32,
-        prog_id: u32,
-        pad: u32,
-        ifindex: u32,
-        rest: [u32; 11],
-    }
-    let mut info = Info::default();
+    let mut info = LinkInfo::default();
     fill_info(link, &mut info)?;
-    Ok(LinkInfo { prog_id: info.prog_id, ifindex: info.ifindex })
+    Ok(info)
 }
 
 /// Attaches `prog` by a BPF link. `flags` are those of XDP or TCX. To be called in the interface's namespace.
-pub fn link_create(prog: BorrowedFd<'_>, ifindex: u32, attach_type: u32, flags: u32) -> io::Result<OwnedFd> {
+pub fn link_create(
+    prog: BorrowedFd<'_>,
+    ifindex: u32,
+    attach_type: bpf_attach_type,
+    flags: u32,
+) -> io::Result<OwnedFd> {
     #[repr(C)]
     #[derive(Default)]
     struct Attr {
@@ -50,7 +48,7 @@ pub fn link_create(prog: BorrowedFd<'_>, ifindex: u32, attach_type: u32, flags: 
     let mut attr = Attr {
         prog_fd: prog.as_raw_fd() as u32,
         target_ifindex: ifindex,
-        attach_type,
+        attach_type: attach_type as u32,
         flags,
         ..Attr::default()
     };
@@ -80,7 +78,7 @@ pub fn link_detach(link: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Returns the ids of the programs attached to an interface, as many as `ids` has room for; none without room. To be
 /// called in the interface's namespace.
-pub fn prog_query(ifindex: u32, attach_type: u32, ids: &mut [u32]) -> io::Result<Vec<u32>> {
+pub fn prog_query(ifindex: u32, attach_type: bpf_attach_type, ids: &mut [u32]) -> io::Result<Vec<u32>> {
     #[repr(C)]
     #[derive(Default)]
     struct Attr {
@@ -94,9 +92,8 @@ pub fn prog_query(ifindex: u32, attach_type: u32, ids: &mut [u32]) -> io::Result
         /// Fields for the arrays that are not asked for, and for a revision; they stay zero.
         rest: [u64; 4],
     }
-    let prog_ids = if ids.is_empty() { 0 } else { ids.as_mut_ptr() as u64 };
-    let mut attr =
-        Attr { target_ifindex: ifindex, attach_type, prog_ids, count: ids.len() as u32, ..Attr::default() };
+    let (attach_type, prog_ids, count) = (attach_type as u32, address_mut(ids), ids.len() as u32);
+    let mut attr = Attr { target_ifindex: ifindex, attach_type, prog_ids, count, ..Attr::default() };
     bpf(bpf_cmd::BPF_PROG_QUERY, &mut attr)?;
     Ok(ids.iter().copied().take(attr.count as usize).collect())
 }

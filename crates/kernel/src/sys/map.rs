@@ -3,10 +3,13 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use aya_obj::generated::{bpf_cmd, bpf_map_info};
+use aya_obj::generated::{BPF_NOEXIST, bpf_cmd, bpf_map_info, bpf_map_type};
 
 use crate::sys::call::{address, address_mut, bpf, bpf_fd, found, object_name};
 use crate::sys::object::fill_info;
+
+pub const BPF_MAP_TYPE_ARRAY: u32 = bpf_map_type::BPF_MAP_TYPE_ARRAY as u32;
+pub const BPF_MAP_TYPE_PROG_ARRAY: u32 = bpf_map_type::BPF_MAP_TYPE_PROG_ARRAY as u32;
 
 /// The arguments of `BPF_MAP_CREATE`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,6 +24,14 @@ pub struct MapCreate<'a> {
     pub inner: Option<BorrowedFd<'a>>,
     /// The object's BTF and the ids of the key's and value's types in it.
     pub btf: Option<(BorrowedFd<'a>, u32, u32)>,
+}
+
+impl<'a> MapCreate<'a> {
+    /// An array of `max_entries` values of `value_size` bytes.
+    pub fn array(name: &'a str, value_size: usize, max_entries: u32) -> Self {
+        let map_type = BPF_MAP_TYPE_ARRAY;
+        Self { name, map_type, key_size: 4, value_size: value_size as u32, max_entries, ..Self::default() }
+    }
 }
 
 /// Creates a map by `BPF_MAP_CREATE`.
@@ -77,16 +88,21 @@ fn element(cmd: bpf_cmd, map: BorrowedFd<'_>, key: u64, value: u64) -> io::Resul
     bpf(cmd, &mut ElementAttr { map_fd: map.as_raw_fd() as u32, padding: 0, key, value, flags: 0 }).map(drop)
 }
 
+/// Runs a command as [`element`] does; false if there is no such entry.
+fn find(cmd: bpf_cmd, map: BorrowedFd<'_>, key: u64, value: u64) -> io::Result<bool> {
+    Ok(found(element(cmd, map, key, value))?.is_some())
+}
+
 /// Reads the value at `key`; false if there is no such key. `value` must have the size of a value, for PERCPU types of
 /// the values of all possible CPUs, each padded to 8 bytes.
 pub fn map_lookup(map: BorrowedFd<'_>, key: &[u8], value: &mut [u8]) -> io::Result<bool> {
-    found(element(bpf_cmd::BPF_MAP_LOOKUP_ELEM, map, address(key), address_mut(value)))
+    find(bpf_cmd::BPF_MAP_LOOKUP_ELEM, map, address(key), address_mut(value))
 }
 
 /// Pops from a QUEUE or STACK (empty `key`), or takes an entry out of a hash (Linux 5.14). Returns false if there is
 /// none.
 pub fn map_lookup_and_delete(map: BorrowedFd<'_>, key: &[u8], value: &mut [u8]) -> io::Result<bool> {
-    found(element(bpf_cmd::BPF_MAP_LOOKUP_AND_DELETE_ELEM, map, address(key), address_mut(value)))
+    find(bpf_cmd::BPF_MAP_LOOKUP_AND_DELETE_ELEM, map, address(key), address_mut(value))
 }
 
 /// Writes an entry, whether or not the key exists. On a QUEUE or STACK (empty `key`), pushes a value.
@@ -96,9 +112,8 @@ pub fn map_update(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<(
 
 /// Writes a new entry; false if the key exists already.
 pub fn map_insert(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<bool> {
-    const BPF_NOEXIST: u64 = 1;
     let (map_fd, key, value) = (map.as_raw_fd() as u32, address(key), address(value));
-    let mut attr = ElementAttr { map_fd, padding: 0, key, value, flags: BPF_NOEXIST };
+    let mut attr = ElementAttr { map_fd, padding: 0, key, value, flags: BPF_NOEXIST.into() };
     match bpf(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attr) {
         Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(false),
         result => result.map(|_| true),
@@ -107,12 +122,12 @@ pub fn map_insert(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<b
 
 /// Deletes an entry; false if there is no such key.
 pub fn map_delete(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<bool> {
-    found(element(bpf_cmd::BPF_MAP_DELETE_ELEM, map, address(key), 0))
+    find(bpf_cmd::BPF_MAP_DELETE_ELEM, map, address(key), 0)
 }
 
 /// Reads the key after `key`, or the first key; false at the end.
 pub fn map_next_key(map: BorrowedFd<'_>, key: Option<&[u8]>, next: &mut [u8]) -> io::Result<bool> {
-    found(element(bpf_cmd::BPF_MAP_GET_NEXT_KEY, map, key.map_or(0, address), address_mut(next)))
+    find(bpf_cmd::BPF_MAP_GET_NEXT_KEY, map, key.map_or(0, address), address_mut(next))
 }
 
 /// Freezes a map by `BPF_MAP_FREEZE`: no process can write to it any more, and a read-only array becomes constant to
@@ -121,7 +136,6 @@ pub fn map_freeze(map: BorrowedFd<'_>) -> io::Result<()> {
     element(bpf_cmd::BPF_MAP_FREEZE, map, 0, 0)
 }
 
-/// Reads the kernel's description of a map.
 pub fn map_info(map: BorrowedFd<'_>) -> io::Result<bpf_map_info> {
     // SAFETY: a structure of integers, for which zero is a value.
     let mut info: bpf_map_info = unsafe { std::mem::zeroed() };
@@ -129,21 +143,6 @@ pub fn map_info(map: BorrowedFd<'_>) -> io::Result<bpf_map_info> {
     Ok(info)
 }
 
-/// Reads the id of a map.
 pub fn map_id(map: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(map_info(map)?.id)
-}
-
-/// Opens the map with this id, which a lookup in a map of maps returns; `None` if it is gone.
-pub fn map_fd_by_id(id: u32) -> io::Result<Option<OwnedFd>> {
-    #[repr(C)]
-    struct Attr {
-        id: u32,
-        next_id: u32,
-        open_flags: u32,
-    }
-    match bpf_fd(bpf_cmd::BPF_MAP_GET_FD_BY_ID, &mut Attr { id, next_id: 0, open_flags: 0 }) {
-        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
-        result => result.map(Some),
-    }
 }

@@ -33,17 +33,14 @@ impl Mapping {
         self.word(offset)
     }
 
-    /// Returns a smaller word as [`Self::u64`] does.
     pub fn u32(&self, offset: usize) -> &AtomicU32 {
         self.word(offset)
     }
 
-    /// Returns a smaller word as [`Self::u64`] does.
     pub fn u16(&self, offset: usize) -> &AtomicU16 {
         self.word(offset)
     }
 
-    /// Returns a smaller word as [`Self::u64`] does.
     pub fn u8(&self, offset: usize) -> &AtomicU8 {
         self.word(offset)
     }

@@ -17,6 +17,14 @@ struct PinAttr {
     file_flags: u32,
 }
 
+#[repr(C)]
+struct IdAttr {
+    /// The id, or the one that a search for the next id starts with.
+    id: u32,
+    next_id: u32,
+    open_flags: u32,
+}
+
 /// Pins `object` in bpffs at `path`, which keeps it alive.
 pub fn obj_pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;
@@ -57,16 +65,19 @@ pub enum ObjectKind {
 /// Tells whether the kernel still has the object with this id. The check does not open the object: a descriptor would
 /// itself keep it alive. Needs CAP_SYS_ADMIN.
 pub fn exists(kind: ObjectKind, id: u32) -> io::Result<bool> {
-    #[repr(C)]
-    struct Attr {
-        start_id: u32,
-        next_id: u32,
-        open_flags: u32,
-    }
     let cmd = match kind {
         ObjectKind::Program => bpf_cmd::BPF_PROG_GET_NEXT_ID,
         ObjectKind::Map => bpf_cmd::BPF_MAP_GET_NEXT_ID,
     };
-    let mut attr = Attr { start_id: id.saturating_sub(1), next_id: 0, open_flags: 0 };
-    Ok(found(bpf(cmd, &mut attr).map(drop))? && attr.next_id == id)
+    let mut attr = IdAttr { id: id.saturating_sub(1), next_id: 0, open_flags: 0 };
+    Ok(found(bpf(cmd, &mut attr))?.is_some() && attr.next_id == id)
+}
+
+/// Opens the object with this id, which a lookup in a map of maps returns; `None` if it is gone.
+pub fn fd_by_id(kind: ObjectKind, id: u32) -> io::Result<Option<OwnedFd>> {
+    let cmd = match kind {
+        ObjectKind::Program => bpf_cmd::BPF_PROG_GET_FD_BY_ID,
+        ObjectKind::Map => bpf_cmd::BPF_MAP_GET_FD_BY_ID,
+    };
+    found(bpf_fd(cmd, &mut IdAttr { id, next_id: 0, open_flags: 0 }))
 }

@@ -6,11 +6,11 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use aya_obj::generated::{bpf_cmd, bpf_insn, bpf_prog_info};
 use serde::{Deserialize, Serialize};
+use twinprobe_ebpf_common::hook::ProgramKind;
 
-use crate::sys::call::{self, address, address_mut, bpf_fd, object_name};
+use crate::sys::call::{address, address_mut, bpf, bpf_fd, object_name};
 use crate::sys::object::fill_info;
 
-/// Loads BTF debug information by `BPF_BTF_LOAD`.
 pub fn btf_load(blob: &[u8]) -> io::Result<OwnedFd> {
     #[repr(C)]
     #[derive(Default)]
@@ -38,14 +38,21 @@ pub struct InfoRecords<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct ProgLoad<'a> {
     pub name: &'a str,
-    pub prog_type: u32,
-    pub expected_attach_type: u32,
+    pub kind: ProgramKind,
     pub flags: u32,
     pub license: &'a CStr,
     pub instructions: &'a [bpf_insn],
     pub btf: Option<BorrowedFd<'a>>,
     pub func_info: InfoRecords<'a>,
     pub line_info: InfoRecords<'a>,
+}
+
+impl<'a> ProgLoad<'a> {
+    /// A program of the daemon's own, without flags and debug information.
+    pub fn new(name: &'a str, kind: ProgramKind, instructions: &'a [bpf_insn]) -> Self {
+        let (license, none) = (c"GPL", InfoRecords::default());
+        Self { name, kind, flags: 0, license, instructions, btf: None, func_info: none, line_info: none }
+    }
 }
 
 /// Loads a program by `BPF_PROG_LOAD`. With `log`, the verifier writes its log there, ended by a NUL.
@@ -75,13 +82,13 @@ pub fn prog_load(program: &ProgLoad<'_>, log: Option<&mut [u8]>) -> io::Result<O
         attach_btf_id: u32,
     }
     let mut attr = Attr {
-        prog_type: program.prog_type,
+        prog_type: program.kind.prog_type(),
         insn_cnt: program.instructions.len() as u32,
         insns: address(program.instructions),
         license: program.license.as_ptr() as u64,
         prog_flags: program.flags,
         prog_name: object_name(program.name),
-        expected_attach_type: program.expected_attach_type,
+        expected_attach_type: program.kind.expected_attach_type(),
         ..Attr::default()
     };
     if let Some(btf) = program.btf {
@@ -108,40 +115,26 @@ pub struct ProgIdentity {
     pub tag: [u8; 8],
 }
 
-/// Reads the identity of a program.
-pub fn prog_identity(prog: BorrowedFd<'_>) -> io::Result<ProgIdentity> {
+/// Reads the kernel's description of a program, and as many ids of its maps as `maps` has room for.
+fn prog_info(prog: BorrowedFd<'_>, maps: &mut [u32]) -> io::Result<bpf_prog_info> {
     // SAFETY: a structure of integers, for which zero is a value.
     let mut info: bpf_prog_info = unsafe { std::mem::zeroed() };
+    (info.nr_map_ids, info.map_ids) = (maps.len() as u32, address_mut(maps));
     fill_info(prog, &mut info)?;
+    Ok(info)
+}
+
+pub fn prog_identity(prog: BorrowedFd<'_>) -> io::Result<ProgIdentity> {
+    let info = prog_info(prog, &mut [])?;
     Ok(ProgIdentity { id: info.id, tag: info.tag })
 }
 
 /// Reads a program's id and the ids of the maps it uses.
 pub fn prog_ids(prog: BorrowedFd<'_>) -> io::Result<(u32, Vec<u32>)> {
-    // SAFETY: a structure of integers, for which zero is a value.
-    let mut info: bpf_prog_info = unsafe { std::mem::zeroed() };
-    fill_info(prog, &mut info)?;
-    let mut maps = vec![0_u32; info.nr_map_ids as usize];
-    // SAFETY: as above.
-    let mut with_maps: bpf_prog_info = unsafe { std::mem::zeroed() };
-    with_maps.nr_map_ids = maps.len() as u32;
-    with_maps.map_ids = address_mut(&mut maps);
-    fill_info(prog, &mut with_maps)?;
+    let info = prog_info(prog, &mut [])?;
+    let mut maps = vec![0; info.nr_map_ids as usize];
+    prog_info(prog, &mut maps)?;
     Ok((info.id, maps))
-}
-
-/// Opens the program with this id; `None` if it is gone.
-pub fn prog_fd_by_id(id: u32) -> io::Result<Option<OwnedFd>> {
-    #[repr(C)]
-    struct Attr {
-        id: u32,
-        next_id: u32,
-        open_flags: u32,
-    }
-    match bpf_fd(bpf_cmd::BPF_PROG_GET_FD_BY_ID, &mut Attr { id, next_id: 0, open_flags: 0 }) {
-        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
-        result => result.map(Some),
-    }
 }
 
 /// Runs a program once on `data` by `BPF_PROG_TEST_RUN`, on this CPU. Returns its result.
@@ -167,6 +160,6 @@ pub fn prog_test_run(prog: BorrowedFd<'_>, data: &[u8]) -> io::Result<u32> {
         repeat: 1,
         ..Attr::default()
     };
-    call::bpf(bpf_cmd::BPF_PROG_TEST_RUN, &mut attr)?;
+    bpf(bpf_cmd::BPF_PROG_TEST_RUN, &mut attr)?;
     Ok(attr.retval)
 }

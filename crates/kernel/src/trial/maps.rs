@@ -3,15 +3,13 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::{io, thread};
 
+use aya_obj::generated::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC};
 use twinprobe_ebpf_common::{MapFamily, MapKind};
 
-use crate::plan::map_spec::BPF_F_MMAPABLE;
 use crate::read::access::Operations;
 use crate::sys::batch::{self, BatchCursor};
 use crate::sys::map::{self, MapCreate};
 use crate::sys::mapping::{Access, Mapping};
-
-const BPF_F_NO_PREALLOC: u32 = 1;
 
 /// The number of entries that a trial asks for at once: more than the map has.
 const ROOM: usize = 8;
@@ -50,9 +48,8 @@ pub fn operations(kind: MapKind, possible_cpus: usize) -> io::Result<Operations>
 
 /// Fails if an array's memory can't be shared with this process (`BPF_F_MMAPABLE`).
 fn mmap() -> io::Result<()> {
-    let array =
-        MapCreate { name: "tp_try", key_size: 4, value_size: 8, max_entries: 1, ..MapCreate::default() };
-    let map = map::map_create(&MapCreate { map_type: 2, flags: BPF_F_MMAPABLE, ..array })?;
+    let array = MapCreate::array("tp_try", 8, 1);
+    let map = map::map_create(&MapCreate { flags: BPF_F_MMAPABLE, ..array })?;
     Mapping::new(map.as_fd(), 0, 8, Access::ReadWrite).map(drop)
 }
 
@@ -87,10 +84,8 @@ impl Tiny {
             MapFamily::Nested => (MapCreate { value_size: 4, ..array }, vec![number(1)]),
             MapFamily::Global => return Err(io::ErrorKind::Unsupported.into()),
         };
-        let inner = kind
-            .is_nested()
-            .then(|| map::map_create(&MapCreate { map_type: 2, value_size: 8, max_entries: 1, ..array }))
-            .transpose()?;
+        let inner =
+            kind.is_nested().then(|| map::map_create(&MapCreate::array("tp_try", 8, 1))).transpose()?;
         let map = map::map_create(&MapCreate { inner: inner.as_ref().map(AsFd::as_fd), ..create })?;
         let value = match &inner {
             Some(inner) => inner.as_raw_fd().to_ne_bytes().to_vec(),

@@ -1,13 +1,8 @@
-//! One file per command.
+//! The commands that are longer than a few calls, one file for each.
 
 pub mod apply;
 pub mod capabilities;
-pub mod delete;
-pub mod events;
-pub mod get;
 pub mod list;
-pub mod metrics;
 pub mod token;
-pub mod validate;
 pub mod watch;
 pub mod windows;

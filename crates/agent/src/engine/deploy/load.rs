@@ -15,7 +15,7 @@ use crate::engine::deploy::history::History;
 use crate::engine::deploy::loaded::{LoadedProbe, requests};
 use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
-use crate::engine::placement::wanted::wanted;
+use crate::engine::placement::wanted;
 use crate::engine::probe::metric::readers;
 use crate::engine::probe::probe::Probe;
 use crate::store::Store;
@@ -75,7 +75,7 @@ impl Engine {
         let config = config.direction(direction)?;
         let field = format!("{direction}.source");
         let started = Instant::now();
-        let object = compiler.compile(&field, config.source(), config.defines()).await;
+        let object = compiler.compile(&field, &config.source, &config.defines).await;
         self.telemetry.compiled(started.elapsed(), object.is_ok());
         Some(object.map(|object| (direction, object)))
     }

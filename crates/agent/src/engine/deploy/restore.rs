@@ -6,33 +6,23 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use twinprobe_client::ConfigDocument;
-use twinprobe_ebpf_common::finding::{Finding, Rejection, with_causes};
+use twinprobe_ebpf_common::finding::{Rejection, with_causes};
 use twinprobe_kernel::{Attached, Held, Identity, ProbePlan, crash};
 
 use crate::config::probe::ProbeConfig;
+use crate::engine::deploy::history::Before;
 use crate::engine::deploy::loaded::requests;
 use crate::engine::engine::{Cause, Engine};
 use crate::engine::error::{EngineError, describe};
 use crate::engine::events::probe_events::ProbeEvents;
-use crate::engine::placement::placement::Pending;
-use crate::engine::placement::wanted::{Wanted, refused, wanted};
-use crate::engine::probe::metric::{MetricState, readers};
+use crate::engine::placement::{Wanted, refused, wanted};
+use crate::engine::probe::metric::readers;
 use crate::engine::probe::probe::Probe;
+use crate::engine::probe::running::Running;
 use crate::store::Store;
 use crate::store::files::StoreError;
 use crate::store::format::Unread;
 use crate::store::record::StoredProbe;
-
-/// A deployment of an earlier daemon that this daemon has taken over.
-pub struct Adopted {
-    pub attached: Attached,
-    pub readers: Vec<MetricState>,
-    pub events: ProbeEvents,
-    pub pending: Vec<Pending>,
-    /// The reason why the interfaces can't be listed: see [`Wanted::unlisted`].
-    pub unlisted: Option<String>,
-    pub warnings: Vec<Finding>,
-}
 
 /// The reason why a stored probe is not adopted.
 enum NotAdopted {
@@ -52,13 +42,7 @@ impl Engine {
     /// Makes the kernel run the probes of the state directory. A probe that can't be deployed now stays listed with the
     /// reason, and its running programs go on.
     pub async fn restore(self: &Arc<Self>) -> Result<(), EngineError> {
-        let change = Arc::clone(&self.changes).lock_owned().await;
-        let engine = Arc::clone(self);
-        let anew = tokio::task::spawn_blocking(move || {
-            let _change = change;
-            engine.take_over()
-        });
-        for (name, stored) in anew.await?? {
+        for (name, stored) in self.change(Self::take_over).await?? {
             if let Err(error) = self.deploy_stored(&name, stored).await {
                 let reason = describe(&error);
                 tracing::error!(probe = name, reason, "a stored probe could not be deployed");
@@ -83,7 +67,7 @@ impl Engine {
         let stored = self.store.load()?;
         for (_, stored) in &stored {
             if let Ok(StoredProbe { running: Some(running), .. }) = stored {
-                self.kernel.host().skip_serials(running.deployment.serial);
+                self.kernel.host.skip_serials(running.deployment.serial);
             }
         }
         let names: BTreeSet<String> = stored.iter().map(|(name, _)| name.clone()).collect();
@@ -111,8 +95,8 @@ impl Engine {
             // A new deployment takes the place of attached programs only. An unreadable probe keeps its deployment,
             // attached or not.
             let attached = matches!(why, NotAdopted::Anew(_));
-            let held = Held::find(self.kernel.host(), &name, serial, attached);
-            serials.extend(held.as_ref().map(Held::serial));
+            let held = Held::find(&self.kernel.host, &name, serial, attached);
+            serials.extend(held.as_ref().map(|held| held.owner.0));
             let reason = match why {
                 NotAdopted::Anew(reason) => {
                     tracing::info!(probe = name, reason, "it does not run any more: deploying it anew");
@@ -134,7 +118,7 @@ impl Engine {
             self.insert(Arc::new(Probe::failed(&name, stored, reason, held, self.windows.of(&name))));
         }
         crash::pause("claimed");
-        self.kernel.settle(&serials, adopted.iter().any(|probe| probe.is_unsure()));
+        self.kernel.settle(&serials, adopted.iter().any(|probe| probe.shown.lock().is_unsure()));
         // Probes resume after the kernel has settled: a dispatcher that was half switched may have called programs that
         // follow other twins.
         for probe in adopted {
@@ -150,6 +134,8 @@ impl Engine {
         Ok(anew)
     }
 
+    /// Creates the probe that an earlier daemon deployed and that still runs. No window of the probe is closed before
+    /// [`Probe::resume`].
     fn adopt(&self, name: &str, stored: &StoredProbe) -> Result<Probe, NotAdopted> {
         let running = stored.running.as_ref().ok_or_else(|| "it was not running".to_owned())?;
         let config = ProbeConfig::validate(name, &stored.config).map_err(|error| describe(&error.into()))?;
@@ -173,15 +159,18 @@ impl Engine {
             ProbeEvents::open(&config, &directions, &self.events).map_err(|error| failed(error.into()))?;
         let identity = Identity { probe: name, netns: config.netns() };
         let (attached, failed) = Attached::adopt(
-            self.kernel.host(),
+            &self.kernel.host,
             identity,
             running.deployment.clone(),
             directions,
             &interfaces,
         )?;
         pending.extend(refused(failed));
-        let adopted = Adopted { attached, readers, events, pending, unlisted, warnings };
-        Ok(Probe::adopt(stored.clone(), config, adopted, self.kept(name)))
+        let awaited = Some(Before(Some(attached.record.serial)));
+        let (windows, counters) = (self.windows.of(name), self.telemetry.probe(name));
+        let mut running = Running::new(config, attached, readers, awaited, windows, counters);
+        running.set_pending(pending, unlisted);
+        Ok(Probe::running(stored.clone(), warnings, events, running))
     }
 }
 

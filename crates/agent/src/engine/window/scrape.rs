@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use twinprobe_ebpf_common::Context;
-
 use crate::engine::engine::Engine;
 use crate::engine::error::{EngineError, describe};
 use crate::engine::events::probe_events::ProbeEvents;
@@ -21,7 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct Scraped {
     pub delivery: Delivery,
     pub counters: Arc<Counters>,
-    pub context: Arc<Context>,
+    /// True if a part of the probe could not be read.
+    pub broken: bool,
 }
 
 impl Engine {
@@ -29,9 +28,9 @@ impl Engine {
     pub async fn read_all(self: &Arc<Self>) -> Vec<Scraped> {
         let readings = self.list().into_iter().map(|probe| {
             let engine = Arc::clone(self);
-            let name = probe.name().to_owned();
+            let name = probe.name.clone();
             let reading = tokio::spawn(async move {
-                tokio::time::timeout(PATIENCE, engine.read_for_page(probe.name())).await
+                tokio::time::timeout(PATIENCE, engine.read_for_page(&probe.name)).await
             });
             (name, reading)
         });
@@ -49,7 +48,7 @@ impl Engine {
                 Err(error) => describe(&error.into()),
             };
             tracing::warn!(probe = name, reason, "left out of /metrics");
-            self.telemetry.probe(&name).read_failed();
+            self.telemetry.probe(&name).read_failures.inc();
         }
         scraped
     }
@@ -57,8 +56,7 @@ impl Engine {
     async fn read_for_page(self: &Arc<Self>, name: &str) -> Result<Scraped, EngineError> {
         let counters = self.telemetry.probe(name);
         let delivery = self.in_turn(name, Probe::read_for_page).await?;
-        let context = Arc::clone(delivery.context());
-        Ok(Scraped { delivery, counters, context })
+        Ok(Scraped { delivery, counters, broken: false })
     }
 
     /// Returns the daemon's metrics about itself and its probes, in OpenMetrics without `# EOF`.
@@ -75,12 +73,14 @@ impl Engine {
 
 /// The facts about a probe that need no lock which a reading holds.
 fn facts(probe: &Probe) -> ProbeFacts {
+    let sums = probe.sums.lock().clone();
+    let attachments = probe.shown.lock().facts();
     ProbeFacts {
-        name: probe.name().to_owned(),
-        running: probe.events().is_some(),
-        windows: probe.windows().statistics(),
-        sums: probe.sums(),
-        events: probe.events().map(ProbeEvents::status).unwrap_or_default(),
-        attachments: probe.attachments(),
+        name: probe.name.clone(),
+        running: probe.events.is_some(),
+        windows: probe.windows.statistics(),
+        sums,
+        events: probe.events.as_ref().map(ProbeEvents::status).unwrap_or_default(),
+        attachments,
     }
 }

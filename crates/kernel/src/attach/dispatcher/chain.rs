@@ -6,19 +6,20 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_ebpf_common::hook::XdpMode;
 
 use crate::attach::dispatcher::failure::is_final;
 use crate::attach::dispatcher::health::Health;
-use crate::attach::dispatcher::hook_point::HookPoint;
 use crate::attach::dispatcher::program::Call;
 use crate::attach::hook::attachment::Attachment;
+use crate::attach::hook::hook_point::HookPoint;
 use crate::load::direction::program_ids;
 use crate::load::maps::Twins;
 use crate::load::pins;
-use crate::sys::map::{self, MapCreate};
+use crate::sys::call::found;
+use crate::sys::map::{self, BPF_MAP_TYPE_PROG_ARRAY, MapCreate};
 use crate::sys::object;
 
 /// The largest number of probes at one hook of one interface. The kernel allows 33 tail calls per packet
@@ -26,7 +27,6 @@ use crate::sys::object;
 pub const MAX_CHAIN: usize = 16;
 /// The number of pairs of slots: twice the number of probes, so that all can be replaced while they run.
 const PAIRS: usize = 2 * MAX_CHAIN;
-const BPF_MAP_TYPE_PROG_ARRAY: u32 = 3;
 /// The name of a symbolic link among the pins whose text is the path of the dispatcher's network namespace. A
 /// dispatcher in the daemon's own namespace has no such link. The text has the prefix [`NETNS_PATH`], so that the link
 /// leads to no file.
@@ -87,14 +87,8 @@ pub struct Dispatcher {
 
 impl Dispatcher {
     pub fn create(pins: PathBuf, place: &HookPoint) -> io::Result<Self> {
-        let slots = map::map_create(&MapCreate {
-            name: "tp_slots",
-            map_type: BPF_MAP_TYPE_PROG_ARRAY,
-            key_size: 4,
-            value_size: 4,
-            max_entries: 2 * PAIRS as u32,
-            ..MapCreate::default()
-        })?;
+        let array = MapCreate::array("tp_slots", 4, 2 * PAIRS as u32);
+        let slots = map::map_create(&MapCreate { map_type: BPF_MAP_TYPE_PROG_ARRAY, ..array })?;
         // A daemon that died between detaching and cleaning up leaves its pins.
         pins::remove_directory(&pins)?;
         std::fs::create_dir_all(&pins)?;
@@ -130,10 +124,7 @@ impl Dispatcher {
     /// Adopts the dispatcher that an earlier daemon left at `place`; `None` if it is incomplete or attached nowhere any
     /// more.
     pub fn adopt(pins: PathBuf, place: &HookPoint) -> io::Result<Option<Self>> {
-        let slots = match object::obj_get(&pins.join("slots")) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            slots => slots?,
-        };
+        let Some(slots) = found(object::obj_get(&pins.join("slots")))? else { return Ok(None) };
         let info = map::map_info(slots.as_fd())?;
         if (info.type_, info.max_entries) != (BPF_MAP_TYPE_PROG_ARRAY, 2 * PAIRS as u32) {
             return Ok(None);
@@ -153,21 +144,18 @@ impl Dispatcher {
 
     /// Records that packets come to the dispatcher.
     pub fn is_well(&self) {
-        let mut health = self.health();
+        let mut health = self.health.lock();
         health.mode = self.attachment.as_ref().map(Attachment::mode);
         health.trouble = None;
     }
 
-    pub fn health(&self) -> MutexGuard<'_, Health> {
-        self.health.lock()
-    }
-
     /// Forgets an attachment that is gone and removes its pins, so that the dispatcher can be attached anew with all
     /// its probes.
-    pub fn let_go(&mut self) -> io::Result<()> {
-        self.attachment = None;
-        self.program = None;
-        Attachment::unpin(&self.pins)
+    pub fn let_go(&mut self) {
+        (self.attachment, self.program) = (None, None);
+        if let Err(error) = Attachment::unpin(&self.pins) {
+            tracing::warn!(pins = %self.pins.display(), %error, "pins could not be removed");
+        }
     }
 
     /// Returns the pair that holds the programs already, or fills a free pair with them.
@@ -215,7 +203,6 @@ impl Dispatcher {
         Ok([lookup(0)?, lookup(1)?])
     }
 
-    /// Empties both slots of a pair.
     pub fn clear(&self, pair: usize) -> io::Result<()> {
         for parity in 0..2 {
             map::map_delete(self.slots.as_fd(), &slot(pair, parity))?;

@@ -16,19 +16,18 @@ use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_ebpf_common::hook::{Verdict, XdpMode};
 
 use crate::attach::dispatcher::chain::{Callee, DeploymentId, Dispatcher, Entry, MAX_CHAIN, Rank};
-use crate::attach::dispatcher::debug_info::DebugInfo;
 use crate::attach::dispatcher::failure;
 use crate::attach::dispatcher::health::Health;
-use crate::attach::dispatcher::hook_point::{HookPoint, Key};
-use crate::attach::dispatcher::program::{self, Call};
+use crate::attach::dispatcher::program::{self, Call, DebugInfo};
 use crate::attach::epoch::{EpochWord, EpochWords};
-use crate::attach::hook::attachment::Attachment;
-use crate::attach::hook::target::{AttachError, Target, TcMethod};
+use crate::attach::hook::attachment::{Attachment, TcMethod};
+use crate::attach::hook::error::AttachError;
+use crate::attach::hook::hook_point::{HookPoint, Key};
 use crate::attach::quiesce::quiescer::Quiescer;
 use crate::attach::reclaim::Reclaim;
 use crate::crash;
 use crate::load::{pins, verifier};
-use crate::sys::prog::{self, InfoRecords, ProgLoad};
+use crate::sys::prog::{self, ProgLoad};
 use crate::trial::programs;
 
 /// The facts about a probe that a dispatcher needs to call it.
@@ -100,29 +99,27 @@ impl Dispatchers {
         let mut by_place = self.by_place.lock();
         // A dead attachment is let go for every probe on the dispatcher; `attach` makes it again below.
         if let Some((_, known)) = by_place.get_mut(&place.key())
-            && !known.is_alive(place).map_err(|error| failed(place, error))?
-            && let Err(error) = known.let_go()
+            && !known.is_alive(place).map_err(|error| place.failed(error))?
         {
-            tracing::warn!(pins = %known.pins.display(), %error, "pins could not be removed");
+            known.let_go();
         }
         let existing = by_place.remove(&place.key()).map(|(_, dispatcher)| dispatcher);
         let is_new = existing.is_none();
         let mut dispatcher = match existing {
             Some(dispatcher) => dispatcher,
-            None => self.adopt_or_create(place).map_err(|error| failed(place, error))?,
+            None => self.adopt_or_create(place).map_err(|error| place.failed(error))?,
         };
         let result = self.add_to(&mut dispatcher, place, addition, replaces);
+        let health = Arc::clone(&dispatcher.health);
         if result.is_err() && is_new && !dispatcher.adopted {
             // Nothing was attached, so only the pins have to be removed.
             if let Err(error) = pins::remove_directory(&dispatcher.pins) {
                 tracing::warn!(pins = %dispatcher.pins.display(), %error, "pins could not be removed");
             }
         } else {
-            let health = Arc::clone(&dispatcher.health);
             by_place.insert(place.key(), (place.clone(), dispatcher));
-            return result.map(|()| health);
         }
-        result.map(|()| Arc::default())
+        result.map(|()| health)
     }
 
     /// Empties the slots of a deployment that has been replaced at `place`.
@@ -134,7 +131,7 @@ impl Dispatchers {
         };
         let pair = dispatcher.retired.remove(index).call.pair;
         // The slots are emptied only when no CPU runs the revision that called them.
-        self.quiescer.quiesce().and_then(|_| dispatcher.clear(pair)).map_err(|error| failed(place, error))
+        self.quiescer.quiesce().and_then(|_| dispatcher.clear(pair)).map_err(|error| place.failed(error))
     }
 
     /// Takes a deployment out of the dispatcher at `place`; the last one takes the dispatcher with it.
@@ -156,7 +153,7 @@ impl Dispatchers {
         if dispatcher.entries.len() == 1 || !dispatcher.is_alive(place).unwrap_or(true) {
             let removed = dispatcher.entries.remove(index);
             if !dispatcher.entries.is_empty() {
-                return dispatcher.clear(removed.call.pair).map_err(|error| failed(place, error));
+                return dispatcher.clear(removed.call.pair).map_err(|error| place.failed(error));
             }
             if let Some((_, dispatcher)) = by_place.remove(&place.key()) {
                 reclaim.add_map(dispatcher.slots.as_fd());
@@ -173,7 +170,7 @@ impl Dispatchers {
             // needs neither memory nor the verifier.
             dispatcher.entries.remove(index);
             dispatcher.abandoned.push(removed.call.pair);
-            dispatcher.clear(removed.call.pair).map_err(|error| failed(place, error))?;
+            dispatcher.clear(removed.call.pair).map_err(|error| place.failed(error))?;
             return Err(error);
         }
         dispatcher.retired.push(removed);
@@ -204,7 +201,7 @@ impl Dispatchers {
     /// Makes an adopted dispatcher call just the probes that have claimed their slots, and empties all other slots.
     pub fn settle_one(&self, dispatcher: &mut Dispatcher, place: &HookPoint) -> Result<(), AttachError> {
         let program = self.load(dispatcher, place, &dispatcher.entries)?;
-        let wanted = prog::prog_identity(program.as_fd()).map_err(|error| failed(place, error))?;
+        let wanted = prog::prog_identity(program.as_fd()).map_err(|error| place.failed(error))?;
         let attachment = dispatcher.attachment.as_mut();
         // Equal tags mean equal instructions, and so the same slots and the same words of the same epoch map.
         let current = self.epochs.is_adopted()
@@ -218,14 +215,14 @@ impl Dispatchers {
                 hook = place.hook.name(),
                 "a dispatcher is brought up to date"
             );
-            attachment.replace(program.as_fd(), &dispatcher.pins).map_err(|error| failed(place, error))?;
+            attachment.replace(program.as_fd(), &dispatcher.pins).map_err(|error| place.failed(error))?;
         }
         let attachment = dispatcher.attachment.as_ref();
         dispatcher.program = attachment.and_then(|a| a.program_at(place.ifindex).ok().flatten());
         self.quiescer
             .quiesce()
             .and_then(|_| dispatcher.clear_unclaimed())
-            .map_err(|error| failed(place, error))
+            .map_err(|error| place.failed(error))
     }
 
     /// Does the part of [`Self::add`] that needs the dispatcher alone. An error changes nothing.
@@ -236,7 +233,6 @@ impl Dispatchers {
         addition: &Addition<'_>,
         replaces: Option<DeploymentId>,
     ) -> Result<(), AttachError> {
-        let failed = |source| failed(place, source);
         let attached_as = dispatcher.attachment.as_ref().map(Attachment::mode);
         if let (Some("generic"), XdpMode::Native) | (Some("native"), XdpMode::Generic) =
             (attached_as, addition.xdp_mode)
@@ -259,7 +255,7 @@ impl Dispatchers {
         let ready = dispatcher.retired.iter().position(|entry| entry.owner == addition.owner);
         let pair = match ready {
             Some(index) => dispatcher.retired[index].call.pair,
-            None => dispatcher.place_programs(addition.callee).map_err(failed)?,
+            None => dispatcher.place_programs(addition.callee).map_err(|error| place.failed(error))?,
         };
         if !dispatcher.adopted {
             crash::point("filled");
@@ -299,21 +295,14 @@ impl Dispatchers {
         entries: Vec<Entry>,
     ) -> Result<(), AttachError> {
         let program = self.load(dispatcher, place, &entries)?;
-        let target = Target {
-            interface: &place.interface,
-            ifindex: place.ifindex,
-            hook: place.hook,
-            position: place.position,
-            xdp_mode,
-            tc_method: self.tc_method,
-        };
-        let pins = &dispatcher.pins;
-        let attached = place.netns.run(|| Attachment::attach(&target, program.as_fd(), pins));
-        let attachment = attached.map_err(|error| failed(place, error))??;
+        let attach =
+            || Attachment::attach(place, xdp_mode, self.tc_method, program.as_fd(), &dispatcher.pins);
+        let attached = place.netns.run(attach);
+        let attachment = attached.map_err(|error| place.failed(error))??;
         crash::point("linked");
         if let Err(error) = attachment.pin(&dispatcher.pins) {
             let _ = attachment.detach();
-            return Err(failed(place, error));
+            return Err(place.failed(error));
         }
         dispatcher.program = attachment.program_at(place.ifindex).ok().flatten();
         dispatcher.attachment = Some(attachment);
@@ -330,12 +319,12 @@ impl Dispatchers {
         place: &HookPoint,
         entries: Vec<Entry>,
     ) -> Result<(), AttachError> {
-        crash::fault("revising").map_err(|error| failed(place, error))?;
+        crash::fault("revising").map_err(|error| place.failed(error))?;
         let program = self.load(dispatcher, place, &entries)?;
         if let Some(attachment) = &mut dispatcher.attachment {
-            let identity = prog::prog_identity(program.as_fd()).map_err(|error| failed(place, error))?;
+            let identity = prog::prog_identity(program.as_fd()).map_err(|error| place.failed(error))?;
             let replaced = attachment.replace(program.as_fd(), &dispatcher.pins);
-            replaced.map_err(|error| failed(place, error))?;
+            replaced.map_err(|error| place.failed(error))?;
             dispatcher.program = Some(identity.id);
         }
         dispatcher.entries = entries;
@@ -353,25 +342,16 @@ impl Dispatchers {
         let calls: Vec<Call> = entries.iter().map(|entry| entry.call).collect();
         let program = program::build(place.hook, dispatcher.slots.as_fd(), self.epochs.map(), &calls);
         let debug_info = DebugInfo::new(&program.functions);
-        let btf = prog::btf_load(&debug_info.btf).map_err(|error| failed(place, error))?;
+        let btf = prog::btf_load(&debug_info.btf).map_err(|error| place.failed(error))?;
         verifier::load(&ProgLoad {
-            name: "tp_dispatcher",
-            prog_type: kind.prog_type(),
-            expected_attach_type: kind.expected_attach_type(),
             flags: programs::load_flags(kind),
-            license: c"GPL",
-            instructions: &program.instructions,
             btf: Some(btf.as_fd()),
             func_info: debug_info.records(),
-            line_info: InfoRecords::default(),
+            ..ProgLoad::new("tp_dispatcher", kind, &program.instructions)
         })
         .map_err(|refusal| {
             tracing::error!(log = refusal.log, "the dispatcher was refused");
             AttachError::Unsupported(format!("this kernel does not take the dispatcher: {}", refusal.message))
         })
     }
-}
-
-fn failed(place: &HookPoint, source: io::Error) -> AttachError {
-    AttachError::Failed { hook: place.hook.name(), interface: place.interface.clone(), source }
 }

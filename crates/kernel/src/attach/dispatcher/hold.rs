@@ -1,6 +1,5 @@
 //! Slots, in the dispatchers of an earlier daemon, of a probe that can't be adopted.
 
-use std::io;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -9,7 +8,7 @@ use crate::attach::dispatcher::chain::Dispatcher;
 use crate::attach::dispatcher::dispatchers::{Addition, Dispatchers};
 use crate::attach::dispatcher::failure;
 use crate::attach::dispatcher::health::Health;
-use crate::attach::dispatcher::hook_point::HookPoint;
+use crate::attach::hook::hook_point::HookPoint;
 
 impl Dispatchers {
     /// Goes on calling the programs that an earlier daemon called at `place`; to be used before [`Self::settle`].
@@ -18,16 +17,13 @@ impl Dispatchers {
         let mut by_place = self.by_place.lock();
         let known = by_place.remove(&place.key()).map(|(_, dispatcher)| dispatcher);
         let is_known = known.is_some();
-        let told = |found: io::Result<_>| {
-            found
-                .inspect_err(|error| {
-                    if failure::is_passing(error) {
-                        self.keep_unclaimed();
-                    }
-                })
-                .ok()
+        let adopt = || {
+            let adopted = Dispatcher::adopt(self.root.join(place.pin_name()), place);
+            if adopted.as_ref().is_err_and(failure::is_passing) {
+                self.keep_unclaimed();
+            }
+            adopted.ok().flatten()
         };
-        let adopt = || told(Dispatcher::adopt(self.root.join(place.pin_name()), place)).flatten();
         let mut dispatcher = known.or_else(adopt)?;
         let usable = dispatcher.adopted && dispatcher.is_alive(place).unwrap_or(true);
         let held = usable.then(|| self.add_to(&mut dispatcher, place, addition, None).ok()).flatten();

@@ -1,20 +1,18 @@
 //! Attachments that call no probe any more: those that a dead daemon has left, and those that could not be removed at
 //! once.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use parking_lot::{Mutex, MutexGuard};
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_ebpf_common::hook::Hook;
 
 use crate::attach::dispatcher::chain::{NETNS, NETNS_PATH};
 use crate::attach::dispatcher::dispatchers::Dispatchers;
 use crate::attach::dispatcher::failure::is_final;
-use crate::attach::dispatcher::hook_point::{Key, parse_pin_name};
 use crate::attach::hook::attachment::Attachment;
+use crate::attach::hook::hook_point::{Key, parse_pin_name};
 use crate::load::pins;
 use crate::net::netns::Netns;
 
@@ -36,7 +34,7 @@ impl Dispatchers {
             | self.hindered.swap(false, Ordering::Relaxed)
             | self.keeps_unclaimed.load(Ordering::Relaxed);
         let unclaimed = if self.settled.swap(true, Ordering::Relaxed) {
-            Ok(std::mem::take(&mut *lock(&self.unclaimed)).into_iter().collect())
+            Ok(std::mem::take(&mut *self.unclaimed.lock()).into_iter().collect())
         } else {
             self.all_pins()
         };
@@ -45,7 +43,7 @@ impl Dispatchers {
                 let is_claimed = |pins: &PathBuf| key(pins).is_some_and(|key| by_place.contains_key(&key));
                 for pins in pins.into_iter().filter(|pins| !is_claimed(pins)) {
                     if unsure {
-                        lock(&self.unclaimed).insert(pins);
+                        self.unclaimed.lock().insert(pins);
                     } else {
                         tracing::info!(pins = %pins.display(), "an attachment without probes is removed");
                         self.discard(pins);
@@ -61,7 +59,7 @@ impl Dispatchers {
     /// Tells whether pins of an earlier daemon wait for probes that could not look for their interfaces yet. Once these
     /// probes have looked, [`Self::settle`] is to be called again.
     pub fn has_unclaimed(&self) -> bool {
-        !lock(&self.unclaimed).is_empty()
+        !self.unclaimed.lock().is_empty()
     }
 
     /// Keeps, from now on, every attachment that no probe has claimed.
@@ -69,15 +67,14 @@ impl Dispatchers {
         self.keeps_unclaimed.store(true, Ordering::Relaxed);
     }
 
-    /// Tells whether `pins` wait for a probe to claim them.
     pub fn is_unclaimed(&self, pins: &Path) -> bool {
-        lock(&self.unclaimed).contains(pins)
+        self.unclaimed.lock().contains(pins)
     }
 
     /// Keeps `pins` for a probe to claim, and keeps [`Self::settle`] from removing them the next time.
     pub fn leave_unclaimed(&self, pins: PathBuf) {
         self.hindered.store(true, Ordering::Relaxed);
-        lock(&self.unclaimed).insert(pins);
+        self.unclaimed.lock().insert(pins);
     }
 
     fn all_pins(&self) -> io::Result<Vec<PathBuf>> {
@@ -89,25 +86,24 @@ impl Dispatchers {
     pub fn discard(&self, pins: PathBuf) {
         if let Err(error) = remove(&pins, None) {
             tracing::warn!(pins = %pins.display(), %error, "an attachment can't be removed now; it is tried again");
-            lock(&self.left).insert(pins);
+            self.left.lock().insert(pins);
         }
     }
 
     /// Retries the removals that were not possible before.
     pub fn remove_left(&self) {
-        let mut left = lock(&self.left);
-        left.retain(|pins| match remove(pins, None) {
-            Ok(()) => {
+        self.left.lock().retain(|pins| {
+            let removed = remove(pins, None);
+            if removed.is_ok() {
                 tracing::info!(pins = %pins.display(), "an attachment without probes was removed");
-                false
             }
-            Err(_) => true,
+            removed.is_err()
         });
     }
 
     /// Completes the removal of `pins` in `netns`, if it is pending, so that another dispatcher can have the same path.
     pub fn make_room(&self, pins: &Path, netns: &Netns) -> io::Result<()> {
-        let mut left = lock(&self.left);
+        let mut left = self.left.lock();
         if left.contains(pins) {
             remove(pins, Some(netns))?;
             left.remove(pins);
@@ -159,10 +155,6 @@ fn namespace(pins: &Path, id: u64) -> io::Result<Option<Netns>> {
     }
 }
 
-fn lock(pins: &Mutex<BTreeSet<PathBuf>>) -> MutexGuard<'_, BTreeSet<PathBuf>> {
-    pins.lock()
-}
-
 fn key(pins: &Path) -> Option<Key> {
     pins.file_name().and_then(|name| name.to_str()).and_then(parse_pin_name)
 }
@@ -176,13 +168,13 @@ mod tests {
 
     use super::*;
     use crate::attach::dispatcher::chain::Dispatcher;
-    use crate::attach::dispatcher::hook_point::HookPoint;
-    use crate::attach::hook::target::{Target, TcMethod};
+    use crate::attach::hook::attachment::TcMethod;
+    use crate::attach::hook::hook_point::HookPoint;
     use crate::net::netns::testing::{Named, ip};
     use crate::net::rtnl::filter::Parent;
     use crate::net::rtnl::socket::Socket;
     use crate::sys::asm;
-    use crate::sys::prog::{self, InfoRecords, ProgLoad};
+    use crate::sys::prog::{self, ProgLoad};
 
     /// A filter in a namespace of its own, whose path is a symbolic link that can be broken.
     struct Scene {
@@ -207,29 +199,10 @@ mod tests {
             let root = Path::new("/sys/fs/bpf").join(&named.0);
             let pins = root.join(place.pin_name());
             drop(Dispatcher::create(pins.clone(), &place).unwrap());
-            let target = Target {
-                interface: "tpa",
-                ifindex,
-                hook,
-                position,
-                xdp_mode: XdpMode::Auto,
-                tc_method: TcMethod::Clsact,
-            };
-            let program = prog::prog_load(
-                &ProgLoad {
-                    name: "tp_test",
-                    prog_type: hook.kind().prog_type(),
-                    expected_attach_type: 0,
-                    flags: 0,
-                    license: c"GPL",
-                    instructions: &asm::pass_program(0),
-                    btf: None,
-                    func_info: InfoRecords::default(),
-                    line_info: InfoRecords::default(),
-                },
-                None,
-            );
-            let attach = || Attachment::attach(&target, program.unwrap().as_fd(), &pins);
+            let pass = asm::pass_program(0);
+            let program = prog::prog_load(&ProgLoad::new("tp_test", hook.kind(), &pass), None);
+            let (program, method) = (program.unwrap(), TcMethod::Clsact);
+            let attach = || Attachment::attach(&place, XdpMode::Auto, method, program.as_fd(), &pins);
             place.netns.run(attach).unwrap().unwrap();
             Self { named, directory, root, place, pins }
         }

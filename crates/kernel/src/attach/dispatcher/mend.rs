@@ -9,8 +9,8 @@ use twinprobe_ebpf_common::hook::XdpMode;
 
 use crate::attach::dispatcher::chain::{DeploymentId, Dispatcher, Entry};
 use crate::attach::dispatcher::dispatchers::Dispatchers;
-use crate::attach::dispatcher::hook_point::HookPoint;
-use crate::attach::hook::target::AttachError;
+use crate::attach::hook::error::AttachError;
+use crate::attach::hook::hook_point::HookPoint;
 use crate::net::rtnl::socket::Socket;
 
 /// The program that packets at a place meet.
@@ -75,7 +75,7 @@ impl Dispatchers {
             Ok(()) => {
                 dispatcher.is_well();
                 if !was_gone {
-                    let mut health = dispatcher.health();
+                    let mut health = dispatcher.health.lock();
                     health.repairs += 1;
                     health.repaired = Some(Timestamp::now());
                     let times = health.repairs;
@@ -87,7 +87,7 @@ impl Dispatchers {
                 }
             }
             Err(error) => {
-                let mut health = dispatcher.health();
+                let mut health = dispatcher.health.lock();
                 health.mode = None;
                 let reason = with_causes(&error);
                 let since = match &health.trouble {
@@ -107,9 +107,7 @@ impl Dispatchers {
     }
 
     fn attach_again(&self, dispatcher: &mut Dispatcher, place: &HookPoint) -> Result<(), AttachError> {
-        if let Err(error) = dispatcher.let_go() {
-            tracing::warn!(pins = %dispatcher.pins.display(), %error, "pins could not be removed");
-        }
+        dispatcher.let_go();
         let entries = dispatcher.entries.clone();
         self.attach(dispatcher, place, xdp_mode(&entries), entries)
     }
@@ -126,7 +124,6 @@ fn standing(dispatcher: &Dispatcher, place: &HookPoint, was_gone: bool) -> io::R
     Ok(if is_ours { Standing::Ours } else { Standing::Another })
 }
 
-/// True if the interface is known to be gone.
 fn is_gone(place: &HookPoint) -> bool {
     let device = place.netns.run(|| Socket::here()?.device(place.ifindex));
     matches!(device, Ok(Ok(None)))

@@ -7,11 +7,13 @@
 
 use std::os::fd::BorrowedFd;
 
+use aya_obj::btf::{Btf, BtfParam, BtfType, Func, FuncLinkage, FuncProto, Int, IntEncoding, Ptr};
 use aya_obj::generated::bpf_insn;
 use twinprobe_ebpf_common::hook::{Hook, Verdict};
 
 use crate::attach::epoch::EpochWords;
 use crate::sys::asm;
+use crate::sys::prog::InfoRecords;
 
 /// One probe in the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +102,46 @@ fn tail_call(hook: Hook, slots: BorrowedFd<'_>, epochs: BorrowedFd<'_>, call: &C
     out.extend(asm::load_map_value(0, epochs, EpochWords::pass_offset(hook)));
     out.extend([asm::load_u32(0, 0, 0), asm::exit()]);
     out
+}
+
+/// Bytes of `struct bpf_func_info`: instruction offset and type id.
+const RECORD: usize = 8;
+
+/// Types for a program of several functions, all `int f(void *ctx)`: the kernel allows tail calls only in subprograms
+/// that are known to return an `int`.
+pub struct DebugInfo {
+    pub btf: Vec<u8>,
+    records: Vec<u8>,
+}
+
+impl DebugInfo {
+    /// Makes the types for functions that begin at these instructions; the first is the program itself.
+    pub fn new(functions: &[usize]) -> Self {
+        let mut btf = Btf::new();
+        let name = btf.add_string("int");
+        let int = btf.add_type(BtfType::Int(Int::new(name, 4, IntEncoding::Signed, 0)));
+        let context = btf.add_type(BtfType::Ptr(Ptr::new(0, 0)));
+        let name_offset = btf.add_string("ctx");
+        let parameter = BtfParam { name_offset, btf_type: context };
+        let proto = btf.add_type(BtfType::FuncProto(FuncProto::new(vec![parameter], int)));
+        let mut records = Vec::with_capacity(functions.len() * RECORD);
+        for (index, start) in functions.iter().enumerate() {
+            let name = if index == 0 { "dispatch".to_owned() } else { format!("probe_{index}") };
+            let name = btf.add_string(&name);
+            let function = btf.add_type(BtfType::Func(Func::new(name, proto, FuncLinkage::Static)));
+            records.extend_from_slice(&(*start as u32).to_ne_bytes());
+            records.extend_from_slice(&function.to_ne_bytes());
+        }
+        Self { btf: btf.to_bytes(), records }
+    }
+
+    pub fn records(&self) -> InfoRecords<'_> {
+        InfoRecords {
+            bytes: &self.records,
+            record_size: RECORD as u32,
+            count: (self.records.len() / RECORD) as u32,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,38 +1,69 @@
 //! An attached program, for every way to attach. A new way needs a file in this folder and a variant of [`Attachment`].
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use twinprobe_ebpf_common::hook::Hook;
+use twinprobe_ebpf_common::hook::{Hook, XdpMode};
 
-use crate::attach::hook::target::{AttachError, Target, TcMethod};
+use crate::attach::hook::error::AttachError;
+use crate::attach::hook::hook_point::HookPoint;
 use crate::attach::hook::{clsact, tcx, xdp};
+use crate::sys::call::found;
+use crate::sys::object::ObjectKind;
 use crate::sys::{link, object, prog};
+
+/// The method by which TC programs are attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TcMethod {
+    /// TCX if the kernel has it (Linux 6.6), else clsact.
+    Auto,
+    Tcx,
+    Clsact,
+}
+
+impl TcMethod {
+    pub const CHOICES: [Self; 3] = [Self::Auto, Self::Tcx, Self::Clsact];
+
+    /// The names by which a method is chosen on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Tcx => "tcx",
+            Self::Clsact => "clsact",
+        }
+    }
+}
 
 /// An attached program; dropping it detaches unless it is pinned.
 #[derive(Debug)]
 pub enum Attachment {
-    Xdp(xdp::XdpLink),
-    Tcx(tcx::TcxLink),
+    /// A link, for XDP or TCX, and its mode.
+    Link(OwnedFd, &'static str),
     Clsact(clsact::ClsactFilter),
 }
 
 impl Attachment {
-    /// Attaches `program` at `target`. To be called in the interface's namespace. `pins` is the dispatcher's directory
+    /// Attaches `program` at `place`. To be called in the interface's namespace. `pins` is the dispatcher's directory
     /// of pins.
-    pub fn attach(target: &Target<'_>, program: BorrowedFd<'_>, pins: &Path) -> Result<Self, AttachError> {
-        match target.hook {
-            Hook::Xdp => xdp::XdpLink::attach(target, program).map(Self::Xdp),
-            Hook::TcIngress | Hook::TcEgress => match target.tc_method {
-                TcMethod::Clsact => clsact::ClsactFilter::attach(target, program, pins).map(Self::Clsact),
-                TcMethod::Tcx => tcx::TcxLink::attach(target, program).map(Self::Tcx),
-                TcMethod::Auto => match tcx::TcxLink::attach(target, program) {
-                    Err(AttachError::Unsupported(_)) => {
-                        clsact::ClsactFilter::attach(target, program, pins).map(Self::Clsact)
-                    }
-                    result => result.map(Self::Tcx),
-                },
+    pub fn attach(
+        place: &HookPoint,
+        xdp_mode: XdpMode,
+        tc_method: TcMethod,
+        program: BorrowedFd<'_>,
+        pins: &Path,
+    ) -> Result<Self, AttachError> {
+        let tcx = || tcx::attach(place, program).map(|link| Self::Link(link, tcx::MODE));
+        let clsact = || clsact::ClsactFilter::attach(place, program, pins).map(Self::Clsact);
+        match (place.hook, tc_method) {
+            (Hook::Xdp, _) => {
+                xdp::attach(place, xdp_mode, program).map(|(link, mode)| Self::Link(link, mode))
+            }
+            (_, TcMethod::Tcx) => tcx(),
+            (_, TcMethod::Clsact) => clsact(),
+            (_, TcMethod::Auto) => match tcx() {
+                Err(AttachError::Unsupported(_)) => clsact(),
+                result => result,
             },
         }
     }
@@ -40,8 +71,7 @@ impl Attachment {
     /// Puts `program` in the place of the present one, between two packets.
     pub fn replace(&mut self, program: BorrowedFd<'_>, pins: &Path) -> io::Result<()> {
         match self {
-            Self::Xdp(link) => link.replace(program),
-            Self::Tcx(link) => link.replace(program),
+            Self::Link(link, _) => link::link_update(link.as_fd(), program),
             Self::Clsact(filter) => filter.replace(program, pins),
         }
     }
@@ -58,11 +88,8 @@ impl Attachment {
     /// Adopts as [`Self::adopt`] does, but only links, and from any namespace.
     pub fn adopt_link(pins: &Path) -> io::Result<Option<Self>> {
         for mode in LINK_PINS {
-            match object::obj_get(&pins.join(link_pin(mode))) {
-                Ok(link) if mode == tcx::MODE => return Ok(Some(Self::Tcx(tcx::TcxLink::adopt(link)))),
-                Ok(link) => return Ok(Some(Self::Xdp(xdp::XdpLink::adopt(link, mode)))),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
+            if let Some(link) = found(object::obj_get(&pins.join(link_pin(mode))))? {
+                return Ok(Some(Self::Link(link, mode)));
             }
         }
         Ok(None)
@@ -72,8 +99,7 @@ impl Attachment {
     /// own.
     pub fn pin(&self, pins: &Path) -> io::Result<()> {
         match self {
-            Self::Xdp(link) => object::obj_pin(link.fd(), &pins.join(link_pin(link.mode()))),
-            Self::Tcx(link) => object::obj_pin(link.fd(), &pins.join(link_pin(tcx::MODE))),
+            Self::Link(link, mode) => object::obj_pin(link.as_fd(), &pins.join(link_pin(mode))),
             Self::Clsact(_) => Ok(()),
         }
     }
@@ -81,25 +107,22 @@ impl Attachment {
     /// Returns the id of the program that packets of the interface meet; `None` if nothing of this attachment is there
     /// any more. Fails if the answer is unknown.
     pub fn program_at(&self, ifindex: u32) -> io::Result<Option<u32>> {
-        let of = |link| {
-            let info = link::link_info(link)?;
-            Ok((info.ifindex == ifindex).then_some(info.prog_id))
-        };
         match self {
-            Self::Xdp(link) => of(link.fd()),
-            Self::Tcx(link) => of(link.fd()),
+            Self::Link(link, _) => {
+                let info = link::link_info(link.as_fd())?;
+                Ok((info.ifindex == ifindex).then_some(info.prog_id))
+            }
             Self::Clsact(filter) => Ok(filter.program_at(ifindex)?.map(|program| program.id)),
         }
     }
 
-    /// Tells whether the interface itself reports the program of [`Self::program_at`]: a link that went elsewhere with
-    /// its interface looks attached here when another interface has got the index. To be called in the interface's
-    /// namespace.
+    /// Tells whether the interface, in whose namespace the caller is, reports the program of [`Self::program_at`]: a
+    /// link that went elsewhere with its interface looks attached here when another interface has got the index.
     pub fn is_found(&self, ifindex: u32, hook: Hook) -> io::Result<bool> {
         let Some(program) = self.program_at(ifindex)? else { return Ok(false) };
         match self {
-            Self::Xdp(_) => xdp::runs(ifindex, program),
-            Self::Tcx(_) => tcx::runs(ifindex, hook, program),
+            Self::Link(..) if hook == Hook::Xdp => xdp::runs(ifindex, program),
+            Self::Link(..) => tcx::runs(ifindex, hook, program),
             Self::Clsact(_) => Ok(true),
         }
     }
@@ -107,10 +130,7 @@ impl Attachment {
     /// Removes the pins of an attachment that is gone.
     pub fn unpin(pins: &Path) -> io::Result<()> {
         for name in LINK_PINS.map(link_pin).iter().map(String::as_str).chain(clsact::PINS) {
-            match std::fs::remove_file(pins.join(name)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+            found(std::fs::remove_file(pins.join(name)))?;
         }
         Ok(())
     }
@@ -120,15 +140,15 @@ impl Attachment {
         if let Self::Clsact(filter) = self {
             return filter.program_at(ifindex).ok()?.map(|program| program.tag);
         }
-        let program = prog::prog_fd_by_id(self.program_at(ifindex).ok()??).ok()??;
+        let id = self.program_at(ifindex).ok()??;
+        let program = object::fd_by_id(ObjectKind::Program, id).ok()??;
         Some(prog::prog_identity(program.as_fd()).ok()?.tag)
     }
 
     /// The word that the status shows: the mode for XDP, the method for TC.
     pub const fn mode(&self) -> &'static str {
         match self {
-            Self::Xdp(link) => link.mode(),
-            Self::Tcx(_) => tcx::MODE,
+            Self::Link(_, mode) => mode,
             Self::Clsact(_) => "clsact",
         }
     }
@@ -136,8 +156,7 @@ impl Attachment {
     /// Detaches now, although a pin may still hold the link.
     pub fn detach(self) -> io::Result<()> {
         match self {
-            Self::Xdp(link) => link.detach(),
-            Self::Tcx(link) => link.detach(),
+            Self::Link(link, _) => link::link_detach(link.as_fd()),
             Self::Clsact(filter) => filter.detach(),
         }
     }

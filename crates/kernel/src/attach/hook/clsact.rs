@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use parking_lot::Mutex;
 use twinprobe_ebpf_common::hook::{Hook, Position};
 
-use crate::attach::hook::target::{AttachError, Target};
+use crate::attach::hook::error::AttachError;
+use crate::attach::hook::hook_point::HookPoint;
 use crate::net::rtnl::filter::{Filter, FilterLocation, Parent};
 use crate::net::rtnl::socket::Socket;
 use crate::sys::object;
@@ -39,25 +40,25 @@ pub struct ClsactFilter {
 
 impl ClsactFilter {
     /// Attaches `program`. To be called in the interface's namespace.
-    pub fn attach(target: &Target<'_>, program: BorrowedFd<'_>, pins: &Path) -> Result<Self, AttachError> {
-        let failed = |error| target.failed(error);
-        let parent = parent(target.ifindex, target.hook);
+    pub fn attach(place: &HookPoint, program: BorrowedFd<'_>, pins: &Path) -> Result<Self, AttachError> {
+        let failed = |error| place.failed(error);
+        let parent = parent(place.ifindex, place.hook);
         let mut socket = Socket::here().map_err(failed)?;
-        socket.add_clsact(target.ifindex).map_err(|error| match error.raw_os_error() {
+        socket.add_clsact(place.ifindex).map_err(|error| match error.raw_os_error() {
             Some(libc::EEXIST) => AttachError::Occupied(format!(
                 "{0} has the qdisc ingress, which leaves no room for clsact; delete it first (tc qdisc del \
                  dev {0} ingress)",
-                target.interface
+                place.interface
             )),
             _ => failed(error),
         })?;
         let filters = socket.filters(parent).map_err(failed)?;
-        let priority = priority(target.position, &filters).ok_or_else(|| {
-            let (interface, direction) = (target.interface, target.hook.direction());
+        let priority = priority(place.position, &filters).ok_or_else(|| {
+            let (interface, direction) = (&place.interface, place.hook.direction());
             AttachError::Occupied(format!(
                 "a filter of another kind has the {} priority at {direction} of {interface}; give it another \
                  one, or ask for the other position",
-                if target.position == Position::First { "first" } else { "last" },
+                if place.position == Position::First { "first" } else { "last" },
             ))
         })?;
         let program_identity = prog::prog_identity(program).map_err(failed)?;
@@ -109,7 +110,7 @@ impl ClsactFilter {
         }
         let identity = prog::prog_identity(program)?;
         let new = pin(program, pins, NEW_PIN)?;
-        self.socket().set_filter(self.parent, self.place, NAME, program)?;
+        self.socket.lock().set_filter(self.parent, self.place, NAME, program)?;
         self.program = identity;
         std::fs::rename(new, pins.join(PIN))
     }
@@ -117,7 +118,7 @@ impl ClsactFilter {
     /// Removes the filter if it is still the daemon's. The qdisc stays, because other filters may use it by now.
     pub fn detach(&self) -> io::Result<()> {
         if self.is_there()? {
-            self.socket().remove_filter(self.parent, self.place)?;
+            self.socket.lock().remove_filter(self.parent, self.place)?;
         }
         Ok(())
     }
@@ -128,11 +129,7 @@ impl ClsactFilter {
     }
 
     fn is_there(&self) -> io::Result<bool> {
-        Ok(self.socket().filter_program(self.parent, self.place)? == Some(self.program.id))
-    }
-
-    fn socket(&self) -> parking_lot::MutexGuard<'_, Socket> {
-        self.socket.lock()
+        Ok(self.socket.lock().filter_program(self.parent, self.place)? == Some(self.program.id))
     }
 }
 
@@ -167,13 +164,13 @@ fn priority(position: Position, filters: &[Filter]) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
-    use twinprobe_ebpf_common::hook::{ProgramKind, XdpMode};
+    use twinprobe_ebpf_common::hook::ProgramKind;
 
     use super::*;
-    use crate::attach::hook::target::TcMethod;
     use crate::net::netns::Netns;
     use crate::net::netns::testing::Named;
-    use crate::sys::prog::{InfoRecords, ProgLoad};
+    use crate::sys::asm;
+    use crate::sys::prog::ProgLoad;
 
     fn filter(priority: u16, is_alike: bool) -> Filter {
         Filter { place: FilterLocation { priority, handle: 1 }, is_alike, program: None }
@@ -195,18 +192,8 @@ mod tests {
 
     /// Loads a TC program that does nothing; each `kind` gives a program of another tag.
     fn program(kind: i32) -> std::os::fd::OwnedFd {
-        let load = ProgLoad {
-            name: "tp_test",
-            prog_type: ProgramKind::Tc.prog_type(),
-            expected_attach_type: 0,
-            flags: 0,
-            license: c"GPL",
-            instructions: &crate::sys::asm::pass_program(kind),
-            btf: None,
-            func_info: InfoRecords::default(),
-            line_info: InfoRecords::default(),
-        };
-        prog::prog_load(&load, None).unwrap()
+        let pass = asm::pass_program(kind);
+        prog::prog_load(&ProgLoad::new("tp_test", ProgramKind::Tc, &pass), None).unwrap()
     }
 
     #[test]
@@ -217,13 +204,12 @@ mod tests {
         let pins = Path::new("/sys/fs/bpf").join(&named.0);
         std::fs::create_dir_all(&pins).unwrap();
         let index = Socket::open(&netns).unwrap().device_by_name("tpa").unwrap().unwrap().index;
-        let target = Target {
-            interface: "tpa",
+        let place = HookPoint {
+            netns: netns.clone(),
+            interface: "tpa".into(),
             ifindex: index,
             hook: Hook::TcEgress,
             position: Position::First,
-            xdp_mode: XdpMode::Auto,
-            tc_method: TcMethod::Clsact,
         };
         let adopt = || netns.run(|| ClsactFilter::adopt(index, Hook::TcEgress, &pins)).unwrap().unwrap();
         let tc = |arguments: &str| {
@@ -239,7 +225,7 @@ mod tests {
         let is_at = |filter: &ClsactFilter, index| filter.program_at(index).unwrap().is_some();
 
         assert!(adopt().is_none());
-        let mut ours = netns.run(|| ClsactFilter::attach(&target, first.as_fd(), &pins)).unwrap().unwrap();
+        let mut ours = netns.run(|| ClsactFilter::attach(&place, first.as_fd(), &pins)).unwrap().unwrap();
         assert!(is_at(&ours, index) && !is_at(&ours, index + 1));
         assert_eq!(found(&ours), tag(&first));
         assert_eq!(found(&adopt().unwrap()), tag(&first));
@@ -249,17 +235,17 @@ mod tests {
         pin(third.as_fd(), &pins, NEW_PIN).unwrap();
         assert_eq!(found(&adopt().unwrap()), tag(&second));
         pin(third.as_fd(), &pins, NEW_PIN).unwrap();
-        ours.socket().set_filter(ours.parent, ours.place, NAME, third.as_fd()).unwrap();
+        ours.socket.lock().set_filter(ours.parent, ours.place, NAME, third.as_fd()).unwrap();
         assert_eq!(found(&ours), None);
         assert_eq!(found(&adopt().unwrap()), tag(&third));
 
         // Another owner's program takes the place of the daemon's.
         let ours = adopt().unwrap();
-        ours.socket().set_filter(ours.parent, ours.place, "theirs", first.as_fd()).unwrap();
+        ours.socket.lock().set_filter(ours.parent, ours.place, "theirs", first.as_fd()).unwrap();
         assert!(!is_at(&ours, index) && adopt().is_none());
         ours.detach().unwrap();
         assert!(tc("filter show dev tpa egress").contains("theirs"));
-        let mut again = netns.run(|| ClsactFilter::attach(&target, second.as_fd(), &pins)).unwrap().unwrap();
+        let mut again = netns.run(|| ClsactFilter::attach(&place, second.as_fd(), &pins)).unwrap().unwrap();
         let shown = tc("filter show dev tpa egress");
         assert!(shown.find(NAME).unwrap() < shown.find("theirs").unwrap(), "{shown}");
         tc("qdisc del dev tpa clsact");
@@ -268,7 +254,7 @@ mod tests {
         again.detach().unwrap();
         // The older ingress qdisc is in the place of clsact.
         tc("qdisc add dev tpa ingress");
-        let refused = netns.run(|| ClsactFilter::attach(&target, second.as_fd(), &pins)).unwrap();
+        let refused = netns.run(|| ClsactFilter::attach(&place, second.as_fd(), &pins)).unwrap();
         assert!(refused.unwrap_err().to_string().contains("the qdisc ingress"));
         std::fs::remove_dir_all(pins).unwrap();
     }

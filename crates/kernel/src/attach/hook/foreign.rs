@@ -9,6 +9,7 @@ use aya::programs::{ProgramInfo, loaded_programs};
 use crate::net::rtnl::socket::Socket;
 use crate::net::rtnl::xdp::Device;
 use crate::sys::map;
+use crate::sys::object::{self, ObjectKind};
 
 /// The name of libxdp's dispatcher, and the directory where libxdp pins the programs that it calls.
 const LIBXDP_DISPATCHER: &str = "xdp_dispatcher";
@@ -74,13 +75,11 @@ impl fmt::Display for Foreign {
 /// Explains why no XDP program can be attached to `interface`, and what the operator can do. To be called in the
 /// interface's namespace.
 pub fn occupied(interface: &str, ifindex: u32) -> String {
-    let (on, programs) = match attached(ifindex) {
-        Ok(found) => found.unwrap_or_else(|| (interface.to_owned(), Vec::new())),
-        Err(error) => {
-            tracing::warn!(interface, %error, "it could not be asked which XDP program is attached");
-            (interface.to_owned(), Vec::new())
-        }
-    };
+    let found = attached(ifindex).unwrap_or_else(|error| {
+        tracing::warn!(interface, %error, "it could not be asked which XDP program is attached");
+        None
+    });
+    let (on, programs) = found.unwrap_or_else(|| (interface.to_owned(), Vec::new()));
     explain(interface, &on, &programs)
 }
 
@@ -120,7 +119,7 @@ fn attached(ifindex: u32) -> io::Result<Option<(String, Vec<Foreign>)>> {
 /// Returns the number of programs that a libxdp dispatcher calls, from its constants.
 fn libxdp_count(dispatcher: &ProgramInfo) -> Option<u8> {
     for id in dispatcher.map_ids().ok()?? {
-        let Ok(Some(map)) = map::map_fd_by_id(id) else { continue };
+        let Ok(Some(map)) = object::fd_by_id(ObjectKind::Map, id) else { continue };
         let mut value = vec![0; map::map_info(map.as_fd()).ok()?.value_size as usize];
         if map::map_lookup(map.as_fd(), &0_u32.to_ne_bytes(), &mut value).ok()?
             && let [LIBXDP_MAGIC, _, count, ..] = value.as_slice()

@@ -2,7 +2,8 @@
 
 pub mod attachment;
 pub mod clsact;
+pub mod error;
 pub mod foreign;
-pub mod target;
+pub mod hook_point;
 pub mod tcx;
 pub mod xdp;

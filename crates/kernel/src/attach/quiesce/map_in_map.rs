@@ -5,10 +5,9 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use crate::sys::map::{self, MapCreate};
+use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_ARRAY_OF_MAPS;
 
-const BPF_MAP_TYPE_ARRAY: u32 = 2;
-const BPF_MAP_TYPE_ARRAY_OF_MAPS: u32 = 12;
+use crate::sys::map::{self, MapCreate};
 
 /// A map of one map, which no program uses.
 #[derive(Debug)]
@@ -18,21 +17,14 @@ pub struct MapInMap {
 }
 
 impl MapInMap {
-    /// Makes the two maps.
     pub fn prepare() -> io::Result<Self> {
-        let array = MapCreate {
-            name: "tp_quiesce",
-            key_size: 4,
-            value_size: 4,
-            max_entries: 1,
-            ..MapCreate::default()
-        };
-        let inner = map::map_create(&MapCreate { map_type: BPF_MAP_TYPE_ARRAY, ..array })?;
-        let outer = MapCreate { map_type: BPF_MAP_TYPE_ARRAY_OF_MAPS, inner: Some(inner.as_fd()), ..array };
-        Ok(Self { outer: map::map_create(&outer)?, inner })
+        let array = MapCreate::array("tp_quiesce", 4, 1);
+        let inner = map::map_create(&array)?;
+        let map_type = BPF_MAP_TYPE_ARRAY_OF_MAPS as u32;
+        let outer = map::map_create(&MapCreate { map_type, inner: Some(inner.as_fd()), ..array })?;
+        Ok(Self { outer, inner })
     }
 
-    /// Waits for a grace period.
     pub fn wait(&self) -> io::Result<()> {
         map::map_update(self.outer.as_fd(), &[0; 4], &self.inner.as_raw_fd().to_ne_bytes())
     }

@@ -30,7 +30,7 @@ type Trial = (QuiesceMethod, io::Result<Way>);
 /// Waits for grace periods, on threads of its own, since a sweep moves its thread to other CPUs.
 #[derive(Debug)]
 pub struct Quiescer {
-    workers: Arc<Workers>,
+    pub workers: Arc<Workers>,
     /// True for [`QuiesceMethod::None`]: windows may be torn.
     never_waits: bool,
 }
@@ -78,16 +78,6 @@ impl Quiescer {
         let reports = trials.iter().map(report).collect();
         let workers = Workers::start(choose(wanted, trials)?, reports)?;
         Ok(Self { workers, never_waits: wanted == QuiesceMethod::None })
-    }
-
-    /// The method that served the last grace period.
-    pub fn method(&self) -> QuiesceMethod {
-        self.workers.in_use()
-    }
-
-    /// The state of all methods, in the order of preference.
-    pub fn methods(&self) -> Vec<MethodReport> {
-        self.workers.reports()
     }
 
     /// Returns once every program run that began before the call has ended, with the time that took. An error, after

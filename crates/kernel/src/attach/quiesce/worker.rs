@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 
 use crate::attach::quiesce::method::{MethodReport, PATIENCE, QuiesceMethod, Way};
 use crate::attach::quiesce::sweep;
@@ -20,7 +20,6 @@ pub struct Workers {
     changed: Condvar,
 }
 
-/// The state that workers and callers share.
 #[derive(Debug)]
 struct State {
     workers: Vec<Worker>,
@@ -91,7 +90,6 @@ impl State {
 }
 
 impl Workers {
-    /// Starts a thread for each method.
     pub fn start(ways: Vec<(QuiesceMethod, Way)>, reports: Vec<MethodReport>) -> io::Result<Arc<Self>> {
         let in_use = ways.first().map_or(QuiesceMethod::None, |(method, _)| *method);
         let workers = ways.iter().map(|(method, _)| Worker::new(*method)).collect();
@@ -110,24 +108,24 @@ impl Workers {
 
     /// The method that served the last caller; before the first call, the preferred one.
     pub fn in_use(&self) -> QuiesceMethod {
-        self.lock().in_use
+        self.state.lock().in_use
     }
 
-    /// The state of all methods.
+    /// The state of all methods, in the order of preference.
     pub fn reports(&self) -> Vec<MethodReport> {
-        self.lock().reports.clone()
+        self.state.lock().reports.clone()
     }
 
     /// Ends the threads, each after the grace period it waits for; to be called once nobody will ask any more.
     pub fn end(&self) {
-        self.lock().ended = true;
+        self.state.lock().ended = true;
         self.changed.notify_all();
     }
 
     /// Waits until one of the methods has waited for a grace period that began after the call. The methods are asked
     /// one after the other, each once those before it have failed or are late.
     pub fn wait(&self, deadline: Instant) -> io::Result<()> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let mut asked: Vec<u64> = Vec::new();
         let mut patience = Instant::now();
         loop {
@@ -172,9 +170,8 @@ impl Workers {
         }
     }
 
-    /// Runs the thread of one worker.
     fn serve(&self, index: usize, way: &Way) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while !state.ended {
             let worker = &mut state.workers[index];
             if worker.wanted <= worker.begun {
@@ -185,7 +182,7 @@ impl Workers {
             let (number, method) = (worker.begun, worker.method);
             drop(state);
             let result = way();
-            state = self.lock();
+            state = self.state.lock();
             state.workers[index].late = false;
             state.report(method, result.as_ref().err().map(ToString::to_string));
             match result {
@@ -194,10 +191,6 @@ impl Workers {
             }
             self.changed.notify_all();
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
     }
 }
 

@@ -8,7 +8,7 @@ use aya_obj::generated::bpf_insn;
 use twinprobe_ebpf_common::hook::ProgramKind;
 
 use crate::sys::asm;
-use crate::sys::prog::{self, InfoRecords, ProgLoad};
+use crate::sys::prog::{self, ProgLoad};
 
 /// The limits of a packet for `BPF_PROG_TEST_RUN` of an XDP program, in bytes: a link header, and less than a page.
 const LEAST: usize = 14;
@@ -31,20 +31,8 @@ impl Adder {
         if !fits {
             return Err(io::Error::other("values of this size can't be added to"));
         }
-        let program = prog::prog_load(
-            &ProgLoad {
-                name: "tp_adder",
-                prog_type: ProgramKind::Xdp.prog_type(),
-                expected_attach_type: ProgramKind::Xdp.expected_attach_type(),
-                flags: 0,
-                license: c"GPL",
-                instructions: &program(map, key_size, counters),
-                btf: None,
-                func_info: InfoRecords::default(),
-                line_info: InfoRecords::default(),
-            },
-            None,
-        )?;
+        let instructions = program(map, key_size, counters);
+        let program = prog::prog_load(&ProgLoad::new("tp_adder", ProgramKind::Xdp, &instructions), None)?;
         Ok(Self { program, key_size, counters: counters.len() })
     }
 

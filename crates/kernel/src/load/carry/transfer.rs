@@ -95,7 +95,6 @@ impl Transfers {
         begun
     }
 
-    /// Adds the transfers and losses of another direction.
     pub fn extend(&mut self, other: Self) {
         self.transfers.extend(other.transfers);
         self.losses.extend(other.losses);
@@ -121,15 +120,14 @@ impl Transfers {
     pub fn finish(self) -> (Vec<Remains>, Vec<Loss>) {
         let mut remains = Vec::new();
         let mut finished = Self::default();
-        for transfer in self.transfers {
-            let (direction, name, max_entries) =
-                (transfer.direction, transfer.name.clone(), transfer.max_entries);
+        for transfer in &self.transfers {
+            let (direction, name) = (transfer.direction, &transfer.name);
             match transfer.finish() {
                 Ok((rest, left)) => {
                     remains.extend(rest);
-                    finished.leave(direction, &name, left, max_entries);
+                    finished.leave(direction, name, left, transfer.max_entries);
                 }
-                Err(error) => finished.give_up(direction, &name, &error),
+                Err(error) => finished.give_up(direction, name, &error),
             }
         }
         (remains, finished.losses)
@@ -194,7 +192,7 @@ impl Transfer {
         // Queues and stacks are not copied now: a popped value would be missing in the old map, which packets still
         // use.
         if transfer.to.kind.family() != MapFamily::Fifo && matches!(transfer.target, Target::Live(..)) {
-            let rows = transfer.read(AfterRead::Keep)?;
+            let rows = transfer.old.read(AfterRead::Keep)?;
             let counted = transfer.converted(&rows);
             let all = more_known(direction, &transfer.name, &transfer.from, rows);
             let all = transfer.converted(&all);
@@ -217,11 +215,7 @@ impl Transfer {
 
     /// Reads the old map and converts its rows to the new layout.
     fn rows(&self, after: AfterRead) -> Result<RawTable, KernelError> {
-        Ok(self.converted(&self.read(after)?))
-    }
-
-    fn read(&self, after: AfterRead) -> Result<RawTable, KernelError> {
-        self.old.read(after)
+        Ok(self.converted(&self.old.read(after)?))
     }
 
     fn converted(&self, rows: &RawTable) -> RawTable {
@@ -246,28 +240,21 @@ impl Transfer {
 
     /// Returns the rows that belong to the open window, and the number of entries that did not fit into the new map and
     /// were not known before.
-    fn finish(self) -> Result<(Option<Remains>, usize), KernelError> {
+    fn finish(&self) -> Result<(Option<Remains>, usize), KernelError> {
         let fifo = self.to.kind.family() == MapFamily::Fifo;
         let rows = self.rows(if fifo { AfterRead::Reset } else { AfterRead::Keep })?;
-        if matches!(self.target, Target::Window) {
-            return Ok((Some(self.remains(rows)), 0));
+        let Target::Live(map, copied) = &self.target else { return Ok((Some(self.remains(rows)), 0)) };
+        let failed = |source| KernelError::new("taking over", format!("map {}", self.name), source);
+        if !fifo {
+            let left = add_changes(map, &self.to, copied, &self.left, &rows);
+            return Ok((None, left.map_err(failed)?));
         }
         let mut left = 0;
-        let Self { name, to, target, left: known, .. } = self;
-        let failed = |source| KernelError::new("taking over", format!("map {name}"), source);
-        match target {
-            Target::Live(map, _) if fifo => {
-                for (_, value) in rows.entries(&to) {
-                    match map::map_update(map.as_fd(), &[], value) {
-                        Err(error) if is_full(&error) => left += 1,
-                        put => put.map_err(failed)?,
-                    }
-                }
+        for (_, value) in rows.entries(&self.to) {
+            match map::map_update(map.as_fd(), &[], value) {
+                Err(error) if is_full(&error) => left += 1,
+                put => put.map_err(failed)?,
             }
-            Target::Live(map, copied) => {
-                left = add_changes(&map, &to, &copied, &known, &rows).map_err(failed)?;
-            }
-            Target::Window => {}
         }
         Ok((None, left))
     }

@@ -3,6 +3,10 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use aya_obj::generated::{
+    TC_H_CLSACT, TC_H_MAJ_MASK, TC_H_MIN_EGRESS, TC_H_MIN_INGRESS, TCA_BPF_FLAG_ACT_DIRECT,
+};
+
 use crate::net::rtnl::socket::{Request, Socket, attribute, attributes, text, u32_at};
 
 /// The size of `struct tcmsg` (`linux/rtnetlink.h`): family, interface, handle, parent, and a word with a filter's
@@ -12,17 +16,12 @@ const HANDLE: usize = 8;
 const PARENT: usize = 12;
 const INFO: usize = 16;
 
-const TC_H_CLSACT: u32 = 0xffff_fff1;
-const TC_H_MIN_INGRESS: u32 = 0xfff2;
-const TC_H_MIN_EGRESS: u32 = 0xfff3;
-const TC_H_MAJ_MASK: u32 = 0xffff_0000;
-
 const TCA_CHAIN: u16 = 11;
 const TCA_BPF_FD: u16 = 6;
 const TCA_BPF_NAME: u16 = 7;
 const TCA_BPF_FLAGS: u16 = 8;
 const TCA_BPF_ID: u16 = 11;
-const TCA_BPF_FLAG_ACT_DIRECT: u32 = 1;
+const EVERY_PROTOCOL: u16 = (libc::ETH_P_ALL as u16).to_be();
 
 const CLSACT: &[u8] = b"clsact\0";
 const BPF: &str = "bpf";
@@ -124,14 +123,10 @@ impl Socket {
 
 fn at(parent: Parent, place: FilterLocation) -> [u8; TC_INFO] {
     let mut out = parent.body();
-    let info = u32::from(place.priority) << 16 | u32::from(every_protocol());
+    let info = u32::from(place.priority) << 16 | u32::from(EVERY_PROTOCOL);
     out[HANDLE..PARENT].copy_from_slice(&place.handle.to_ne_bytes());
     out[INFO..].copy_from_slice(&info.to_ne_bytes());
     out
-}
-
-const fn every_protocol() -> u16 {
-    (libc::ETH_P_ALL as u16).to_be()
 }
 
 fn body(ifindex: u32, handle: u32, parent: u32, info: u32) -> [u8; TC_INFO] {
@@ -142,16 +137,12 @@ fn body(ifindex: u32, handle: u32, parent: u32, info: u32) -> [u8; TC_INFO] {
     out
 }
 
-fn attributes_of(payload: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
-    attributes(payload.get(TC_INFO..).unwrap_or_default())
-}
-
 /// Parses a filter; `None` for filters outside of chain 0, which packets reach only through other filters. The kernel
 /// lists the holder of a priority's filters as a filter without a handle.
 fn filter(payload: &[u8]) -> Option<Filter> {
     let (handle, info) = (u32_at(payload, HANDLE)?, u32_at(payload, INFO)?);
     let (mut is_bpf, mut program) = (false, None);
-    for (kind, value) in attributes_of(payload) {
+    for (kind, value) in attributes(payload.get(TC_INFO..).unwrap_or_default()) {
         match kind {
             libc::TCA_KIND => is_bpf = text(value) == BPF,
             TCA_CHAIN if u32_at(value, 0) != Some(0) => return None,
@@ -162,7 +153,7 @@ fn filter(payload: &[u8]) -> Option<Filter> {
             _ => {}
         }
     }
-    let is_alike = is_bpf && info as u16 == every_protocol();
+    let is_alike = is_bpf && info as u16 == EVERY_PROTOCOL;
     let place = FilterLocation { priority: (info >> 16) as u16, handle };
     Some(Filter { place, is_alike, program: program.filter(|_| is_bpf) })
 }

@@ -4,8 +4,6 @@
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-#[cfg(test)]
-use std::os::fd::{AsFd, BorrowedFd};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 use std::{io, thread};
@@ -54,12 +52,10 @@ pub enum Message {
 pub struct Socket {
     fd: OwnedFd,
     buffer: Vec<u8>,
-    /// The number of the last request.
     sequence: u32,
 }
 
 impl Socket {
-    /// Opens a socket for requests.
     pub fn open(netns: &Netns) -> io::Result<Self> {
         netns.run(Self::here)?
     }
@@ -135,13 +131,6 @@ impl Socket {
 impl AsRawFd for Socket {
     fn as_raw_fd(&self) -> RawFd {
         self.fd.as_raw_fd()
-    }
-}
-
-#[cfg(test)]
-impl AsFd for Socket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
     }
 }
 

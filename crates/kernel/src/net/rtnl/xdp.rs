@@ -32,9 +32,8 @@ impl Device {
 }
 
 impl Socket {
-    /// Lists all interfaces of the socket's namespace.
     pub fn devices(&mut self) -> io::Result<Vec<Device>> {
-        self.devices_of(&Request::new(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; LINK_INFO]))
+        self.ask(&Request::new(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; LINK_INFO]), device)
     }
 
     /// Returns the interface with this index; `None` if there is none.
@@ -44,23 +43,11 @@ impl Socket {
         self.one_device(&Request::new(libc::RTM_GETLINK, 0, &body))
     }
 
-    /// Returns the interface of this name; `None` if there is none.
-    #[cfg(test)]
-    pub fn device_by_name(&mut self, name: &str) -> io::Result<Option<Device>> {
-        let name = [name.as_bytes(), b"\0"].concat();
-        let request = Request::new(libc::RTM_GETLINK, 0, &[0; LINK_INFO]);
-        self.one_device(&request.attribute(libc::IFLA_IFNAME, &name))
-    }
-
     fn one_device(&mut self, request: &Request) -> io::Result<Option<Device>> {
-        match self.devices_of(request) {
+        match self.ask(request, device) {
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
             devices => Ok(devices?.pop()),
         }
-    }
-
-    fn devices_of(&mut self, request: &Request) -> io::Result<Vec<Device>> {
-        self.ask(request, device)
     }
 }
 
@@ -95,6 +82,15 @@ mod tests {
     use super::*;
     use crate::net::netns::Netns;
     use crate::net::netns::testing::Named;
+
+    impl Socket {
+        /// Returns the interface of this name; `None` if there is none.
+        pub fn device_by_name(&mut self, name: &str) -> io::Result<Option<Device>> {
+            let name = [name.as_bytes(), b"\0"].concat();
+            let request = Request::new(libc::RTM_GETLINK, 0, &[0; LINK_INFO]);
+            self.one_device(&request.attribute(libc::IFLA_IFNAME, &name))
+        }
+    }
 
     #[test]
     fn devices_are_found_by_name_and_index() {

@@ -20,7 +20,8 @@ pub struct EventMap {
     name: String,
     kind: EventKind,
     max_entries: u32,
-    layout: Option<Layout>,
+    /// The layout of an event's bytes; `None` if the configuration names no type.
+    pub layout: Option<Layout>,
 }
 
 /// The only reader of an event map. Late readings lose nothing as long as the rings have room.
@@ -33,11 +34,6 @@ pub enum EventReader {
 impl EventMap {
     pub fn new(fd: OwnedFd, name: &str, kind: EventKind, max_entries: u32, layout: Option<Layout>) -> Self {
         Self { fd: Arc::new(fd), name: name.to_owned(), kind, max_entries, layout }
-    }
-
-    /// The layout of an event's bytes; `None` if the configuration names no type.
-    pub const fn layout(&self) -> Option<&Layout> {
-        self.layout.as_ref()
     }
 
     /// Maps the rings. A perf event array takes events from this call on. To be called once for each map.
@@ -54,7 +50,7 @@ impl EventReader {
     /// Returns a waiter for events. To be called in a runtime.
     pub fn waiter(&self) -> io::Result<Waiter> {
         match self {
-            Self::Ringbuf(ring) => Waiter::new([Arc::clone(ring.fd())]),
+            Self::Ringbuf(ring) => Waiter::new([Arc::clone(&ring.fd)]),
             Self::Perf(buffers) => Waiter::new(buffers.fds().map(Arc::clone)),
         }
     }
@@ -66,15 +62,12 @@ impl EventReader {
 
     /// Makes rings for CPUs that have come online, and has `waiter` wait for them as well.
     pub fn follow_cpus(&mut self, waiter: &mut Waiter) -> io::Result<()> {
-        match self {
-            Self::Ringbuf(_) => Ok(()),
-            Self::Perf(buffers) => {
-                if buffers.follow(&cpus::online_cpus()?)? {
-                    waiter.wait_for(buffers.fds().map(Arc::clone))?;
-                }
-                Ok(())
-            }
+        if let Self::Perf(buffers) = self
+            && buffers.follow(&cpus::online_cpus()?)?
+        {
+            waiter.wait_for(buffers.fds().map(Arc::clone))?;
         }
+        Ok(())
     }
 
     /// Hands on events, up to about `limit` bytes of each ring. The next event wakes waiters only after
@@ -89,7 +82,7 @@ impl EventReader {
     /// The number of bytes that a ring takes before events are lost.
     pub const fn room(&self) -> u64 {
         match self {
-            Self::Ringbuf(ring) => ring.size(),
+            Self::Ringbuf(ring) => ring.size,
             Self::Perf(_) => perf::RING as u64,
         }
     }

@@ -21,35 +21,26 @@ const HEADER: u64 = 8;
 /// batch, and seldom enough that the word that they read does not change with every record.
 const RELEASE: u64 = 64 << 10;
 
-/// The reader of one ring buffer.
 #[derive(Debug)]
 pub struct RingBuffer {
-    fd: Arc<OwnedFd>,
+    pub fd: Arc<OwnedFd>,
     consumer: Mapping,
     /// The mapping of a page with the producer's position, then the ring twice.
     producer: Mapping,
-    size: u64,
+    /// The size of the ring, in bytes.
+    pub size: u64,
     page: u64,
     /// The position up to which records were read.
     position: u64,
 }
 
 impl RingBuffer {
-    /// Maps the ring buffer of `size` bytes.
     pub fn open(fd: &Arc<OwnedFd>, size: u32) -> io::Result<Self> {
         let page = page_size();
         let consumer = Mapping::new(fd.as_fd(), 0, page, Access::ReadWrite)?;
         let producer = Mapping::new(fd.as_fd(), page, page + 2 * size as usize, Access::Read)?;
         let position = consumer.u64(0).load(Ordering::Relaxed);
         Ok(Self { fd: Arc::clone(fd), consumer, producer, size: size.into(), page: page as u64, position })
-    }
-
-    pub const fn fd(&self) -> &Arc<OwnedFd> {
-        &self.fd
-    }
-
-    pub const fn size(&self) -> u64 {
-        self.size
     }
 
     pub fn fill(&self) -> u64 {

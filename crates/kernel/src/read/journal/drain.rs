@@ -14,7 +14,7 @@ use crate::read::journal::segment::Word;
 use crate::read::keys::Seen;
 use crate::read::map::MetricMap;
 use crate::read::nested;
-use crate::read::table::{ReadResult, Sink, Table};
+use crate::read::table::{ReadResult, Sink, Table, collect};
 use crate::read::variable::Variable;
 use crate::sys::call::KernelError;
 use crate::sys::map;
@@ -53,17 +53,10 @@ impl MetricMap {
         match self {
             Self::Table(table) if table.layout.kind.family() == MapFamily::Nested => {
                 let mut seen = std::collections::BTreeSet::new();
-                nested::each(table, sink, &mut |id, inner| {
-                    let mut content = RawTable::default();
-                    let mut append = |chunk: &RawTable| {
-                        content.append(chunk);
-                        ControlFlow::Continue(())
-                    };
-                    // An inner map in two slots is shown in the first one.
-                    if seen.insert(id) {
-                        let _ = Self::Table(inner).read_drained(&of_inner(directory, id), &mut append)?;
-                    }
-                    Ok(content)
+                // An inner map in two slots is shown in the first one.
+                nested::each(table, sink, &mut |id, inner| match seen.insert(id) {
+                    true => collect(|sink| Self::Table(inner).read_drained(&of_inner(directory, id), sink)),
+                    false => Ok(RawTable::default()),
                 })
             }
             _ => Ok(self.journal(directory)?.read(sink)),

@@ -33,6 +33,7 @@ use twinprobe_ebpf_common::{MapFamily, RawTable, TableLayout};
 use crate::read::journal::batch::{Batch, Moved};
 use crate::read::journal::segment::{Segment, Shape, Word};
 use crate::read::table::{self, Sink};
+use crate::sys::call::found;
 use crate::sys::object;
 
 /// The rows of one map, in the order in which they were taken out of it.
@@ -83,17 +84,6 @@ impl Journal {
         self.len() == 0
     }
 
-    /// Returns all rows.
-    #[cfg(test)]
-    pub fn rows(&self) -> RawTable {
-        let mut all = RawTable::default();
-        let _ = self.read(&mut |chunk| {
-            all.append(chunk);
-            ControlFlow::Continue(())
-        });
-        all
-    }
-
     /// Hands on all rows in chunks, in the manner of a reading of a map. The rows stay in the journal.
     pub fn read(&self, sink: &mut Sink<'_>) -> ControlFlow<()> {
         self.read_range(0, self.len(), sink)
@@ -124,13 +114,9 @@ impl Journal {
 
     /// Removes the journal in `directory`, once its rows are stored elsewhere or not wanted.
     pub fn discard(directory: &Path) -> io::Result<()> {
-        let absent = |result: io::Result<()>| match result {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            result => result,
-        };
         // A journal without its first segment counts as removed, even if the removal of the rest is interrupted.
-        absent(fs::remove_file(segment_path(directory, 0)))?;
-        absent(fs::remove_dir_all(directory))
+        found(fs::remove_file(segment_path(directory, 0)))?;
+        found(fs::remove_dir_all(directory)).map(drop)
     }
 
     /// Returns a number of the first segment; 0 if there is no segment yet.
@@ -221,25 +207,18 @@ impl Journal {
     /// Adopts the pinned segments and the pinned batch. The inner error is the reason why they are not a journal of
     /// this map.
     fn recover(&mut self) -> io::Result<Result<(), String>> {
-        loop {
-            let index = self.segments.len();
-            match object::obj_get(&segment_path(&self.directory, index)) {
-                Ok(map) => match Segment::adopt(&map, self.shape, index)? {
-                    Ok(segment) => self.segments.push(segment),
-                    Err(reason) => return Ok(Err(reason)),
-                },
-                Err(error) if error.kind() == io::ErrorKind::NotFound => break,
-                Err(error) => return Err(error),
+        while let Some(map) = found(object::obj_get(&segment_path(&self.directory, self.segments.len())))? {
+            match Segment::adopt(&map, self.shape, self.segments.len())? {
+                Ok(segment) => self.segments.push(segment),
+                Err(reason) => return Ok(Err(reason)),
             }
         }
-        if !self.segments.is_empty() {
-            match object::obj_get(&self.directory.join(BATCH)) {
-                Ok(map) => match Batch::adopt(&map, self.shape)? {
-                    Some(batch) => self.batch = Some(batch),
-                    None => return Ok(Err("its batch is another map".to_owned())),
-                },
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
+        if !self.segments.is_empty()
+            && let Some(map) = found(object::obj_get(&self.directory.join(BATCH)))?
+        {
+            match Batch::adopt(&map, self.shape)? {
+                Some(batch) => self.batch = Some(batch),
+                None => return Ok(Err("its batch is another map".to_owned())),
             }
         }
         let settled = self.settle();

@@ -17,10 +17,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
+use aya_obj::generated::BPF_F_MMAPABLE;
 use rustix::param::page_size;
 
-use crate::plan::map_spec::BPF_F_MMAPABLE;
-use crate::sys::map::{self, MapCreate};
+use crate::sys::map::{self, BPF_MAP_TYPE_ARRAY, MapCreate};
 use crate::sys::mapping::{Access, Mapping};
 use crate::sys::object;
 
@@ -33,7 +33,6 @@ const EXPECTED: usize = 64;
 const FIRST_BYTES: usize = 64 << 10;
 const DOUBLINGS: usize = 8;
 
-const BPF_MAP_TYPE_ARRAY: u32 = 2;
 /// The size of an element, in bytes. Older kernels refuse array maps with elements of some megabytes, but not with many
 /// small ones.
 const ELEMENT: usize = size_of::<u64>();
@@ -142,7 +141,6 @@ impl Segment {
         self.slots
     }
 
-    /// Returns a row to write to.
     pub fn slot(&mut self, slot: usize) -> &mut [u8] {
         let offset = self.start + slot * self.shape.row();
         // SAFETY: the daemon's lock keeps other processes out, no program uses the map, and nothing else in this
@@ -150,7 +148,6 @@ impl Segment {
         unsafe { self.memory.bytes_mut(offset, self.shape.row()) }
     }
 
-    /// Returns `count` consecutive rows.
     pub fn rows(&self, from: usize, count: usize) -> &[u8] {
         let offset = self.start + from * self.shape.row();
         // SAFETY: as above; this process writes through `&mut self` only.
@@ -175,15 +172,9 @@ impl Segment {
 
 /// Makes a map of this many bytes, rounded up to whole elements.
 pub fn create(bytes: usize) -> io::Result<OwnedFd> {
-    map::map_create(&MapCreate {
-        name: "tp_journal",
-        map_type: BPF_MAP_TYPE_ARRAY,
-        key_size: 4,
-        value_size: ELEMENT as u32,
-        max_entries: u32::try_from(bytes.div_ceil(ELEMENT)).map_err(io::Error::other)?,
-        flags: BPF_F_MMAPABLE,
-        ..MapCreate::default()
-    })
+    let elements = u32::try_from(bytes.div_ceil(ELEMENT)).map_err(io::Error::other)?;
+    let array = MapCreate::array("tp_journal", ELEMENT, elements);
+    map::map_create(&MapCreate { flags: BPF_F_MMAPABLE, ..array })
 }
 
 /// Returns the size of a map, in bytes; `None` if the map is not of the kind that [`create`] makes.

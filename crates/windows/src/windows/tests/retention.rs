@@ -75,7 +75,7 @@ fn over_the_budget_the_oldest_of_all_probes_goes_and_each_newest_stays() {
     let store = WindowStore::new(root.clone(), 0);
     let (a, b) = (store.of("a"), store.of("b"));
     let size = [(&a, 1), (&b, 2), (&a, 3), (&b, 4), (&b, 5)]
-        .map(|(windows, seq)| commit(windows, seq, 1).bytes())[0];
+        .map(|(windows, seq)| commit(windows, seq, 1).entry.bytes)[0];
     let limited = |windows| WindowStore::new(root.clone(), windows * size + size / 2);
     let check = |budget, a: &[u64], b: &[u64]| {
         let store = limited(budget);
@@ -128,7 +128,7 @@ fn windows_of_pages_take_nothing_from_collectors() {
     commit(&windows, 2, 1);
     for seq in 3..9 {
         page(seq);
-        assert_eq!((numbers(&windows), windows.newest().unwrap().seq()), (vec![1, 2], seq));
+        assert_eq!((numbers(&windows), windows.newest().unwrap().entry.seq), (vec![1, 2], seq));
         let statistics = windows.statistics();
         assert_eq!((statistics.retained, statistics.newest, statistics.lost), (2, Some(2), 0));
         assert_eq!(windows.get(seq - 1).is_ok(), seq == 3);
@@ -140,6 +140,6 @@ fn windows_of_pages_take_nothing_from_collectors() {
     // The next daemon does not know what closed the window, and keeps it for everybody.
     let again = Windows::open(directory.path().to_owned());
     assert_eq!((numbers(&again), again.last_seq()), (vec![2, 9, 10], 10));
-    let again = again.get(10).unwrap().open().unwrap().head().closed_by;
+    let again = again.get(10).unwrap().open().unwrap().head.closed_by;
     assert_eq!(again, ClosedBy::Request);
 }

@@ -17,7 +17,7 @@ fn stuck(method: QuiesceMethod) -> (mpsc::Sender<io::Result<()>>, Trial) {
 }
 
 fn available(quiescer: &Quiescer) -> Vec<bool> {
-    quiescer.methods().iter().map(|report| report.available).collect()
+    quiescer.workers.reports().iter().map(|report| report.available).collect()
 }
 
 fn methods(ways: &[(QuiesceMethod, Way)]) -> Vec<QuiesceMethod> {
@@ -29,10 +29,13 @@ fn every_method_ends() {
     for method in std::iter::once(QuiesceMethod::Auto).chain(QuiesceMethod::ALL) {
         let quiescer = Quiescer::start(method).unwrap();
         assert_eq!(
-            quiescer.method(),
+            quiescer.workers.in_use(),
             if method == QuiesceMethod::Auto { QuiesceMethod::Sweep } else { method }
         );
-        assert_eq!(quiescer.methods(), QuiesceMethod::ALL.map(|method| MethodReport::new(method, None)));
+        assert_eq!(
+            quiescer.workers.reports(),
+            QuiesceMethod::ALL.map(|method| MethodReport::new(method, None))
+        );
         quiescer.quiesce().unwrap();
     }
 }
@@ -60,8 +63,8 @@ fn the_first_that_is_there_is_used_and_the_others_when_it_fails() {
 fn what_is_missing_has_a_reason() {
     let trials = vec![missing(QuiesceMethod::Sweep, "preemptible"), found(QuiesceMethod::MapInMap)];
     let quiescer = Quiescer::with(QuiesceMethod::Auto, trials).unwrap();
-    assert_eq!(quiescer.method(), QuiesceMethod::MapInMap);
-    let reports = serde_json::to_value(quiescer.methods()).unwrap();
+    assert_eq!(quiescer.workers.in_use(), QuiesceMethod::MapInMap);
+    let reports = serde_json::to_value(quiescer.workers.reports()).unwrap();
     assert_eq!(
         reports,
         serde_json::json!([
@@ -78,7 +81,7 @@ fn one_that_is_held_up_holds_up_nobody() {
     let quiescer = Quiescer::with(Auto, vec![held_up, found(Membarrier), found(MapInMap)]).unwrap();
     let took = quiescer.quiesce().unwrap();
     assert!(took >= PATIENCE && took < LIMIT / 2, "{took:?}");
-    assert_eq!((quiescer.method(), available(&quiescer)), (Membarrier, vec![false, true, true]));
+    assert_eq!((quiescer.workers.in_use(), available(&quiescer)), (Membarrier, vec![false, true, true]));
     // The method is marked as late, so that nobody waits for it alone again.
     thread::scope(|scope| {
         for _ in 0..8 {
@@ -89,7 +92,7 @@ fn one_that_is_held_up_holds_up_nobody() {
     // The threads have asked for a second grace period.
     release.send(Ok(())).unwrap();
     drop(release);
-    while !available(&quiescer)[0] || quiescer.method() != Sweep {
+    while !available(&quiescer)[0] || quiescer.workers.in_use() != Sweep {
         quiescer.quiesce().unwrap();
     }
 }
@@ -100,7 +103,7 @@ fn one_that_fails_is_not_waited_for() {
     let broken: Trial = (Sweep, Ok(Arc::new(|| Err(io::Error::other("broken")))));
     let quiescer = Quiescer::with(Auto, vec![broken, found(MapInMap)]).unwrap();
     assert!(quiescer.quiesce().unwrap() < PATIENCE);
-    assert_eq!((quiescer.method(), available(&quiescer)), (MapInMap, vec![false, true]));
+    assert_eq!((quiescer.workers.in_use(), available(&quiescer)), (MapInMap, vec![false, true]));
 
     let broken =
         |method| -> Trial { (method, Ok(Arc::new(|| Err(io::Error::from_raw_os_error(libc::EPERM))))) };

@@ -1,4 +1,12 @@
+use std::os::fd::{AsFd, BorrowedFd};
+
 use super::*;
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
 
 fn of_link(kind: u16, family: u8, index: u32, attributes: &[u8]) -> Vec<u8> {
     let mut out = ((HEADER + LINK_INFO + attributes.len()) as u32).to_ne_bytes().to_vec();

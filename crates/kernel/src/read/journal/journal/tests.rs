@@ -37,6 +37,18 @@ impl Pins {
     }
 }
 
+impl Journal {
+    /// Returns all rows.
+    fn rows(&self) -> RawTable {
+        let mut all = RawTable::default();
+        let _ = self.read(&mut |chunk| {
+            all.append(chunk);
+            ControlFlow::Continue(())
+        });
+        all
+    }
+}
+
 impl Drop for Pins {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);

@@ -1,10 +1,11 @@
 //! Maps of maps, and variables.
 
+use aya_obj::generated::BPF_F_MMAPABLE;
+
 use super::*;
-use crate::plan::map_spec::BPF_F_MMAPABLE;
-use crate::read::variable::{Section, Variable};
+use crate::read::variable::Variable;
 use crate::sys::map as sys_map;
-use crate::sys::mapping::Access as Memory;
+use crate::sys::mapping::{Access as Memory, Mapping};
 
 pub struct Outer {
     pub table: Table,
@@ -88,13 +89,13 @@ fn variables_are_read_and_reset_without_their_neighbours() {
     let len = 100_usize;
     let fd = create(MapKind::Array, 4, len as u32, 1, BPF_F_MMAPABLE);
     let content: Vec<u8> = (0..len as u8).collect();
-    let section = Section::new(fd.as_fd(), len, Memory::ReadWrite).unwrap();
+    let memory = Arc::new(Mapping::new(fd.as_fd(), 0, len, Memory::ReadWrite).unwrap());
     for (offset, size) in [(0, 1), (1, 8), (8, 8), (3, 13), (4, 4), (96, 4), (99, 1), (0, 100), (7, 24)] {
         sys_map::map_update(fd.as_fd(), &[0; 4], &content).unwrap();
         let initial: Box<[u8]> = vec![0xee; size].into();
         let layout = layout(MapKind::Global, 0, size as u32);
-        let section = Arc::clone(&section);
-        let variable = MetricMap::Variable(Variable::new(section, Arc::clone(&layout), offset, initial));
+        let (memory, of_variable) = (Arc::clone(&memory), Arc::clone(&layout));
+        let variable = MetricMap::Variable(Variable { memory, layout: of_variable, offset, initial });
         let read = |after| {
             let out = variable.read(after).unwrap();
             assert_eq!(out.len(&layout), 1);

@@ -2,16 +2,16 @@
 
 use std::os::fd::AsFd;
 
+use aya_obj::generated::BPF_F_MMAPABLE;
 use twinprobe_ebpf_common::metric::AfterRead;
 use twinprobe_ebpf_common::{Layout, MapKind, TableLayout};
 
 use super::*;
-use crate::plan::map_spec::BPF_F_MMAPABLE;
 use crate::read::access::Strategy;
 use crate::read::map::MetricMap;
 use crate::read::table::tests::nested::{Outer, outer};
-use crate::read::variable::{Section, Variable};
-use crate::sys::mapping;
+use crate::read::variable::Variable;
+use crate::sys::mapping::{self, Mapping};
 
 fn key_size(kind: MapKind) -> u32 {
     if kind == MapKind::LpmTrie { 8 } else { 4 }
@@ -245,7 +245,7 @@ fn the_maps_in_maps() {
 #[test]
 fn a_variable_is_taken_once_and_reset_again_after_an_end() {
     let fd = create(MapKind::Array, 4, 24, 1, BPF_F_MMAPABLE);
-    let section = Section::new(fd.as_fd(), 24, mapping::Access::ReadWrite).unwrap();
+    let memory = Arc::new(Mapping::new(fd.as_fd(), 0, 24, mapping::Access::ReadWrite).unwrap());
     let layout = Arc::new(TableLayout {
         kind: MapKind::Global,
         key: Layout::opaque(0),
@@ -253,7 +253,7 @@ fn a_variable_is_taken_once_and_reset_again_after_an_end() {
         slots: 1,
         inner: None,
     });
-    let map = MetricMap::Variable(Variable::new(section, layout, 8, [0xee; 8].into()));
+    let map = MetricMap::Variable(Variable { memory, layout, offset: 8, initial: [0xee; 8].into() });
     let content = |byte| {
         sys_map::map_update(fd.as_fd(), &[0; 4], &[byte; 24]).unwrap();
     };

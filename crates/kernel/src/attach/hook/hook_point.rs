@@ -1,7 +1,10 @@
 //! Hook points, where packets meet a dispatcher, and the names of their pins.
 
+use std::io;
+
 use twinprobe_ebpf_common::hook::{Hook, Position};
 
+use crate::attach::hook::error::AttachError;
 use crate::net::netns::Netns;
 
 /// A hook of an interface.
@@ -25,7 +28,11 @@ impl HookPoint {
         (self.netns.id(), self.ifindex, self.hook, first)
     }
 
-    /// The name of the place's directory of pins.
+    /// Makes the error of a system call the error of an attachment here.
+    pub fn failed(&self, source: io::Error) -> AttachError {
+        AttachError::Failed { hook: self.hook.name(), interface: self.interface.clone(), source }
+    }
+
     pub fn pin_name(&self) -> String {
         let (netns, ifindex, hook, first) = self.key();
         let position = if first { "first" } else { "last" };
