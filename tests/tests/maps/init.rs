@@ -135,7 +135,7 @@ fn a_scrape_shows_the_last_window() -> Result<()> {
             scene.daemon.request("POST", &format!("/v1/probes/{probe}/windows"), &[], b"").expect(201);
         }
         let page = scene.daemon.get("/metrics").expect(200).text().to_owned();
-        assert_eq!(closed_windows(&scene.daemon.get("/metrics").expect(200).text()), closed_windows(&page));
+        assert_eq!(closed_windows(scene.daemon.get("/metrics").expect(200).text()), closed_windows(&page));
         for probe in ["counts", "mixed"] {
             for metric in COUNTED {
                 let prefix = format!("{metric}_packets{{");
