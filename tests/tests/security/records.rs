@@ -93,7 +93,7 @@ fn every_request_is_recorded_and_no_secret() -> Result<()> {
     Ok(())
 }
 
-/// Whoever hangs up before the answer has asked all the same.
+/// A client that hangs up before the answer has asked all the same.
 #[test]
 fn a_client_that_hangs_up_is_recorded() -> Result<()> {
     let directory = tempfile::tempdir()?;

@@ -58,7 +58,7 @@ impl Engine {
         let document = stored.config.clone();
         let config = ProbeConfig::validate(name, &document)?;
         let turn = self.turns.take(name).await;
-        self.deploy(config, document, Cause::Start(stored), turn).await.map(drop)
+        self.deploy(config, document, Cause::Start(Box::new(stored)), turn).await.map(drop)
     }
 
     /// Lists every stored probe, with its running programs, and returns the probes that have to be deployed anew.
