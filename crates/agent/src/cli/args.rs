@@ -7,6 +7,7 @@ use crate::cli::commands::apply::Files;
 use crate::cli::commands::capabilities::Capabilities;
 use crate::cli::commands::watch::Watch;
 use crate::cli::commands::windows::Windows;
+use crate::cli::credentials::CredentialOptions;
 use crate::cli::output::format::OutputFormat;
 use crate::serve::Serve;
 
@@ -17,6 +18,8 @@ pub struct Cli {
     /// The daemon that client commands talk to
     #[arg(long, global = true, env = "TWINPROBE_SERVER", value_name = "URL", default_value = Server::DEFAULT)]
     pub server: Server,
+    #[command(flatten)]
+    pub credentials: CredentialOptions,
     /// How log lines look
     #[arg(long, global = true, value_enum, default_value = "text")]
     pub log_format: LogFormat,
