@@ -5,16 +5,32 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 
+use crate::api::routes::ROUTES;
 use crate::api::state::Api;
 use crate::api::{daemon, routes};
 
+/// The paths that are served without credentials at the addresses of `--listen-metrics`.
+const OPEN: [&str; 3] = ["/metrics", "/healthz", "/readyz"];
+
 /// Returns the whole API: the routes, the refusal of early requests and the log of requests.
 pub fn router(api: Api) -> Router {
-    routes::router()
+    complete(routes::router(ROUTES.iter()), api)
+}
+
+/// Returns what `--listen-metrics` serves.
+pub fn metrics_router(api: Api) -> Router {
+    complete(routes::router(ROUTES.iter().filter(|route| OPEN.contains(&route.path))), api)
+}
+
+fn complete(routes: Router<Api>, api: Api) -> Router {
+    routes
         .layer(middleware::from_fn_with_state(api.clone(), daemon::refuse_early))
         .layer(middleware::from_fn_with_state(api.clone(), log_request))
         .with_state(api)
 }
+
+/// The number of bytes of a path that the log shows.
+const LOGGED: usize = 256;
 
 async fn log_request(
     State(api): State<Api>,
@@ -30,7 +46,7 @@ async fn log_request(
     api.engine.telemetry.http.answered(&method, route, status, took);
     tracing::info!(
         %method,
-        path,
+        path = &path[..path.floor_char_boundary(LOGGED)],
         status = status.as_u16(),
         elapsed_us = took.as_micros() as u64,
         "request"
