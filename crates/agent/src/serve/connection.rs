@@ -28,11 +28,16 @@ use crate::serve::progress::{Phase, Progress};
 use crate::serve::request::{RequestId, X_REQUEST_ID};
 use crate::telemetry::connections::Cut;
 
-/// The largest head of a request, and the number of bytes of an answer that wait for the client, in bytes.
+/// The largest head of a request, in bytes.
+const HEAD: usize = 16 << 10;
+/// The number of bytes of an answer that wait for the client.
 const BUFFER: usize = 64 << 10;
 /// The time for which a connection is read after its last answer: closing it while something is under way would take
 /// the answer from the client.
 const LINGER: Duration = Duration::from_secs(1);
+
+/// The time for the rest of a request's head once the daemon stops.
+const LAST: Duration = Duration::from_secs(2);
 
 /// A socket of either kind, encrypted or not.
 pub trait Socket: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -54,10 +59,11 @@ pub async fn serve(
     let mut connection = http1::Builder::new()
         // The deadlines are those of `Progress`.
         .header_read_timeout(None)
+        .max_header_size(HEAD)
         .max_buf_size(BUFFER)
         .serve_connection(TokioIo::new(socket), service);
     let mut timer = pin!(sleep_until(Instant::now()));
-    let mut stopping = false;
+    let mut last: Option<Instant> = None;
     loop {
         let ended = poll_fn(|context| {
             if Pin::new(&mut connection).poll(context).is_ready() {
@@ -65,6 +71,8 @@ pub async fn serve(
             }
             // What the connection has just done may have moved the deadline.
             let Some((deadline, overdue)) = progress.deadline() else { return Poll::Pending };
+            let last = last.filter(|_| overdue != Cut::Write);
+            let deadline = last.map_or(deadline, |last| deadline.min(last));
             if timer.deadline() != deadline {
                 timer.as_mut().reset(deadline);
             }
@@ -76,11 +84,11 @@ pub async fn serve(
                 overdue => return overdue,
             },
             // An error means that the sender was dropped: stop, too.
-            _ = stopped.wait_for(|stopped| *stopped), if !stopping => {
-                if progress.phase().0 != Phase::Active {
+            _ = stopped.wait_for(|stopped| *stopped), if last.is_none() => {
+                if matches!(progress.phase().0, Phase::Fresh | Phase::Idle) {
                     return None;
                 }
-                stopping = true;
+                last = Some(Instant::now() + LAST);
                 Pin::new(&mut connection).graceful_shutdown();
             }
         }

@@ -103,8 +103,8 @@ impl Connections {
 }
 
 impl Open {
-    /// Ends the connection, of one client or of all, that has waited longest: for its first request, for the rest of a
-    /// request's head, or for another request.
+    /// Ends the connection, of one client or of all, that has waited longest for the head of a request, or if there is
+    /// none, that has been idle longest.
     fn evict(&mut self, client: Option<Client>, counts: &ConnectionCounts) -> Option<()> {
         let waiting = self.places.iter().filter(|(_, entry)| {
             // The task of a connection that was accepted this instant is not known yet.
@@ -112,8 +112,7 @@ impl Open {
         });
         let waiting = waiting.filter_map(|(&id, entry)| {
             let (phase, since) = entry.progress.phase();
-            let rank = [Phase::Fresh, Phase::Head, Phase::Idle].iter().position(|known| *known == phase)?;
-            Some((rank, since, id))
+            (phase != Phase::Active).then_some((phase == Phase::Idle, since, id))
         });
         let (_, _, id) = waiting.min()?;
         self.places.remove(&id)?.task?.abort();

@@ -46,13 +46,13 @@ pub struct Listener {
 
 #[derive(Debug)]
 enum Bound {
-    Unix(UnixListener, SocketFile),
+    Unix(UnixListener, PathBuf),
     Tcp(TcpListener),
 }
 
 /// The file of a socket that this daemon listens on. Dropping the value removes the file, after an error as well.
 #[derive(Debug)]
-struct SocketFile(PathBuf);
+pub struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
@@ -73,7 +73,7 @@ impl Listener {
             Address::Unix(path) => {
                 let bound = bind_unix(path, group);
                 let listener = bound.with_context(|| format!("can't listen on {}", path.display()))?;
-                Ok(Self { socket: Bound::Unix(listener, SocketFile(path.clone())), tls: None })
+                Ok(Self { socket: Bound::Unix(listener, path.clone()), tls: None })
             }
             Address::Tcp(address) => Self::bind_tcp(*address, tls),
         }
@@ -90,10 +90,18 @@ impl Listener {
         Ok(Self { socket: Bound::Tcp(listener), tls })
     }
 
+    /// Returns the file of a Unix socket.
+    pub fn file(&self) -> Option<SocketFile> {
+        match &self.socket {
+            Bound::Unix(_, path) => Some(SocketFile(path.clone())),
+            Bound::Tcp(_) => None,
+        }
+    }
+
     /// Returns the address; a TCP port of 0 is replaced by the port that the kernel chose.
     pub fn name(&self) -> io::Result<String> {
         match &self.socket {
-            Bound::Unix(_, path) => Ok(format!("unix:{}", path.0.display())),
+            Bound::Unix(_, path) => Ok(format!("unix:{}", path.display())),
             Bound::Tcp(listener) => Ok(listener.local_addr()?.to_string()),
         }
     }
@@ -114,6 +122,8 @@ impl Listener {
                 accepted = self.accept() => accepted,
             };
             while tasks.try_join_next().is_some() {}
+            // Connections that are there read their requests before others take their places.
+            tokio::task::yield_now().await;
             let (socket, origin) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) if is_of_client(&error) => continue,

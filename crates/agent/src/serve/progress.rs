@@ -30,13 +30,13 @@ struct State {
     blocked: Option<Instant>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// No request has come yet.
+    /// Nothing has come yet.
     Fresh,
     /// All requests are answered.
     Idle,
-    /// The head of another request has begun.
+    /// The head of a request has begun.
     Head,
     /// A request is being read or answered.
     Active,
@@ -56,8 +56,11 @@ impl Progress {
     /// Notes that the client has sent something.
     pub fn received(&self) {
         let mut state = self.state.lock();
-        if state.phase == Phase::Idle {
-            state.enter(Phase::Head);
+        match state.phase {
+            Phase::Idle => state.enter(Phase::Head),
+            // The time for the first head begins with the connection.
+            Phase::Fresh => state.phase = Phase::Head,
+            Phase::Head | Phase::Active => {}
         }
     }
 

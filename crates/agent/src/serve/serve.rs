@@ -77,9 +77,11 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     allow_descriptors();
     let store = Store::open(&options.state_dir).context("the state directory can't be used")?;
     // Addresses are bound before the kernel is touched: a daemon that fails here has changed no probe.
-    let (mut listeners, mut metrics_listeners) = (Vec::new(), Vec::new());
+    let (mut listeners, mut metrics_listeners, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
     for address in &options.listen.listen {
-        listeners.push(Listener::bind(address, None, tls.clone())?);
+        let listener = Listener::bind(address, None, tls.clone())?;
+        sockets.extend(listener.file());
+        listeners.push(listener);
     }
     for address in &options.listen.listen_metrics {
         metrics_listeners.push(Listener::bind_tcp(*address, None)?);
@@ -146,7 +148,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     if tokio::time::timeout(DRAIN, async { while servers.join_next().await.is_some() {} }).await.is_err() {
         tracing::warn!("requests were still under way after {} s", DRAIN.as_secs());
     }
-    drop(servers);
+    drop((servers, sockets));
     if options.detach_on_exit {
         engine.detach_all().await?;
         tracing::info!("detached");
