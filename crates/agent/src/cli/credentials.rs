@@ -11,16 +11,16 @@ const TOKEN: &str = "TWINPROBE_TOKEN";
 
 #[derive(Debug, Default, clap::Args)]
 pub struct CredentialOptions {
-    /// The file with a client's token; without it, TWINPROBE_TOKEN has the token
+    /// File with a client's token; without it, TWINPROBE_TOKEN has the token
     #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// The authorities that a client believes instead of the system's (PEM)
+    /// Authorities that a client believes instead of the system's (PEM)
     #[arg(long, global = true, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// The certificate that a client shows (PEM)
+    /// Certificate that a client shows (PEM)
     #[arg(long, global = true, value_name = "FILE")]
     cert: Option<PathBuf>,
-    /// The private key of --cert, unless it is in the same file (PEM)
+    /// Private key of --cert, unless it is in the same file (PEM)
     #[arg(long, global = true, value_name = "FILE")]
     key: Option<PathBuf>,
 }

@@ -258,7 +258,7 @@ impl Engine {
             if !engine.listed.load(Ordering::Acquire)
                 && let Err(error) = engine.take_over()
             {
-                tracing::error!(error = with_causes(&error), "what runs is not known, and goes on");
+                tracing::error!(error = with_causes(&error), "probes can't be listed and stay attached");
                 return;
             }
             engine.detached.store(true, Ordering::Release);

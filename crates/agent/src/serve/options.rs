@@ -10,19 +10,19 @@ use anyhow::bail;
 /// Where the daemon listens, and what connections may take.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ListenOptions {
-    /// Where to listen; may be given several times
+    /// Address to listen on; may be given several times
     #[arg(long, value_name = "unix:/PATH|IP:PORT", default_value = "unix:/run/twinprobe/twinprobe.sock")]
     pub listen: Vec<Address>,
-    /// Where to serve /metrics, /healthz and /readyz, without credentials; may be given several times
+    /// Address of /metrics, /healthz and /readyz alone, without credentials; may be given several times
     #[arg(long, value_name = "IP:PORT")]
     pub listen_metrics: Vec<SocketAddr>,
-    /// The certificate, with its chain, for the TCP addresses of --listen (PEM)
+    /// Certificate, with its chain, for the TCP addresses of --listen (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
-    /// The private key of --tls-cert (PEM)
+    /// Private key of --tls-cert (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
-    /// The authorities whose certificates clients may show (PEM)
+    /// Authorities whose certificates clients may show (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub client_ca: Option<PathBuf>,
     /// Listen on TCP without credentials or TLS, although whoever connects may then control this host
