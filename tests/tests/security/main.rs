@@ -4,5 +4,6 @@ mod addresses;
 mod bodies;
 mod connections;
 mod crowd;
+mod readers;
 mod scene;
 mod tls;
