@@ -45,7 +45,7 @@ fn main() -> ExitCode {
 
 async fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
-        Command::Serve(options) => serve::serve::serve(options).await,
+        Command::Serve(options) => serve::serve::serve(*options).await,
         Command::Token(command) => Ok(command.run()?),
         Command::Client(command) => Ok(run::run(command, cli.server, &cli.credentials).await?),
     }

@@ -39,7 +39,8 @@ fn refusals_reach_clients_that_send_everything_first() -> Result<()> {
         (format!("PUT /v1/probes/q HTTP/1.1\r\n{JSON}"), 3 * MIB, 413),
         (format!("PUT /v1/probes/q HTTP/1.1\r\n{JSON}"), 48 * MIB, 413),
         (format!("POST /v1/probes/nosuch/rollback HTTP/1.1\r\n{JSON}"), 8 * MIB, 413),
-        ("DELETE /v1/probes/nosuch HTTP/1.1".to_owned(), 8 * MIB, 404),
+        ("DELETE /v1/probes/nosuch HTTP/1.1".to_owned(), 8 * MIB, 415),
+        (format!("DELETE /v1/probes/nosuch HTTP/1.1\r\n{JSON}"), 8 * MIB, 404),
     ] {
         for chunked in [false, true] {
             let say = || format!("{head}, {size} bytes, chunked: {chunked}");

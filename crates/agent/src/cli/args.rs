@@ -31,7 +31,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the daemon in the foreground
-    Serve(Serve),
+    Serve(Box<Serve>),
     /// Make a token: print it, and the line of --tokens that knows it
     Token(Token),
     #[command(flatten)]
