@@ -25,6 +25,6 @@ pub use problem::{Problem, finding_line};
 pub use reqwest::StatusCode;
 pub use server::{Server, ServerError};
 pub use status::{
-    AttachmentStatus, EventStatus, MetricReport, ProbeList, ProbeStatus, ProgramStatus, Revision,
-    RevisionList, Rollback, SumStatus, ValidationReport, WindowStatus, Word,
+    AttachmentStatus, CostStatus, EventStatus, LiveCost, MetricReport, ProbeList, ProbeStatus, ProgramStatus,
+    Revision, RevisionList, Rollback, SumStatus, ValidationReport, WindowStatus, Word,
 };

@@ -14,6 +14,8 @@ pub const SOURCE_NAME: &str = "probe.c";
 pub enum Stage {
     Config,
     Compile,
+    /// What the program would do, or what it would cost, is not allowed.
+    Admission,
     Load,
     Attach,
 }

@@ -23,6 +23,7 @@ mod trial;
 pub use self::attach::attached::Attached;
 pub use self::attach::deployable::Deployable;
 pub use self::attach::dispatcher::health::Health;
+pub use self::attach::dispatcher::live::LiveRuns;
 pub use self::attach::held::Held;
 pub use self::attach::hook::attachment::TcMethod;
 pub use self::attach::hook::error::AttachError;

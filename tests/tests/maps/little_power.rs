@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::scene::{ADDRESSES, MAPS, metric};
 use anyhow::{Context as _, Result};
@@ -118,5 +119,20 @@ fn probes_come_and_go_without_admin() -> Result<()> {
         assert_eq!(twinprobe_tests::sample::total(&document, "ingress", "packets"), 2 * PACKETS, "{probe}");
         daemon.delete(&format!("/v1/probes/{probe}")).expect(204);
     }
+    Ok(())
+}
+
+/// A trial needs no more than loading a program does. Measuring running probes does, and says so.
+#[test]
+fn costs_are_tried_without_admin_and_not_measured() -> Result<()> {
+    let topology = Topology::new()?;
+    let temporary = tempfile::tempdir()?;
+    let options = wrapper(temporary.path())?.argument("--measure-cost");
+    let daemon = Daemon::start_with(topology.monitor(), &options)?;
+    let created = daemon.put("/v1/probes/p", &counter_config("mon0", "XDP_PASS")).expect(201).json();
+    assert!(created["cost"]["directions"]["ingress"]["ns_per_packet"].is_u64(), "{created}");
+    assert!(daemon.wait_for_log("what probes cost can't be measured", Duration::from_secs(20)));
+    let cost = &daemon.json("/v1/probes/p")["cost"];
+    assert_eq!(cost, &created["cost"], "a live cost without a measurement");
     Ok(())
 }

@@ -1,9 +1,10 @@
-//! The daemon as something to expose: rights of clients, limits of connections, and the answers that clients see.
+//! The daemon as something to expose: rights of clients, limits of connections, what programs may do and cost.
 
 mod addresses;
 mod bodies;
 mod changes;
 mod connections;
+mod cost;
 mod crowd;
 mod doors;
 mod guarded;

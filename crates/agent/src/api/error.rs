@@ -28,6 +28,7 @@ impl Problem {
             None | Some(Stage::Config) => "the configuration is invalid",
             Some(Stage::Compile) => "the source does not compile",
             Some(Stage::Load) => "the program can't be loaded",
+            Some(Stage::Admission) => "the program is not admitted",
             Some(Stage::Attach) => "the probe can't be attached",
         };
         let mut problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail);

@@ -19,6 +19,7 @@ use crate::access::options::AccessOptions;
 use crate::api::router;
 use crate::api::state::{self, Readiness};
 use crate::compiler::toolchain::Toolchain;
+use crate::engine::cost::CostOptions;
 use crate::engine::engine::Engine;
 use crate::serve::connections::Connections;
 use crate::serve::listener::Listener;
@@ -53,6 +54,8 @@ pub struct Serve {
     /// Method of attaching TC programs
     #[arg(long, value_name = "METHOD", value_parser = tc_methods(), default_value = "auto")]
     tc_attach: TcMethod,
+    #[command(flatten)]
+    cost: CostOptions,
 }
 
 fn quiesce_methods() -> impl TypedValueParser<Value = QuiesceMethod> {
@@ -143,6 +146,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     };
     if restored {
         readiness.set_ready();
+        engine.measure_costs(options.cost);
         for name in names {
             // Scripts wait for this line; a log line could be filtered.
             let _ = writeln!(io::stderr(), "listening on {name}");

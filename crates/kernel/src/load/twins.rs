@@ -68,7 +68,7 @@ pub fn adopt(
 }
 
 /// Returns the object with its references to the kernel's types (CO-RE) resolved.
-fn resolve(object: &ProbeObject) -> Result<Cow<'_, Object>, ObjectError> {
+pub fn resolve(object: &ProbeObject) -> Result<Cow<'_, Object>, ObjectError> {
     let mut object = Cow::Borrowed(&object.program);
     if object.has_btf_relocations() {
         let kernel = aya_obj::btf::Btf::from_sys_fs()?;
@@ -78,7 +78,7 @@ fn resolve(object: &ProbeObject) -> Result<Cow<'_, Object>, ObjectError> {
 }
 
 /// Returns the program `entry` with every map reference bound to the map's descriptor in `fds`.
-fn bind(mut object: Object, entry: &str, fds: &HashMap<&str, RawFd>) -> Result<Function, ObjectError> {
+pub fn bind(mut object: Object, entry: &str, fds: &HashMap<&str, RawFd>) -> Result<Function, ObjectError> {
     let maps = std::mem::take(&mut object.maps);
     let text: HashSet<usize> = object.functions.keys().map(|(section, _)| *section).collect();
     let bound: Vec<_> =
@@ -97,13 +97,22 @@ fn load_program(
     source: &str,
     function: &Function,
 ) -> Result<OwnedFd, Rejection> {
+    with_program(object, kind, btf, function, verifier::load)
+        .map_err(|refusal| refused(object, function, source, refusal))
+}
+
+/// Calls `load` with what the kernel has to be told to load `function`, which is bound to its maps.
+pub fn with_program<T>(
+    object: &ProbeObject,
+    kind: ProgramKind,
+    btf: &Option<OwnedFd>,
+    function: &Function,
+    load: impl FnOnce(&ProgLoad<'_>) -> T,
+) -> T {
     let (func_info, line_info) = (function.func_info.func_info_bytes(), function.line_info.line_info_bytes());
-    let program = ProgLoad {
-        name: &object.defined.entry,
-        kind,
+    load(&ProgLoad {
         flags: programs::load_flags(kind),
         license: &object.program.license,
-        instructions: &function.instructions,
         btf: btf.as_ref().map(AsFd::as_fd),
         func_info: InfoRecords {
             bytes: &func_info,
@@ -115,6 +124,6 @@ fn load_program(
             record_size: function.line_info_rec_size as u32,
             count: function.line_info.len() as u32,
         },
-    };
-    verifier::load(&program).map_err(|refusal| refused(object, function, source, refusal))
+        ..ProgLoad::new(&object.defined.entry, kind, &function.instructions)
+    })
 }
