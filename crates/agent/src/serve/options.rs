@@ -48,7 +48,7 @@ pub struct ConnectionLimits {
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub body_timeout: Duration,
     /// Time for which a client may take nothing of an answer; over longer times it has to take 2 KiB per second
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub write_timeout: Duration,
     /// Time that a connection may be idle between two requests
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
