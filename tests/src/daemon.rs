@@ -4,6 +4,7 @@ use std::{
     env,
     ffi::OsString,
     fs,
+    net::SocketAddr,
     os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
     os::unix::process::CommandExt,
     path::PathBuf,
@@ -195,6 +196,13 @@ impl Daemon {
 
     pub fn address(&self) -> Address {
         Address::Unix(self.directories.socket())
+    }
+
+    /// Returns the TCP addresses at which the daemon listens, inside its namespace.
+    pub fn tcp_addresses(&self) -> Vec<SocketAddr> {
+        let log = self.log();
+        let addresses = log.lines().filter_map(|line| line.strip_prefix("listening on ")?.parse().ok());
+        addresses.collect()
     }
 
     pub fn directories(&self) -> Arc<Directories> {

@@ -34,12 +34,17 @@ pub fn check(method: &str, target: &str, status: u16) {
     let as_described =
         match described.map(|methods| methods.get(if method == "HEAD" { "GET" } else { method })) {
             Some(Some(statuses)) => statuses.contains(&status) || method == "HEAD" && status == 405,
-            Some(None) => status == 405,
-            None => status == 404,
+            Some(None) => status == 405 || is_guards(status),
+            None => status == 404 || is_guards(status),
         };
     // `default` of every answer.
-    let is_servers_own = matches!(status, 500 | 503);
+    let is_servers_own = matches!(status, 429 | 500 | 503);
     assert!(as_described || is_servers_own, "{status} is not described for {method} {path}");
+}
+
+/// True for the statuses by which a request is refused before the daemon looks whether there is such a path.
+fn is_guards(status: u16) -> bool {
+    matches!(status, 401 | 403 | 415 | 421)
 }
 
 /// A name in braces stands for any segment.

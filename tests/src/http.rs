@@ -59,7 +59,8 @@ impl Response {
     }
 }
 
-/// Sends one request and reads its answer to the end. Panics if its status is not one that the API describes.
+/// Sends one request and reads its answer to the end. `Host` is `localhost` and a body is JSON unless `headers` say
+/// something else. Panics if its status is not one that the API describes.
 pub fn request(
     address: &Address,
     method: &str,
@@ -102,14 +103,22 @@ fn connect_unix(socket: &Path) -> Result<UnixStream> {
     Ok(stream)
 }
 
-fn exchange<S: Read + Write>(
+/// Sends one request over an open connection and reads its answer to the end.
+pub fn exchange<S: Read + Write>(
     mut stream: S,
     method: &str,
     path: &str,
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> Result<Response> {
-    let mut head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
+    let given = |wanted: &str| headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(wanted));
+    let mut head = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\n");
+    if !given("host") {
+        head.push_str("host: localhost\r\n");
+    }
+    if !given("content-type") && !body.is_empty() {
+        head.push_str("content-type: application/json\r\n");
+    }
     for (name, value) in headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
@@ -134,7 +143,8 @@ pub fn parse(mut received: &[u8]) -> Result<Response> {
     read_response(&mut received, "GET")
 }
 
-fn read_response(reader: &mut impl BufRead, method: &str) -> Result<Response> {
+/// Reads one answer of a connection.
+pub fn read_response(reader: &mut impl BufRead, method: &str) -> Result<Response> {
     loop {
         let status = read_line(reader).context("read the status line")?;
         let code = status.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());

@@ -2,6 +2,7 @@
 
 #![deny(unsafe_code)]
 
+mod access;
 mod api;
 mod cli;
 mod compiler;
@@ -47,8 +48,9 @@ fn start(cli: Cli) -> anyhow::Result<()> {
 
 async fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
-        Command::Serve(options) => serve::serve(options).await,
-        Command::Client(command) => Ok(run::run(command, cli.server).await?),
+        Command::Serve(options) => serve::serve::serve(*options).await,
+        Command::Token(command) => Ok(command.run()?),
+        Command::Client(command) => Ok(run::run(command, cli.server, &cli.credentials).await?),
     }
 }
 
@@ -59,7 +61,9 @@ fn runtime(command: &Command) -> std::io::Result<tokio::runtime::Runtime> {
         Command::Serve(_) => {
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
         }
-        Command::Client(_) => tokio::runtime::Builder::new_current_thread().enable_all().build(),
+        Command::Token(_) | Command::Client(_) => {
+            tokio::runtime::Builder::new_current_thread().enable_all().build()
+        }
     }
 }
 

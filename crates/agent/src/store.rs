@@ -31,7 +31,7 @@ use twinprobe_kernel::private;
 use crate::store::files::{StoreError, TEMPORARY, failed, sync};
 use crate::store::format::Unread;
 use crate::store::pending::Pending;
-use crate::store::record::StoredProbe;
+use crate::store::record::{StoredProbe, StoredRevision};
 
 /// The number of configurations of a probe that are kept.
 const REVISIONS: u64 = 32;
@@ -97,9 +97,13 @@ impl Store {
         let path = history.join(format!("{}.json", probe.revision));
         // A probe that is deployed anew has the file already, with the time when the revision was first deployed.
         let known = fs::read(&path).ok().and_then(|bytes| format::parse_revision(&bytes));
-        if known.is_none_or(|(_, config)| config != probe.config) {
-            let revision = format::revision(&jiff::Timestamp::now().to_string(), &probe.config).to_string();
-            let kept = write(&history, revision.as_bytes()).and_then(|file| Ok(file.persist(&path)?));
+        let is_it =
+            |known: StoredRevision| known.config == probe.config && known.pushed_by == probe.pushed_by;
+        if !known.is_some_and(is_it) {
+            let (created, config) = (jiff::Timestamp::now().to_string(), probe.config.clone());
+            let revision = StoredRevision { created, pushed_by: probe.pushed_by.clone(), config };
+            let content = format::revision(&revision).to_string();
+            let kept = write(&history, content.as_bytes()).and_then(|file| Ok(file.persist(&path)?));
             kept.map_err(failed("writing", &path))?;
         }
         let _ = fs::remove_file(history.join(format!("{}.json", probe.revision.saturating_sub(REVISIONS))));
@@ -135,8 +139,9 @@ impl Store {
             let path = history.join(format!("{revision}.json"));
             match fs::read(&path) {
                 Ok(bytes) => match format::parse_revision(&bytes) {
-                    Some((created, config)) => {
-                        found.push(Revision { revision, created, current: revision == current, config });
+                    Some(StoredRevision { created, pushed_by, config }) => {
+                        let current = revision == current;
+                        found.push(Revision { revision, created, pushed_by, current, config });
                     }
                     None => {
                         tracing::warn!(path = %path.display(), "a revision can't be read and is left out");

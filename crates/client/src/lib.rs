@@ -6,6 +6,7 @@
 mod answer;
 mod client;
 mod config;
+mod credentials;
 mod error;
 mod problem;
 mod server;
@@ -17,7 +18,8 @@ pub use client::{Client, Document, WindowQuery};
 pub use config::document::{
     ConfigDocument, DirectionDocument, MergeDocument, MetricDocument, Object, WindowDocument,
 };
-pub use config::parse::{ParseError, parse_document};
+pub use config::parse::{ParseError, parse_document, parse_yaml};
+pub use credentials::Credentials;
 pub use error::{Cause, ClientError};
 pub use problem::{Problem, finding_line};
 pub use reqwest::StatusCode;

@@ -32,6 +32,10 @@ pub struct ProbeStatus {
     pub revision: u64,
     /// The time when the probe was first deployed, RFC 3339.
     pub created: String,
+    /// The sender of the configuration: `token:NAME`, `certificate:SAN`, `uid:NUMBER` or `anonymous`. `None` if a
+    /// version that did not ask has deployed the configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pushed_by: Option<String>,
     pub interfaces: Vec<AttachmentStatus>,
     pub programs: BTreeMap<Direction, ProgramStatus>,
     /// The event metrics.
@@ -177,6 +181,9 @@ pub struct Revision {
     pub revision: u64,
     /// The time when the configuration was deployed, RFC 3339.
     pub created: String,
+    /// The sender of the configuration, as in [`ProbeStatus`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pushed_by: Option<String>,
     /// True for the configuration that is deployed.
     pub current: bool,
     pub config: ConfigDocument,

@@ -42,6 +42,12 @@ struct Retained {
     form: Form,
 }
 
+impl Retained {
+    fn is_page(&self) -> bool {
+        self.window.closed_by == ClosedBy::Page
+    }
+}
+
 /// A file that can't be read.
 #[derive(Debug)]
 pub struct Unreadable {
@@ -92,6 +98,11 @@ impl Index {
         state.reported_through = seq;
         let superseded = self.acknowledged.take().map(|window| window.seq());
         let mut change = Change { superseded, ..Change::default() };
+        if let Some(last) = self.retained.last_entry().filter(|last| last.get().is_page()) {
+            let (seq, page) = last.remove_entry();
+            self.bytes -= page.window.entry.bytes;
+            change.served.push((seq, page.form));
+        }
         self.keep(window, Form::Window);
         self.retire(&mut change);
         change
@@ -221,9 +232,9 @@ impl Index {
     }
 
     pub fn list(&self, after: u64) -> Listing {
-        let retained = after.checked_add(1).map(|from| self.retained.range(from..));
+        let retained = self.listed().skip_while(|(seq, _)| *seq <= after);
         Listing {
-            windows: retained.into_iter().flatten().map(|(_, kept)| kept.window.entry.clone()).collect(),
+            windows: retained.map(|(_, kept)| kept.window.entry.clone()).collect(),
             lost_windows: self.state.lost.after(after),
         }
     }
@@ -246,6 +257,11 @@ impl Index {
         self.retained.values().next_back().map(|kept| &kept.window).or(self.acknowledged.as_ref())
     }
 
+    /// The windows that collectors see, oldest first: the window of a page may go at any time.
+    fn listed(&self) -> impl DoubleEndedIterator<Item = (u64, &Retained)> {
+        self.retained.iter().filter(|(_, kept)| !kept.is_page()).map(|(seq, kept)| (*seq, kept))
+    }
+
     /// The window that would be dropped next.
     pub fn oldest(&self) -> Option<&Arc<StoredWindow>> {
         self.retained.values().next().filter(|_| self.retained.len() > 1).map(|kept| &kept.window)
@@ -258,10 +274,10 @@ impl Index {
 
     pub fn statistics(&self) -> Statistics {
         Statistics {
-            retained: self.retained.len(),
+            retained: self.listed().count(),
             bytes: self.bytes,
-            oldest: self.retained.keys().next().copied(),
-            newest: self.retained.keys().next_back().copied(),
+            oldest: self.listed().next().map(|(seq, _)| seq),
+            newest: self.listed().next_back().map(|(seq, _)| seq),
             lost: self.state.lost.total(),
             damaged: self.state.damaged,
             unreadable: self.unreadable.len(),
@@ -308,9 +324,11 @@ impl Index {
         }
     }
 
-    /// Drops the oldest windows until the limits are met.
+    /// Drops the oldest windows until the limits are met. The window of a page drives out no other.
     fn retire(&mut self, change: &mut Change) {
-        while self.retained.len() > self.limits.retain || self.bytes > self.limits.bytes {
+        let page = self.retained.values().next_back().filter(|kept| kept.is_page());
+        let (extra, bytes) = page.map_or((0, 0), |page| (1, page.window.entry.bytes));
+        while self.retained.len() - extra > self.limits.retain || self.bytes - bytes > self.limits.bytes {
             if !self.drop_oldest(change) {
                 break;
             }

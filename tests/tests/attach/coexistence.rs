@@ -71,7 +71,9 @@ fn live_among(
     check("nothing deployed", None)?;
     daemon.put(PROBE, config).expect(201);
     check("created", Some(&daemon))?;
-    daemon.put(PROBE, config).expect(200);
+    let mut other = config.clone();
+    other["priority"] = json!(7);
+    daemon.put(PROBE, &other).expect(200);
     check("replaced", Some(&daemon))?;
     daemon = daemon.restart(libc::SIGTERM, options)?;
     check("restarted", Some(&daemon))?;

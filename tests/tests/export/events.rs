@@ -196,7 +196,7 @@ fn a_stream_ends_with_its_probe() -> Result<()> {
         let mut stream = scene.stream("")?;
         scene.generator()?.send(1000)?;
         match change {
-            "replace" => daemon.put("/v1/probes/p", &config("")).expect(200),
+            "replace" => daemon.put("/v1/probes/p", &config("PERF")).expect(200),
             _ => daemon.delete("/v1/probes/p").expect(204),
         };
         // The client gets the events that were in the ring before the change.

@@ -125,13 +125,17 @@ fn an_interval_needs_something_to_reset() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// A scrape closes windows as a GET does, and shows each packet once.
+/// A scrape takes nothing from other readers: it shows the last window of what is reset.
 #[test]
-fn a_scrape_is_a_reading() -> Result<()> {
+fn a_scrape_shows_the_last_window() -> Result<()> {
     let mut scene = Scene::new(&Value::Null, &json!({}))?;
     for round in 1..=3 {
         scene.send(640)?;
+        for probe in PROBES {
+            scene.daemon.request("POST", &format!("/v1/probes/{probe}/windows"), &[], b"").expect(201);
+        }
         let page = scene.daemon.get("/metrics").expect(200).text().to_owned();
+        assert_eq!(closed_windows(scene.daemon.get("/metrics").expect(200).text()), closed_windows(&page));
         for probe in ["counts", "mixed"] {
             for metric in COUNTED {
                 let prefix = format!("{metric}_packets{{");
@@ -153,6 +157,14 @@ fn a_scrape_is_a_reading() -> Result<()> {
         );
     }
     scene.bystanders.finish()
+}
+
+/// The lines of a page that count closed windows.
+fn closed_windows(page: &str) -> Vec<String> {
+    page.lines()
+        .filter(|line| line.starts_with("twinprobe_windows_closed_total"))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// More windows than may be retained: the oldest go, and the next one says how many.

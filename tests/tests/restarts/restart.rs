@@ -69,7 +69,9 @@ fn what_runs_is_adopted_as_it_is() -> Result<()> {
                 continue;
             }
             daemon.get(&format!("{path}/metrics")).expect(200);
-            daemon.put(&path, &daemon.json(&path)["config"]).expect(200);
+            let mut config = daemon.json(&path)["config"].clone();
+            config["format"] = json!("xml");
+            daemon.put(&path, &config).expect(200);
             daemon.delete(&path).expect(204);
         }
         bystanders.finish_and_delete(&daemon)?;

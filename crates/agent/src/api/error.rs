@@ -6,16 +6,21 @@ use axum::response::{IntoResponse, Response};
 use twinprobe_client::ParseError;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage, with_causes};
 
+use crate::access::refusal::Refusal;
 use crate::engine::error::EngineError;
 
 /// `application/problem+json`.
 #[derive(Clone, Debug)]
-pub struct Problem(Box<twinprobe_client::Problem>);
+pub struct Problem {
+    document: Box<twinprobe_client::Problem>,
+    /// The kinds of credential that would be taken, if one is missing.
+    challenge: Option<&'static str>,
+}
 
 impl Problem {
     /// Makes a problem without findings; its title is the reason phrase of `status`.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self(Box::new(twinprobe_client::Problem::new(status, detail)))
+        Self { document: Box::new(twinprobe_client::Problem::new(status, detail)), challenge: None }
     }
 
     fn refused(rejection: Rejection) -> Self {
@@ -27,12 +32,12 @@ impl Problem {
             Some(Stage::Attach) => "the probe can't be attached",
         };
         let mut problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail);
-        (problem.0.errors, problem.0.log) = (rejection.findings, rejection.log);
+        (problem.document.errors, problem.document.log) = (rejection.findings, rejection.log);
         problem
     }
 
     fn with(mut self, finding: Finding) -> Self {
-        self.0.errors.push(finding);
+        self.document.errors.push(finding);
         self
     }
 
@@ -48,7 +53,7 @@ impl From<ParseError> for Problem {
         match error {
             ParseError::Malformed { message, line, column } => {
                 let (line, column) = (u32::try_from(line).ok(), u32::try_from(column).ok());
-                let detail = format!("the body is not a JSON document: {message}");
+                let detail = format!("the body can't be parsed: {message}");
                 let finding = Finding { stage: Stage::Config, field: None, line, column, message };
                 Self::new(StatusCode::BAD_REQUEST, detail).with(finding)
             }
@@ -57,10 +62,27 @@ impl From<ParseError> for Problem {
     }
 }
 
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        let (status, challenge) = match refusal {
+            Refusal::NoCredential => (StatusCode::UNAUTHORIZED, Some("Bearer realm=\"twinprobe\"")),
+            Refusal::WrongToken => {
+                (StatusCode::UNAUTHORIZED, Some("Bearer realm=\"twinprobe\", error=\"invalid_token\""))
+            }
+            Refusal::Role { .. } | Refusal::Origin => (StatusCode::FORBIDDEN, None),
+            Refusal::Host => (StatusCode::MISDIRECTED_REQUEST, None),
+            Refusal::MediaType(_) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, None),
+        };
+        Self { challenge, ..Self::new(status, refusal.to_string()) }
+    }
+}
+
 impl From<EngineError> for Problem {
     fn from(error: EngineError) -> Self {
         match error {
             EngineError::Rejected(rejection) => Self::refused(rejection),
+            EngineError::Forbidden(refusal) => refusal.into(),
+            EngineError::Precondition(_) => Self::new(StatusCode::PRECONDITION_FAILED, error.to_string()),
             EngineError::NotFound(_) => {
                 Self::new(StatusCode::NOT_FOUND, format!("{error}; GET /v1/probes lists them"))
             }
@@ -96,11 +118,14 @@ impl From<EngineError> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut response = (status, Json(&self.0)).into_response();
-        response
-            .headers_mut()
-            .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        let Self { document, challenge } = self;
+        let status = StatusCode::from_u16(document.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, Json(&document)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(challenge) = challenge {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+        }
         response
     }
 }

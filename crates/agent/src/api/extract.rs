@@ -1,12 +1,18 @@
-//! A request's path, query and body. Values that can't be parsed are a [`Problem`]; bodies are JSON of a limited size.
+//! A request's path, query and body. Values that can't be parsed are a [`Problem`]; bodies are JSON or YAML of a limited
+//! size.
 
-use axum::body::Body;
+use std::time::Duration;
+
+use axum::BoxError;
+use axum::body::{Body, HttpBody as _};
 use axum::extract::{self, FromRequestParts};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt as _;
 use serde::de::DeserializeOwned;
+use twinprobe_client::{ConfigDocument, parse_document, parse_yaml};
 
+use crate::access::refusal::Refusal;
 use crate::api::error::Problem;
 
 /// The parameters of the path.
@@ -37,42 +43,75 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
 
 /// The limit of a body in bytes. A configuration holds at most two sources of 1 MiB each, plus escapes.
 const MAX_BODY: usize = 2560 << 10;
-/// The number of bytes of a too large body that are read and dropped: a client that is still sending when the
-/// connection closes would not see the answer.
-const MAX_DRAIN: usize = 64 << 20;
 
-/// Reads a request's body. Refuses a larger body than [`MAX_BODY`] with 413 and another type than JSON with 415.
-pub async fn read_body(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Problem> {
-    let mut body = body;
+/// The syntax of a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Syntax {
+    Json,
+    Yaml,
+}
+
+/// The media types of bodies. None of them is one that a page of another server may send without asking.
+const TYPES: [(&str, Syntax); 5] = [
+    ("application/json", Syntax::Json),
+    ("application/yaml", Syntax::Yaml),
+    ("application/x-yaml", Syntax::Yaml),
+    ("text/yaml", Syntax::Yaml),
+    ("text/x-yaml", Syntax::Yaml),
+];
+
+impl Syntax {
+    /// Returns the syntax that `Content-Type` names.
+    pub fn of(headers: &HeaderMap) -> Result<Self, Refusal> {
+        let mut given =
+            headers.get_all(header::CONTENT_TYPE).iter().map(|value| value.to_str().unwrap_or_default());
+        let (value, others) = (given.next().unwrap_or_default(), given.count());
+        let essence = value.split(';').next().unwrap_or_default().trim();
+        let known = TYPES.iter().find(|(name, _)| others == 0 && essence.eq_ignore_ascii_case(name));
+        known.map(|(_, syntax)| *syntax).ok_or_else(|| {
+            Refusal::MediaType(if essence.is_empty() { "of no type".to_owned() } else { essence.to_owned() })
+        })
+    }
+}
+
+/// Reads a body that is a configuration.
+pub async fn read_config(headers: &HeaderMap, body: Body) -> Result<ConfigDocument, Problem> {
+    let bytes = read_body(body).await?;
+    // The guard has refused a body without a type. No body at all is an empty document.
+    let syntax = Syntax::of(headers).unwrap_or(Syntax::Json);
+    Ok(match syntax {
+        Syntax::Json => parse_document(&bytes)?,
+        Syntax::Yaml => parse_yaml(&bytes)?,
+    })
+}
+
+/// The error of a body that takes longer than this time.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the body took longer than {} s (--body-timeout)", .0.as_secs())]
+pub struct TooSlow(pub Duration);
+
+/// Reads a request's body. Refuses a larger body than [`MAX_BODY`] with 413, and one that is [`TooSlow`] with 408. The server deals with the rest of a body that is refused.
+pub async fn read_body(mut body: Body) -> Result<Vec<u8>, Problem> {
     let mut bytes = Vec::new();
-    let mut total = 0;
+    if body.size_hint().lower() > MAX_BODY as u64 {
+        return Err(too_large());
+    }
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| {
-            Problem::new(StatusCode::BAD_REQUEST, format!("the body could not be read: {error}"))
-        })?;
-        let Ok(data) = frame.into_data() else { continue };
-        total += data.len();
-        if total <= MAX_BODY {
-            bytes.extend_from_slice(&data);
-        } else if total > MAX_DRAIN {
-            break;
+        let Ok(data) = frame.map_err(|error| unreadable(&error.into_inner()))?.into_data() else { continue };
+        if bytes.len() + data.len() > MAX_BODY {
+            return Err(too_large());
         }
+        bytes.extend_from_slice(&data);
     }
-    if total > MAX_BODY {
-        let detail = format!("the body has more than {MAX_BODY} bytes; a source may have 1 MiB");
-        return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail));
-    }
-    check_type(headers)?;
     Ok(bytes)
 }
 
-/// Refuses other types than JSON. A request without a type counts as JSON.
-fn check_type(headers: &HeaderMap) -> Result<(), Problem> {
-    let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
-    let essence = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
-    if essence.eq_ignore_ascii_case("application/json") || essence.is_empty() {
-        return Ok(());
-    }
-    let detail = format!("the body is {essence}; send application/json");
-    Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail))
+fn too_large() -> Problem {
+    let detail = format!("the body has more than {MAX_BODY} bytes; a source may have 1 MiB");
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
+}
+
+fn unreadable(error: &BoxError) -> Problem {
+    let status = if error.is::<TooSlow>() { StatusCode::REQUEST_TIMEOUT } else { StatusCode::BAD_REQUEST };
+    Problem::new(status, format!("the body could not be read: {error}"))
 }

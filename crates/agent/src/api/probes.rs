@@ -1,18 +1,22 @@
 //! Handlers below `/v1/probes` and of `/v1/validate`.
 
-use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use twinprobe_client::{ProbeList, parse_document};
+use axum::{Extension, Json};
+use twinprobe_client::{ProbeList, ProbeStatus};
 
+use crate::access::audit::Notes;
+use crate::access::principal::Principal;
+use crate::access::role::Role;
 use crate::api::error::Problem;
-use crate::api::extract::{Path, Query, read_body};
+use crate::api::extract::{Path, Query, read_config};
 use crate::api::negotiate;
 use crate::api::state::Api;
 use crate::api::windows::{FormatQuery, document};
 use crate::config::validate::probe::check_name;
+use crate::engine::conditions::{Conditions, tag};
 use crate::engine::engine::Deployed;
 use crate::engine::error::EngineError;
 
@@ -22,22 +26,47 @@ type Answer<T> = Result<T, Problem>;
 pub async fn put(
     State(api): State<Api>,
     Path(name): Path<String>,
+    Extension(principal): Extension<Principal>,
+    Extension(notes): Extension<Notes>,
     headers: HeaderMap,
     request: Body,
 ) -> Answer<Response> {
-    let document = parse_document(&read_body(&headers, request).await?)?;
+    let document = read_config(&headers, request).await?;
+    notes.set(&name, &document);
     check_name(&name, &document).map_err(EngineError::Rejected)?;
-    let (deployed, status) = api.engine.deploy(&name, document, None).await?;
+    let when = conditions(&headers);
+    let (deployed, status) = api.engine.put(&name, document, &principal, &when).await?;
     let code = match deployed {
         Deployed::Created => StatusCode::CREATED,
-        Deployed::Replaced => StatusCode::OK,
+        Deployed::Replaced | Deployed::Unchanged => StatusCode::OK,
     };
-    Ok((code, [(header::LOCATION, format!("/v1/probes/{name}"))], Json(status)).into_response())
+    Ok((code, [(header::LOCATION, format!("/v1/probes/{name}"))], tagged(status)).into_response())
 }
 
-/// Answers `GET /v1/probes/{name}`.
-pub async fn get(State(api): State<Api>, Path(name): Path<String>) -> Answer<Response> {
-    Ok(Json(api.engine.get(&name)?.status()).into_response())
+/// Answers `GET /v1/probes/{name}`. Sources are shown to those who may push some.
+pub async fn get(
+    State(api): State<Api>,
+    Path(name): Path<String>,
+    Extension(principal): Extension<Principal>,
+) -> Answer<Response> {
+    let status = api.engine.get(&name)?.status();
+    let shown = if principal.need(Role::Operator).is_ok() { status } else { status.without_sources() };
+    Ok(tagged(shown).into_response())
+}
+
+/// A status with the tag that a later change can name in `If-Match`.
+pub fn tagged(status: ProbeStatus) -> impl IntoResponse {
+    ([(header::ETAG, tag(status.revision, &status.created))], Json(status))
+}
+
+/// The conditions of a change. A condition in several lines is one list.
+pub fn conditions(headers: &HeaderMap) -> Conditions {
+    let list = |name: HeaderName| {
+        let lines: Vec<_> =
+            headers.get_all(name).iter().map(|line| String::from_utf8_lossy(line.as_bytes())).collect();
+        (!lines.is_empty()).then(|| lines.join(","))
+    };
+    Conditions { if_match: list(header::IF_MATCH), if_none_match: list(header::IF_NONE_MATCH) }
 }
 
 /// Answers `GET /v1/probes`. The list has no sources, which may be large and which viewers may not see.
@@ -48,16 +77,27 @@ pub async fn list(State(api): State<Api>) -> Response {
 }
 
 /// Answers `DELETE /v1/probes/{name}`.
-pub async fn delete(State(api): State<Api>, Path(name): Path<String>) -> Answer<StatusCode> {
-    api.engine.delete(&name).await?;
+pub async fn delete(
+    State(api): State<Api>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Answer<StatusCode> {
+    api.engine.delete(&name, &conditions(&headers)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Answers `POST /v1/validate`.
-pub async fn validate(State(api): State<Api>, headers: HeaderMap, request: Body) -> Answer<Response> {
-    let document = parse_document(&read_body(&headers, request).await?)?;
+pub async fn validate(
+    State(api): State<Api>,
+    Extension(principal): Extension<Principal>,
+    Extension(notes): Extension<Notes>,
+    headers: HeaderMap,
+    request: Body,
+) -> Answer<Response> {
+    let document = read_config(&headers, request).await?;
     let name = document.name.clone().unwrap_or_else(|| "unnamed".to_owned());
-    Ok(Json(api.engine.validate(&name, &document).await?).into_response())
+    notes.set(&name, &document);
+    Ok(Json(api.engine.validate(&name, &document, &principal).await?).into_response())
 }
 
 /// Answers `GET /v1/probes/{name}/metrics`.

@@ -4,38 +4,31 @@
 //! A new endpoint needs a handler, a line here, a path in `api/openapi.yaml` and a call in the crate `client`.
 
 use axum::Router;
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode};
 use axum::routing::{MethodRouter, delete, get, post, put};
 
+use crate::access::role::Role;
 use crate::api::error::Problem;
 use crate::api::state::Api;
 use crate::api::{daemon, events, probes, revisions, scrape, windows};
 
-/// The lowest role that may use a route. Each role may use all routes of the roles before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
-    /// Sees what runs, without sources.
-    Viewer,
-    /// Reads metrics, windows and events, and acknowledges windows.
-    Collector,
-    /// Deploys, replaces and removes probes.
-    Operator,
-}
-
 /// An endpoint: a method of a path, with its handler.
 #[derive(Debug)]
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the description is held against these; roles are not enforced yet")
-)]
 pub struct Route {
     pub method: &'static str,
     pub path: &'static str,
+    /// The lowest role that may use the route.
     pub role: Role,
-    /// The statuses that the handler answers with, except those of the server's own errors (500, 503).
+    /// The statuses that the handler answers with, except those of the server's own errors (429, 500, 503). Each route also
+    /// has those of the guard: [`GUARD_ANSWERS`].
+    #[cfg_attr(not(test), expect(dead_code, reason = "the description is held against these"))]
     pub answers: &'static [u16],
     pub handler: fn() -> MethodRouter<Api>,
 }
+
+/// The statuses by which the guard refuses a request, whatever its route.
+#[cfg(test)]
+const GUARD_ANSWERS: [u16; 4] = [401, 403, 415, 421];
 
 const PROBES: &str = "/v1/probes";
 const PROBE: &str = "/v1/probes/{name}";
@@ -53,11 +46,11 @@ use Role::{Collector, Operator, Viewer};
 pub const ROUTES: &[Route] = &[
     route("GET", PROBES, Viewer, &[200], || get(probes::list)),
     route("GET", PROBE, Viewer, &[200, 404], || get(probes::get)),
-    route("PUT", PROBE, Operator, &[200, 201, 400, 409, 413, 415, 422, 503, 507], || put(probes::put)),
-    route("DELETE", PROBE, Operator, &[204, 404], || delete(probes::delete)),
+    route("PUT", PROBE, Operator, &[200, 201, 400, 408, 409, 412, 413, 422, 503, 507], || put(probes::put)),
+    route("DELETE", PROBE, Operator, &[204, 404, 412], || delete(probes::delete)),
     route("GET", REVISIONS, Operator, &[200, 404], || get(revisions::list)),
-    route("POST", ROLLBACK, Operator, &[200, 400, 404, 409, 413, 415, 422, 503, 507], || post(revisions::roll_back)),
-    route("POST", "/v1/validate", Operator, &[200, 400, 413, 415, 422, 503], || post(probes::validate)),
+    route("POST", ROLLBACK, Operator, &[200, 400, 404, 408, 409, 412, 413, 422, 503, 507], || post(revisions::roll_back)),
+    route("POST", "/v1/validate", Operator, &[200, 400, 408, 413, 422, 503], || post(probes::validate)),
     // A HEAD would close a window, or take events, that no client receives.
     route("GET", METRICS, Collector, &[200, 400, 404, 406, 409, 507], || get(probes::metrics).head(method_not_allowed)),
     route("GET", WINDOWS, Collector, &[200, 400, 404], || get(windows::list)),
@@ -82,17 +75,22 @@ const fn route(
     Route { method, path, role, answers, handler }
 }
 
-/// Returns a router with every route of the table. It answers another method of these paths with 405 and another
-/// path with 404.
-pub fn router() -> Router<Api> {
-    ROUTES
-        .iter()
+/// Returns a router with these routes. It answers another method of these paths with 405 and another path with 404.
+pub fn router(routes: impl Iterator<Item = &'static Route>) -> Router<Api> {
+    routes
         .fold(Router::new(), |router, route| router.route(route.path, (route.handler)()))
         .fallback(async || Problem::new(StatusCode::NOT_FOUND, "no such path; see /openapi.yaml"))
         .method_not_allowed_fallback(method_not_allowed)
 }
 
-async fn method_not_allowed() -> Problem {
+/// Returns the role that a request needs; `None` if the table has no such method of the path. HEAD is a GET without the
+/// body of its answer.
+pub fn needed(method: &Method, path: &str) -> Option<Role> {
+    let method = if method == Method::HEAD { "GET" } else { method.as_str() };
+    ROUTES.iter().find(|route| route.method == method && route.path == path).map(|route| route.role)
+}
+
+pub async fn method_not_allowed() -> Problem {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this path does not take that method; see /openapi.yaml")
 }
 
@@ -131,8 +129,9 @@ mod tests {
     #[test]
     fn the_description_has_every_route_with_its_role_and_statuses() {
         let line = |route: &Route| {
-            let role = format!("{:?}", route.role).to_lowercase();
-            (route.method.to_owned(), route.path.to_owned(), role, route.answers.to_vec())
+            let mut answers = [route.answers, &GUARD_ANSWERS].concat();
+            answers.sort_unstable();
+            (route.method.to_owned(), route.path.to_owned(), route.role.to_string(), answers)
         };
         let routes: BTreeSet<Line> = ROUTES.iter().map(line).collect();
         assert_eq!(routes.len(), ROUTES.len(), "a route stands twice in the table");

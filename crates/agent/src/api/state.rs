@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use crate::access::access::Access;
 use crate::engine::engine::Engine;
 
 /// The state that all handlers share.
@@ -10,6 +11,7 @@ use crate::engine::engine::Engine;
 pub struct Api {
     pub engine: Arc<Engine>,
     pub readiness: Arc<Readiness>,
+    pub access: Arc<Access>,
 }
 
 /// The state of the daemon, as bits. A daemon may be stopping without having been ready.

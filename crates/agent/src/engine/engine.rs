@@ -5,15 +5,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::watch;
+use tokio::sync::{OwnedMutexGuard, watch};
 use tokio::task::{AbortHandle, JoinError};
 use twinprobe_client::{ConfigDocument, ProbeStatus, Revision, ValidationReport};
 use twinprobe_ebpf_common::finding::with_causes;
+use twinprobe_ebpf_common::hook::Verdict;
 use twinprobe_kernel::{Kernel, crash};
 use twinprobe_windows::WindowStore;
 
+use crate::access::principal::{Principal, Who};
+use crate::access::role::Role;
 use crate::compiler::toolchain::Toolchain;
 use crate::config::probe::ProbeConfig;
+use crate::engine::conditions::Conditions;
 use crate::engine::deploy::history::History;
 use crate::engine::error::EngineError;
 use crate::engine::events::framing::Framing;
@@ -33,6 +37,17 @@ use crate::telemetry::registry::Telemetry;
 pub enum Deployed {
     Created,
     Replaced,
+    /// The probe runs with this configuration already.
+    Unchanged,
+}
+
+/// The cause of a deployment.
+#[derive(Debug)]
+pub enum Cause {
+    /// The request of this sender.
+    Request(Who),
+    /// A start. The stored probe does not run, and goes on with the same revision.
+    Start(Box<StoredProbe>),
 }
 
 /// All probes of this daemon.
@@ -52,7 +67,7 @@ pub struct Engine {
     pub looks: OnceLock<()>,
     /// The turn of each probe's changes. A change holds the turn from its loading, which reads the state of the present
     /// probe, to its attachment.
-    turns: Turns,
+    pub turns: Turns,
     /// A lock held while attachments and the registry change.
     pub changes: Arc<tokio::sync::Mutex<()>>,
     /// True if a start has listed the stored probes. Changes only while [`Self::changes`] is held, as does
@@ -84,18 +99,36 @@ impl Engine {
         })
     }
 
-    /// Creates the probe or replaces it between two packets. After an error nothing has changed. A probe that is
-    /// `stored` and does not run goes on with the same revision.
-    pub async fn deploy(
+    /// Creates the probe or replaces it between two packets. After an error nothing has changed.
+    pub async fn put(
         self: &Arc<Self>,
         name: &str,
         document: ConfigDocument,
-        stored: Option<StoredProbe>,
+        by: &Principal,
+        when: &Conditions,
     ) -> Result<(Deployed, ProbeStatus), EngineError> {
-        let config = ProbeConfig::validate(name, &document)?;
+        let config = permitted(name, &document, by)?;
         let turn = self.turns.take(name).await;
-        let loaded = self.load(&config, stored.is_none(), self.get(name).ok()).await?;
-        let name = name.to_owned();
+        let old = self.get(name).ok();
+        when.check(old.as_ref().map(|old| &old.stored))?;
+        if let Some(old) = old.filter(|old| old.runs(&config)) {
+            // A client that sends it again may have seen that an attachment is gone.
+            return Ok((Deployed::Unchanged, self.attach_again(old).await?));
+        }
+        self.deploy(config, document, Cause::Request(by.who.clone()), turn).await
+    }
+
+    /// Does the same as [`Self::put`], in the turn of the probe and without a condition.
+    pub async fn deploy(
+        self: &Arc<Self>,
+        config: ProbeConfig,
+        document: ConfigDocument,
+        cause: Cause,
+        turn: OwnedMutexGuard<()>,
+    ) -> Result<(Deployed, ProbeStatus), EngineError> {
+        let name = config.name.clone();
+        let first = matches!(cause, Cause::Request(_));
+        let loaded = self.load(&config, first, self.get(&name).ok()).await?;
         self.change(move |engine| {
             let _turn = turn;
             // An attachment made now would outlive a daemon that is to leave nothing behind.
@@ -104,20 +137,25 @@ impl Engine {
             }
             engine.settle_again();
             let old = engine.get(&name).ok();
-            let history = match (&stored, &old) {
-                (Some(stored), _) => History { revision: stored.revision.max(1), ..History::of(stored) },
+            let pushed = |who: Who, history| History { pushed_by: Some(who.to_string()), ..history };
+            let history = match (cause, &old) {
+                (Cause::Start(stored), _) => {
+                    History { revision: stored.revision.max(1), ..History::of(&stored) }
+                }
                 // Revision numbers go on even if the file with the last number can't be read.
-                (None, Some(old)) => History::of(&old.stored).next(engine.store.last_revision(&name)),
-                (None, None) => History::new(),
+                (Cause::Request(who), Some(old)) => {
+                    pushed(who, History::of(&old.stored).next(engine.store.last_revision(&name)))
+                }
+                (Cause::Request(who), None) => pushed(who, History::new()),
             };
-            let revision = history.revision;
+            let (revision, pushed_by) = (history.revision, history.pushed_by.clone());
             let probe = Probe::deploy(engine, config, document, loaded, old.as_deref(), history)?;
             let status = probe.status();
             engine.insert(Arc::new(probe));
             engine.store.sweep_objects();
             engine.watch();
             let deployed = if old.is_some() { Deployed::Replaced } else { Deployed::Created };
-            tracing::info!(probe = name, revision, ?deployed, "deployed");
+            tracing::info!(probe = name, revision, pushed_by, ?deployed, "deployed");
             Ok((deployed, status))
         })
         .await?
@@ -130,11 +168,15 @@ impl Engine {
         Ok(tokio::task::spawn_blocking(move || engine.store.revisions(&name, current)).await??)
     }
 
-    /// Deploys an earlier configuration again, as a new revision: the one before the present one, or `to`.
+    /// Deploys an earlier configuration again, as a new revision: the one before the present one, or `to`. Hands the
+    /// configuration to `seen` before anything is done.
     pub async fn roll_back(
         self: &Arc<Self>,
         name: &str,
         to: Option<u64>,
+        by: &Principal,
+        when: &Conditions,
+        seen: impl FnOnce(&ConfigDocument),
     ) -> Result<(Deployed, ProbeStatus), EngineError> {
         let revisions = self.revisions(name).await?;
         let known: Vec<u64> = revisions.iter().map(|revision| revision.revision).collect();
@@ -143,7 +185,13 @@ impl Engine {
             None => revisions.into_iter().rev().find(|revision| !revision.current),
         };
         match (wanted, to) {
-            (Some(revision), _) => self.deploy(name, revision.config, None).await,
+            (Some(Revision { config: document, .. }), _) => {
+                seen(&document);
+                let config = permitted(name, &document, by)?;
+                let turn = self.turns.take(name).await;
+                when.check(Some(&self.get(name)?.stored))?;
+                self.deploy(config, document, Cause::Request(by.who.clone()), turn).await
+            }
             (None, Some(to)) => Err(EngineError::Missing(format!(
                 "probe {name} has no revision {to}; it has {}",
                 known.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")
@@ -174,14 +222,16 @@ impl Engine {
         self: &Arc<Self>,
         name: &str,
         document: &ConfigDocument,
+        by: &Principal,
     ) -> Result<ValidationReport, EngineError> {
-        let config = ProbeConfig::validate(name, document)?;
+        let config = permitted(name, document, by)?;
         let loaded = self.load(&config, true, None).await?;
         Ok(status::validation_report(&config, &loaded))
     }
 
-    pub async fn delete(self: &Arc<Self>, name: &str) -> Result<(), EngineError> {
+    pub async fn delete(self: &Arc<Self>, name: &str, when: &Conditions) -> Result<(), EngineError> {
         let turn = self.turns.take(name).await;
+        when.check(Some(&self.get(name)?.stored))?;
         let name = name.to_owned();
         self.change(move |engine| {
             let _turn = turn;
@@ -204,7 +254,7 @@ impl Engine {
     /// Reads a probe by Algorithm 2 of the paper: closes the window if a metric asks for it. A window that was closed
     /// for a client, and that no client has taken to its end, is given again first.
     pub async fn read(self: &Arc<Self>, name: &str) -> Result<Delivery, EngineError> {
-        self.in_turn(name, Probe::read).await
+        Ok(self.tracked(self.in_turn(name, Probe::read).await?))
     }
 
     /// Streams the events of one metric, or of all metrics, from now on.
@@ -279,6 +329,15 @@ impl Engine {
         self.telemetry.probe(&name);
         self.probes.write().insert(name, probe);
     }
+}
+
+/// Validates the configuration, and refuses one that decides about packets unless `by` may do that.
+fn permitted(name: &str, document: &ConfigDocument, by: &Principal) -> Result<ProbeConfig, EngineError> {
+    let config = ProbeConfig::validate(name, document)?;
+    if config.directions().any(|(_, direction)| direction.attach.verdict == Verdict::Enforce) {
+        by.need(Role::Admin)?;
+    }
+    Ok(config)
 }
 
 fn no_events(name: &str, metric: Option<&str>, known: &[String]) -> String {

@@ -6,6 +6,7 @@ use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage, with_causes};
 use twinprobe_kernel::{AttachError, KernelError};
 use twinprobe_windows::{BaseError, WindowError};
 
+use crate::access::refusal::Refusal;
 use crate::store::files::StoreError;
 
 /// An error after which the rest of a table can't be read.
@@ -19,6 +20,12 @@ pub enum EngineError {
     NotFound(String),
     #[error("the configuration was refused")]
     Rejected(Rejection),
+    /// The sender of the request may not do this.
+    #[error(transparent)]
+    Forbidden(#[from] Refusal),
+    /// A condition of the request does not hold.
+    #[error("{0}")]
+    Precondition(String),
     /// The request conflicts with the present state of the probe or of its interfaces.
     #[error("{0}")]
     Conflict(String),

@@ -2,12 +2,14 @@
 //! version is left to the twinprobe that wrote it. `golden/` has a file of each version so far.
 
 use serde_json::{Value, json};
-use twinprobe_client::{ConfigDocument, parse_document};
+use twinprobe_client::parse_document;
 
-use crate::store::record::StoredProbe;
+use crate::store::record::{StoredProbe, StoredRevision};
 
 /// The version that is written. Files without a number are of version 0, which had the same fields.
 const VERSION: u64 = 1;
+
+const PUSHED_BY: &str = "pushed_by";
 
 /// The reason why a file can't be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,18 +17,33 @@ pub struct Unread(pub String);
 
 /// Returns the content of a probe's file.
 pub fn probe(probe: &StoredProbe) -> Value {
-    json!({
+    let content = json!({
         "version": VERSION,
         "revision": probe.revision,
         "created": probe.created,
         "config": probe.config,
         "running": probe.running,
-    })
+    });
+    with_sender(content, probe.pushed_by.as_deref())
 }
 
 /// Returns the content of a revision's file.
-pub fn revision(created: &str, config: &ConfigDocument) -> Value {
-    json!({ "version": VERSION, "created": created, "config": config })
+pub fn revision(revision: &StoredRevision) -> Value {
+    let StoredRevision { created, pushed_by, config } = revision;
+    let content = json!({ "version": VERSION, "created": created, "config": config });
+    with_sender(content, pushed_by.as_deref())
+}
+
+/// Adds the sender, whom earlier versions of twinprobe did not record and do not look for.
+fn with_sender(mut content: Value, pushed_by: Option<&str>) -> Value {
+    if let Some(pushed_by) = pushed_by {
+        content[PUSHED_BY] = pushed_by.into();
+    }
+    content
+}
+
+fn sender(state: &Value) -> Option<String> {
+    state[PUSHED_BY].as_str().map(str::to_owned)
 }
 
 /// Parses a probe's file of any version up to [`VERSION`].
@@ -39,24 +56,31 @@ pub fn parse(bytes: &[u8]) -> Result<StoredProbe, Unread> {
     // Versions before 0.2 stored the configuration only.
     let Some(revision) = state.get("revision").and_then(Value::as_u64) else {
         let config = parse_document(bytes).map_err(|error| unread("configuration", &error))?;
-        return Ok(StoredProbe { revision: 0, created: String::new(), config, running: None });
+        return Ok(StoredProbe {
+            revision: 0,
+            created: String::new(),
+            pushed_by: None,
+            config,
+            running: None,
+        });
     };
     let config = parse_document(state["config"].to_string().as_bytes());
     Ok(StoredProbe {
         revision,
         created: state["created"].as_str().unwrap_or_default().to_owned(),
+        pushed_by: sender(&state),
         config: config.map_err(|error| unread("configuration", &error))?,
         running: serde_json::from_value(state["running"].take())
             .map_err(|error| unread("record of the deployment that runs", &error))?,
     })
 }
 
-/// Returns the time of the deployment, and the configuration.
-pub fn parse_revision(bytes: &[u8]) -> Option<(String, ConfigDocument)> {
+/// Parses a revision's file of any version up to [`VERSION`].
+pub fn parse_revision(bytes: &[u8]) -> Option<StoredRevision> {
     let state: Value = serde_json::from_slice(bytes).ok()?;
     check_version(&state).ok()?;
     let config = parse_document(state["config"].to_string().as_bytes()).ok()?;
-    Some((state["created"].as_str()?.to_owned(), config))
+    Some(StoredRevision { created: state["created"].as_str()?.to_owned(), pushed_by: sender(&state), config })
 }
 
 fn check_version(state: &Value) -> Result<(), Unread> {
@@ -72,6 +96,8 @@ fn check_version(state: &Value) -> Result<(), Unread> {
 
 #[cfg(test)]
 mod tests {
+    use twinprobe_client::ConfigDocument;
+
     use super::*;
     use crate::store::record::StoredDeployment;
 
@@ -91,9 +117,14 @@ mod tests {
         StoredProbe {
             revision: 5,
             created: "2026-11-21T10:00:00.000000000Z".to_owned(),
+            pushed_by: None,
             config: document(),
             running: Some(running),
         }
+    }
+
+    fn stored_revision() -> StoredRevision {
+        StoredRevision { created: stored().created, pushed_by: None, config: document() }
     }
 
     /// Files of all earlier versions must stay readable. Never change these files: add new ones.
@@ -104,15 +135,24 @@ mod tests {
         }
         for file in [&include_bytes!("golden/revision-0.json")[..], include_bytes!("golden/revision-1.json")]
         {
-            assert_eq!(parse_revision(file), Some((stored().created, document())));
+            assert_eq!(parse_revision(file), Some(stored_revision()));
         }
+        let pushed_by = Some("token:ci-bot".to_owned());
+        let (with_sender, revision) =
+            (include_bytes!("golden/probe-1-pushed.json"), include_bytes!("golden/revision-1-pushed.json"));
+        assert_eq!(parse(with_sender), Ok(StoredProbe { pushed_by: pushed_by.clone(), ..stored() }));
+        assert_eq!(parse_revision(revision), Some(StoredRevision { pushed_by, ..stored_revision() }));
     }
 
     #[test]
     fn what_is_written_is_the_golden_file_of_this_version() {
         let golden = |file: &[u8]| serde_json::from_slice::<Value>(file).unwrap();
         assert_eq!(probe(&stored()), golden(include_bytes!("golden/probe-1.json")));
-        let written = revision(&stored().created, &document());
-        assert_eq!(written, golden(include_bytes!("golden/revision-1.json")));
+        assert_eq!(revision(&stored_revision()), golden(include_bytes!("golden/revision-1.json")));
+        let pushed_by = Some("token:ci-bot".to_owned());
+        let pushed = StoredProbe { pushed_by: pushed_by.clone(), ..stored() };
+        assert_eq!(probe(&pushed), golden(include_bytes!("golden/probe-1-pushed.json")));
+        let pushed = StoredRevision { pushed_by, ..stored_revision() };
+        assert_eq!(revision(&pushed), golden(include_bytes!("golden/revision-1-pushed.json")));
     }
 }

@@ -13,6 +13,8 @@ pub struct StoredProbe {
     pub revision: u64,
     /// The time when the probe was first deployed, RFC 3339.
     pub created: String,
+    /// The sender of the configuration; `None` if a version that did not ask has written the file.
+    pub pushed_by: Option<String>,
     pub config: ConfigDocument,
     /// `None` for a probe that was never deployed by this version.
     pub running: Option<StoredDeployment>,
@@ -26,4 +28,14 @@ pub struct StoredDeployment {
     /// The cost that a trial found before the deployment; `None` if an earlier version has deployed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<ProbeCost>,
+}
+
+/// A configuration that a probe has or had.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredRevision {
+    /// The time when the configuration was deployed, RFC 3339.
+    pub created: String,
+    /// The sender of the configuration, as in [`StoredProbe`].
+    pub pushed_by: Option<String>,
+    pub config: ConfigDocument,
 }

@@ -6,7 +6,7 @@ use super::*;
 
 fn probe(revision: u64, interface: &str) -> StoredProbe {
     let config = ConfigDocument { interface: Some(interface.into()), ..ConfigDocument::default() };
-    StoredProbe { revision, created: "2026-01-01T00:00:00Z".into(), config, running: None }
+    StoredProbe { revision, created: "2026-01-01T00:00:00Z".into(), pushed_by: None, config, running: None }
 }
 
 #[test]

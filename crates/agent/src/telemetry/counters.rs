@@ -1,6 +1,6 @@
 //! The counters of each probe, by its name: they survive a replacement and end with DELETE.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -47,8 +47,6 @@ pub struct Counters {
     /// Scheduled ends of windows that came too late.
     pub ticks_missed: Counter,
     quiesce: Histogram,
-    /// The newest window that `GET /metrics` has begun to show.
-    scraped: AtomicU64,
 }
 
 impl ProbeFamilies {
@@ -99,7 +97,6 @@ impl Counters {
             close_failures: families.close_failures.get_or_create_owned(&label),
             ticks_missed: families.ticks_missed.get_or_create_owned(&label),
             quiesce: families.quiesce.get_or_create_owned(&label),
-            scraped: AtomicU64::new(0),
         }
     }
 
@@ -110,12 +107,6 @@ impl Counters {
         if !quiesce.is_zero() {
             self.quiesce.observe(quiesce.as_secs_f64());
         }
-    }
-
-    /// Notes that `GET /metrics` is about to show a window. Returns false if it has shown a later one: sums must not
-    /// fall.
-    pub fn show(&self, window: u64) -> bool {
-        self.scraped.fetch_max(window, Ordering::Relaxed) <= window
     }
 }
 

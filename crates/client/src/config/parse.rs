@@ -1,5 +1,5 @@
-//! The parsing of bytes into a [`ConfigDocument`]. Text that is not JSON and JSON that is no configuration are
-//! different errors.
+//! The parsing of bytes into a [`ConfigDocument`]. Text that is neither JSON nor YAML, and JSON or YAML that is no
+//! configuration, are different errors.
 
 use serde::de::IgnoredAny;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
@@ -8,21 +8,17 @@ use super::document::{ConfigDocument, Object};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// Text that is not JSON. Positions are 1-based and count bytes.
+    /// Text with another syntax. Positions are 1-based and count bytes.
     #[error("{message} (line {line}, column {column})")]
     Malformed { message: String, line: usize, column: usize },
-    /// JSON, but with an unknown or repeated field or a value of the wrong type.
+    /// JSON or YAML, but with an unknown or repeated field or a value of the wrong type.
     #[error("{}", summary(.0))]
     Invalid(Rejection),
 }
 
 /// Reads one configuration from JSON.
 pub fn parse_document(bytes: &[u8]) -> Result<ConfigDocument, ParseError> {
-    let text = std::str::from_utf8(bytes).map_err(|error| not_utf8(bytes, error.valid_up_to()))?;
-    if text.trim().is_empty() {
-        let message = "the body is empty; a JSON object is expected".to_owned();
-        return Err(ParseError::Malformed { message, line: 1, column: 1 });
-    }
+    let text = text_of(bytes)?;
     // The syntax of the whole text is checked first: an unknown field early in a truncated body is still a 400.
     serde_json::from_str::<IgnoredAny>(text).map_err(|error| malformed(&error))?;
     let mut json = serde_json::Deserializer::from_str(text);
@@ -32,12 +28,47 @@ pub fn parse_document(bytes: &[u8]) -> Result<ConfigDocument, ParseError> {
         if !cause.is_data() {
             return malformed(&cause);
         }
-        let field = (path != ".").then_some(path);
-        let message = without_position(&cause);
-        let finding = Finding { stage: Stage::Config, field, line: None, column: None, message };
-        ParseError::Invalid(finding.into())
+        invalid(path, without_position(&cause))
     })?;
-    let Object(document) = object;
+    checked(object)
+}
+
+/// Reads one configuration from YAML, by the same rules.
+pub fn parse_yaml(bytes: &[u8]) -> Result<ConfigDocument, ParseError> {
+    let text = text_of(bytes)?;
+    let malformed = |error: yaml_serde::Error| {
+        let (line, column) = error.location().map_or((1, 1), |at| (at.line(), at.column()));
+        ParseError::Malformed {
+            message: without_place(&error, "."),
+            line: line.max(1),
+            column: column.max(1),
+        }
+    };
+    yaml_serde::from_str::<IgnoredAny>(text).map_err(malformed)?;
+    let yaml = yaml_serde::Deserializer::from_str(text);
+    checked(serde_path_to_error::deserialize(yaml).map_err(|error| {
+        let path = error.path().to_string();
+        let message = without_place(error.inner(), &path);
+        invalid(path, message)
+    })?)
+}
+
+fn text_of(bytes: &[u8]) -> Result<&str, ParseError> {
+    let text = std::str::from_utf8(bytes).map_err(|error| not_utf8(bytes, error.valid_up_to()))?;
+    if text.trim().is_empty() {
+        let message = "the body is empty; an object is expected".to_owned();
+        return Err(ParseError::Malformed { message, line: 1, column: 1 });
+    }
+    Ok(text)
+}
+
+fn invalid(path: String, message: String) -> ParseError {
+    let field = (path != ".").then_some(path);
+    let finding = Finding { stage: Stage::Config, field, line: None, column: None, message };
+    ParseError::Invalid(finding.into())
+}
+
+fn checked(Object(document): Object<ConfigDocument>) -> Result<ConfigDocument, ParseError> {
     for (name, direction) in [("ingress", &document.ingress), ("egress", &document.egress)] {
         if direction.as_ref().is_some_and(|direction| direction.source_file.is_some()) {
             let message = "the daemon reads no files; send the text as `source`, as `twinprobe apply` does";
@@ -69,6 +100,14 @@ fn without_position(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let suffix = format!(" at line {} column {}", error.line(), error.column());
     text.strip_suffix(&suffix).unwrap_or(&text).to_owned()
+}
+
+/// Returns the message without the path before it and the position after it.
+fn without_place(error: &yaml_serde::Error, path: &str) -> String {
+    let text = error.to_string();
+    let text = text.strip_prefix(path).and_then(|text| text.strip_prefix(": ")).unwrap_or(&text);
+    let place = error.location().map(|at| format!(" at line {} column {}", at.line(), at.column()));
+    place.and_then(|place| text.strip_suffix(&place)).unwrap_or(text).to_owned()
 }
 
 fn summary(rejection: &Rejection) -> String {

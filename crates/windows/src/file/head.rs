@@ -60,16 +60,21 @@ pub enum ClosedBy {
     Request,
     /// The probe's interval is over.
     Schedule,
+    /// A page about all probes, for the sums in the window. Nobody else misses the window, so that it goes with the next
+    /// one. On disk it is one of those that a client asked for.
+    #[serde(skip_deserializing, rename(serialize = "request"))]
+    Page,
 }
 
 impl ClosedBy {
-    pub const ALL: [Self; 3] = [Self::Read, Self::Request, Self::Schedule];
+    pub const ALL: [Self; 4] = [Self::Read, Self::Request, Self::Schedule, Self::Page];
 
     pub const fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
             Self::Request => "request",
             Self::Schedule => "schedule",
+            Self::Page => "page",
         }
     }
 }

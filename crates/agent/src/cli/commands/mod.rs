@@ -3,5 +3,6 @@
 pub mod apply;
 pub mod capabilities;
 pub mod list;
+pub mod token;
 pub mod watch;
 pub mod windows;

@@ -4,9 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use twinprobe_client::ProbeStatus;
 use twinprobe_kernel::watch::{Changes, NamespaceChange, PlaceWatch};
 
 use crate::engine::engine::Engine;
+use crate::engine::error::EngineError;
 use crate::engine::placement::Namespace;
 use crate::engine::probe::probe::Probe;
 
@@ -108,5 +110,17 @@ impl Engine {
             let is_unsure = self.list().iter().any(|probe| probe.shown.lock().is_unsure());
             self.kernel.settle_again(is_unsure);
         }
+    }
+
+    /// Attaches a running probe wherever it should be and is not, as far as that is possible now.
+    pub async fn attach_again(self: &Arc<Self>, probe: Arc<Probe>) -> Result<ProbeStatus, EngineError> {
+        let attached = self.change(move |engine| {
+            engine.kernel.look();
+            if probe.shown.lock().is_waiting() {
+                probe.follow(&Changes::default());
+            }
+            probe.status()
+        });
+        Ok(attached.await?)
     }
 }

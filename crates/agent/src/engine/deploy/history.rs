@@ -9,6 +9,8 @@ use crate::store::record::StoredProbe;
 pub struct History {
     pub revision: u64,
     pub created: String,
+    /// The sender of the configuration, if that is known.
+    pub pushed_by: Option<String>,
     /// The deployment before, if there was one.
     pub before: Option<Before>,
     /// True if a request puts the probe in the place of that deployment. A start that deploys a stored probe anew
@@ -19,7 +21,7 @@ pub struct History {
 impl History {
     /// Returns the history of a probe that is created now.
     pub fn new() -> Self {
-        Self { revision: 1, created: timestamp(clock::now()), before: None, replaces: false }
+        Self { revision: 1, created: timestamp(clock::now()), pushed_by: None, before: None, replaces: false }
     }
 
     /// Returns the history that a stored probe records.
@@ -28,6 +30,7 @@ impl History {
         Self {
             revision: stored.revision,
             created: stored.created.clone(),
+            pushed_by: stored.pushed_by.clone(),
             before: Some(before),
             replaces: false,
         }

@@ -155,8 +155,8 @@ pub fn prepare<'a>(
     let objects = objects.iter().map(keep).collect::<Result<_, StoreError>>()?;
     let (deployment, cost) = (deployable.record().clone(), Some(cost));
     let running = Some(StoredDeployment { deployment, objects, cost });
-    let History { revision, created, .. } = history;
-    let stored = StoredProbe { revision, created, config, running };
+    let History { revision, created, pushed_by, .. } = history;
+    let stored = StoredProbe { revision, created, pushed_by, config, running };
     let pending = store.prepare(name, &stored)?;
     Ok((stored, pending))
 }

@@ -12,7 +12,7 @@ use twinprobe_kernel::{Attached, Held, Identity, ProbePlan, crash};
 use crate::config::probe::ProbeConfig;
 use crate::engine::deploy::history::Before;
 use crate::engine::deploy::loaded::requests;
-use crate::engine::engine::Engine;
+use crate::engine::engine::{Cause, Engine};
 use crate::engine::error::{EngineError, describe};
 use crate::engine::events::probe_events::ProbeEvents;
 use crate::engine::placement::{Wanted, refused, wanted};
@@ -43,7 +43,7 @@ impl Engine {
     /// reason, and its running programs go on.
     pub async fn restore(self: &Arc<Self>) -> Result<(), EngineError> {
         for (name, stored) in self.change(Self::take_over).await?? {
-            if let Err(error) = self.deploy(&name, stored.config.clone(), Some(stored)).await {
+            if let Err(error) = self.deploy_stored(&name, stored).await {
                 let reason = describe(&error);
                 tracing::error!(probe = name, reason, "a stored probe can't be deployed: it becomes failed");
                 if let Ok(probe) = self.get(&name) {
@@ -52,6 +52,13 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    async fn deploy_stored(self: &Arc<Self>, name: &str, stored: StoredProbe) -> Result<(), EngineError> {
+        let document = stored.config.clone();
+        let config = ProbeConfig::validate(name, &document)?;
+        let turn = self.turns.take(name).await;
+        self.deploy(config, document, Cause::Start(Box::new(stored)), turn).await.map(drop)
     }
 
     /// Lists every stored probe, with its running programs, and returns the probes that have to be deployed anew.
@@ -104,6 +111,7 @@ impl Engine {
             let stored = stored.unwrap_or_else(|| StoredProbe {
                 revision: 0,
                 created: String::new(),
+                pushed_by: None,
                 config: ConfigDocument::default(),
                 running: None,
             });

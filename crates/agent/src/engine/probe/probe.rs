@@ -14,6 +14,7 @@ use twinprobe_kernel::watch::Changes;
 use twinprobe_kernel::{Held, Predecessor};
 use twinprobe_windows::{ClosedBy, StoredWindow, WindowError, Windows};
 
+use crate::config::probe::ProbeConfig;
 use crate::config::window::Schedule;
 use crate::engine::error::EngineError;
 use crate::engine::events::probe_events::ProbeEvents;
@@ -103,6 +104,12 @@ impl Probe {
         }
     }
 
+    /// Tells whether the probe runs with a configuration that means the same as `config`.
+    pub fn runs(&self, config: &ProbeConfig) -> bool {
+        let own = || ProbeConfig::validate(&self.name, &self.stored.config).ok();
+        self.namespace.is_some() && own().as_ref() == Some(config)
+    }
+
     /// Attaches the probe to the interfaces that exist now, and detaches it from interfaces that have disappeared.
     pub fn follow(&self, changes: &Changes) {
         if let State::Running(running) = &mut *self.state.lock() {
@@ -131,6 +138,7 @@ impl Probe {
             reason: shown.reason,
             revision: self.stored.revision,
             created: self.stored.created.clone(),
+            pushed_by: self.stored.pushed_by.clone(),
             interfaces,
             programs: shown.programs,
             events,
@@ -201,6 +209,11 @@ impl Probe {
     /// Reads the probe by Algorithm 2 of the paper.
     pub fn read(&self) -> Result<Delivery, EngineError> {
         self.with_running(|running| Ok(running.read()?))
+    }
+
+    /// Reads the probe for a page about all probes.
+    pub fn read_for_page(&self) -> Result<Delivery, EngineError> {
+        self.with_running(|running| Ok(running.read_for_page()?))
     }
 
     /// Closes the open window.

@@ -166,6 +166,20 @@ impl Running {
         Ok(Delivery::of_window(&self.windows, &stored, Arc::clone(&self.skipped), claim)?)
     }
 
+    /// Reads the probe for a page about all probes, which takes nothing from other readers: a window is closed only if
+    /// all that it resets is in sums. Other probes are shown as of their last window.
+    pub fn read_for_page(&mut self) -> Result<Delivery, CloseError> {
+        let mut resets = self.readers.iter().filter(|reader| reader.extraction.resets());
+        if !self.has_windows()
+            || self.config.schedule().is_some()
+            || !resets.all(|reader| reader.sum.is_some())
+        {
+            return Ok(self.compose());
+        }
+        let stored = self.close(ClosedBy::Page)?;
+        Ok(Delivery::of_window(&self.windows, &stored, Arc::clone(&self.skipped), None)?)
+    }
+
     /// Returns a window that was closed for a client, and that no client has taken to its end.
     fn untaken(&self) -> Option<Delivery> {
         self.windows.untaken().into_iter().find_map(|stored| {

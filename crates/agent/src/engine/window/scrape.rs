@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use twinprobe_ebpf_common::Temporality;
-
 use crate::engine::engine::Engine;
 use crate::engine::error::{EngineError, describe};
 use crate::engine::events::probe_events::ProbeEvents;
@@ -26,7 +24,7 @@ pub struct Scraped {
 }
 
 impl Engine {
-    /// Reads all probes at once, each as [`Self::read`] does. A probe that can't be read is left out and counted.
+    /// Reads all probes at once, and takes nothing from other readers. A probe that can't be read is left out and counted.
     pub async fn read_all(self: &Arc<Self>) -> Vec<Scraped> {
         let readings = self.list().into_iter().map(|probe| {
             let engine = Arc::clone(self);
@@ -55,23 +53,9 @@ impl Engine {
         scraped
     }
 
-    /// Returns a reading whose sums are not older than the sums that a page has shown.
     async fn read_for_page(self: &Arc<Self>, name: &str) -> Result<Scraped, EngineError> {
         let counters = self.telemetry.probe(name);
-        // The windows that an earlier page has covered already. Keeping them claimed stops `read` from returning them
-        // again.
-        let mut behind: Vec<Delivery> = Vec::new();
-        let delivery = loop {
-            let delivery = self.read(name).await?;
-            let shown = delivery.seq();
-            let sums = delivery.parts.iter().any(|part| part.metric.temporality == Temporality::Cumulative);
-            if shown.is_none_or(|window| counters.show(window) || !sums)
-                || behind.iter().any(|behind| behind.seq() == shown)
-            {
-                break delivery;
-            }
-            behind.push(delivery);
-        };
+        let delivery = self.in_turn(name, Probe::read_for_page).await?;
         Ok(Scraped { delivery, counters, broken: false })
     }
 

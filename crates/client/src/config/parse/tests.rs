@@ -106,3 +106,50 @@ fn deep_nesting_is_refused() {
     let deep = format!("{{\"interface\": {}{}}}", "[".repeat(100_000), "]".repeat(100_000));
     invalid(&deep);
 }
+
+fn yaml_error(text: &str) -> ParseError {
+    parse_yaml(text.as_bytes()).unwrap_err()
+}
+
+#[test]
+fn yaml_is_read_by_the_same_rules() {
+    assert_eq!(parse_yaml(FULL.as_bytes()), parse_document(FULL.as_bytes()));
+    let document = parse_yaml(b"interface: eth0\ningress:\n  source: |\n    int x;\n    int y;\n").unwrap();
+    assert_eq!(document.ingress.unwrap().source.unwrap(), "int x;\nint y;\n");
+    for (text, field, message) in [
+        ("interfaze: eth0", "interfaze", "unknown field `interfaze`"),
+        (
+            "ingress:\n  defines: { N: 1024 }",
+            "ingress.defines.N",
+            "invalid type: integer `1024`, expected a string",
+        ),
+        ("interface: eth0\ninterface: eth1", "", "duplicate field `interface`"),
+        ("- eth0", "", "invalid type: sequence, expected an object"),
+        ("interface: a\n---\ninterface: b", "", "deserializing from YAML containing more than one document"),
+        ("ingress: { source_file: /etc/shadow }", "ingress.source_file", "the daemon reads no files"),
+    ] {
+        let ParseError::Invalid(rejection) = yaml_error(text) else { panic!("{text} is malformed") };
+        let finding = &rejection.findings[0];
+        assert_eq!(finding.field.as_deref().unwrap_or_default(), field, "{text}: {finding:?}");
+        assert!(finding.message.starts_with(message), "{text}: {finding:?}");
+    }
+    for (text, at) in [("a: b\nc: d: e\n", 2), ("", 1), ("a: b\n\nc: [1,", 3)] {
+        let ParseError::Malformed { line, message, .. } = yaml_error(text) else { panic!("{text}") };
+        assert!((at..=at + 1).contains(&line), "{text}: {line}, {message}");
+        assert!(!message.contains(" at line ") && !message.is_empty(), "{message}");
+    }
+}
+
+/// References to references make a small text large.
+#[test]
+fn yaml_that_would_grow_without_end_is_refused() {
+    let mut text = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+    for n in 1..12 {
+        let last = format!("*a{}", n - 1);
+        text += &format!("a{n}: &a{n} [{}]\n", [&*last; 10].join(", "));
+    }
+    let started = std::time::Instant::now();
+    assert!(parse_yaml(text.as_bytes()).is_err());
+    assert!(parse_yaml(format!("interfaces: {}\n{text}", "[".repeat(5000)).as_bytes()).is_err());
+    assert!(started.elapsed().as_secs() < 2, "{:?}", started.elapsed());
+}

@@ -93,6 +93,31 @@ fn over_the_budget_the_oldest_of_all_probes_goes_and_each_newest_stays() {
     assert_eq!(store.statistics()["b"], store.of("b").statistics());
 }
 
+/// A client that reads slowly keeps no more on the disk than the budget, and loses nothing that is retained.
+#[test]
+fn slow_readers_keep_no_more_than_the_budget() {
+    let directory = directory();
+    let root = directory.path().to_owned();
+    let sizes =
+        (1..=4).map(|seq| commit(&WindowStore::new(root.clone(), u64::MAX).of("p"), seq, 1).entry.bytes);
+    let size = sizes.max().unwrap();
+    let store = WindowStore::new(root, 2 * size + size / 2);
+    let windows = store.of("p");
+    let reader = |seq| Arc::new(windows.get(seq).unwrap().open().unwrap());
+    let readers: Vec<_> = (1..=4).map(reader).collect();
+    readers.iter().for_each(|reader| store.readers.add(reader));
+    let readable = || {
+        store.enforce();
+        readers.iter().map(|reader| reader.chunk(0, 0).is_ok()).collect::<Vec<_>>()
+    };
+    windows.set_limits(Limits { retain: 2, ..Limits::default() });
+    assert_eq!(readers.iter().map(|reader| reader.held()).collect::<Vec<_>>(), [size, size, 0, 0]);
+    assert_eq!(readable(), [true; 4]);
+    commit(&windows, 5, 1);
+    assert_eq!(readable(), [false, true, true, true], "the file that was opened first is given up");
+    assert_eq!(numbers(&windows), [4, 5]);
+}
+
 #[test]
 fn a_removed_probe_leaves_nothing_and_nobody_brings_it_back() {
     let directory = directory();
@@ -115,4 +140,31 @@ fn a_removed_probe_leaves_nothing_and_nobody_brings_it_back() {
     store.sweep(&BTreeSet::from(["p".to_owned()]));
     assert_eq!(files(directory.path()), ["p"]);
     WindowStore::new(directory.path().join("none"), 0).sweep(&BTreeSet::new());
+}
+
+/// A page needs the sums of a window only: its window goes with the next one, and drives out none that others wait for.
+#[test]
+fn windows_of_pages_take_nothing_from_collectors() {
+    let directory = directory();
+    let windows = Windows::open(directory.path().to_owned());
+    windows.set_limits(Limits { retain: 2, ..Limits::default() });
+    let page = |seq| windows.write(&head(seq, ClosedBy::Page, 0)).unwrap().commit().unwrap();
+    commit(&windows, 1, 1);
+    commit(&windows, 2, 1);
+    for seq in 3..9 {
+        page(seq);
+        assert_eq!((numbers(&windows), windows.newest().unwrap().entry.seq), (vec![1, 2], seq));
+        let statistics = windows.statistics();
+        assert_eq!((statistics.retained, statistics.newest, statistics.lost), (2, Some(2), 0));
+        assert_eq!(windows.get(seq - 1).is_ok(), seq == 3);
+    }
+    assert_eq!(files(directory.path()), ["1.window", "2.window", "8.window", "state.json"]);
+    commit(&windows, 9, 1);
+    assert_eq!((numbers(&windows), windows.statistics().lost), (vec![2, 9], 1));
+    page(10);
+    // The next daemon does not know what closed the window, and keeps it for everybody.
+    let again = Windows::open(directory.path().to_owned());
+    assert_eq!((numbers(&again), again.last_seq()), (vec![2, 9, 10], 10));
+    let again = again.get(10).unwrap().open().unwrap().head.closed_by;
+    assert_eq!(again, ClosedBy::Request);
 }

@@ -1,29 +1,31 @@
 //! The daemon's run: it opens the kernel and the state, listens, serves until a signal stops it, and drains.
 
 use std::io::{self, Write as _};
-use std::net::SocketAddr;
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
-use axum::Router;
+use anyhow::Context as _;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use tokio::net::{TcpListener, UnixListener};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use twinprobe_kernel::{Kernel, QuiesceMethod, TcMethod, crash, private};
+use twinprobe_kernel::{Kernel, QuiesceMethod, TcMethod, crash};
 use twinprobe_windows::WindowStore;
 
+use crate::access::access::Access;
+use crate::access::options::AccessOptions;
 use crate::api::router;
 use crate::api::state::{self, Readiness};
 use crate::compiler::toolchain::{CompilerOptions, Toolchain};
 use crate::engine::cost::CostOptions;
 use crate::engine::engine::Engine;
 use crate::privileges::Needs;
+use crate::serve::connections::Connections;
+use crate::serve::listener::Listener;
+use crate::serve::options::{Address, ListenOptions};
+use crate::serve::tls::Tls;
 use crate::store::Store;
 
 /// The time that requests under way get to end once the daemon is stopping.
@@ -31,9 +33,8 @@ const DRAIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, clap::Args)]
 pub struct Serve {
-    /// Address to listen on; may be given several times
-    #[arg(long, value_name = "unix:/PATH|IP:PORT", default_value = "unix:/run/twinprobe/twinprobe.sock")]
-    listen: Vec<Address>,
+    #[command(flatten)]
+    listen: ListenOptions,
     /// Directory of the probes' configurations and windows
     #[arg(long, value_name = "DIR", default_value = "/var/lib/twinprobe")]
     state_dir: PathBuf,
@@ -43,12 +44,11 @@ pub struct Serve {
     /// Directory of the pins of kernel objects; bpffs is mounted there if it is not mounted
     #[arg(long, value_name = "DIR", default_value = "/sys/fs/bpf/twinprobe")]
     bpffs: PathBuf,
-    /// Serve on addresses that other machines reach although whoever reaches them controls this host
-    #[arg(long)]
-    insecure: bool,
     /// Remove the probes from the kernel when the daemon stops
     #[arg(long)]
     detach_on_exit: bool,
+    #[command(flatten)]
+    access: AccessOptions,
     /// Method of waiting after a flip until no CPU runs the old twin
     #[arg(long, value_name = "METHOD", value_parser = quiesce_methods(), default_value = "auto")]
     quiesce: QuiesceMethod,
@@ -64,8 +64,11 @@ pub struct Serve {
 impl Serve {
     /// What the daemon has to keep the privileges for.
     pub fn needs(&self) -> Needs {
-        let low = |address: &Address| matches!(address, Address::Tcp(address) if (1..1024).contains(&address.port()));
-        Needs { low_ports: self.listen.iter().any(low), group: false }
+        let low = |port: u16| (1..1024).contains(&port);
+        let is_low = |address: &Address| matches!(address, Address::Tcp(address) if low(address.port()));
+        let low_ports = self.listen.listen.iter().any(is_low)
+            || self.listen.listen_metrics.iter().any(|address| low(address.port()));
+        Needs { low_ports, group: self.access.socket_group.is_some() }
     }
 }
 
@@ -83,43 +86,30 @@ fn tc_methods() -> impl TypedValueParser<Value = TcMethod> {
     })
 }
 
-/// An address to listen on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
-    Unix(PathBuf),
-    Tcp(SocketAddr),
-}
-
-impl FromStr for Address {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(path) = text.strip_prefix("unix:") {
-            let path = PathBuf::from(path);
-            return if path.is_absolute() {
-                Ok(Self::Unix(path))
-            } else {
-                Err("the path of a Unix socket must be absolute".into())
-            };
-        }
-        text.parse().map(Self::Tcp).map_err(|_| "neither unix:/PATH nor IP:PORT".into())
-    }
-}
-
 /// Runs the daemon until SIGTERM, SIGINT or the end of a listener.
 pub async fn serve(options: Serve) -> anyhow::Result<()> {
     // Signals are handled before anything else, so that a daemon that is stopped while it takes over probes ends in
     // order, too.
     let mut told = Told::new()?;
-    check_addresses(&options.listen, options.insecure)?;
+    let hangup = signal(SignalKind::hangup())?;
+    options.listen.check(options.access.tokens.is_some())?;
+    let open_tcp =
+        options.listen.insecure && options.access.tokens.is_none() && options.listen.client_ca.is_none();
+    let group = options.access.socket_gid()?;
+    let access = Arc::new(Access::open(options.access, open_tcp).context("access can't be controlled")?);
+    let tls = Tls::load(&options.listen)?;
+    tokio::spawn(reload(hangup, tls.clone(), Arc::clone(&access)));
+    allow_descriptors();
     let store = Store::open(&options.state_dir).context("the state directory can't be used")?;
     // Addresses are bound before the kernel is touched: a daemon that fails here has changed no probe.
-    let (mut listeners, mut sockets) = (Vec::new(), Vec::new());
-    for address in &options.listen {
-        listeners.push(Listener::bind(address).await?);
-        if let Address::Unix(path) = address {
-            sockets.push(SocketFile(path));
-        }
+    let (mut listeners, mut metrics_listeners, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
+    for address in &options.listen.listen {
+        let listener = Listener::bind(address, group, tls.clone())?;
+        sockets.extend(listener.file());
+        listeners.push(listener);
+    }
+    for address in &options.listen.listen_metrics {
+        metrics_listeners.push(Listener::bind_tcp(*address, None)?);
     }
     let kernel = Kernel::open(&options.bpffs, &options.state_dir, options.quiesce, options.tc_attach);
     let kernel = kernel.map_err(|error| {
@@ -142,14 +132,17 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
 
     // Early clients are told to wait; the addresses are announced once requests are answered.
     let readiness = Arc::new(Readiness::default());
-    let router =
-        router::router(state::Api { engine: Arc::clone(&engine), readiness: Arc::clone(&readiness) });
+    let api = state::Api { engine: Arc::clone(&engine), readiness: Arc::clone(&readiness), access };
+    let (all, metrics) = (router::router(api.clone()), router::metrics_router(api));
+    let connections = Connections::new(options.listen.limits, engine.telemetry.http.connections.clone());
     let (stop, stopped) = watch::channel(false);
     let mut servers = JoinSet::new();
     let mut names = Vec::new();
-    for listener in listeners {
+    let served = listeners.into_iter().map(|listener| (listener, &all));
+    for (listener, router) in served.chain(metrics_listeners.into_iter().map(|listener| (listener, &metrics)))
+    {
         names.push(listener.name()?);
-        listener.serve(&router, stopped.clone(), &mut servers);
+        servers.spawn(listener.run(router.clone(), Arc::clone(&connections), stopped.clone()));
     }
     tokio::task::spawn_blocking(|| crash::pause("opened")).await?;
     let restored = tokio::select! {
@@ -181,7 +174,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     if tokio::time::timeout(DRAIN, async { while servers.join_next().await.is_some() {} }).await.is_err() {
         tracing::warn!("requests were still under way after {} s and are cut off", DRAIN.as_secs());
     }
-    drop(sockets);
+    drop((servers, sockets));
     if options.detach_on_exit {
         engine.detach_all().await?;
         tracing::info!("all probes are detached");
@@ -190,92 +183,28 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn check_addresses(addresses: &[Address], insecure: bool) -> anyhow::Result<()> {
-    let is_open = |address: &&Address| matches!(address, Address::Tcp(tcp) if !tcp.ip().is_loopback());
-    if !insecure && let Some(Address::Tcp(address)) = addresses.iter().find(is_open) {
-        bail!(
-            "{address} is reachable from other machines, and whoever reaches it controls this host; listen on \
-             a Unix socket or on 127.0.0.1, or add --insecure"
-        );
-    }
-    Ok(())
-}
-
-/// The file of a socket that this daemon listens on. Dropping the value removes the file, after an error as well.
-struct SocketFile<'a>(&'a Path);
-
-impl Drop for SocketFile<'_> {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(self.0);
+/// Raises the number of descriptors that the daemon may have as far as it may: connections need one each.
+fn allow_descriptors() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        tracing::warn!(%error, "the limit of descriptors can't be raised");
     }
 }
 
-/// A bound address.
-enum Listener {
-    Unix(UnixListener, PathBuf),
-    Tcp(TcpListener),
-}
-
-impl Listener {
-    async fn bind(address: &Address) -> anyhow::Result<Self> {
-        match address {
-            Address::Unix(path) => {
-                let listener =
-                    bind_unix(path).with_context(|| format!("can't listen on {}", path.display()))?;
-                Ok(Self::Unix(listener, path.clone()))
+/// Reads the files again that may be exchanged while the daemon runs, each time that it gets SIGHUP.
+async fn reload(mut hangup: Signal, tls: Option<Arc<Tls>>, access: Arc<Access>) {
+    while hangup.recv().await.is_some() {
+        let access = Arc::clone(&access);
+        // An error means that the daemon ends.
+        let _ = tokio::task::spawn_blocking(move || access.reload()).await;
+        match tls.as_ref().map(|tls| tls.reload()) {
+            Some(Err(error)) => {
+                tracing::error!(error = format!("{error:#}"), "the certificates stay as they are");
             }
-            Address::Tcp(address) => {
-                let listener = TcpListener::bind(address).await;
-                Ok(Self::Tcp(listener.with_context(|| format!("can't listen on {address}"))?))
-            }
+            Some(Ok(())) => tracing::info!("the certificates were read again"),
+            None => {}
         }
     }
-
-    /// Returns the address; a TCP port of 0 is replaced by the port that the kernel chose.
-    fn name(&self) -> io::Result<String> {
-        match self {
-            Self::Unix(_, path) => Ok(format!("unix:{}", path.display())),
-            Self::Tcp(listener) => Ok(listener.local_addr()?.to_string()),
-        }
-    }
-
-    fn serve(
-        self,
-        router: &Router,
-        mut stopped: watch::Receiver<bool>,
-        servers: &mut JoinSet<io::Result<()>>,
-    ) {
-        let shutdown = async move {
-            // An error means that the sender was dropped: stop, too.
-            let _ = stopped.wait_for(|stopped| *stopped).await;
-        };
-        let router = router.clone();
-        match self {
-            Self::Unix(listener, _) => {
-                servers.spawn(axum::serve(listener, router).with_graceful_shutdown(shutdown).into_future());
-            }
-            Self::Tcp(listener) => {
-                servers.spawn(axum::serve(listener, router).with_graceful_shutdown(shutdown).into_future());
-            }
-        }
-    }
-}
-
-/// Binds a Unix socket. Replaces the file of a daemon that has ended, never that of one that still accepts connections.
-fn bind_unix(path: &Path) -> io::Result<UnixListener> {
-    if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent)?;
-        private::owned(parent)?;
-    }
-    if std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
-        if std::os::unix::net::UnixStream::connect(path).is_ok() {
-            return Err(io::Error::new(io::ErrorKind::AddrInUse, "another daemon listens there"));
-        }
-        std::fs::remove_file(path)?;
-    }
-    let listener = UnixListener::bind(path)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
-    Ok(listener)
 }
 
 /// The signals that mean that the daemon is to stop.
@@ -290,37 +219,12 @@ impl Told {
     }
 
     /// Waits for SIGTERM, SIGINT or the end of a server.
-    async fn wait(&mut self, servers: &mut JoinSet<io::Result<()>>) -> anyhow::Result<()> {
+    async fn wait(&mut self, servers: &mut JoinSet<()>) -> anyhow::Result<()> {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
-            Some(ended) = servers.join_next() => {
-                ended?.context("a server ended")?;
-            }
+            Some(ended) = servers.join_next() => ended.context("a server ended")?,
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_are_unix_paths_or_sockets() {
-        assert_eq!("unix:/run/x".parse(), Ok(Address::Unix("/run/x".into())));
-        assert_eq!("127.0.0.1:0".parse(), Ok(Address::Tcp(([127, 0, 0, 1], 0).into())));
-        for bad in ["unix:x", "localhost:80", "80", ""] {
-            assert!(bad.parse::<Address>().is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn other_machines_are_kept_out_unless_asked_for() {
-        let open = ["0.0.0.0:80".parse().unwrap()];
-        assert!(check_addresses(&open, false).is_err());
-        assert!(check_addresses(&open, true).is_ok());
-        let closed = ["127.0.0.1:80", "[::1]:80", "unix:/run/x"].map(|text| text.parse().unwrap());
-        assert!(check_addresses(&closed, false).is_ok());
     }
 }

@@ -1,0 +1,12 @@
+//! Credentials, roles, and the record of requests. The guard in `api::router` asks here before any handler runs.
+
+pub mod access;
+pub mod audit;
+pub mod client_roles;
+pub mod hosts;
+pub mod lines;
+pub mod options;
+pub mod principal;
+pub mod refusal;
+pub mod role;
+pub mod tokens;

@@ -1,0 +1,152 @@
+//! Requirements on each request, whoever sends it: hosts, origins and content types.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use serde_json::json;
+use twinprobe_tests::sample::counter_config;
+use twinprobe_tests::{Daemon, DaemonOptions, Directories, Response, Topology, binary};
+
+use crate::guarded::{Scene, Token};
+
+/// A page of another server sends its own name in `Host` or `Origin`, whatever credential the browser adds.
+#[test]
+fn pages_of_other_servers_are_refused() -> Result<()> {
+    let token = Token::new("a", "admin")?;
+    let scene = Scene::new(&[&token], DaemonOptions::default().argument("--host").argument("probe.example"))?;
+    let (name, value) = token.header();
+    let status = |headers: &[(&str, &str)]| {
+        let headers = [&[(name, &*value)], headers].concat();
+        scene.over_tcp("GET", "/v1/probes", &headers, b"").status
+    };
+    let port = scene.tcp.port();
+    for host in [
+        "127.0.0.1",
+        &format!("localhost:{port}"),
+        "probe.example",
+        "PROBE.example:1",
+        &scene.tcp.to_string(),
+    ] {
+        assert_eq!(status(&[("host", host)]), 200, "{host}");
+    }
+    for host in [
+        "evil.example",
+        "",
+        "127.0.0.1.evil.example",
+        "10.9.9.9",
+        "probe.example.evil",
+        "127.0.0.1@evil.example",
+    ] {
+        assert_eq!(status(&[("host", host)]), 421, "{host}");
+        let nobody = scene.over_tcp("PUT", "/v1/probes/p", &[("host", host)], b"{}");
+        assert_eq!(nobody.status, 421, "{host}");
+    }
+    assert_eq!(status(&[("host", "127.0.0.1"), ("host", "evil.example")]), 421);
+    for origin in [format!("http://127.0.0.1:{port}"), format!("http://localhost:{port}")] {
+        assert_eq!(status(&[("origin", &origin)]), 200, "{origin}");
+    }
+    for origin in ["http://evil.example", "null", "http://localhost:1", "https://probe.example.evil"] {
+        assert_eq!(status(&[("origin", origin)]), 403, "{origin}");
+    }
+    // Browsers reach no Unix socket.
+    let foreign = [("host", "evil.example"), ("origin", "http://evil.example")];
+    scene.daemon.request("GET", "/v1/probes", &foreign, b"").expect(200);
+    Ok(())
+}
+
+#[test]
+fn bodies_are_json_or_yaml() -> Result<()> {
+    let scene = Scene::new(&[], DaemonOptions::default())?;
+    let send = |method: &str, path: &str, content_type: &str, body: &str| -> Response {
+        scene.daemon.request(method, path, &[("content-type", content_type)], body.as_bytes())
+    };
+    let config = counter_config("mon0", "XDP_PASS");
+    let text = config.to_string();
+    // A page may send the first three without asking.
+    for other in [
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+        "",
+        "application/jsonx",
+        "text/plain; application/json",
+        "application/octet-stream",
+        "application/json, text/plain",
+    ] {
+        for (method, path) in [
+            ("PUT", "/v1/probes/p"),
+            ("POST", "/v1/validate"),
+            ("POST", "/v1/probes/p/windows"),
+            ("POST", "/v1/probes/p/rollback"),
+            ("DELETE", "/v1/probes/p"),
+        ] {
+            assert_eq!(send(method, path, other, &text).status, 415, "{method} {path} of {other}");
+        }
+    }
+    scene.daemon.get("/v1/probes/p").expect(404);
+    for json in ["application/json", "Application/JSON; charset=utf-8"] {
+        send("POST", "/v1/validate", json, &text).expect(200);
+    }
+    // JSON is YAML as well.
+    for yaml in ["application/yaml", "application/x-yaml", "text/yaml; charset=utf-8", "text/x-yaml"] {
+        send("POST", "/v1/validate", yaml, &text).expect(200);
+    }
+    let indented = config["ingress"]["source"].as_str().unwrap_or_default().replace('\n', "\n    ");
+    let yaml = format!(
+        "interface: mon0\ningress:\n  source: |\n    {indented}\n  metrics:\n  - {{ name: packets, map: packets }}\n"
+    );
+    send("PUT", "/v1/probes/p", "application/yaml", &yaml).expect(201);
+    assert_eq!(scene.daemon.json("/v1/probes/p")["config"]["ingress"]["metrics"][0]["name"], "packets");
+    let refused =
+        send("PUT", "/v1/probes/p", "application/yaml", "interface: mon0\nbogus: 1\n").expect(422).json();
+    assert_eq!(refused["errors"][0]["field"], "bogus", "{refused}");
+    let broken = send("PUT", "/v1/probes/p", "application/yaml", "interface: [mon0\n").expect(400).json();
+    assert!(broken["errors"][0]["line"].is_u64(), "{broken}");
+    send("PUT", "/v1/probes/p", "application/json", &yaml).expect(400);
+    send("PUT", "/v1/probes/p", "application/yaml", &config.to_string()).expect(200);
+    send("POST", "/v1/probes/p/rollback", "application/yaml", "revision: 1").expect(200);
+    assert_eq!(scene.daemon.json("/v1/probes/p")["revision"], 3);
+    Ok(())
+}
+
+#[test]
+fn a_token_needs_a_name_and_a_role() -> Result<()> {
+    for arguments in [
+        &["token"][..],
+        &["token", "a"],
+        &["token", "a", "root"],
+        &["token", "a b", "viewer"],
+        &["token", "", "viewer"],
+        &["token", "a#", "viewer"],
+    ] {
+        assert_eq!(Command::new(binary()?).args(arguments).output()?.status.code(), Some(2), "{arguments:?}");
+    }
+    let token = Token::new("ci-bot", "operator")?;
+    let words: Vec<&str> = token.line.split(' ').collect();
+    assert_eq!((words[0], words[1], words[2].len()), ("ci-bot", "operator", 64));
+    assert_eq!(json!(token.secret.len()), 67);
+    Ok(())
+}
+
+/// A group may use the socket, and nobody else but its owner.
+#[test]
+fn a_socket_is_given_to_a_group() -> Result<()> {
+    let groups = fs::read_to_string("/etc/group")?;
+    let other = groups.lines().find(|line| !line.starts_with("root:")).context("a group")?;
+    let fields: Vec<&str> = other.split(':').collect();
+    for name in [fields[0], fields[2]] {
+        let scene = Scene::new(&[], DaemonOptions::default().argument("--socket-group").argument(name))?;
+        let socket = fs::metadata(scene.daemon.directories().socket())?;
+        assert_eq!((socket.gid().to_string(), socket.mode() & 0o777), (fields[2].to_owned(), 0o660));
+    }
+    let topology = Topology::new()?;
+    let unknown = DaemonOptions::default().argument("--socket-group").argument("no-such-group");
+    let daemon = Daemon::spawn_in(topology.monitor(), &unknown, Arc::new(Directories::new()?))?;
+    assert!(!daemon.wait_for_start(Duration::from_secs(10)), "{}", daemon.log());
+    assert!(daemon.log().contains("--socket-group no-such-group"), "{}", daemon.log());
+    Ok(())
+}

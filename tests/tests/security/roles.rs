@@ -1,0 +1,276 @@
+//! Each role, each route, each kind of credential.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use rcgen::ExtendedKeyUsagePurpose;
+use rustls::client::WantsClientCert;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, ConfigBuilder, RootCertStore, StreamOwned};
+use serde_json::{Value, json};
+use twinprobe_tests::sample::counter_config;
+use twinprobe_tests::wait::wait_for;
+use twinprobe_tests::{Daemon, DaemonOptions, Response, Topology, http};
+
+use crate::guarded::{ROLES, Scene, Token};
+use crate::tls::{Authority, Files, NAME, authority, signed};
+
+const OPENAPI: &str = include_str!("../../../api/openapi.yaml");
+
+/// A request of each route, and the status of its answer to those who may send it. None of them changes anything that
+/// the next one asks for.
+const REQUESTS: [(&str, &str, &str, &str, u16); 18] = [
+    ("GET", "/v1/probes", "/v1/probes", "", 200),
+    ("GET", "/v1/probes/{name}", "/v1/probes/kept", "", 200),
+    ("PUT", "/v1/probes/{name}", "/v1/probes/none", "{}", 422),
+    ("DELETE", "/v1/probes/{name}", "/v1/probes/none", "", 404),
+    ("GET", "/v1/probes/{name}/revisions", "/v1/probes/kept/revisions", "", 200),
+    ("POST", "/v1/probes/{name}/rollback", "/v1/probes/kept/rollback", "", 409),
+    ("POST", "/v1/validate", "/v1/validate", "{}", 422),
+    ("GET", "/v1/probes/{name}/metrics", "/v1/probes/kept/metrics", "", 200),
+    ("GET", "/v1/probes/{name}/windows", "/v1/probes/kept/windows", "", 200),
+    ("POST", "/v1/probes/{name}/windows", "/v1/probes/kept/windows", "", 201),
+    ("GET", "/v1/probes/{name}/windows/{seq}", "/v1/probes/kept/windows/99999", "", 404),
+    ("DELETE", "/v1/probes/{name}/windows/{seq}", "/v1/probes/kept/windows/99999", "", 404),
+    ("GET", "/v1/probes/{name}/events", "/v1/probes/kept/events", "", 404),
+    ("GET", "/v1/capabilities", "/v1/capabilities", "", 200),
+    ("GET", "/metrics", "/metrics", "", 200),
+    ("GET", "/healthz", "/healthz", "", 200),
+    ("GET", "/readyz", "/readyz", "", 200),
+    ("GET", "/openapi.yaml", "/openapi.yaml", "", 200),
+];
+
+/// A route, the role that it needs, and a request.
+struct Case {
+    method: &'static str,
+    path: &'static str,
+    body: &'static str,
+    needed: usize,
+    status: u16,
+}
+
+/// Returns a case for each route of the description, which a unit test compares with the table of routes.
+fn cases() -> Result<Vec<Case>> {
+    let description: Value = yaml_serde::from_str(OPENAPI)?;
+    let mut cases = Vec::new();
+    for (template, operations) in description["paths"].as_object().context("paths")? {
+        for (verb, operation) in operations.as_object().context("operations")? {
+            if verb == "parameters" {
+                continue;
+            }
+            let request =
+                REQUESTS.iter().find(|request| request.0 == verb.to_uppercase() && request.1 == template);
+            let &(method, _, path, body, status) =
+                request.with_context(|| format!("{verb} {template} has no request here"))?;
+            let role = operation["x-role"].as_str();
+            let needed = ROLES.iter().position(|known| Some(*known) == role).context("a role")?;
+            cases.push(Case { method, path, body, needed, status });
+        }
+    }
+    assert_eq!(cases.len(), REQUESTS.len());
+    Ok(cases)
+}
+
+/// Sends all requests with the rights of a role, the number of its place in [`ROLES`], or of nobody.
+fn check(who: &str, role: Option<usize>, send: impl Fn(&str, &str, &[u8]) -> Response) -> Result<()> {
+    for Case { method, path, body, needed, status } in cases()? {
+        let answer = send(method, path, body.as_bytes());
+        let case =
+            format!("{method} {path} by {who}: {} {}", answer.status, String::from_utf8_lossy(&answer.body));
+        match role {
+            None => {
+                assert_eq!(answer.status, 401, "{case}");
+                let challenge = answer.header("www-authenticate").unwrap_or_default();
+                assert!(challenge.starts_with("Bearer "), "{case}: {challenge}");
+            }
+            Some(role) if role < needed => {
+                assert_eq!(answer.status, 403, "{case}");
+                assert!(answer.text().contains(&format!("role {} is needed", ROLES[needed])), "{case}");
+            }
+            Some(_) => assert_eq!(answer.status, status, "{case}"),
+        }
+        if method == "GET" {
+            let head = send("HEAD", path, b"").status;
+            let right = match role {
+                None => &[401][..],
+                Some(role) if role < needed => &[403],
+                Some(_) => &[200, 404, 405],
+            };
+            assert!(right.contains(&head), "HEAD of {case}: {head}");
+        }
+    }
+    // A client without a credential does not learn which paths are no route.
+    let unknown = [send("GET", "/nowhere", b"").status, send("PATCH", "/v1/probes", b"").status];
+    assert_eq!(unknown, if role.is_none() { [401, 401] } else { [404, 405] }, "{who}");
+    Ok(())
+}
+
+/// A configuration that decides about packets.
+fn enforcing() -> Value {
+    let mut config = counter_config("mon0", "XDP_PASS");
+    config["ingress"]["verdict"] = json!("enforce");
+    config
+}
+
+/// A token decides over TCP, and over a socket whose clients are viewers without one.
+#[test]
+fn tokens() -> Result<()> {
+    let tokens: Vec<Token> = ROLES.iter().map(|role| Token::new(role, role)).collect::<Result<_>>()?;
+    let withdrawn = Token::new("admin", "admin")?;
+    let all: Vec<&Token> = tokens.iter().chain([&withdrawn]).collect();
+    let scene = Scene::new(&all, DaemonOptions::default().argument("--socket-role").argument("viewer"))?;
+    let tcp = |headers: Vec<(&'static str, String)>| {
+        let scene = &scene;
+        move |method: &str, path: &str, body: &[u8]| {
+            let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            scene.over_tcp(method, path, &headers, body)
+        }
+    };
+    let put = tcp(vec![withdrawn.header()]);
+    put("PUT", "/v1/probes/kept", counter_config("mon0", "XDP_PASS").to_string().as_bytes()).expect(201);
+    scene.tokens.write(&tokens.iter().collect::<Vec<_>>())?;
+    scene.reload()?;
+    let bad = |value: &str| vec![("authorization", value.to_owned())];
+    let secret = &tokens[3].secret;
+    for (what, headers) in [
+        ("nobody", Vec::new()),
+        ("a withdrawn token", vec![withdrawn.header()]),
+        ("an unknown token", bad("Bearer tp_0000")),
+        ("a token with more", bad(&format!("Bearer {secret}0"))),
+        ("no token", bad("Bearer ")),
+        ("another scheme", bad(&format!("Basic {secret}"))),
+        ("no scheme", bad(secret)),
+        ("two tokens", vec![tokens[3].header(), tokens[0].header()]),
+    ] {
+        check(what, None, tcp(headers.clone()))?;
+        if !headers.is_empty() {
+            // A wrong credential is wrong where none is needed, too.
+            let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            check(what, None, |method, path, body| scene.daemon.request(method, path, &headers, body))?;
+        }
+    }
+    check("a client of the socket", Some(0), |method, path, body| {
+        scene.daemon.request(method, path, &[], body)
+    })?;
+    for (role, token) in tokens.iter().enumerate() {
+        let header = token.header();
+        let by_socket = |method: &str, path: &str, body: &[u8]| {
+            scene.daemon.request(method, path, &[(header.0, &header.1)], body)
+        };
+        check(&format!("{} over TCP", ROLES[role]), Some(role), tcp(vec![token.header()]))?;
+        check(&format!("{} over the socket", ROLES[role]), Some(role), by_socket)?;
+        // Sources are shown to operators.
+        let config = by_socket("GET", "/v1/probes/kept", b"").expect(200).json()["config"].clone();
+        assert_eq!(config["ingress"]["source"].is_string(), role >= 2, "{}", ROLES[role]);
+    }
+    Ok(())
+}
+
+/// The role of a certificate is that of its name.
+#[test]
+fn certificates() -> Result<()> {
+    let files = Files::new()?;
+    let (ours, clients) = (authority("ours")?, authority("clients")?);
+    files.serve(&ours)?;
+    files.write("clients", &clients.pem())?;
+    let lines: Vec<String> = ROLES.iter().map(|role| format!("{role}.example {role}")).collect();
+    let roles = files.write("roles", &lines.join("\n"))?;
+    let scene =
+        crate::scene::Scene::new(&format!("{} --client-roles {}", files.arguments(), roles.display()))?;
+    scene.daemon.put("/v1/probes/kept", &counter_config("mon0", "XDP_PASS")).expect(201);
+    let client = |names: &[&str]| -> Result<_> {
+        let config = match names {
+            [] => believing(&ours)?.with_no_client_auth(),
+            names => {
+                let (certificate, key) = signed(&clients, ExtendedKeyUsagePurpose::ClientAuth, names)?;
+                let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes())?];
+                believing(&ours)?
+                    .with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key.as_bytes())?)?
+            }
+        };
+        let (config, scene) = (Arc::new(config), &scene);
+        Ok(move |method: &str, path: &str, body: &[u8]| {
+            let name = ServerName::try_from(NAME).expect("a name");
+            let connection = ClientConnection::new(Arc::clone(&config), name).expect("a connection");
+            let stream = StreamOwned::new(connection, scene.connect_tcp(0).expect("a stream"));
+            http::exchange(stream, method, path, &[], body).expect("an answer")
+        })
+    };
+    check("no certificate", None, client(&[])?)?;
+    for (role, name) in ROLES.iter().enumerate() {
+        let own = format!("{name}.example");
+        check(name, Some(role), client(&[&own])?)?;
+        check(name, Some(role), client(&["stranger.example", "viewer.example", &own])?)?;
+    }
+    let stranger = client(&["stranger.example"])?("GET", "/healthz", b"").expect(403);
+    assert!(stranger.text().contains("no line of --client-roles"), "{}", stranger.text());
+    // A new role counts from the next request on.
+    files.write("roles", "stranger.example collector\n")?;
+    scene.daemon.signal(libc::SIGHUP);
+    wait_for("the new role", Duration::from_secs(10), || {
+        let answer = client(&["stranger.example"])?("GET", "/v1/probes/kept/windows", b"");
+        ensure!(answer.status == 200, "{}", answer.status);
+        Ok(())
+    })?;
+    client(&["admin.example"])?("GET", "/healthz", b"").expect(403);
+    Ok(())
+}
+
+fn believing(authority: &Authority) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(authority.pem().as_bytes())?)?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    Ok(builder.with_root_certificates(roots))
+}
+
+/// A client of a socket has its role if it sends no token.
+#[test]
+fn sockets() -> Result<()> {
+    let topology = Topology::new()?;
+    let mut daemon = Daemon::start(topology.monitor())?;
+    daemon.put("/v1/probes/kept", &counter_config("mon0", "XDP_PASS")).expect(201);
+    check("the default", Some(3), |method, path, body| daemon.request(method, path, &[], body))?;
+    for (role, name) in ROLES.iter().enumerate() {
+        let options = DaemonOptions::default().argument("--socket-role").argument(*name);
+        daemon = daemon.restart(libc::SIGKILL, &options)?;
+        check(name, Some(role), |method, path, body| daemon.request(method, path, &[], body))?;
+    }
+    Ok(())
+}
+
+/// An admin alone deploys programs that decide about packets, in whatever way.
+#[test]
+fn only_an_admin_enforces() -> Result<()> {
+    let topology = Topology::new()?;
+    let admin = Token::new("boss", "admin")?;
+    let tokens = crate::guarded::Tokens::new(&[&admin])?;
+    let options = DaemonOptions::default().argument("--socket-role").argument("operator");
+    let daemon =
+        Daemon::start_with(topology.monitor(), &options.argument("--tokens").argument(&tokens.path))?;
+    let (name, value) = admin.header();
+    let by_admin = |method: &str, path: &str, body: &str| {
+        daemon.request(method, path, &[(name, &value)], body.as_bytes())
+    };
+    let forbidden = |answer: Response| {
+        let answer = answer.expect(403);
+        assert!(answer.text().contains("role admin is needed"), "{}", answer.text());
+    };
+    forbidden(daemon.put("/v1/probes/p", &enforcing()));
+    forbidden(daemon.post("/v1/validate", &enforcing()));
+    daemon.get("/v1/probes/p").expect(404);
+    by_admin("POST", "/v1/validate", &enforcing().to_string()).expect(200);
+    by_admin("PUT", "/v1/probes/p", &enforcing().to_string()).expect(201);
+    // A PUT of what runs already is refused as well.
+    forbidden(daemon.put("/v1/probes/p", &enforcing()));
+    let observing = daemon.put("/v1/probes/p", &counter_config("mon0", "XDP_PASS")).expect(200).json();
+    assert!(observing["pushed_by"].as_str().is_some_and(|by| by.starts_with("uid:")), "{observing}");
+    forbidden(daemon.request("POST", "/v1/probes/p/rollback", &[], b""));
+    forbidden(daemon.request("POST", "/v1/probes/p/rollback", &[], b"{\"revision\": 1}"));
+    assert_eq!(daemon.json("/v1/probes/p")["revision"], 2);
+    let back = by_admin("POST", "/v1/probes/p/rollback", "").expect(200).json();
+    assert_eq!((&back["revision"], &back["pushed_by"]), (&json!(3), &json!("token:boss")));
+    Ok(())
+}
