@@ -88,11 +88,14 @@ fn it_has_no_rights_and_ends_with_its_request() -> Result<()> {
     let environment = read("environ")?;
     let names: Vec<&str> = environment.split('\0').filter_map(|pair| Some(pair.split_once('=')?.0)).collect();
     assert!(names.iter().all(|name| ["PATH", "LC_ALL", "LD_LIBRARY_PATH"].contains(name)), "{names:?}");
-    let files = fs::read_dir(format!("/proc/{compiler}/fd"))?
-        .map(|entry| Ok(fs::read_link(entry?.path())?.display().to_string()));
-    let files: Vec<String> = files.collect::<Result<_>>()?;
-    let others: Vec<&String> = files.iter().filter(|file| !file.starts_with("pipe:")).collect();
-    assert!(others.len() == 1 && others[0].contains("memfd:headers"), "{files:?}");
+    wait_for("its libraries to be loaded", LIMIT, || {
+        let files = fs::read_dir(format!("/proc/{compiler}/fd"))?;
+        let files = files.map(|entry| Ok(fs::read_link(entry?.path())?.display().to_string()));
+        let mut files: Vec<String> = files.collect::<Result<_>>()?;
+        files.retain(|file| !file.starts_with("pipe:"));
+        ensure!(files.len() == 1 && files[0].contains("memfd:headers"), "{files:?}");
+        Ok(())
+    })?;
 
     drop(request);
     wait_for("its end", LIMIT, || {
