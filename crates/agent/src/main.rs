@@ -7,6 +7,7 @@ mod cli;
 mod compiler;
 mod config;
 mod engine;
+mod limits;
 mod serve;
 mod store;
 mod telemetry;

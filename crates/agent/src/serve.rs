@@ -22,6 +22,7 @@ use crate::api::router;
 use crate::api::state::{self, Readiness};
 use crate::compiler::toolchain::Toolchain;
 use crate::engine::engine::Engine;
+use crate::limits::options::Limits;
 use crate::store::Store;
 
 /// The time that requests under way get to end once the daemon is stopping.
@@ -38,6 +39,8 @@ pub struct Serve {
     /// Room for the retained windows of all probes; beyond it the oldest go
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 30)]
     retain_bytes: u64,
+    #[command(flatten)]
+    limits: Limits,
     /// Where kernel objects are pinned; bpffs is mounted if it is not
     #[arg(long, value_name = "DIR", default_value = "/sys/fs/bpf/twinprobe")]
     bpffs: PathBuf,
@@ -123,8 +126,12 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
             "nothing can be compiled: running probes are adopted, others wait for a clang and a PUT, or for the next start"
         ),
     }
-    let windows = WindowStore::new(options.state_dir.join("windows"), options.retain_bytes);
-    let engine = Engine::new(kernel, toolchain, store, windows);
+    let windows = WindowStore::new(
+        options.state_dir.join("windows"),
+        options.retain_bytes,
+        options.limits.keep_free_bytes,
+    );
+    let engine = Engine::new(kernel, toolchain, store, windows, options.limits)?;
 
     // Early clients are told to wait; the addresses are announced once requests are answered.
     let readiness = Arc::new(Readiness::default());

@@ -87,6 +87,7 @@ impl Windows {
         let file = encoder.finish()?.0.into_inner().map_err(io::IntoInnerError::into_error)?;
         self.directory.publish_baseline(file, seq, serial)?;
         self.index.lock().baselines.insert((seq, serial));
+        self.weigh();
         Ok(())
     }
 
@@ -96,6 +97,7 @@ impl Windows {
         let Some((seq, from)) = self.index.lock().baseline_of(from) else { return Ok(()) };
         self.directory.link_baseline(seq, from, to)?;
         self.index.lock().baselines.insert((seq, to));
+        self.weigh();
         Ok(())
     }
 
@@ -121,7 +123,10 @@ impl Windows {
             gone.extend(gone_too.then_some((seq, serial)));
             !gone_too
         });
-        gone.into_iter().for_each(|(seq, serial)| self.directory.remove_baseline(seq, serial));
+        if !gone.is_empty() {
+            gone.into_iter().for_each(|(seq, serial)| self.directory.remove_baseline(seq, serial));
+            self.weigh();
+        }
     }
 
     /// Returns the base of the open window of the deployment with this serial, or of the newest deployment if the
@@ -142,6 +147,7 @@ impl Windows {
                         tracing::error!(%path, reason, "what a window starts from is damaged and set aside");
                         self.directory.set_baseline_aside(seq, serial);
                         self.index.lock().baselines.remove(&(seq, serial));
+                        self.weigh();
                         continue;
                     }
                     Err(error) => {

@@ -15,6 +15,7 @@ use crate::windows::Windows;
 pub struct WindowStore {
     root: PathBuf,
     budget: u64,
+    keep_free: u64,
     /// The windows that have been opened. A cell is filled without holding the lock, because opening reads every file.
     probes: Mutex<BTreeMap<String, Arc<OnceLock<Arc<Windows>>>>>,
     /// The lock that lets one thread at a time make room: two threads would remove too much.
@@ -22,15 +23,18 @@ pub struct WindowStore {
 }
 
 impl WindowStore {
-    /// A store in the directory `root`. `budget` is the room for all windows, in bytes.
-    pub const fn new(root: PathBuf, budget: u64) -> Self {
-        Self { root, budget, probes: Mutex::new(BTreeMap::new()), enforcing: Mutex::new(()) }
+    /// A store in the directory `root`. `budget` is the room for all windows, sums and damaged files; `keep_free` is the
+    /// room on the file system that windows leave free, at most a twentieth of it; both in bytes.
+    pub const fn new(root: PathBuf, budget: u64, keep_free: u64) -> Self {
+        Self { root, budget, keep_free, probes: Mutex::new(BTreeMap::new()), enforcing: Mutex::new(()) }
     }
 
     /// The windows of a probe, which may not have any yet.
     pub fn of(&self, probe: &str) -> Arc<Windows> {
         let place = Arc::clone(self.probes.lock().entry(probe.to_owned()).or_default());
-        Arc::clone(place.get_or_init(|| Windows::open(self.root.join(probe))))
+        Arc::clone(
+            place.get_or_init(|| Windows::open_in(Directory::new(self.root.join(probe)), self.keep_free)),
+        )
     }
 
     /// Removes the windows of a probe that was removed. Other holders of these windows can write no more.
@@ -67,11 +71,15 @@ impl WindowStore {
         }
     }
 
-    /// Drops the oldest windows of all probes while the budget is exceeded; the newest of each probe stays.
+    /// Drops files that were set aside, then the oldest windows of all probes, while the budget is exceeded; the newest
+    /// window of each probe stays.
     pub fn enforce(&self) {
         let _turn = self.enforcing.lock();
         let all: Vec<Arc<Windows>> = self.opened().map(|(_, windows)| windows).collect();
         while all.iter().map(|windows| windows.index.lock().bytes()).sum::<u64>() > self.budget {
+            if all.iter().any(|windows| windows.drop_damaged()) {
+                continue;
+            }
             // All times are in UTC and of the same length, so the order of the texts is that of the times.
             let end =
                 |windows: &&Arc<Windows>| windows.index.lock().oldest().map(|window| window.end().to_owned());

@@ -10,12 +10,19 @@ use crate::engine::error::EngineError;
 
 /// `application/problem+json`.
 #[derive(Clone, Debug)]
-pub struct Problem(Box<twinprobe_client::Problem>);
+pub struct Problem {
+    document: Box<twinprobe_client::Problem>,
+    /// The time in seconds after which another attempt may succeed.
+    retry_after: Option<u32>,
+}
+
+/// The time in seconds after which a place may be free again.
+const PLACE_AFTER: u32 = 5;
 
 impl Problem {
     /// Makes a problem without findings; its title is the reason phrase of `status`.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self(Box::new(twinprobe_client::Problem::new(status, detail)))
+        Self { document: Box::new(twinprobe_client::Problem::new(status, detail)), retry_after: None }
     }
 
     fn refused(rejection: Rejection) -> Self {
@@ -26,12 +33,12 @@ impl Problem {
             Some(Stage::Attach) => "the probe can't be attached",
         };
         let mut problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail);
-        (problem.0.errors, problem.0.log) = (rejection.findings, rejection.log);
+        (problem.document.errors, problem.document.log) = (rejection.findings, rejection.log);
         problem
     }
 
     fn with(mut self, finding: Finding) -> Self {
-        self.0.errors.push(finding);
+        self.document.errors.push(finding);
         self
     }
 
@@ -60,6 +67,10 @@ impl From<EngineError> for Problem {
     fn from(error: EngineError) -> Self {
         match error {
             EngineError::Rejected(rejection) => Self::refused(rejection),
+            EngineError::Busy(_) => {
+                let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, error.to_string());
+                Self { retry_after: Some(PLACE_AFTER), ..problem }
+            }
             EngineError::NotFound(_) => {
                 Self::new(StatusCode::NOT_FOUND, format!("{error}; GET /v1/probes lists them"))
             }
@@ -102,11 +113,14 @@ impl From<EngineError> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut response = (status, Json(&self.0)).into_response();
-        response
-            .headers_mut()
-            .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        let Self { document, retry_after } = self;
+        let status = StatusCode::from_u16(document.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, Json(&document)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(seconds) = retry_after {
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
         response
     }
 }

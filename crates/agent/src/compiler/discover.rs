@@ -4,10 +4,6 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
-use std::thread::available_parallelism;
-
-use tokio::sync::Semaphore;
 
 use crate::compiler::compile::Compiler;
 use crate::compiler::limits::Limits;
@@ -50,8 +46,7 @@ impl Compiler {
         let include = multiarch
             .map(|directory| vec![OsString::from("-idirafter"), directory.into_os_string()])
             .unwrap_or_default();
-        let slots = Arc::new(Semaphore::new(available_parallelism().map_or(1, usize::from)));
-        Ok(Self { clang, version, include, limits, confinement, slots })
+        Ok(Self { clang, version, include, limits, confinement })
     }
 }
 

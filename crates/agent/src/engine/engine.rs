@@ -1,6 +1,8 @@
 //! The owner of all probes: deploys, replaces, reads and removes probes, one change at a time.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -24,6 +26,10 @@ use crate::engine::probe::running::Kept;
 use crate::engine::probe::status;
 use crate::engine::turns::Turns;
 use crate::engine::window::delivery::Delivery;
+use crate::engine::window::schedule::Clock;
+use crate::limits::ledger::Ledger;
+use crate::limits::options::Limits;
+use crate::limits::queue::Queue;
 use crate::store::Store;
 use crate::store::record::StoredProbe;
 use crate::telemetry::registry::Telemetry;
@@ -44,6 +50,10 @@ pub struct Engine {
     pub windows: WindowStore,
     pub events: EventLoop,
     pub telemetry: Telemetry,
+    pub ledger: Arc<Ledger>,
+    pub compilations: Queue,
+    pub loads: Queue,
+    pub clock: Clock,
     /// Every stored probe, running or not, once a start has listed the stored probes.
     probes: RwLock<BTreeMap<String, Arc<Probe>>>,
     pub watches: Watches,
@@ -63,14 +73,26 @@ pub struct Engine {
 }
 
 impl Engine {
-    pub fn new(kernel: Arc<Kernel>, toolchain: Toolchain, store: Store, windows: WindowStore) -> Arc<Self> {
-        Arc::new(Self {
+    pub fn new(
+        kernel: Arc<Kernel>,
+        toolchain: Toolchain,
+        store: Store,
+        windows: WindowStore,
+        limits: Limits,
+    ) -> io::Result<Arc<Self>> {
+        let places = |places: NonZeroUsize| places.get();
+        let clock = Clock::start()?;
+        Ok(Arc::new(Self {
             kernel,
             toolchain: Arc::new(toolchain),
             store,
             windows,
             events: EventLoop::default(),
             telemetry: Telemetry::default(),
+            compilations: Queue::new("compilations", "--max-compilations", places(limits.max_compilations)),
+            loads: Queue::new("loads", "--max-loads", places(limits.max_loads)),
+            ledger: Ledger::new(limits),
+            clock,
             probes: RwLock::default(),
             watches: Watches::default(),
             turns: Turns::default(),
@@ -78,7 +100,7 @@ impl Engine {
             listed: AtomicBool::new(false),
             detached: AtomicBool::new(false),
             disturbed: watch::Sender::default(),
-        })
+        }))
     }
 
     /// Creates the probe or replaces it between two packets. After an error nothing has changed.
@@ -87,6 +109,7 @@ impl Engine {
         name: &str,
         document: ConfigDocument,
     ) -> Result<(Deployed, ProbeStatus), EngineError> {
+        self.ledger.check_sources(&document)?;
         self.deploy(name, document, None).await
     }
 
@@ -99,11 +122,13 @@ impl Engine {
     ) -> Result<(Deployed, ProbeStatus), EngineError> {
         let config = ProbeConfig::validate(name, &document)?;
         let turn = self.turns.take(name).await;
-        let loaded = self.load(&config, stored.is_none(), self.get(name).ok()).await?;
+        let old = self.get(name).ok();
+        let place = old.is_none().then(|| self.ledger.create(name, &self.probes)).transpose()?;
+        let loaded = self.load(&config, stored.is_none(), old).await?;
         let change = Arc::clone(&self.changes).lock_owned().await;
         let (engine, name) = (Arc::clone(self), name.to_owned());
         tokio::task::spawn_blocking(move || {
-            let (_turn, _change) = (turn, change);
+            let (_turn, _change, _place) = (turn, change, place);
             // An attachment made now would outlive a daemon that is to leave nothing behind.
             if engine.detached.load(Ordering::Acquire) {
                 return Err(EngineError::Stopping);
@@ -166,6 +191,7 @@ impl Engine {
         name: &str,
         document: &ConfigDocument,
     ) -> Result<ValidationReport, EngineError> {
+        self.ledger.check_sources(document)?;
         let config = ProbeConfig::validate(name, document)?;
         let loaded = self.load(&config, true, None).await?;
         Ok(status::validation_report(&config, &loaded))

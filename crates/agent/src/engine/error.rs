@@ -6,6 +6,7 @@ use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage, with_causes};
 use twinprobe_kernel::{AttachError, KernelError};
 use twinprobe_windows::{BaseError, WindowError};
 
+use crate::limits::queue::Busy;
 use crate::store::files::StoreError;
 
 /// An error after which the rest of a table can't be read.
@@ -19,6 +20,8 @@ pub enum EngineError {
     NotFound(String),
     #[error("the configuration was refused")]
     Rejected(Rejection),
+    #[error(transparent)]
+    Busy(#[from] Busy),
     /// The request conflicts with the present state of the probe or of its interfaces.
     #[error("{0}")]
     Conflict(String),

@@ -25,6 +25,7 @@ use crate::engine::probe::running::{Kept, Running};
 use crate::engine::probe::start::Start;
 use crate::engine::probe::status::Shown;
 use crate::engine::window::base::begin;
+use crate::limits::ledger::Share;
 use crate::store::record::StoredProbe;
 
 impl Probe {
@@ -125,18 +126,18 @@ impl Probe {
         }
         running.set_pending(pending, unlisted);
         warnings.splice(0..0, loaded.warnings);
-        Ok(Self::running(stored, warnings, events, running))
+        Ok(Self::running(stored, warnings, events, running, loaded.share))
     }
 
     /// Creates the probe that an earlier daemon deployed and that still runs. No window of the probe is closed before
     /// [`Self::resume`].
     pub fn adopt(stored: StoredProbe, config: ProbeConfig, adopted: Adopted, kept: Kept) -> Self {
-        let Adopted { attached, readers, events, pending, unlisted, warnings } = adopted;
+        let Adopted { attached, readers, events, pending, unlisted, warnings, share } = adopted;
         kept.windows.set_limits(limits(&config));
         let start = Start::Awaited(Before(Some(attached.record.serial)));
         let mut running = Running::new(config, attached, readers, start, kept);
         running.set_pending(pending, unlisted);
-        Self::running(stored, warnings, events, running)
+        Self::running(stored, warnings, events, running, share)
     }
 
     /// Goes on with the windows of a probe that was adopted, once the dispatchers call the right programs.
@@ -149,7 +150,13 @@ impl Probe {
         }
     }
 
-    fn running(stored: StoredProbe, warnings: Vec<Finding>, events: ProbeEvents, running: Running) -> Self {
+    fn running(
+        stored: StoredProbe,
+        warnings: Vec<Finding>,
+        events: ProbeEvents,
+        running: Running,
+        share: Share,
+    ) -> Self {
         let config = running.config();
         Self {
             name: config.name().to_owned(),
@@ -159,6 +166,7 @@ impl Probe {
             namespace: Some(config.netns().map(Path::to_owned)),
             events: Some(events),
             windows: running.windows(),
+            share: Some(share),
             turn: Arc::default(),
             skipped: running.skipped(),
             sums: running.sums(),

@@ -9,6 +9,7 @@ use twinprobe_kernel::{DirectionRequest, Kernel, LoadedDirection, ProbeObject};
 use crate::config::probe::ProbeConfig;
 use crate::engine::probe::metric::MetricState;
 use crate::engine::probe::running::Running;
+use crate::limits::ledger::Share;
 
 /// A probe whose programs are compiled, verified and loaded.
 #[derive(Debug)]
@@ -24,6 +25,7 @@ pub struct LoadedProbe {
     /// The ELF files of the objects, by direction.
     pub objects: BTreeMap<&'static str, Vec<u8>>,
     pub warnings: Vec<Finding>,
+    pub share: Share,
 }
 
 impl LoadedProbe {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use twinprobe_client::ConfigDocument;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, with_causes};
-use twinprobe_kernel::{Attached, Held, Identity, ProbePlan, crash};
+use twinprobe_kernel::{Attached, Footprint, Held, Identity, ProbePlan, crash};
 
 use crate::config::probe::ProbeConfig;
 use crate::engine::deploy::loaded::requests;
@@ -18,6 +18,7 @@ use crate::engine::placement::placement::Pending;
 use crate::engine::placement::wanted::{Wanted, refused, wanted};
 use crate::engine::probe::metric::{MetricState, readers};
 use crate::engine::probe::probe::Probe;
+use crate::limits::ledger::Share;
 use crate::store::Store;
 use crate::store::files::StoreError;
 use crate::store::format::Unread;
@@ -32,6 +33,7 @@ pub struct Adopted {
     /// The reason why the interfaces can't be listed: see [`Wanted::unlisted`].
     pub unlisted: Option<String>,
     pub warnings: Vec<Finding>,
+    pub share: Share,
 }
 
 /// The reason why a stored probe is not adopted.
@@ -150,10 +152,11 @@ impl Engine {
             config.directions().map(|(direction, _)| object(&self.store, &running.objects, direction.name()));
         let elfs = elfs.collect::<Result<Vec<_>, _>>()?;
         let wanted_directions = requests(&config).zip(elfs.iter().map(|elf| &elf[..]));
-        let (plan, _, findings) = ProbePlan::build(wanted_directions, self.kernel.facts());
+        let (plan, parsed, findings) = ProbePlan::build(wanted_directions, self.kernel.facts());
         if !findings.is_empty() {
             return Err(failed(Rejection::from(findings).into()).into());
         }
+        let footprint = Footprint::of(&plan, &parsed, self.kernel.facts().possible_cpus);
         let open = |plan| self.kernel.open_direction(plan, &running.deployment);
         let directions = plan.directions.into_iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let warnings = plan.warnings;
@@ -172,7 +175,8 @@ impl Engine {
             &interfaces,
         )?;
         pending.extend(refused(failed));
-        let adopted = Adopted { attached, readers, events, pending, unlisted, warnings };
+        let share = self.ledger.take_stored(&footprint);
+        let adopted = Adopted { attached, readers, events, pending, unlisted, warnings, share };
         Ok(Probe::adopt(stored.clone(), config, adopted, self.kept(name)))
     }
 }

@@ -20,6 +20,7 @@ use crate::engine::events::probe_events::ProbeEvents;
 use crate::engine::probe::running::Running;
 use crate::engine::probe::status::{self, Shown};
 use crate::engine::window::delivery::Delivery;
+use crate::limits::ledger::Share;
 use crate::store::record::StoredProbe;
 use crate::telemetry::counters::Counters;
 use crate::telemetry::page::AttachmentFacts;
@@ -38,6 +39,8 @@ pub struct Probe {
     /// not run.
     pub events: Option<ProbeEvents>,
     pub windows: Arc<Windows>,
+    /// The share of the kernel that the probe has taken; `None` if it does not run.
+    pub share: Option<Share>,
     /// The turn to read the probe. Requests wait here and not on a thread: requests for a slow probe must not take the
     /// threads of other probes.
     pub turn: Arc<tokio::sync::Mutex<()>>,
@@ -84,6 +87,7 @@ impl Probe {
             namespace: None,
             events: None,
             windows,
+            share: None,
             turn: Arc::default(),
             skipped: Arc::default(),
             sums: Arc::default(),
@@ -103,6 +107,10 @@ impl Probe {
 
     pub fn history(&self) -> History {
         History::of(&self.stored)
+    }
+
+    pub const fn share(&self) -> Option<&Share> {
+        self.share.as_ref()
     }
 
     pub const fn stored(&self) -> &StoredProbe {
