@@ -103,15 +103,17 @@ impl Windows {
 
     /// Forgets the baseline of a deployment that was not committed.
     pub fn forget_baseline(&self, serial: u64) {
+        let _turn = self.changes.lock();
         self.forget_baselines(|_, other| other == serial);
     }
 
     /// Forgets the baselines of all deployments but the one with this serial.
     pub fn forget_other_baselines(&self, serial: u64) {
+        let _turn = self.changes.lock();
         self.forget_baselines(|_, other| other != serial);
     }
 
-    /// Forgets the baselines that are needless because window `seq` has a file.
+    /// Forgets the baselines that are needless because window `seq` has a file. The caller holds `changes`.
     pub fn forget_old_baselines(&self, seq: u64) {
         self.forget_baselines(|of, _| of <= seq);
     }
@@ -147,6 +149,7 @@ impl Windows {
                         tracing::error!(%path, reason, "what a window starts from is damaged and set aside");
                         self.directory.set_baseline_aside(seq, serial);
                         self.index.lock().baselines.remove(&(seq, serial));
+                        let _turn = self.changes.lock();
                         self.weigh();
                         continue;
                     }

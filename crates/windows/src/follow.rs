@@ -78,7 +78,8 @@ impl Windows {
         known
     }
 
-    /// Notes the sizes of the files that are no windows. To be called after such a file has come or gone.
+    /// Notes the sizes of the files that are no windows. To be called after such a file has come or gone, by a caller
+    /// that holds `changes`.
     pub fn weigh(&self) {
         let files = self.directory.sizes();
         self.index.lock().weigh(files);

@@ -161,6 +161,26 @@ mod tests {
         assert_eq!(boundary_after(1, Duration::from_millis(1)), 1_000_000);
     }
 
+    #[test]
+    fn the_clock_has_threads_when_requests_have_none() {
+        let requests = Builder::new_multi_thread().worker_threads(1).max_blocking_threads(1).build().unwrap();
+        let clock = Clock::start().unwrap();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let (sender, closed) = std::sync::mpsc::channel();
+        requests.block_on(async {
+            // No thread is left for a request's work, and none for its task.
+            tokio::task::spawn_blocking(move || released.recv());
+            tokio::spawn(async { std::thread::park_timeout(Duration::from_secs(20)) });
+            clock.spawn(async move {
+                time::sleep(Duration::from_millis(1)).await;
+                let _ = sender.send(tokio::task::spawn_blocking(|| 7).await.ok());
+            });
+        });
+        assert_eq!(closed.recv_timeout(Duration::from_secs(10)), Ok(Some(7)));
+        drop(release);
+        requests.shutdown_background();
+    }
+
     #[tokio::test(start_paused = true)]
     async fn what_closing_takes_does_not_add_up() {
         let (sender, mut gone) = watch::channel(());
