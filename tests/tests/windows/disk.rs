@@ -206,7 +206,7 @@ fn a_schedule_goes_on_when_there_is_room_again() -> Result<()> {
 /// Acknowledged windows make room on a disk that windows have filled.
 #[test]
 fn acknowledging_makes_room_on_a_full_disk() -> Result<()> {
-    let scene = Scene::with_keys(&json!({ "interval": "10ms", "retain": 100_000 }), "256")?;
+    let scene = Scene::with_keys(&json!({ "interval": "10ms", "retain": 100_000 }), "192")?;
     let load = scene.generator()?.spawn(Load::default());
     let mut collector = Collector::new(scene.windows.clone(), None);
     let mut sum = 0;
