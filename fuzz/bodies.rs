@@ -11,7 +11,7 @@ use twinprobe_ebpf_common::{
     Aggregation, Btf, Context, Direction, Format, Head, Layout, MapKind, MergeRule, RawTable, TableLayout,
     Temporality,
 };
-use twinprobe_exporter::{Accumulator, Cache, DocumentEncoder, Metric, Progress};
+use twinprobe_exporter::{Accumulator, Cache, Metric, Progress, document_encoder};
 
 /// The largest number of types that are laid out for each input: each can take some milliseconds.
 const MAX_TYPES: usize = 24;
@@ -84,7 +84,7 @@ pub fn decode(input: &[u8]) {
         cache: Cache::default(),
     });
 
-    let rule = MergeRule::ALL[usize::from(agg) % MergeRule::ALL.len()];
+    let (_, rule) = MergeRule::NAMES[usize::from(agg) % MergeRule::NAMES.len()];
     let mut total = Accumulator::new(layout, &rule.into()).expect("no fields are named");
     total.add(&table, 1);
     total.add(&table, 2);
@@ -94,7 +94,7 @@ pub fn decode(input: &[u8]) {
         let mut sink = Sink { format, json: Vec::new() };
         let mut out = Vec::new();
         let head = Head { probe: "p\"", ..Head::default() };
-        let mut encoder = DocumentEncoder::new(format, &head, Arc::clone(&context), &mut out);
+        let mut encoder = document_encoder(format, &head, Arc::clone(&context), &mut out);
         for table in [&table, total.table()] {
             encoder.begin_metric(Direction::Egress, &metric, &mut out);
             encoder.rows(table, &mut out);
@@ -103,7 +103,7 @@ pub fn decode(input: &[u8]) {
         loop {
             let progress = encoder.finish(&mut out);
             sink.take(&mut out);
-            if let Progress::Done(_) = progress {
+            if let Progress::Done { .. } = progress {
                 break;
             }
         }

@@ -6,14 +6,15 @@ use reqwest::{Response, StatusCode};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::error::{Cause, ClientError};
+use crate::error::ClientError;
 
 /// A whole answer: its bytes, which hold a `T` in JSON.
 #[derive(Debug)]
 pub struct Answer<T> {
     call: String,
-    status: StatusCode,
-    body: Vec<u8>,
+    pub status: StatusCode,
+    /// The bytes as the daemon sent them.
+    pub body: Vec<u8>,
     content: PhantomData<fn() -> T>,
 }
 
@@ -21,14 +22,8 @@ impl<T> Answer<T> {
     /// Reads `response` to its end; `call` is its method and path, for errors.
     pub(crate) async fn receive(call: String, response: Response) -> Result<Self, ClientError> {
         let status = response.status();
-        match response.bytes().await {
-            Ok(body) => Ok(Self { call, status, body: body.into(), content: PhantomData }),
-            Err(error) => Err(ClientError::Exchange { call, source: Cause(error) }),
-        }
-    }
-
-    pub fn status(&self) -> StatusCode {
-        self.status
+        let body = response.bytes().await.map_err(|error| ClientError::exchange(&call, error))?;
+        Ok(Self { call, status, body: body.into(), content: PhantomData })
     }
 
     /// Returns the body as JSON, with the fields that this version does not know.
@@ -39,11 +34,6 @@ impl<T> Answer<T> {
     fn parse<D: DeserializeOwned>(&self) -> Result<D, ClientError> {
         serde_json::from_slice(&self.body)
             .map_err(|source| ClientError::Content { call: self.call.clone(), source })
-    }
-
-    /// The bytes as the daemon sent them.
-    pub fn body(&self) -> &[u8] {
-        &self.body
     }
 }
 
@@ -64,9 +54,7 @@ pub struct EventStream {
 impl EventStream {
     /// Waits for the next piece: some lines, of which the last one may go on in the piece after. `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Vec<u8>>, ClientError> {
-        match self.response.chunk().await {
-            Ok(piece) => Ok(piece.map(Vec::from)),
-            Err(error) => Err(ClientError::Exchange { call: self.call.clone(), source: Cause(error) }),
-        }
+        let piece = self.response.chunk().await.map_err(|error| ClientError::exchange(&self.call, error))?;
+        Ok(piece.map(Vec::from))
     }
 }

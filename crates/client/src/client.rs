@@ -52,7 +52,7 @@ impl Client {
 
     /// `GET /v1/probes`.
     pub async fn probes(&self) -> Result<Answer<ProbeList>, ClientError> {
-        self.whole(self.get(["v1", "probes"])).await
+        self.whole(self.transport.request(Method::GET, ["v1", "probes"], JSON)).await
     }
 
     /// `GET /v1/probes/{name}`.
@@ -123,7 +123,7 @@ impl Client {
 
     /// `GET /v1/capabilities`: what the kernel and the compiler can do.
     pub async fn capabilities(&self) -> Result<Answer<Value>, ClientError> {
-        self.whole(self.get(["v1", "capabilities"])).await
+        self.whole(self.transport.request(Method::GET, ["v1", "capabilities"], JSON)).await
     }
 
     /// `GET /metrics`: the samples of the daemon and of all probes, in OpenMetrics.
@@ -148,11 +148,7 @@ impl Client {
 
     async fn text(&self, path: &str) -> Result<String, ClientError> {
         let answer: Answer<String> = self.whole(self.transport.request(Method::GET, [path], "*/*")).await?;
-        Ok(String::from_utf8_lossy(answer.body()).into_owned())
-    }
-
-    fn get<const N: usize>(&self, path: [&str; N]) -> RequestBuilder {
-        self.transport.request(Method::GET, path, JSON)
+        Ok(String::from_utf8_lossy(&answer.body).into_owned())
     }
 
     /// Returns a request for a probe, or for the path `rest` below it.

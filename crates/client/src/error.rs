@@ -1,7 +1,6 @@
 //! The reasons why a call failed.
 
 use std::error::Error;
-use std::fmt;
 
 use crate::problem::Problem;
 use crate::server::Server;
@@ -26,17 +25,20 @@ pub enum ClientError {
 }
 
 /// The reason that the HTTP library gives, without the words that the errors above say already.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{}", innermost(.0))]
 pub struct Cause(pub(crate) reqwest::Error);
 
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut innermost: &dyn Error = &self.0;
-        while let Some(source) = innermost.source() {
-            innermost = source;
-        }
-        write!(f, "{innermost}")
+fn innermost(mut error: &dyn Error) -> String {
+    while let Some(source) = error.source() {
+        error = source;
     }
+    error.to_string()
 }
 
-impl Error for Cause {}
+impl ClientError {
+    /// The answer to `call` is missing or broke off.
+    pub(crate) fn exchange(call: &str, error: reqwest::Error) -> Self {
+        Self::Exchange { call: call.to_owned(), source: Cause(error) }
+    }
+}

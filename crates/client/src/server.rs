@@ -27,14 +27,6 @@ pub enum ServerError {
 impl Server {
     /// The address at which a daemon listens by default.
     pub const DEFAULT: &'static str = "unix:/run/twinprobe/twinprobe.sock";
-
-    /// The URL below which the paths of the API are.
-    pub(crate) fn root(&self) -> Url {
-        match self {
-            Self::Unix(_) => Url::parse("http://localhost").expect("a constant URL"),
-            Self::Http(url) => url.clone(),
-        }
-    }
 }
 
 impl FromStr for Server {

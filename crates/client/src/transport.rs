@@ -13,19 +13,21 @@ use crate::server::Server;
 pub(crate) struct Transport {
     http: reqwest::Client,
     server: Server,
+    /// The URL below which the paths of the API are.
     root: Url,
 }
 
 impl Transport {
     /// Creates the HTTP client. Opens no connection yet.
     pub fn new(server: Server) -> Result<Self, ClientError> {
-        let builder = builder();
-        let builder = match &server {
-            Server::Unix(path) => builder.unix_socket(path.as_path()),
-            Server::Http(_) => builder,
+        let (builder, root) = match &server {
+            Server::Unix(path) => (
+                builder().unix_socket(path.as_path()),
+                Url::parse("http://localhost").expect("a constant URL"),
+            ),
+            Server::Http(url) => (builder(), url.clone()),
         };
         let http = builder.build().map_err(|error| ClientError::Setup(Cause(error)))?;
-        let root = server.root();
         Ok(Self { http, server, root })
     }
 
@@ -47,21 +49,19 @@ impl Transport {
     pub async fn send(&self, request: RequestBuilder) -> Result<(String, Response), ClientError> {
         let request = request.build().map_err(|error| ClientError::Setup(Cause(error)))?;
         let call = format!("{} {}", request.method(), request.url().path());
-        let response = match self.http.execute(request).await {
-            Ok(response) => response,
-            Err(error) if error.is_connect() => {
-                return Err(ClientError::Connect { server: self.server.clone(), source: Cause(error) });
+        let response = self.http.execute(request).await.map_err(|error| {
+            if error.is_connect() {
+                ClientError::Connect { server: self.server.clone(), source: Cause(error) }
+            } else {
+                ClientError::exchange(&call, error)
             }
-            Err(error) => return Err(ClientError::Exchange { call, source: Cause(error) }),
-        };
+        })?;
         let status = response.status();
         if status.is_success() {
             return Ok((call, response));
         }
-        match response.bytes().await {
-            Ok(body) => Err(ClientError::Refused(Box::new(Problem::read(status, &body)))),
-            Err(error) => Err(ClientError::Exchange { call, source: Cause(error) }),
-        }
+        let body = response.bytes().await.map_err(|error| ClientError::exchange(&call, error))?;
+        Err(ClientError::Refused(Box::new(Problem::read(status, &body))))
     }
 }
 

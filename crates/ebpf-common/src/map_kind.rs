@@ -21,7 +21,7 @@ pub enum MapKind {
     Global,
 }
 
-/// How the content of a map is reached; each family is read in a way of its own.
+/// The family of a map type; each family is read in a way of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapFamily {
     /// Keys come and go: walked by key, entries deleted.
@@ -30,7 +30,7 @@ pub enum MapFamily {
     Array,
     /// Keys are prefixes: walked by key, entries deleted.
     Trie,
-    /// No keys; reading is popping.
+    /// Entries have no keys: reading is popping.
     Fifo,
     /// The values are maps: those are read and emptied, the outer map stays as it is.
     Nested,
@@ -60,65 +60,50 @@ impl MapKind {
         Self::ALL.into_iter().find(|kind| kind.bpf_type() == Some(number))
     }
 
-    /// The number of `enum bpf_map_type` (part of the kernel's ABI); `None` for what is no map by itself.
-    pub const fn bpf_type(self) -> Option<u32> {
-        Some(match self {
-            Self::Hash => 1,
-            Self::Array => 2,
-            Self::PercpuHash => 5,
-            Self::PercpuArray => 6,
-            Self::LruHash => 9,
-            Self::LruPercpuHash => 10,
-            Self::LpmTrie => 11,
-            Self::ArrayOfMaps => 12,
-            Self::HashOfMaps => 13,
-            Self::Queue => 22,
-            Self::Stack => 23,
-            Self::Global => return None,
-        })
+    /// The name, the number of `enum bpf_map_type`, and the family.
+    const fn facts(self) -> (&'static str, Option<u32>, MapFamily) {
+        match self {
+            Self::Hash => ("hash", Some(1), MapFamily::Hash),
+            Self::LruHash => ("lru_hash", Some(9), MapFamily::Hash),
+            Self::PercpuHash => ("percpu_hash", Some(5), MapFamily::Hash),
+            Self::LruPercpuHash => ("lru_percpu_hash", Some(10), MapFamily::Hash),
+            Self::Array => ("array", Some(2), MapFamily::Array),
+            Self::PercpuArray => ("percpu_array", Some(6), MapFamily::Array),
+            Self::LpmTrie => ("lpm_trie", Some(11), MapFamily::Trie),
+            Self::Queue => ("queue", Some(22), MapFamily::Fifo),
+            Self::Stack => ("stack", Some(23), MapFamily::Fifo),
+            Self::HashOfMaps => ("hash_of_maps", Some(13), MapFamily::Nested),
+            Self::ArrayOfMaps => ("array_of_maps", Some(12), MapFamily::Nested),
+            Self::Global => ("global", None, MapFamily::Global),
+        }
     }
 
     /// The name used in documents and messages.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Hash => "hash",
-            Self::LruHash => "lru_hash",
-            Self::PercpuHash => "percpu_hash",
-            Self::LruPercpuHash => "lru_percpu_hash",
-            Self::Array => "array",
-            Self::PercpuArray => "percpu_array",
-            Self::LpmTrie => "lpm_trie",
-            Self::Queue => "queue",
-            Self::Stack => "stack",
-            Self::HashOfMaps => "hash_of_maps",
-            Self::ArrayOfMaps => "array_of_maps",
-            Self::Global => "global",
-        }
+        self.facts().0
     }
 
-    /// How the content of such a map is reached.
+    /// The number of `enum bpf_map_type` (part of the kernel's ABI); `None` for what is no map by itself.
+    pub const fn bpf_type(self) -> Option<u32> {
+        self.facts().1
+    }
+
+    /// Returns the family, which says how the content of such a map is read.
     pub const fn family(self) -> MapFamily {
-        match self {
-            Self::Hash | Self::LruHash | Self::PercpuHash | Self::LruPercpuHash => MapFamily::Hash,
-            Self::Array | Self::PercpuArray => MapFamily::Array,
-            Self::LpmTrie => MapFamily::Trie,
-            Self::Queue | Self::Stack => MapFamily::Fifo,
-            Self::HashOfMaps | Self::ArrayOfMaps => MapFamily::Nested,
-            Self::Global => MapFamily::Global,
-        }
+        self.facts().2
     }
 
-    /// Whether each entry holds one value per possible CPU.
+    /// Tells whether each entry holds one value per possible CPU.
     pub const fn is_percpu(self) -> bool {
         matches!(self, Self::PercpuHash | Self::LruPercpuHash | Self::PercpuArray)
     }
 
-    /// Whether its entries have keys.
+    /// Tells whether the entries have keys.
     pub const fn has_keys(self) -> bool {
         !matches!(self.family(), MapFamily::Fifo | MapFamily::Global)
     }
 
-    /// Whether its values are maps.
+    /// Tells whether the values are maps.
     pub const fn is_nested(self) -> bool {
         matches!(self.family(), MapFamily::Nested)
     }

@@ -1,14 +1,13 @@
 //! Values that are computed once per metric, however often the metric is written.
 
 use std::any::Any;
-use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 /// The values that the formats and the aggregation have computed for one metric: one value of each type, made when it
 /// is first asked for. A copy of the cache starts empty, since the copied metric may be changed afterwards.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Cache(Mutex<Vec<Arc<dyn Any + Send + Sync>>>);
 
 impl Cache {
@@ -27,12 +26,6 @@ impl Cache {
 impl Clone for Cache {
     fn clone(&self) -> Self {
         Self::default()
-    }
-}
-
-impl fmt::Debug for Cache {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cache").finish_non_exhaustive()
     }
 }
 

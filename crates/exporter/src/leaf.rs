@@ -80,8 +80,8 @@ impl<T> Leaves<T> {
     /// Returns the leaves of a layout. `tag` is called with the path of each (member names joined by dots; arrays add
     /// nothing) and returns the leaf's tag, or `None` to leave the leaf out.
     pub fn new(layout: &Layout, tag: &mut impl FnMut(&str, Meaning) -> Option<T>) -> Self {
-        let mut nodes = Vec::new();
-        collect(&Plan::new(layout, str::to_owned), 0, &mut String::new(), tag, &mut nodes);
+        let (plan, mut nodes) = (Plan::new(layout, str::to_owned), Vec::new());
+        collect(&plan, 0, layout.size, None, &mut String::new(), tag, &mut nodes);
         Self(nodes)
     }
 
@@ -108,19 +108,15 @@ fn walk<T>(nodes: &[Node<T>], base: usize, visit: &mut impl FnMut(&Leaf<T>, usiz
 fn collect<T>(
     plan: &Plan<String>,
     offset: usize,
+    size: usize,
+    bits: Option<Bits>,
     path: &mut String,
     tag: &mut impl FnMut(&str, Meaning) -> Option<T>,
     nodes: &mut Vec<Node<T>>,
 ) {
-    match plan {
-        Plan::Scalar { kind, size } => nodes.extend(leaf(kind, offset, *size, None, path, tag)),
-        Plan::Float { size } => {
-            nodes.extend(
-                tag(path, Meaning::Quantity).map(|tag| {
-                    Node::Leaf(Leaf { kind: LeafKind::Float, tag, offset, size: *size, bits: None })
-                }),
-            );
-        }
+    let (kind, meaning) = match plan {
+        Plan::Scalar { kind, .. } => LeafKind::of(kind),
+        Plan::Float { .. } => (LeafKind::Float, Meaning::Quantity),
         Plan::Struct(fields) => {
             for field in disjoint(fields) {
                 let parent = path.len();
@@ -128,37 +124,22 @@ fn collect<T>(
                     path.push('.');
                 }
                 path.push_str(&field.label);
-                let offset = offset + field.offset;
-                match (&field.plan, field.bits) {
-                    (Plan::Scalar { kind, .. }, bits @ Some(_)) => {
-                        nodes.extend(leaf(kind, offset, field.size, bits, path, tag));
-                    }
-                    (plan, _) => collect(plan, offset, path, tag, nodes),
-                }
+                collect(&field.plan, offset + field.offset, field.size, field.bits, path, tag, nodes);
                 path.truncate(parent);
             }
+            return;
         }
         Plan::Array { element, stride, len } => {
             let mut inner = Vec::new();
-            collect(element, offset, path, tag, &mut inner);
+            collect(element, offset, *stride, None, path, tag, &mut inner);
             if !inner.is_empty() {
                 nodes.push(Node::Repeat { stride: *stride, len: *len, nodes: inner });
             }
+            return;
         }
-        Plan::Text { .. } | Plan::Blob { .. } | Plan::Ipv4 | Plan::Ipv6 | Plan::Mac => {}
-    }
-}
-
-fn leaf<T>(
-    kind: &Scalar,
-    offset: usize,
-    size: usize,
-    bits: Option<Bits>,
-    path: &str,
-    tag: &mut impl FnMut(&str, Meaning) -> Option<T>,
-) -> Option<Node<T>> {
-    let (kind, meaning) = LeafKind::of(kind);
-    Some(Node::Leaf(Leaf { kind, tag: tag(path, meaning)?, offset, size, bits }))
+        Plan::Text { .. } | Plan::Blob { .. } | Plan::Ipv4 | Plan::Ipv6 | Plan::Mac => return,
+    };
+    nodes.extend(tag(path, meaning).map(|tag| Node::Leaf(Leaf { kind, tag, offset, size, bits })));
 }
 
 /// Returns the members to compute with. Of members that share bits, only one is chosen: the first that covers all bits

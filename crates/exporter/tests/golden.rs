@@ -8,10 +8,10 @@ use std::path::Path;
 use std::process::Command;
 
 use support::{
-    array, bits, char_array, encoded, enumeration, member, metric, packed, shaped, signed, tagged, unsigned,
+    Document, MetricTable, array, bits, char_array, encoded, enumeration, member, metric, packed, shaped,
+    signed, tagged, unsigned,
 };
 use twinprobe_ebpf_common::{Aggregation, Context, Format, Layout, MapKind, Render, Shape, Window};
-use twinprobe_exporter::{Document, MetricTable};
 
 const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
 const SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../api/metrics.xsd");

@@ -1,11 +1,14 @@
 //! Maps of maps in every format.
 
+mod support;
+
 use std::sync::Arc;
 
+use support::{Document, MetricTable, encoded};
 use twinprobe_ebpf_common::{
     Aggregation, Context, Format, Layout, MapKind, RawTable, TableLayout, Temporality,
 };
-use twinprobe_exporter::{Document, Metric, MetricTable, encode};
+use twinprobe_exporter::Metric;
 
 /// Slots 1 and 3 of an array of maps, with two entries and with none.
 fn document(inner: TableLayout, agg: Option<Aggregation>, entries: RawTable) -> Document {
@@ -36,9 +39,7 @@ fn document(inner: TableLayout, agg: Option<Aggregation>, entries: RawTable) -> 
 }
 
 fn rendered(document: &Document, format: Format) -> String {
-    let mut out = Vec::new();
-    encode(document, &Context::default(), format, &mut out).expect("a Vec takes everything");
-    String::from_utf8(out).expect("UTF-8")
+    encoded(document, &Context::default(), format)
 }
 
 fn hash() -> Document {

@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use reference::parse;
 use serde_json::json;
-use support::{array, char_array, encoded, member, metric, packed, shaped, tagged, unsigned};
+use support::{
+    Document, MetricTable, array, char_array, encoded, member, metric, packed, shaped, tagged, unsigned,
+};
 use twinprobe_ebpf_common::{Context, Format, MapKind, Render, Shape, Temporality};
-use twinprobe_exporter::{Document, DocumentEncoder, MetricTable, PageEncoder, Progress};
+use twinprobe_exporter::{PageEncoder, Progress, document_encoder};
 
 fn document(probe: &str, ingress: Vec<MetricTable>) -> Document {
     Document { probe: probe.into(), ingress, ..Document::default() }
@@ -68,7 +70,7 @@ fn page(documents: &[Document], own: &str, mut out: impl FnMut(&mut Vec<u8>)) ->
     }
     let skipped = page.finish(&mut buffer);
     out(&mut buffer);
-    skipped.into_iter().map(|encoded| encoded.skipped).collect()
+    skipped
 }
 
 fn all(documents: &[Document], own: &str) -> (String, Vec<u64>) {
@@ -228,7 +230,7 @@ fn names_that_clash_lose_their_type_or_are_left_out() {
     assert_eq!(skipped, [3, 1], "twinprobe_up, z_y and the second z__; twinprobe_export_skipped_total");
 }
 
-/// Also where they come in different pieces, and not only in the first family that a table is walked for.
+/// Equal labels are found also in different pieces, and in later families of the same table.
 #[test]
 fn pages_remember_what_looks_alike() {
     let key = shaped(2, Shape::Struct(vec![member("a", 0, unsigned(1))]));
@@ -288,15 +290,14 @@ fn the_count_of_what_is_left_out_never_falls_back() {
     let mut before = 0;
     for answer in 1..=3 {
         let mut out = Vec::new();
-        let mut encoder =
-            DocumentEncoder::new(Format::OpenMetrics, &document.head(), Arc::default(), &mut out);
+        let mut encoder = document_encoder(Format::OpenMetrics, &document.head(), Arc::default(), &mut out);
         encoder.skipped_before(before);
         for (direction, table) in document.tables() {
             encoder.begin_metric(direction, &table.metric, &mut out);
             encoder.rows(&table.table, &mut out);
         }
         before += match encoder.finish(&mut out) {
-            Progress::Done(encoded) => encoded.skipped,
+            Progress::Done { skipped } => skipped,
             Progress::More => panic!("a small document is one piece"),
         };
         let text = String::from_utf8(out).expect("UTF-8");
@@ -320,7 +321,7 @@ fn documents_come_in_pieces() {
             longest = longest.max(out.len());
             streamed.append(out);
         };
-        let mut encoder = DocumentEncoder::new(format, &document.head(), Arc::default(), &mut out);
+        let mut encoder = document_encoder(format, &document.head(), Arc::default(), &mut out);
         for (direction, table) in document.tables() {
             encoder.begin_metric(direction, &table.metric, &mut out);
             for (keys, values) in table.table.keys.chunks(400).zip(table.table.values.chunks(1600)) {

@@ -6,15 +6,14 @@
 //! with this serial, until the file of window SEQ exists. So a committed replacement has its sums, and a replacement
 //! that is not committed leaves the sums of the old deployment as they are.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, BufWriter};
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use twinprobe_ebpf_common::{Direction, TableLayout};
 
-use crate::file::format::{self, Encoder, FileHead, Unusable, WindowContent};
-use crate::file::part::{Part, PartContent, ages_as_rows, ages_of};
+use crate::file::format::{self, Encoder, FileHead, Unusable};
+use crate::file::part::{Part, ages_as_rows, ages_of};
 use crate::file::stored::WindowError;
 use crate::windows::Windows;
 
@@ -37,28 +36,18 @@ pub enum BaseError {
     Blocked(String),
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct BaselineHead {
-    pub probe: String,
+#[derive(Debug, Serialize, Deserialize)]
+struct BaselineHead<'a> {
+    probe: Cow<'a, str>,
     /// The number of the open window.
-    pub seq: u64,
+    seq: u64,
     /// The parts, in the order of the places that chunks of rows name. The ages of the entries have the places after
     /// those of all parts.
-    pub parts: Vec<PartHead>,
+    parts: Cow<'a, [Part]>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PartHead {
-    pub direction: Direction,
-    pub map: String,
-    pub content: PartContent,
-    pub layout: Arc<TableLayout>,
-    #[serde(default)]
-    pub dropped: u64,
-}
-
-impl FileHead for BaselineHead {
-    const MAGIC: &[u8; 6] = b"tpbase";
+impl FileHead for BaselineHead<'_> {
+    const MAGIC: &'static [u8; 6] = b"tpbase";
     const VERSION: u8 = 1;
 
     fn tables(&self) -> usize {
@@ -71,14 +60,7 @@ impl Windows {
     pub fn write_baseline(&self, probe: &str, seq: u64, serial: u64, parts: &[Part]) -> io::Result<()> {
         self.expect_open()?;
         let _turn = self.changes.lock();
-        let head = |part: &Part| PartHead {
-            direction: part.direction,
-            map: part.map.clone(),
-            content: part.content,
-            layout: Arc::clone(&part.layout),
-            dropped: part.dropped,
-        };
-        let head = BaselineHead { probe: probe.to_owned(), seq, parts: parts.iter().map(head).collect() };
+        let head = BaselineHead { probe: probe.into(), seq, parts: parts.into() };
         let mut encoder = Encoder::new(BufWriter::new(self.directory.create()?), &head)?;
         for (place, part) in parts.iter().enumerate() {
             encoder.rows(place, &part.rows)?;
@@ -146,7 +128,7 @@ impl Windows {
                     Err(Unusable::Damaged(reason)) => {
                         let path = self.directory.baseline(seq, serial);
                         let path = path.display();
-                        tracing::error!(%path, reason, "what a window starts from is damaged and set aside");
+                        tracing::error!(%path, reason, "the baseline of a window is damaged and set aside");
                         self.directory.set_baseline_aside(seq, serial);
                         self.index.lock().baselines.remove(&(seq, serial));
                         let _turn = self.changes.lock();
@@ -183,18 +165,17 @@ impl Windows {
 
     fn read_baseline(&self, seq: u64, serial: u64) -> Result<Base, Unusable> {
         let file = File::open(self.directory.baseline(seq, serial))?;
-        let WindowContent { head, chunks } = format::examine::<BaselineHead>(&file)?;
+        let (head, chunks) = format::examine::<BaselineHead<'_>>(&file)?;
         if head.seq != seq {
             return Err(Unusable::Damaged(format!("it is of window {}", head.seq)));
         }
-        let ages = chunks.iter().skip(head.parts.len());
-        let part = |((head, rows), ages): ((PartHead, &Vec<_>), &Vec<_>)| {
-            let PartHead { direction, map, content, layout, dropped } = head;
-            let rows = format::read_all(&file, rows)?;
-            let ages = ages_of(&format::read_all(&file, ages)?);
-            Ok(Part { direction, map, content, through: seq - 1, layout, rows, ages, dropped })
-        };
-        let parts = head.parts.into_iter().zip(&chunks).zip(ages).map(part);
-        Ok(Base { through: seq - 1, parts: parts.collect::<io::Result<_>>()? })
+        let mut parts = head.parts.into_owned();
+        let (rows, ages) = chunks.split_at(parts.len());
+        for ((part, rows), ages) in parts.iter_mut().zip(rows).zip(ages) {
+            part.through = seq - 1;
+            part.rows = format::read_all(&file, rows)?;
+            part.ages = ages_of(&format::read_all(&file, ages)?);
+        }
+        Ok(Base { through: seq - 1, parts })
     }
 }

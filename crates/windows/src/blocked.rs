@@ -11,7 +11,7 @@ use crate::windows::Windows;
 impl Windows {
     /// Examines again the file of a window that could not be read.
     pub fn look_again(&self, seq: u64) {
-        if self.index.lock().unreadable_form(seq).is_none() {
+        if !self.index.lock().unreadable.contains_key(&seq) {
             return;
         }
         let _turn = self.changes.lock();
@@ -19,13 +19,13 @@ impl Windows {
             // The check has examined all files again.
             return;
         }
-        let Some(form) = self.index.lock().unreadable_form(seq) else { return };
+        let Some(form) = self.index.lock().unreadable.get(&seq).map(|file| file.form) else { return };
         let path = self.directory.file(seq, form);
         match restore::examine(&self.directory, seq, form, &self.itself) {
             Ok((window, _)) => {
                 tracing::info!(path = %path.display(), "the file of a window can be read again");
                 let mut index = self.index.lock();
-                index.look(seq);
+                index.unreadable.remove(&seq);
                 if seq > index.state.acknowledged {
                     index.keep(window.into(), form);
                 } else if index.newest().is_none_or(|newest| newest.seq() < seq) {
@@ -37,7 +37,7 @@ impl Windows {
             Err(Unusable::Damaged(reason)) => {
                 tracing::error!(path = %path.display(), reason, "the file of a window is damaged and set aside");
                 let mut index = self.index.lock();
-                index.look(seq);
+                index.unreadable.remove(&seq);
                 index.lose_damaged(seq);
                 drop(index);
                 // A failed save was logged, and the next change repeats it.

@@ -91,15 +91,9 @@ impl Windows {
         if !index.unsaved {
             return Ok(());
         }
-        let state = index.state.encode();
+        let state = index.state.clone();
         drop(index);
-        if let Err(error) =
-            state.map_err(io::Error::from).and_then(|bytes| self.directory.write_state(&bytes))
-        {
-            let path = self.directory.path().display();
-            tracing::error!(%path, %error, "what became of windows could not be written down");
-            return Err(error.kind());
-        }
+        restore::save(&self.directory, &state)?;
         let mut index = self.index.lock();
         index.unsaved = false;
         let marked = std::mem::take(&mut index.marked);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::window::{Entry, Listing, Statistics};
+use twinprobe_ebpf_common::window::{Listing, Statistics};
 
 use crate::file::directory::{self, Form};
 use crate::file::head::ClosedBy;
@@ -21,7 +21,7 @@ pub struct Index {
     pub marked: Vec<u64>,
     pub limits: Limits,
     /// The files that can't be read, or that a later version has written: nobody changes them.
-    unreadable: BTreeMap<u64, Unreadable>,
+    pub unreadable: BTreeMap<u64, Unreadable>,
     /// The baselines, each as the number of the open window and the serial of the deployment.
     pub baselines: BTreeSet<(u64, u64)>,
     /// The reason why the directory can't be read, and nothing in it may be changed.
@@ -47,10 +47,11 @@ struct Retained {
     form: Form,
 }
 
+/// A file that can't be read.
 #[derive(Debug)]
-struct Unreadable {
-    form: Form,
-    reason: String,
+pub struct Unreadable {
+    pub form: Form,
+    pub reason: String,
 }
 
 /// The changes of files that a decision needs. Each list is in the order of the windows.
@@ -109,28 +110,8 @@ impl Index {
             self.acknowledged = Some(window);
             return;
         }
-        self.bytes += window.bytes();
+        self.bytes += window.entry.bytes;
         self.retained.insert(window.seq(), Retained { window, taken: form == Form::Taken, form });
-    }
-
-    /// Notes a file that has to be left alone.
-    pub fn leave(&mut self, seq: u64, form: Form, reason: String) {
-        self.unreadable.insert(seq, Unreadable { form, reason });
-    }
-
-    /// Forgets an unreadable file that can be read now, or is known to be damaged. Returns the form of the file's name.
-    pub fn look(&mut self, seq: u64) -> Option<Form> {
-        self.unreadable.remove(&seq).map(|file| file.form)
-    }
-
-    /// The reason why the file of a window can't be read; `None` if it can be, or there is none.
-    pub fn unreadable(&self, seq: u64) -> Option<&str> {
-        self.unreadable.get(&seq).map(|file| &*file.reason)
-    }
-
-    /// The form of a file that can't be read.
-    pub fn unreadable_form(&self, seq: u64) -> Option<Form> {
-        self.unreadable.get(&seq).map(|file| file.form)
     }
 
     /// The newest of all files and the reason why it can't be read; `None` if it can be read.
@@ -168,16 +149,12 @@ impl Index {
     /// Acknowledges all windows up to `seq`, for one collector or for all.
     pub fn acknowledge(&mut self, seq: u64, collector: Option<&str>) -> Result<Change, AckError> {
         let mut change = Change::default();
-        if let Some(name) = collector
-            && !self.limits.collectors.iter().any(|known| known == name)
-        {
-            return Err(AckError::UnknownCollector(name.to_owned()));
-        }
+        let cursor = collector.map(|name| self.acknowledged(name)).transpose()?;
         if seq > self.state.last {
             return Err(AckError::Beyond { newest: self.state.last });
         }
         match collector {
-            Some(name) if seq > self.cursor(name) => {
+            Some(name) if Some(seq) > cursor => {
                 self.state.collectors.insert(name.to_owned(), seq);
                 self.unsaved = true;
             }
@@ -190,11 +167,8 @@ impl Index {
 
     /// The last window that a collector has acknowledged.
     pub fn acknowledged(&self, collector: &str) -> Result<u64, AckError> {
-        if self.limits.collectors.iter().any(|known| known == collector) {
-            Ok(self.cursor(collector))
-        } else {
-            Err(AckError::UnknownCollector(collector.to_owned()))
-        }
+        let known = self.limits.collectors.iter().any(|known| known == collector);
+        known.then(|| self.cursor(collector)).ok_or_else(|| AckError::UnknownCollector(collector.to_owned()))
     }
 
     /// Drops the oldest window, unless it is the only one. Returns false if none was dropped.
@@ -203,7 +177,7 @@ impl Index {
             return false;
         }
         let Some((seq, kept)) = self.retained.pop_first() else { return false };
-        self.bytes -= kept.window.bytes();
+        self.bytes -= kept.window.entry.bytes;
         if kept.taken && self.limits.taken_counts {
             change.served.push((seq, kept.form));
         } else {
@@ -216,7 +190,7 @@ impl Index {
     /// Counts a window as damaged. Returns the form of its file; `None` if the window is not in the index any more.
     pub fn damage(&mut self, seq: u64) -> Option<Form> {
         if let Some(kept) = self.retained.remove(&seq) {
-            self.bytes -= kept.window.bytes();
+            self.bytes -= kept.window.entry.bytes;
             self.lose(seq);
             self.state.damaged += 1;
             return Some(kept.form);
@@ -249,20 +223,14 @@ impl Index {
 
     /// Returns the windows that clients had closed and did not take to their end, oldest first.
     pub fn untaken(&self) -> Vec<Arc<StoredWindow>> {
-        let untaken = |kept: &&Retained| !kept.taken && kept.window.closed_by() == ClosedBy::Read;
+        let untaken = |kept: &&Retained| !kept.taken && kept.window.closed_by == ClosedBy::Read;
         self.retained.values().filter(untaken).map(|kept| Arc::clone(&kept.window)).collect()
     }
 
     pub fn list(&self, after: u64) -> Listing {
-        let entry = |kept: &Retained| Entry {
-            seq: kept.window.seq(),
-            start: kept.window.start().to_owned(),
-            end: kept.window.end().to_owned(),
-            bytes: kept.window.bytes(),
-        };
         let retained = after.checked_add(1).map(|from| self.retained.range(from..));
         Listing {
-            windows: retained.into_iter().flatten().map(|(_, kept)| entry(kept)).collect(),
+            windows: retained.into_iter().flatten().map(|(_, kept)| kept.window.entry.clone()).collect(),
             lost_windows: self.state.lost.after(after),
         }
     }
@@ -292,12 +260,12 @@ impl Index {
 
     /// The size of everything that is kept, in bytes.
     pub fn bytes(&self) -> u64 {
-        self.bytes + self.acknowledged.as_ref().map_or(0, |window| window.bytes()) + self.beside
+        self.bytes + self.acknowledged.as_ref().map_or(0, |window| window.entry.bytes) + self.beside
     }
 
     /// Notes the sizes of the files that are no windows of this index. `files` are all files.
     pub fn weigh(&mut self, mut files: Vec<(String, u64)>) {
-        let acknowledged = self.acknowledged.as_ref().map(|window| window.seq());
+        let acknowledged = self.acknowledged.as_ref().map(|window| window.entry.seq);
         let is_window = |seq: u64| self.retained.contains_key(&seq) || acknowledged == Some(seq);
         let is_beside = |name: &str| match directory::parse(name) {
             Some((seq, form)) if Form::READABLE.contains(&form) => !is_window(seq),
@@ -361,7 +329,7 @@ impl Index {
         self.unsaved = true;
         while let Some(first) = self.retained.first_entry().filter(|first| *first.key() <= seq) {
             let (seq, Retained { window, form, .. }) = first.remove_entry();
-            self.bytes -= window.bytes();
+            self.bytes -= window.entry.bytes;
             change.acknowledged.push((seq, form));
             if self.retained.is_empty() {
                 self.acknowledged = Some(window);

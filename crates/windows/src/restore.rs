@@ -2,33 +2,32 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::io;
 use std::sync::{Arc, Weak};
 
 use crate::file::directory::{Directory, Form};
 use crate::file::format::Unusable;
 use crate::file::stored::{self, StoredWindow, WindowFiles};
-use crate::index::Index;
+use crate::index::{Index, Unreadable};
 use crate::retention::DAMAGED_FILES;
 use crate::state::{State, Undecodable};
 
 /// Builds the index from the files, and finishes the changes that a crash has interrupted.
 pub fn restore(directory: &Directory, windows: &Weak<dyn WindowFiles>) -> Index {
-    let found = directory.scan().map_err(|error| error.to_string());
-    let found =
-        found.and_then(|files| Ok((files, directory.baselines().map_err(|error| error.to_string())?)));
-    let (found, blocked) = match found {
-        Ok(found) => (found, None),
-        Err(reason) => (Default::default(), Some(reason)),
-    };
-    let (written, blocked) = match (read_state(directory), blocked) {
-        (Ok(written), blocked) => (written, blocked),
-        (Err(reason), _) => (None, Some(format!("state.json: {reason}"))),
-    };
-    let (files, baselines) = found;
+    let mut blocked = None;
+    let found = directory.scan().and_then(|files| Ok((files, directory.baselines()?)));
+    let (files, baselines) = found.unwrap_or_else(|error| {
+        blocked = Some(error.to_string());
+        Default::default()
+    });
+    let written = read_state(directory).unwrap_or_else(|reason| {
+        blocked = Some(format!("state.json: {reason}"));
+        None
+    });
     let blocked = blocked.map(|reason| format!("{}: {reason}", directory.path().display()));
     match &blocked {
         Some(reason) => {
-            tracing::error!(reason, "what became of windows can't be read; nothing is changed until it can");
+            tracing::error!(reason, "the state of windows can't be read; windows stay unchanged");
         }
         None => directory.clean(),
     }
@@ -39,12 +38,12 @@ pub fn restore(directory: &Directory, windows: &Weak<dyn WindowFiles>) -> Index 
     }
     state.last = state.last.max(files.last().map_or(0, |file| file.0));
     state.acknowledged = numbers(Form::Acked).fold(state.acknowledged, u64::max);
-    // If a window has several files, the last form in the order of renaming is the valid one.
+    // The last form in the order of renaming is the valid one if a window has several files.
     let current: BTreeMap<u64, Form> =
         files.iter().copied().filter(|file| Form::READABLE.contains(&file.1)).collect();
     let mut damaged: BTreeSet<u64> = numbers(Form::Damaged).collect();
     let mut found = Vec::new();
-    let mut unreadable = Vec::new();
+    let mut unreadable = BTreeMap::new();
     for (&seq, &form) in &current {
         match examine(directory, seq, form, windows) {
             Ok((window, reports)) => {
@@ -53,11 +52,11 @@ pub fn restore(directory: &Directory, windows: &Weak<dyn WindowFiles>) -> Index 
                 }
                 found.push((Arc::new(window), form));
             }
-            // In a blocked directory a damaged file stays as it is, too.
+            // A damaged file stays as it is in a blocked directory, too.
             Err(reason) if blocked.is_some() || !matches!(reason, Unusable::Damaged(_)) => {
                 let path = directory.file(seq, form);
                 tracing::error!(path = %path.display(), %reason, "the file of a window can't be read and stays as it is");
-                unreadable.push((seq, form, reason.to_string()));
+                unreadable.insert(seq, Unreadable { form, reason: reason.to_string() });
             }
             Err(reason) => {
                 let path = directory.file(seq, form);
@@ -80,8 +79,7 @@ pub fn restore(directory: &Directory, windows: &Weak<dyn WindowFiles>) -> Index 
     marked.iter().for_each(|&seq| state.lost.add(seq, 0));
     let unsaved = written.is_none_or(|written| written != state) && state.last > 0;
     let mut index = Index::new(state, unsaved, marked);
-    index.blocked = blocked;
-    unreadable.into_iter().for_each(|(seq, form, reason)| index.leave(seq, form, reason));
+    (index.blocked, index.unreadable) = (blocked, unreadable);
     if index.blocked.is_some() {
         // A blocked directory allows windows to be read, and nothing else.
         found.into_iter().for_each(|(window, form)| index.keep(window, form));
@@ -90,9 +88,8 @@ pub fn restore(directory: &Directory, windows: &Weak<dyn WindowFiles>) -> Index 
     }
     keep(directory, &mut index, found, &files);
     let newest = index.newest_file();
-    let (kept, needless) = baselines.into_iter().partition(|&(seq, _)| seq > newest);
-    index.baselines = kept;
-    let needless: BTreeSet<(u64, u64)> = needless;
+    let needless: BTreeSet<(u64, u64)>;
+    (index.baselines, needless) = baselines.into_iter().partition(|&(seq, _)| seq > newest);
     needless.into_iter().for_each(|(seq, serial)| directory.remove_baseline(seq, serial));
     index.weigh(directory.sizes());
     index
@@ -106,7 +103,8 @@ fn keep(
     files: &[(u64, Form)],
 ) {
     // The state is saved before the files that say the same are removed.
-    let saved = !index.unsaved || save(directory, index);
+    let saved = !index.unsaved || save(directory, &index.state).is_ok();
+    index.unsaved = !saved;
     let gone = |window: &StoredWindow, state: &State| state.lost.contains(window.seq());
     let newest =
         found.iter().rfind(|(window, _)| !gone(window, &index.state)).map(|(window, _)| window.seq());
@@ -133,13 +131,14 @@ fn keep(
     }
 }
 
-fn save(directory: &Directory, index: &mut Index) -> bool {
-    let written = index.state.encode().map_err(Into::into).and_then(|bytes| directory.write_state(&bytes));
-    if let Err(error) = &written {
-        tracing::error!(path = %directory.path().display(), %error, "what became of windows could not be written down");
-    }
-    index.unsaved = written.is_err();
-    !index.unsaved
+/// Writes the state to disk. A failure is logged.
+pub fn save(directory: &Directory, state: &State) -> Result<(), io::ErrorKind> {
+    let written = state.encode().map_err(Into::into).and_then(|bytes| directory.write_state(&bytes));
+    written.map_err(|error| {
+        let path = directory.path().display();
+        tracing::error!(%path, %error, "the state of windows could not be written");
+        error.kind()
+    })
 }
 
 /// Examines the file of a window. Returns the window and the number of lost windows that it reports.
@@ -152,8 +151,8 @@ pub fn examine(
     let file = File::open(directory.file(seq, form))?;
     let bytes = file.metadata()?.len();
     let reader = stored::open(file, seq)?;
-    let head = reader.head();
-    Ok((StoredWindow::new(head, bytes, Weak::clone(windows)), head.window.lost_windows))
+    let window = StoredWindow::new(&reader.head, bytes, Weak::clone(windows));
+    Ok((window, reader.head.window.lost_windows))
 }
 
 /// Returns `None` if there is no state, or a damaged one. The error says why the state has to be left alone.
@@ -167,7 +166,7 @@ fn read_state(directory: &Directory) -> Result<Option<State>, String> {
         Err(Undecodable::Damaged) => {
             let path = directory.path().display();
             let reason = "its content is not what was written";
-            tracing::error!(%path, reason, "what became of windows can't be read; what can be is taken from their files");
+            tracing::error!(%path, reason, "the state of windows is damaged; window files restore it");
             directory.set_state_aside();
             Ok(None)
         }

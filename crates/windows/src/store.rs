@@ -65,7 +65,7 @@ impl WindowStore {
         };
         match remove() {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(%error, "windows of probes that are no more could not be removed");
+                tracing::warn!(%error, "windows of removed probes could not be removed");
             }
             _ => {}
         }
@@ -81,8 +81,9 @@ impl WindowStore {
                 continue;
             }
             // All times are in UTC and of the same length, so the order of the texts is that of the times.
-            let end =
-                |windows: &&Arc<Windows>| windows.index.lock().oldest().map(|window| window.end().to_owned());
+            let end = |windows: &&Arc<Windows>| {
+                windows.index.lock().oldest().map(|window| window.entry.end.clone())
+            };
             let oldest = all.iter().filter(|windows| end(windows).is_some()).min_by_key(end);
             if !oldest.is_some_and(|windows| windows.drop_oldest()) {
                 break;

@@ -200,7 +200,7 @@ impl Windows {
         let statistics = self.directory.path().ancestors().find_map(|path| rustix::fs::statvfs(path).ok());
         let Some(system) = statistics.filter(|system| system.f_blocks > 0) else { return Ok(()) };
         let keep_free = self.keep_free.min(system.f_blocks.saturating_mul(system.f_frsize) / KEEP_FREE_PART);
-        let needed = keep_free.saturating_add(self.newest().map_or(0, |newest| newest.bytes()));
+        let needed = keep_free.saturating_add(self.newest().map_or(0, |newest| newest.entry.bytes));
         let free = system.f_bavail.saturating_mul(system.f_frsize);
         if free > needed {
             return Ok(());
@@ -215,8 +215,8 @@ impl Windows {
         if index.removed {
             return Err(io::Error::new(io::ErrorKind::NotFound, "the probe was removed"));
         }
-        if let Some(reason) = index.unreadable(seq) {
-            let reason = format!("there is a file of window {seq} that can't be read: {reason}");
+        if let Some(file) = index.unreadable.get(&seq) {
+            let reason = format!("there is a file of window {seq} that can't be read: {}", file.reason);
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, reason));
         }
         if seq <= index.state.last {

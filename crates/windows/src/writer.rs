@@ -48,12 +48,13 @@ impl WindowWriter {
     /// Returns when the window is on disk to stay. After an error there is no such window, and its number can be
     /// used again.
     pub fn commit(self) -> io::Result<Arc<StoredWindow>> {
-        let Self { windows, encoder, window, reports } = self;
+        let Self { windows, encoder, mut window, reports } = self;
         let (file, bytes) = encoder.finish()?;
         let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
         // The sync takes long and so happens before the lock is taken.
         file.as_file().sync_all()?;
-        let window = Arc::new(window.of_size(bytes));
+        window.entry.bytes = bytes;
+        let window = Arc::new(window);
         let turn = windows.changes.lock();
         windows.expect_new(window.seq())?;
         windows.directory.publish(file, window.seq())?;

@@ -230,7 +230,7 @@ fn a_client_that_hangs_up() -> Result<()> {
         assert_eq!(page.sum("flows_IN_PKTS", &[]), 10.0, "the window is the slow one's");
         page.assert_grown_from(&last);
         drop(slow);
-        // Until the daemon has noticed, scrapes get the next windows, which are empty.
+        // Scrapes get the next, empty windows until the daemon has noticed the end of the slow client.
         let mut scrapes = 0;
         last = loop {
             let page = Page::scrape(&daemon);

@@ -216,6 +216,25 @@ fn too_many_compilations_wait_and_more_are_sent_away() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn too_many_loads_wait_and_more_are_sent_away() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let go_on = directory.path().join("go-on");
+    let topology = Topology::new()?;
+    let options = DaemonOptions::default()
+        .argument("--max-loads=1")
+        .environment("TWINPROBE_WAIT_AT", format!("loaded={}", go_on.display()));
+    let daemon = Daemon::start_with(topology.monitor(), &options)?;
+    let config = counter_config("mon0", "XDP_PASS");
+    let streams = (0..20).map(|_| send(&daemon, "/v1/validate", &config)).collect::<Result<Vec<_>>>()?;
+    let busy = daemon.post("/v1/validate", &config).expect(429);
+    assert!(busy.header("retry-after").is_some() && busy.text().contains("--max-loads"), "{}", busy.text());
+    drop(streams);
+    std::fs::write(&go_on, "")?;
+    daemon.put("/v1/probes/p", &config).expect(201);
+    Ok(())
+}
+
 /// Clients that close windows all the time, many at once, do not keep the clock from closing them.
 #[test]
 fn a_crowd_of_readers_does_not_stop_the_clock() -> Result<()> {

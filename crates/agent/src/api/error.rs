@@ -74,16 +74,24 @@ impl From<EngineError> for Problem {
             EngineError::NotFound(_) => {
                 Self::new(StatusCode::NOT_FOUND, format!("{error}; GET /v1/probes lists them"))
             }
-            EngineError::NoEvents(message) | EngineError::NoRevision(message) => {
-                Self::new(StatusCode::NOT_FOUND, message)
-            }
-            EngineError::NoWindow { probe, reason } => Self::new(
-                StatusCode::NOT_FOUND,
-                format!("{reason}; GET /v1/probes/{probe}/windows lists them"),
-            ),
+            EngineError::Missing(message) => Self::new(StatusCode::NOT_FOUND, message),
             EngineError::NoCollector(message) => Self::new(StatusCode::BAD_REQUEST, message),
-            EngineError::NoWindows(_) => Self::new(StatusCode::CONFLICT, error.to_string()),
-            EngineError::Close(_) | EngineError::NotWritten { .. } => {
+            EngineError::NoWindows(_) | EngineError::NotRunning { .. } => {
+                Self::new(StatusCode::CONFLICT, error.to_string())
+            }
+            EngineError::Conflict(message) => Self::finding(StatusCode::CONFLICT, Stage::Attach, message),
+            EngineError::Stopping => Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
+            EngineError::NoCompiler(_) => {
+                Self::finding(StatusCode::SERVICE_UNAVAILABLE, Stage::Compile, error.to_string())
+            }
+            EngineError::Close(_)
+            | EngineError::NotWritten { .. }
+            | EngineError::Gone
+            | EngineError::LoadStuck(_)
+            | EngineError::Kernel(_)
+            | EngineError::Broken(_)
+            | EngineError::Store(_)
+            | EngineError::Task(_) => {
                 let detail = with_causes(&error);
                 tracing::error!(error = detail, "a request failed");
                 let status = match error.is_full() {
@@ -91,21 +99,6 @@ impl From<EngineError> for Problem {
                     false => StatusCode::INTERNAL_SERVER_ERROR,
                 };
                 Self::new(status, detail)
-            }
-            EngineError::Conflict(message) => Self::finding(StatusCode::CONFLICT, Stage::Attach, message),
-            EngineError::Stopping => Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
-            EngineError::NoCompiler(_) => {
-                Self::finding(StatusCode::SERVICE_UNAVAILABLE, Stage::Compile, error.to_string())
-            }
-            EngineError::NotRunning { .. } => Self::new(StatusCode::CONFLICT, error.to_string()),
-            EngineError::LoadStuck(_)
-            | EngineError::Kernel(_)
-            | EngineError::Broken(_)
-            | EngineError::Store(_)
-            | EngineError::Task(_) => {
-                let detail = with_causes(&error);
-                tracing::error!(error = detail, "a request failed");
-                Self::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
             }
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use hyper::body::{Bytes, Frame};
 use serde::Deserialize;
@@ -52,12 +52,8 @@ pub async fn events(
 }
 
 fn framing(headers: &HeaderMap) -> Result<Framing, Problem> {
-    let accept: Vec<&str> =
-        headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
-    by_accept(&accept.join(",")).ok_or_else(|| {
-        let detail = format!("no type in Accept is available; available are {NDJSON}, {SSE}");
-        Problem::new(StatusCode::NOT_ACCEPTABLE, detail)
-    })
+    let accept = negotiate::accept(headers).unwrap_or_default();
+    by_accept(&accept).ok_or_else(|| negotiate::not_acceptable(&[NDJSON, SSE]))
 }
 
 /// Chooses lines of JSON, unless the client asks only for an event stream or prefers one.
@@ -65,12 +61,10 @@ fn by_accept(accept: &str) -> Option<Framing> {
     if accept.trim().is_empty() {
         return Some(Framing::Ndjson);
     }
-    let ranges: Vec<(String, f32)> = accept.split(',').filter_map(negotiate::parse_range).collect();
-    let quality = |media_type: &str, group: &str| {
-        let of = |wanted: &str| ranges.iter().find(|(range, _)| range == wanted).map(|(_, quality)| *quality);
-        of(media_type).or_else(|| of(group)).or_else(|| of("*/*")).unwrap_or(0.0)
-    };
-    match (quality(NDJSON, "application/*"), quality(SSE, "text/*")) {
+    let ranges = negotiate::parse(accept);
+    let anything = negotiate::quality(&ranges, "*/*").unwrap_or(0.0);
+    let quality = |media_type| negotiate::quality(&ranges, media_type).unwrap_or(anything);
+    match (quality(NDJSON), quality(SSE)) {
         (lines, sse) if lines > 0.0 && lines >= sse => Some(Framing::Ndjson),
         (_, sse) if sse > 0.0 => Some(Framing::Sse),
         _ => None,

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use futures_util::{Stream, stream};
 use hyper::body::Bytes;
 use twinprobe_ebpf_common::{Format, RawTable, TableLayout};
-use twinprobe_exporter::{DocumentEncoder, Metric, Progress};
+use twinprobe_exporter::{DocumentEncoder, Progress, document_encoder};
 
 use crate::engine::error::Broken;
-use crate::engine::window::delivery::{Cursor, Delivery, MetricRows};
+use crate::engine::window::delivery::{Cursor, Delivery, Part};
 
 /// The number of bytes after which a piece is handed to the connection.
 pub const CHUNK: usize = 64 << 10;
@@ -21,7 +21,7 @@ const ROWS: usize = 8 << 10;
 /// A document while it is sent. The reading counts as delivered once the last piece has been taken; a document that
 /// is dropped before that does not deliver it.
 pub struct Export {
-    encoder: DocumentEncoder,
+    encoder: Box<dyn DocumentEncoder>,
     delivery: Delivery,
     /// The index of the metric after the one in `metric`.
     next_metric: usize,
@@ -42,9 +42,10 @@ pub struct Current {
 }
 
 impl Current {
-    /// Starts before the first row of `metric`; [`Self::advance`] fetches it.
-    pub fn new(metric: &Metric, cursor: Cursor) -> Self {
-        Self { layout: Arc::clone(&metric.layout), cursor, chunk: Arc::default(), row: 0 }
+    /// Starts before the first row of a metric; [`Self::advance`] fetches it.
+    pub fn new(Part { metric, rows, .. }: &Part) -> Result<Self, Broken> {
+        let (layout, cursor) = (Arc::clone(&metric.layout), rows.cursor()?);
+        Ok(Self { layout, cursor, chunk: Arc::default(), row: 0 })
     }
 
     /// Waits for the next rows. Returns false if no rows are left.
@@ -71,9 +72,9 @@ impl Export {
     /// Waits for the first rows, so that an unreadable map becomes an error status and not an answer that breaks off.
     pub async fn begin(delivery: Delivery, format: Format) -> Result<Self, Broken> {
         let mut out = Vec::new();
-        let context = Arc::clone(delivery.context());
-        let mut encoder = DocumentEncoder::new(format, &delivery.head(), context, &mut out);
-        encoder.skipped_before(delivery.skipped_before());
+        let context = Arc::clone(&delivery.context);
+        let mut encoder = document_encoder(format, &delivery.head(), context, &mut out);
+        encoder.skipped_before(delivery.skipped_before);
         let mut export = Self { encoder, delivery, next_metric: 0, metric: None, out, complete: false };
         export.advance().await?;
         Ok(export)
@@ -83,7 +84,7 @@ impl Export {
     pub fn into_stream(self) -> impl Stream<Item = Result<Bytes, Broken>> {
         stream::try_unfold(self, |mut export| async {
             let piece = export.piece().await.inspect_err(|error| {
-                tracing::warn!(probe = export.delivery.head().probe, %error, "an answer was broken off");
+                tracing::warn!(probe = export.delivery.probe, %error, "an answer broke off before its end");
             })?;
             Ok(piece.map(|piece| (Bytes::from(piece), export)))
         })
@@ -97,8 +98,8 @@ impl Export {
         }
         while self.out.len() < CHUNK {
             if !self.write_rows() && !self.advance().await? {
-                if let Progress::Done(encoded) = self.encoder.finish(&mut self.out) {
-                    self.delivery.skipped(encoded.skipped);
+                if let Progress::Done { skipped } = self.encoder.finish(&mut self.out) {
+                    self.delivery.skipped(skipped);
                     self.complete = true;
                 }
                 break;
@@ -117,11 +118,11 @@ impl Export {
                 self.encoder.end_metric(&mut self.out);
                 self.metric = None;
             }
-            let Some(next) = self.delivery.metric(self.next_metric)? else { return Ok(false) };
-            let MetricRows { direction, metric, cursor } = next;
+            let Some(part) = self.delivery.parts.get(self.next_metric) else { return Ok(false) };
+            let current = Current::new(part)?;
             self.next_metric += 1;
-            self.encoder.begin_metric(direction, &metric, &mut self.out);
-            self.metric = Some(Current::new(&metric, cursor));
+            self.encoder.begin_metric(part.direction, &part.metric, &mut self.out);
+            self.metric = Some(current);
         }
     }
 

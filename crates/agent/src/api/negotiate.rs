@@ -8,18 +8,14 @@ use crate::api::error::Problem;
 /// Returns the formats that the request allows, the preferred one first; the probe's own is used if it is among them.
 /// Refuses an `Accept` without any known type with 406 and an unknown `?format=` with 400.
 pub fn allowed(headers: &HeaderMap, query: Option<&str>) -> Result<Vec<Format>, Problem> {
-    let accept: Vec<&str> =
-        headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
-    let allowed = if accept.is_empty() { Format::ALL.to_vec() } else { by_accept(&accept.join(",")) };
+    let allowed = accept(headers).map_or_else(|| Format::ALL.to_vec(), |accept| by_accept(&accept));
     if allowed.is_empty() {
-        let known: Vec<&str> = Format::ALL.iter().map(|format| format.media_type()).collect();
-        let detail = format!("no type in Accept is available; available are {}", known.join(", "));
-        return Err(Problem::new(StatusCode::NOT_ACCEPTABLE, detail));
+        return Err(not_acceptable(&Format::ALL.map(Format::media_type)));
     }
     let (Some(name), 2..) = (query, allowed.len()) else { return Ok(allowed) };
     let Some(asked) = Format::from_name(name) else {
-        let known: Vec<&str> = Format::ALL.iter().map(|format| format.name()).collect();
-        let detail = format!("format {name} is not known; possible are {}", known.join(", "));
+        let known = Format::ALL.map(Format::name).join(", ");
+        let detail = format!("format {name} is not known; possible are {known}");
         return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
     };
     Ok(if allowed.contains(&asked) { vec![asked] } else { allowed })
@@ -28,14 +24,9 @@ pub fn allowed(headers: &HeaderMap, query: Option<&str>) -> Result<Vec<Format>, 
 /// Chooses by RFC 9110, section 12.5.1: the most specific range that matches a type gives its quality. Returns every
 /// format that is not excluded if `*/*` has the highest quality, none if no range matches.
 fn by_accept(accept: &str) -> Vec<Format> {
-    let ranges: Vec<(String, f32)> = accept.split(',').filter_map(parse_range).collect();
-    let quality = |format: Format| {
-        let media_type = format.essence();
-        let (kind, _) = media_type.split_once('/').unwrap_or((media_type, ""));
-        let find = |wanted: &str| ranges.iter().find(|(range, _)| range == wanted).map(|(_, q)| *q);
-        find(media_type).or_else(|| find(&format!("{kind}/*")))
-    };
-    let anything = ranges.iter().find(|(range, _)| range == "*/*").map_or(0.0, |(_, q)| *q);
+    let ranges = parse(accept);
+    let quality = |format: Format| quality(&ranges, format.essence());
+    let anything = self::quality(&ranges, "*/*").unwrap_or(0.0);
     let mut best: Option<(Format, f32)> = None;
     for format in Format::ALL {
         if let Some(q) = quality(format)
@@ -50,8 +41,30 @@ fn by_accept(accept: &str) -> Vec<Format> {
     best.map(|(format, _)| format).into_iter().collect()
 }
 
-/// Splits a media range into its type in lower case and its quality.
-pub fn parse_range(range: &str) -> Option<(String, f32)> {
+/// Returns the request's `Accept`, of which several fields make one list; `None` if it has none.
+pub fn accept(headers: &HeaderMap) -> Option<String> {
+    let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    values.map(str::to_owned).reduce(|list, value| list + "," + &value)
+}
+
+pub fn not_acceptable(available: &[&str]) -> Problem {
+    let detail = format!("no type in Accept is available; available are {}", available.join(", "));
+    Problem::new(StatusCode::NOT_ACCEPTABLE, detail)
+}
+
+/// Returns the quality that the ranges give to a media type by itself or by its group, as in `text/*`.
+pub fn quality(ranges: &[(String, f32)], media_type: &str) -> Option<f32> {
+    let find = |wanted: &str| ranges.iter().find(|(range, _)| range == wanted).map(|(_, quality)| *quality);
+    let (group, _) = media_type.split_once('/')?;
+    find(media_type).or_else(|| find(&format!("{group}/*")))
+}
+
+/// Splits `Accept` into its media ranges in lower case, each with its quality.
+pub fn parse(accept: &str) -> Vec<(String, f32)> {
+    accept.split(',').filter_map(parse_range).collect()
+}
+
+fn parse_range(range: &str) -> Option<(String, f32)> {
     let mut parts = range.split(';').map(str::trim);
     let media_type = parts.next().filter(|name| !name.is_empty())?.to_ascii_lowercase();
     let quality = parts

@@ -6,7 +6,6 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use twinprobe_client::{ProbeList, parse_document};
-use twinprobe_ebpf_common::finding::Rejection;
 
 use crate::api::error::Problem;
 use crate::api::extract::{Path, Query, read_body};
@@ -27,8 +26,8 @@ pub async fn put(
     request: Body,
 ) -> Answer<Response> {
     let document = parse_document(&read_body(&headers, request).await?)?;
-    check_name(&name, &document).map_err(refused)?;
-    let (deployed, status) = api.engine.put(&name, document).await?;
+    check_name(&name, &document).map_err(EngineError::Rejected)?;
+    let (deployed, status) = api.engine.deploy(&name, document, None).await?;
     let code = match deployed {
         Deployed::Created => StatusCode::CREATED,
         Deployed::Replaced => StatusCode::OK,
@@ -71,8 +70,4 @@ pub async fn metrics(
     // An impossible format is refused before anything is read and reset.
     let allowed = negotiate::allowed(&headers, query.format.as_deref())?;
     document(api.engine.read(&name).await?, &allowed).await
-}
-
-fn refused(rejection: Rejection) -> Problem {
-    EngineError::Rejected(rejection).into()
 }

@@ -27,7 +27,7 @@ async fn log_request(
     let response = next.run(request).await;
     let (status, took) = (response.status(), started.elapsed());
     let route = route.as_ref().map(MatchedPath::as_str);
-    api.engine.telemetry().http.answered(&method, route, status, took);
+    api.engine.telemetry.http.answered(&method, route, status, took);
     tracing::info!(
         %method,
         path,

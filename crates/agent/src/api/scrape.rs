@@ -33,7 +33,7 @@ pub async fn scrape(State(api): State<Api>) -> Result<Response, Problem> {
 /// dropped before that delivers none of them.
 struct ScrapeBody {
     encoder: PageEncoder,
-    probes: Vec<Part>,
+    probes: Vec<Scraped>,
     /// The probe and the metric's place in its document, by the encoder's number of the table.
     tables: Vec<(usize, usize)>,
     /// The table that is being written.
@@ -44,24 +44,17 @@ struct ScrapeBody {
     complete: bool,
 }
 
-struct Part {
-    scraped: Scraped,
-    /// True if a part of the probe could not be read.
-    broken: bool,
-}
-
 impl ScrapeBody {
     fn new(probes: Vec<Scraped>, own: &str) -> Self {
         let (mut encoder, mut tables, mut out) = (PageEncoder::new(), Vec::new(), Vec::new());
-        for (probe, Scraped { delivery, context, .. }) in probes.iter().enumerate() {
-            encoder.add_probe(delivery.head().probe, delivery.skipped_before());
-            for (place, (direction, metric)) in delivery.metrics().enumerate() {
-                encoder.add_metric(direction, metric, Arc::clone(context));
+        for (probe, Scraped { delivery, .. }) in probes.iter().enumerate() {
+            encoder.add_probe(&delivery.probe, delivery.skipped_before);
+            for (place, part) in delivery.parts.iter().enumerate() {
+                encoder.add_metric(part.direction, &part.metric, Arc::clone(&delivery.context));
                 tables.push((probe, place));
             }
         }
         encoder.begin(own, &mut out);
-        let probes = probes.into_iter().map(|scraped| Part { scraped, broken: false }).collect();
         Self { encoder, probes, tables, current: None, out, complete: false }
     }
 
@@ -76,9 +69,7 @@ impl ScrapeBody {
     /// Returns the next piece, `None` at the end.
     async fn piece(&mut self) -> Option<Vec<u8>> {
         if self.complete {
-            for part in self.probes.iter().filter(|part| !part.broken) {
-                part.scraped.delivery.complete();
-            }
+            self.probes.iter().filter(|probe| !probe.broken).for_each(|probe| probe.delivery.complete());
             return None;
         }
         while self.out.len() < CHUNK && !self.complete {
@@ -104,9 +95,8 @@ impl ScrapeBody {
         }
         let Some(table) = self.encoder.next_table(&mut self.out) else { return self.finish() };
         let (probe, place) = self.tables[table];
-        match self.probes[probe].scraped.delivery.metric(place) {
-            Ok(Some(next)) => self.current = Some((table, Current::new(&next.metric, next.cursor))),
-            Ok(None) => {}
+        match Current::new(&self.probes[probe].delivery.parts[place]) {
+            Ok(current) => self.current = Some((table, current)),
             Err(error) => self.give_up(table, &error),
         }
     }
@@ -116,17 +106,17 @@ impl ScrapeBody {
     fn give_up(&mut self, table: usize, error: &Broken) {
         self.encoder.abandon();
         self.current = None;
-        let part = &mut self.probes[self.tables[table].0];
-        tracing::warn!(probe = part.scraped.delivery.head().probe, %error, "a part of the probe is missing in /metrics");
-        if !std::mem::replace(&mut part.broken, true) {
-            part.scraped.counters.read_failed();
+        let probe = &mut self.probes[self.tables[table].0];
+        tracing::warn!(probe = probe.delivery.probe, %error, "a part of the probe is left out of /metrics");
+        if !std::mem::replace(&mut probe.broken, true) {
+            probe.counters.read_failures.inc();
         }
     }
 
     fn finish(&mut self) {
-        let encoded = self.encoder.finish(&mut self.out);
-        for (part, encoded) in self.probes.iter().zip(encoded) {
-            part.scraped.delivery.skipped(encoded.skipped);
+        let skipped = self.encoder.finish(&mut self.out);
+        for (probe, skipped) in self.probes.iter().zip(skipped) {
+            probe.delivery.skipped(skipped);
         }
         self.complete = true;
     }

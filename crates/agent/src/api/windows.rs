@@ -95,7 +95,7 @@ pub async fn acknowledge(
 
 /// Returns an answer whose body is rendered while the client takes it. Uses the probe's own format if that is allowed.
 pub async fn document(delivery: Delivery, allowed: &[Format]) -> Answer<Response> {
-    let own = delivery.format();
+    let own = delivery.format;
     let format = if allowed.contains(&own) { own } else { allowed.first().copied().unwrap_or(own) };
     let headers = [(header::CONTENT_TYPE, format.media_type())];
     let export = Export::begin(delivery, format).await.map_err(EngineError::from)?;

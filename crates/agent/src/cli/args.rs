@@ -3,16 +3,11 @@
 use clap::{Parser, Subcommand, ValueEnum};
 use twinprobe_client::Server;
 
-use crate::cli::commands::apply::Apply;
+use crate::cli::commands::apply::Files;
 use crate::cli::commands::capabilities::Capabilities;
-use crate::cli::commands::delete::Delete;
-use crate::cli::commands::events::Events;
-use crate::cli::commands::get::Get;
-use crate::cli::commands::list::List;
-use crate::cli::commands::metrics::Metrics;
-use crate::cli::commands::validate::Validate;
 use crate::cli::commands::watch::Watch;
 use crate::cli::commands::windows::Windows;
+use crate::cli::output::format::OutputFormat;
 use crate::serve::Serve;
 
 /// Fully adaptive network monitoring: eBPF probes pushed over HTTP, exact windows out.
@@ -22,7 +17,7 @@ pub struct Cli {
     /// The daemon that client commands talk to
     #[arg(long, global = true, env = "TWINPROBE_SERVER", value_name = "URL", default_value = Server::DEFAULT)]
     pub server: Server,
-    /// How log lines look
+    /// Format of log lines
     #[arg(long, global = true, value_enum, default_value = "text")]
     pub log_format: LogFormat,
     #[command(subcommand)]
@@ -41,23 +36,41 @@ pub enum Command {
 #[derive(Debug, Subcommand)]
 pub enum ClientCommand {
     /// Create or replace probes from files
-    Apply(Apply),
+    Apply(Files),
     /// Compile and verify probes without attaching anything
-    Validate(Validate),
+    Validate(Files),
     /// List the probes
-    List(List),
+    List,
     /// Show one probe: its status and its configuration
-    Get(Get),
+    Get {
+        /// The probe
+        name: String,
+    },
     /// Remove a probe
-    Delete(Delete),
+    Delete {
+        /// The probe
+        name: String,
+    },
     /// Read a probe's metrics
-    Metrics(Metrics),
+    Metrics {
+        /// The probe
+        name: String,
+        /// Format of the metrics
+        #[arg(short, long, value_enum, default_value_t = OutputFormat::Table)]
+        output: OutputFormat,
+    },
     /// List a probe's windows; show, acknowledge or close one
     Windows(Windows),
     /// Follow a probe's windows as they are closed
     Watch(Watch),
     /// Follow a probe's events
-    Events(Events),
+    Events {
+        /// The probe
+        name: String,
+        /// Show only the events of this metric
+        #[arg(short, long)]
+        metric: Option<String>,
+    },
     /// Show what the kernel can do, and how each map type is read
     Capabilities(Capabilities),
 }

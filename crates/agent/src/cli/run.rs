@@ -6,21 +6,38 @@ mod tests;
 use twinprobe_client::{Client, Server};
 
 use crate::cli::args::ClientCommand;
+use crate::cli::commands::list;
 use crate::cli::error::CommandError;
+use crate::cli::output::print::{self, PipeState};
 
 /// Runs one command. Results go to stdout; a refusal is returned as the error, to be printed with its sources.
 pub async fn run(command: ClientCommand, server: Server) -> Result<(), CommandError> {
     let client = Client::new(server)?;
     match command {
-        ClientCommand::Apply(command) => command.run(&client).await,
-        ClientCommand::Validate(command) => command.run(&client).await,
-        ClientCommand::List(command) => command.run(&client).await,
-        ClientCommand::Get(command) => command.run(&client).await,
-        ClientCommand::Delete(command) => command.run(&client).await,
-        ClientCommand::Metrics(command) => command.run(&client).await,
+        ClientCommand::Apply(files) => files.apply(&client).await,
+        ClientCommand::Validate(files) => files.validate(&client).await,
+        ClientCommand::List => list::list(&client).await,
+        ClientCommand::Get { name } => print::json(&client.status(&name).await?),
+        ClientCommand::Delete { name } => {
+            client.delete(&name).await?;
+            print::print(format!("deleted {name}"))
+        }
+        ClientCommand::Metrics { name, output } => {
+            let document = client.metrics(&name, output.media_type()).await?;
+            print::print(output.show(&document)?)
+        }
         ClientCommand::Windows(command) => command.run(&client).await,
         ClientCommand::Watch(command) => command.run(&client).await,
-        ClientCommand::Events(command) => command.run(&client).await,
+        // The events end when the probe is deleted or replaced, or the daemon stops.
+        ClientCommand::Events { name, metric } => {
+            let mut events = client.events(&name, metric.as_deref()).await?;
+            while let Some(lines) = events.next().await? {
+                if print::write_part(&[&lines])? == PipeState::Gone {
+                    break;
+                }
+            }
+            Ok(())
+        }
         ClientCommand::Capabilities(command) => command.run(&client).await,
     }
 }

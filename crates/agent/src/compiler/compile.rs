@@ -12,10 +12,10 @@ use std::process::ExitStatus;
 
 use twinprobe_ebpf_common::finding::{Finding, Rejection, SOURCE_NAME, Stage};
 
-use crate::compiler::child::{self, Outcome};
+use crate::compiler::child::{self, Limits, Outcome};
 use crate::compiler::confine::confine::Confinement;
 use crate::compiler::diagnostics;
-use crate::compiler::limits::Limits;
+
 /// The name that clang gives a source from a pipe.
 const STDIN_NAME: &str = "<stdin>";
 
@@ -32,6 +32,7 @@ pub struct CompiledObject {
 #[derive(Clone, Debug)]
 pub struct Compiler {
     pub clang: PathBuf,
+    /// The first line of `clang --version`.
     pub version: String,
     pub include: Vec<OsString>,
     pub limits: Limits,
@@ -39,16 +40,6 @@ pub struct Compiler {
 }
 
 impl Compiler {
-    /// Returns the first line of `clang --version`.
-    pub fn version(&self) -> &str {
-        &self.version
-    }
-
-    /// Tells whether clang can read nothing but headers and reach no network while it compiles.
-    pub fn is_confined(&self) -> bool {
-        self.confinement.is_tight()
-    }
-
     /// Compiles `source`, which stands at `field` of the configuration (`ingress.source`). The rejection has clang's
     /// diagnostics and its log.
     pub async fn compile(
@@ -64,12 +55,10 @@ impl Compiler {
             run.await.map_err(|error| refuse(format!("could not run {}: {error}", self.clang.display())))?;
         match outcome {
             Outcome::TimedOut => {
-                let limit = self.limits.time.as_secs();
-                Err(refuse(format!("compilation took longer than {limit} s")))
+                Err(refuse(format!("compilation took longer than {} s", self.limits.time.as_secs())))
             }
             Outcome::ObjectTooLarge => {
-                let limit = self.limits.object >> 20;
-                Err(refuse(format!("the compiled object is larger than {limit} MiB")))
+                Err(refuse(format!("the compiled object is larger than {} MiB", self.limits.object >> 20)))
             }
             Outcome::Ended { status, elf, log } => {
                 let log = log.replace(&format!("{STDIN_NAME}:"), &format!("{SOURCE_NAME}:"));

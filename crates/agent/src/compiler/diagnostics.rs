@@ -120,7 +120,7 @@ fn finding(field: &str, location: Option<Location<'_>>, message: &str, includes:
     };
     match location.file {
         SOURCE_NAME => {
-            includes.leave();
+            includes.chain = None;
             at(new(field, &plain(message)), location.line, location.column)
         }
         // Lines here number the arguments of clang, which the user does not see; the message names the macro.
@@ -176,18 +176,11 @@ impl Includes {
         }
     }
 
-    fn leave(&mut self) {
-        self.chain = None;
-    }
-
     /// Returns 0 if the line is not known.
     fn line_of(&mut self, header: &str) -> u32 {
-        match self.chain.take() {
-            Some(line) => {
-                self.by_header.insert(header.to_owned(), line);
-                line
-            }
-            None => self.by_header.get(header).copied().unwrap_or(0),
+        if let Some(line) = self.chain.take() {
+            self.by_header.insert(header.to_owned(), line);
         }
+        self.by_header.get(header).copied().unwrap_or(0)
     }
 }

@@ -5,15 +5,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::compiler::child::Limits;
 use crate::compiler::compile::Compiler;
-use crate::compiler::limits::Limits;
 use crate::compiler::sandbox;
 
 /// The environment variable that names the clang to use instead of one on PATH.
 const VARIABLE: &str = "TWINPROBE_CLANG";
 const NAMES: [&str; 7] = ["clang", "clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14"];
 
-/// Why no usable clang was found.
+/// The reason why no usable clang was found.
 #[derive(Debug, thiserror::Error)]
 pub enum DiscoverError {
     #[error("no clang on PATH (tried {}); install clang or set {VARIABLE}", NAMES.join(", "))]
@@ -25,7 +25,8 @@ pub enum DiscoverError {
 }
 
 impl Compiler {
-    /// Finds clang: `TWINPROBE_CLANG`, else `clang`, else `clang-19` down to `clang-14` on PATH.
+    /// Finds clang: `TWINPROBE_CLANG`, else `clang`, else `clang-19` down to `clang-14` on PATH. Asks it for its version
+    /// and chooses its confinement.
     pub fn discover() -> Result<Self, DiscoverError> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let clang = match std::env::var_os(VARIABLE).filter(|value| !value.is_empty()) {
@@ -34,11 +35,6 @@ impl Compiler {
                 NAMES.iter().find_map(|name| which(OsStr::new(name), &path)).ok_or(DiscoverError::NotFound)?
             }
         };
-        Self::at(clang)
-    }
-
-    /// Asks the clang at this path for its version and chooses its confinement.
-    fn at(clang: PathBuf) -> Result<Self, DiscoverError> {
         let version = version(&clang)?;
         let multiarch = multiarch_include();
         let limits = Limits::default();

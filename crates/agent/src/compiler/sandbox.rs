@@ -5,9 +5,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use crate::compiler::child;
+use crate::compiler::child::{self, Limits};
 use crate::compiler::confine::confine::{Allowed, Confinement, User};
-use crate::compiler::limits::Limits;
 
 /// The directories of the dynamic loader and of shared libraries.
 const LIBRARIES: [&str; 5] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"];
@@ -34,7 +33,7 @@ pub fn choose(clang: &Path, multiarch: Option<&Path>, limits: Limits) -> Confine
     }
     let same_user = Confinement::new(&allowed, User::Same);
     if works(clang, &same_user) {
-        tracing::warn!("the compiler runs as the daemon's user: nobody else can run it");
+        tracing::warn!("the compiler runs as the daemon's user: the user nobody can't run it");
         return same_user;
     }
     tracing::warn!(

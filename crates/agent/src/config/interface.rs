@@ -5,7 +5,8 @@ use glob::Pattern;
 /// One element of `interfaces`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfacePattern {
-    text: String,
+    /// The name or pattern as the configuration has it.
+    pub text: String,
     /// The parsed pattern; `None` if `text` is a name.
     pattern: Option<Pattern>,
 }
@@ -15,11 +16,6 @@ impl InterfacePattern {
     pub fn new(text: &str) -> Result<Self, glob::PatternError> {
         let pattern = is_pattern(text).then(|| Pattern::new(text)).transpose()?;
         Ok(Self { text: text.to_owned(), pattern })
-    }
-
-    /// The name or pattern as the configuration has it.
-    pub fn as_str(&self) -> &str {
-        &self.text
     }
 
     /// Tells whether the element stands for all present and future interfaces that match, and not for a single one.

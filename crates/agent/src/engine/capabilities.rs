@@ -27,8 +27,8 @@ impl Engine {
     pub fn capabilities(&self) -> CapabilityReport {
         let compiler = match self.toolchain.known() {
             Ok(compiler) => CompilerReport {
-                version: compiler.version().to_owned(),
-                confined: compiler.is_confined(),
+                version: compiler.version,
+                confined: compiler.confinement.is_tight(),
                 error: None,
             },
             Err(error) => CompilerReport { version: String::new(), confined: false, error: Some(error) },

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinError};
 use twinprobe_client::{ConfigDocument, ProbeStatus, Revision, ValidationReport};
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_kernel::{Kernel, crash};
@@ -16,13 +17,12 @@ use twinprobe_windows::WindowStore;
 use crate::compiler::toolchain::Toolchain;
 use crate::config::probe::ProbeConfig;
 use crate::engine::deploy::history::History;
-use crate::engine::deploy::watches::Watches;
-use crate::engine::error::{EngineError, no_events};
+use crate::engine::error::EngineError;
 use crate::engine::events::framing::Framing;
-use crate::engine::events::probe_events::{EventLoop, NoStream, ProbeEvents};
+use crate::engine::events::probe_events::{EventLoop, ProbeEvents};
 use crate::engine::events::stream::EventStream;
+use crate::engine::placement::Namespace;
 use crate::engine::probe::probe::Probe;
-use crate::engine::probe::running::Kept;
 use crate::engine::probe::status;
 use crate::engine::turns::Turns;
 use crate::engine::window::delivery::Delivery;
@@ -56,12 +56,14 @@ pub struct Engine {
     pub clock: Clock,
     /// Every stored probe, running or not, once a start has listed the stored probes.
     probes: RwLock<BTreeMap<String, Arc<Probe>>>,
-    pub watches: Watches,
+    /// The tasks that wait for interfaces, one for each namespace that a probe is in.
+    pub watches: Mutex<BTreeMap<Namespace, AbortHandle>>,
+    /// Set once the task runs that checks attachments.
+    pub looks: OnceLock<()>,
     /// The turn of each probe's changes. A change holds the turn from its loading, which reads the state of the present
     /// probe, to its attachment.
     turns: Turns,
-    /// A lock held while attachments and the registry change. Tasks own the guard and outlive their request: a client
-    /// that hangs up leaves no change half done.
+    /// A lock held while attachments and the registry change.
     pub changes: Arc<tokio::sync::Mutex<()>>,
     /// True if a start has listed the stored probes. Changes only while [`Self::changes`] is held, as does
     /// [`Self::detached`].
@@ -94,7 +96,8 @@ impl Engine {
             ledger: Ledger::new(limits),
             clock,
             probes: RwLock::default(),
-            watches: Watches::default(),
+            watches: Mutex::default(),
+            looks: OnceLock::new(),
             turns: Turns::default(),
             changes: Arc::default(),
             listed: AtomicBool::new(false),
@@ -103,32 +106,25 @@ impl Engine {
         }))
     }
 
-    /// Creates the probe or replaces it between two packets. After an error nothing has changed.
-    pub async fn put(
-        self: &Arc<Self>,
-        name: &str,
-        document: ConfigDocument,
-    ) -> Result<(Deployed, ProbeStatus), EngineError> {
-        self.ledger.check_sources(&document)?;
-        self.deploy(name, document, None).await
-    }
-
-    /// Does the same as [`Self::put`]. A probe that is `stored` and does not run goes on with the same revision.
+    /// Creates the probe or replaces it between two packets. After an error nothing has changed. A probe that is
+    /// `stored` and does not run goes on with the same revision.
     pub async fn deploy(
         self: &Arc<Self>,
         name: &str,
         document: ConfigDocument,
         stored: Option<StoredProbe>,
     ) -> Result<(Deployed, ProbeStatus), EngineError> {
+        if stored.is_none() {
+            self.ledger.check_sources(&document)?;
+        }
         let config = ProbeConfig::validate(name, &document)?;
         let turn = self.turns.take(name).await;
         let old = self.get(name).ok();
         let place = old.is_none().then(|| self.ledger.create(name, &self.probes)).transpose()?;
         let loaded = self.load(&config, stored.is_none(), old).await?;
-        let change = Arc::clone(&self.changes).lock_owned().await;
-        let (engine, name) = (Arc::clone(self), name.to_owned());
-        tokio::task::spawn_blocking(move || {
-            let (_turn, _change, _place) = (turn, change, place);
+        let name = name.to_owned();
+        self.change(move |engine| {
+            let (_turn, _place) = (turn, place);
             // An attachment made now would outlive a daemon that is to leave nothing behind.
             if engine.detached.load(Ordering::Acquire) {
                 return Err(EngineError::Stopping);
@@ -138,11 +134,11 @@ impl Engine {
             let history = match (&stored, &old) {
                 (Some(stored), _) => History { revision: stored.revision.max(1), ..History::of(stored) },
                 // Revision numbers go on even if the file with the last number can't be read.
-                (None, Some(old)) => old.history().next(engine.store.last_revision(&name)),
+                (None, Some(old)) => History::of(&old.stored).next(engine.store.last_revision(&name)),
                 (None, None) => History::new(),
             };
             let revision = history.revision;
-            let probe = Probe::deploy(&engine, config, document, loaded, old.as_deref(), history)?;
+            let probe = Probe::deploy(engine, config, document, loaded, old.as_deref(), history)?;
             let status = probe.status();
             engine.insert(Arc::new(probe));
             engine.store.sweep_objects();
@@ -157,7 +153,7 @@ impl Engine {
     /// Returns the configurations of a probe so far, oldest first.
     pub async fn revisions(self: &Arc<Self>, name: &str) -> Result<Vec<Revision>, EngineError> {
         let (engine, name) = (Arc::clone(self), name.to_owned());
-        let current = self.get(&name)?.stored().revision;
+        let current = self.get(&name)?.stored.revision;
         Ok(tokio::task::spawn_blocking(move || engine.store.revisions(&name, current)).await??)
     }
 
@@ -174,8 +170,8 @@ impl Engine {
             None => revisions.into_iter().rev().find(|revision| !revision.current),
         };
         match (wanted, to) {
-            (Some(revision), _) => self.put(name, revision.config).await,
-            (None, Some(to)) => Err(EngineError::NoRevision(format!(
+            (Some(revision), _) => self.deploy(name, revision.config, None).await,
+            (None, Some(to)) => Err(EngineError::Missing(format!(
                 "probe {name} has no revision {to}; it has {}",
                 known.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")
             ))),
@@ -183,6 +179,21 @@ impl Engine {
                 "probe {name} has had one configuration only; there is none to go back to"
             ))),
         }
+    }
+
+    /// Does `work` on a thread for blocking work while nothing else changes. The task outlives its request: a client
+    /// that hangs up leaves no change half done.
+    pub async fn change<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Arc<Self>) -> T + Send + 'static,
+    ) -> Result<T, JoinError> {
+        let change = Arc::clone(&self.changes).lock_owned().await;
+        let engine = Arc::clone(self);
+        let task = tokio::task::spawn_blocking(move || {
+            let _change = change;
+            work(&engine)
+        });
+        task.await
     }
 
     /// Compiles and verifies, attaches nothing.
@@ -199,10 +210,9 @@ impl Engine {
 
     pub async fn delete(self: &Arc<Self>, name: &str) -> Result<(), EngineError> {
         let turn = self.turns.take(name).await;
-        let change = Arc::clone(&self.changes).lock_owned().await;
-        let (engine, name) = (Arc::clone(self), name.to_owned());
-        tokio::task::spawn_blocking(move || {
-            let (_turn, _change) = (turn, change);
+        let name = name.to_owned();
+        self.change(move |engine| {
+            let _turn = turn;
             let probe = engine.get(&name)?;
             engine.store.remove(&name)?;
             crash::point("forgotten");
@@ -240,14 +250,12 @@ impl Engine {
             if closed.is_some_and(|closed| Arc::ptr_eq(&closed, &probe)) {
                 return Err(stopped("the daemon is stopping"));
             }
-            let events = probe.events().ok_or_else(|| stopped("see its status"))?;
+            let events = probe.events.as_ref().ok_or_else(|| stopped("see its status"))?;
             match events.stream(metric, framing) {
-                Ok(stream) => return Ok(stream),
-                Err(NoStream::Unknown(known)) => {
-                    return Err(EngineError::NoEvents(no_events(name, metric, &known)));
-                }
+                Ok(Some(stream)) => return Ok(stream),
+                Err(known) => return Err(EngineError::Missing(no_events(name, metric, &known))),
                 // The probe was replaced or deleted since the look-up: look again once that change is done.
-                Err(NoStream::Closed) => drop(self.changes.lock().await),
+                Ok(None) => drop(self.changes.lock().await),
             }
             closed = Some(probe);
         }
@@ -257,18 +265,13 @@ impl Engine {
     pub fn end_streams(&self) {
         self.disturbed.send_replace(true);
         for probe in self.list() {
-            probe.events().into_iter().for_each(ProbeEvents::end);
+            probe.events.iter().for_each(ProbeEvents::end);
         }
     }
 
     pub fn get(&self, name: &str) -> Result<Arc<Probe>, EngineError> {
         let probes = self.probes.read();
         probes.get(name).cloned().ok_or_else(|| EngineError::NotFound(name.to_owned()))
-    }
-
-    /// Returns the counters of the daemon and of its probes.
-    pub const fn telemetry(&self) -> &Telemetry {
-        &self.telemetry
     }
 
     /// Returns all probes, ordered by name.
@@ -278,15 +281,12 @@ impl Engine {
 
     /// Takes every probe out of the kernel for good; the configurations stay stored.
     pub async fn detach_all(self: &Arc<Self>) -> Result<(), EngineError> {
-        let change = Arc::clone(&self.changes).lock_owned().await;
-        let engine = Arc::clone(self);
-        Ok(tokio::task::spawn_blocking(move || {
-            let _change = change;
+        let detached = self.change(|engine| {
             // A daemon may be told to stop before it has listed the stored probes: only a known probe can be detached.
             if !engine.listed.load(Ordering::Acquire)
                 && let Err(error) = engine.take_over()
             {
-                tracing::error!(error = with_causes(&error), "what runs is not known, and goes on");
+                tracing::error!(error = with_causes(&error), "probes can't be listed and stay attached");
                 return;
             }
             engine.detached.store(true, Ordering::Release);
@@ -296,20 +296,25 @@ impl Engine {
                 probe.detach();
             }
             engine.kernel.unpin();
-        })
-        .await?)
-    }
-
-    /// Returns the windows and counters that earlier deployments of a probe have left.
-    pub fn kept(&self, name: &str) -> Kept {
-        Kept { windows: self.windows.of(name), counters: self.telemetry.probe(name) }
+        });
+        Ok(detached.await?)
     }
 
     pub fn insert(self: &Arc<Self>, probe: Arc<Probe>) {
-        let name = probe.name().to_owned();
+        let name = probe.name.clone();
         self.start_schedule(&probe);
         // Creates the probe's counters, so that /metrics shows them from now on, if only as zeros.
         self.telemetry.probe(&name);
         self.probes.write().insert(name, probe);
+    }
+}
+
+fn no_events(name: &str, metric: Option<&str>, known: &[String]) -> String {
+    match metric.filter(|_| !known.is_empty()) {
+        Some(metric) => format!("probe {name} has no event metric {metric}; it has {}", known.join(", ")),
+        None => format!(
+            "probe {name} has no event metrics, which are those of a RINGBUF or PERF_EVENT_ARRAY; its \
+             other metrics are read as a document"
+        ),
     }
 }

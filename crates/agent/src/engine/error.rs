@@ -25,10 +25,9 @@ pub enum EngineError {
     /// The request conflicts with the present state of the probe or of its interfaces.
     #[error("{0}")]
     Conflict(String),
+    /// The probe has no such window, revision or event metric.
     #[error("{0}")]
-    NoEvents(String),
-    #[error("{0}")]
-    NoRevision(String),
+    Missing(String),
     #[error("probe {name} is not running: {reason}")]
     NotRunning { name: String, reason: String },
     #[error(
@@ -43,9 +42,6 @@ pub enum EngineError {
     Broken(#[from] Broken),
     #[error("probe {0} has no windows: reading its metrics resets nothing; snapshot or init does")]
     NoWindows(String),
-    /// The probe has no such window.
-    #[error("{reason}")]
-    NoWindow { probe: String, reason: String },
     #[error("{0}")]
     NoCollector(String),
     #[error(
@@ -54,6 +50,9 @@ pub enum EngineError {
     NotWritten { name: String, kind: ErrorKind },
     #[error(transparent)]
     Close(CloseError),
+    /// The probe was replaced or deleted while a request waited for it.
+    #[error("the probe is gone")]
+    Gone,
     #[error("the daemon is stopping")]
     Stopping,
     #[error("nothing can be compiled here: {0}")]
@@ -102,27 +101,6 @@ impl From<AttachError> for EngineError {
     }
 }
 
-/// Returns `None` if the probe has been replaced or deleted.
-pub fn not_read(name: String, error: ReadError) -> Option<EngineError> {
-    match error {
-        ReadError::Gone => None,
-        ReadError::NotRunning(reason) => Some(EngineError::NotRunning { name, reason }),
-        ReadError::NoWindows => Some(EngineError::NoWindows(name)),
-        ReadError::Close(error) => Some(error.into()),
-    }
-}
-
-pub fn no_events(name: &str, metric: Option<&str>, known: &[String]) -> String {
-    match metric {
-        _ if known.is_empty() => format!(
-            "probe {name} has no event metrics, which are those of a RINGBUF or PERF_EVENT_ARRAY; its \
-             other metrics are read as a document"
-        ),
-        Some(metric) => format!("probe {name} has no event metric {metric}; it has {}", known.join(", ")),
-        None => format!("probe {name} has no event metrics"),
-    }
-}
-
 pub fn describe(error: &EngineError) -> String {
     match error {
         EngineError::Rejected(rejection) => {
@@ -145,20 +123,4 @@ pub enum CloseError {
     Window(#[from] WindowError),
     #[error(transparent)]
     Base(#[from] BaseError),
-}
-
-#[derive(Debug)]
-pub enum ReadError {
-    /// The probe was replaced or deleted.
-    Gone,
-    NotRunning(String),
-    /// Reading the probe resets nothing, so that it has no windows.
-    NoWindows,
-    Close(CloseError),
-}
-
-impl From<CloseError> for ReadError {
-    fn from(error: CloseError) -> Self {
-        Self::Close(error)
-    }
 }

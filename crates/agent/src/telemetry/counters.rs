@@ -39,10 +39,13 @@ pub struct ProbeFamilies {
 /// The counters of one probe.
 #[derive(Debug)]
 pub struct Counters {
-    read_failures: Counter,
+    /// Pages of `GET /metrics` that lack the probe or a part of it.
+    pub read_failures: Counter,
     closed: [Counter; ClosedBy::ALL.len()],
-    close_failures: Counter,
-    ticks_missed: Counter,
+    /// Windows that could not be closed.
+    pub close_failures: Counter,
+    /// Scheduled ends of windows that came too late.
+    pub ticks_missed: Counter,
     quiesce: Histogram,
     /// The newest window that `GET /metrics` has begun to show.
     scraped: AtomicU64,
@@ -57,32 +60,17 @@ impl ProbeFamilies {
             ticks_missed: Family::default(),
             quiesce: Family::new_with_constructor(|| Histogram::new(QUIESCE)),
         };
-        registry.register(
-            "twinprobe_probe_read_failures",
-            "Times that GET /metrics had to leave out the probe or a part of it",
-            families.read_failures.clone(),
-        );
-        registry.register(
-            "twinprobe_windows_closed",
-            "Windows closed by a read, by a request or by schedule",
-            families.closed.clone(),
-        );
-        registry.register(
-            "twinprobe_window_close_failures",
-            "Times that a window could not be closed and stayed open or in the kernel",
-            families.close_failures.clone(),
-        );
-        registry.register(
-            "twinprobe_window_ticks_missed",
-            "Scheduled ends of windows that were missed",
-            families.ticks_missed.clone(),
-        );
-        registry.register_with_unit(
-            "twinprobe_quiesce",
-            "Time from a flip until no CPU was left in the idle twin",
-            Unit::Seconds,
-            families.quiesce.clone(),
-        );
+        let help = "Times that GET /metrics had to leave out the probe or a part of it";
+        registry.register("twinprobe_probe_read_failures", help, families.read_failures.clone());
+        let help = "Windows closed by a read, by a request or by schedule";
+        registry.register("twinprobe_windows_closed", help, families.closed.clone());
+        let help = "Times that a window could not be closed and stayed open or in the kernel";
+        registry.register("twinprobe_window_close_failures", help, families.close_failures.clone());
+        let help = "Scheduled ends of windows that were missed";
+        registry.register("twinprobe_window_ticks_missed", help, families.ticks_missed.clone());
+        let help = "Time from a flip until no CPU was left in the idle twin";
+        let quiesce = families.quiesce.clone();
+        registry.register_with_unit("twinprobe_quiesce", help, Unit::Seconds, quiesce);
         families
     }
 
@@ -122,21 +110,6 @@ impl Counters {
         if !quiesce.is_zero() {
             self.quiesce.observe(quiesce.as_secs_f64());
         }
-    }
-
-    /// Counts a window that could not be closed.
-    pub fn close_failed(&self) {
-        self.close_failures.inc();
-    }
-
-    /// Counts scheduled ends of windows that came too late.
-    pub fn tick_missed(&self, ticks: u64) {
-        self.ticks_missed.inc_by(ticks);
-    }
-
-    /// Counts a page of `GET /metrics` that lacks the probe or a part of it.
-    pub fn read_failed(&self) {
-        self.read_failures.inc();
     }
 
     /// Notes that `GET /metrics` is about to show a window. Returns false if it has shown a later one: sums must not

@@ -41,12 +41,9 @@ impl Http {
             seconds: Family::new_with_constructor(|| Histogram::new(SECONDS)),
         };
         registry.register("twinprobe_http_requests", "Requests answered", http.requests.clone());
-        registry.register_with_unit(
-            "twinprobe_http_request_duration",
-            "Time until the header of an answer was there; bodies are streamed after it",
-            Unit::Seconds,
-            http.seconds.clone(),
-        );
+        let (name, seconds) = ("twinprobe_http_request_duration", http.seconds.clone());
+        let help = "Time until the header of an answer was there; bodies are streamed after it";
+        registry.register_with_unit(name, help, Unit::Seconds, seconds);
         http
     }
 

@@ -209,9 +209,9 @@ mod tests {
         let counters = telemetry.probe("flows");
         counters.closed(ClosedBy::Schedule, Duration::from_micros(15));
         counters.closed(ClosedBy::Read, Duration::from_secs(1));
-        counters.close_failed();
-        counters.tick_missed(3);
-        telemetry.probe("flows").read_failed();
+        counters.close_failures.inc();
+        counters.ticks_missed.inc_by(3);
+        telemetry.probe("flows").read_failures.inc();
         telemetry.compiled(Duration::from_millis(60), true);
         let answer =
             |status| telemetry.http.answered(&Method::GET, Some("/v1/probes"), status, Duration::ZERO);
@@ -262,7 +262,7 @@ mod tests {
     fn a_probe_that_is_gone_is_forgotten() {
         let telemetry = Telemetry::default();
         let gone = telemetry.probe("gone");
-        telemetry.probe("kept").read_failed();
+        telemetry.probe("kept").read_failures.inc();
         telemetry.forget("gone");
         gone.closed(ClosedBy::Read, Duration::ZERO);
         let page = telemetry.render(&[]);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
@@ -41,12 +41,8 @@ impl Default for Telemetry {
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("twinprobe_build", "Which daemon this is", build);
         let compilations = Family::<Outcome, Histogram>::new_with_constructor(|| Histogram::new(COMPILATION));
-        registry.register_with_unit(
-            "twinprobe_compilation",
-            "Time from a source to its object, waiting for others included",
-            Unit::Seconds,
-            compilations.clone(),
-        );
+        let help = "Time from a source to its object, waiting for others included";
+        registry.register_with_unit("twinprobe_compilation", help, Unit::Seconds, compilations.clone());
         Self {
             process: Process::new(),
             http: Http::new(&mut registry),
@@ -61,7 +57,7 @@ impl Default for Telemetry {
 impl Telemetry {
     /// Returns the counters of a probe, new ones at zero if there are none yet.
     pub fn probe(&self, name: &str) -> Arc<Counters> {
-        let mut probes = self.probes();
+        let mut probes = self.probes.lock();
         let counters =
             probes.entry(name.to_owned()).or_insert_with(|| Arc::new(Counters::new(&self.families, name)));
         Arc::clone(counters)
@@ -69,7 +65,7 @@ impl Telemetry {
 
     /// Forgets a probe. Its counters are not shown any more, even while others still hold them.
     pub fn forget(&self, name: &str) {
-        let mut probes = self.probes();
+        let mut probes = self.probes.lock();
         if probes.remove(name).is_some() {
             self.families.remove(name);
         }
@@ -79,9 +75,5 @@ impl Telemetry {
     pub fn compiled(&self, took: Duration, accepted: bool) {
         let outcome = if accepted { "accepted" } else { "refused" };
         self.compilations.get_or_create(&Outcome { outcome }).observe(took.as_secs_f64());
-    }
-
-    fn probes(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Counters>>> {
-        self.probes.lock()
     }
 }

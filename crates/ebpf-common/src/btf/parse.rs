@@ -1,4 +1,4 @@
-//! From bytes to [`Type`]s. Every length is checked against what is left of the blob before it is used, so
+//! Parsing of bytes to [`Type`]s. Every length is checked against the rest of the blob before it is used, so
 //! that memory stays proportional to the input.
 
 use std::collections::HashMap;
@@ -18,40 +18,37 @@ impl Btf {
     ///
     /// # Errors
     ///
-    /// If the blob is cut short, of another byte order or version, has a kind of type that the parser does not know,
-    /// or strings that are not closed. Names and references are checked when they are asked about.
+    /// Fails if the blob is cut short, of another byte order or version, has an unknown kind of type or
+    /// strings that are not closed. Names and references are checked when they are asked about.
     pub fn parse(blob: &[u8]) -> Result<Self, BtfError> {
-        parse(blob)
-    }
-}
+        let mut header = ByteReader { bytes: blob, part: "header" };
+        match header.u16()? {
+            MAGIC => {}
+            other => return Err(BtfError::Magic(other)),
+        }
+        let [version, _flags] = header.array()?;
+        if version != VERSION {
+            return Err(BtfError::Version(version));
+        }
+        let header_len = header.u32()? as usize;
+        if header_len < HEADER_LEN {
+            return Err(BtfError::Truncated("header"));
+        }
+        let body = blob.get(header_len..).ok_or(BtfError::Truncated("header"))?;
+        let types = section(body, header.u32()?, header.u32()?).ok_or(BtfError::Truncated("type section"))?;
+        let strings =
+            section(body, header.u32()?, header.u32()?).ok_or(BtfError::Truncated("string section"))?;
+        if strings.first() != Some(&0) || strings.last() != Some(&0) {
+            return Err(BtfError::Strings);
+        }
 
-fn parse(blob: &[u8]) -> Result<Btf, BtfError> {
-    let mut header = ByteReader { bytes: blob, part: "header" };
-    match header.u16()? {
-        MAGIC => {}
-        other => return Err(BtfError::Magic(other)),
+        let mut btf = Self { types: Vec::new(), strings: strings.to_vec(), renders: HashMap::new() };
+        let mut reader = ByteReader { bytes: types, part: "type section" };
+        while !reader.bytes.is_empty() {
+            one_type(&mut btf, &mut reader)?;
+        }
+        Ok(btf)
     }
-    let [version, _flags] = header.array()?;
-    if version != VERSION {
-        return Err(BtfError::Version(version));
-    }
-    let header_len = header.u32()? as usize;
-    if header_len < HEADER_LEN {
-        return Err(BtfError::Truncated("header"));
-    }
-    let body = blob.get(header_len..).ok_or(BtfError::Truncated("header"))?;
-    let types = section(body, header.u32()?, header.u32()?).ok_or(BtfError::Truncated("type section"))?;
-    let strings = section(body, header.u32()?, header.u32()?).ok_or(BtfError::Truncated("string section"))?;
-    if strings.first() != Some(&0) || strings.last() != Some(&0) {
-        return Err(BtfError::Strings);
-    }
-
-    let mut btf = Btf { types: Vec::new(), strings: strings.to_vec(), renders: HashMap::new() };
-    let mut reader = ByteReader { bytes: types, part: "type section" };
-    while !reader.bytes.is_empty() {
-        one_type(&mut btf, &mut reader)?;
-    }
-    Ok(btf)
 }
 
 fn section(body: &[u8], offset: u32, len: u32) -> Option<&[u8]> {

@@ -41,8 +41,7 @@ fn every_rule_does_what_its_name_says() {
         (MergeRule::Last, 0b0011),
     ] {
         let total = add(&layout, &rule.into(), [raw(&[0], &[0b0110]), raw(&[0], &[0b0011])]);
-        assert_eq!(total.values, [expected], "{}", rule.name());
-        assert_eq!(MergeRule::from_name(rule.name()), Some(rule));
+        assert_eq!(total.values, [expected], "{rule:?}");
     }
 }
 

@@ -1,8 +1,6 @@
 use twinprobe_ebpf_common::{Aggregation, Layout, MapKind, Member, Render, Shape, TableLayout};
 
-use super::avg::Avg;
-use super::fold::Folder;
-use super::operation::Operation as _;
+use super::{Folder, mean};
 use crate::metric::Metric;
 
 fn int(size: usize, signed: bool) -> Layout {
@@ -39,12 +37,12 @@ fn averages_are_truncated_towards_zero_and_never_overflow() {
     let max = u64::MAX.to_le_bytes();
     assert_eq!(fold(Aggregation::Avg, &int(8, false), &[&max, &max, &max]), max);
 
-    let avg = |values: &[i128]| Avg::numbers(values.iter().map(|v| v.cast_unsigned()), true).cast_signed();
+    let avg = |values: &[i128]| mean(values.iter().map(|v| v.cast_unsigned()), true).cast_signed();
     assert_eq!(avg(&[i128::MAX, i128::MAX, i128::MIN]), i128::MAX / 3);
     assert_eq!(avg(&[i128::MIN, i128::MIN, 1]), i128::MIN / 3 * 2 - 1);
     assert_eq!(avg(&[i128::MAX, i128::MAX, -1]), i128::MAX / 3 * 2);
     let wide = [u128::MAX, u128::MAX, u128::MAX - 3];
-    assert_eq!(Avg::numbers(wide.into_iter(), false), u128::MAX - 1);
+    assert_eq!(mean(wide.into_iter(), false), u128::MAX - 1);
 }
 
 #[test]

@@ -24,7 +24,7 @@ impl<'a> Decoder<'a> {
     ///
     /// # Panics
     ///
-    /// If there are fewer bytes than that.
+    /// Panics if there are fewer bytes than that.
     pub fn value<S: ValueSink>(&mut self, plan: &Plan<S::Label>, bytes: &[u8], sink: &mut S) {
         match plan {
             Plan::Scalar { kind: Scalar::Unsigned, size: size @ ..=8 } => {
@@ -35,8 +35,14 @@ impl<'a> Decoder<'a> {
                 sink.unsigned((load(&bytes[..*size]) << (128 - 8 * size)).swap_bytes() as u64);
             }
             Plan::Scalar { kind, size } => self.scalar(kind, load(&bytes[..*size]), 8 * *size as u32, sink),
-            Plan::Float { size: 4 } => sink.float32(f32::from_bits(load_small(&bytes[..4]) as u32)),
-            Plan::Float { size } => sink.float(f64::from_bits(load_small(&bytes[..*size]))),
+            Plan::Float { size: 4 } => {
+                let value = f32::from_bits(load_small(&bytes[..4]) as u32);
+                sink.float(value.into(), format_args!("{value:?}"));
+            }
+            Plan::Float { size } => {
+                let value = f64::from_bits(load_small(&bytes[..*size]));
+                sink.float(value, format_args!("{value:?}"));
+            }
             Plan::Text { size } => {
                 let text = &bytes[..*size];
                 let len = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
@@ -156,5 +162,12 @@ mod tests {
     fn numbers_wider_than_any_format_are_shown_in_hex() {
         assert_eq!(shown(&Layout::unsigned(16), &[1; 16]), format!("\"0x{}\"", "01".repeat(16)));
         assert_eq!(shown(&Layout::unsigned(8), &[0xff; 8]), u64::MAX.to_string());
+    }
+
+    #[test]
+    fn floats_of_4_bytes_are_not_as_long_as_the_same_numbers_of_8() {
+        let float = |size| Layout { size, shape: Shape::Float, render: None };
+        assert_eq!(shown(&float(4), &0.1_f32.to_le_bytes()), "0.1");
+        assert_eq!(shown(&float(8), &f64::from(0.1_f32).to_le_bytes()), "0.10000000149011612");
     }
 }

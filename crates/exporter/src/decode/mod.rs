@@ -5,5 +5,4 @@ pub mod bits;
 pub mod decoder;
 pub mod plan;
 pub mod sink;
-pub mod tables;
 pub mod text;

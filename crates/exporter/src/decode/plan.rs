@@ -93,7 +93,6 @@ fn compile<L>(layout: &Layout, inherited: Option<Render>, label: fn(&str) -> L) 
             let fields: Option<Vec<_>> = members.iter().map(|member| field(member, size, label)).collect();
             fields.map_or(Plan::Blob { size }, Plan::Struct)
         }
-        Shape::Array { element, len: 0 } if is_text(element) => Plan::Text { size: 0 },
         Shape::Array { element, len } => match element.size.checked_mul(*len) {
             Some(total) if total > size || (element.size == 0 && *len > 0) => Plan::Blob { size },
             None => Plan::Blob { size },

@@ -1,5 +1,7 @@
 //! The receiver of decoded values.
 
+use std::fmt;
+
 /// Receives one value, part by part, and writes it in its format.
 pub trait ValueSink {
     /// The name of a struct's member as the format writes it, made ready once per metric.
@@ -10,8 +12,9 @@ pub trait ValueSink {
 
     fn unsigned(&mut self, value: u64);
     fn signed(&mut self, value: i64);
-    fn float(&mut self, value: f64);
-    fn float32(&mut self, value: f32);
+    /// Writes a float of 4 or 8 bytes. `text` is the shortest decimal form that reads back as the same number, with an
+    /// exponent instead of hundreds of zeros; formats write it unless the number is infinite or NaN.
+    fn float(&mut self, value: f64, text: fmt::Arguments<'_>);
     fn boolean(&mut self, value: bool);
     /// Writes text from a map, which may need escaping.
     fn text(&mut self, value: &str);
@@ -23,13 +26,13 @@ pub trait ValueSink {
         self.plain(&value[..len]);
     }
 
-    fn begin_struct(&mut self);
-    fn begin_member(&mut self, index: usize, label: &Self::Label);
-    fn end_member(&mut self, label: &Self::Label);
-    fn end_struct(&mut self);
+    fn begin_struct(&mut self) {}
+    fn begin_member(&mut self, _index: usize, _label: &Self::Label) {}
+    fn end_member(&mut self, _label: &Self::Label) {}
+    fn end_struct(&mut self) {}
 
-    fn begin_array(&mut self);
-    fn begin_item(&mut self, index: usize);
-    fn end_item(&mut self);
-    fn end_array(&mut self);
+    fn begin_array(&mut self) {}
+    fn begin_item(&mut self, _index: usize) {}
+    fn end_item(&mut self) {}
+    fn end_array(&mut self) {}
 }

@@ -3,8 +3,6 @@
 use std::fmt::Write as _;
 use std::net::Ipv6Addr;
 
-const DIGITS: &[u8; 16] = b"0123456789abcdef";
-
 /// The digits of each octet and a dot, as a little-endian number, and the number of these characters.
 static OCTETS: [(u32, u32); 256] = {
     let mut octets = [(0, 0); 256];
@@ -46,7 +44,7 @@ pub fn mac(out: &mut String, bytes: &[u8]) {
         if index > 0 {
             out.push(':');
         }
-        push_hex(out, byte);
+        out.extend([byte >> 4, byte & 15].map(|half| char::from(digit(half))));
     }
 }
 
@@ -66,11 +64,6 @@ pub fn hex(out: &mut String, bytes: &[u8]) {
 
 const fn digit(value: u8) -> u8 {
     value + b'0' + if value > 9 { b'a' - b'0' - 10 } else { 0 }
-}
-
-fn push_hex(out: &mut String, byte: u8) {
-    out.push(char::from(DIGITS[usize::from(byte >> 4)]));
-    out.push(char::from(DIGITS[usize::from(byte & 15)]));
 }
 
 /// Appends a time as RFC 3339 in UTC with nanoseconds, as everywhere in documents. Returns false, and appends nothing,

@@ -1,6 +1,5 @@
-//! The interface of a format that writes documents.
+//! The interface of a document that is written piece by piece.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::{Direction, RawTable};
@@ -16,28 +15,41 @@ pub const CHUNK: usize = 64 * 1024;
 pub enum Progress {
     /// The document is not complete; hand the buffer on and call again.
     More,
-    /// The document is complete.
-    Done(Encoded),
+    /// The document is complete. `skipped` is the number of numbers and texts that the format has no place for; only
+    /// OpenMetrics leaves any out.
+    Done { skipped: u64 },
 }
 
-/// The facts about a document that has been written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[must_use = "what was left out should be counted"]
-pub struct Encoded {
-    /// The number of numbers and texts that the format has no place for; only OpenMetrics leaves any out.
-    pub skipped: u64,
-}
-
-/// A format that writes one document. The functions have the meaning of those of [`crate::DocumentEncoder`].
-pub trait Encoder: Send + Sync {
-    /// Sets the number that earlier documents left out. Formats that leave nothing out ignore it.
+/// One document in one format. Each call appends to the caller's buffer, which can be handed on and emptied between any
+/// two calls:
+///
+/// ```text
+/// document_encoder, (begin_metric, rows..., end_metric)..., finish until it is done
+/// ```
+///
+/// JSON and XML are written as rows come, and nothing is kept. OpenMetrics does not allow this: the samples of a family
+/// must not be mixed with those of others, while one row of structs holds samples of many families, and both directions
+/// can have samples of the same family. So the raw rows, which need a fraction of the memory of their samples, are kept
+/// until `finish` and walked once for each family.
+pub trait DocumentEncoder: Send + Sync {
+    /// Sets the number of numbers and texts that earlier documents left out, so that the counter at the end of an
+    /// OpenMetrics document never decreases. To be called before the first metric.
     fn skipped_before(&mut self, _: u64) {}
 
+    /// Begins a metric, and ends the one before.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a metric of the ingress follows one of the egress.
     fn begin_metric(&mut self, direction: Direction, metric: &Arc<Metric>, out: &mut Vec<u8>);
 
-    fn rows(&mut self, table: &RawTable, rows: Range<usize>, out: &mut Vec<u8>);
+    /// Writes the complete entries of `table`, a part of the map of the metric that was begun last; without such a
+    /// metric, nothing happens. `out` grows in proportion to the entries.
+    fn rows(&mut self, table: &RawTable, out: &mut Vec<u8>);
 
+    /// Ends the metric that was begun last, as the next call of [`Self::begin_metric`] or [`Self::finish`] does too.
     fn end_metric(&mut self, out: &mut Vec<u8>);
 
+    /// Ends the document. Call it until it is done; each call appends about a chunk of 64 KiB.
     fn finish(&mut self, out: &mut Vec<u8>) -> Progress;
 }

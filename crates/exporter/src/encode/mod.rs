@@ -8,5 +8,4 @@ pub mod json;
 pub mod openmetrics;
 pub mod sink;
 pub mod tree;
-pub mod whole;
 pub mod xml;

@@ -19,8 +19,7 @@ pub trait DocumentSink: ValueSink + Default + Send + Sync + 'static {
         self.begin_direction(name);
         self.end_direction(name);
     }
-    /// Begins a metric; `index` counts the metrics of the direction.
-    fn begin_metric(&mut self, index: usize, metric: &Metric);
+    fn begin_metric(&mut self, metric: &Metric);
     fn end_metric(&mut self);
     /// Begins an entry; `index` counts the entries of the metric, or of the inner map.
     fn begin_entry(&mut self, index: usize);
@@ -28,8 +27,8 @@ pub trait DocumentSink: ValueSink + Default + Send + Sync + 'static {
     fn end_key(&mut self);
     fn begin_value(&mut self);
     /// Begins a value that is a map of this kind, whose entries follow.
-    fn begin_inner(&mut self, kind: &str);
-    fn end_inner(&mut self);
-    fn end_value(&mut self);
+    fn begin_inner(&mut self, _kind: &str) {}
+    fn end_inner(&mut self) {}
+    fn end_value(&mut self) {}
     fn end_entry(&mut self);
 }

@@ -1,16 +1,15 @@
 //! The formats that write a document as a tree, row after row.
 
 use std::mem;
-use std::ops::Range;
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::{Context, Direction, Head, RawTable, Row, TableLayout};
 
-use super::encoder::{Encoded, Encoder, Progress};
+use super::encoder::{DocumentEncoder, Progress};
 use super::sink::DocumentSink;
-use crate::aggregate::fold::Folder;
+use crate::aggregate::Folder;
 use crate::decode::decoder::Decoder;
-use crate::decode::tables::Tables;
+use crate::decode::plan::Plan;
 use crate::metric::Metric;
 
 /// Writes one document in the format `S`.
@@ -19,9 +18,24 @@ pub struct Tree<S: DocumentSink> {
     context: Arc<Context>,
     /// The direction that is open.
     direction: Option<Direction>,
-    /// The number of metrics that have begun in the direction.
-    metrics: usize,
     current: Option<Current<S>>,
+}
+
+/// The plans by which the format `S` decodes the rows of a map.
+struct Tables<S: DocumentSink> {
+    /// The plan of the keys; `None` if the map has no keys.
+    key: Option<Plan<S::Label>>,
+    value: Plan<S::Label>,
+    /// The same for the inner maps of a map of maps.
+    inner: Option<Arc<Self>>,
+}
+
+impl<S: DocumentSink> Tables<S> {
+    fn new(layout: &TableLayout) -> Self {
+        let key = layout.kind.has_keys().then(|| Plan::new(&layout.key, S::label));
+        let inner = layout.inner.as_ref().map(|inner| Arc::new(Self::new(inner)));
+        Self { key, value: Plan::new(&layout.value, S::label), inner }
+    }
 }
 
 /// The metric whose rows are being written.
@@ -38,7 +52,7 @@ struct Current<S: DocumentSink> {
 impl<S: DocumentSink> Tree<S> {
     /// Begins the document.
     pub fn new(head: &Head<'_>, context: Arc<Context>, out: &mut Vec<u8>) -> Self {
-        let mut tree = Self { sink: S::default(), context, direction: None, metrics: 0, current: None };
+        let mut tree = Self { sink: S::default(), context, direction: None, current: None };
         tree.write(out, |tree| tree.sink.begin_document(head));
         tree
     }
@@ -65,7 +79,6 @@ impl<S: DocumentSink> Tree<S> {
         self.leave(Some(direction));
         self.sink.begin_direction(direction.name());
         self.direction = Some(direction);
-        self.metrics = 0;
     }
 
     /// Ends the open direction, and writes the directions without metrics that come before `next`, or before the end.
@@ -81,24 +94,22 @@ impl<S: DocumentSink> Tree<S> {
     }
 }
 
-impl<S: DocumentSink> Encoder for Tree<S> {
+impl<S: DocumentSink> DocumentEncoder for Tree<S> {
     fn begin_metric(&mut self, direction: Direction, metric: &Arc<Metric>, out: &mut Vec<u8>) {
         self.write(out, |tree| {
             tree.close_metric();
             tree.open(direction);
-            tree.sink.begin_metric(tree.metrics, metric);
-            tree.metrics += 1;
+            tree.sink.begin_metric(metric);
         });
         let tables = metric.cache.get(|| Tables::new(&metric.layout));
         self.current = Some(Current::new(metric, &metric.layout, &tables));
     }
 
-    fn rows(&mut self, table: &RawTable, rows: Range<usize>, out: &mut Vec<u8>) {
+    fn rows(&mut self, table: &RawTable, out: &mut Vec<u8>) {
         self.write(out, |Self { sink, context, current, .. }| {
             let Some(current) = current else { return };
             let mut decoder = Decoder::new(context);
-            let layout = Arc::clone(&current.layout);
-            for row in table.some_rows(&layout, rows) {
+            for row in table.rows(&current.layout) {
                 current.row(row, &mut decoder, sink);
             }
         });
@@ -114,7 +125,7 @@ impl<S: DocumentSink> Encoder for Tree<S> {
             tree.leave(None);
             tree.sink.end_document();
         });
-        Progress::Done(Encoded::default())
+        Progress::Done { skipped: 0 }
     }
 }
 
@@ -162,10 +173,9 @@ impl<S: DocumentSink> Current<S> {
     #[inline(never)]
     fn inner(&mut self, table: Option<&RawTable>, decoder: &mut Decoder<'_>, sink: &mut S) {
         let Some(inner) = &mut self.inner else { return };
-        let layout = Arc::clone(&inner.layout);
         inner.rows = 0;
-        sink.begin_inner(layout.kind.name());
-        for row in table.into_iter().flat_map(|table| table.rows(&layout)) {
+        sink.begin_inner(inner.layout.kind.name());
+        for row in table.map(|table| table.rows(&inner.layout)).into_iter().flatten() {
             inner.row(row, decoder, sink);
         }
         sink.end_inner();
@@ -189,8 +199,8 @@ mod tests {
         let mut out = Vec::new();
         let mut tree = Tree::<Json>::new(&Head::default(), Arc::default(), &mut out);
         tree.begin_metric(Direction::Egress, &Arc::new(metric), &mut out);
-        tree.rows(table, 0..usize::MAX, &mut out);
-        assert_eq!(tree.finish(&mut out), Progress::Done(Encoded::default()));
+        tree.rows(table, &mut out);
+        assert_eq!(tree.finish(&mut out), Progress::Done { skipped: 0 });
         let text = String::from_utf8(out).expect("UTF-8");
         let (_, egress) = text.split_once("\"ingress\":{},\"egress\":").expect("both directions");
         let (_, entries) = egress.split_once("\"entries\":").expect("entries");

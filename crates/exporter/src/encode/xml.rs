@@ -1,6 +1,7 @@
 //! XML: the tree of the JSON document, as `api/metrics.xsd` describes it.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::io::Write as _;
 
 use quick_xml::Writer;
@@ -84,20 +85,13 @@ impl ValueSink for Xml {
         self.push(itoa::Buffer::new().format(value));
     }
 
-    fn float(&mut self, value: f64) {
+    fn float(&mut self, value: f64, text: fmt::Arguments<'_>) {
         if value.is_infinite() {
             // XML Schema spells infinities `INF` and `-INF`.
             self.push(if value > 0.0 { "INF" } else { "-INF" });
         } else {
-            drop(write!(self.writer.get_mut(), "{value:?}"));
-        }
-    }
-
-    fn float32(&mut self, value: f32) {
-        if value.is_finite() {
-            drop(write!(self.writer.get_mut(), "{value:?}"));
-        } else {
-            self.float(f64::from(value));
+            // The text of NaN is the one of XML Schema, too.
+            drop(self.writer.get_mut().write_fmt(text));
         }
     }
 
@@ -117,8 +111,6 @@ impl ValueSink for Xml {
         push_short(self.writer.get_mut(), value, len);
     }
 
-    fn begin_struct(&mut self) {}
-
     fn begin_member(&mut self, _: usize, (begin, _): &Self::Label) {
         begin.push_to(self.writer.get_mut());
     }
@@ -127,10 +119,6 @@ impl ValueSink for Xml {
         end.push_to(self.writer.get_mut());
     }
 
-    fn end_struct(&mut self) {}
-
-    fn begin_array(&mut self) {}
-
     fn begin_item(&mut self, _: usize) {
         self.push("<item>");
     }
@@ -138,8 +126,6 @@ impl ValueSink for Xml {
     fn end_item(&mut self) {
         self.push("</item>");
     }
-
-    fn end_array(&mut self) {}
 }
 
 impl DocumentSink for Xml {
@@ -184,7 +170,7 @@ impl DocumentSink for Xml {
         self.event(Event::Empty(BytesStart::new(name)));
     }
 
-    fn begin_metric(&mut self, _: usize, metric: &Metric) {
+    fn begin_metric(&mut self, metric: &Metric) {
         let attributes = [
             ("name", &*metric.name),
             ("map", &metric.map),
@@ -217,10 +203,6 @@ impl DocumentSink for Xml {
         self.push("<value>");
     }
 
-    fn begin_inner(&mut self, _: &str) {}
-
-    fn end_inner(&mut self) {}
-
     fn end_value(&mut self) {
         self.push("</value>");
     }
@@ -252,7 +234,7 @@ mod tests {
     fn text_is_escaped_and_what_xml_can_not_write_replaced() {
         let mut xml = Xml::default();
         xml.text("<a>&\0\t");
-        xml.float(f64::NEG_INFINITY);
+        xml.float(f64::NEG_INFINITY, format_args!("-inf"));
         assert_eq!(String::from_utf8(xml.buffer().clone()).expect("UTF-8"), "&lt;a&gt;&amp;\u{fffd}\t-INF");
     }
 }

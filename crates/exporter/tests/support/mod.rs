@@ -1,13 +1,13 @@
-//! Layouts and tables in few words.
+//! Layouts and tables in few words, and whole documents whose tables are in memory.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::{
-    Aggregation, Context, EnumVariant, Format, Layout, MapKind, Member, RawTable, Render, Shape, TableLayout,
-    Temporality,
+    Aggregation, Context, Direction, EnumVariant, Format, Head, Layout, MapKind, Member, RawTable, Render,
+    Shape, TableLayout, Temporality, Window,
 };
-use twinprobe_exporter::{Cache, Document, Metric, MetricTable, encode};
+use twinprobe_exporter::{Cache, Metric, Progress, document_encoder};
 
 pub fn unsigned(size: usize) -> Layout {
     Layout::unsigned(size)
@@ -93,8 +93,61 @@ pub fn metric(
     MetricTable { metric: Arc::new(metric), table }
 }
 
+/// The number of entries that are written between two checks of the buffer's size.
+const ROWS: usize = 256;
+/// The number of bytes that are gathered before they are handed on.
+const CHUNK: usize = 64 * 1024;
+
+/// One answer about one probe. Values stay raw bytes until they are encoded.
+#[derive(Clone, Debug, Default)]
+pub struct Document {
+    /// The name of the probe.
+    pub probe: String,
+    /// The names of the interfaces that the probe is attached to.
+    pub interfaces: Vec<String>,
+    /// The window that the snapshot metrics belong to, if one was closed.
+    pub window: Option<Window>,
+    pub ingress: Vec<MetricTable>,
+    pub egress: Vec<MetricTable>,
+}
+
+/// A metric and one reading of its map.
+#[derive(Clone, Debug)]
+pub struct MetricTable {
+    pub metric: Arc<Metric>,
+    pub table: RawTable,
+}
+
+impl Document {
+    /// Returns the head of the document, which comes before its first metric.
+    pub fn head(&self) -> Head<'_> {
+        Head { probe: &self.probe, interfaces: &self.interfaces, window: self.window.as_ref() }
+    }
+
+    /// Returns the metrics of both directions, in the order of the document.
+    pub fn tables(&self) -> impl Iterator<Item = (Direction, &MetricTable)> {
+        let ingress = self.ingress.iter().map(|table| (Direction::Ingress, table));
+        ingress.chain(self.egress.iter().map(|table| (Direction::Egress, table)))
+    }
+}
+
+/// Writes a document in pieces, each as soon as it is about 64 KiB long.
 pub fn encoded(document: &Document, context: &Context, format: Format) -> String {
-    let mut out = Vec::new();
-    encode(document, context, format, &mut out).expect("a Vec takes everything");
-    String::from_utf8(out).expect("documents are UTF-8")
+    let (mut text, mut buffer) = (Vec::new(), Vec::new());
+    let mut encoder = document_encoder(format, &document.head(), Arc::new(context.clone()), &mut buffer);
+    for (direction, MetricTable { metric, table }) in document.tables() {
+        encoder.begin_metric(direction, metric, &mut buffer);
+        for first in (0..table.len(&metric.layout)).step_by(ROWS) {
+            encoder.rows(&table.slice(first, first + ROWS, &metric.layout), &mut buffer);
+            if buffer.len() >= CHUNK {
+                text.append(&mut buffer);
+            }
+        }
+        encoder.end_metric(&mut buffer);
+    }
+    while let Progress::More = encoder.finish(&mut buffer) {
+        text.append(&mut buffer);
+    }
+    text.append(&mut buffer);
+    String::from_utf8(text).expect("documents are UTF-8")
 }

@@ -102,10 +102,7 @@ impl Directory {
     }
 
     fn names(&self) -> io::Result<Vec<String>> {
-        let entries = match fs::read_dir(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries?,
-        };
+        let Some(entries) = if_there(fs::read_dir(&self.path))? else { return Ok(Vec::new()) };
         // Files of other names are left alone.
         entries
             .filter_map(|entry| entry.map(|entry| entry.file_name().into_string().ok()).transpose())
@@ -222,10 +219,7 @@ impl Directory {
 
     /// Reads `state.json`; `None` if there is none.
     pub fn read_state(&self) -> io::Result<Option<Vec<u8>>> {
-        match fs::read(self.path.join(STATE)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            bytes => bytes.map(Some),
-        }
+        if_there(fs::read(self.path.join(STATE)))
     }
 
     /// Renames a damaged `state.json`. A failure is logged.
@@ -260,10 +254,7 @@ impl Directory {
 
     /// Removes the directory with all files.
     pub fn remove_all(&self) -> io::Result<()> {
-        match fs::remove_dir_all(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            result => result,
-        }
+        if_there(fs::remove_dir_all(&self.path)).map(|_| ())
     }
 
     fn step(&self, step: Step) -> io::Result<()> {
@@ -271,6 +262,14 @@ impl Directory {
         self.faults.at(step)?;
         let _ = step;
         Ok(())
+    }
+}
+
+/// Returns `None` if what was asked for does not exist.
+fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        result => result.map(Some),
     }
 }
 

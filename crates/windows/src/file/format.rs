@@ -34,7 +34,7 @@ const PIECE: usize = 256 * 1024;
 /// The head of a kind of file, which comes before the rows.
 pub trait FileHead: Serialize + DeserializeOwned {
     /// The first six bytes of the file.
-    const MAGIC: &[u8; 6];
+    const MAGIC: &'static [u8; 6];
     /// The version of the files that are written; files of earlier versions are read.
     const VERSION: u8;
 
@@ -57,14 +57,6 @@ pub struct Encoder<W> {
 pub struct ChunkSpan {
     offset: u64,
     length: u64,
-}
-
-/// The content of an undamaged file, without the rows, which stay in the file.
-#[derive(Debug)]
-pub struct WindowContent<H> {
-    pub head: H,
-    /// The chunks of each table, in the order in which they were written.
-    pub chunks: Vec<Vec<ChunkSpan>>,
 }
 
 /// The reason why a file can't be used.
@@ -139,8 +131,9 @@ fn size(table: &RawTable) -> u64 {
     own + table.inner.iter().map(size).sum::<u64>()
 }
 
-/// Reads the whole file once, compares its digest, and finds the positions of its parts.
-pub fn examine<H: FileHead>(file: &File) -> Result<WindowContent<H>, Unusable> {
+/// Reads the whole file once, compares its digest, and finds the positions of its parts. Returns the head and, for each
+/// table, its chunks in the order in which they were written; the rows stay in the file.
+pub fn examine<H: FileHead>(file: &File) -> Result<(H, Vec<Vec<ChunkSpan>>), Unusable> {
     let length = file.metadata()?.len();
     let end = length.checked_sub(DIGEST).ok_or_else(|| damaged("it ends too early"))?;
     compare_digest(file, end)?;
@@ -169,7 +162,7 @@ pub fn examine<H: FileHead>(file: &File) -> Result<WindowContent<H>, Unusable> {
     if last[0] != END || number(&last[1..]) != count || at + 9 != end {
         return Err(damaged("its chunks are not those that were written"));
     }
-    Ok(WindowContent { head, chunks })
+    Ok((head, chunks))
 }
 
 /// Reads the table at `place` of a file that was examined.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use twinprobe_ebpf_common::window::is_default;
 use twinprobe_ebpf_common::{Aggregation, Context, Direction, Format, TableLayout, Temporality, Window};
 
 use crate::file::format::FileHead;
@@ -40,7 +41,7 @@ impl WindowHead {
 }
 
 impl FileHead for WindowHead {
-    const MAGIC: &[u8; 6] = b"tpwind";
+    const MAGIC: &'static [u8; 6] = b"tpwind";
     /// Version 1 had no hidden sums and no ages.
     const VERSION: u8 = 2;
 
@@ -84,11 +85,6 @@ pub struct StoredMetric {
     pub layout: Arc<TableLayout>,
     pub reading: Temporality,
     /// The number of entries that the sum has dropped so far for lack of room.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub dropped: u64,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-const fn is_none(count: &u64) -> bool {
-    *count == 0
 }

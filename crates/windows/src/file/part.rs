@@ -5,20 +5,25 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use twinprobe_ebpf_common::{Direction, RawTable, TableLayout};
 
-/// The rows of one metric that are not in its map.
-#[derive(Clone, Debug, PartialEq)]
+/// The rows of one metric that are not in its map. The head of a baseline says all but the rows and what follows from
+/// the rows and the head.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Part {
     pub direction: Direction,
     /// The map, as the metric names it.
     pub map: String,
     pub content: PartContent,
     /// The last window in the rows.
+    #[serde(skip)]
     pub through: u64,
     pub layout: Arc<TableLayout>,
+    #[serde(skip)]
     pub rows: RawTable,
     /// The last window that had the entry, for each entry of a sum whose entries come and go.
+    #[serde(skip)]
     pub ages: Vec<u64>,
     /// The number of entries that the sum has dropped so far for lack of room.
+    #[serde(default)]
     pub dropped: u64,
 }
 

@@ -4,20 +4,19 @@ use std::fs::File;
 use std::io;
 use std::sync::{Arc, Weak};
 
+use twinprobe_ebpf_common::window::{Entry, Window};
 use twinprobe_ebpf_common::{RawTable, Temporality};
 
-use crate::file::format::{self, ChunkSpan, Unusable, WindowContent};
+use crate::file::format::{self, ChunkSpan, Unusable};
 use crate::file::head::{ClosedBy, StoredMetric, WindowHead};
 use crate::file::part::{Part, PartContent, ages_of};
 
 /// A window that was committed. Its file may have been removed since.
 #[derive(Debug)]
 pub struct StoredWindow {
-    seq: u64,
-    start: String,
-    end: String,
-    bytes: u64,
-    closed_by: ClosedBy,
+    /// The window as lists show it.
+    pub entry: Entry,
+    pub closed_by: ClosedBy,
     /// The windows of the probe, which set the file aside if it is damaged.
     files: Weak<dyn WindowFiles>,
 }
@@ -50,59 +49,33 @@ pub enum WindowError {
 #[derive(Debug)]
 pub struct WindowReader {
     file: File,
-    head: Arc<WindowHead>,
+    pub head: Arc<WindowHead>,
     chunks: Vec<Vec<ChunkSpan>>,
 }
 
 impl StoredWindow {
     pub fn new(head: &WindowHead, bytes: u64, files: Weak<dyn WindowFiles>) -> Self {
-        let WindowHead { window, closed_by, .. } = head;
-        let (start, end) = (window.start.clone(), window.end.clone());
-        Self { seq: window.seq, start, end, bytes, closed_by: *closed_by, files }
-    }
-
-    /// The window with the size of its file, which is known after it was written.
-    pub fn of_size(self, bytes: u64) -> Self {
-        Self { bytes, ..self }
+        let Window { seq, start, end, .. } = head.window.clone();
+        Self { entry: Entry { seq, start, end, bytes }, closed_by: head.closed_by, files }
     }
 
     /// The number of the window.
     pub const fn seq(&self) -> u64 {
-        self.seq
-    }
-
-    /// RFC 3339.
-    pub fn start(&self) -> &str {
-        &self.start
-    }
-
-    /// RFC 3339.
-    pub fn end(&self) -> &str {
-        &self.end
-    }
-
-    /// The size of the file in bytes.
-    pub const fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    pub const fn closed_by(&self) -> ClosedBy {
-        self.closed_by
+        self.entry.seq
     }
 
     /// Reads the whole file once to check its digest. A damaged file is set aside.
     pub fn open(&self) -> Result<WindowReader, WindowError> {
-        let files = self.files.upgrade().ok_or(WindowError::Gone)?;
-        let read = files.file(self.seq).map_err(Unusable::Io).and_then(|file| open(file, self.seq));
-        match read {
+        let (files, seq) = (self.files.upgrade().ok_or(WindowError::Gone)?, self.seq());
+        match files.file(seq).map_err(Unusable::Io).and_then(|file| open(file, seq)) {
             Ok(reader) => Ok(reader),
             Err(Unusable::Damaged(reason)) => {
-                files.set_aside(self.seq, &reason);
+                files.set_aside(seq, &reason);
                 Err(WindowError::Damaged(reason))
             }
             Err(Unusable::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
-                // If the window was not acknowledged or dropped, somebody else has removed the file.
-                files.set_aside(self.seq, "it is no longer there");
+                // Somebody else has removed the file, unless the window was acknowledged or dropped.
+                files.set_aside(seq, "it is no longer there");
                 Err(WindowError::Gone)
             }
             Err(Unusable::Io(error)) => Err(WindowError::Io(error)),
@@ -113,7 +86,7 @@ impl StoredWindow {
 
 /// Examines `file`, which has to be the window with this number.
 pub fn open(file: File, seq: u64) -> Result<WindowReader, Unusable> {
-    let WindowContent { head, chunks } = format::examine::<WindowHead>(&file)?;
+    let (head, chunks) = format::examine::<WindowHead>(&file)?;
     if head.window.seq != seq {
         return Err(Unusable::Damaged(format!("it is window {}", head.window.seq)));
     }
@@ -121,15 +94,6 @@ pub fn open(file: File, seq: u64) -> Result<WindowReader, Unusable> {
 }
 
 impl WindowReader {
-    pub const fn head(&self) -> &Arc<WindowHead> {
-        &self.head
-    }
-
-    /// In the order of the document.
-    pub fn metrics(&self) -> &[StoredMetric] {
-        &self.head.metrics
-    }
-
     /// Reads a chunk of a metric's rows; all chunks in order are its table. `None` after the last chunk.
     pub fn chunk(&self, metric: usize, index: usize) -> io::Result<Option<RawTable>> {
         let place = self.chunks.get(metric).and_then(|chunks| chunks.get(index));

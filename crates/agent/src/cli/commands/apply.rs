@@ -1,21 +1,15 @@
-//! `twinprobe apply`.
+//! `twinprobe apply` and `twinprobe validate`.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use twinprobe_client::{Client, ClientError, ConfigDocument, StatusCode};
+use twinprobe_ebpf_common::finding::Finding;
 
 use crate::cli::error::CommandError;
 use crate::cli::files::{self, ProbeFile};
 use crate::cli::output::print;
 
-#[derive(Debug, Args)]
-pub struct Apply {
-    #[command(flatten)]
-    pub files: Files,
-}
-
-/// The files of `apply` and `validate`.
 #[derive(Debug, Args)]
 pub struct Files {
     /// JSON or YAML with one or many configurations; - reads standard input. Repeatable
@@ -26,27 +20,51 @@ pub struct Files {
     interface: Vec<String>,
 }
 
-impl Apply {
-    pub async fn run(self, client: &Client) -> Result<(), CommandError> {
-        let probes = self.files.read()?;
-        let mut outcomes = Outcomes::new(probes.len());
+impl Files {
+    pub async fn apply(&self, client: &Client) -> Result<(), CommandError> {
+        let put = async |name: &str, config: ConfigDocument| {
+            let status = client.put(name, &config).await?;
+            let verb = if status.status == StatusCode::CREATED { "created" } else { "replaced" };
+            Ok((verb, status.read().map(|status| status.warnings).unwrap_or_default()))
+        };
+        self.send(put).await
+    }
+
+    pub async fn validate(&self, client: &Client) -> Result<(), CommandError> {
+        let validate = async |name: &str, mut config: ConfigDocument| {
+            config.name.get_or_insert_with(|| name.to_owned());
+            let report = client.validate(&config).await?;
+            Ok(("valid", report.read().map(|report| report.warnings).unwrap_or_default()))
+        };
+        self.send(validate).await
+    }
+
+    /// Sends each configuration, and prints the outcome and the daemon's warnings. Goes on after a refusal if there are
+    /// other probes, and fails at the end.
+    async fn send(
+        &self,
+        send: impl AsyncFn(&str, ConfigDocument) -> Result<(&'static str, Vec<Finding>), ClientError>,
+    ) -> Result<(), CommandError> {
+        let probes = self.read()?;
+        let (total, mut failed) = (probes.len(), 0);
         for ProbeFile { name, config } in probes {
-            match client.put(&name, &config).await {
-                Ok(status) => {
-                    let verb = if status.status() == StatusCode::CREATED { "created" } else { "replaced" };
-                    print::print(format!("{verb} {name}").as_bytes())?;
-                    print::warnings(&status.read().map(|status| status.warnings).unwrap_or_default());
+            match send(&name, config).await {
+                Ok((outcome, warnings)) => {
+                    print::print(format!("{outcome} {name}"))?;
+                    print::warnings(&warnings);
                 }
-                Err(error) => outcomes.failed(&name, error)?,
+                Err(error @ ClientError::Refused(_)) if total > 1 => {
+                    print::complain(&format!("{name}: {error}"));
+                    failed += 1;
+                }
+                Err(error) => return Err(error.into()),
             }
         }
-        outcomes.finish()
+        if failed == 0 { Ok(()) } else { Err(CommandError::Several { failed, total }) }
     }
-}
 
-impl Files {
     /// Reads all files before anything is sent: a mistake in the last file changes nothing.
-    pub fn read(&self) -> Result<Vec<ProbeFile>, CommandError> {
+    fn read(&self) -> Result<Vec<ProbeFile>, CommandError> {
         let mut probes = Vec::new();
         for file in &self.file {
             probes.extend(files::read(file)?);
@@ -64,35 +82,6 @@ fn replace_interfaces(config: &mut ConfigDocument, interfaces: &[String]) {
         [one] => (Some(one.clone()), None),
         many => (None, Some(many.to_owned())),
     };
-}
-
-/// The count of refused probes: a command goes on after a refusal and fails at its end.
-pub struct Outcomes {
-    total: usize,
-    failed: usize,
-}
-
-impl Outcomes {
-    pub fn new(total: usize) -> Self {
-        Self { total, failed: 0 }
-    }
-
-    /// Prints and counts the refusal of a probe. Returns the error if there is no other probe, or if it is no refusal.
-    pub fn failed(&mut self, name: &str, error: ClientError) -> Result<(), CommandError> {
-        if self.total == 1 || !matches!(error, ClientError::Refused(_)) {
-            return Err(error.into());
-        }
-        print::complain(&format!("{name}: {error}"));
-        self.failed += 1;
-        Ok(())
-    }
-
-    pub fn finish(self) -> Result<(), CommandError> {
-        match self.failed {
-            0 => Ok(()),
-            failed => Err(CommandError::Several { failed, total: self.total }),
-        }
-    }
 }
 
 #[cfg(test)]

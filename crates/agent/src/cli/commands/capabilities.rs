@@ -10,7 +10,7 @@ use crate::cli::output::table::Table;
 
 #[derive(Debug, Args)]
 pub struct Capabilities {
-    /// How to show them
+    /// Format of the capabilities
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
 }
@@ -26,7 +26,7 @@ impl Capabilities {
         let answer = client.capabilities().await?;
         match self.output {
             Output::Json => print::json(&answer),
-            Output::Table => Ok(print::print(render(&answer.read()?, print::width()).as_bytes())?),
+            Output::Table => print::print(render(&answer.read()?, print::width())),
         }
     }
 }
@@ -51,7 +51,9 @@ fn render(answer: &Value, width: usize) -> String {
     for map in list(&answer["maps"]).chain(list(&answer["events"])) {
         let mut row = maps.row();
         row.text("MAP TYPE", &word(&map["type"]));
-        row.text("STRATEGY", &if map["unavailable"].is_string() { "-".to_owned() } else { strategy(map) });
+        // Event maps have no choice of strategies: they are streamed.
+        let strategy = map["strategy"].as_str().unwrap_or("stream");
+        row.text("STRATEGY", if map["unavailable"].is_string() { "-" } else { strategy });
         let (batches, single) = operations(map);
         row.text("ONE BY ONE", &single.join(", "));
         row.text("IN BATCHES", &batches.join(", "));
@@ -72,11 +74,6 @@ fn operations(map: &Value) -> (Vec<String>, Vec<String>) {
         names.into_iter().map(word).collect()
     };
     (words(batches), words(single))
-}
-
-/// Returns the strategy by which a map is read. Event maps have no choice of strategies: they are streamed.
-fn strategy(map: &Value) -> String {
-    map["strategy"].as_str().unwrap_or("stream").to_owned()
 }
 
 fn list(value: &Value) -> impl Iterator<Item = &Value> {

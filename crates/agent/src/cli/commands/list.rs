@@ -1,6 +1,5 @@
 //! `twinprobe list`.
 
-use clap::Args;
 use twinprobe_client::{AttachmentStatus, Client, ProbeStatus};
 use twinprobe_ebpf_common::Direction;
 
@@ -8,14 +7,9 @@ use crate::cli::error::CommandError;
 use crate::cli::output::print;
 use crate::cli::output::table::Table;
 
-#[derive(Debug, Args)]
-pub struct List {}
-
-impl List {
-    pub async fn run(self, client: &Client) -> Result<(), CommandError> {
-        let list = client.probes().await?.read()?;
-        Ok(print::print(render(&list.probes, print::width()).as_bytes())?)
-    }
+pub async fn list(client: &Client) -> Result<(), CommandError> {
+    let list = client.probes().await?.read()?;
+    print::print(render(&list.probes, print::width()))
 }
 
 fn render(probes: &[ProbeStatus], width: usize) -> String {

@@ -1,12 +1,7 @@
-//! One file per command.
+//! The commands that are longer than a few calls, one file for each.
 
 pub mod apply;
 pub mod capabilities;
-pub mod delete;
-pub mod events;
-pub mod get;
 pub mod list;
-pub mod metrics;
-pub mod validate;
 pub mod watch;
 pub mod windows;

@@ -29,10 +29,10 @@ pub struct Windows {
     /// List only windows after this one
     #[arg(long, value_name = "SEQ", conflicts_with = "action")]
     after: Option<u64>,
-    /// Who acknowledges; or list what this one has not acknowledged
+    /// Name of the collector that acknowledges; or list the windows that it has not acknowledged
     #[arg(long, value_name = "NAME", conflicts_with = "document")]
     collector: Option<String>,
-    /// How to show it; a list is a table or json
+    /// Format of the output; a list is a table or json
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Table, conflicts_with = "ack")]
     #[arg(requires_ifs = [("xml", "document"), ("openmetrics", "document")])]
     output: OutputFormat,
@@ -43,23 +43,23 @@ impl Windows {
         let (name, accept) = (&self.name, self.output.media_type());
         if let Some(seq) = self.ack {
             client.acknowledge(name, seq, self.collector.as_deref()).await?;
-            return Ok(print::print(format!("acknowledged {name} up to window {seq}").as_bytes())?);
+            return print::print(format!("acknowledged {name} up to window {seq}"));
         }
         let document = match self.get {
             Some(seq) => client.window(name, seq, accept).await?,
             None if self.close => client.close_window(name, accept).await?,
             None => return self.list(client).await,
         };
-        Ok(print::print(&self.output.show(&document)?)?)
+        print::print(self.output.show(&document)?)
     }
 
     async fn list(self, client: &Client) -> Result<(), CommandError> {
         let query = WindowQuery { after: self.after, wait: None, collector: self.collector.as_deref() };
         let list = client.windows(&self.name, query).await?;
         if self.output == OutputFormat::Json {
-            return Ok(print::print(list.body())?);
+            return print::print(&list.body);
         }
-        Ok(print::print(render(&list.read()?, print::width()).as_bytes())?)
+        print::print(render(&list.read()?, print::width()))
     }
 }
 

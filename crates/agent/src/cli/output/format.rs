@@ -33,6 +33,6 @@ impl OutputFormat {
         if self == Self::Table {
             return Ok(Cow::Owned(rows::render(&document.read()?, print::width()).into_bytes()));
         }
-        Ok(Cow::Borrowed(document.body()))
+        Ok(Cow::Borrowed(&document.body))
     }
 }

@@ -17,8 +17,9 @@ pub enum PipeState {
 
 /// Writes `text`, and the end of the last line if it is missing. A reader that has seen enough (`| head`) is no
 /// failure.
-pub fn print(text: &[u8]) -> io::Result<()> {
-    write(text).map(drop)
+pub fn print(text: impl AsRef<[u8]>) -> Result<(), CommandError> {
+    write(text.as_ref())?;
+    Ok(())
 }
 
 /// Does the same as [`print`], and tells whether somebody still reads the output.
@@ -29,7 +30,7 @@ pub fn write(text: &[u8]) -> io::Result<PipeState> {
 
 /// Prints an answer's JSON with line breaks. Fields that this version does not know are printed as well.
 pub fn json<T>(answer: &Answer<T>) -> Result<(), CommandError> {
-    Ok(print(format!("{:#}", answer.json()?).as_bytes())?)
+    print(format!("{:#}", answer.json()?))
 }
 
 /// Writes the pieces as they are, and tells whether somebody still reads the output.

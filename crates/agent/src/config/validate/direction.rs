@@ -7,7 +7,7 @@ use twinprobe_ebpf_common::hook::{Direction, Hook, Position, Verdict, XdpMode};
 use twinprobe_kernel::AttachRequest;
 
 use crate::config::probe::DirectionConfig;
-use crate::config::validate::findings::{self, Defaults, Findings};
+use crate::config::validate::findings::{Defaults, Findings};
 use crate::config::validate::{metric, names};
 
 const SOURCE_LIMIT: usize = 1 << 20;
@@ -24,14 +24,11 @@ pub fn check(
 ) -> DirectionConfig {
     let at = direction.name();
     let (hook, xdp_mode) = hook(direction, document, findings);
-    let verdict = document.verdict.as_deref().map_or(Ok(Verdict::Observe), |name| {
-        names::choose("verdict", name, &Verdict::ALL.map(|verdict| (verdict.name(), verdict)))
-    });
-    let verdict = verdict.unwrap_or_else(|message| {
-        findings.add(format!("{at}.verdict"), message);
-        Verdict::Observe
-    });
-    let priority = findings::priority(&format!("{at}.priority"), document.priority, defaults, findings);
+    let verdict = document.verdict.as_deref();
+    let verdict = findings.choose(&format!("{at}.verdict"), "verdict", verdict, &Verdict::NAMES);
+    let verdict = verdict.unwrap_or(Verdict::Observe);
+    let priority = findings.priority(&format!("{at}.priority"), document.priority);
+    let priority = priority.unwrap_or(defaults.priority);
     let position = position(at, hook, document, defaults, findings);
     let source = document.source.as_deref().unwrap_or_default();
     if let Err(message) = check_source(document.source.as_deref()) {
@@ -46,13 +43,8 @@ pub fn check(
 
 fn hook(direction: Direction, document: &DirectionDocument, findings: &mut Findings) -> (Hook, XdpMode) {
     let at = direction.name();
-    let mode = document.mode.as_deref().map(|name| {
-        let chosen = names::choose("mode", name, &XdpMode::ALL.map(|mode| (mode.name(), mode)));
-        chosen.unwrap_or_else(|message| {
-            findings.add(format!("{at}.mode"), message);
-            XdpMode::Auto
-        })
-    });
+    let field = format!("{at}.mode");
+    let mode = findings.choose(&field, "mode", document.mode.as_deref(), &XdpMode::NAMES);
     let hook = match (direction, document.hook.as_deref()) {
         (Direction::Ingress, None | Some("xdp")) => Hook::Xdp,
         (Direction::Ingress, Some("tc")) => Hook::TcIngress,
@@ -67,8 +59,8 @@ fn hook(direction: Direction, document: &DirectionDocument, findings: &mut Findi
             return (Hook::Xdp, XdpMode::Auto);
         }
     };
-    if mode.is_some() && hook != Hook::Xdp {
-        findings.add(format!("{at}.mode"), "mode belongs to the hook xdp; leave it out with tc");
+    if document.mode.is_some() && hook != Hook::Xdp {
+        findings.add(field, "mode belongs to the hook xdp; leave it out with tc");
     }
     (hook, mode.unwrap_or(XdpMode::Auto))
 }
@@ -81,7 +73,7 @@ fn position(
     findings: &mut Findings,
 ) -> Position {
     let field = format!("{at}.position");
-    // Of an unknown hook it is not known either whether it has positions.
+    // Only the hook xdp is known to have no positions; an unknown hook may have positions.
     let is_xdp = matches!(document.hook.as_deref(), None | Some("xdp")) && hook == Hook::Xdp;
     if document.position.is_some() && is_xdp {
         let message =
@@ -89,7 +81,7 @@ fn position(
         findings.add(field, message);
         return defaults.position;
     }
-    findings::position(&field, document.position.as_deref(), defaults, findings)
+    findings.position(&field, document.position.as_deref()).unwrap_or(defaults.position)
 }
 
 fn check_source(source: Option<&str>) -> Result<(), String> {

@@ -15,54 +15,60 @@ impl Findings {
     pub fn add(&mut self, field: impl Into<String>, message: impl Into<String>) {
         self.0.push(Finding::config(field, message));
     }
+
+    /// Returns the choice called `name`; `None` if the field is left out, or has a name of no choice, which is a
+    /// mistake. `what` says in the message what is chosen.
+    pub fn choose<T: Copy>(
+        &mut self,
+        field: &str,
+        what: &str,
+        name: Option<&str>,
+        choices: &[(&'static str, T)],
+    ) -> Option<T> {
+        let name = name?;
+        let chosen = choices.iter().find(|(known, _)| *known == name);
+        if chosen.is_none() {
+            let known: Vec<&str> = choices.iter().map(|(known, _)| *known).collect();
+            self.add(
+                field,
+                format!("unknown {what} {}; use one of {}", names::quote(name), known.join(", ")),
+            );
+        }
+        chosen.map(|(_, choice)| *choice)
+    }
+
+    pub fn priority(&mut self, field: &str, value: Option<i64>) -> Option<i16> {
+        let value = value?;
+        let priority = i16::try_from(value).ok();
+        if priority.is_none() {
+            let possible = "-32768 to 32767 are possible, lower ones run first";
+            self.add(field, format!("{value} is no priority; {possible}"));
+        }
+        priority
+    }
+
+    pub fn position(&mut self, field: &str, name: Option<&str>) -> Option<Position> {
+        self.choose(field, "position", name, &Position::NAMES)
+    }
+
+    pub fn on_replace(&mut self, field: &str, name: Option<&str>) -> Option<OnReplace> {
+        self.choose(field, "way to replace", name, &OnReplace::NAMES)
+    }
 }
 
 /// The values of fields that a direction or a metric leaves out.
 pub struct Defaults {
-    priority: i16,
+    pub priority: i16,
     pub position: Position,
     pub on_replace: OnReplace,
 }
 
 impl Defaults {
     pub fn check(document: &ConfigDocument, findings: &mut Findings) -> Self {
-        let none = Self { priority: 0, position: Position::default(), on_replace: OnReplace::default() };
         Self {
-            priority: priority("priority", document.priority, &none, findings),
-            position: position("position", document.position.as_deref(), &none, findings),
-            on_replace: on_replace("on_replace", document.on_replace.as_deref(), &none, findings),
+            priority: findings.priority("priority", document.priority).unwrap_or_default(),
+            position: findings.position("position", document.position.as_deref()).unwrap_or_default(),
+            on_replace: findings.on_replace("on_replace", document.on_replace.as_deref()).unwrap_or_default(),
         }
     }
-}
-
-pub fn priority(field: &str, value: Option<i64>, defaults: &Defaults, findings: &mut Findings) -> i16 {
-    let Some(value) = value else { return defaults.priority };
-    i16::try_from(value).unwrap_or_else(|_| {
-        let message = format!("{value} is no priority; -32768 to 32767 are possible, lower ones run first");
-        findings.add(field, message);
-        defaults.priority
-    })
-}
-
-pub fn position(field: &str, name: Option<&str>, defaults: &Defaults, findings: &mut Findings) -> Position {
-    let Some(name) = name else { return defaults.position };
-    let known = Position::ALL.map(|position| (position.name(), position));
-    names::choose("position", name, &known).unwrap_or_else(|message| {
-        findings.add(field, message);
-        defaults.position
-    })
-}
-
-pub fn on_replace(
-    field: &str,
-    name: Option<&str>,
-    defaults: &Defaults,
-    findings: &mut Findings,
-) -> OnReplace {
-    let Some(name) = name else { return defaults.on_replace };
-    let known = OnReplace::ALL.map(|on_replace| (on_replace.name(), on_replace));
-    names::choose("way to replace", name, &known).unwrap_or_else(|message| {
-        findings.add(field, message);
-        defaults.on_replace
-    })
 }

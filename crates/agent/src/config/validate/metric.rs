@@ -1,6 +1,6 @@
 //! The rules of `metrics[]`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use twinprobe_client::{MergeDocument, MetricDocument};
 use twinprobe_ebpf_common::metric::{AfterRead, Source, StrategyChoice, Visibility};
@@ -8,7 +8,7 @@ use twinprobe_ebpf_common::{Aggregation, MergeRule, MergeRules};
 use twinprobe_kernel::MetricRequest;
 
 use crate::config::probe::MetricConfig;
-use crate::config::validate::findings::{self, Defaults, Findings};
+use crate::config::validate::findings::{Defaults, Findings};
 use crate::config::validate::names;
 
 /// Checks the metrics of the direction `at` and adds their mistakes to `findings`.
@@ -18,18 +18,16 @@ pub fn check_all(
     defaults: &Defaults,
     findings: &mut Findings,
 ) -> Vec<MetricConfig> {
-    let mut by_name = HashMap::new();
+    let mut by_name = HashSet::new();
     let mut by_map = HashMap::new();
     let mut metrics = Vec::with_capacity(documents.len());
     for (i, document) in documents.iter().enumerate() {
         let at = format!("{at}.metrics[{i}]");
         let metric = check(&at, document, defaults, findings);
-        if !metric.request.name.is_empty() && by_name.insert(metric.request.name.clone(), i).is_some() {
+        if !metric.request.name.is_empty() && !by_name.insert(metric.request.name.clone()) {
             let name = names::quote(&metric.request.name);
-            findings.add(
-                format!("{at}.name"),
-                format!("another metric of this direction is called {name} already"),
-            );
+            let message = format!("another metric of this direction is called {name} already");
+            findings.add(format!("{at}.name"), message);
         }
         // One map, one reader: a second one would find what the first has reset, or a different instant.
         match by_map.get(&metric.request.map) {
@@ -60,12 +58,9 @@ fn check(at: &str, document: &MetricDocument, defaults: &Defaults, findings: &mu
     if let Err(message) = check_map(document.map.as_deref()) {
         findings.add(format!("{at}.map"), message);
     }
-    let aggregation = document.agg.as_deref().and_then(|name| {
-        let known = Aggregation::ALL.map(|aggregation| (aggregation.name(), aggregation));
-        names::choose("aggregation", name, &known)
-            .map_err(|message| findings.add(format!("{at}.agg"), message))
-            .ok()
-    });
+    let (agg, field) = (document.agg.as_deref(), format!("{at}.agg"));
+    let known = Aggregation::ALL.map(|aggregation| (aggregation.name(), aggregation));
+    let aggregation = findings.choose(&field, "aggregation", agg, &known);
     let source = if document.snapshot == Some(true) { Source::Snapshot } else { Source::Live };
     let after_read = if document.init == Some(true) { AfterRead::Reset } else { AfterRead::Keep };
     let visibility = if document.export == Some(false) { Visibility::Hidden } else { Visibility::Export };
@@ -83,15 +78,9 @@ fn check(at: &str, document: &MetricDocument, defaults: &Defaults, findings: &mu
         let message = "sum_entries bounds what windows add up to; it needs snapshot: true and init: false";
         findings.add(format!("{at}.sum_entries"), message);
     }
-    let strategy = document.strategy.as_deref().map_or(Ok(StrategyChoice::Auto), |name| {
-        names::choose("strategy", name, &StrategyChoice::ALL.map(|strategy| (strategy.name(), strategy)))
-    });
-    let strategy = strategy.unwrap_or_else(|message| {
-        findings.add(format!("{at}.strategy"), message);
-        StrategyChoice::Auto
-    });
-    let on_replace = document.on_replace.as_deref();
-    let on_replace = findings::on_replace(&format!("{at}.on_replace"), on_replace, defaults, findings);
+    let (strategy, field) = (document.strategy.as_deref(), format!("{at}.strategy"));
+    let strategy = findings.choose(&field, "strategy", strategy, &StrategyChoice::NAMES);
+    let on_replace = findings.on_replace(&format!("{at}.on_replace"), document.on_replace.as_deref());
     if let Some(event_type) = document.event_type.as_deref().filter(|name| !names::is_type_name(name)) {
         let message = format!("{} is no name of a C type, as in struct event", names::quote(event_type));
         findings.add(format!("{at}.type"), message);
@@ -105,8 +94,8 @@ fn check(at: &str, document: &MetricDocument, defaults: &Defaults, findings: &mu
         visibility,
         aggregation,
         merge,
-        strategy,
-        on_replace,
+        strategy: strategy.unwrap_or(StrategyChoice::Auto),
+        on_replace: on_replace.unwrap_or(defaults.on_replace),
         event_type: document.event_type.clone(),
     };
     MetricConfig { request, help: document.help.clone(), sum_entries }
@@ -124,14 +113,10 @@ fn check_map(map: Option<&str>) -> Result<(), String> {
 
 fn check_merge(at: &str, document: &MergeDocument, findings: &mut Findings) -> MergeRules {
     let mut rule = |at: &str, name: &str| {
-        let known = MergeRule::ALL.map(|rule| (rule.name(), rule));
-        names::choose("merge rule", name, &known).unwrap_or_else(|message| {
-            findings.add(at, message);
-            MergeRule::default()
-        })
+        findings.choose(at, "merge rule", Some(name), &MergeRule::NAMES).unwrap_or_default()
     };
     match document {
-        MergeDocument::Whole(name) => MergeRules { default: rule(at, name), ..MergeRules::default() },
+        MergeDocument::Whole(name) => rule(at, name).into(),
         MergeDocument::Fields(fields) => {
             let fields =
                 fields.iter().map(|(field, name)| (field.clone(), rule(&format!("{at}.{field}"), name)));

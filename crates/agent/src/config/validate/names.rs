@@ -92,11 +92,3 @@ pub fn quote(value: &str) -> String {
         None => format!("{value:?}"),
     }
 }
-
-/// Returns the choice called `name`. The error lists the choices.
-pub fn choose<T: Copy>(what: &str, name: &str, choices: &[(&'static str, T)]) -> Result<T, String> {
-    choices.iter().find(|(known, _)| *known == name).map(|(_, choice)| *choice).ok_or_else(|| {
-        let known: Vec<_> = choices.iter().map(|(known, _)| *known).collect();
-        format!("unknown {what} {}; use one of {}", quote(name), known.join(", "))
-    })
-}

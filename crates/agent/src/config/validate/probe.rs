@@ -4,7 +4,6 @@
 mod tests;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
 use twinprobe_client::ConfigDocument;
 use twinprobe_ebpf_common::Format;
@@ -38,8 +37,10 @@ impl ProbeConfig {
         if let Err(rejection) = check_name(name, document) {
             findings.0.extend(rejection.findings);
         }
-        let patterns = interfaces(document, &mut findings);
-        let netns = netns(document.netns.as_deref(), &mut findings);
+        let interfaces = interfaces(document, &mut findings);
+        if let Some(Err(message)) = document.netns.as_deref().map(names::netns) {
+            findings.add("netns", message);
+        }
         let defaults = Defaults::check(document, &mut findings);
         let format = format(document.format.as_deref(), &mut findings);
         if document.ingress.is_none() && document.egress.is_none() {
@@ -54,10 +55,9 @@ impl ProbeConfig {
         }
         Ok(Self {
             name: name.to_owned(),
-            interfaces: patterns.iter().map(|pattern| pattern.as_str().to_owned()).collect(),
-            patterns,
+            interfaces,
             wait_for_interface: document.wait_for_interface == Some(true),
-            netns,
+            netns: document.netns.as_ref().map(Into::into),
             format,
             on_replace: defaults.on_replace,
             ingress,
@@ -65,14 +65,6 @@ impl ProbeConfig {
             window,
         })
     }
-}
-
-fn netns(path: Option<&str>, findings: &mut Findings) -> Option<PathBuf> {
-    let path = path?;
-    if let Err(message) = names::netns(path) {
-        findings.add("netns", message);
-    }
-    Some(path.into())
 }
 
 fn interfaces(document: &ConfigDocument, findings: &mut Findings) -> Vec<InterfacePattern> {

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use twinprobe_kernel::watch::{Changes, NamespaceChange, PlaceWatch};
 
-use crate::engine::deploy::watches::Namespace;
 use crate::engine::engine::Engine;
+use crate::engine::placement::Namespace;
+use crate::engine::probe::probe::Probe;
 
 /// The interval at which a failed attachment is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -17,11 +18,12 @@ const LOOK: Duration = Duration::from_secs(2);
 impl Engine {
     /// Starts to wait for the interfaces of every probe's namespace, and stops where no probe is left.
     pub fn watch(self: &Arc<Self>) {
-        let mut used: Vec<Namespace> = self.list().iter().filter_map(|probe| probe.namespace()).collect();
+        let mut used: Vec<Namespace> =
+            self.list().iter().filter_map(|probe| probe.namespace.clone()).collect();
         used.sort();
         used.dedup();
-        self.watches.looks.get_or_init(|| self.look_after());
-        let mut watches = self.watches.namespaces.lock();
+        self.looks.get_or_init(|| self.look_after());
+        let mut watches = self.watches.lock();
         watches.retain(|namespace, task| {
             let keep = used.contains(namespace);
             if !keep {
@@ -45,7 +47,7 @@ impl Engine {
                             None => Changes::default(),
                         };
                         if changes.links || engine.is_waiting(&namespace) {
-                            Arc::clone(&engine).follow(namespace.clone(), changes).await;
+                            engine.follow(namespace.clone(), changes).await;
                         } else if changes.filters {
                             engine.look().await;
                         }
@@ -61,22 +63,21 @@ impl Engine {
 
     /// Tells whether a probe of the namespace waits to be attached to an interface.
     fn is_waiting(&self, namespace: &Namespace) -> bool {
-        self.list().iter().any(|probe| probe.namespace().as_ref() == Some(namespace) && probe.is_waiting())
+        let waits =
+            |probe: &Probe| probe.namespace.as_ref() == Some(namespace) && probe.shown.lock().is_waiting();
+        self.list().iter().any(|probe| waits(probe))
     }
 
     /// Attaches and detaches the probes of a namespace according to its present interfaces.
-    async fn follow(self: Arc<Self>, namespace: Namespace, changes: Changes) {
-        let change = Arc::clone(&self.changes).lock_owned().await;
-        let followed = tokio::task::spawn_blocking(move || {
-            let _change = change;
-            let probes = self.list().into_iter();
-            probes
-                .filter(|probe| probe.namespace().as_ref() == Some(&namespace))
-                .for_each(|probe| probe.follow(&changes));
-            self.settle_again();
+    async fn follow(self: &Arc<Self>, namespace: Namespace, changes: Changes) {
+        let followed = self.change(move |engine| {
+            for probe in engine.list().iter().filter(|probe| probe.namespace.as_ref() == Some(&namespace)) {
+                probe.follow(&changes);
+            }
+            engine.settle_again();
         });
         if let Err(error) = followed.await {
-            tracing::error!(%error, "probes could not follow their interfaces");
+            tracing::error!(%error, "probes could not follow a change of their interfaces");
         }
     }
 
@@ -95,7 +96,7 @@ impl Engine {
     async fn look(self: &Arc<Self>) {
         let kernel = Arc::clone(&self.kernel);
         if let Err(error) = tokio::task::spawn_blocking(move || kernel.look()).await {
-            tracing::error!(%error, "attachments could not be checked");
+            tracing::error!(%error, "attachments could not be checked; the daemon checks again in 2 s");
         }
     }
 
@@ -104,12 +105,8 @@ impl Engine {
     pub fn settle_again(&self) {
         if self.kernel.is_unsettled() {
             self.list().iter().for_each(|probe| probe.follow(&Changes::default()));
-            self.kernel.settle_again(self.is_unsure());
+            let is_unsure = self.list().iter().any(|probe| probe.shown.lock().is_unsure());
+            self.kernel.settle_again(is_unsure);
         }
-    }
-
-    /// Tells whether a running probe does not know where its interfaces are.
-    fn is_unsure(&self) -> bool {
-        self.list().iter().any(|probe| probe.is_unsure())
     }
 }

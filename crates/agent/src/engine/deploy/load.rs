@@ -16,7 +16,7 @@ use crate::engine::deploy::history::History;
 use crate::engine::deploy::loaded::{LoadedProbe, requests};
 use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
-use crate::engine::placement::wanted::wanted;
+use crate::engine::placement::wanted;
 use crate::engine::probe::metric::readers;
 use crate::engine::probe::probe::Probe;
 use crate::limits::ledger::Ledger;
@@ -86,7 +86,7 @@ impl Engine {
             Err(busy) => return Some(Err(busy.into())),
         };
         let started = Instant::now();
-        let object = compiler.compile(&field, config.source(), config.defines()).await;
+        let object = compiler.compile(&field, &config.source, &config.defines).await;
         self.telemetry.compiled(started.elapsed(), object.is_ok());
         Some(object.map(|object| (direction, object)).map_err(EngineError::Rejected))
     }
@@ -118,7 +118,7 @@ fn load_all(
     let footprint = Footprint::of(&plan, &parsed, kernel.facts().possible_cpus);
     // What has run goes on, whatever the limits are at this start.
     let taken = match first {
-        true => ledger.take(&footprint, old.and_then(Probe::share)),
+        true => ledger.take(&footprint, old.and_then(|old| old.share.as_ref())),
         false => Ok(ledger.take_stored(&footprint)),
     };
     let share = match taken {

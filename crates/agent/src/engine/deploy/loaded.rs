@@ -33,7 +33,7 @@ impl LoadedProbe {
     /// be called while no window can be closed.
     pub fn follow(&mut self, kernel: &Kernel, old: &Running) -> Result<(), Rejection> {
         for (loaded, object) in self.directions.iter_mut().zip(&self.parsed) {
-            if !old.attached().is_continued_by(loaded) {
+            if !old.attached.is_continued_by(loaded) {
                 let old = old.predecessor(loaded.plan.direction());
                 *loaded = kernel.load(Arc::clone(&loaded.plan), object, old.as_ref())?;
             }
@@ -45,8 +45,8 @@ impl LoadedProbe {
 /// Returns the request for each direction, in the order of [`ProbeConfig::directions`].
 pub fn requests(config: &ProbeConfig) -> impl Iterator<Item = DirectionRequest> {
     config.directions().map(|(_, direction)| DirectionRequest {
-        attach: direction.attach(),
-        on_replace: config.on_replace(),
-        metrics: direction.metrics().iter().map(|metric| metric.request().clone()).collect(),
+        attach: direction.attach,
+        on_replace: config.on_replace,
+        metrics: direction.metrics.iter().map(|metric| metric.request.clone()).collect(),
     })
 }

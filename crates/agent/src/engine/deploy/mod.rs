@@ -6,4 +6,3 @@ pub mod history;
 pub mod load;
 pub mod loaded;
 pub mod restore;
-pub mod watches;

@@ -6,35 +6,23 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use twinprobe_client::ConfigDocument;
-use twinprobe_ebpf_common::finding::{Finding, Rejection, with_causes};
+use twinprobe_ebpf_common::finding::{Rejection, with_causes};
 use twinprobe_kernel::{Attached, Footprint, Held, Identity, ProbePlan, crash};
 
 use crate::config::probe::ProbeConfig;
+use crate::engine::deploy::history::Before;
 use crate::engine::deploy::loaded::requests;
 use crate::engine::engine::Engine;
 use crate::engine::error::{EngineError, describe};
 use crate::engine::events::probe_events::ProbeEvents;
-use crate::engine::placement::placement::Pending;
-use crate::engine::placement::wanted::{Wanted, refused, wanted};
-use crate::engine::probe::metric::{MetricState, readers};
+use crate::engine::placement::{Wanted, refused, wanted};
+use crate::engine::probe::metric::readers;
 use crate::engine::probe::probe::Probe;
-use crate::limits::ledger::Share;
+use crate::engine::probe::running::Running;
 use crate::store::Store;
 use crate::store::files::StoreError;
 use crate::store::format::Unread;
 use crate::store::record::StoredProbe;
-
-/// A deployment of an earlier daemon that this daemon has taken over.
-pub struct Adopted {
-    pub attached: Attached,
-    pub readers: Vec<MetricState>,
-    pub events: ProbeEvents,
-    pub pending: Vec<Pending>,
-    /// The reason why the interfaces can't be listed: see [`Wanted::unlisted`].
-    pub unlisted: Option<String>,
-    pub warnings: Vec<Finding>,
-    pub share: Share,
-}
 
 /// The reason why a stored probe is not adopted.
 enum NotAdopted {
@@ -54,16 +42,10 @@ impl Engine {
     /// Makes the kernel run the probes of the state directory. A probe that can't be deployed now stays listed with the
     /// reason, and its running programs go on.
     pub async fn restore(self: &Arc<Self>) -> Result<(), EngineError> {
-        let change = Arc::clone(&self.changes).lock_owned().await;
-        let engine = Arc::clone(self);
-        let anew = tokio::task::spawn_blocking(move || {
-            let _change = change;
-            engine.take_over()
-        });
-        for (name, stored) in anew.await?? {
+        for (name, stored) in self.change(Self::take_over).await?? {
             if let Err(error) = self.deploy(&name, stored.config.clone(), Some(stored)).await {
                 let reason = describe(&error);
-                tracing::error!(probe = name, reason, "a stored probe could not be deployed");
+                tracing::error!(probe = name, reason, "a stored probe can't be deployed: it becomes failed");
                 if let Ok(probe) = self.get(&name) {
                     probe.set_reason(reason);
                 }
@@ -88,7 +70,7 @@ impl Engine {
             let (stored, why) = match stored {
                 Ok(stored) => match self.adopt(&name, &stored) {
                     Ok(probe) => {
-                        tracing::info!(probe = name, "the running probe was adopted");
+                        tracing::info!(probe = name, "a running probe was adopted");
                         serials.extend(stored.running.iter().map(|running| running.deployment.serial));
                         adopted.push(Arc::new(probe));
                         continue;
@@ -110,12 +92,12 @@ impl Engine {
             serials.extend(held.as_ref().map(|held| held.owner.0));
             let reason = match why {
                 NotAdopted::Anew(reason) => {
-                    tracing::info!(probe = name, reason, "it does not run any more: deploying it anew");
+                    tracing::info!(probe = name, reason, "a probe can't be adopted and is deployed anew");
                     anew.extend(stored.clone().map(|stored| (name.clone(), stored)));
                     format!("it is about to be deployed anew: {reason}")
                 }
                 NotAdopted::Unreadable(reason) => {
-                    tracing::error!(probe = name, reason, "a stored probe can't be read");
+                    tracing::error!(probe = name, reason, "a stored probe can't be read; its programs go on");
                     reason
                 }
             };
@@ -128,7 +110,7 @@ impl Engine {
             self.insert(Arc::new(Probe::failed(&name, stored, reason, held, self.windows.of(&name))));
         }
         crash::pause("claimed");
-        self.kernel.settle(&serials, adopted.iter().any(|probe| probe.is_unsure()));
+        self.kernel.settle(&serials, adopted.iter().any(|probe| probe.shown.lock().is_unsure()));
         // Probes resume after the kernel has settled: a dispatcher that was half switched may have called programs that
         // follow other twins.
         for probe in adopted {
@@ -144,6 +126,8 @@ impl Engine {
         Ok(anew)
     }
 
+    /// Creates the probe that an earlier daemon deployed and that still runs. No window of the probe is closed before
+    /// [`Probe::resume`].
     fn adopt(&self, name: &str, stored: &StoredProbe) -> Result<Probe, NotAdopted> {
         let running = stored.running.as_ref().ok_or_else(|| "it was not running".to_owned())?;
         let config = ProbeConfig::validate(name, &stored.config).map_err(|error| describe(&error.into()))?;
@@ -175,9 +159,12 @@ impl Engine {
             &interfaces,
         )?;
         pending.extend(refused(failed));
+        let awaited = Some(Before(Some(attached.record.serial)));
+        let (windows, counters) = (self.windows.of(name), self.telemetry.probe(name));
+        let mut running = Running::new(config, attached, readers, awaited, windows, counters);
+        running.set_pending(pending, unlisted);
         let share = self.ledger.take_stored(&footprint);
-        let adopted = Adopted { attached, readers, events, pending, unlisted, warnings, share };
-        Ok(Probe::adopt(stored.clone(), config, adopted, self.kept(name)))
+        Ok(Probe::running(stored.clone(), warnings, events, running, share))
     }
 }
 

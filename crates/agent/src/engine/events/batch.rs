@@ -22,13 +22,14 @@ const POOL: usize = 32;
 const PADDING: usize = 7;
 
 /// The events of one source that are rendered and not yet sent.
+#[derive(Default)]
 pub struct EventBatch {
     labels: Arc<str>,
     pieces: [Piece; 2],
     /// The number of events in each piece, and of those that the kernel lost in between.
     count: u64,
     /// True if the last slice held an event.
-    has_read: bool,
+    pub has_read: bool,
 }
 
 #[derive(Default)]
@@ -41,15 +42,11 @@ struct Piece {
 }
 
 impl EventBatch {
-    pub fn new() -> Self {
-        Self { labels: "".into(), pieces: Default::default(), count: 0, has_read: false }
-    }
-
     /// Sets the framings to render from now on: those of clients that have room. Events of other framings are only
     /// counted.
     pub fn write_for(&mut self, source: &EventMetric, clients: &[Arc<Client>]) {
         let wanted = Framing::ALL
-            .map(|framing| clients.iter().any(|client| client.framing() == framing && client.has_room()));
+            .map(|framing| clients.iter().any(|client| client.framing == framing && client.has_room()));
         if self.pieces.iter().zip(wanted).any(|(piece, wanted)| piece.wanted != wanted) {
             // A piece holds either all events since the last send or none, so a change of framings needs a send.
             self.send(source, clients);
@@ -68,11 +65,6 @@ impl EventBatch {
     /// Tells whether nothing was gathered since the last send.
     pub fn is_empty(&self) -> bool {
         self.count == 0
-    }
-
-    /// Tells whether the last slice held an event.
-    pub fn has_read(&self) -> bool {
-        self.has_read
     }
 
     /// Renders up to `limit` bytes of the ring. Returns whether more is there, and the number of events that were read.
@@ -105,13 +97,12 @@ impl EventBatch {
                     EventRecord::Lost { count, .. } => lost_line(framing, count, labels, &mut piece.bytes),
                 }
             }
-            match event {
-                EventRecord::Sample { .. } => {
-                    events += 1;
-                    *count += 1;
-                }
-                EventRecord::Lost { count: lost, .. } => *count += lost,
-            }
+            let (read, lost) = match event {
+                EventRecord::Sample { .. } => (1, 0),
+                EventRecord::Lost { count, .. } => (0, count),
+            };
+            events += read;
+            *count += read + lost;
         });
         *has_read = begun;
         (progress, events)
@@ -124,7 +115,7 @@ impl EventBatch {
         }
         for (piece, framing) in self.pieces.iter_mut().zip(Framing::ALL) {
             let bytes = piece.wanted.then(|| piece.take());
-            for client in clients.iter().filter(|client| client.framing() == framing) {
+            for client in clients.iter().filter(|client| client.framing == framing) {
                 let missed = client.push(bytes.as_ref(), self.count, &source.labels);
                 source.missed.fetch_add(missed, Ordering::Relaxed);
             }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use hyper::body::Bytes;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::engine::events::framing::Framing;
 
@@ -19,7 +19,7 @@ const BATCH: usize = 256 << 10;
 #[derive(Debug)]
 pub struct Client {
     pub framing: Framing,
-    state: Mutex<State>,
+    pub state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ pub struct State {
     /// The number of bytes in `parts`.
     pub bytes: usize,
     pub waker: Option<Waker>,
-    /// The number of sources that may still write.
+    /// The number of sources that may still write; each needs one [`Client::end_source`].
     pub sources: usize,
     /// True once the client has left.
     pub gone: bool,
@@ -50,28 +50,14 @@ impl Client {
         Arc::new(Self { framing, state: Mutex::default() })
     }
 
-    pub fn framing(&self) -> Framing {
-        self.framing
-    }
-
     /// Tells whether a batch of usual size fits; one that does not fit need not be rendered.
     pub fn has_room(&self) -> bool {
-        self.lock().bytes + BATCH <= LIMIT
-    }
-
-    /// Tells whether the reading end was dropped.
-    pub fn is_gone(&self) -> bool {
-        self.lock().gone
-    }
-
-    /// Counts a source that may write to the client; each needs one [`Self::end_source`].
-    pub fn add_source(&self) {
-        self.lock().sources += 1;
+        self.state.lock().bytes + BATCH <= LIMIT
     }
 
     /// Notes the end of one of the sources. The stream ends with the last one.
     pub fn end_source(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.sources -= 1;
         let waker = if state.sources == 0 { state.waker.take() } else { None };
         drop(state);
@@ -81,29 +67,23 @@ impl Client {
     /// Queues `bytes`, which hold `count` events of the source with these labels, or notes the events as lost. `bytes`
     /// is `None` if the events were not rendered. Returns the number of events that were lost.
     pub fn push(&self, bytes: Option<&Bytes>, count: u64, labels: &Arc<str>) -> u64 {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.gone {
             return 0;
         }
-        let lost = match bytes {
-            Some(bytes) if state.bytes == 0 || state.bytes + bytes.len() <= LIMIT => {
+        let fits = |bytes: &&Bytes| state.bytes == 0 || state.bytes + bytes.len() <= LIMIT;
+        let fitting = bytes.filter(fits);
+        match fitting {
+            Some(bytes) => {
                 state.bytes += bytes.len();
                 state.parts.push_back(Part::Events(bytes.clone()));
-                0
             }
-            _ => {
-                state.lose(count, labels);
-                count
-            }
-        };
+            None => state.lose(count, labels),
+        }
         let waker = state.waker.take();
         drop(state);
         waker.into_iter().for_each(Waker::wake);
-        lost
-    }
-
-    pub fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
+        if fitting.is_some() { 0 } else { count }
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 use twinprobe_client::EventStatus;
 use twinprobe_ebpf_common::Render;
@@ -12,8 +12,8 @@ use twinprobe_ebpf_common::hook::Direction;
 use twinprobe_exporter::EventEncoder;
 use twinprobe_kernel::{EventMap, EventReader, KernelError};
 
-use crate::engine::deploy::watches::Namespace;
 use crate::engine::events::client::Client;
+use crate::engine::placement::Namespace;
 
 /// The longest time for which closing waits for the reading task, which ends within a few milliseconds.
 const CLOSING: Duration = Duration::from_secs(2);
@@ -29,15 +29,16 @@ pub struct EventMetric {
     /// The namespace whose interfaces the events name; `None` if the events name no interfaces.
     pub names_interfaces_of: Option<Namespace>,
     /// The size of a ring in bytes.
-    room: u64,
+    pub room: u64,
     pub delivered: AtomicU64,
     /// The number of events that slow clients did not get, summed over the clients.
     pub missed: AtomicU64,
-    /// `None` once the source is closed.
+    /// The reader, which status and the reading task share. `None` once the source is closed.
     pub reader: Mutex<Option<EventReader>>,
     lost: Mutex<Option<u64>>,
-    audience: Mutex<Audience>,
-    changed: Notify,
+    pub audience: Mutex<Audience>,
+    /// Wakes the reading task to look at its audience again.
+    pub changed: Notify,
     ended: Condvar,
 }
 
@@ -80,89 +81,58 @@ impl EventMetric {
         }))
     }
 
-    /// Returns the size of a ring in bytes.
-    pub fn room(&self) -> u64 {
-        self.room
-    }
-
     /// Returns the number of bytes that wait in the fullest ring.
     pub fn fill(&self) -> u64 {
-        self.reader().as_ref().map_or(0, EventReader::fill)
-    }
-
-    pub fn metric(&self) -> &str {
-        &self.metric
+        self.reader.lock().as_ref().map_or(0, EventReader::fill)
     }
 
     /// Gives `client` every event from now on, first those that wait in the map. `None` if the source is closed, else
     /// whether the reading task has to be started.
     pub fn join(&self, client: &Arc<Client>) -> Option<bool> {
-        let mut audience = self.audience();
+        let mut audience = self.audience.lock();
         if audience.closed {
             return None;
         }
-        client.add_source();
+        client.state.lock().sources += 1;
         audience.clients.push(Arc::clone(client));
         audience.fresh += 1;
         Some(!std::mem::replace(&mut audience.reading, true))
     }
 
-    /// Wakes the reading task to look at its audience again.
-    pub fn look_up(&self) {
-        self.changed.notify_one();
-    }
-
-    /// Waits until [`Self::look_up`] is called.
-    pub async fn changed(&self) {
-        self.changed.notified().await;
-    }
-
     /// Ends all streams once they have received the events in the map.
     pub fn end(&self) {
-        self.audience().closed = true;
-        self.look_up();
+        self.audience.lock().closed = true;
+        self.changed.notify_one();
     }
 
     /// Ends all streams like [`Self::end`], waits up to [`CLOSING`] for the reading task and closes the map.
     pub fn close(&self) {
         self.end();
-        self.ended.wait_while_for(&mut self.audience(), |audience| audience.reading, CLOSING);
-        let mut reader = self.reader();
+        self.ended.wait_while_for(&mut self.audience.lock(), |audience| audience.reading, CLOSING);
+        let mut reader = self.reader.lock();
         self.note_lost(reader.as_ref());
         *reader = None;
     }
 
     /// Returns the counts of the metric for the probe's status.
     pub fn status(&self) -> EventStatus {
-        self.note_lost(self.reader().as_ref());
+        self.note_lost(self.reader.lock().as_ref());
         EventStatus {
             direction: self.direction,
             metric: self.metric.clone(),
             delivered: self.delivered.load(Ordering::Relaxed),
             lost: *self.lost.lock(),
             missed: self.missed.load(Ordering::Relaxed),
-            clients: self.audience().clients.iter().filter(|client| !client.is_gone()).count(),
+            clients: self.audience.lock().clients.iter().filter(|client| !client.state.lock().gone).count(),
         }
-    }
-
-    /// Locks the audience.
-    pub fn audience(&self) -> MutexGuard<'_, Audience> {
-        self.audience.lock()
-    }
-
-    /// Locks the reader. Status and the reading task share it.
-    pub fn reader(&self) -> MutexGuard<'_, Option<EventReader>> {
-        self.reader.lock()
     }
 
     /// Ends the source for its clients, because the reading task has ended.
     pub fn reading_ended(&self) {
-        let mut audience = self.audience();
+        let mut audience = self.audience.lock();
         audience.reading = false;
         audience.fresh = 0;
-        for client in audience.clients.drain(..) {
-            client.end_source();
-        }
+        audience.clients.drain(..).for_each(|client| client.end_source());
         drop(audience);
         self.ended.notify_all();
     }

@@ -4,7 +4,6 @@
 //! come, and once the ring is full the kernel drops new events.
 
 use std::io;
-use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use tokio::runtime::Handle;
@@ -46,15 +45,6 @@ pub struct ProbeEvents {
     runtime: Option<Handle>,
 }
 
-/// The reason why there is no stream.
-#[derive(Debug, PartialEq, Eq)]
-pub enum NoStream {
-    /// No event metric has that name; the names that exist.
-    Unknown(Vec<String>),
-    /// The probe is removed or replaced.
-    Closed,
-}
-
 impl ProbeEvents {
     /// Opens the event maps. This has to happen before the first packet comes: a perf ring takes events only once it is
     /// open.
@@ -64,39 +54,38 @@ impl ProbeEvents {
         on: &EventLoop,
     ) -> Result<Self, KernelError> {
         let mut sources = Vec::new();
-        let namespace = config.netns().map(Path::to_owned);
         for ((direction, _), loaded) in config.directions().zip(loaded) {
             for (metric, map) in loaded.plan.metrics.iter().zip(&loaded.maps) {
                 if let TwinMap::Events(map) = map {
-                    sources.push(EventMetric::open(direction, &metric.request.name, map, &namespace)?);
+                    sources.push(EventMetric::open(direction, &metric.request.name, map, &config.netns)?);
                 }
             }
         }
-        let runtime = if sources.is_empty() { None } else { Some(on.handle()) };
-        let runtime =
-            runtime.transpose().map_err(|error| KernelError::new("start", "the event thread", error))?;
+        let runtime = (!sources.is_empty()).then(|| on.handle()).transpose();
+        let runtime = runtime.map_err(|error| KernelError::new("start", "the event thread", error))?;
         Ok(Self { sources, runtime })
     }
 
-    /// Starts a stream of the events of `metric`, or of all event metrics.
-    pub fn stream(&self, metric: Option<&str>, framing: Framing) -> Result<EventStream, NoStream> {
-        let wanted = |source: &&Arc<EventMetric>| metric.is_none_or(|metric| metric == source.metric());
+    /// Starts a stream of the events of `metric`, or of all event metrics; `None` if the probe is removed or replaced.
+    /// The error holds the names of the event metrics, if none is called `metric`.
+    pub fn stream(&self, metric: Option<&str>, framing: Framing) -> Result<Option<EventStream>, Vec<String>> {
+        let wanted = |source: &&Arc<EventMetric>| metric.is_none_or(|metric| metric == source.metric);
         let sources: Vec<Arc<EventMetric>> = self.sources.iter().filter(wanted).cloned().collect();
         let Some(runtime) = self.runtime.as_ref().filter(|_| !sources.is_empty()) else {
-            return Err(NoStream::Unknown(self.sources.iter().map(|s| s.metric().to_owned()).collect()));
+            return Err(self.sources.iter().map(|source| source.metric.clone()).collect());
         };
         let client = Client::new(framing);
         // The stream is made before its client joins: dropping it tells every source that the client has left.
-        let stream = EventStream::new(Arc::clone(&client), sources.clone());
-        let join = |source: &&Arc<EventMetric>| {
-            let starts = source.join(&client)?;
+        let stream = EventStream { client: Arc::clone(&client), sources: sources.clone() };
+        let mut joined = false;
+        for source in sources {
+            let Some(starts) = source.join(&client) else { continue };
+            joined = true;
             if starts {
-                runtime.spawn(pump::run(Arc::clone(source)));
+                runtime.spawn(pump::run(source));
             }
-            Some(())
-        };
-        let joined = sources.iter().filter_map(|source| join(&source)).count();
-        if joined == 0 { Err(NoStream::Closed) } else { Ok(stream) }
+        }
+        Ok(joined.then_some(stream))
     }
 
     /// Returns the state of each event metric for the probe's status.
@@ -106,16 +95,12 @@ impl ProbeEvents {
 
     /// Ends all streams. No stream can start from now on.
     pub fn end(&self) {
-        for source in &self.sources {
-            source.end();
-        }
+        self.sources.iter().for_each(|source| source.end());
     }
 
     /// Ends all streams like [`Self::end`], then closes the maps. Blocks until the maps are closed.
     pub fn close(&self) {
         self.end();
-        for source in &self.sources {
-            source.close();
-        }
+        self.sources.iter().for_each(|source| source.close());
     }
 }

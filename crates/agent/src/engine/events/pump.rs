@@ -12,10 +12,9 @@ use tokio::time::Instant;
 use twinprobe_ebpf_common::Context;
 use twinprobe_kernel::{EventReader, Progress, Waiter, clock};
 
-use crate::engine::deploy::watches::Namespace;
 use crate::engine::events::batch::EventBatch;
 use crate::engine::events::event_metric::EventMetric;
-use crate::engine::placement::wanted;
+use crate::engine::placement::{self, Namespace};
 
 /// The number of bytes of a ring that are read before other tasks of the thread run.
 const SLICE: usize = 64 << 10;
@@ -46,12 +45,12 @@ enum Turn {
 
 /// Reads the source until no client listens or the source is closed.
 pub async fn run(source: Arc<EventMetric>) {
-    let waiter = source.reader().as_ref().map(EventReader::waiter);
+    let waiter = source.reader.lock().as_ref().map(EventReader::waiter);
     let closed = match waiter {
         Some(Ok(waiter)) => read(&source, waiter).await,
         None => true,
         Some(Err(error)) => {
-            tracing::error!(metric = source.metric, %error, "events can't be waited for");
+            tracing::error!(metric = source.metric, %error, "events can't be waited for; streams end");
             true
         }
     };
@@ -63,13 +62,13 @@ pub async fn run(source: Arc<EventMetric>) {
 /// Reads until the source is closed (returns true) or no client listens (returns false).
 async fn read(source: &EventMetric, mut waiter: Waiter) -> bool {
     let mut context = Names::new(source).await;
-    let mut output = EventBatch::new();
+    let mut output = EventBatch::default();
     let mut sent = Instant::now();
-    let pause = pause(source.room());
+    let pause = pause(source.room);
     // The number of slices that were read since the last wait.
     let mut slices = 0;
     let mut look = Instant::now();
-    let grows = source.reader().as_ref().is_some_and(EventReader::grows);
+    let grows = source.reader.lock().as_ref().is_some_and(EventReader::grows);
     loop {
         if grows && Instant::now() >= look {
             follow_cpus(source, &mut waiter);
@@ -81,23 +80,23 @@ async fn read(source: &EventMetric, mut waiter: Waiter) -> bool {
                 // Events in the ring still belong to the clients. The limit of slices ends this even while events come.
                 let mut slices = 0;
                 while slices < 1024 && slice(source, context.fresh(), &mut output) == Progress::More {
-                    output.send(source, &source.audience().clients);
+                    output.send(source, &source.audience.lock().clients);
                     slices += 1;
                 }
-                output.send(source, &source.audience().clients);
+                output.send(source, &source.audience.lock().clients);
                 return true;
             }
             Turn::Later => {
-                output.send(source, &source.audience().clients);
+                output.send(source, &source.audience.lock().clients);
                 tokio::select! {
-                    () = source.changed() => {}
+                    () = source.changed.notified() => {}
                     () = tokio::time::sleep(PATIENCE) => {}
                 }
             }
             Turn::Read(Progress::More) => {
                 slices += 1;
                 if output.len() >= FULL {
-                    output.send(source, &source.audience().clients);
+                    output.send(source, &source.audience.lock().clients);
                     sent = Instant::now();
                 }
                 tokio::task::yield_now().await;
@@ -105,14 +104,14 @@ async fn read(source: &EventMetric, mut waiter: Waiter) -> bool {
             Turn::Read(Progress::Drained) => {
                 let due = sent + GATHER;
                 if !output.is_empty() && (output.len() >= FULL || Instant::now() >= due) {
-                    output.send(source, &source.audience().clients);
+                    output.send(source, &source.audience.lock().clients);
                     sent = Instant::now();
                 }
-                // While events flow, looking at the ring at intervals is cheaper than a wake-up for each event.
-                let flows = output.has_read() && (slices * SLICE) as u64 <= source.room() / 4;
+                // A look at the ring at intervals is cheaper than a wake-up for each event while events flow.
+                let flows = output.has_read && (slices * SLICE) as u64 <= source.room / 4;
                 tokio::select! {
                     () = waiter.readable(), if !(flows && pause.is_some()) => {}
-                    () = source.changed() => {}
+                    () = source.changed.notified() => {}
                     () = tokio::time::sleep_until(due), if !output.is_empty() => {}
                     () = tokio::time::sleep_until(look), if grows => {}
                     () = tokio::time::sleep(pause.unwrap_or_default()), if flows && pause.is_some() => {}
@@ -124,8 +123,8 @@ async fn read(source: &EventMetric, mut waiter: Waiter) -> bool {
 }
 
 fn follow_cpus(source: &EventMetric, waiter: &mut Waiter) {
-    if let Some(Err(error)) = source.reader().as_mut().map(|reader| reader.follow_cpus(waiter)) {
-        tracing::warn!(metric = source.metric, %error, "a CPU that came online has no ring");
+    if let Some(Err(error)) = source.reader.lock().as_mut().map(|reader| reader.follow_cpus(waiter)) {
+        tracing::warn!(metric = source.metric, %error, "no ring could be opened for a CPU that came online");
     }
 }
 
@@ -139,7 +138,7 @@ fn pause(room: u64) -> Option<Duration> {
 /// Reads a slice for the clients that listen now. The lock keeps clients from joining meanwhile, so that each client
 /// gets all events from its first slice on.
 fn turn(source: &EventMetric, context: &Context, output: &mut EventBatch) -> Turn {
-    let mut audience = source.audience();
+    let mut audience = source.audience.lock();
     if audience.closed {
         return Turn::Closed;
     }
@@ -148,14 +147,14 @@ fn turn(source: &EventMetric, context: &Context, output: &mut EventBatch) -> Tur
         // New clients do not get events that were read before they came.
         output.send(source, &audience.clients[..audience.clients.len() - fresh]);
     }
-    audience.clients.retain(|client| !client.is_gone());
+    audience.clients.retain(|client| !client.state.lock().gone);
     if audience.clients.is_empty() {
         audience.reading = false;
         return Turn::Alone;
     }
     // Events that wait in the ring are not lost yet. They are read without room for them only when the ring is nearly
     // full, so that they are counted as lost for each client: the kernel would not count them.
-    if !audience.clients.iter().any(|client| client.has_room()) && source.fill() < source.room() / 4 * 3 {
+    if !audience.clients.iter().any(|client| client.has_room()) && source.fill() < source.room / 4 * 3 {
         return Turn::Later;
     }
     output.write_for(source, &audience.clients);
@@ -163,7 +162,7 @@ fn turn(source: &EventMetric, context: &Context, output: &mut EventBatch) -> Tur
 }
 
 fn slice(source: &EventMetric, context: &Context, output: &mut EventBatch) -> Progress {
-    let mut reader = source.reader();
+    let mut reader = source.reader.lock();
     let Some(reader) = reader.as_mut() else { return Progress::Drained };
     let (progress, events) = output.read(reader, SLICE, &source.encoder, context, &clock::now());
     source.delivered.fetch_add(events, Ordering::Relaxed);
@@ -197,7 +196,7 @@ impl Names {
 
     fn list(&mut self) {
         if let Some(namespace) = self.namespace.clone() {
-            self.listed = Some(tokio::task::spawn_blocking(move || wanted::names(namespace.as_deref())));
+            self.listed = Some(tokio::task::spawn_blocking(move || placement::names(namespace.as_deref())));
         }
     }
 

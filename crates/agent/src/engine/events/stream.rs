@@ -12,18 +12,14 @@ use crate::engine::events::framing::lost_line;
 /// The reading end of a stream. Dropping the value leaves the stream.
 #[derive(Debug)]
 pub struct EventStream {
-    client: Arc<Client>,
-    sources: Vec<Arc<EventMetric>>,
+    pub client: Arc<Client>,
+    pub sources: Vec<Arc<EventMetric>>,
 }
 
 impl EventStream {
-    pub fn new(client: Arc<Client>, sources: Vec<Arc<EventMetric>>) -> Self {
-        Self { client, sources }
-    }
-
     /// Returns the next bytes to send, `None` at the end.
     pub fn poll_next(&self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        let mut state = self.client.lock();
+        let mut state = self.client.state.lock();
         match state.parts.pop_front() {
             Some(Part::Events(bytes)) => {
                 state.bytes -= bytes.len();
@@ -45,13 +41,11 @@ impl EventStream {
 
 impl Drop for EventStream {
     fn drop(&mut self) {
-        let mut state = self.client.lock();
+        let mut state = self.client.state.lock();
         state.gone = true;
         state.parts.clear();
         drop(state);
-        for source in &self.sources {
-            source.look_up();
-        }
+        self.sources.iter().for_each(|source| source.changed.notify_one());
     }
 }
 
@@ -76,8 +70,8 @@ mod tests {
     fn what_does_not_fit_is_counted_where_it_is_missing() {
         let (a, b): (Arc<str>, Arc<str>) = ("\"metric\":\"a\"".into(), "\"metric\":\"b\"".into());
         let client = Client::new(Framing::Ndjson);
-        client.add_source();
-        let stream = EventStream::new(Arc::clone(&client), Vec::new());
+        client.state.lock().sources += 1;
+        let stream = EventStream { client: Arc::clone(&client), sources: Vec::new() };
         let most = Bytes::from(vec![b'x'; LIMIT]);
         client.push(Some(&most), 7, &a);
         assert!(!client.has_room());

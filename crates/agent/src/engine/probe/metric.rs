@@ -9,9 +9,9 @@ use twinprobe_ebpf_common::hook::Direction;
 use twinprobe_ebpf_common::metric::{AfterRead, Visibility};
 use twinprobe_ebpf_common::{MapFamily, RawTable, TableLayout, Temporality};
 use twinprobe_exporter::{Accumulator, Cache, Metric};
-use twinprobe_kernel::{Attached, Extraction, KernelError, LoadedDirection, MetricMap, Quiesced, crash};
+use twinprobe_kernel::{Extraction, KernelError, LoadedDirection, MetricMap, MetricRequest, Quiesced, crash};
 
-use crate::config::probe::{MetricConfig, ProbeConfig};
+use crate::config::probe::ProbeConfig;
 use crate::engine::error::CloseError;
 use crate::engine::probe::sum::{self, Sum};
 
@@ -21,7 +21,7 @@ pub struct MetricState {
     pub direction: Direction,
     /// The index of the direction among the attached directions, and the index of the metric in that direction.
     pub position: (usize, usize),
-    pub config: MetricConfig,
+    pub request: MetricRequest,
     pub metric: Arc<Metric>,
     /// The sum, for a snapshot that is not reset.
     pub sum: Option<Sum>,
@@ -34,13 +34,9 @@ pub struct MetricState {
 type Out<'a> = dyn FnMut(&RawTable) -> io::Result<()> + 'a;
 
 impl MetricState {
-    pub fn live<'a>(&self, attached: &'a Attached) -> Option<&'a Arc<MetricMap>> {
-        attached.live_map(self.position.0, self.position.1)
-    }
-
     /// Tells whether a reading shows the metric.
     pub fn is_shown(&self) -> bool {
-        self.config.visibility() == Visibility::Export
+        self.request.visibility == Visibility::Export
     }
 
     /// Moves rows that packets may change meanwhile, or that can only be popped, out of the map into the journal of the
@@ -93,11 +89,6 @@ impl MetricState {
         Ok(())
     }
 
-    /// Forgets the rows of earlier deployments, once the window that contains them is stored.
-    pub fn forget_window(&mut self) {
-        self.carried = None;
-    }
-
     /// Tells whether the rows of a window are moved into a journal.
     fn is_drained(&self) -> bool {
         let popped = self.metric.layout.kind.family() == MapFamily::Fifo;
@@ -138,9 +129,14 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
     let mut readers = Vec::new();
     let mut findings = Vec::new();
     for (at, ((direction, config), loaded)) in config.directions().zip(loaded).enumerate() {
-        for (index, (metric, planned)) in config.metrics().iter().zip(&loaded.plan.metrics).enumerate() {
+        for (index, (metric, planned)) in config.metrics.iter().zip(&loaded.plan.metrics).enumerate() {
             let Some(layout) = planned.layout() else { continue };
             let extraction = planned.extraction;
+            let temporality = match metric.request.merge {
+                Some(_) => Temporality::Cumulative,
+                None if extraction.resets() => Temporality::Window,
+                None => Temporality::Live,
+            };
             let entries = loaded.plan.maps[planned.map].spec.max_entries as usize;
             let sum = sum::sum(metric, entries, layout).unwrap_or_else(|(field, message)| {
                 findings.push(planned.request.finding(field, message));
@@ -149,14 +145,14 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
             readers.push(MetricState {
                 direction,
                 position: (at, index),
-                config: metric.clone(),
+                request: metric.request.clone(),
                 metric: Arc::new(Metric {
-                    name: metric.name().to_owned(),
-                    map: metric.map().to_owned(),
-                    help: metric.help().unwrap_or_default().to_owned(),
-                    agg: metric.aggregation(),
+                    name: metric.request.name.clone(),
+                    map: metric.request.map.clone(),
+                    help: metric.help.clone().unwrap_or_default(),
+                    agg: metric.request.aggregation,
                     layout: Arc::clone(layout),
-                    temporality: counted_from(metric, extraction),
+                    temporality,
                     dropped: 0,
                     cache: Cache::default(),
                 }),
@@ -167,12 +163,4 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
         }
     }
     if findings.is_empty() { Ok(readers) } else { Err(Rejection { findings, log: None }) }
-}
-
-fn counted_from(metric: &MetricConfig, extraction: Extraction) -> Temporality {
-    match metric.merge() {
-        Some(_) => Temporality::Cumulative,
-        None if extraction.resets() => Temporality::Window,
-        None => Temporality::Live,
-    }
 }

@@ -4,6 +4,5 @@ pub mod metric;
 pub mod more;
 pub mod probe;
 pub mod running;
-pub mod start;
 pub mod status;
 pub mod sum;

@@ -15,19 +15,9 @@ use crate::engine::probe::metric::MetricState;
 use crate::engine::probe::sum::Sum;
 
 impl MetricState {
-    /// Tells whether the metric has a sum, which is in every window.
-    pub const fn has_sum(&self) -> bool {
-        self.sum.is_some()
-    }
-
     /// Tells whether the metric has rows that are not in its map.
     pub const fn knows_more(&self) -> bool {
         self.sum.is_some() || self.carried.is_some()
-    }
-
-    /// The number of entries that the sum has dropped so far for lack of room.
-    pub fn dropped(&self) -> u64 {
-        self.sum.as_ref().map_or(0, |sum| sum.dropped)
     }
 
     /// The last window that had the entry, for each entry of the sum.
@@ -40,7 +30,7 @@ impl MetricState {
         let Sum { rows, max_entries, dropped, .. } = self.sum.as_ref()?;
         Some(SumStatus {
             direction: self.direction,
-            metric: self.config.name().to_owned(),
+            metric: self.metric.name.clone(),
             entries: rows.ages().len(),
             max_entries: (*max_entries)?,
             dropped: *dropped,
@@ -57,7 +47,7 @@ impl MetricState {
         let carried = carried.as_ref().map(|rows| (PartContent::Open, rows, 0));
         let part = |(content, rows, dropped): (PartContent, &Accumulator, u64)| Part {
             direction: self.direction,
-            map: self.config.map().to_owned(),
+            map: self.metric.map.clone(),
             content,
             through: self.sum.as_ref().map_or(0, |sum| sum.through),
             layout: Arc::clone(&self.metric.layout),
@@ -79,7 +69,7 @@ impl MetricState {
         let direction = self.direction;
         let mut fits = true;
         for part in parts.iter().filter(|part| part.direction == direction) {
-            if part.map == self.config.map() {
+            if part.map == self.metric.map {
                 fits &= self.go_on_with(part);
             }
         }
@@ -91,7 +81,7 @@ impl MetricState {
         let fits = converted.is_some();
         for rows in converted.into_iter().flatten() {
             match (&mut self.sum, part.content) {
-                (Some(sum), PartContent::Sum) => sum.add(&rows, part.through),
+                (Some(sum), PartContent::Sum) => sum.rows.add(&rows, part.through),
                 (None, PartContent::Sum) => {}
                 (_, PartContent::Open) => self.add_open(&rows),
             }
@@ -114,24 +104,19 @@ impl MetricState {
 
     /// Goes on with the rows of replaced maps that no reading has handed out.
     pub fn add_remains(&mut self, remains: &Remains) {
-        let rows = self.of_remains(remains);
-        rows.iter().for_each(|rows| self.add_open(rows));
-    }
-
-    /// Returns the map that the metric names, or the section of the variable that the metric names.
-    pub fn map_name(&self) -> &str {
-        let map = self.config.map();
-        map.split_once(':').map_or(map, |(section, _)| section)
+        if let Some(rows) = self.of_remains(remains) {
+            self.add_open(&rows);
+        }
     }
 
     /// Adds the rows kept beside the map to `rows`, which come from the map with this name and layout.
     pub fn with_more(&self, map: &str, layout: &TableLayout, mut rows: RawTable) -> RawTable {
         let known = self.sum.as_ref().map(|sum| &sum.rows).or(self.carried.as_ref());
-        let Some(mut all) = known.filter(|_| map == self.map_name()).cloned() else { return rows };
+        let Some(mut all) = known.filter(|_| map == self.request.map_name()).cloned() else { return rows };
         if let (Some(_), Some(carried)) = (&self.sum, &self.carried) {
             all.add(carried.table(), 0);
         }
-        let Some((_, variable)) = self.config.map().split_once(':') else {
+        let Some((_, variable)) = self.metric.map.split_once(':') else {
             all.add(&rows, 0);
             return all.take();
         };
@@ -145,12 +130,12 @@ impl MetricState {
 
     /// Tells whether a replacement takes over the rows of the metric.
     pub fn carries(&self) -> bool {
-        self.config.on_replace() == OnReplace::Carry
+        self.request.on_replace == OnReplace::Carry
     }
 
     fn of_remains(&self, remains: &Remains) -> Option<RawTable> {
         let is_own = remains.direction == self.direction.name();
-        is_own.then(|| remains_for(self.config.map(), remains, &self.metric.layout)).flatten()
+        is_own.then(|| remains_for(&self.metric.map, remains, &self.metric.layout)).flatten()
     }
 
     /// Adds rows that belong to the open window and are in no map.
@@ -164,7 +149,7 @@ impl MetricState {
         // Other maps that are moved into a journal are changed by packets: the rows are added to such a map itself.
         let popped = self.metric.layout.kind.family() == MapFamily::Fifo;
         if self.extraction == Extraction::Clear || self.extraction == Extraction::Drain && popped {
-            let rules = self.config.merge().cloned().unwrap_or_default();
+            let rules = self.request.merge.clone().unwrap_or_default();
             let none = || Accumulator::new(Arc::clone(&self.metric.layout), &rules).ok();
             *carried = carried.take().or_else(none);
             carried.iter_mut().for_each(|carried| carried.add(rows, 0));
@@ -175,8 +160,8 @@ impl MetricState {
     pub fn sum_up(&mut self, map: &MetricMap, epoch: u64) -> Result<(), KernelError> {
         let Some(sum) = self.sum.as_mut().filter(|sum| sum.through != epoch) else { return Ok(()) };
         let window = map.read(AfterRead::Keep)?;
-        self.carried.iter().for_each(|carried| sum.add(carried.table(), epoch));
-        sum.add(&window, epoch);
+        self.carried.iter().for_each(|carried| sum.rows.add(carried.table(), epoch));
+        sum.rows.add(&window, epoch);
         sum.drop_surplus();
         sum.through = epoch;
         Ok(())

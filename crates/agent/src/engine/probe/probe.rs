@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::{OwnedMutexGuard, watch};
-use twinprobe_client::{ProbeStatus, SumStatus};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use twinprobe_client::{ProbeStatus, SumStatus, WindowStatus};
 use twinprobe_ebpf_common::finding::{Finding, with_causes};
 use twinprobe_kernel::clock::Moment;
 use twinprobe_kernel::watch::Changes;
@@ -14,16 +14,14 @@ use twinprobe_kernel::{Held, Predecessor};
 use twinprobe_windows::{ClosedBy, StoredWindow, WindowError, Windows};
 
 use crate::config::window::Schedule;
-use crate::engine::deploy::history::History;
-use crate::engine::error::ReadError;
+use crate::engine::error::EngineError;
 use crate::engine::events::probe_events::ProbeEvents;
 use crate::engine::probe::running::Running;
-use crate::engine::probe::status::{self, Shown};
+use crate::engine::probe::status::Shown;
 use crate::engine::window::delivery::Delivery;
 use crate::limits::ledger::Share;
 use crate::store::record::StoredProbe;
 use crate::telemetry::counters::Counters;
-use crate::telemetry::page::AttachmentFacts;
 
 #[derive(Debug)]
 pub struct Probe {
@@ -41,8 +39,8 @@ pub struct Probe {
     pub windows: Arc<Windows>,
     /// The share of the kernel that the probe has taken; `None` if it does not run.
     pub share: Option<Share>,
-    /// The turn to read the probe. Requests wait here and not on a thread: requests for a slow probe must not take the
-    /// threads of other probes.
+    /// The turn to read the probe, held by work that takes long. Requests wait here and not on a thread: requests for a
+    /// slow probe must not take the threads of other probes.
     pub turn: Arc<tokio::sync::Mutex<()>>,
     /// The number of values that OpenMetrics answers have left out so far.
     pub skipped: Arc<AtomicU64>,
@@ -98,81 +96,49 @@ impl Probe {
 
     /// Sets the reason why a probe that does not run could not be deployed.
     pub fn set_reason(&self, why: String) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let State::Failed { reason, held } = &mut *state {
-            *self.shown() = Shown::failed(&why, held.as_deref());
+            *self.shown.lock() = Shown::failed(&why, held.as_deref());
             *reason = why;
         }
     }
 
-    pub fn history(&self) -> History {
-        History::of(&self.stored)
-    }
-
-    pub const fn share(&self) -> Option<&Share> {
-        self.share.as_ref()
-    }
-
-    pub const fn stored(&self) -> &StoredProbe {
-        &self.stored
-    }
-
-    pub fn namespace(&self) -> Option<Option<PathBuf>> {
-        self.namespace.clone()
-    }
-
     /// Attaches the probe to the interfaces that exist now, and detaches it from interfaces that have disappeared.
     pub fn follow(&self, changes: &Changes) {
-        if let State::Running(running) = &mut *self.lock() {
+        if let State::Running(running) = &mut *self.state.lock() {
             running.follow(changes);
-            *self.shown() = Shown::of(running);
+            *self.shown.lock() = Shown::of(running);
         }
-    }
-
-    /// Tells whether the probe belongs on more interfaces than it is attached to, or may belong on more.
-    pub fn is_waiting(&self) -> bool {
-        self.shown().is_waiting()
-    }
-
-    /// Tells whether the probe's interfaces could not be listed.
-    pub fn is_unsure(&self) -> bool {
-        self.shown().is_unsure()
-    }
-
-    /// Returns the attachments that the probe has, and those that it waits for. Waits for no reading and no change,
-    /// like [`Self::status`].
-    pub fn attachments(&self) -> Vec<AttachmentFacts> {
-        self.shown().facts()
     }
 
     /// Returns the state that a replacement of the direction can take over.
     pub fn predecessor(&self, direction: &str) -> Option<Predecessor> {
-        match &*self.lock() {
+        match &*self.state.lock() {
             State::Running(running) => running.predecessor(direction),
             State::Failed { .. } | State::Gone => None,
         }
     }
 
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Returns the status without waiting for a reading or a change of the probe.
     pub fn status(&self) -> ProbeStatus {
         let events = self.events.as_ref().map(ProbeEvents::status).unwrap_or_default();
-        let shown = self.shown().clone();
-        let windows = self.windows.statistics();
-        let status = status::probe_status(&self.name, &self.stored, &self.warnings, shown, windows, events);
-        ProbeStatus { sums: self.sums(), ..status }
-    }
-
-    /// Returns the status of the sums whose entries come and go, as of the last window.
-    pub fn sums(&self) -> Vec<SumStatus> {
-        self.sums.lock().clone()
-    }
-
-    pub fn events(&self) -> Option<&ProbeEvents> {
-        self.events.as_ref()
+        let shown = self.shown.lock().clone();
+        let interfaces = shown.interfaces();
+        let sums = self.sums.lock().clone();
+        ProbeStatus {
+            name: self.name.clone(),
+            state: shown.state.into(),
+            reason: shown.reason,
+            revision: self.stored.revision,
+            created: self.stored.created.clone(),
+            interfaces,
+            programs: shown.programs,
+            events,
+            sums,
+            windows: WindowStatus { statistics: self.windows.statistics(), error: shown.trouble },
+            warnings: self.warnings.clone(),
+            config: Some(self.stored.config.clone()),
+        }
     }
 
     pub fn close_events(&self) {
@@ -183,17 +149,14 @@ impl Probe {
 
     /// Closes the last window before the probe is detached: its rows would be lost with the maps.
     pub fn close_last(&self) {
-        let closed = self.with_running(|running| match running.has_windows() {
-            true => running.close(ClosedBy::Schedule).map(drop).map_err(Into::into),
-            false => Ok(()),
-        });
-        if let Err(ReadError::Close(error)) = closed {
+        let closed = self.close_window(ClosedBy::Schedule);
+        if let Err(error @ (EngineError::Close(_) | EngineError::Kernel(_))) = closed {
             tracing::error!(probe = self.name, error = with_causes(&error), "the last window is lost");
         }
     }
 
     pub fn detach(&self) {
-        match std::mem::replace(&mut *self.lock(), State::Gone) {
+        match std::mem::replace(&mut *self.state.lock(), State::Gone) {
             State::Running(running) => {
                 // Events left in the rings go to the clients that listen. After that, no stream keeps the maps open.
                 self.close_events();
@@ -204,26 +167,16 @@ impl Probe {
         }
     }
 
-    /// Returns the windows of the probe on disk.
-    pub fn windows(&self) -> &Arc<Windows> {
-        &self.windows
-    }
-
-    /// Waits for the turn to read the probe. Work that takes long has to hold the turn.
-    pub async fn turn(&self) -> OwnedMutexGuard<()> {
-        Arc::clone(&self.turn).lock_owned().await
-    }
-
     /// Reads the probe by Algorithm 2 of the paper.
-    pub fn read(&self) -> Result<Delivery, ReadError> {
+    pub fn read(&self) -> Result<Delivery, EngineError> {
         self.with_running(|running| Ok(running.read()?))
     }
 
     /// Closes the open window.
-    pub fn close_window(&self, by: ClosedBy) -> Result<Arc<StoredWindow>, ReadError> {
+    pub fn close_window(&self, by: ClosedBy) -> Result<Arc<StoredWindow>, EngineError> {
         self.with_running(|running| match running.has_windows() {
             true => Ok(running.close(by)?),
-            false => Err(ReadError::NoWindows),
+            false => Err(EngineError::NoWindows(self.name.clone())),
         })
     }
 
@@ -235,9 +188,10 @@ impl Probe {
     /// Returns the schedule of the windows, the start of the open window, a channel that closes with the probe, and the
     /// counters; `None` if the probe does not run or the clock closes no windows.
     pub fn schedule(&self) -> Option<(Schedule, Moment, watch::Receiver<()>, Arc<Counters>)> {
-        match &*self.lock() {
+        match &*self.state.lock() {
             State::Running(running) => {
-                Some((running.schedule()?, running.opened(), running.gone(), running.counters()))
+                let counters = Arc::clone(&running.counters);
+                Some((running.config.schedule()?, running.opened, running.gone.subscribe(), counters))
             }
             State::Failed { .. } | State::Gone => None,
         }
@@ -245,24 +199,18 @@ impl Probe {
 
     fn with_running<T>(
         &self,
-        action: impl FnOnce(&mut Running) -> Result<T, ReadError>,
-    ) -> Result<T, ReadError> {
-        match &mut *self.lock() {
+        action: impl FnOnce(&mut Running) -> Result<T, EngineError>,
+    ) -> Result<T, EngineError> {
+        match &mut *self.state.lock() {
             State::Running(running) => {
                 let done = action(running);
-                self.shown().set_trouble(running.trouble());
+                self.shown.lock().trouble.clone_from(&running.trouble);
                 done
             }
-            State::Failed { reason, .. } => Err(ReadError::NotRunning(reason.clone())),
-            State::Gone => Err(ReadError::Gone),
+            State::Failed { reason, .. } => {
+                Err(EngineError::NotRunning { name: self.name.clone(), reason: reason.clone() })
+            }
+            State::Gone => Err(EngineError::Gone),
         }
-    }
-
-    pub fn shown(&self) -> MutexGuard<'_, Shown> {
-        self.shown.lock()
-    }
-
-    pub fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
     }
 }

@@ -11,16 +11,15 @@ use twinprobe_ebpf_common::{Context, Render};
 use twinprobe_kernel::clock::{self, Moment};
 use twinprobe_kernel::watch::Changes;
 use twinprobe_kernel::{Attached, Loss, Predecessor};
-use twinprobe_windows::{ClosedBy, Windows};
+use twinprobe_windows::{ClosedBy, Limits, Windows};
 
 use crate::config::interface::InterfacePattern;
 use crate::config::probe::ProbeConfig;
-use crate::config::window::Schedule;
+use crate::config::window::WindowConfig;
+use crate::engine::deploy::history::Before;
 use crate::engine::error::CloseError;
-use crate::engine::placement::placement::Pending;
-use crate::engine::placement::wanted::{self, Wanted, refused, wanted};
+use crate::engine::placement::{self, Pending, Wanted, refused, wanted};
 use crate::engine::probe::metric::MetricState;
-use crate::engine::probe::start::Start;
 use crate::engine::window::delivery::{Delivery, InFlight};
 use crate::telemetry::counters::Counters;
 
@@ -37,20 +36,18 @@ pub struct Running {
     in_flight: InFlight,
     /// The reason why the last window could not be closed.
     pub trouble: Option<String>,
+    /// The number of values that OpenMetrics answers have left out so far.
     pub skipped: Arc<AtomicU64>,
     /// A channel that closes when the probe is replaced or deleted.
     pub gone: watch::Sender<()>,
-    pending: Vec<Pending>,
-    unlisted: Option<String>,
-    pub start: Start,
-    sums: Arc<Mutex<Vec<SumStatus>>>,
-}
-
-/// The windows and counters that a deployment takes over from earlier ones of the same probe.
-#[derive(Debug)]
-pub struct Kept {
-    pub windows: Arc<Windows>,
-    pub counters: Arc<Counters>,
+    /// The interfaces that the probe waits for, each with the reason.
+    pub pending: Vec<Pending>,
+    /// The reason why the interfaces can't be listed. Attachments stay.
+    pub unlisted: Option<String>,
+    /// The deployment whose base could not be read so far: no window is closed before the base is read.
+    pub awaited: Option<Before>,
+    /// The status of the sums, which can be read without waiting for a reading.
+    pub sums: Arc<Mutex<Vec<SumStatus>>>,
 }
 
 impl Running {
@@ -58,11 +55,12 @@ impl Running {
         config: ProbeConfig,
         attached: Attached,
         readers: Vec<MetricState>,
-        start: Start,
-        kept: Kept,
+        awaited: Option<Before>,
+        windows: Arc<Windows>,
+        counters: Arc<Counters>,
     ) -> Self {
         let opened = attached.epoch.opened();
-        let Kept { windows, counters } = kept;
+        windows.set_limits(limits(&config));
         let running = Self {
             config,
             attached,
@@ -76,16 +74,11 @@ impl Running {
             gone: watch::Sender::default(),
             pending: Vec::new(),
             unlisted: None,
-            start,
+            awaited,
             sums: Arc::default(),
         };
         running.show_sums();
         running
-    }
-
-    /// The status of the sums, which can be read without waiting for a reading.
-    pub fn sums(&self) -> Arc<Mutex<Vec<SumStatus>>> {
-        Arc::clone(&self.sums)
     }
 
     pub fn show_sums(&self) {
@@ -93,27 +86,13 @@ impl Running {
         *self.sums.lock() = sums;
     }
 
-    pub const fn config(&self) -> &ProbeConfig {
-        &self.config
-    }
-
-    pub fn windows(&self) -> Arc<Windows> {
-        Arc::clone(&self.windows)
-    }
-
-    /// The interfaces that the probe waits for, each with the reason.
-    pub fn pending(&self) -> &[Pending] {
-        &self.pending
-    }
-
-    /// The reason why the interfaces can't be listed. Attachments stay.
-    pub fn unlisted(&self) -> Option<&str> {
-        self.unlisted.as_deref()
-    }
-
     pub fn set_pending(&mut self, mut pending: Vec<Pending>, unlisted: Option<String>) {
         if let Some(reason) = unlisted.as_ref().filter(|_| self.unlisted.is_none()) {
-            tracing::warn!(probe = self.config.name(), reason, "what is attached stays; it is tried again");
+            tracing::warn!(
+                probe = self.config.name,
+                reason,
+                "the interfaces can't be listed: attachments stay, and the daemon tries again"
+            );
         }
         if unlisted.is_some() {
             // Attached interfaces may still exist, since the listing failed: only interfaces without an attachment are
@@ -124,38 +103,10 @@ impl Running {
         (self.pending, self.unlisted) = (pending, unlisted);
     }
 
-    /// The reason why the last window could not be closed.
-    pub fn trouble(&self) -> Option<&str> {
-        self.trouble.as_deref()
-    }
-
-    pub fn counters(&self) -> Arc<Counters> {
-        Arc::clone(&self.counters)
-    }
-
-    pub fn schedule(&self) -> Option<Schedule> {
-        self.config.schedule()
-    }
-
-    /// The start of the open window.
-    pub fn opened(&self) -> Moment {
-        self.opened
-    }
-
-    /// A channel that closes when the probe is replaced or deleted.
-    pub fn gone(&self) -> watch::Receiver<()> {
-        self.gone.subscribe()
-    }
-
     /// Tells whether reading the probe closes windows: it does if it resets the map of any metric.
     pub fn has_windows(&self) -> bool {
         let mut metrics = self.attached.directions.iter().flat_map(|loaded| &loaded.plan.metrics);
         metrics.any(|metric| metric.extraction.resets())
-    }
-
-    /// The number of values that OpenMetrics answers have left out so far.
-    pub fn skipped(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.skipped)
     }
 
     /// Attaches the probe to the interfaces that exist now, and detaches it from interfaces that have disappeared.
@@ -166,7 +117,7 @@ impl Running {
                 pending.extend(refused(self.attached.place(&interfaces, changes)));
                 self.set_pending(pending, None);
             }
-            Err(rejection) => tracing::error!(?rejection, "a probe can't follow its interfaces"),
+            Err(rejection) => tracing::error!(?rejection, "interfaces are refused; attachments stay"),
         }
     }
 
@@ -195,10 +146,6 @@ impl Running {
         self.attached.predecessor(direction, self.more_known(direction))
     }
 
-    pub const fn attached(&self) -> &Attached {
-        &self.attached
-    }
-
     pub fn detach(self) {
         drop(self.gone);
         self.attached.detach();
@@ -207,7 +154,7 @@ impl Running {
     /// Returns a window that no client has taken to its end, else closes the open window and returns it. If the metrics
     /// reset nothing, or the clock closes the windows, the reading closes no window.
     pub fn read(&mut self) -> Result<Delivery, CloseError> {
-        if !self.has_windows() || self.schedule().is_some() {
+        if !self.has_windows() || self.config.schedule().is_some() {
             return Ok(self.compose());
         }
         self.finish_window()?;
@@ -216,7 +163,7 @@ impl Running {
         }
         let stored = self.close(ClosedBy::Read)?;
         let claim = self.in_flight.claim(stored.seq());
-        Ok(Delivery::of_window(&self.windows, &stored, self.skipped(), claim)?)
+        Ok(Delivery::of_window(&self.windows, &stored, Arc::clone(&self.skipped), claim)?)
     }
 
     /// Returns a window that was closed for a client, and that no client has taken to its end.
@@ -224,17 +171,18 @@ impl Running {
         self.windows.untaken().into_iter().find_map(|stored| {
             let claim = self.in_flight.claim(stored.seq())?;
             // A damaged window has been set aside and reported: the next one is tried.
-            Delivery::of_window(&self.windows, &stored, self.skipped(), Some(claim)).ok()
+            Delivery::of_window(&self.windows, &stored, Arc::clone(&self.skipped), Some(claim)).ok()
         })
     }
 
     /// Returns the configured names; if the configuration has a pattern, the names of the attached interfaces, sorted.
     pub fn interfaces(&self) -> Vec<String> {
-        if !self.config.patterns().iter().any(InterfacePattern::is_pattern) {
-            return self.config.interfaces().to_vec();
+        let configured = &self.config.interfaces;
+        if !configured.iter().any(InterfacePattern::is_pattern) {
+            return configured.iter().map(|interface| interface.text.clone()).collect();
         }
-        let mut names: Vec<String> =
-            self.attached.places.iter().map(|at| at.place.interface.clone()).collect();
+        let places = self.attached.places.iter();
+        let mut names: Vec<String> = places.map(|at| at.place.interface.clone()).collect();
         names.sort();
         names.dedup();
         names
@@ -244,8 +192,15 @@ impl Running {
     pub fn context(&self) -> Context {
         let speaks = |reader: &MetricState| reader.metric.layout.renders(Render::Ifindex);
         let speaks = self.readers.iter().any(speaks);
-        let names = speaks.then(|| wanted::names(self.config.netns())).flatten();
+        let names = speaks.then(|| placement::names(self.config.netns())).flatten();
         let interfaces = names.unwrap_or_default();
         Context { boot_time_ns: clock::monotonic_zero_ns(), interfaces }
     }
+}
+
+/// Returns the limits of retained windows. A probe without a `window` setting has no collectors: a window that a client
+/// has taken counts as acknowledged.
+fn limits(config: &ProbeConfig) -> Limits {
+    let WindowConfig { retain, retain_bytes, collectors, .. } = config.window.clone().unwrap_or_default();
+    Limits { retain, bytes: retain_bytes, collectors, taken_counts: config.window.is_none() }
 }

@@ -2,29 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use twinprobe_client::{
-    AttachmentStatus, EventStatus, MetricReport, ProbeStatus, ProgramStatus, ValidationReport, WindowStatus,
-    Word,
-};
+use twinprobe_client::{AttachmentStatus, MetricReport, ProgramStatus, ValidationReport, Word};
 use twinprobe_ebpf_common::Direction;
-use twinprobe_ebpf_common::finding::Finding;
 use twinprobe_ebpf_common::hook::Hook;
-use twinprobe_ebpf_common::window::Statistics;
 use twinprobe_kernel::{AttachedAt, Health, Held, LoadedDirection};
 
 use crate::config::probe::ProbeConfig;
 use crate::engine::deploy::loaded::LoadedProbe;
-use crate::engine::placement::placement::Pending;
+use crate::engine::placement::Pending;
 use crate::engine::probe::running::Running;
 use crate::engine::time::timestamp;
-use crate::store::record::StoredProbe;
 use crate::telemetry::page::AttachmentFacts;
 
 /// The part of the state that the status shows, kept apart from the state, which is locked while a window is read.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Shown {
-    state: &'static str,
-    reason: Option<String>,
+    pub state: &'static str,
+    pub reason: Option<String>,
     /// The attachments, each with its own health.
     places: Vec<AttachedAt>,
     pending: Vec<Pending>,
@@ -32,23 +26,23 @@ pub struct Shown {
     unlisted: Option<String>,
     /// The hooks of the probe's directions.
     hooks: Vec<Hook>,
-    programs: BTreeMap<Direction, ProgramStatus>,
+    pub programs: BTreeMap<Direction, ProgramStatus>,
     /// The reason why the last window could not be closed.
-    trouble: Option<String>,
+    pub trouble: Option<String>,
 }
 
 impl Shown {
     pub fn of(running: &Running) -> Self {
-        let attached = running.attached();
+        let attached = &running.attached;
         Self {
             state: "running",
             reason: None,
             places: attached.places.clone(),
-            pending: running.pending().to_vec(),
-            unlisted: running.unlisted().map(str::to_owned),
+            pending: running.pending.clone(),
+            unlisted: running.unlisted.clone(),
             hooks: attached.directions.iter().map(|loaded| loaded.plan.attach.hook).collect(),
             programs: programs(&attached.directions),
-            trouble: running.trouble().map(str::to_owned),
+            trouble: running.trouble.clone(),
         }
     }
 
@@ -61,15 +55,7 @@ impl Shown {
                  to replace it, or DELETE the probe"
             ),
         };
-        let (pending, unlisted, hooks, programs, trouble) = Default::default();
-        let reason = Some(reason);
-        Self { state: "failed", reason, places, pending, unlisted, hooks, programs, trouble }
-    }
-
-    pub fn set_trouble(&mut self, trouble: Option<&str>) {
-        if self.trouble.as_deref() != trouble {
-            self.trouble = trouble.map(str::to_owned);
-        }
+        Self { state: "failed", reason: Some(reason), places, ..Self::default() }
     }
 
     /// True if the probe belongs on more interfaces than it is attached to, or may belong on more.
@@ -103,7 +89,7 @@ impl Shown {
         waits.chain(called).collect()
     }
 
-    fn interfaces(&self) -> Vec<AttachmentStatus> {
+    pub fn interfaces(&self) -> Vec<AttachmentStatus> {
         let attachments = self.places.iter().map(|at| {
             let (place, health) = (&at.place, at.health());
             AttachmentStatus {
@@ -142,33 +128,6 @@ fn reason_of(health: &Health) -> Option<String> {
     Some(format!("removed by somebody and made again {times}, the last time {last}"))
 }
 
-/// The status of a probe, without its sums.
-pub fn probe_status(
-    name: &str,
-    stored: &StoredProbe,
-    warnings: &[Finding],
-    shown: Shown,
-    windows: Statistics,
-    events: Vec<EventStatus>,
-) -> ProbeStatus {
-    let interfaces = shown.interfaces();
-    let Shown { state, reason, programs, trouble, .. } = shown;
-    ProbeStatus {
-        name: name.to_owned(),
-        state: state.into(),
-        reason,
-        revision: stored.revision,
-        created: stored.created.clone(),
-        interfaces,
-        programs,
-        events,
-        sums: Vec::new(),
-        windows: WindowStatus { statistics: windows, error: trouble },
-        warnings: warnings.to_vec(),
-        config: Some(stored.config.clone()),
-    }
-}
-
 pub fn validation_report(config: &ProbeConfig, loaded: &LoadedProbe) -> ValidationReport {
     let metrics = loaded.directions.iter().map(|loaded| {
         let reports = loaded.plan.metrics.iter().map(|metric| MetricReport {
@@ -180,7 +139,7 @@ pub fn validation_report(config: &ProbeConfig, loaded: &LoadedProbe) -> Validati
     });
     ValidationReport {
         valid: true,
-        interfaces: config.interfaces().to_vec(),
+        interfaces: config.interfaces.iter().map(|interface| interface.text.clone()).collect(),
         programs: programs(&loaded.directions),
         metrics: metrics.collect(),
         warnings: loaded.warnings.clone(),

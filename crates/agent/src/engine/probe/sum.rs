@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::{MapFamily, RawTable, TableLayout};
+use twinprobe_ebpf_common::{MapFamily, TableLayout};
 use twinprobe_exporter::Accumulator;
 
 use crate::config::probe::MetricConfig;
@@ -20,10 +20,6 @@ pub struct Sum {
 }
 
 impl Sum {
-    pub fn add(&mut self, window: &RawTable, seq: u64) {
-        self.rows.add(window, seq);
-    }
-
     pub fn drop_surplus(&mut self) {
         let dropped = self.max_entries.map_or(0, |entries| self.rows.bound(entries));
         self.dropped += dropped as u64;
@@ -37,21 +33,22 @@ pub fn sum(
     layout: &Arc<TableLayout>,
 ) -> Result<Option<Sum>, (&'static str, String)> {
     // Rows popped from a queue are events, which do not add up: each event is shown once.
-    let Some(rules) = metric.merge().filter(|_| layout.kind.family() != MapFamily::Fifo) else {
+    let Some(rules) = metric.request.merge.as_ref().filter(|_| layout.kind.family() != MapFamily::Fifo)
+    else {
         return Ok(None);
     };
     let rows = Accumulator::new(Arc::clone(layout), rules).map_err(|error| ("merge", error.to_string()))?;
     let map_entries = rows.has_ages().then_some(entries);
-    let max_entries = match (map_entries, metric.sum_entries()) {
+    let max_entries = match (map_entries, metric.sum_entries) {
         (None, Some(_)) => {
-            let (name, kind) = (metric.map(), layout.kind.name());
+            let (name, kind) = (&metric.request.map, layout.kind.name());
             let message = format!(
                 "the sums of {name} have as many entries as it has, since it is of type {kind}; leave sum_entries out"
             );
             return Err(("sum_entries", message));
         }
         (Some(least), Some(entries)) if entries < least => {
-            let name = metric.map();
+            let name = &metric.request.map;
             let message =
                 format!("one window of map {name} can have {least} entries; at least as many are needed");
             return Err(("sum_entries", message));

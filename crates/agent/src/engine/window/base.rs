@@ -12,7 +12,6 @@ use crate::engine::deploy::history::Before;
 use crate::engine::error::CloseError;
 use crate::engine::probe::metric::MetricState;
 use crate::engine::probe::running::Running;
-use crate::engine::probe::start::Start;
 
 /// Writes the base of the deployment with this serial to disk.
 fn save(windows: &Windows, probe: &str, epoch: u64, serial: u64, parts: &[Part]) -> io::Result<()> {
@@ -28,15 +27,16 @@ fn go_on<'a>(
     let base = windows.base(serial)?.unwrap_or_default();
     for reader in readers {
         if !reader.go_on(base.through, &base.parts) {
-            let metric = reader.config.name();
-            tracing::error!(metric, "what was counted before is of another layout and can't be gone on with");
+            let metric = &reader.metric.name;
+            tracing::error!(metric, "the counts before have another layout; the metric starts without them");
         }
     }
     Ok(())
 }
 
 /// Makes the metrics of a new deployment go on with the rows that `old` keeps, or else with the base of the deployment
-/// before on disk, and writes the result to disk: once the deployment is committed, it has its base.
+/// before on disk, and writes the result to disk: once the deployment is committed, it has its base. Returns the
+/// deployment whose base could not be read.
 pub fn begin(
     readers: &mut [MetricState],
     deployable: &Deployable,
@@ -45,7 +45,7 @@ pub fn begin(
     replaces: bool,
     windows: &Windows,
     probe: &str,
-) -> Result<Start, CloseError> {
+) -> Result<Option<Before>, CloseError> {
     let serial = deployable.record().serial;
     let kept_ones = readers.iter_mut().filter(|reader| !replaces || reader.carries());
     match (old, before) {
@@ -58,7 +58,7 @@ pub fn begin(
             Ok(()) => {}
             Err(BaseError::Unreadable { .. }) => {
                 windows.pass_baseline_on(before.0, serial)?;
-                return Ok(Start::Awaited(Before(Some(serial))));
+                return Ok(Some(Before(Some(serial))));
             }
             Err(error) => return Err(error.into()),
         },
@@ -70,15 +70,15 @@ pub fn begin(
         let parts: Vec<Part> = readers.iter().flat_map(|reader| reader.parts(&open)).collect();
         save(windows, probe, deployable.epoch(), serial, &parts)?;
     }
-    Ok(Start::Known)
+    Ok(None)
 }
 
 impl Running {
     /// Reads the base that an earlier deployment has left, unless the base is known already.
     pub fn load_base(&mut self) -> Result<(), BaseError> {
-        if let Start::Awaited(before) = self.start {
+        if let Some(before) = self.awaited {
             go_on(self.readers.iter_mut(), &self.windows, before)?;
-            self.start = Start::Known;
+            self.awaited = None;
             self.show_sums();
         }
         Ok(())
@@ -90,8 +90,8 @@ impl Running {
         match self.load_base() {
             Ok(()) => self.windows.forget_other_baselines(self.attached.record.serial),
             Err(error) => {
-                let (probe, reason) = (self.config.name(), error.to_string());
-                tracing::error!(probe, reason, "windows can't be closed; it is tried again");
+                let (probe, reason) = (&self.config.name, error.to_string());
+                tracing::error!(probe, reason, "saved counts can't be read; the next window tries again");
                 self.trouble = Some(reason);
             }
         }
@@ -102,12 +102,12 @@ impl Running {
         for reader in self.readers.iter_mut().filter(|reader| reader.carries()) {
             remains.iter().for_each(|remains| reader.add_remains(remains));
         }
-        let (probe, epoch) = (self.config.name(), self.attached.epoch.current());
-        let serial = self.attached.record.serial;
+        let (probe, epoch, serial) =
+            (&self.config.name, self.attached.epoch.current(), self.attached.record.serial);
         if !remains.is_empty() {
             let parts: Vec<Part> = self.readers.iter().flat_map(|reader| reader.parts(&[])).collect();
             if let Err(error) = save(&self.windows, probe, epoch, serial, &parts) {
-                tracing::error!(probe, %error, "what the last programs have counted can't be saved before the next window");
+                tracing::error!(probe, %error, "replaced programs' counts wait for the next window");
             }
         }
         crash::point("rewritten");
@@ -116,8 +116,7 @@ impl Running {
 
     /// Returns the metric that had the map of `next`.
     fn reader_of(&self, next: &MetricState) -> Option<&MetricState> {
-        let same =
-            |old: &&MetricState| old.direction == next.direction && old.config.map() == next.config.map();
+        let same = |old: &&MetricState| old.direction == next.direction && old.metric.map == next.metric.map;
         self.readers.iter().find(same)
     }
 
@@ -130,7 +129,7 @@ impl Running {
     /// Returns the maps of a direction whose metrics have rows that are not in the map.
     pub fn more_known(&self, direction: &str) -> std::collections::BTreeSet<String> {
         let knows = |reader: &&MetricState| reader.direction.name() == direction && reader.knows_more();
-        let name = |reader: &MetricState| reader.map_name().to_owned();
+        let name = |reader: &MetricState| reader.request.map_name().to_owned();
         self.readers.iter().filter(knows).map(name).collect()
     }
 
@@ -148,13 +147,13 @@ impl Running {
             return Ok(Vec::new());
         }
         let closed = if self.has_windows() {
-            let by = if self.schedule().is_some() { ClosedBy::Schedule } else { ClosedBy::Read };
+            let by = if self.config.schedule().is_some() { ClosedBy::Schedule } else { ClosedBy::Read };
             Some(self.close(by)?.seq())
         } else {
             None
         };
         let finding = |reader: &MetricState| {
-            let (map, name) = (reader.config.map(), reader.config.name());
+            let (map, name) = (&reader.metric.map, &reader.metric.name);
             let what = closed.map_or_else(
                 || "it is gone".to_owned(),
                 |seq| format!("it is in window {seq}, which was closed for that"),
@@ -170,7 +169,7 @@ impl Running {
 
     /// True if `next` can take over nothing that its map has counted.
     fn is_cut(&self, next: &MetricState, loaded: &LoadedDirection) -> bool {
-        let constant = next.config.map().starts_with(".rodata");
+        let constant = next.metric.map.starts_with(".rodata");
         let cut = |old: &MetricState| {
             !loaded.takes_over(next.position.1) && !carries(&old.metric.layout, &next.metric.layout)
         };

@@ -25,7 +25,7 @@ impl Running {
     /// Closes a window that an error or the end of an earlier daemon has left half closed.
     pub fn finish_window(&mut self) -> Result<(), CloseError> {
         if self.attached.closed().is_some() {
-            let by = if self.schedule().is_some() { ClosedBy::Schedule } else { ClosedBy::Read };
+            let by = if self.config.schedule().is_some() { ClosedBy::Schedule } else { ClosedBy::Read };
             self.close_window(by)?;
         }
         Ok(())
@@ -35,13 +35,13 @@ impl Running {
         let closed = self.try_close(by);
         let trouble = closed.as_ref().err().map(|error| with_causes(error));
         if closed.is_err() {
-            self.counters.close_failed();
+            self.counters.close_failures.inc();
         }
         // A lasting error is logged once: an interval of a millisecond would fill the log.
         if trouble != self.trouble {
-            let probe = self.config.name();
+            let probe = &self.config.name;
             match &trouble {
-                Some(reason) => tracing::error!(probe, reason, "windows can't be closed; it is tried again"),
+                Some(reason) => tracing::error!(probe, reason, "windows can't be closed; the daemon retries"),
                 None => tracing::info!(probe, "windows can be closed again"),
             }
         }
@@ -71,11 +71,11 @@ impl Running {
         {
             Next::Empty => newest,
             Next::EmptyWithoutFile => {
-                let probe = self.config.name();
+                let probe = &self.config.name;
                 tracing::error!(
                     probe,
                     seq = epoch,
-                    "the file of a window went while its maps were being emptied"
+                    "the file of a window disappeared while its maps were being emptied"
                 );
                 None
             }
@@ -92,7 +92,7 @@ impl Running {
                 };
                 let (shown, hidden) = (of(Part::Shown), of(Part::Hidden));
                 let head = WindowHead {
-                    probe: self.config.name().to_owned(),
+                    probe: self.config.name.clone(),
                     interfaces,
                     window: Window {
                         seq: epoch,
@@ -103,7 +103,7 @@ impl Running {
                         quiesce_us: u64::try_from(grace_period.as_micros()).unwrap_or(u64::MAX),
                         lost_windows: self.windows.unreported_lost(),
                     },
-                    format: self.config.format(),
+                    format: self.config.format,
                     context,
                     skipped_before: self.skipped.load(Ordering::Relaxed),
                     closed_by: by,
@@ -119,7 +119,8 @@ impl Running {
                 }
                 crash::point("written");
                 let stored = file.commit()?;
-                self.readers.iter_mut().for_each(MetricState::forget_window);
+                // The window that contains the rows of earlier deployments is stored.
+                self.readers.iter_mut().for_each(|reader| reader.carried = None);
                 Some(stored)
             }
         };
@@ -146,7 +147,7 @@ fn stored_metric(reader: &MetricState) -> StoredMetric {
         agg: metric.agg,
         layout: Arc::clone(&metric.layout),
         reading: metric.temporality,
-        dropped: reader.dropped(),
+        dropped: reader.sum.as_ref().map_or(0, |sum| sum.dropped),
     }
 }
 
@@ -182,7 +183,7 @@ enum Part {
 
 impl Part {
     fn of(metric: &MetricState, by: ClosedBy) -> Option<Self> {
-        Self::choose(metric.is_shown(), metric.extraction.resets(), metric.has_sum(), by)
+        Self::choose(metric.is_shown(), metric.extraction.resets(), metric.sum.is_some(), by)
     }
 
     /// The clock closes windows without live metrics: these are read when a client asks for them.

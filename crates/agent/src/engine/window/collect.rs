@@ -16,7 +16,7 @@ impl Engine {
     pub async fn close(self: &Arc<Self>, name: &str) -> Result<Delivery, EngineError> {
         self.in_turn(name, |probe| {
             let stored = probe.close_window(ClosedBy::Request)?;
-            probe.deliver(&stored).map_err(|error| CloseError::from(error).into())
+            Ok(probe.deliver(&stored).map_err(CloseError::from)?)
         })
         .await
     }
@@ -33,7 +33,7 @@ impl Engine {
         let until = Instant::now() + wait;
         let mut disturbed = self.disturbed.subscribe();
         loop {
-            let windows = Arc::clone(self.get(name)?.windows());
+            let windows = Arc::clone(&self.get(name)?.windows);
             let mut changed = windows.changed();
             let cursor = collector.map_or(Ok(0), |collector| windows.acknowledged(collector));
             let cursor = cursor.map_err(|error| refused(name, error))?;
@@ -58,7 +58,7 @@ impl Engine {
         let probe = self.get(name)?;
         let name = name.to_owned();
         let found = tokio::task::spawn_blocking(move || {
-            let stored = probe.windows().get(seq).map_err(|missing| no_window(&name, seq, &missing))?;
+            let stored = probe.windows.get(seq).map_err(|missing| no_window(&name, seq, &missing))?;
             probe.deliver(&stored).map_err(|error| match error {
                 WindowError::Gone => no_window(&name, seq, &Missing::Acknowledged),
                 error => EngineError::Close(error.into()),
@@ -74,7 +74,7 @@ impl Engine {
         seq: u64,
         collector: Option<String>,
     ) -> Result<(), EngineError> {
-        let windows = Arc::clone(self.get(name)?.windows());
+        let windows = Arc::clone(&self.get(name)?.windows);
         let name = name.to_owned();
         let acknowledged = tokio::task::spawn_blocking(move || {
             windows.acknowledge(seq, collector.as_deref()).map_err(|error| refused(&name, error))
@@ -94,15 +94,17 @@ fn no_window(name: &str, seq: u64, missing: &Missing) -> EngineError {
             "was lost: more were to be retained than the configuration or the daemon allows, or its file was damaged"
         }
     };
-    EngineError::NoWindow { probe: name.to_owned(), reason: format!("window {seq} of probe {name} {why}") }
+    EngineError::Missing(format!(
+        "window {seq} of probe {name} {why}; GET /v1/probes/{name}/windows lists them"
+    ))
 }
 
 fn refused(name: &str, error: AckError) -> EngineError {
     match error {
-        AckError::Beyond { newest } => EngineError::NoWindow {
-            probe: name.to_owned(),
-            reason: format!("probe {name} has closed windows up to {newest} only; nothing was acknowledged"),
-        },
+        AckError::Beyond { newest } => EngineError::Missing(format!(
+            "probe {name} has closed windows up to {newest} only; nothing was acknowledged; GET \
+             /v1/probes/{name}/windows lists them"
+        )),
         AckError::NotWritten(kind) => EngineError::NotWritten { name: name.to_owned(), kind },
         AckError::UnknownCollector(collector) => EngineError::NoCollector(format!(
             "probe {name} has no collector {collector}; window.collectors of its configuration names them"

@@ -13,23 +13,6 @@ use twinprobe_windows::{StoredMetric, StoredWindow, WindowError, WindowReader, W
 use crate::engine::error::Broken;
 use crate::engine::window::live::{LiveMap, LiveRows};
 
-/// One answer about one probe.
-#[derive(Debug)]
-pub struct Reading {
-    pub probe: String,
-    pub interfaces: Vec<String>,
-    pub window: Option<Window>,
-    pub context: Arc<Context>,
-    /// The format that the probe's configuration prefers.
-    pub format: Format,
-    /// The metrics, in the order of the document.
-    pub parts: Vec<Part>,
-    /// The number of values that OpenMetrics answers have left out before this answer.
-    pub skipped_before: u64,
-    /// The number of values that OpenMetrics answers about this probe have left out so far.
-    pub skipped: Arc<AtomicU64>,
-}
-
 /// One metric and the source of its rows.
 #[derive(Debug)]
 pub struct Part {
@@ -58,28 +41,31 @@ pub struct Claim {
     seq: u64,
 }
 
-/// One reading, and the window that counts as taken once a client has all of it.
+/// One answer about one probe, and the window that counts as taken once a client has all of it.
 #[derive(Debug)]
 pub struct Delivery {
-    reading: Reading,
-    window: Option<(Arc<Windows>, u64)>,
-    _claim: Option<Claim>,
-}
-
-/// One metric on its way to a client.
-#[derive(Debug)]
-pub struct MetricRows {
-    pub direction: Direction,
-    pub metric: Arc<Metric>,
-    pub cursor: Cursor,
+    pub probe: String,
+    pub interfaces: Vec<String>,
+    pub window: Option<Window>,
+    /// The facts about the machine that encoders need. Those of a stored window are from the time when the window was
+    /// closed.
+    pub context: Arc<Context>,
+    /// The format that the probe's configuration prefers.
+    pub format: Format,
+    /// The metrics, in the order of the document.
+    pub parts: Vec<Part>,
+    /// The number of values that OpenMetrics answers have left out before this answer.
+    pub skipped_before: u64,
+    /// The number of values that OpenMetrics answers about this probe have left out so far.
+    pub skipped: Arc<AtomicU64>,
+    /// The window that a client takes; `None` if the reading closed none.
+    pub taken: Option<(Arc<Windows>, u64)>,
+    pub _claim: Option<Claim>,
 }
 
 /// The position of a client in the rows of one metric.
 #[derive(Debug)]
-pub struct Cursor(At);
-
-#[derive(Debug)]
-enum At {
+pub enum Cursor {
     Stored { window: Arc<WindowReader>, metric: usize, next: usize },
     Live(LiveRows),
     End,
@@ -103,19 +89,27 @@ impl Part {
     /// Returns the metric at this index of a stored window, as it was when the window was closed.
     pub fn stored(window: &Arc<WindowReader>, index: usize) -> Self {
         let StoredMetric { direction, name, map, help, agg, layout, reading, dropped } =
-            window.metrics()[index].clone();
+            window.head.metrics[index].clone();
         let metric =
             Metric { name, map, help, agg, layout, temporality: reading, dropped, cache: Cache::default() };
         Self { direction, metric: Arc::new(metric), rows: Rows::Stored(Arc::clone(window), index) }
     }
 }
 
-impl Delivery {
-    /// Creates the delivery of a reading that closed no window.
-    pub const fn of_maps(reading: Reading) -> Self {
-        Self { reading, window: None, _claim: None }
+impl Rows {
+    /// Returns the position before the first row.
+    pub fn cursor(&self) -> Result<Cursor, Broken> {
+        Ok(match self {
+            Self::Stored(window, metric) => {
+                Cursor::Stored { window: Arc::clone(window), metric: *metric, next: 0 }
+            }
+            Self::Live(map) => Cursor::Live(map.clone().rows()?),
+            Self::None => Cursor::End,
+        })
     }
+}
 
+impl Delivery {
     /// Creates the delivery of a retained window, as it was when it was closed.
     pub fn of_window(
         windows: &Arc<Windows>,
@@ -124,81 +118,48 @@ impl Delivery {
         claim: Option<Claim>,
     ) -> Result<Self, WindowError> {
         let reader = Arc::new(stored.open()?);
-        let head = reader.head();
-        let reading = Reading {
+        let head = &reader.head;
+        Ok(Self {
             probe: head.probe.clone(),
             interfaces: head.interfaces.clone(),
             window: Some(head.window.clone()),
             context: Arc::new(head.context.clone()),
             format: head.format,
-            parts: (0..reader.metrics().len()).map(|index| Part::stored(&reader, index)).collect(),
+            parts: (0..reader.head.metrics.len()).map(|index| Part::stored(&reader, index)).collect(),
             skipped_before: head.skipped_before,
             skipped,
-        };
-        Ok(Self { reading, window: Some((Arc::clone(windows), stored.seq())), _claim: claim })
-    }
-
-    pub fn format(&self) -> Format {
-        self.reading.format
-    }
-
-    /// The facts about the machine that encoders need. Those of a stored window are from the time when the window was
-    /// closed.
-    pub fn context(&self) -> &Arc<Context> {
-        &self.reading.context
+            taken: Some((Arc::clone(windows), stored.seq())),
+            _claim: claim,
+        })
     }
 
     /// The number of the window that the reading shows.
     pub fn seq(&self) -> Option<u64> {
-        self.reading.window.as_ref().map(|window| window.seq)
+        self.window.as_ref().map(|window| window.seq)
     }
 
     pub fn head(&self) -> Head<'_> {
-        let Reading { probe, interfaces, window, .. } = &self.reading;
-        Head { probe, interfaces, window: window.as_ref() }
-    }
-
-    /// Returns the metric at this index of the document, and its rows from the first one.
-    pub fn metric(&self, index: usize) -> Result<Option<MetricRows>, Broken> {
-        let Some(Part { direction, metric, rows }) = self.reading.parts.get(index) else { return Ok(None) };
-        let at = match rows {
-            Rows::Stored(window, metric) => {
-                At::Stored { window: Arc::clone(window), metric: *metric, next: 0 }
-            }
-            Rows::Live(map) => At::Live(map.clone().rows()?),
-            Rows::None => At::End,
-        };
-        Ok(Some(MetricRows { direction: *direction, metric: Arc::clone(metric), cursor: Cursor(at) }))
-    }
-
-    /// The metrics, in the order of the document.
-    pub fn metrics(&self) -> impl Iterator<Item = (Direction, &Arc<Metric>)> {
-        self.reading.parts.iter().map(|part| (part.direction, &part.metric))
-    }
-
-    /// The number of values that earlier answers have left out.
-    pub fn skipped_before(&self) -> u64 {
-        self.reading.skipped_before
+        Head { probe: &self.probe, interfaces: &self.interfaces, window: self.window.as_ref() }
     }
 
     /// Adds `samples`, the number of values that this answer leaves out, to the probe's count.
     pub fn skipped(&self, samples: u64) {
-        self.reading.skipped.fetch_add(samples, Ordering::Relaxed);
+        self.skipped.fetch_add(samples, Ordering::Relaxed);
     }
 
     /// Marks the window as taken. To be called once the client has everything.
     pub fn complete(&self) {
-        self.window.iter().for_each(|(windows, seq)| windows.set_taken(*seq));
+        self.taken.iter().for_each(|(windows, seq)| windows.set_taken(*seq));
     }
 }
 
 impl Cursor {
     /// Returns the next rows, as soon as they have been read; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Arc<RawTable>>, Broken> {
-        match &mut self.0 {
-            At::Live(rows) => rows.chunk().await,
-            At::End => Ok(None),
-            At::Stored { window, metric, next } => {
+        match self {
+            Self::Live(rows) => rows.chunk().await,
+            Self::End => Ok(None),
+            Self::Stored { window, metric, next } => {
                 let (window, metric, index) = (Arc::clone(window), *metric, *next);
                 *next += 1;
                 let chunk = tokio::task::spawn_blocking(move || window.chunk(metric, index)).await;

@@ -19,11 +19,12 @@ const AHEAD: usize = 2;
 /// The time that a client has for each chunk once the probe is gone.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// A map and the life of its probe.
+/// A map and the life of its probe. The probe's maps must not live as long as a slow client.
 #[derive(Clone, Debug)]
 pub struct LiveMap {
-    map: Arc<MetricMap>,
-    gone: watch::Receiver<()>,
+    pub map: Arc<MetricMap>,
+    /// A channel that closes when the probe is replaced or deleted.
+    pub gone: watch::Receiver<()>,
 }
 
 /// The rows of one reading.
@@ -37,12 +38,6 @@ enum Message {
 }
 
 impl LiveMap {
-    /// Returns the view of a map. `gone` closes when the probe is replaced or deleted: the probe's maps must not live
-    /// as long as a slow client.
-    pub const fn new(map: Arc<MetricMap>, gone: watch::Receiver<()>) -> Self {
-        Self { map, gone }
-    }
-
     /// Starts to read. Each reading has a thread of its own, because it waits for its client: on the threads that all
     /// requests share, other requests would wait, too.
     pub fn rows(self) -> Result<LiveRows, Broken> {

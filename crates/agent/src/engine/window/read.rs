@@ -8,7 +8,7 @@ use twinprobe_windows::{StoredMetric, WindowReader};
 
 use crate::engine::probe::metric::MetricState;
 use crate::engine::probe::running::Running;
-use crate::engine::window::delivery::{Delivery, Part, Reading, Rows};
+use crate::engine::window::delivery::{Delivery, Part, Rows};
 use crate::engine::window::live::LiveMap;
 
 impl Running {
@@ -19,28 +19,31 @@ impl Running {
         let newest = self.windows.newest().filter(|_| self.has_windows());
         let last = newest.and_then(|stored| stored.open().ok()).map(Arc::new);
         let shown = self.readers.iter().filter(|reader| reader.is_shown());
-        Delivery::of_maps(Reading {
-            probe: self.config.name().to_owned(),
+        Delivery {
+            probe: self.config.name.clone(),
             interfaces: self.interfaces(),
-            window: last.as_ref().map(|window| window.head().window.clone()),
+            window: last.as_ref().map(|window| window.head.window.clone()),
             context: Arc::new(self.context()),
-            format: self.config.format(),
+            format: self.config.format,
             parts: shown.map(|reader| self.part(reader, last.as_ref())).collect(),
             skipped_before: self.skipped.load(Ordering::Relaxed),
-            skipped: self.skipped(),
-        })
+            skipped: Arc::clone(&self.skipped),
+            taken: None,
+            _claim: None,
+        }
     }
 
     fn part(&self, reader: &MetricState, last: Option<&Arc<WindowReader>>) -> Part {
         let (direction, metric) = (reader.direction, Arc::clone(&reader.metric));
         if !reader.extraction.resets() {
-            let live = |map| Rows::Live(LiveMap::new(Arc::clone(map), self.gone.subscribe()));
-            let rows = reader.live(&self.attached).map_or(Rows::None, live);
+            let live = |map| Rows::Live(LiveMap { map: Arc::clone(map), gone: self.gone.subscribe() });
+            let map = self.attached.live_map(reader.position.0, reader.position.1);
+            let rows = map.map_or(Rows::None, live);
             return Part { direction, metric, rows };
         }
         let stored = last.and_then(|window| {
             let is_it = |stored: &StoredMetric| stored.direction == direction && stored.name == metric.name;
-            Some(Part::stored(window, window.metrics().iter().position(is_it)?))
+            Some(Part::stored(window, window.head.metrics.iter().position(is_it)?))
         });
         // No window may have been closed since the metric was configured.
         stored.unwrap_or(Part { direction, metric, rows: Rows::None })

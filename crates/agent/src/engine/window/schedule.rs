@@ -16,7 +16,7 @@ use twinprobe_windows::ClosedBy;
 
 use crate::config::window::Schedule;
 use crate::engine::engine::Engine;
-use crate::engine::error::ReadError;
+use crate::engine::error::EngineError;
 use crate::engine::probe::probe::Probe;
 
 /// The longest sleep of a task that follows the wall clock: the clock can be set meanwhile.
@@ -57,7 +57,7 @@ impl Engine {
             while let Some(missed) = ticks.next(&mut gone).await
                 && close(&engine, &probe).await
             {
-                counters.tick_missed(missed);
+                counters.ticks_missed.inc_by(missed);
             }
         });
     }
@@ -66,7 +66,7 @@ impl Engine {
 /// Closes the open window. Returns false if the clock can close no more windows of the probe.
 async fn close(engine: &Weak<Engine>, probe: &Weak<Probe>) -> bool {
     let (Some(engine), Some(probe)) = (engine.upgrade(), probe.upgrade()) else { return false };
-    let name = probe.name().to_owned();
+    let name = probe.name.clone();
     // The clock does not take turns with readers, of whom many may wait: it waits for one of them at most.
     let closed = tokio::task::spawn_blocking(move || {
         let closed = probe.close_window(ClosedBy::Schedule);
@@ -75,10 +75,10 @@ async fn close(engine: &Weak<Engine>, probe: &Weak<Probe>) -> bool {
     });
     match closed.await {
         // The cause may pass: the next tick tries again.
-        Ok(Ok(_) | Err(ReadError::Close(_))) => true,
+        Ok(Ok(_) | Err(EngineError::Close(_) | EngineError::Kernel(_))) => true,
         Ok(Err(_)) => false,
         Err(error) => {
-            tracing::error!(probe = name, %error, "windows are no longer closed by the clock");
+            tracing::error!(probe = name, %error, "the daemon closes the probe's windows no more");
             false
         }
     }

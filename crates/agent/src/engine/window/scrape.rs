@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use twinprobe_ebpf_common::{Context, Temporality};
+use twinprobe_ebpf_common::Temporality;
 
 use crate::engine::engine::Engine;
 use crate::engine::error::{EngineError, describe};
@@ -21,7 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct Scraped {
     pub delivery: Delivery,
     pub counters: Arc<Counters>,
-    pub context: Arc<Context>,
+    /// True if a part of the probe could not be read.
+    pub broken: bool,
 }
 
 impl Engine {
@@ -29,9 +30,9 @@ impl Engine {
     pub async fn read_all(self: &Arc<Self>) -> Vec<Scraped> {
         let readings = self.list().into_iter().map(|probe| {
             let engine = Arc::clone(self);
-            let name = probe.name().to_owned();
+            let name = probe.name.clone();
             let reading = tokio::spawn(async move {
-                tokio::time::timeout(PATIENCE, engine.read_for_page(probe.name())).await
+                tokio::time::timeout(PATIENCE, engine.read_for_page(&probe.name)).await
             });
             (name, reading)
         });
@@ -48,8 +49,8 @@ impl Engine {
                 Ok(Err(_)) => format!("it took longer than {} s", PATIENCE.as_secs()),
                 Err(error) => describe(&error.into()),
             };
-            tracing::warn!(probe = name, reason, "left out of /metrics");
-            self.telemetry.probe(&name).read_failed();
+            tracing::warn!(probe = name, reason, "a probe is left out of this answer to GET /metrics");
+            self.telemetry.probe(&name).read_failures.inc();
         }
         scraped
     }
@@ -62,17 +63,16 @@ impl Engine {
         let mut behind: Vec<Delivery> = Vec::new();
         let delivery = loop {
             let delivery = self.read(name).await?;
-            let shown = shown_window(&delivery);
-            let sums = delivery.metrics().any(|(_, metric)| metric.temporality == Temporality::Cumulative);
+            let shown = delivery.seq();
+            let sums = delivery.parts.iter().any(|part| part.metric.temporality == Temporality::Cumulative);
             if shown.is_none_or(|window| counters.show(window) || !sums)
-                || behind.iter().any(|behind| shown_window(behind) == shown)
+                || behind.iter().any(|behind| behind.seq() == shown)
             {
                 break delivery;
             }
             behind.push(delivery);
         };
-        let context = Arc::clone(delivery.context());
-        Ok(Scraped { delivery, counters, context })
+        Ok(Scraped { delivery, counters, broken: false })
     }
 
     /// Returns the daemon's metrics about itself and its probes, in OpenMetrics without `# EOF`.
@@ -87,19 +87,16 @@ impl Engine {
     }
 }
 
-/// The number of the window that a reading shows.
-fn shown_window(delivery: &Delivery) -> Option<u64> {
-    delivery.head().window.map(|window| window.seq)
-}
-
 /// The facts about a probe that need no lock which a reading holds.
 fn facts(probe: &Probe) -> ProbeFacts {
+    let sums = probe.sums.lock().clone();
+    let attachments = probe.shown.lock().facts();
     ProbeFacts {
-        name: probe.name().to_owned(),
-        running: probe.events().is_some(),
-        windows: probe.windows().statistics(),
-        sums: probe.sums(),
-        events: probe.events().map(ProbeEvents::status).unwrap_or_default(),
-        attachments: probe.attachments(),
+        name: probe.name.clone(),
+        running: probe.events.is_some(),
+        windows: probe.windows.statistics(),
+        sums,
+        events: probe.events.as_ref().map(ProbeEvents::status).unwrap_or_default(),
+        attachments,
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::task::JoinError;
 
 use crate::engine::engine::Engine;
-use crate::engine::error::{EngineError, ReadError, not_read};
+use crate::engine::error::EngineError;
 use crate::engine::probe::probe::Probe;
 
 impl Engine {
@@ -14,16 +14,12 @@ impl Engine {
     pub async fn in_turn<T, F>(self: &Arc<Self>, name: &str, work: F) -> Result<T, EngineError>
     where
         T: Send + 'static,
-        F: FnOnce(&Probe) -> Result<T, ReadError> + Clone + Send + 'static,
+        F: FnOnce(&Probe) -> Result<T, EngineError> + Clone + Send + 'static,
     {
         loop {
             match self.take_turn(self.get(name)?, work.clone()).await? {
-                Ok(done) => return Ok(done),
-                Err(error) => {
-                    if let Some(error) = not_read(name.to_owned(), error) {
-                        return Err(error);
-                    }
-                }
+                Err(EngineError::Gone) => {}
+                done => return done,
             }
         }
     }
@@ -32,9 +28,9 @@ impl Engine {
     pub async fn take_turn<T: Send + 'static>(
         self: &Arc<Self>,
         probe: Arc<Probe>,
-        work: impl FnOnce(&Probe) -> Result<T, ReadError> + Send + 'static,
-    ) -> Result<Result<T, ReadError>, JoinError> {
-        let turn = probe.turn().await;
+        work: impl FnOnce(&Probe) -> Result<T, EngineError> + Send + 'static,
+    ) -> Result<Result<T, EngineError>, JoinError> {
+        let turn = Arc::clone(&probe.turn).lock_owned().await;
         let engine = Arc::clone(self);
         let done = tokio::task::spawn_blocking(move || {
             let _turn = turn;

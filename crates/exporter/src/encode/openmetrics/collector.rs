@@ -1,26 +1,25 @@
 //! The encoder of an OpenMetrics document about one probe.
 
 use std::borrow::Cow;
-use std::ops::Range;
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::{Context, Direction, Head, RawTable};
 
 use super::distinct::Seen;
-use super::page::{Account, Page};
+use super::page_encoder::PageEncoder;
 use super::series::{Count, Series};
-use crate::encode::encoder::{CHUNK, Encoded, Encoder, Progress};
+use crate::encode::encoder::{CHUNK, DocumentEncoder, Progress};
 use crate::metric::Metric;
 
 /// Gathers the raw rows of one document until they can be written.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Collector {
     probe: String,
     context: Arc<Context>,
-    account: Account,
+    skipped_before: u64,
     /// The metric that was begun last, with its rows so far.
     current: Option<(Direction, Arc<Metric>, RawTable)>,
-    page: Page,
+    page: PageEncoder,
     /// The tables of the metrics that have ended: prepared, and without duplicates.
     tables: Vec<RawTable>,
     /// The table that is being written, if any, and its next row; `None` until the page has begun.
@@ -30,21 +29,13 @@ pub struct Collector {
 impl Collector {
     /// Begins the document. The format has no place for its head, except for the name of the probe.
     pub fn new(head: &Head<'_>, context: Arc<Context>) -> Self {
-        Self {
-            probe: head.probe.to_owned(),
-            context,
-            account: Account::default(),
-            current: None,
-            page: Page::default(),
-            tables: Vec::new(),
-            position: None,
-        }
+        Self { probe: head.probe.to_owned(), context, ..Self::default() }
     }
 }
 
-impl Encoder for Collector {
+impl DocumentEncoder for Collector {
     fn skipped_before(&mut self, skipped: u64) {
-        self.account.before = skipped;
+        self.skipped_before = skipped;
     }
 
     fn begin_metric(&mut self, direction: Direction, metric: &Arc<Metric>, out: &mut Vec<u8>) {
@@ -52,18 +43,10 @@ impl Encoder for Collector {
         self.current = Some((direction, Arc::clone(metric), RawTable::default()));
     }
 
-    fn rows(&mut self, table: &RawTable, rows: Range<usize>, _: &mut Vec<u8>) {
+    fn rows(&mut self, table: &RawTable, _: &mut Vec<u8>) {
         let Some((_, metric, own)) = &mut self.current else { return };
-        let layout = &*metric.layout;
         // Only complete entries are kept, because the next chunk begins with an entry.
-        let end = rows.end.min(table.len(layout));
-        let rows = rows.start.min(end)..end;
-        let bytes = |stride: usize| rows.start * stride..rows.end * stride;
-        if layout.kind.has_keys() {
-            own.keys.extend_from_slice(&table.keys[bytes(layout.key.size)]);
-        }
-        own.values.extend_from_slice(&table.values[bytes(layout.value_stride())]);
-        own.inner.extend(table.inner.iter().skip(rows.start).take(rows.len()).cloned());
+        own.append(&table.slice(0, table.len(&metric.layout), &metric.layout));
     }
 
     fn end_metric(&mut self, _: &mut Vec<u8>) {
@@ -78,21 +61,20 @@ impl Encoder for Collector {
 
     fn finish(&mut self, out: &mut Vec<u8>) -> Progress {
         self.end_metric(out);
-        let Self { page, tables, account, .. } = self;
+        let Self { page, tables, skipped_before, .. } = self;
         let position = self.position.get_or_insert_with(|| {
-            page.add_account(account.clone());
-            page.begin("");
+            page.add_account(String::new(), *skipped_before);
+            page.begin("", out);
             None
         });
         while out.len() < CHUNK {
             if let Some((table, row)) = *position {
                 let next = page.ready_rows(&tables[table], row, out);
                 *position = (next > row).then_some((table, next));
-            } else if let Some(table) = page.next(out) {
+            } else if let Some(table) = page.next_table(out) {
                 *position = Some((table, 0));
             } else {
-                let skipped = page.finish(out).iter().map(|account| account.skipped).sum();
-                return Progress::Done(Encoded { skipped });
+                return Progress::Done { skipped: page.finish(out).iter().sum() };
             }
         }
         Progress::More

@@ -55,8 +55,7 @@ pub fn is_certain(series: &Series) -> bool {
         return false;
     }
     let mut shown = vec![0_u8; layout.key.size];
-    for label in &series.samples.keys {
-        let field = &label.field;
+    for field in &series.samples.keys {
         if !is_exact(&field.plan) {
             return false;
         }
@@ -71,7 +70,7 @@ pub fn is_certain(series: &Series) -> bool {
 }
 
 /// Tells whether different values are always shown differently.
-const fn is_exact(plan: &Plan<()>) -> bool {
+const fn is_exact<L>(plan: &Plan<L>) -> bool {
     match plan {
         Plan::Scalar { kind, .. } => {
             matches!(kind, Scalar::Unsigned | Scalar::Signed | Scalar::Swapped | Scalar::Hex)

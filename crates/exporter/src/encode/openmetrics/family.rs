@@ -132,20 +132,14 @@ pub fn families(all: &[&Series], reserved: &HashSet<String>) -> (Vec<Family>, Ve
     }
     // A family that becomes `unknown` claims fewer names, so that one pass is enough.
     for family in &mut families {
-        if family.claims().any(|claim| owners.get(&claim).is_some_and(|count| *count > 1)) {
-            family.kind = match family.kind {
-                Kind::Gauge => Kind::Gauge,
-                _ => Kind::Unknown,
-            };
+        let shares = family.claims().any(|claim| owners.get(&claim).is_some_and(|count| *count > 1));
+        if shares && family.kind != Kind::Gauge {
+            family.kind = Kind::Unknown;
         }
     }
-    families.retain(|family| {
-        let keep = !reserved.contains(&family.name);
-        if !keep {
-            nameless.extend(&family.members);
-        }
-        keep
-    });
+    for family in families.extract_if(.., |family| reserved.contains(&family.name)) {
+        nameless.extend(family.members);
+    }
     (families, nameless)
 }
 

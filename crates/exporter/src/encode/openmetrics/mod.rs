@@ -24,7 +24,6 @@ pub mod distinct;
 pub mod family;
 pub mod flat;
 pub mod histogram;
-pub mod page;
 pub mod page_encoder;
 pub mod samples;
 pub mod series;

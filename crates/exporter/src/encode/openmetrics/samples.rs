@@ -18,8 +18,8 @@ const MAX_NAME_LEN: usize = 512;
 /// The labels and samples of a metric, which are computed once.
 #[derive(Debug)]
 pub struct Samples {
-    /// The labels that come from the key.
-    pub keys: Vec<KeyLabel>,
+    /// The parts of the key that become labels, each with the start of its label: `,name="`.
+    pub keys: Vec<Field<String>>,
     /// The samples of each value. Empty for queues and stacks: their values have no key to tell them apart, and are
     /// gone once they were read.
     pub values: Vec<Value>,
@@ -27,15 +27,6 @@ pub struct Samples {
     pub unfit: u64,
     /// True if the rows are the slots of a histogram.
     pub is_histogram: bool,
-}
-
-/// A label that comes from the key.
-#[derive(Debug)]
-pub struct KeyLabel {
-    /// The start of the label: `,name="`.
-    pub prefix: String,
-    /// The part of the key that the label shows.
-    pub field: Field<()>,
 }
 
 /// The samples that the values of one metric have in one family.
@@ -64,8 +55,12 @@ pub struct Dimension {
 impl Value {
     /// Returns the number of samples of one value.
     pub fn count(&self) -> u64 {
-        self.arrays.iter().fold(1, |count, array| count.saturating_mul(array.len as u64))
+        elements(&self.arrays)
     }
+}
+
+fn elements(arrays: &[Dimension]) -> u64 {
+    arrays.iter().fold(1, |count, array| count.saturating_mul(array.len as u64))
 }
 
 impl Samples {
@@ -76,9 +71,8 @@ impl Samples {
         let mut walk = Walk { samples: &mut samples, path: metric_name(&metric.name), arrays: Vec::new() };
         walk.value(&plan, 0, layout.value.size, None);
         if layout.kind.family() == MapFamily::Fifo {
-            let fit =
-                samples.values.drain(..).fold(0, |count: u64, value| count.saturating_add(value.count()));
-            samples.unfit = samples.unfit.saturating_add(fit);
+            samples.unfit = samples.unfit.saturating_add(samples.fit());
+            samples.values.clear();
             return samples;
         }
         samples.is_histogram = layout.value.render == Some(Render::Histogram)
@@ -87,16 +81,14 @@ impl Samples {
             && matches!(plan, Plan::Scalar { kind: Scalar::Unsigned | Scalar::Swapped, .. });
         if layout.kind.has_keys() {
             let mut taken = samples.own_labels(layout.kind.is_percpu() && metric.agg.is_none());
-            let mut keys = Keys { fields: Vec::new() };
-            let plan = Plan::new(&layout.key, str::to_owned);
-            let complete = keys.collect(&plan, "", 0, layout.key.size, None).is_some();
-            if !complete || keys.fields.is_empty() {
-                let size = layout.key.size;
-                keys.fields = vec![("key".to_owned(), field(Plan::Blob { size }, 0, size, None))];
+            let (plan, size) = (Plan::new(&layout.key, str::to_owned), layout.key.size);
+            let keys = &mut samples.keys;
+            if split_key(&plan, "", 0, size, None, keys).is_none() || keys.is_empty() {
+                let (label, plan) = ("key".to_owned(), Plan::Blob { size });
+                *keys = vec![Field { label, offset: 0, size, bits: None, plan }];
             }
-            for (name, field) in keys.fields {
-                let prefix = format!(",{}=\"", unique(&name, &mut taken));
-                samples.keys.push(KeyLabel { prefix, field });
+            for key in keys {
+                key.label = format!(",{}=\"", unique(&key.label, &mut taken));
             }
         }
         samples
@@ -138,10 +130,6 @@ fn unique(name: &str, taken: &mut Vec<String>) -> String {
     }
     taken.push(candidate.clone());
     candidate
-}
-
-const fn field(plan: Plan<()>, offset: usize, size: usize, bits: Option<Bits>) -> Field<()> {
-    Field { label: (), offset, size, bits, plan }
 }
 
 /// Splits the layout of a value into samples.
@@ -190,51 +178,32 @@ impl Walk<'_> {
     }
 
     fn unfit(&mut self) {
-        let count = self.arrays.iter().fold(1_u64, |count, array| count.saturating_mul(array.len as u64));
-        self.samples.unfit = self.samples.unfit.saturating_add(count);
+        self.samples.unfit = self.samples.unfit.saturating_add(elements(&self.arrays));
     }
 }
 
-/// Splits the layout of a key into labels.
-struct Keys {
-    fields: Vec<(String, Field<()>)>,
-}
-
-impl Keys {
-    /// Adds the parts of a key; `None` if there are too many, or one with too long a name.
-    fn collect(
-        &mut self,
-        plan: &Plan<String>,
-        path: &str,
-        offset: usize,
-        size: usize,
-        bits: Option<Bits>,
-    ) -> Option<()> {
-        let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}_{name}") };
-        let plan = match plan {
-            Plan::Struct(fields) => {
-                return fields.iter().try_for_each(|field| {
-                    let name = below(&field.label);
-                    self.collect(&field.plan, &name, offset + field.offset, field.size, field.bits)
-                });
-            }
-            Plan::Array { element, stride, len } => {
-                let path = if path.is_empty() { "key" } else { path };
-                return (0..*len).try_for_each(|index| {
-                    self.collect(element, &format!("{path}_{index}"), offset + index * stride, *stride, None)
-                });
-            }
-            Plan::Scalar { kind, size } => Plan::Scalar { kind: kind.clone(), size: *size },
-            Plan::Float { size } => Plan::Float { size: *size },
-            Plan::Text { size } => Plan::Text { size: *size },
-            Plan::Blob { size } => Plan::Blob { size: *size },
-            Plan::Ipv4 => Plan::Ipv4,
-            Plan::Ipv6 => Plan::Ipv6,
-            Plan::Mac => Plan::Mac,
-        };
-        let name = if path.is_empty() { "key" } else { path };
-        self.fields.push((name.to_owned(), field(plan, offset, size, bits)));
-        (self.fields.len() <= MAX_LABELS && name.len() <= MAX_NAME_LEN).then_some(())
+/// Adds the parts of a key, each with its name; `None` if there are too many, or one with too long a name.
+fn split_key(
+    plan: &Plan<String>,
+    path: &str,
+    offset: usize,
+    size: usize,
+    bits: Option<Bits>,
+    parts: &mut Vec<Field<String>>,
+) -> Option<()> {
+    let name = if path.is_empty() { "key" } else { path };
+    match plan {
+        Plan::Struct(fields) => fields.iter().try_for_each(|field| {
+            let below = if path.is_empty() { field.label.clone() } else { format!("{path}_{}", field.label) };
+            split_key(&field.plan, &below, offset + field.offset, field.size, field.bits, parts)
+        }),
+        Plan::Array { element, stride, len } => (0..*len).try_for_each(|index| {
+            split_key(element, &format!("{name}_{index}"), offset + index * stride, *stride, None, parts)
+        }),
+        plan => {
+            parts.push(Field { label: name.to_owned(), offset, size, bits, plan: plan.clone() });
+            (parts.len() <= MAX_LABELS && name.len() <= MAX_NAME_LEN).then_some(())
+        }
     }
 }
 
@@ -263,13 +232,13 @@ mod tests {
     fn keys_become_labels_that_no_other_label_has() {
         let key = record(&["probe", "key_probe", "a$b", "a_b"]);
         let labels: Vec<String> =
-            samples(MapKind::Hash, key, Layout::unsigned(1)).keys.into_iter().map(|key| key.prefix).collect();
+            samples(MapKind::Hash, key, Layout::unsigned(1)).keys.into_iter().map(|key| key.label).collect();
         let expected = [",key_probe=\"", ",key_key_probe=\"", ",a_b=\"", ",key_a_b=\""];
         assert_eq!(labels, expected);
         let many: Vec<String> = (0..=MAX_LABELS).map(|index| format!("m{index}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         let labels = samples(MapKind::Hash, record(&many), Layout::unsigned(1)).keys;
-        assert_eq!((labels.len(), &*labels[0].prefix), (1, ",key=\""), "too many parts are one label");
+        assert_eq!((labels.len(), &*labels[0].label), (1, ",key=\""), "too many parts are one label");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use twinprobe_ebpf_common::{Context, Direction, RawTable};
 use super::flat::{flat, flatten};
 use super::samples::Samples;
 use super::text::{Labels, escaped};
-use crate::aggregate::fold::Folder;
+use crate::aggregate::Folder;
 use crate::decode::decoder::Decoder;
 use crate::metric::Metric;
 
@@ -110,9 +110,8 @@ impl Series {
 
     /// Appends the labels that come from a key.
     pub fn key_labels(&self, key: &[u8], decoder: &mut Decoder<'_>, out: &mut Vec<u8>) {
-        for label in &self.samples.keys {
-            out.extend_from_slice(label.prefix.as_bytes());
-            let field = &label.field;
+        for field in &self.samples.keys {
+            out.extend_from_slice(field.label.as_bytes());
             decoder.field(field, &key[field.offset..][..field.size], &mut Labels(out));
             out.push(b'"');
         }

@@ -1,5 +1,6 @@
 //! Names, label values and numbers as OpenMetrics writes them.
 
+use std::fmt;
 use std::io::Write as _;
 
 use crate::decode::sink::ValueSink;
@@ -50,8 +51,14 @@ pub fn number(out: &mut Vec<u8>, kind: LeafKind, size: usize, bits: u128) {
     match kind {
         LeafKind::Number { signed: true, .. } => integer(out, bits.cast_signed()),
         LeafKind::Number { .. } | LeafKind::Bool => integer(out, bits),
-        LeafKind::Float if size == 4 => Labels(out).float32(f64::from_bits(bits as u64) as f32),
-        LeafKind::Float => Labels(out).float(f64::from_bits(bits as u64)),
+        LeafKind::Float => {
+            let value = f64::from_bits(bits as u64);
+            if size == 4 {
+                Labels(out).float(value, format_args!("{:?}", value as f32));
+            } else {
+                Labels(out).float(value, format_args!("{value:?}"));
+            }
+        }
     }
 }
 
@@ -82,9 +89,11 @@ impl Labels<'_> {
 }
 
 impl ValueSink for Labels<'_> {
-    type Label = ();
+    type Label = String;
 
-    fn label(_: &str) {}
+    fn label(name: &str) -> String {
+        name.to_owned()
+    }
 
     fn unsigned(&mut self, value: u64) {
         push_number(self.0, value);
@@ -94,21 +103,14 @@ impl ValueSink for Labels<'_> {
         integer(self.0, value);
     }
 
-    fn float(&mut self, value: f64) {
+    fn float(&mut self, value: f64, text: fmt::Arguments<'_>) {
         if value.is_nan() {
             self.push("NaN");
         } else if value.is_infinite() {
             self.push(if value > 0.0 { "+Inf" } else { "-Inf" });
         } else {
-            let _ = write!(self.0, "{value:?}");
-        }
-    }
-
-    fn float32(&mut self, value: f32) {
-        if value.is_finite() {
-            let _ = write!(self.0, "{value:?}");
-        } else {
-            self.float(f64::from(value));
+            // Writing to a Vec does not fail.
+            let _ = self.0.write_fmt(text);
         }
     }
 
@@ -123,15 +125,6 @@ impl ValueSink for Labels<'_> {
     fn plain(&mut self, value: &[u8]) {
         self.0.extend_from_slice(value);
     }
-
-    fn begin_struct(&mut self) {}
-    fn begin_member(&mut self, _: usize, (): &()) {}
-    fn end_member(&mut self, (): &()) {}
-    fn end_struct(&mut self) {}
-    fn begin_array(&mut self) {}
-    fn begin_item(&mut self, _: usize) {}
-    fn end_item(&mut self) {}
-    fn end_array(&mut self) {}
 }
 
 #[cfg(test)]

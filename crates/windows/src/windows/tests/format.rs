@@ -29,13 +29,13 @@ fn a_window_is_read_as_it_was_written() {
     for made in [directory.path().join("windows"), directory.path().join("windows/p")] {
         assert_eq!(fs::metadata(made).unwrap().permissions().mode() & 0o777, 0o700);
     }
-    assert_eq!((window.seq(), window.bytes()), (7, metadata.len()));
-    assert_eq!((window.start(), window.end()), (&head.window.start[..], &head.window.end[..]));
+    assert_eq!((window.seq(), window.entry.bytes), (7, metadata.len()));
+    assert_eq!((&window.entry.start, &window.entry.end), (&head.window.start, &head.window.end));
 
     let reader = window.open().unwrap();
-    assert_eq!(**reader.head(), head);
-    assert_eq!(reader.metrics()[1].direction, Direction::Egress);
-    assert_eq!(reader.metrics()[1].map, "map of b");
+    assert_eq!(*reader.head, head);
+    assert_eq!(reader.head.metrics[1].direction, Direction::Egress);
+    assert_eq!(reader.head.metrics[1].map, "map of b");
     assert_eq!(reader.chunk(0, 0).unwrap(), Some(rows(1, 1000)));
     assert_eq!(reader.chunk(0, 1).unwrap(), Some(RawTable::default()));
     assert_eq!(reader.chunk(0, 2).unwrap(), None);
@@ -57,7 +57,7 @@ fn types_may_be_as_deep_as_btf_lets_them() {
     let directory = directory();
     let windows = Windows::open(directory.path().to_owned());
     let window = windows.write(&head).unwrap().commit().unwrap();
-    assert_eq!(**window.open().unwrap().head(), head);
+    assert_eq!(*window.open().unwrap().head, head);
 }
 
 #[test]

@@ -52,9 +52,9 @@ fn sum(of: Direction, map: &str, through: u64) -> Part {
 fn windows_of_the_first_format_are_read() {
     let (_directory, windows) = with("2.taken", &golden("window-1"));
     let reader = windows.get(2).unwrap().open().unwrap();
-    let names: Vec<String> = reader.metrics().iter().map(|metric| metric.name.clone()).collect();
+    let names: Vec<String> = reader.head.metrics.iter().map(|metric| metric.name.clone()).collect();
     assert_eq!(names, ["in_array", "in_hash", "in_percpu_array"]);
-    assert_eq!(reader.head().closed_by, ClosedBy::Request);
+    assert_eq!(reader.head.closed_by, ClosedBy::Request);
     let Base { through, parts } = windows.base(Some(1)).unwrap().unwrap();
     assert_eq!(through, 2);
     let sums: Vec<(&str, usize)> =
@@ -87,8 +87,8 @@ fn windows_of_this_format_are_read_and_written() {
 
     let (_directory, windows) = with("7.acked", &golden("window-2"));
     let reader = windows.newest().unwrap().open().unwrap();
-    assert_eq!(**reader.head(), head);
-    assert_eq!(reader.metrics().len(), 1, "what is hidden is not shown");
+    assert_eq!(*reader.head, head);
+    assert_eq!(reader.head.metrics.len(), 1, "what is hidden is not shown");
     let map = "map of a";
     let parts = vec![sum(Direction::Ingress, map, 7), sum(Direction::Egress, map, 7)];
     assert_eq!(windows.base(None).unwrap(), Some(Base { through: 7, parts }));

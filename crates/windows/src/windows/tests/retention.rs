@@ -76,7 +76,7 @@ fn over_the_budget_the_oldest_of_all_probes_goes_and_each_newest_stays() {
     let store = WindowStore::new(root.clone(), 0, 0);
     let (a, b) = (store.of("a"), store.of("b"));
     let size = [(&a, 1), (&b, 2), (&a, 3), (&b, 4), (&b, 5)]
-        .map(|(windows, seq)| commit(windows, seq, 1).bytes())[0];
+        .map(|(windows, seq)| commit(windows, seq, 1).entry.bytes)[0];
     let limited = |windows| WindowStore::new(root.clone(), windows * size + size / 2, 0);
     let check = |budget, a: &[u64], b: &[u64]| {
         let store = limited(budget);
@@ -99,7 +99,7 @@ fn damaged_files_and_sums_count_and_what_is_damaged_goes_first() {
     let directory = directory();
     let root = directory.path().join("windows");
     let windows = WindowStore::new(root.clone(), u64::MAX, 0).of("p");
-    let size = commit(&windows, 1, 64).bytes();
+    let size = commit(&windows, 1, 64).entry.bytes;
     (2..=4).for_each(|seq| drop(commit(&windows, seq, 64)));
     for seq in [1, 2] {
         let file = std::fs::File::options().append(true).open(root.join(format!("p/{seq}.window"))).unwrap();

@@ -211,7 +211,7 @@ impl Scene {
         for (&seq, kept) in &self.model.retained {
             let Ok(window) = self.windows.get(seq) else { continue };
             let reader = window.open().unwrap();
-            assert_eq!(reader.head().closed_by, kept.closed_by);
+            assert_eq!(reader.head.closed_by, kept.closed_by);
             assert_eq!(reader.chunk(0, 0).unwrap(), Some(rows(seq, kept.size)));
         }
     }

@@ -54,28 +54,26 @@ fn defaults_are_those_of_the_contract() {
         "egress": { "source": "int y;" },
     }))
     .unwrap();
-    assert_eq!(
-        (probe.name(), probe.interfaces(), probe.format()),
-        ("flows", &["eth0".to_owned()][..], Format::Json)
-    );
+    let names: Vec<_> = probe.interfaces.iter().map(|interface| interface.text.as_str()).collect();
+    assert_eq!((probe.name.as_str(), names, probe.format), ("flows", vec!["eth0"], Format::Json));
     let directions: Vec<_> =
-        probe.directions().map(|(direction, config)| (direction, config.attach().hook)).collect();
+        probe.directions().map(|(direction, config)| (direction, config.attach.hook)).collect();
     assert_eq!(directions, [(Direction::Ingress, Hook::Xdp), (Direction::Egress, Hook::TcEgress)]);
     let ingress = probe.direction(Direction::Ingress).unwrap();
-    let attach = ingress.attach();
+    let attach = ingress.attach;
     assert_eq!((attach.xdp_mode, attach.verdict, attach.priority), (XdpMode::Auto, Verdict::Observe, 0));
-    assert_eq!(ingress.source(), "int x;");
-    assert!(ingress.defines().is_empty());
-    let metric = &ingress.metrics()[0];
-    assert_eq!((metric.name(), metric.map(), metric.help()), ("n", "m", None));
-    assert_eq!((metric.source(), metric.after_read()), (Source::Live, AfterRead::Keep));
-    assert_eq!((metric.visibility(), metric.aggregation()), (Visibility::Export, None));
-    assert_eq!(metric.merge(), None);
-    assert_eq!(metric.on_replace(), OnReplace::Carry);
-    assert!(!probe.wait_for_interface());
+    assert_eq!(ingress.source, "int x;");
+    assert!(ingress.defines.is_empty());
+    let MetricConfig { request: metric, help, .. } = &ingress.metrics[0];
+    assert_eq!((&metric.name[..], &metric.map[..], help), ("n", "m", &None));
+    assert_eq!((metric.source, metric.after_read), (Source::Live, AfterRead::Keep));
+    assert_eq!((metric.visibility, metric.aggregation), (Visibility::Export, None));
+    assert_eq!(metric.merge, None);
+    assert_eq!(metric.on_replace, OnReplace::Carry);
+    assert!(!probe.wait_for_interface);
     assert_eq!(probe.netns(), None);
     let egress = probe.direction(Direction::Egress).unwrap();
-    assert_eq!((egress.attach().priority, egress.attach().position), (0, Position::Last));
+    assert_eq!((egress.attach.priority, egress.attach.position), (0, Position::Last));
 }
 
 #[test]
@@ -89,16 +87,17 @@ fn everything_that_is_given_arrives() {
         ] },
     })))
     .unwrap();
-    assert_eq!(probe.format(), Format::Xml);
+    assert_eq!(probe.format, Format::Xml);
     let ingress = probe.direction(Direction::Ingress).unwrap();
-    assert_eq!((ingress.attach().hook, ingress.attach().verdict), (Hook::TcIngress, Verdict::Enforce));
-    assert_eq!(ingress.defines()["N"], "4");
-    let [window, total, parts] = ingress.metrics() else { panic!("three metrics") };
-    assert_eq!((window.source(), window.after_read()), (Source::Snapshot, AfterRead::Reset));
-    assert_eq!((window.visibility(), window.aggregation()), (Visibility::Hidden, Some(Aggregation::Avg)));
-    assert_eq!(window.merge(), None);
-    assert_eq!(total.merge().unwrap().default, MergeRule::Sum);
-    assert_eq!(parts.merge().unwrap().fields["tcp.syn"], MergeRule::Max);
+    assert_eq!((ingress.attach.hook, ingress.attach.verdict), (Hook::TcIngress, Verdict::Enforce));
+    assert_eq!(ingress.defines["N"], "4");
+    let requests: Vec<_> = ingress.metrics.iter().map(|metric| &metric.request).collect();
+    let [window, total, parts] = requests[..] else { panic!("three metrics") };
+    assert_eq!((window.source, window.after_read), (Source::Snapshot, AfterRead::Reset));
+    assert_eq!((window.visibility, window.aggregation), (Visibility::Hidden, Some(Aggregation::Avg)));
+    assert_eq!(window.merge, None);
+    assert_eq!(total.merge.as_ref().unwrap().default, MergeRule::Sum);
+    assert_eq!(parts.merge.as_ref().unwrap().fields["tcp.syn"], MergeRule::Max);
 }
 
 #[test]
@@ -171,14 +170,13 @@ fn interfaces_may_be_patterns() {
         "ingress": { "source": "x" },
     }))
     .unwrap();
-    assert_eq!(probe.interfaces(), ["veth*", "eth[0-9]", "mon0"]);
-    assert!(probe.wait_for_interface());
+    assert!(probe.wait_for_interface);
     assert_eq!(probe.netns(), Some(Path::new("/run/netns/x")));
     for (name, wanted) in [("veth12", true), ("eth5", true), ("mon0", true), ("mon1", false), ("eth", false)]
     {
-        assert_eq!(probe.patterns().iter().any(|pattern| pattern.matches(name)), wanted, "{name}");
+        assert_eq!(probe.interfaces.iter().any(|pattern| pattern.matches(name)), wanted, "{name}");
     }
-    let kinds: Vec<_> = probe.patterns().iter().map(|p| (p.as_str(), p.is_pattern())).collect();
+    let kinds: Vec<_> = probe.interfaces.iter().map(|p| (p.text.as_str(), p.is_pattern())).collect();
     assert_eq!(kinds, [("veth*", true), ("eth[0-9]", true), ("mon0", false)]);
     assert!(validate(&patched(&json!({ "interface": "*" }))).is_ok());
     assert!(validate(&patched(&json!({ "interface": "en[pos][0123456789]*" }))).is_ok());
@@ -217,9 +215,9 @@ fn order_and_replacement_are_inherited_and_overridden() {
     }))
     .unwrap();
     let [ingress, egress] = Direction::ALL.map(|direction| probe.direction(direction).unwrap());
-    assert_eq!((ingress.attach().priority, ingress.attach().position), (-5, Position::First));
-    assert_eq!((egress.attach().priority, egress.attach().position), (32767, Position::Last));
-    let on_replace: Vec<_> = ingress.metrics().iter().map(MetricConfig::on_replace).collect();
+    assert_eq!((ingress.attach.priority, ingress.attach.position), (-5, Position::First));
+    assert_eq!((egress.attach.priority, egress.attach.position), (32767, Position::Last));
+    let on_replace: Vec<_> = ingress.metrics.iter().map(|metric| metric.request.on_replace).collect();
     assert_eq!(on_replace, [OnReplace::Reset, OnReplace::Carry]);
 
     refused(&json!({ "priority": 32768 }), "priority", "-32768 to 32767");
@@ -268,15 +266,15 @@ fn windowed(window: &Value) -> Value {
 
 #[test]
 fn windows_are_scheduled_and_retained() {
-    let window = |window: Value| validate(&patched(&windowed(&window))).unwrap().window().unwrap().clone();
+    let window = |window: Value| validate(&patched(&windowed(&window))).unwrap().window.unwrap();
     assert_eq!(window(json!({})), WindowConfig::default());
     let given = window(json!({
         "interval": "250ms", "align": true, "retain": 3, "retain_bytes": 4096, "collectors": ["a", "b-1"],
     }));
     let schedule = Schedule { interval: Duration::from_millis(250), align: true };
     assert_eq!(given.schedule, Some(schedule));
-    assert_eq!((given.retain(), given.retain_bytes()), (3, 4096));
-    assert_eq!(given.collectors(), ["a", "b-1"]);
+    assert_eq!((given.retain, given.retain_bytes), (3, 4096));
+    assert_eq!(given.collectors, ["a", "b-1"]);
     for (text, seconds) in [("10s", 10), ("5m", 300), ("1h", 3600), ("24h", 86_400), ("1m 30s", 90)] {
         let interval = window(json!({ "interval": text })).schedule.unwrap().interval;
         assert_eq!(interval, Duration::from_secs(seconds), "{text}");

@@ -6,8 +6,8 @@ use super::*;
 fn it_has_the_same_choices_and_limits() {
     let schemas = &document()["components"]["schemas"];
     let names = |schema: &str| schemas[schema]["enum"].as_array().unwrap().clone();
-    assert_eq!(names("Position"), Position::ALL.map(Position::name));
-    assert_eq!(names("OnReplace"), OnReplace::ALL.map(OnReplace::name));
+    assert_eq!(names("Position"), Position::NAMES.map(|(name, _)| name));
+    assert_eq!(names("OnReplace"), OnReplace::NAMES.map(|(name, _)| name));
     let priority = &schemas["Priority"];
     assert_eq!((&priority["minimum"], &priority["maximum"]), (&json!(i16::MIN), &json!(i16::MAX)));
 }

@@ -1,56 +1,103 @@
-//! Placement: the interfaces that a probe is attached to, and those that it waits for.
+//! Placement: the interfaces and the namespace that a configuration means, where a probe is attached and where it waits.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
+use std::path::{Path, PathBuf};
 
-use serde::Serialize;
-use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
-use twinprobe_kernel::interface::Interfaces;
+use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage, with_causes};
+use twinprobe_kernel::interface::{self, Interfaces};
+use twinprobe_kernel::netns::Netns;
+use twinprobe_kernel::{Interface, NotAttached};
 
 use crate::config::probe::ProbeConfig;
 
+/// A network namespace: the daemon's own, or that of a path.
+pub type Namespace = Option<PathBuf>;
+
 /// The interfaces that a probe is to be attached to now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Placement {
+struct Placement {
     /// Names (never alternative ones) and indices without duplicates. Named interfaces come in the configuration's
     /// order, the matches of a pattern by name.
-    pub wanted: Vec<(String, u32)>,
-    pub pending: Vec<Pending>,
+    wanted: Vec<(String, u32)>,
+    pending: Vec<Pending>,
 }
 
 /// An interface or pattern that a probe waits for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
     /// The name or pattern of the configuration.
     pub interface: String,
     pub reason: String,
 }
 
+/// The interfaces a probe is to be attached to.
+#[derive(Debug)]
+pub struct Wanted {
+    pub interfaces: Vec<Interface>,
+    pub pending: Vec<Pending>,
+    /// The reason why the interfaces can't be listed. While there is one, the other fields do not mean that interfaces
+    /// are missing.
+    pub unlisted: Option<String>,
+}
+
+/// The reason why a namespace's interfaces are not listed.
+struct Unlisted {
+    error: io::Error,
+    /// True if the namespace is known not to exist, and so no interface in it.
+    gone: bool,
+}
+
+/// Returns the interfaces that exist now. Without `first`, missing interfaces are waited for, whatever the
+/// configuration says. May have to wait for the namespace's path.
+pub fn wanted(config: &ProbeConfig, first: bool) -> Result<Wanted, Rejection> {
+    let listed = listing(config.netns());
+    let unlisted = listed.as_ref().err().filter(|unlisted| !unlisted.gone);
+    let unlisted = unlisted.map(|Unlisted { error, .. }| format!("the interfaces can't be listed: {error}"));
+    if let Some(reason) = unlisted.as_ref().filter(|_| first) {
+        let field = if config.netns.is_some() { "netns" } else { "interface" };
+        return Err(Finding::new(Stage::Attach, field, format!("{reason}; try again")).into());
+    }
+    let interfaces = listed.as_ref().map(|(_, interfaces)| interfaces).map_err(|unlisted| &unlisted.error);
+    let Placement { wanted, pending } =
+        if first { place_first(config, interfaces)? } else { place(config, interfaces) };
+    let Ok((netns, _)) = &listed else { return Ok(Wanted { interfaces: Vec::new(), pending, unlisted }) };
+    let interface = |(name, index): (String, u32)| {
+        let required = first && config.names(&name);
+        Interface { netns: netns.clone(), name, index, required }
+    };
+    Ok(Wanted { interfaces: wanted.into_iter().map(interface).collect(), pending, unlisted })
+}
+
 /// Returns the placement of a probe. `interfaces` are those of the configured network namespace, or the reason why
 /// they can't be listed; then the whole probe waits.
-pub fn place(config: &ProbeConfig, interfaces: Result<&Interfaces, &io::Error>) -> Placement {
+fn place(config: &ProbeConfig, interfaces: Result<&Interfaces, &io::Error>) -> Placement {
+    let mut placement = Placement::default();
     let interfaces = match interfaces {
         Ok(interfaces) => interfaces,
-        Err(error) => return nowhere(config, error),
+        Err(error) => {
+            let reason = match config.netns {
+                Some(_) => error.to_string(),
+                None => format!("the interfaces can't be listed: {error}"),
+            };
+            let wait = |text: &String| Pending { interface: text.clone(), reason: reason.clone() };
+            placement.pending = config.interfaces.iter().map(|pattern| wait(&pattern.text)).collect();
+            return placement;
+        }
     };
-    let mut placement = Placement::default();
     let place = config.netns().map_or_else(String::new, |path| format!(" in {}", path.display()));
     let mut placed = BTreeSet::new();
-    for pattern in config.patterns() {
-        let text = pattern.as_str();
-        let found: Vec<(&str, u32)> = if pattern.is_pattern() {
+    for pattern in &config.interfaces {
+        let text = &pattern.text;
+        let (found, missing): (Vec<(&str, u32)>, _) = if pattern.is_pattern() {
             let named = interfaces.by_name.iter().map(|(name, index)| (name.as_str(), *index));
-            named.filter(|(name, _)| pattern.matches(name)).collect()
+            (named.filter(|(name, _)| pattern.matches(name)).collect(), "no interface matches")
         } else {
-            interfaces.find(text).into_iter().collect()
+            (interfaces.find(text).into_iter().collect(), "there is no interface")
         };
         if found.is_empty() {
-            let reason = if pattern.is_pattern() {
-                format!("no interface matches {text}{place} yet")
-            } else {
-                format!("there is no interface {text}{place} yet")
-            };
-            placement.pending.push(Pending { interface: text.to_owned(), reason });
+            let reason = format!("{missing} {text}{place} yet");
+            placement.pending.push(Pending { interface: text.clone(), reason });
         }
         for (name, index) in found {
             if placed.insert(index) {
@@ -63,52 +110,56 @@ pub fn place(config: &ProbeConfig, interfaces: Result<&Interfaces, &io::Error>) 
 
 /// Returns the placement like [`place`] for a probe that a request deploys: every named interface has to exist unless
 /// the configuration has `wait_for_interface`.
-pub fn place_first(
+fn place_first(
     config: &ProbeConfig,
     interfaces: Result<&Interfaces, &io::Error>,
 ) -> Result<Placement, Rejection> {
     let placement = place(config, interfaces);
-    if config.wait_for_interface() {
+    if config.wait_for_interface {
         return Ok(placement);
     }
     let advice = "or set wait_for_interface to deploy the probe before it is there";
     if let Err(error) = interfaces {
-        let message = match config.netns() {
-            Some(_) => format!("{error}; see ip netns, {advice}"),
-            None => format!("the interfaces can't be listed: {error}"),
+        let (field, message) = match config.netns {
+            Some(_) => ("netns", format!("{error}; see ip netns, {advice}")),
+            None => ("interface", format!("the interfaces can't be listed: {error}")),
         };
-        let field = if config.netns().is_some() { "netns" } else { "interface" };
         return Err(Finding::new(Stage::Attach, field, message).into());
     }
-    let is_named = |text: &str| {
-        config.patterns().iter().any(|pattern| pattern.as_str() == text && !pattern.is_pattern())
-    };
     let place = match config.netns() {
         Some(path) => format!("the network namespace {}", path.display()),
         None => "the daemon's network namespace".to_owned(),
     };
-    let findings: Vec<Finding> = placement
-        .pending
-        .iter()
-        .filter(|pending| is_named(&pending.interface))
-        .map(|Pending { interface, .. }| {
-            let message = format!("there is no interface {interface} in {place}; see ip link, {advice}");
-            Finding::new(Stage::Attach, "interface", message)
-        })
-        .collect();
+    let missing = placement.pending.iter().filter(|pending| config.names(&pending.interface));
+    let finding = |Pending { interface, .. }: &Pending| {
+        let message = format!("there is no interface {interface} in {place}; see ip link, {advice}");
+        Finding::new(Stage::Attach, "interface", message)
+    };
+    let findings: Vec<Finding> = missing.map(finding).collect();
     if findings.is_empty() { Ok(placement) } else { Err(findings.into()) }
 }
 
-/// Returns a placement where every interface waits for the namespace.
-fn nowhere(config: &ProbeConfig, error: &io::Error) -> Placement {
-    let pending = config.interfaces().iter().map(|interface| Pending {
-        interface: interface.clone(),
-        reason: match config.netns() {
-            Some(_) => error.to_string(),
-            None => format!("the interfaces can't be listed: {error}"),
-        },
-    });
-    Placement { wanted: Vec::new(), pending: pending.collect() }
+/// Returns the names of a namespace's interfaces by index; `None` if the interfaces can't be listed.
+pub fn names(namespace: Option<&Path>) -> Option<HashMap<u32, String>> {
+    let (_, interfaces) = listing(namespace).ok()?;
+    Some(interfaces.by_name.iter().map(|(name, index)| (*index, name.clone())).collect())
+}
+
+fn listing(namespace: Option<&Path>) -> Result<(Netns, Interfaces), Unlisted> {
+    let opened = namespace.map_or_else(Netns::own, Netns::open);
+    let netns = opened.map_err(|error| Unlisted { gone: Netns::is_not_there(&error), error })?;
+    let interfaces = interface::list(&netns).map_err(|error| Unlisted { error, gone: false })?;
+    Ok((netns, interfaces))
+}
+
+/// Logs and returns the interfaces that exist and that a probe could not be attached to.
+pub fn refused(failed: Vec<NotAttached>) -> Vec<Pending> {
+    let pending = |NotAttached { interface, error }| {
+        let reason = with_causes(&error);
+        tracing::warn!(interface, reason, "a probe could not be attached to an interface");
+        Pending { interface, reason }
+    };
+    failed.into_iter().map(pending).collect()
 }
 
 #[cfg(test)]

@@ -1,4 +1,0 @@
-//! The interfaces and namespaces that a configuration means.
-
-pub mod placement;
-pub mod wanted;
