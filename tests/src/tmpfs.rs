@@ -40,6 +40,14 @@ impl Tmpfs {
         Ok(())
     }
 
+    /// Fills the file system but for this many bytes.
+    pub fn fill_but(&self, bytes: u64) -> Result<()> {
+        self.fill()?;
+        let filler = File::options().write(true).open(self.0.join(FILLER))?;
+        let size = filler.metadata()?.len();
+        filler.set_len(size.saturating_sub(bytes)).context("make some room")
+    }
+
     /// Removes the file of [`Tmpfs::fill`].
     pub fn free(&self) -> Result<()> {
         fs::remove_file(self.0.join(FILLER)).context("make room")

@@ -8,6 +8,7 @@ mod cli;
 mod compiler;
 mod config;
 mod engine;
+mod limits;
 mod privileges;
 mod serve;
 mod store;

@@ -69,6 +69,7 @@ impl Windows {
         let file = encoder.finish()?.0.into_inner().map_err(io::IntoInnerError::into_error)?;
         self.directory.publish_baseline(file, seq, serial)?;
         self.index.lock().baselines.insert((seq, serial));
+        self.weigh();
         Ok(())
     }
 
@@ -78,20 +79,23 @@ impl Windows {
         let Some((seq, from)) = self.index.lock().baseline_of(from) else { return Ok(()) };
         self.directory.link_baseline(seq, from, to)?;
         self.index.lock().baselines.insert((seq, to));
+        self.weigh();
         Ok(())
     }
 
     /// Forgets the baseline of a deployment that was not committed.
     pub fn forget_baseline(&self, serial: u64) {
+        let _turn = self.changes.lock();
         self.forget_baselines(|_, other| other == serial);
     }
 
     /// Forgets the baselines of all deployments but the one with this serial.
     pub fn forget_other_baselines(&self, serial: u64) {
+        let _turn = self.changes.lock();
         self.forget_baselines(|_, other| other != serial);
     }
 
-    /// Forgets the baselines that are needless because window `seq` has a file.
+    /// Forgets the baselines that are needless because window `seq` has a file. The caller holds `changes`.
     pub fn forget_old_baselines(&self, seq: u64) {
         self.forget_baselines(|of, _| of <= seq);
     }
@@ -103,7 +107,10 @@ impl Windows {
             gone.extend(gone_too.then_some((seq, serial)));
             !gone_too
         });
-        gone.into_iter().for_each(|(seq, serial)| self.directory.remove_baseline(seq, serial));
+        if !gone.is_empty() {
+            gone.into_iter().for_each(|(seq, serial)| self.directory.remove_baseline(seq, serial));
+            self.weigh();
+        }
     }
 
     /// Returns the base of the open window of the deployment with this serial, or of the newest deployment if the
@@ -124,6 +131,8 @@ impl Windows {
                         tracing::error!(%path, reason, "the baseline of a window is damaged and set aside");
                         self.directory.set_baseline_aside(seq, serial);
                         self.index.lock().baselines.remove(&(seq, serial));
+                        let _turn = self.changes.lock();
+                        self.weigh();
                         continue;
                     }
                     Err(error) => {

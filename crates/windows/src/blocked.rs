@@ -31,6 +31,8 @@ impl Windows {
                 } else if index.newest().is_none_or(|newest| newest.seq() < seq) {
                     index.keep(window.into(), Form::Acked);
                 }
+                drop(index);
+                self.weigh();
             }
             Err(Unusable::Damaged(reason)) => {
                 tracing::error!(path = %path.display(), reason, "the file of a window is damaged and set aside");
@@ -41,6 +43,7 @@ impl Windows {
                 // A failed save was logged, and the next change repeats it.
                 let _ = self.save();
                 self.directory.rename(seq, form, Form::Damaged);
+                self.weigh();
             }
             Err(Unusable::Io(_) | Unusable::Newer(..)) => {}
         }

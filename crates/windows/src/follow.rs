@@ -35,6 +35,7 @@ impl WindowFiles for Windows {
         if saved.is_ok() {
             restore::forget_damaged(&self.directory);
         }
+        self.weigh();
     }
 }
 
@@ -65,6 +66,7 @@ impl Windows {
         }
         let gone = [others, &change.lost].concat();
         gone.iter().for_each(|&(seq, form)| directory.remove(seq, form));
+        change.damaged.iter().for_each(|name| directory.remove_damaged(name));
         change.superseded.iter().for_each(|&seq| directory.remove(seq, Form::Acked));
         if !saved && !gone.is_empty() {
             // The removals may have made room for the state.
@@ -74,6 +76,13 @@ impl Windows {
             directory.remove(seq, form);
         }
         known
+    }
+
+    /// Notes the sizes of the files that are no windows. To be called after such a file has come or gone, by a caller
+    /// that holds `changes`.
+    pub fn weigh(&self) {
+        let files = self.directory.sizes();
+        self.index.lock().weigh(files);
     }
 
     /// Writes the state to disk if it has changed.

@@ -1,11 +1,11 @@
 //! The index of a probe's windows. It decides which windows go; [`follow`](super::follow) then changes the files.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::window::{Listing, Statistics};
 
-use crate::file::directory::Form;
+use crate::file::directory::{self, Form};
 use crate::file::head::ClosedBy;
 use crate::file::stored::StoredWindow;
 use crate::retention::{AckError, Limits, Missing};
@@ -27,7 +27,12 @@ pub struct Index {
     /// The reason why the directory can't be read, and nothing in it may be changed.
     pub blocked: Option<String>,
     retained: BTreeMap<u64, Retained>,
+    /// The size of the retained windows in bytes.
     bytes: u64,
+    /// The size in bytes of sums that are in no window, and of files that are damaged or can't be read.
+    beside: u64,
+    /// The files that were set aside, oldest first, with their sizes.
+    damaged: VecDeque<(String, u64)>,
     /// The newest window, once it is acknowledged.
     acknowledged: Option<Arc<StoredWindow>>,
     /// True once the windows were removed together with their probe.
@@ -67,6 +72,8 @@ pub struct Change {
     pub served: Vec<(u64, Form)>,
     /// An acknowledged window that is no longer the newest.
     pub superseded: Option<u64>,
+    /// The names of files that were set aside, and go.
+    pub damaged: Vec<String>,
 }
 
 impl Index {
@@ -267,9 +274,32 @@ impl Index {
         self.retained.values().next().filter(|_| self.retained.len() > 1).map(|kept| &kept.window)
     }
 
-    /// The size of all files that can be read, in bytes.
+    /// The size of everything that is kept, in bytes.
     pub fn bytes(&self) -> u64 {
-        self.bytes + self.acknowledged.as_ref().map_or(0, |window| window.entry.bytes)
+        self.bytes + self.acknowledged.as_ref().map_or(0, |window| window.entry.bytes) + self.beside
+    }
+
+    /// Notes the sizes of the files that are no windows of this index. `files` are all files.
+    pub fn weigh(&mut self, mut files: Vec<(String, u64)>) {
+        let acknowledged = self.acknowledged.as_ref().map(|window| window.entry.seq);
+        let is_window = |seq: u64| self.retained.contains_key(&seq) || acknowledged == Some(seq);
+        let is_beside = |name: &str| match directory::parse(name) {
+            Some((seq, form)) if Form::READABLE.contains(&form) => !is_window(seq),
+            _ => directory::is_baseline(name) || directory::damaged_number(name).is_some(),
+        };
+        files.retain(|(name, _)| is_beside(name));
+        self.beside = files.iter().map(|(_, bytes)| bytes).sum();
+        files.retain(|(name, _)| directory::damaged_number(name).is_some());
+        files.sort_by_key(|(name, _)| directory::damaged_number(name));
+        self.damaged = files.into();
+    }
+
+    /// Drops the oldest file that was set aside. Returns false if there is none.
+    pub fn drop_damaged(&mut self, change: &mut Change) -> bool {
+        let Some((name, bytes)) = self.damaged.pop_front() else { return false };
+        self.beside -= bytes;
+        change.damaged.push(name);
+        true
     }
 
     pub fn statistics(&self) -> Statistics {
@@ -328,10 +358,10 @@ impl Index {
     fn retire(&mut self, change: &mut Change) {
         let page = self.retained.values().next_back().filter(|kept| kept.is_page());
         let (extra, bytes) = page.map_or((0, 0), |page| (1, page.window.entry.bytes));
-        while self.retained.len() - extra > self.limits.retain || self.bytes - bytes > self.limits.bytes {
-            if !self.drop_oldest(change) {
-                break;
-            }
-        }
+        while self.retained.len() - extra > self.limits.retain && self.drop_oldest(change) {}
+        // What is damaged is of no use to a collector: it goes before any window.
+        while self.bytes() - bytes > self.limits.bytes
+            && (self.drop_damaged(change) || self.drop_oldest(change))
+        {}
     }
 }

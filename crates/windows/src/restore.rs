@@ -83,6 +83,7 @@ pub fn restore(directory: &Directory, windows: &Weak<dyn WindowFiles>) -> Index 
     if index.blocked.is_some() {
         // A blocked directory allows windows to be read, and nothing else.
         found.into_iter().for_each(|(window, form)| index.keep(window, form));
+        index.weigh(directory.sizes());
         return index;
     }
     keep(directory, &mut index, found, &files);
@@ -90,6 +91,7 @@ pub fn restore(directory: &Directory, windows: &Weak<dyn WindowFiles>) -> Index 
     let needless: BTreeSet<(u64, u64)>;
     (index.baselines, needless) = baselines.into_iter().partition(|&(seq, _)| seq > newest);
     needless.into_iter().for_each(|(seq, serial)| directory.remove_baseline(seq, serial));
+    index.weigh(directory.sizes());
     index
 }
 

@@ -16,6 +16,7 @@ use crate::windows::Windows;
 pub struct WindowStore {
     root: PathBuf,
     budget: u64,
+    keep_free: u64,
     /// Clients that take windows.
     pub readers: Readers,
     /// The windows that have been opened. A cell is filled without holding the lock, because opening reads every file.
@@ -25,11 +26,13 @@ pub struct WindowStore {
 }
 
 impl WindowStore {
-    /// A store in the directory `root`. `budget` is the room for all windows, in bytes.
-    pub fn new(root: PathBuf, budget: u64) -> Self {
+    /// A store in the directory `root`. `budget` is the room for all windows, sums and damaged files; `keep_free` is the
+    /// room on the file system that windows leave free, at most a twentieth of it; both in bytes.
+    pub fn new(root: PathBuf, budget: u64, keep_free: u64) -> Self {
         Self {
             root,
             budget,
+            keep_free,
             readers: Readers::default(),
             probes: Mutex::default(),
             enforcing: Mutex::default(),
@@ -39,7 +42,9 @@ impl WindowStore {
     /// The windows of a probe, which may not have any yet.
     pub fn of(&self, probe: &str) -> Arc<Windows> {
         let place = Arc::clone(self.probes.lock().entry(probe.to_owned()).or_default());
-        Arc::clone(place.get_or_init(|| Windows::open(self.root.join(probe))))
+        Arc::clone(
+            place.get_or_init(|| Windows::open_in(Directory::new(self.root.join(probe)), self.keep_free)),
+        )
     }
 
     /// Removes the windows of a probe that was removed. Other holders of these windows can write no more.
@@ -76,12 +81,15 @@ impl WindowStore {
         }
     }
 
-    /// Drops the oldest windows of all probes while the budget is exceeded; the newest of each probe stays. What slow
-    /// readers keep of windows that have gone is limited to another budget.
+    /// Drops files that were set aside, then the oldest windows of all probes, while the budget is exceeded; the newest
+    /// window of each probe stays. What slow readers keep of windows that have gone is limited to another budget.
     pub fn enforce(&self) {
         let _turn = self.enforcing.lock();
         let all: Vec<Arc<Windows>> = self.opened().map(|(_, windows)| windows).collect();
         while all.iter().map(|windows| windows.index.lock().bytes()).sum::<u64>() > self.budget {
+            if all.iter().any(|windows| windows.drop_damaged()) {
+                continue;
+            }
             // All times are in UTC and of the same length, so the order of the texts is that of the times.
             let end = |windows: &&Arc<Windows>| {
                 windows.index.lock().oldest().map(|window| window.entry.end.clone())

@@ -23,7 +23,6 @@
 pub mod tests;
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -48,20 +47,34 @@ pub struct Windows {
     /// The number of the newest window that was ever committed.
     pub newest: watch::Sender<u64>,
     pub itself: Weak<dyn WindowFiles>,
+    /// The room on the file system that windows leave free, in bytes.
+    keep_free: u64,
 }
+
+/// The part of a small file system that windows leave free, where `keep_free` is more.
+const KEEP_FREE_PART: u64 = 20;
 
 impl Windows {
     /// Opens the directory and reads every file. Damaged files are logged and set aside.
-    pub fn open(path: PathBuf) -> Arc<Self> {
-        Self::open_in(Directory::new(path))
+    #[cfg(test)]
+    pub fn open(path: std::path::PathBuf) -> Arc<Self> {
+        Self::open_in(Directory::new(path), 0)
     }
 
-    fn open_in(directory: Directory) -> Arc<Self> {
+    /// Does the same; windows leave `keep_free` bytes of the file system free, but no more than a twentieth of it.
+    pub fn open_in(directory: Directory, keep_free: u64) -> Arc<Self> {
         Arc::new_cyclic(|itself| {
             let files: Weak<dyn WindowFiles> = Weak::<Self>::clone(itself);
             let index = restore::restore(&directory, &files);
             let newest = watch::Sender::new(index.state.last);
-            Self { directory, changes: Mutex::default(), index: Mutex::new(index), newest, itself: files }
+            Self {
+                directory,
+                changes: Mutex::default(),
+                index: Mutex::new(index),
+                newest,
+                itself: files,
+                keep_free,
+            }
         })
     }
 
@@ -112,12 +125,21 @@ impl Windows {
 
     /// Makes room by dropping the oldest window, unless it is the only one. Returns false if none was dropped.
     pub fn drop_oldest(&self) -> bool {
+        self.make_room(Index::drop_oldest)
+    }
+
+    /// Makes room by dropping the oldest file that was set aside. Returns false if there was none.
+    pub fn drop_damaged(&self) -> bool {
+        self.make_room(Index::drop_damaged)
+    }
+
+    fn make_room(&self, drop: impl FnOnce(&mut Index, &mut Change) -> bool) -> bool {
         let _turn = self.changes.lock();
         if self.unblock().is_err() {
             return false;
         }
         let mut change = Change::default();
-        let dropped = self.index.lock().drop_oldest(&mut change);
+        let dropped = drop(&mut self.index.lock(), &mut change);
         // A failed save was logged, and the next change repeats it.
         let _ = self.apply(&change);
         dropped
@@ -169,6 +191,22 @@ impl Windows {
 
     pub fn statistics(&self) -> Statistics {
         self.index.lock().statistics()
+    }
+
+    /// Fails unless the file system has room for a window as large as the newest one, beside what windows leave free.
+    /// A window that was not begun is whole in the maps, unlike one whose file could not be written to its end.
+    pub fn expect_room(&self) -> io::Result<()> {
+        // The directory is made together with the first window.
+        let statistics = self.directory.path().ancestors().find_map(|path| rustix::fs::statvfs(path).ok());
+        let Some(system) = statistics.filter(|system| system.f_blocks > 0) else { return Ok(()) };
+        let keep_free = self.keep_free.min(system.f_blocks.saturating_mul(system.f_frsize) / KEEP_FREE_PART);
+        let needed = keep_free.saturating_add(self.newest().map_or(0, |newest| newest.entry.bytes));
+        let free = system.f_bavail.saturating_mul(system.f_frsize);
+        if free > needed {
+            return Ok(());
+        }
+        let reason = format!("No space left on device: {free} bytes are free, a window needs {needed}");
+        Err(io::Error::new(io::ErrorKind::StorageFull, reason))
     }
 
     /// Fails unless `seq` can be the next window.

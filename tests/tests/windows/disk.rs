@@ -151,6 +151,27 @@ fn windows_that_cannot_be_stored_stay_where_they_are() -> Result<()> {
     Ok(())
 }
 
+/// Where a window has no room it is not begun: all that is counted meanwhile is in the next one. Windows leave some room
+/// to others.
+#[test]
+fn a_window_without_room_is_not_begun() -> Result<()> {
+    let scene = Scene::new(&json!({}))?;
+    let mut generator = scene.generator()?;
+    generator.send(10)?;
+    assert_eq!(packets(&scene.windows.close()), 10);
+    scene.disk().fill_but(DISK / 40)?;
+    for _ in 0..3 {
+        generator.send(10)?;
+        Trouble::Full.check(scene.windows.try_close()?);
+    }
+    // What is left is for others, such as acknowledgements.
+    scene.daemon.delete("/v1/probes/p/windows/1").expect(204);
+    scene.disk().free()?;
+    assert_eq!(packets(&scene.windows.close()), 30);
+    assert_eq!(scene.windows.seqs(), [2]);
+    scene.bystanders.finish()
+}
+
 /// A schedule goes on: the window that could not be stored is stored as soon as there is room.
 #[test]
 fn a_schedule_goes_on_when_there_is_room_again() -> Result<()> {
@@ -185,7 +206,7 @@ fn a_schedule_goes_on_when_there_is_room_again() -> Result<()> {
 /// Acknowledged windows make room on a disk that windows have filled.
 #[test]
 fn acknowledging_makes_room_on_a_full_disk() -> Result<()> {
-    let scene = Scene::with_keys(&json!({ "interval": "10ms", "retain": 100_000 }), "256")?;
+    let scene = Scene::with_keys(&json!({ "interval": "10ms", "retain": 100_000 }), "192")?;
     let load = scene.generator()?.spawn(Load::default());
     let mut collector = Collector::new(scene.windows.clone(), None);
     let mut sum = 0;

@@ -15,12 +15,18 @@ pub struct Problem {
     document: Box<twinprobe_client::Problem>,
     /// The kinds of credential that would be taken, if one is missing.
     challenge: Option<&'static str>,
+    /// The time in seconds after which another attempt may succeed.
+    retry_after: Option<u32>,
 }
+
+/// The time in seconds after which a place may be free again.
+const PLACE_AFTER: u32 = 5;
 
 impl Problem {
     /// Makes a problem without findings; its title is the reason phrase of `status`.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self { document: Box::new(twinprobe_client::Problem::new(status, detail)), challenge: None }
+        let document = Box::new(twinprobe_client::Problem::new(status, detail));
+        Self { document, challenge: None, retry_after: None }
     }
 
     fn refused(rejection: Rejection) -> Self {
@@ -83,6 +89,10 @@ impl From<EngineError> for Problem {
             EngineError::Rejected(rejection) => Self::refused(rejection),
             EngineError::Forbidden(refusal) => refusal.into(),
             EngineError::Precondition(_) => Self::new(StatusCode::PRECONDITION_FAILED, error.to_string()),
+            EngineError::Busy(_) => {
+                let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, error.to_string());
+                Self { retry_after: Some(PLACE_AFTER), ..problem }
+            }
             EngineError::NotFound(_) => {
                 Self::new(StatusCode::NOT_FOUND, format!("{error}; GET /v1/probes lists them"))
             }
@@ -118,13 +128,16 @@ impl From<EngineError> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let Self { document, challenge } = self;
+        let Self { document, challenge, retry_after } = self;
         let status = StatusCode::from_u16(document.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, Json(&document)).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(challenge) = challenge {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+        }
+        if let Some(seconds) = retry_after {
+            headers.insert(header::RETRY_AFTER, seconds.into());
         }
         response
     }

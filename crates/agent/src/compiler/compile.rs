@@ -9,9 +9,7 @@ use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::ExitStatus;
-use std::sync::Arc;
 
-use tokio::sync::Semaphore;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, SOURCE_NAME, Stage};
 
 use crate::compiler::child::{self, Outcome};
@@ -31,7 +29,7 @@ pub struct CompiledObject {
     pub warnings: Vec<Finding>,
 }
 
-/// The clang of this machine. Clones are cheap and share the limit on concurrent compilations.
+/// The clang of this machine.
 #[derive(Clone, Debug)]
 pub struct Compiler {
     pub clang: PathBuf,
@@ -40,7 +38,6 @@ pub struct Compiler {
     pub include: Vec<OsString>,
     pub limits: Limits,
     pub confinement: Confinement,
-    pub slots: Arc<Semaphore>,
 }
 
 impl Compiler {
@@ -52,8 +49,6 @@ impl Compiler {
         source: &str,
         defines: &BTreeMap<String, String>,
     ) -> Result<CompiledObject, Rejection> {
-        // The semaphore is never closed. Waiting for a slot does not count against the time limit.
-        let _slot = self.slots.acquire().await;
         let refuse = |message: String| Rejection::from(Finding::new(Stage::Compile, field, message));
         let arguments = self.arguments(defines);
         let run = child::run(&self.clang, &arguments, source.as_bytes(), self.limits, &self.confinement);

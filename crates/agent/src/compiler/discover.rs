@@ -4,9 +4,6 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
-
-use tokio::sync::Semaphore;
 
 use crate::compiler::compile::Compiler;
 use crate::compiler::limits::Limits;
@@ -53,8 +50,7 @@ impl Compiler {
         include.extend(
             multiarch.into_iter().flat_map(|directory| ["-idirafter".into(), directory.into_os_string()]),
         );
-        let slots = Arc::new(Semaphore::new(limits.at_once));
-        Ok(Self { clang, version, include, limits, confinement, slots })
+        Ok(Self { clang, version, include, limits, confinement })
     }
 }
 

@@ -1,6 +1,8 @@
 //! The owner of all probes: deploys, replaces, reads and removes probes, one change at a time.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -28,6 +30,10 @@ use crate::engine::probe::probe::Probe;
 use crate::engine::probe::status;
 use crate::engine::turns::Turns;
 use crate::engine::window::delivery::Delivery;
+use crate::engine::window::schedule::Clock;
+use crate::limits::ledger::Ledger;
+use crate::limits::options::Limits;
+use crate::limits::queue::Queue;
 use crate::store::Store;
 use crate::store::record::StoredProbe;
 use crate::telemetry::registry::Telemetry;
@@ -59,6 +65,10 @@ pub struct Engine {
     pub windows: WindowStore,
     pub events: EventLoop,
     pub telemetry: Telemetry,
+    pub ledger: Arc<Ledger>,
+    pub compilations: Queue,
+    pub loads: Queue,
+    pub clock: Clock,
     /// Every stored probe, running or not, once a start has listed the stored probes.
     probes: RwLock<BTreeMap<String, Arc<Probe>>>,
     /// The tasks that wait for interfaces, one for each namespace that a probe is in.
@@ -80,14 +90,26 @@ pub struct Engine {
 }
 
 impl Engine {
-    pub fn new(kernel: Arc<Kernel>, toolchain: Toolchain, store: Store, windows: WindowStore) -> Arc<Self> {
-        Arc::new(Self {
+    pub fn new(
+        kernel: Arc<Kernel>,
+        toolchain: Toolchain,
+        store: Store,
+        windows: WindowStore,
+        limits: Limits,
+    ) -> io::Result<Arc<Self>> {
+        let places = |places: NonZeroUsize| places.get();
+        let clock = Clock::start()?;
+        Ok(Arc::new(Self {
             kernel,
             toolchain: Arc::new(toolchain),
             store,
             windows,
             events: EventLoop::default(),
             telemetry: Telemetry::default(),
+            compilations: Queue::new("compilations", "--max-compilations", places(limits.max_compilations)),
+            loads: Queue::new("loads", "--max-loads", places(limits.max_loads)),
+            ledger: Ledger::new(limits),
+            clock,
             probes: RwLock::default(),
             watches: Mutex::default(),
             looks: OnceLock::new(),
@@ -96,7 +118,7 @@ impl Engine {
             listed: AtomicBool::new(false),
             detached: AtomicBool::new(false),
             disturbed: watch::Sender::default(),
-        })
+        }))
     }
 
     /// Creates the probe or replaces it between two packets. After an error nothing has changed.
@@ -128,9 +150,14 @@ impl Engine {
     ) -> Result<(Deployed, ProbeStatus), EngineError> {
         let name = config.name.clone();
         let first = matches!(cause, Cause::Request(_));
-        let loaded = self.load(&config, first, self.get(&name).ok()).await?;
+        if first {
+            self.ledger.check_sources(&document)?;
+        }
+        let old = self.get(&name).ok();
+        let place = old.is_none().then(|| self.ledger.create(&name, &self.probes)).transpose()?;
+        let loaded = self.load(&config, first, old).await?;
         self.change(move |engine| {
-            let _turn = turn;
+            let (_turn, _place) = (turn, place);
             // An attachment made now would outlive a daemon that is to leave nothing behind.
             if engine.detached.load(Ordering::Acquire) {
                 return Err(EngineError::Stopping);
@@ -224,6 +251,7 @@ impl Engine {
         document: &ConfigDocument,
         by: &Principal,
     ) -> Result<ValidationReport, EngineError> {
+        self.ledger.check_sources(document)?;
         let config = permitted(name, document, by)?;
         let loaded = self.load(&config, true, None).await?;
         Ok(status::validation_report(&config, &loaded))

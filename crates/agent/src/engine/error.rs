@@ -7,6 +7,7 @@ use twinprobe_kernel::{AttachError, KernelError};
 use twinprobe_windows::{BaseError, WindowError};
 
 use crate::access::refusal::Refusal;
+use crate::limits::queue::Busy;
 use crate::store::files::StoreError;
 
 /// An error after which the rest of a table can't be read.
@@ -26,6 +27,8 @@ pub enum EngineError {
     /// A condition of the request does not hold.
     #[error("{0}")]
     Precondition(String),
+    #[error(transparent)]
+    Busy(#[from] Busy),
     /// The request conflicts with the present state of the probe or of its interfaces.
     #[error("{0}")]
     Conflict(String),

@@ -21,6 +21,7 @@ use crate::api::state::{self, Readiness};
 use crate::compiler::toolchain::{CompilerOptions, Toolchain};
 use crate::engine::cost::CostOptions;
 use crate::engine::engine::Engine;
+use crate::limits::options::Limits;
 use crate::privileges::Needs;
 use crate::serve::connections::Connections;
 use crate::serve::listener::Listener;
@@ -41,6 +42,8 @@ pub struct Serve {
     /// Room for the retained windows of all probes; beyond it the oldest go
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 30)]
     retain_bytes: u64,
+    #[command(flatten)]
+    limits: Limits,
     /// Directory of the pins of kernel objects; bpffs is mounted there if it is not mounted
     #[arg(long, value_name = "DIR", default_value = "/sys/fs/bpf/twinprobe")]
     bpffs: PathBuf,
@@ -127,8 +130,12 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
             "nothing can be compiled: running probes are adopted, others wait for a clang and a PUT, or for the next start"
         ),
     }
-    let windows = WindowStore::new(options.state_dir.join("windows"), options.retain_bytes);
-    let engine = Engine::new(kernel, toolchain, store, windows);
+    let windows = WindowStore::new(
+        options.state_dir.join("windows"),
+        options.retain_bytes,
+        options.limits.keep_free_bytes,
+    );
+    let engine = Engine::new(kernel, toolchain, store, windows, options.limits)?;
 
     // Early clients are told to wait; the addresses are announced once requests are answered.
     let readiness = Arc::new(Readiness::default());

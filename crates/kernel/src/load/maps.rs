@@ -210,7 +210,7 @@ fn memory(map: &MapPlan, fd: &OwnedFd) -> std::io::Result<Mapping> {
     Mapping::new(fd.as_fd(), 0, map.spec.value_size as usize, access)
 }
 
-fn create_map(name: &str, spec: &MapSpec, btf: Option<BorrowedFd<'_>>) -> Result<OwnedFd, KernelError> {
+pub fn create_map(name: &str, spec: &MapSpec, btf: Option<BorrowedFd<'_>>) -> Result<OwnedFd, KernelError> {
     let error = |call| move |source| KernelError::new(call, format!("map {name}"), source);
     let inner = spec.inner.as_ref().map(|inner| create_map(name, inner, btf)).transpose()?;
     let untyped = MapCreate {

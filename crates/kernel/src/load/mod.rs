@@ -2,6 +2,7 @@
 
 pub mod bind;
 pub mod carry;
+pub mod deadline;
 pub mod direction;
 pub mod maps;
 pub mod pins;

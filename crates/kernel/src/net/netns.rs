@@ -13,6 +13,8 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use crate::net::patience;
 
 const OWN: &str = "/proc/self/ns/net";
+/// The type of the file system that namespaces are files of (`linux/magic.h`).
+const NSFS_MAGIC: rustix::fs::FsWord = 0x6e73_6673;
 /// The directory where `ip netns` keeps the namespaces that have a name.
 const NAMED: &str = "/run/netns";
 
@@ -49,19 +51,27 @@ impl Netns {
         let because = |error: &io::Error, what: &str| {
             io::Error::new(error.kind(), format!("the network namespace {} {what}", path.display()))
         };
-        // Without O_NONBLOCK, opening a FIFO would wait for a writer.
-        let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
-        let file = File::options().read(true).custom_flags(flags).open(path).map_err(|error| {
+        let failed = |error: io::Error| {
             if is_missing(&error) {
                 let missing = io::Error::from(io::ErrorKind::NotFound);
                 because(&missing, "does not exist")
             } else {
                 because(&error, &format!("can't be opened: {error}"))
             }
-        })?;
-        if !is_netns(file.as_fd()) {
+        };
+        // A request names the path. O_PATH only finds the file: opening a device or a FIFO has effects of its own.
+        let found = File::options().read(true).custom_flags(libc::O_PATH).open(path).map_err(failed)?;
+        let other = || {
             let message = format!("{} is no network namespace", path.display());
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+            io::Error::new(io::ErrorKind::InvalidInput, message)
+        };
+        if rustix::fs::fstatfs(&found)?.f_type != NSFS_MAGIC {
+            return Err(other());
+        }
+        // What was found is opened, and not what may be at the path by now.
+        let file = File::open(format!("/proc/self/fd/{}", found.as_raw_fd())).map_err(failed)?;
+        if !is_netns(file.as_fd()) {
+            return Err(other());
         }
         let id = file.metadata()?.ino();
         let own = id == std::fs::metadata(OWN)?.ino();
@@ -235,11 +245,37 @@ mod tests {
             assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
             assert_eq!(error.to_string(), format!("the network namespace {missing} does not exist"));
         }
-        for wrong in ["/proc/self/ns/mnt", "/proc/self/status", "/"] {
+        for wrong in ["/proc/self/ns/mnt", "/proc/self/status", "/", "/dev/null"] {
             let error = error(wrong);
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
             assert_eq!(error.to_string(), format!("{wrong} is no network namespace"));
         }
+    }
+
+    /// Opening a FIFO to read lets its writer go on, and what a device does only its driver knows.
+    #[test]
+    fn what_is_no_namespace_is_not_opened() {
+        let directory = tempfile::tempdir().unwrap();
+        let fifo = directory.path().join("fifo");
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(&fifo, &link).unwrap();
+        let inotify = rustix::fs::inotify::init(rustix::fs::inotify::CreateFlags::NONBLOCK).unwrap();
+        rustix::fs::inotify::add_watch(&inotify, &fifo, rustix::fs::inotify::WatchFlags::OPEN).unwrap();
+        for path in [&fifo, &link] {
+            assert_eq!(Netns::open(path).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        }
+        let mut events = [0; 256];
+        let seen = rustix::io::read(&inotify, &mut events);
+        assert_eq!(seen.unwrap_err().kind(), io::ErrorKind::WouldBlock, "somebody has opened the FIFO");
+        let named = Named::new();
+        let link = directory.path().join("namespace");
+        std::os::unix::fs::symlink(named.path(), &link).unwrap();
+        assert_eq!(
+            Netns::open(&link).unwrap(),
+            Netns::open(&named.path()).unwrap(),
+            "a link to a namespace will do"
+        );
     }
 
     #[test]

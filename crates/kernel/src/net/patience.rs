@@ -9,6 +9,8 @@ use std::{io, thread};
 use parking_lot::Mutex;
 
 const PATIENCE: Duration = Duration::from_secs(2);
+/// The largest number of questions without an answer, each of which has a thread.
+const UNANSWERED: usize = 64;
 
 /// A question that has not been answered yet.
 struct Asked {
@@ -57,6 +59,10 @@ fn note(path: &Path) -> io::Result<u64> {
     let mut asked = ASKED.lock();
     if asked.iter().any(|asked| asked.path == path && asked.since.elapsed() >= PATIENCE) {
         return Err(late(path));
+    }
+    if asked.len() >= UNANSWERED {
+        let message = format!("{UNANSWERED} paths have not answered yet, and no other is asked meanwhile");
+        return Err(io::Error::new(io::ErrorKind::TimedOut, message));
     }
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     asked.push(Asked { number, path: path.to_owned(), since: Instant::now() });

@@ -4,6 +4,7 @@
 pub mod build;
 pub mod elf;
 pub mod events;
+pub mod footprint;
 pub mod inherit;
 pub mod map_spec;
 pub mod object;

@@ -118,12 +118,6 @@ impl DirectionPlan {
         map.slots.iter().map(|(slot, inner)| (*slot, self.maps[*inner].name.as_str()))
     }
 
-    /// Returns the memory of all maps once they are full, in bytes. Maps that each twin has for itself count twice.
-    pub fn map_bytes(&self, possible_cpus: usize) -> u64 {
-        let bytes = self.maps.iter().map(|map| map.spec.bytes(possible_cpus) << u32::from(map.private));
-        bytes.fold(0, u64::saturating_add)
-    }
-
     /// Tells whether two copies of the program are loaded, because some maps are private to each.
     pub fn has_twins(&self) -> bool {
         self.maps.iter().any(|map| map.private)

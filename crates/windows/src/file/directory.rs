@@ -109,6 +109,24 @@ impl Directory {
             .collect()
     }
 
+    /// Lists all files with their sizes in bytes, except those that are being written.
+    pub fn sizes(&self) -> Vec<(String, u64)> {
+        let size = |name: String| {
+            let size = fs::symlink_metadata(self.path.join(&name)).ok()?.len();
+            Some((name, size))
+        };
+        let names = self.names().unwrap_or_default();
+        names.into_iter().filter(|name| !name.starts_with(TEMPORARY)).filter_map(size).collect()
+    }
+
+    /// Removes a file that was set aside. A failure is logged.
+    pub fn remove_damaged(&self, name: &str) {
+        logged("removing", &self.path.join(name), |path| {
+            self.step(Step::Remove)?;
+            fs::remove_file(path)
+        });
+    }
+
     /// Opens the file of a window, whatever its form is now.
     pub fn open(&self, seq: u64) -> io::Result<File> {
         let mut result = Err(io::ErrorKind::NotFound.into());
@@ -269,8 +287,20 @@ fn logged(action: &str, path: &Path, change: impl FnOnce(&Path) -> io::Result<()
     result.is_ok()
 }
 
+/// The number at the beginning of the name of a file that was set aside; `None` if the file has another name. A file
+/// without a number is the newest.
+pub fn damaged_number(name: &str) -> Option<u64> {
+    let name = name.strip_suffix(".damaged")?;
+    Some(name.split('.').next().and_then(|number| number.parse().ok()).unwrap_or(u64::MAX))
+}
+
+/// Tells whether a file of this name is a baseline.
+pub fn is_baseline(name: &str) -> bool {
+    parse_baseline(name).is_some()
+}
+
 /// Parses `SEQ.FORM`, exactly as it is written.
-fn parse(name: &str) -> Option<(u64, Form)> {
+pub fn parse(name: &str) -> Option<(u64, Form)> {
     let (number, suffix) = name.split_once('.')?;
     let form = Form::ALL.into_iter().find(|form| form.suffix() == suffix)?;
     Some((parse_number(number)?, form))

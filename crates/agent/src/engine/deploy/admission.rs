@@ -45,7 +45,6 @@ pub fn admit(
             let finding = Finding::new(Stage::Admission, format!("{direction}.max_ns_per_packet"), message);
             if requested { refused.push(finding.into()) } else { warnings.push(finding) }
         }
-        cost.map_bytes = cost.map_bytes.saturating_add(loaded.plan.map_bytes(kernel.facts().possible_cpus));
         cost.directions.insert(direction, of);
     }
     if refused.is_empty() { Ok(cost) } else { Err(refused) }

@@ -21,6 +21,7 @@ use crate::engine::probe::probe::{Probe, State};
 use crate::engine::probe::running::Running;
 use crate::engine::probe::status::Shown;
 use crate::engine::window::base::begin;
+use crate::limits::ledger::Share;
 use crate::store::record::StoredProbe;
 
 impl Probe {
@@ -113,7 +114,7 @@ impl Probe {
         }
         running.set_pending(pending, unlisted);
         warnings.splice(0..0, loaded.warnings);
-        Ok(Self::running(stored, warnings, events, running))
+        Ok(Self::running(stored, warnings, events, running, loaded.share))
     }
 
     /// Goes on with the windows of a probe that was adopted, once the dispatchers call the right programs.
@@ -131,6 +132,7 @@ impl Probe {
         warnings: Vec<Finding>,
         events: ProbeEvents,
         running: Running,
+        share: Share,
     ) -> Self {
         Self {
             name: running.config.name.clone(),
@@ -140,6 +142,7 @@ impl Probe {
             namespace: Some(running.config.netns.clone()),
             events: Some(events),
             windows: Arc::clone(&running.windows),
+            share: Some(share),
             turn: Arc::default(),
             skipped: Arc::clone(&running.skipped),
             sums: Arc::clone(&running.sums),

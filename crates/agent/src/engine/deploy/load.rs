@@ -1,14 +1,15 @@
 //! The step from a valid configuration to programs in the kernel that are attached to nothing yet.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use twinprobe_client::ConfigDocument;
 use twinprobe_ebpf_common::ProbeCost;
-use twinprobe_ebpf_common::finding::{Finding, Rejection};
+use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 use twinprobe_ebpf_common::hook::Direction;
-use twinprobe_kernel::{Deployable, Kernel, ProbePlan, crash};
+use twinprobe_kernel::{Deadline, Deployable, Footprint, Kernel, KernelError, ProbePlan, crash};
 
 use crate::compiler::compile::{CompiledObject, Compiler};
 use crate::config::probe::ProbeConfig;
@@ -20,6 +21,7 @@ use crate::engine::error::EngineError;
 use crate::engine::placement::wanted;
 use crate::engine::probe::metric::readers;
 use crate::engine::probe::probe::Probe;
+use crate::limits::ledger::Ledger;
 use crate::store::Store;
 use crate::store::files::StoreError;
 use crate::store::pending::Pending;
@@ -52,15 +54,19 @@ impl Engine {
         for outcome in [ingress, egress].into_iter().flatten() {
             match outcome {
                 Ok(direction) => compiled.push(direction),
-                Err(rejection) => refused.push(rejection),
+                Err(EngineError::Rejected(rejection)) => refused.push(rejection),
+                Err(error) => return Err(error),
             }
         }
         if !refused.is_empty() {
             return Err(merge(refused).into());
         }
-        let (kernel, config) = (Arc::clone(&self.kernel), config.clone());
-        let loading =
-            tokio::task::spawn_blocking(move || load_all(&kernel, first, &config, compiled, old.as_deref()));
+        let place = self.loads.take().await?;
+        let (kernel, ledger, config) = (Arc::clone(&self.kernel), Arc::clone(&self.ledger), config.clone());
+        let loading = tokio::task::spawn_blocking(move || {
+            let _place = place;
+            load_all(&kernel, &ledger, first, &config, compiled, old.as_deref())
+        });
         match tokio::time::timeout(LOAD_LIMIT, loading).await {
             Ok(loaded) => loaded?,
             Err(_) => Err(EngineError::LoadStuck(LOAD_LIMIT)),
@@ -73,25 +79,31 @@ impl Engine {
         compiler: &Compiler,
         config: &ProbeConfig,
         direction: Direction,
-    ) -> Option<Result<(Direction, CompiledObject), Rejection>> {
+    ) -> Option<Result<(Direction, CompiledObject), EngineError>> {
         let config = config.direction(direction)?;
         let field = format!("{direction}.source");
+        // Waiting does not count against the time limit of a compilation.
+        let _place = match self.compilations.take().await {
+            Ok(place) => place,
+            Err(busy) => return Some(Err(busy.into())),
+        };
         let started = Instant::now();
         let object = compiler.compile(&field, &config.source, &config.defines).await;
         self.telemetry.compiled(started.elapsed(), object.is_ok());
-        Some(object.map(|object| (direction, object)))
+        Some(object.map(|object| (direction, object)).map_err(EngineError::Rejected))
     }
 }
 
 fn load_all(
     kernel: &Kernel,
+    ledger: &Arc<Ledger>,
     first: bool,
     config: &ProbeConfig,
     compiled: Vec<(Direction, CompiledObject)>,
     old: Option<&Probe>,
 ) -> Result<LoadedProbe, EngineError> {
     let wanted = requests(config).zip(compiled.iter().map(|(_, object)| &object.elf[..]));
-    let (plan, parsed, findings) = ProbePlan::build(wanted, kernel.facts());
+    let (mut plan, parsed, findings) = ProbePlan::build(wanted, kernel.facts());
     let mut refused: Vec<Rejection> = findings.into_iter().map(Rejection::from).collect();
     let mut metrics = plan.directions.iter().flat_map(|direction| &direction.metrics);
     if refused.is_empty() && config.schedule().is_some() && !metrics.any(|metric| metric.extraction.resets())
@@ -104,11 +116,36 @@ fn load_all(
         warnings.extend(object.warnings);
         objects.insert(direction.name(), object.elf);
     }
-    warnings.extend(plan.warnings);
+    warnings.append(&mut plan.warnings);
+    let footprint = Footprint::of(&plan, &parsed, kernel.facts().possible_cpus);
+    // What has run goes on, whatever the limits are at this start.
+    let taken = match first {
+        true => ledger.take(&footprint, old.and_then(|old| old.share.as_ref())),
+        false => Ok(ledger.take_stored(&footprint)),
+    };
+    let share = match taken {
+        Ok(share) => share,
+        Err(rejection) => {
+            refused.push(rejection);
+            return Err(merge(refused).into());
+        }
+    };
+    let limit = Duration::from_millis(ledger.limits.max_verification_ms);
+    let begun = Instant::now();
+    let deadline = first.then(|| Deadline::start(limit)).transpose().map_err(no_deadline)?;
     let mut directions = Vec::new();
     for (plan, object) in plan.directions.into_iter().zip(&parsed) {
         let old = old.and_then(|old| old.predecessor(plan.direction()));
+        let name = plan.direction();
         match kernel.load(plan, object, old.as_ref()) {
+            Err(_) if first && begun.elapsed() >= limit => {
+                let message = format!(
+                    "the kernel has not verified the programs within {} ms, as --max-verification-ms allows; simplify them",
+                    limit.as_millis()
+                );
+                refused.push(Finding::new(Stage::Load, format!("{name}.source"), message).into());
+                break;
+            }
             Err(rejection) => refused.push(rejection),
             Ok(mut loaded) => {
                 warnings.append(&mut loaded.warnings);
@@ -116,10 +153,11 @@ fn load_all(
             }
         }
     }
+    drop(deadline);
     let mut cost = ProbeCost::default();
     if refused.is_empty() {
         match admit(kernel, config, first, &directions, &parsed, &mut warnings) {
-            Ok(found) => cost = found,
+            Ok(found) => cost = ProbeCost { map_bytes: footprint.map_bytes, ..found },
             Err(rejections) => refused = rejections,
         }
     }
@@ -128,7 +166,11 @@ fn load_all(
         return Err(merge(refused).into());
     }
     let metrics = readers(config, &directions)?;
-    Ok(LoadedProbe { first, directions, metrics, parsed, objects, warnings, cost })
+    Ok(LoadedProbe { first, directions, metrics, parsed, objects, warnings, cost, share })
+}
+
+fn no_deadline(error: io::Error) -> EngineError {
+    KernelError::new("timer_create", "the time limit of the verifier", error).into()
 }
 
 /// Merges the refusals of both directions into one answer.

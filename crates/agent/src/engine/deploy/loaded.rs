@@ -10,6 +10,7 @@ use twinprobe_kernel::{DirectionRequest, Kernel, LoadedDirection, ProbeObject};
 use crate::config::probe::ProbeConfig;
 use crate::engine::probe::metric::MetricState;
 use crate::engine::probe::running::Running;
+use crate::limits::ledger::Share;
 
 /// A probe whose programs are compiled, verified and loaded.
 #[derive(Debug)]
@@ -27,6 +28,7 @@ pub struct LoadedProbe {
     pub warnings: Vec<Finding>,
     /// The cost that a trial has found.
     pub cost: ProbeCost,
+    pub share: Share,
 }
 
 impl LoadedProbe {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use twinprobe_client::ConfigDocument;
 use twinprobe_ebpf_common::finding::{Rejection, with_causes};
-use twinprobe_kernel::{Attached, Held, Identity, ProbePlan, crash};
+use twinprobe_kernel::{Attached, Footprint, Held, Identity, ProbePlan, crash};
 
 use crate::config::probe::ProbeConfig;
 use crate::engine::deploy::history::Before;
@@ -144,10 +144,11 @@ impl Engine {
             config.directions().map(|(direction, _)| object(&self.store, &running.objects, direction.name()));
         let elfs = elfs.collect::<Result<Vec<_>, _>>()?;
         let wanted_directions = requests(&config).zip(elfs.iter().map(|elf| &elf[..]));
-        let (plan, _, findings) = ProbePlan::build(wanted_directions, self.kernel.facts());
+        let (plan, parsed, findings) = ProbePlan::build(wanted_directions, self.kernel.facts());
         if !findings.is_empty() {
             return Err(failed(Rejection::from(findings).into()).into());
         }
+        let footprint = Footprint::of(&plan, &parsed, self.kernel.facts().possible_cpus);
         let open = |plan| self.kernel.open_direction(plan, &running.deployment);
         let directions = plan.directions.into_iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let warnings = plan.warnings;
@@ -170,7 +171,8 @@ impl Engine {
         let (windows, counters) = (self.windows.of(name), self.telemetry.probe(name));
         let mut running = Running::new(config, attached, readers, awaited, windows, counters);
         running.set_pending(pending, unlisted);
-        Ok(Probe::running(stored.clone(), warnings, events, running))
+        let share = self.ledger.take_stored(&footprint);
+        Ok(Probe::running(stored.clone(), warnings, events, running, share))
     }
 }
 

@@ -21,6 +21,7 @@ use crate::engine::events::probe_events::ProbeEvents;
 use crate::engine::probe::running::Running;
 use crate::engine::probe::status::Shown;
 use crate::engine::window::delivery::Delivery;
+use crate::limits::ledger::Share;
 use crate::store::record::StoredProbe;
 use crate::telemetry::counters::Counters;
 
@@ -38,6 +39,8 @@ pub struct Probe {
     /// not run.
     pub events: Option<ProbeEvents>,
     pub windows: Arc<Windows>,
+    /// The share of the kernel that the probe has taken; `None` if it does not run.
+    pub share: Option<Share>,
     /// The turn to read the probe, held by work that takes long. Requests wait here and not on a thread: requests for a
     /// slow probe must not take the threads of other probes.
     pub turn: Arc<tokio::sync::Mutex<()>>,
@@ -86,6 +89,7 @@ impl Probe {
             namespace: None,
             events: None,
             windows,
+            share: None,
             turn: Arc::default(),
             skipped: Arc::default(),
             sums: Arc::default(),

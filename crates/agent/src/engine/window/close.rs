@@ -55,7 +55,11 @@ impl Running {
     /// `None` if the window was on disk, and somebody damaged or removed its file before the maps were empty.
     fn try_close(&mut self, by: ClosedBy) -> Result<Option<Arc<StoredWindow>>, CloseError> {
         self.load_base()?;
-        let end = self.attached.closed().unwrap_or_else(Moment::now);
+        let closed = self.attached.closed();
+        if closed.is_none() {
+            self.windows.expect_room()?;
+        }
+        let end = closed.unwrap_or_else(Moment::now);
         let span = self.opened.until(end);
         self.attached.epoch.set_closed(end);
         let context = self.context();
@@ -76,6 +80,7 @@ impl Running {
                 None
             }
             Next::Store => {
+                self.windows.expect_room()?;
                 self.windows.reclaim(epoch);
                 for reader in &mut self.readers {
                     reader.gather(&quiesced)?;

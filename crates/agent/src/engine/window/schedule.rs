@@ -4,9 +4,11 @@
 //! that the time that closing takes does not add up. Ticks that pass while a window is being closed are not made up
 //! for.
 
+use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::time::{self, Instant, MissedTickBehavior};
 use twinprobe_kernel::clock::{self, Moment};
@@ -20,12 +22,37 @@ use crate::engine::probe::probe::Probe;
 /// The longest sleep of a task that follows the wall clock: the clock can be set meanwhile.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// The threads that close windows by the clock. Requests, whatever they do and however many they are, have others.
+#[derive(Debug)]
+pub struct Clock(Option<Runtime>);
+
+impl Clock {
+    pub fn start() -> io::Result<Self> {
+        let threads =
+            Builder::new_multi_thread().worker_threads(1).thread_name("schedule").enable_time().build();
+        threads.map(|runtime| Self(Some(runtime)))
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        if let Some(runtime) = &self.0 {
+            runtime.spawn(task);
+        }
+    }
+}
+
+impl Drop for Clock {
+    fn drop(&mut self) {
+        // The engine may go on a thread that must not wait.
+        self.0.take().into_iter().for_each(Runtime::shutdown_background);
+    }
+}
+
 impl Engine {
     /// Closes the probe's windows by the clock, until the probe is replaced or deleted.
     pub fn start_schedule(self: &Arc<Self>, probe: &Arc<Probe>) {
         let Some((schedule, opened, mut gone, counters)) = probe.schedule() else { return };
         let (engine, probe) = (Arc::downgrade(self), Arc::downgrade(probe));
-        tokio::spawn(async move {
+        self.clock.spawn(async move {
             let mut ticks = Ticks::new(schedule, opened);
             while let Some(missed) = ticks.next(&mut gone).await
                 && close(&engine, &probe).await
@@ -40,7 +67,13 @@ impl Engine {
 async fn close(engine: &Weak<Engine>, probe: &Weak<Probe>) -> bool {
     let (Some(engine), Some(probe)) = (engine.upgrade(), probe.upgrade()) else { return false };
     let name = probe.name.clone();
-    match engine.take_turn(probe, |probe| probe.close_window(ClosedBy::Schedule)).await {
+    // The clock does not take turns with readers, of whom many may wait: it waits for one of them at most.
+    let closed = tokio::task::spawn_blocking(move || {
+        let closed = probe.close_window(ClosedBy::Schedule);
+        engine.windows.enforce();
+        closed
+    });
+    match closed.await {
         // The cause may pass: the next tick tries again.
         Ok(Ok(_) | Err(EngineError::Close(_) | EngineError::Kernel(_))) => true,
         Ok(Err(_)) => false,
@@ -126,6 +159,26 @@ mod tests {
         assert_eq!(boundary_after(999_999_999, second), 1_000_000_000);
         assert_eq!(boundary_after(1_000_000_000, second), 2_000_000_000);
         assert_eq!(boundary_after(1, Duration::from_millis(1)), 1_000_000);
+    }
+
+    #[test]
+    fn the_clock_has_threads_when_requests_have_none() {
+        let requests = Builder::new_multi_thread().worker_threads(1).max_blocking_threads(1).build().unwrap();
+        let clock = Clock::start().unwrap();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let (sender, closed) = std::sync::mpsc::channel();
+        requests.block_on(async {
+            // No thread is left for a request's work, and none for its task.
+            tokio::task::spawn_blocking(move || released.recv());
+            tokio::spawn(async { std::thread::park_timeout(Duration::from_secs(20)) });
+            clock.spawn(async move {
+                time::sleep(Duration::from_millis(1)).await;
+                let _ = sender.send(tokio::task::spawn_blocking(|| 7).await.ok());
+            });
+        });
+        assert_eq!(closed.recv_timeout(Duration::from_secs(10)), Ok(Some(7)));
+        drop(release);
+        requests.shutdown_background();
     }
 
     #[tokio::test(start_paused = true)]

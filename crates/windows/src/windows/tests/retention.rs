@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::file::part::{Part, PartContent};
 use crate::retention::{AckError, Limits, Missing};
 use crate::store::WindowStore;
 
@@ -72,11 +73,11 @@ fn only_configured_collectors_acknowledge() {
 fn over_the_budget_the_oldest_of_all_probes_goes_and_each_newest_stays() {
     let directory = directory();
     let root = directory.path().join("windows");
-    let store = WindowStore::new(root.clone(), 0);
+    let store = WindowStore::new(root.clone(), 0, 0);
     let (a, b) = (store.of("a"), store.of("b"));
     let size = [(&a, 1), (&b, 2), (&a, 3), (&b, 4), (&b, 5)]
         .map(|(windows, seq)| commit(windows, seq, 1).entry.bytes)[0];
-    let limited = |windows| WindowStore::new(root.clone(), windows * size + size / 2);
+    let limited = |windows| WindowStore::new(root.clone(), windows * size + size / 2, 0);
     let check = |budget, a: &[u64], b: &[u64]| {
         let store = limited(budget);
         let probes = ["a", "b"].map(|probe| store.of(probe));
@@ -99,9 +100,9 @@ fn slow_readers_keep_no_more_than_the_budget() {
     let directory = directory();
     let root = directory.path().to_owned();
     let sizes =
-        (1..=4).map(|seq| commit(&WindowStore::new(root.clone(), u64::MAX).of("p"), seq, 1).entry.bytes);
+        (1..=4).map(|seq| commit(&WindowStore::new(root.clone(), u64::MAX, 0).of("p"), seq, 1).entry.bytes);
     let size = sizes.max().unwrap();
-    let store = WindowStore::new(root, 2 * size + size / 2);
+    let store = WindowStore::new(root, 2 * size + size / 2, 0);
     let windows = store.of("p");
     let reader = |seq| Arc::new(windows.get(seq).unwrap().open().unwrap());
     let readers: Vec<_> = (1..=4).map(reader).collect();
@@ -119,9 +120,61 @@ fn slow_readers_keep_no_more_than_the_budget() {
 }
 
 #[test]
+fn damaged_files_and_sums_count_and_what_is_damaged_goes_first() {
+    let directory = directory();
+    let root = directory.path().join("windows");
+    let windows = WindowStore::new(root.clone(), u64::MAX, 0).of("p");
+    let size = commit(&windows, 1, 64).entry.bytes;
+    (2..=4).for_each(|seq| drop(commit(&windows, seq, 64)));
+    for seq in [1, 2] {
+        let file = std::fs::File::options().append(true).open(root.join(format!("p/{seq}.window"))).unwrap();
+        file.set_len(3 * size).unwrap();
+        windows.get(seq).unwrap().open().unwrap_err();
+    }
+    let of_probe = || files(&root.join("p"));
+    assert_eq!(of_probe(), ["1.damaged", "2.damaged", "3.window", "4.window", "state.json"]);
+    let sums = |bytes: u64| {
+        let layout = layout(MapKind::Hash, None);
+        let rows = rows(1, bytes as usize / 12);
+        let (direction, map, content) = (Direction::Ingress, "m".to_owned(), PartContent::Sum);
+        vec![Part { direction, map, content, through: 4, layout, rows, ages: Vec::new(), dropped: 0 }]
+    };
+
+    // Eight sizes are kept. The limit of the probe and that of all probes count alike, as does the next daemon.
+    let limit = |bytes| windows.set_limits(Limits { bytes, ..Limits::default() });
+    limit(8 * size);
+    assert_eq!(of_probe().len(), 5);
+    limit(8 * size - 1);
+    assert_eq!(of_probe(), ["2.damaged", "3.window", "4.window", "state.json"]);
+    let enforce = |budget| {
+        let store = WindowStore::new(root.clone(), budget, 0);
+        let windows = store.of("p");
+        store.enforce();
+        windows
+    };
+    enforce(5 * size);
+    assert_eq!(of_probe(), ["2.damaged", "3.window", "4.window", "state.json"]);
+    let windows = enforce(5 * size - 1);
+    assert_eq!(
+        (of_probe(), windows.statistics().lost),
+        (vec!["3.window".into(), "4.window".into(), "state.json".into()], 2)
+    );
+    windows.write_baseline("p", 5, 7, &sums(2 * size)).unwrap();
+    windows.set_limits(Limits { bytes: 3 * size, ..Limits::default() });
+    assert_eq!(
+        of_probe(),
+        ["4.window", "5.7.baseline", "state.json"],
+        "the sums are no smaller than two windows"
+    );
+    windows.forget_baseline(7);
+    commit(&windows, 5, 64);
+    assert_eq!(numbers(&windows), [4, 5], "the sums are gone");
+}
+
+#[test]
 fn a_removed_probe_leaves_nothing_and_nobody_brings_it_back() {
     let directory = directory();
-    let store = WindowStore::new(directory.path().to_owned(), u64::MAX);
+    let store = WindowStore::new(directory.path().to_owned(), u64::MAX, 0);
     let windows = store.of("p");
     assert!(Arc::ptr_eq(&windows, &store.of("p")));
     commit(&windows, 1, 1);
@@ -135,11 +188,11 @@ fn a_removed_probe_leaves_nothing_and_nobody_brings_it_back() {
     for probe in ["p", "q", "r"] {
         commit(&store.of(probe), 1, 1);
     }
-    let store = WindowStore::new(directory.path().to_owned(), u64::MAX);
+    let store = WindowStore::new(directory.path().to_owned(), u64::MAX, 0);
     store.remove("q");
     store.sweep(&BTreeSet::from(["p".to_owned()]));
     assert_eq!(files(directory.path()), ["p"]);
-    WindowStore::new(directory.path().join("none"), 0).sweep(&BTreeSet::new());
+    WindowStore::new(directory.path().join("none"), 0, 0).sweep(&BTreeSet::new());
 }
 
 /// A page needs the sums of a window only: its window goes with the next one, and drives out none that others wait for.

@@ -1,0 +1,174 @@
+//! The share of the kernel that probes take. It is taken before anything is made, and given back when its owner is dropped.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+use twinprobe_client::{ConfigDocument, DirectionDocument};
+use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
+use twinprobe_kernel::Footprint;
+
+use crate::limits::options::Limits;
+
+/// The limits, and what is taken.
+#[derive(Debug)]
+pub struct Ledger {
+    pub limits: Limits,
+    taken: Mutex<Taken>,
+    /// The names of the probes that are being created.
+    creating: Mutex<BTreeSet<String>>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Taken {
+    map_bytes: u64,
+    programs: u64,
+}
+
+/// A part of what is taken. Dropping it gives it back.
+#[derive(Debug)]
+pub struct Share {
+    ledger: Arc<Ledger>,
+    taken: Taken,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut all = self.ledger.taken.lock();
+        all.map_bytes -= self.taken.map_bytes;
+        all.programs -= self.taken.programs;
+    }
+}
+
+/// The place of a probe that is being created. Dropping it gives it up, which is right once the probe is there.
+#[derive(Debug)]
+pub struct Place {
+    ledger: Arc<Ledger>,
+    name: String,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.ledger.creating.lock().remove(&self.name);
+    }
+}
+
+impl Ledger {
+    pub fn new(limits: Limits) -> Arc<Self> {
+        Arc::new(Self { limits, taken: Mutex::default(), creating: Mutex::default() })
+    }
+
+    /// Refuses sources that are too large.
+    pub fn check_sources(&self, document: &ConfigDocument) -> Result<(), Rejection> {
+        let limit = self.limits.max_source_bytes;
+        let directions = [("ingress", &document.ingress), ("egress", &document.egress)];
+        let too_large = |(name, direction): (&str, &Option<DirectionDocument>)| {
+            let bytes = direction.as_ref()?.source.as_ref()?.len() as u64;
+            let message = format!("the source has {bytes} bytes; --max-source-bytes allows {limit}");
+            (bytes > limit).then(|| Finding::config(format!("{name}.source"), message))
+        };
+        let findings: Vec<Finding> = directions.into_iter().filter_map(too_large).collect();
+        if findings.is_empty() { Ok(()) } else { Err(findings.into()) }
+    }
+
+    /// Reserves the place of a probe that is about to be created. `probes` are those that there are.
+    pub fn create<T>(
+        self: &Arc<Self>,
+        name: &str,
+        probes: &RwLock<BTreeMap<String, T>>,
+    ) -> Result<Place, Rejection> {
+        let mut creating = self.creating.lock();
+        let probes = probes.read();
+        let others = creating.iter().filter(|name| !probes.contains_key(*name)).count();
+        let (count, limit) = (probes.len() + others, self.limits.max_probes);
+        if count >= limit {
+            let message = format!(
+                "there are {count} probes, and --max-probes allows {limit}: remove one that is not needed"
+            );
+            return Err(Finding { field: None, ..Finding::config("", message) }.into());
+        }
+        creating.insert(name.to_owned());
+        Ok(Place { ledger: Arc::clone(self), name: name.to_owned() })
+    }
+
+    /// Takes the share of a probe that is about to be loaded. `replaced` is the share that goes in exchange. The findings
+    /// name every limit that is exceeded.
+    pub fn take(self: &Arc<Self>, needed: &Footprint, replaced: Option<&Share>) -> Result<Share, Rejection> {
+        let limits = &self.limits;
+        let mut findings = Vec::new();
+        let mut refuse = |direction: Option<&str>, message| {
+            let finding = Finding::new(Stage::Load, "", message);
+            findings.push(Finding { field: direction.map(|name| format!("{name}.source")), ..finding });
+        };
+        for (direction, instructions) in &needed.instructions {
+            let limit = limits.max_instructions;
+            if *instructions > limit {
+                let message =
+                    format!("the program has {instructions} instructions; --max-instructions allows {limit}");
+                refuse(Some(direction), message);
+            }
+        }
+        if needed.maps > limits.max_maps {
+            let (maps, limit) = (needed.maps, limits.max_maps);
+            let message =
+                format!("the probe has {maps} maps, those of twins counted twice; --max-maps allows {limit}");
+            refuse(None, message);
+        }
+        let largest = match &needed.largest {
+            Some((direction, map, bytes)) => {
+                format!("map {map} of {direction} takes the most, {bytes} bytes: lower its max_entries")
+            }
+            None => "it has no maps".to_owned(),
+        };
+        let bytes = needed.map_bytes;
+        if bytes > limits.max_map_bytes.each {
+            let limit = limits.max_map_bytes.each;
+            let message = format!(
+                "the maps of the probe take {bytes} bytes, those of twins counted twice; --max-map-bytes allows \
+                 {limit} for each probe; {largest}"
+            );
+            refuse(needed.largest.as_ref().map(|(direction, ..)| *direction), message);
+        }
+        let mut all = self.taken.lock();
+        let gone = replaced.map_or(Taken::default(), |share| share.taken);
+        let others = all.map_bytes.saturating_sub(gone.map_bytes);
+        if bytes > limits.max_map_bytes.all.saturating_sub(others) {
+            let limit = limits.max_map_bytes.all;
+            let message = format!(
+                "the maps of the probe take {bytes} bytes and those of all others {others}; --max-map-bytes \
+                 allows {limit} in all; {largest}, or remove another probe"
+            );
+            refuse(needed.largest.as_ref().map(|(direction, ..)| *direction), message);
+        }
+        let (programs, others) = (needed.programs, all.programs.saturating_sub(gone.programs));
+        if programs > limits.max_programs.saturating_sub(others) {
+            let limit = limits.max_programs;
+            let message = format!(
+                "the probe has {programs} programs, twins counted twice, and all others {others}; --max-programs \
+                 allows {limit} in all"
+            );
+            refuse(None, message);
+        }
+        if !findings.is_empty() {
+            return Err(findings.into());
+        }
+        Ok(self.add(&mut all, needed))
+    }
+
+    /// Takes the share of a stored probe, whatever the limits are now.
+    pub fn take_stored(self: &Arc<Self>, needed: &Footprint) -> Share {
+        self.add(&mut self.taken.lock(), needed)
+    }
+
+    fn add(self: &Arc<Self>, all: &mut Taken, needed: &Footprint) -> Share {
+        // A sum that overflows is refused before, except of stored probes, which no kernel could hold.
+        let map_bytes = needed.map_bytes.min(u64::MAX - all.map_bytes);
+        all.map_bytes += map_bytes;
+        all.programs += needed.programs;
+        self.share(Taken { map_bytes, programs: needed.programs })
+    }
+
+    fn share(self: &Arc<Self>, taken: Taken) -> Share {
+        Share { ledger: Arc::clone(self), taken }
+    }
+}

@@ -1,0 +1,86 @@
+//! The limits as options of `serve`.
+
+use std::num::NonZeroUsize;
+use std::str::FromStr;
+use std::thread::available_parallelism;
+
+use crate::compiler::limits::Limits as Compilation;
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct Limits {
+    /// The largest number of probes
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    pub max_probes: usize,
+    /// The memory of a probe's maps, twins counted twice, and of the maps of all probes (the same if it is left out)
+    #[arg(long, value_name = "EACH[,ALL]", default_value = "1073741824,4294967296")]
+    pub max_map_bytes: MapBytes,
+    /// The largest number of a probe's maps, twins counted twice
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    pub max_maps: u64,
+    /// The largest number of programs of all probes, twins counted twice
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    pub max_programs: u64,
+    /// The largest number of instructions of one direction's code
+    #[arg(long, value_name = "N", default_value_t = 262_144)]
+    pub max_instructions: u64,
+    /// The largest size of a source, at most 1 MiB
+    #[arg(long, value_name = "BYTES", default_value_t = SOURCE_BYTES,
+        value_parser = clap::value_parser!(u64).range(1..=SOURCE_BYTES))]
+    pub max_source_bytes: u64,
+    /// The largest number of compilations at once; others wait for a while [default: the number of CPUs, or fewer if the
+    /// memory is too small for so many]
+    #[arg(long, value_name = "N", default_value_t = compilations(), hide_default_value = true)]
+    pub max_compilations: NonZeroUsize,
+    /// The largest number of probes that the kernel verifies at once; others wait for a while [default: the number of
+    /// CPUs]
+    #[arg(long, value_name = "N", default_value_t = cpus(), hide_default_value = true)]
+    pub max_loads: NonZeroUsize,
+    /// The longest time for the kernel to verify and load the programs of a probe
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 30_000)]
+    pub max_verification_ms: u64,
+    /// The room that windows leave free on the disk of the state directory, at most a twentieth of it
+    #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
+    pub keep_free_bytes: u64,
+}
+
+/// The size that a source may have in any case, in bytes: two of them, with escapes, fit into the body of a request.
+const SOURCE_BYTES: u64 = 1 << 20;
+
+fn compilations() -> NonZeroUsize {
+    NonZeroUsize::new(Compilation::default().at_once).unwrap_or(NonZeroUsize::MIN)
+}
+
+fn cpus() -> NonZeroUsize {
+    available_parallelism().unwrap_or(NonZeroUsize::MIN)
+}
+
+/// The limits of the memory of maps, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapBytes {
+    pub each: u64,
+    pub all: u64,
+}
+
+impl FromStr for MapBytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| text.parse().map_err(|_| format!("{text:?} is no number of bytes"));
+        let (each, all) = text.split_once(',').unwrap_or((text, text));
+        Ok(Self { each: number(each)?, all: number(all)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_of_maps_is_one_number_or_two() {
+        assert_eq!("7".parse(), Ok(MapBytes { each: 7, all: 7 }));
+        assert_eq!("7,9".parse(), Ok(MapBytes { each: 7, all: 9 }));
+        for bad in ["", ",", "7,", ",7", "7,8,9", "-1", "1MiB"] {
+            assert!(bad.parse::<MapBytes>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The share of the kernel that a plan takes, computed before anything of the plan is made.
+
+use aya_obj::generated::BPF_F_MMAPABLE;
+use twinprobe_ebpf_common::{EventKind, MapFamily, MapKind};
+
+use crate::plan::map_spec::MapSpec;
+use crate::plan::object::ProbeObject;
+use crate::plan::probe_plan::{DirectionPlan, ProbePlan};
+
+/// The share of the kernel that a probe takes. What each twin has of its own counts twice.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Footprint {
+    pub maps: u64,
+    /// The memory of the maps in bytes, when each map is full.
+    pub map_bytes: u64,
+    pub programs: u64,
+    /// The map that takes the most of the memory, with all its twins, and its bytes.
+    pub largest: Option<(&'static str, String, u64)>,
+    /// The number of instructions of each direction's code, once for both twins.
+    pub instructions: Vec<(&'static str, u64)>,
+}
+
+impl Footprint {
+    /// Computes the share of a plan. `objects` are those of the plan's directions, in the same order.
+    pub fn of(plan: &ProbePlan, objects: &[ProbeObject], possible_cpus: usize) -> Self {
+        let mut all = Self::default();
+        for (direction, object) in plan.directions.iter().zip(objects) {
+            all.add(direction, possible_cpus as u64);
+            let functions = object.program.functions.values();
+            let instructions = functions.map(|function| function.instructions.len() as u64).sum();
+            all.instructions.push((direction.attach.hook.direction(), instructions));
+        }
+        all
+    }
+
+    fn add(&mut self, direction: &DirectionPlan, cpus: u64) {
+        let copies = |private: bool| if private { 2 } else { 1 };
+        self.programs += copies(direction.has_twins());
+        for map in &direction.maps {
+            let bytes = memory(&map.spec, cpus).saturating_mul(copies(map.private));
+            self.maps += copies(map.private);
+            self.map_bytes = self.map_bytes.saturating_add(bytes);
+            if self.largest.as_ref().is_none_or(|(_, _, largest)| bytes > *largest) {
+                self.largest = Some((direction.attach.hook.direction(), map.name.clone(), bytes));
+            }
+        }
+    }
+}
+
+/// The sizes in bytes of what the kernel keeps for a map, for an entry of a hash, for its bucket, and for a trie's node.
+const MAP: u64 = 1024;
+const HASH_ENTRY: u64 = 48;
+const BUCKET: u64 = 16;
+const TRIE_NODE: u64 = 40;
+const POINTER: u64 = 8;
+/// The bytes that a hash has for each CPU beside its entries.
+const CPU_LOCKS: u64 = 40;
+const PAGE: u64 = 4096;
+/// The bytes of an LPM_TRIE's key that are in [`TRIE_NODE`]: the length of the prefix.
+const PREFIX_LENGTH: u64 = 4;
+
+/// Returns the memory of a map in bytes once it is full, as the kernel allocates it (Linux 6.18, `map_mem_usage`).
+fn memory(spec: &MapSpec, cpus: u64) -> u64 {
+    let entries = u64::from(spec.max_entries);
+    let kind = MapKind::from_bpf_type(spec.map_type);
+    let is = |test: fn(MapKind) -> bool| kind.is_some_and(test);
+    let key = u64::from(spec.key_size).next_multiple_of(8);
+    let value = if is(MapKind::is_nested) { POINTER } else { u64::from(spec.value_size).next_multiple_of(8) };
+    // The values of a PERCPU map are allocated apart from the entry, which points to them.
+    let value =
+        if is(MapKind::is_percpu) { value.saturating_mul(cpus).saturating_add(POINTER) } else { value };
+    let hash = || {
+        // A hash has some entries more than it shows, for each CPU.
+        let entries = entries + cpus;
+        let buckets = entries.next_power_of_two().saturating_mul(BUCKET) + cpus * CPU_LOCKS;
+        entries.saturating_mul(HASH_ENTRY + key + value).saturating_add(buckets)
+    };
+    let content = match kind.map(MapKind::family) {
+        Some(MapFamily::Hash) => hash(),
+        Some(MapFamily::Nested) if kind == Some(MapKind::HashOfMaps) => hash(),
+        // There may be as many nodes between the entries as there are entries.
+        Some(MapFamily::Trie) => {
+            entries.saturating_mul(2 * (TRIE_NODE + key.saturating_sub(PREFIX_LENGTH) + value))
+        }
+        Some(MapFamily::Fifo) => (entries + 1).saturating_mul(u64::from(spec.value_size)),
+        Some(MapFamily::Array | MapFamily::Nested | MapFamily::Global) => entries.saturating_mul(value),
+        None => match EventKind::from_bpf_type(spec.map_type) {
+            Some(EventKind::Ringbuf) => entries + 3 * PAGE,
+            Some(EventKind::PerfEventArray) => entries * POINTER,
+            // Maps of other types keep a small structure for each entry.
+            None => entries.saturating_mul(key + value + HASH_ENTRY),
+        },
+    };
+    let pages = if spec.flags & BPF_F_MMAPABLE == 0 { 0 } else { 2 * PAGE };
+    let inner = spec.inner.as_ref().map_or(0, |inner| memory(inner, cpus));
+    content.saturating_add(MAP + pages).saturating_add(inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsFd, AsRawFd};
+
+    use super::*;
+    use crate::load::maps::create_map;
+    use crate::sys::cpus;
+
+    /// Returns the memory of the map that the kernel states, in bytes.
+    fn stated(fd: impl AsFd) -> u64 {
+        let path = format!("/proc/self/fdinfo/{}", fd.as_fd().as_raw_fd());
+        let text = std::fs::read_to_string(path).unwrap();
+        let bytes = text.lines().find_map(|line| line.strip_prefix("memlock:")).unwrap();
+        bytes.trim().parse().unwrap()
+    }
+
+    #[test]
+    fn the_memory_of_a_map_is_what_the_kernel_states() {
+        let cpus = cpus::possible_cpus().unwrap() as u64;
+        let ring = EventKind::Ringbuf.bpf_type();
+        let kinds = MapKind::ALL.into_iter().filter_map(MapKind::bpf_type).chain([ring]);
+        for map_type in kinds {
+            for (max_entries, key_size, value_size) in
+                [(1, 4, 8), (3000, 4, 8), (4096, 16, 200), (65536, 5, 1)]
+            {
+                let kind = MapKind::from_bpf_type(map_type);
+                let family = kind.map(MapKind::family);
+                // Tries are allocated as they fill.
+                if family == Some(MapFamily::Trie) || kind.is_none() && max_entries < 4096 {
+                    continue;
+                }
+                let inner = kind.is_some_and(MapKind::is_nested).then(|| {
+                    MapSpec { map_type: 2, key_size: 4, value_size: 8, max_entries: 1, ..MapSpec::default() }
+                        .into()
+                });
+                let key_size = match family {
+                    Some(MapFamily::Array) => 4,
+                    Some(MapFamily::Nested) => 4,
+                    Some(MapFamily::Fifo) | None => 0,
+                    _ => key_size,
+                };
+                let value_size = if kind.is_none() {
+                    0
+                } else if inner.is_some() {
+                    4
+                } else {
+                    value_size
+                };
+                let spec =
+                    MapSpec { map_type, key_size, value_size, max_entries, inner, ..MapSpec::default() };
+                let (ours, kernels) = (memory(&spec, cpus), stated(create_map("m", &spec, None).unwrap()));
+                let surplus =
+                    ours.checked_sub(kernels).unwrap_or_else(|| panic!("{spec:?}: {ours} < {kernels}"));
+                assert!(surplus <= kernels / 4 + 2048, "{spec:?}: {ours}, the kernel {kernels}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_no_kernel_can_hold_does_not_overflow() {
+        for map_type in 0..64 {
+            let (key_size, value_size, max_entries) = (u32::MAX, u32::MAX, u32::MAX);
+            let spec = MapSpec { map_type, key_size, value_size, max_entries, ..MapSpec::default() };
+            assert!(memory(&spec, 8192) > u64::from(u32::MAX), "{map_type}");
+        }
+    }
+}
