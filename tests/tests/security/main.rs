@@ -6,3 +6,4 @@ mod guarded;
 mod records;
 mod roles;
 mod rotation;
+mod schema;

@@ -10,4 +10,6 @@ pub mod options;
 pub mod principal;
 pub mod refusal;
 pub mod role;
+#[cfg(test)]
+mod tests;
 pub mod tokens;
