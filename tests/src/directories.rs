@@ -54,7 +54,7 @@ impl Directories {
     /// Returns the file system of [`Directories::with_state_in_memory`].
     ///
     /// # Panics
-    /// If the state is not in memory.
+    /// Panics if the state is not in memory.
     pub fn state_in_memory(&self) -> &Tmpfs {
         self.state.as_ref().expect("its state is in memory")
     }

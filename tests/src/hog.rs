@@ -17,7 +17,7 @@ pub struct Hog {
 
 impl Hog {
     /// # Errors
-    /// If this process may not have real-time tasks.
+    /// Fails if this process may not have real-time tasks.
     pub fn start(cpu: usize, longest: Duration) -> Result<Self> {
         let end = Arc::new(AtomicBool::new(false));
         let (sender, begun) = std::sync::mpsc::channel();

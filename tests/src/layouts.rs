@@ -11,18 +11,18 @@ pub const LAYOUT_MAPS: [&str; 4] = ["in_array", "in_hash", "in_percpu_array", "i
 /// The way in which metrics read the maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// Neither `snapshot` nor `init`: the counts so far.
+    /// The counts so far: neither `snapshot` nor `init`.
     Live,
-    /// `snapshot` and `init`: the counts since the last reading.
+    /// The counts since the last reading: `snapshot` and `init`.
     Window,
-    /// `snapshot` without `init`: the counts so far.
+    /// The counts so far: `snapshot` without `init`.
     Cumulative,
     /// `init` without `snapshot`: as [`Self::Window`], where no packet comes while it is read.
     Init,
 }
 
 impl Reading {
-    /// Those that are exact under load.
+    /// The readings that are exact under load.
     pub const ALL: [Self; 3] = [Self::Live, Self::Window, Self::Cumulative];
 }
 
@@ -85,7 +85,7 @@ impl Layout {
 /// Returns the sum of one field over all entries of a metric; 0 if the metric has no entries.
 ///
 /// # Panics
-/// If the metric is not in the document, or has entries without such a field.
+/// Panics if the metric is not in the document, or has entries without such a field.
 pub fn field(document: &Value, metric: &str, path: &str) -> u64 {
     let entries = document["ingress"][metric]["entries"].as_array();
     let entries = entries.unwrap_or_else(|| panic!("no {metric} in {document}"));
@@ -96,7 +96,7 @@ pub fn field(document: &Value, metric: &str, path: &str) -> u64 {
 /// Returns the number of packets in each of the maps.
 ///
 /// # Panics
-/// If the maps disagree.
+/// Panics if the maps disagree.
 pub fn packets(document: &Value) -> u64 {
     let counts = LAYOUT_MAPS.map(|map| field(document, map, "/packets"));
     assert_eq!(counts, [counts[0]; LAYOUT_MAPS.len()], "{LAYOUT_MAPS:?} disagree");

@@ -49,7 +49,7 @@ pub use topology::{InterfaceStats, Topology, veth_pair};
 /// `TWINPROBE_SCALE` is `full`.
 ///
 /// # Panics
-/// If `TWINPROBE_SCALE` is neither a number nor `full`.
+/// Panics if `TWINPROBE_SCALE` is neither a number nor `full`.
 pub fn scaled(usual: u64, full: u64) -> u64 {
     match std::env::var("TWINPROBE_SCALE").as_deref() {
         Err(_) | Ok("") => usual,

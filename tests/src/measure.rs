@@ -95,7 +95,7 @@ impl Sample {
     /// Returns the value below which this part of all values lies, interpolated.
     ///
     /// # Panics
-    /// If the sample is empty.
+    /// Panics if the sample is empty.
     pub fn quantile(&self, part: f64) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);

@@ -54,7 +54,7 @@ pub fn counter_config(interface: &str, verdict: &str) -> Value {
 /// Returns the sum of a metric's values, over entries and, without `agg`, CPUs.
 ///
 /// # Panics
-/// If the metric is not in the document or has other than integer values.
+/// Panics if the metric is not in the document or has other than integer values.
 pub fn total(document: &Value, direction: &str, metric: &str) -> u64 {
     let entries = document[direction][metric]["entries"].as_array();
     let entries = entries.unwrap_or_else(|| panic!("no {direction}.{metric} in {document}"));

@@ -37,7 +37,7 @@ pub fn config(window_config: &Value, defines: &[(&str, &str)]) -> Value {
 /// Returns the number of packets in a window of [`config`].
 ///
 /// # Panics
-/// If the window's maps disagree.
+/// Panics if the window's maps disagree.
 pub fn packets(document: &Value) -> u64 {
     let counts = COUNTED.map(|map| total(document, "ingress", map));
     assert_eq!(counts, [counts[0]; COUNTED.len()], "maps disagree in window {}", document["window"]);
@@ -47,7 +47,7 @@ pub fn packets(document: &Value) -> u64 {
 /// Returns the values of a metric of [`config`].
 ///
 /// # Panics
-/// If the metric is not in the document, or its values are no numbers.
+/// Panics if the metric is not in the document, or its values are no numbers.
 pub fn values(document: &Value, metric: &str) -> Vec<u64> {
     let entries = document["ingress"][metric]["entries"].as_array();
     let entries = entries.unwrap_or_else(|| panic!("no {metric} in {document}"));

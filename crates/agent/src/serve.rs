@@ -39,16 +39,16 @@ const DRAIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, clap::Args)]
 pub struct Serve {
-    /// Where to listen; may be given several times
+    /// Address to listen on; may be given several times
     #[arg(long, value_name = "unix:/PATH|IP:PORT", default_value = "unix:/run/twinprobe/twinprobe.sock")]
     listen: Vec<Address>,
-    /// Where the probes' configurations are kept
+    /// Directory of the probes' configurations and windows
     #[arg(long, value_name = "DIR", default_value = "/var/lib/twinprobe")]
     state_dir: PathBuf,
     /// Room for the retained windows of all probes; beyond it the oldest go
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 30)]
     retain_bytes: u64,
-    /// Where kernel objects are pinned; bpffs is mounted if it is not
+    /// Directory of the pins of kernel objects; bpffs is mounted there if it is not mounted
     #[arg(long, value_name = "DIR", default_value = "/sys/fs/bpf/twinprobe")]
     bpffs: PathBuf,
     /// Serve on addresses that other machines reach although whoever reaches them controls this host
@@ -59,10 +59,10 @@ pub struct Serve {
     detach_on_exit: bool,
     #[command(flatten)]
     access: AccessOptions,
-    /// How to wait after a flip until no CPU runs the old twin
+    /// Method of waiting after a flip until no CPU runs the old twin
     #[arg(long, value_name = "METHOD", value_parser = quiesce_methods(), default_value = "auto")]
     quiesce: QuiesceMethod,
-    /// How to attach TC programs
+    /// Method of attaching TC programs
     #[arg(long, value_name = "METHOD", value_parser = tc_methods(), default_value = "auto")]
     tc_attach: TcMethod,
 }
@@ -179,12 +179,12 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     let _ = stop.send(true);
     engine.end_streams();
     if tokio::time::timeout(DRAIN, async { while servers.join_next().await.is_some() {} }).await.is_err() {
-        tracing::warn!("requests were still under way after {} s", DRAIN.as_secs());
+        tracing::warn!("requests were still under way after {} s and are cut off", DRAIN.as_secs());
     }
     drop(sockets);
     if options.detach_on_exit {
         engine.detach_all().await?;
-        tracing::info!("detached");
+        tracing::info!("all probes are detached");
         tokio::task::spawn_blocking(|| crash::pause("detached_all")).await?;
     }
     Ok(())

@@ -128,7 +128,7 @@ impl Store {
         let path = self.revisions.join(name);
         match fs::remove_dir_all(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(path = %path.display(), %error, "what a probe has left could not be removed");
+                tracing::warn!(path = %path.display(), %error, "revisions of a removed probe stay on disk");
             }
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! What a metrics document says beside its metrics, and the formats it is written in.
+//! The parts of a metrics document beside its metrics, and the formats of documents.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::window::Window;
 
-/// What a document says before its first metric.
+/// The beginning of a document, before its first metric.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Head<'a> {
     /// The name of the probe.
@@ -17,7 +17,7 @@ pub struct Head<'a> {
     pub window: Option<&'a Window>,
 }
 
-/// What renderings need to know about the machine.
+/// The facts about the machine that renderings need.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Context {
     /// Nanoseconds from the Unix epoch to the boot of the machine; what `ktime` counts from.

@@ -1,5 +1,5 @@
-//! Why a configuration was refused: findings that name the stage, field, line and what to do.
-//! They become the `errors[]` of a problem document, or lines on a client's stderr.
+//! The reasons why a configuration is refused: findings that name the stage, field, line and what to do.
+//! Findings become the `errors[]` of a problem document, or lines on a client's stderr.
 
 use std::error::Error;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// The name of a probe's source in findings and in debug information.
 pub const SOURCE_NAME: &str = "probe.c";
 
-/// Where in a probe's life the finding was made.
+/// The stage of a deployment at which the finding was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
@@ -25,10 +25,10 @@ pub struct Finding {
     /// Path in the configuration, e.g. `ingress.metrics[0].agg`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// 1-based, in the source as it was sent.
+    /// The line in the source as it was sent, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
-    /// 1-based.
+    /// The column in the line, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub column: Option<u32>,
     pub message: String,

@@ -1,10 +1,10 @@
-//! Where in the packet path a program runs, and what its verdict counts for.
+//! The places in the packet path where programs run, and the effects of verdicts there.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Which way the packets go that a program sees; in the order of configurations and documents.
+/// The direction of the packets that a program sees; in the order of configurations and documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
@@ -15,7 +15,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Both, in order.
+    /// Both directions, in order.
     pub const ALL: [Self; 2] = [Self::Ingress, Self::Egress];
 
     /// The name used in configurations, documents and stored windows.
@@ -48,7 +48,7 @@ pub enum Verdict {
     Enforce,
 }
 
-/// Where the dispatcher stands among other owners' TC programs on the interface.
+/// The position of the dispatcher among other owners' TC programs on the interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Position {
     First,
@@ -123,7 +123,7 @@ impl Hook {
         }
     }
 
-    /// As configurations call it.
+    /// Returns the name that configurations use.
     pub const fn direction(self) -> &'static str {
         match self {
             Self::Xdp | Self::TcIngress => "ingress",
@@ -131,7 +131,7 @@ impl Hook {
         }
     }
 
-    /// Used in pins and messages.
+    /// Returns the name that pins and messages use.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Xdp => "xdp",

@@ -1,21 +1,21 @@
-//! What the bytes of a key or a value mean.
+//! The meaning of the bytes of a key or a value.
 
 use serde::de::IntoDeserializer as _;
 use serde::de::value::{self, StrDeserializer};
 use serde::{Deserialize, Serialize};
 
-/// How `size` bytes are to be read. Made from BTF by [`crate::Btf::layout`].
+/// The way to read `size` bytes. Made from BTF by [`crate::Btf::layout`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Layout {
-    /// Bytes; for a bitfield member, of its declared type.
+    /// The number of bytes; for a bitfield member, of its declared type.
     pub size: usize,
-    /// What the type says about them.
+    /// The meaning that the type gives to the bytes.
     pub shape: Shape,
     /// The rendering a `btf_decl_tag` asked for.
     pub render: Option<Render>,
 }
 
-/// What a type of C says about the bytes of its values.
+/// The meaning that a type of C gives to the bytes of its values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shape {
@@ -35,14 +35,14 @@ pub enum Shape {
     Union(Vec<Member>),
     /// `len` elements; several dimensions nest.
     Array { element: Box<Layout>, len: usize },
-    /// No type is known: rendered in hex.
+    /// Bytes of no known type, rendered in hex.
     Opaque,
 }
 
 /// A named value of an enumeration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EnumVariant {
-    /// Its name in C.
+    /// The name of the value in C.
     pub name: String,
     /// The value's bits, sign- or zero-extended to 64.
     pub value: u64,
@@ -51,13 +51,13 @@ pub struct EnumVariant {
 /// A member of a struct or union.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Member {
-    /// Its name in C.
+    /// The name of the member in C.
     pub name: String,
     /// Bits from the start of the enclosing [`Layout`].
     pub bit_offset: usize,
     /// The width of a bitfield, in bits.
     pub bitfield: Option<u8>,
-    /// What its bytes mean; of a bitfield, what its declared type means.
+    /// The meaning of the member's bytes; of a bitfield, the meaning of its declared type.
     pub layout: Layout,
 }
 
@@ -85,7 +85,7 @@ pub enum Render {
     Ktime,
     /// The index of an interface, shown as its name.
     Ifindex,
-    /// Of an array map: its slots count values by magnitude. Only OpenMetrics shows them as a histogram.
+    /// Slots of an array map that count values by magnitude. Only OpenMetrics shows the slots as a histogram.
     Histogram,
 }
 
@@ -98,12 +98,12 @@ impl Render {
 }
 
 impl Layout {
-    /// `size` bytes of which nothing is known.
+    /// Returns the layout of `size` bytes without a known meaning.
     pub const fn opaque(size: usize) -> Self {
         Self { size, shape: Shape::Opaque, render: None }
     }
 
-    /// Whether the layout, or a part of it, asks for this rendering.
+    /// Tells whether the layout, or a part of it, asks for this rendering.
     pub fn renders(&self, render: Render) -> bool {
         let inside = match &self.shape {
             Shape::Array { element, .. } => element.renders(render),

@@ -21,7 +21,7 @@ pub enum MapKind {
     Global,
 }
 
-/// How the content of a map is reached; each family is read in a way of its own.
+/// The family of a map type; each family is read in a way of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapFamily {
     /// Keys come and go: walked by key, entries deleted.
@@ -30,7 +30,7 @@ pub enum MapFamily {
     Array,
     /// Keys are prefixes: walked by key, entries deleted.
     Trie,
-    /// No keys; reading is popping.
+    /// Entries have no keys: reading is popping.
     Fifo,
     /// The values are maps: those are read and emptied, the outer map stays as it is.
     Nested,
@@ -88,22 +88,22 @@ impl MapKind {
         self.facts().1
     }
 
-    /// How the content of such a map is reached.
+    /// Returns the family, which says how the content of such a map is read.
     pub const fn family(self) -> MapFamily {
         self.facts().2
     }
 
-    /// Whether each entry holds one value per possible CPU.
+    /// Tells whether each entry holds one value per possible CPU.
     pub const fn is_percpu(self) -> bool {
         matches!(self, Self::PercpuHash | Self::LruPercpuHash | Self::PercpuArray)
     }
 
-    /// Whether its entries have keys.
+    /// Tells whether the entries have keys.
     pub const fn has_keys(self) -> bool {
         !matches!(self.family(), MapFamily::Fifo | MapFamily::Global)
     }
 
-    /// Whether its values are maps.
+    /// Tells whether the values are maps.
     pub const fn is_nested(self) -> bool {
         matches!(self.family(), MapFamily::Nested)
     }

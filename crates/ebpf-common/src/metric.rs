@@ -1,23 +1,23 @@
-//! What an operator says about a metric: how its map is read, what its numbers count from, how several become one.
+//! The settings of a metric: the way to read its map, the start of its counts, the aggregation over CPUs.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What the numbers of a metric count from. Only OpenMetrics says so.
+/// The time that the numbers of a metric count from. Only OpenMetrics shows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Temporality {
-    /// From the last reset: each reading starts at zero again.
+    /// Numbers count from the last reset: each reading starts at zero again.
     #[default]
     Window,
-    /// From the deployment of the probe: windows are added up.
+    /// Numbers count from the deployment of the probe: windows are added up.
     Cumulative,
     /// The map as it is; nobody but the program resets it.
     Live,
 }
 
-/// How a PERCPU metric's values of all possible CPUs become one.
+/// The rule that makes one value of a PERCPU metric's values of all possible CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Aggregation {
@@ -43,7 +43,7 @@ impl Aggregation {
     }
 }
 
-/// How a number in a new window joins the sum of the windows before.
+/// The rule by which a number in a new window joins the sum of the windows before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MergeRule {
     #[default]
@@ -65,9 +65,9 @@ impl MergeRule {
 /// The merge rules of one metric.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MergeRules {
-    /// The rule for what `fields` does not name.
+    /// The rule for the fields that `fields` does not name.
     pub default: MergeRule,
-    /// By path of the value's field (`bytes`, `tcp.syn`); a struct's rule holds for all below it.
+    /// The rules by path of the value's field (`bytes`, `tcp.syn`); a struct's rule holds for all its fields.
     pub fields: BTreeMap<String, MergeRule>,
 }
 
@@ -77,20 +77,20 @@ impl From<MergeRule> for MergeRules {
     }
 }
 
-/// What becomes of a map's content when the probe is replaced.
+/// The treatment of a map's content when the probe is replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnReplace {
-    /// It goes on where the map still fits.
+    /// The content goes on where the map still fits.
     #[default]
     Carry,
-    /// It begins anew.
+    /// The content begins anew.
     Reset,
 }
 
-/// Which copy of the map is read.
+/// The copy of the map that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The one being written to.
+    /// The copy that the programs write to.
     Live,
     /// The twin that the flip has just taken out of use.
     Snapshot,
@@ -109,12 +109,12 @@ pub enum Visibility {
     Hidden,
 }
 
-/// How entries are taken out of the map.
+/// The way in which entries are taken out of the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StrategyChoice {
     /// The fastest way the kernel has for the map's type.
     Auto,
-    /// Entry by entry, to compare.
+    /// Entry by entry, for comparison.
     Iterative,
 }
 

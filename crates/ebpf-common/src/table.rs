@@ -7,18 +7,18 @@ use serde::{Deserialize, Serialize};
 use crate::layout::{Layout, Render};
 use crate::map_kind::MapKind;
 
-/// What is constant about a map: its kind and what its keys and values mean.
+/// The constant facts about a map: its kind and the meaning of its keys and values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TableLayout {
     /// The type of the map.
     pub kind: MapKind,
-    /// What a key means; of size 0 where the kind has no keys.
+    /// The meaning of a key; of size 0 where the kind has no keys.
     pub key: Layout,
-    /// What one value means; of PERCPU kinds, the value of one CPU.
+    /// The meaning of one value; of PERCPU kinds, the value of one CPU.
     pub value: Layout,
     /// Values per entry: the number of possible CPUs for PERCPU kinds, else 1.
     pub slots: usize,
-    /// For maps of maps: the layout of the inner maps, which is the same for all.
+    /// The layout of the inner maps, for maps of maps; it is the same for all inner maps.
     pub inner: Option<Arc<TableLayout>>,
 }
 
@@ -28,7 +28,7 @@ impl TableLayout {
         if self.kind.is_percpu() { self.value.size.next_multiple_of(8) } else { self.value.size }
     }
 
-    /// Whether a key or a value asks for this rendering.
+    /// Tells whether a key or a value asks for this rendering.
     pub fn renders(&self, render: Render) -> bool {
         let here = self.key.renders(render) || self.value.renders(render);
         here || self.inner.as_ref().is_some_and(|inner| inner.renders(render))
@@ -48,23 +48,23 @@ pub struct RawTable {
     pub keys: Vec<u8>,
     /// The values, one after the other; of PERCPU kinds, all slots of an entry.
     pub values: Vec<u8>,
-    /// For maps of maps: the content of the inner map of each entry. `values` holds the ids of these maps.
+    /// The content of each entry's inner map, for maps of maps. `values` holds the ids of the inner maps.
     pub inner: Vec<RawTable>,
 }
 
 /// One entry of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
-    /// Empty where the kind has none.
+    /// The key; empty where the kind has no keys.
     pub key: &'a [u8],
-    /// [`TableLayout::value_stride`] bytes.
+    /// The value: [`TableLayout::value_stride`] bytes.
     pub value: &'a [u8],
     /// The content of the inner map, for maps of maps.
     pub inner: Option<&'a RawTable>,
 }
 
 impl RawTable {
-    /// Whether there is nothing in it.
+    /// Tells whether the table has no entries.
     pub const fn is_empty(&self) -> bool {
         self.keys.is_empty() && self.values.is_empty()
     }
@@ -115,7 +115,7 @@ impl RawTable {
         self.rows(layout).map(|row| (row.key, row.value))
     }
 
-    /// As [`Self::entries`], with the content of inner maps.
+    /// Does the same as [`Self::entries`], with the content of inner maps.
     pub fn rows<'a>(&'a self, layout: &TableLayout) -> impl Iterator<Item = Row<'a>> + use<'a> {
         let key = if layout.kind.has_keys() { layout.key.size } else { 0 };
         let stride = layout.value_stride();

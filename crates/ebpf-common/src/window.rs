@@ -1,4 +1,4 @@
-//! The window that snapshot metrics belong to, and what is said of a probe's retained windows.
+//! The window that snapshot metrics belong to, and figures about a probe's retained windows.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 pub struct Window {
     /// The number of the window; the first window of a probe has 1.
     pub seq: u64,
-    /// When the programs began to count into the window.
+    /// The time at which the programs began to count into the window.
     pub start: String,
-    /// When the flip took the window's twin out of use.
+    /// The time at which the flip took the window's twin out of use.
     pub end: String,
     /// Nanoseconds that have really passed (by the boot clock), whatever was done to the wall clock. Windows of
     /// earlier versions lack it.
@@ -38,9 +38,9 @@ pub struct Listing {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     pub seq: u64,
-    /// When the window began, RFC 3339.
+    /// The start of the window, RFC 3339.
     pub start: String,
-    /// When the window was closed, RFC 3339.
+    /// The end of the window, RFC 3339.
     pub end: String,
     /// The size of the window's file.
     pub bytes: u64,

@@ -1,5 +1,5 @@
-//! How long a million rows take to encode: `cargo run --release -p twinprobe-exporter --example million_rows`, with
-//! part of a line's name to measure only that one.
+//! Time to encode a million rows: `cargo run --release -p twinprobe-exporter --example million_rows`, with
+//! part of a line's name to measure only that line.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -63,7 +63,7 @@ impl Accumulator {
     ///
     /// # Errors
     ///
-    /// If a rule names a field that the value does not have.
+    /// Fails if a rule names a field that the value does not have.
     pub fn new(layout: Arc<TableLayout>, rules: &MergeRules) -> Result<Self, UnknownField> {
         if let Some(path) = rules.fields.keys().find(|path| !has_field(&layout.value, path)) {
             return Err(UnknownField(path.clone()));

@@ -1,4 +1,4 @@
-//! What is written is what a decoder reads that takes one bit at a time and knows nothing of plans.
+//! Tests that the exporter writes what a decoder reads that takes single bits and knows nothing of plans.
 
 mod support;
 
@@ -177,7 +177,7 @@ fn leaf() -> impl Strategy<Value = Layout> {
     prop_oneof![3 => number(), 1 => enumeration, 2 => other]
 }
 
-/// As a C compiler lays members out, but that bitfields may cross their units, as in packed structs.
+/// Lays members out as a C compiler does, but bitfields may cross their units, as in packed structs.
 fn record(members: Vec<(Layout, Option<usize>)>, kind: u8) -> Layout {
     let (is_union, is_packed) = (kind == 0, kind == 1);
     let (mut at, mut size) = (0_usize, 1_usize);
@@ -212,7 +212,7 @@ fn any_type(
         let member = (inner.clone(), option::weighted(0.4, 0_usize..128));
         let record = (vec(member, 1..6), kinds.clone()).prop_map(|(members, kind)| record(members, kind));
         let list = (inner, 1_usize..4).prop_map(|(element, len)| {
-            // Of `char`, it would be a text.
+            // An array of `char` would be a text.
             if matches!(element.shape, Shape::Char) { element } else { array(element, len) }
         });
         prop_oneof![2 => record, 1 => list]

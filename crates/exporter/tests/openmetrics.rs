@@ -230,7 +230,7 @@ fn names_that_clash_lose_their_type_or_are_left_out() {
     assert_eq!(skipped, [3, 1], "twinprobe_up, z_y and the second z__; twinprobe_export_skipped_total");
 }
 
-/// Also where they come in different pieces, and not only in the first family that a table is walked for.
+/// Equal labels are found also in different pieces, and in later families of the same table.
 #[test]
 fn pages_remember_what_looks_alike() {
     let key = shaped(2, Shape::Struct(vec![member("a", 0, unsigned(1))]));

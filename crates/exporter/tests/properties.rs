@@ -1,4 +1,4 @@
-//! Whatever a layout claims and whatever the bytes are: no panic, and documents that parse.
+//! Tests that no layout and no bytes cause a panic, and that all documents parse.
 
 mod reference;
 mod support;

@@ -68,7 +68,7 @@ impl Kernel {
         Ok(Arc::new(Self { host: Arc::new(host), claim }))
     }
 
-    /// What a plan has to know of this kernel.
+    /// Returns the facts about this kernel that a plan needs.
     pub fn facts(&self) -> KernelFacts {
         KernelFacts {
             possible_cpus: self.host.capabilities.kernel.possible_cpus,

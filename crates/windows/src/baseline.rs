@@ -121,7 +121,7 @@ impl Windows {
                     Err(Unusable::Damaged(reason)) => {
                         let path = self.directory.baseline(seq, serial);
                         let path = path.display();
-                        tracing::error!(%path, reason, "what a window starts from is damaged and set aside");
+                        tracing::error!(%path, reason, "the baseline of a window is damaged and set aside");
                         self.directory.set_baseline_aside(seq, serial);
                         self.index.lock().baselines.remove(&(seq, serial));
                         continue;

@@ -27,7 +27,7 @@ pub fn restore(directory: &Directory, windows: &Weak<dyn WindowFiles>) -> Index 
     let blocked = blocked.map(|reason| format!("{}: {reason}", directory.path().display()));
     match &blocked {
         Some(reason) => {
-            tracing::error!(reason, "what became of windows can't be read; nothing is changed until it can");
+            tracing::error!(reason, "the state of windows can't be read; windows stay unchanged");
         }
         None => directory.clean(),
     }
@@ -38,7 +38,7 @@ pub fn restore(directory: &Directory, windows: &Weak<dyn WindowFiles>) -> Index 
     }
     state.last = state.last.max(files.last().map_or(0, |file| file.0));
     state.acknowledged = numbers(Form::Acked).fold(state.acknowledged, u64::max);
-    // If a window has several files, the last form in the order of renaming is the valid one.
+    // The last form in the order of renaming is the valid one if a window has several files.
     let current: BTreeMap<u64, Form> =
         files.iter().copied().filter(|file| Form::READABLE.contains(&file.1)).collect();
     let mut damaged: BTreeSet<u64> = numbers(Form::Damaged).collect();
@@ -52,7 +52,7 @@ pub fn restore(directory: &Directory, windows: &Weak<dyn WindowFiles>) -> Index 
                 }
                 found.push((Arc::new(window), form));
             }
-            // In a blocked directory a damaged file stays as it is, too.
+            // A damaged file stays as it is in a blocked directory, too.
             Err(reason) if blocked.is_some() || !matches!(reason, Unusable::Damaged(_)) => {
                 let path = directory.file(seq, form);
                 tracing::error!(path = %path.display(), %reason, "the file of a window can't be read and stays as it is");
@@ -134,7 +134,7 @@ pub fn save(directory: &Directory, state: &State) -> Result<(), io::ErrorKind> {
     let written = state.encode().map_err(Into::into).and_then(|bytes| directory.write_state(&bytes));
     written.map_err(|error| {
         let path = directory.path().display();
-        tracing::error!(%path, %error, "what became of windows could not be written down");
+        tracing::error!(%path, %error, "the state of windows could not be written");
         error.kind()
     })
 }
@@ -164,7 +164,7 @@ fn read_state(directory: &Directory) -> Result<Option<State>, String> {
         Err(Undecodable::Damaged) => {
             let path = directory.path().display();
             let reason = "its content is not what was written";
-            tracing::error!(%path, reason, "what became of windows can't be read; what can be is taken from their files");
+            tracing::error!(%path, reason, "the state of windows is damaged; window files restore it");
             directory.set_state_aside();
             Ok(None)
         }

@@ -1,4 +1,4 @@
-//! What is retained, and why a window is not there or can't be acknowledged.
+//! The limits of retained windows, and the reasons why a window is missing or can't be acknowledged.
 
 use std::io;
 

@@ -61,7 +61,7 @@ impl WindowStore {
         };
         match remove() {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(%error, "windows of probes that are no more could not be removed");
+                tracing::warn!(%error, "windows of removed probes could not be removed");
             }
             _ => {}
         }

@@ -89,7 +89,7 @@ struct Arguments {
     /// The frame in hexadecimal, from the Ethernet header on, instead of a built one
     #[arg(long)]
     hex: Option<String>,
-    /// As --hex, from a file with raw bytes
+    /// File with the raw bytes of the frame, instead of --hex
     #[arg(long, conflicts_with = "hex")]
     file: Option<PathBuf>,
 }

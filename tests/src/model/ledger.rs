@@ -59,7 +59,7 @@ struct Seen {
 /// The way in which a metric is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
-    /// Neither `snapshot` nor `init`.
+    /// A metric with neither `snapshot` nor `init`.
     Live,
     /// `snapshot` and `init`.
     Window,

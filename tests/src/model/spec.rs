@@ -98,13 +98,13 @@ impl MetricSpec {
         matches!(self.mode, Mode::Window | Mode::Sum)
     }
 
-    /// Whether a reading takes anything out of the map, so that it is part of a window.
+    /// Tells whether a reading takes anything out of the map, so that it is part of a window.
     pub fn is_windowed(&self) -> bool {
         self.mode != Mode::Live
     }
 
-    /// Whether what packets count while the map is read and reset may be lost: the map is copied and reset in two steps,
-    /// or a program still has the entry that was taken out. Of a variable only a kill between the two steps costs any.
+    /// Tells whether counts may be lost while the map is read and reset: the map is copied and reset in two
+    /// steps, or a program still has a removed entry. A variable loses counts only by a kill between them.
     pub fn is_racy(&self) -> bool {
         self.mode == Mode::Init && self.map != "queue"
     }

@@ -234,7 +234,7 @@ fn interfaces_that_cant_be_listed_are_kept() -> Result<()> {
         let objects = KernelObjects::pinned(daemon.directories().bpffs())?;
         let limited = NoFiles::limit(&daemon)?;
         stir(&monitor)?;
-        let reported = daemon.wait_for_log("what is attached stays", Duration::from_secs(3));
+        let reported = daemon.wait_for_log("the interfaces can't be listed", Duration::from_secs(3));
         three.generator.send(1000)?;
         drop(limited);
         let now = wait_for("an answer", LOOKED, || Ok(Three::counts(&daemon)))?;

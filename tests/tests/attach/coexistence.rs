@@ -72,7 +72,7 @@ fn live_among(
     daemon.put(PROBE, config).expect(201);
     check("created", Some(&daemon))?;
     let mut other = config.clone();
-    other["format"] = json!("xml");
+    other["priority"] = json!(7);
     daemon.put(PROBE, &other).expect(200);
     check("replaced", Some(&daemon))?;
     daemon = daemon.restart(libc::SIGTERM, options)?;

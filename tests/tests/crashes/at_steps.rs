@@ -74,7 +74,7 @@ fn config(reading: Reading, change: u32) -> Value {
     json!({ "interfaces": ["mon0", "mon1"], "ingress": ingress, "egress": egress })
 }
 
-/// Whether a reading begins with nothing again.
+/// Tells whether a reading begins with nothing again.
 fn is_reset(reading: Reading) -> bool {
     matches!(reading, Reading::Window | Reading::Init)
 }
@@ -141,7 +141,7 @@ impl Scene {
         // The header of a reading may be sent before the maps are read, but the answer is never complete.
         ensure!(answer.is_err() || change == Change::Read, "the step was not reached: {answer:?}");
         let directories = daemon.kill()?;
-        // What comes between copying and resetting a map may be lost if the daemon dies there.
+        // Packets between copying and resetting a map may be lost if the daemon dies there.
         if change != Change::Create && change != Change::Delete && !matches!(step, "copied" | "emptied") {
             // Packets that come while there is no daemon are counted as well.
             send(100)?;

@@ -88,8 +88,8 @@ fn fewer_features_are_fewer_instructions_and_smaller_entries() -> Result<()> {
             let what = format!("{hook:?}, {} to {} features: {less:?} {more:?}", n + 1, n + 2);
             assert!(less.instructions <= more.instructions && less.value <= more.value, "{what}");
             assert!(less.key <= more.key, "{what}");
-            // From the fifth on, each feature adds instructions for every packet, except that the source address (7)
-            // takes the place of the key that all packets share.
+            // The features from the fifth on add instructions for every packet each, except that the source
+            // address (7) takes the place of the key that all packets share.
             assert!(n + 2 < 5 || less.instructions < more.instructions, "{what}");
         }
         let (one, six, all) = (sizes[0], sizes[5], sizes[14]);

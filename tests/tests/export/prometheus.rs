@@ -83,7 +83,7 @@ fn counters_grow_and_windows_are_gauges() -> Result<()> {
             sent += 10;
         }
         let in_window = f64::from(if round % 3 == 0 { now + 10 } else { now });
-        // What is reset is shown as of the last window, whatever is counted since.
+        // Metrics that are reset are shown as of the last window, whatever is counted since.
         ["one", "two"].into_iter().for_each(|probe| close(&daemon, probe));
         Page::scrape(&daemon);
         let page = Page::scrape(&daemon);
@@ -238,7 +238,7 @@ fn a_scrape_takes_nothing() -> Result<()> {
         stream.read_exact(&mut vec![0; bytes])?;
         Ok(stream)
     };
-    // Somebody waits for the first window of each probe.
+    // The first window of each probe waits for a collector.
     ["counting", "flow-features"].into_iter().for_each(|probe| close(&daemon, probe));
     let retained = |probe: &str| daemon.json(&format!("/v1/probes/{probe}/windows"));
     let before = ["counting", "flow-features"].map(retained);
@@ -277,7 +277,7 @@ fn a_scrape_takes_nothing() -> Result<()> {
     for _ in 0..3 {
         assert_eq!(Page::scrape(&daemon).sum("flows_IN_PKTS", &[]), 2.0 * FLOWS as f64);
     }
-    // Until the daemon has noticed that the client is gone, others get the next windows, which are empty.
+    // Other clients get the next, empty windows until the daemon has noticed the end of the first client.
     wait_for("the window", Duration::from_secs(10), || {
         let document = daemon.json("/v1/probes/flow-features/metrics");
         ensure!(document["window"]["seq"] == seq + 1, "{}", document["window"]);

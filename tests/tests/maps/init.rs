@@ -71,7 +71,7 @@ fn a_client_that_hangs_up_takes_nothing_along() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// With an interval the clock reads and resets; GET takes nothing out of anything.
+/// The clock reads and resets with an interval; GET takes nothing out of anything.
 #[test]
 fn the_clock_reads_and_resets() -> Result<()> {
     let mut scene = Scene::new(&json!({ "interval": "150ms", "retain": 1000 }), &json!({}))?;
@@ -83,7 +83,7 @@ fn the_clock_reads_and_resets() -> Result<()> {
                 let mut stored = scene.daemon.json(&format!("/v1/probes/{probe}/windows/{seq}"));
                 let mut shown = document.clone();
                 for document in [&mut shown, &mut stored] {
-                    // It is read when it is asked for.
+                    // `live` is read at the time of the request.
                     document["ingress"].as_object_mut().context("metrics")?.remove("live");
                 }
                 assert_eq!(shown, stored, "{probe}");
@@ -135,7 +135,7 @@ fn a_scrape_shows_the_last_window() -> Result<()> {
             scene.daemon.request("POST", &format!("/v1/probes/{probe}/windows"), &[], b"").expect(201);
         }
         let page = scene.daemon.get("/metrics").expect(200).text().to_owned();
-        assert_eq!(closed_windows(&scene.daemon.get("/metrics").expect(200).text()), closed_windows(&page));
+        assert_eq!(closed_windows(scene.daemon.get("/metrics").expect(200).text()), closed_windows(&page));
         for probe in ["counts", "mixed"] {
             for metric in COUNTED {
                 let prefix = format!("{metric}_packets{{");
@@ -256,7 +256,7 @@ fn an_end_at_every_step() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// What a kill costs a map that is copied and reset in two steps: what was counted between, in that map only.
+/// A kill between the copy and the reset of a map costs the counts in between, in that map only.
 #[test]
 fn an_end_between_copy_and_reset_costs_what_came_between() -> Result<()> {
     let mut scene = Scene::new(&json!({ "retain": 1000 }), &json!({}))?;
@@ -296,7 +296,7 @@ fn generator(scene: &Scene) -> Result<twinprobe_tests::traffic::Generator> {
     Generator::new(scene.topology.generator(), "gen0", GeneratorOptions::default())
 }
 
-/// Of the daemon: an answer that may be cut off.
+/// Requests to the daemon whose answer may be cut off.
 trait TryGet {
     fn try_get(&self, path: &str) -> Result<http::Response>;
 }

@@ -55,10 +55,10 @@ pub fn config(probe: &str, window: &Value, defines: &Value) -> Value {
     config
 }
 
-/// What windows add up to.
+/// The sums over all windows.
 #[derive(Debug, Default)]
 pub struct Account {
-    /// By metric: packets, and of queues and stacks their numbers.
+    /// The packets by metric; `popped` has the numbers of the queue and the stack.
     pub counted: std::collections::BTreeMap<String, u64>,
     pub popped: [BTreeSet<u64>; 2],
 }

@@ -158,7 +158,7 @@ fn live_readings_under_load() -> Result<()> {
         }
         let sent = load.stop()?;
         counted += total(&scene.read(), "ingress", "odd_keys");
-        // What a program adds to an entry while it is taken out may be lost, and nothing is counted twice.
+        // A count that is added to an entry while it is taken out may be lost, and nothing is counted twice.
         assert!((1..=sent).contains(&counted), "{counted} of {sent} packets");
     }
     scene.bystanders.finish()

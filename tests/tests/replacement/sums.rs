@@ -34,7 +34,7 @@ fn windows_of(directories: &Directories, probe: &str) -> PathBuf {
     directories.state().join("windows").join(probe.trim_start_matches("/v1/probes/"))
 }
 
-/// At whatever step a daemon dies, the sum is that of the retained windows.
+/// The sum is that of the retained windows at whatever step a daemon dies.
 #[test]
 fn a_sum_is_never_ahead_of_its_windows() -> Result<()> {
     let topology = Topology::new()?;
@@ -281,7 +281,7 @@ fn sums_of_an_earlier_version_are_taken_over() -> Result<()> {
         );
         daemon = reboot(daemon, &topology, &options())?;
     }
-    // What was never shown is in none of its windows, and began anew.
+    // A metric that was never shown is in none of the windows, and began anew.
     let mut config = daemon.json(probe)["config"].clone();
     config["ingress"]["metrics"][3]["export"] = json!(true);
     daemon.put(probe, &config).expect(200);

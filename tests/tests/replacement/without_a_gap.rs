@@ -78,7 +78,7 @@ fn counters_at_tc_survive_replacements_under_load() -> Result<()> {
     Ok(())
 }
 
-/// With `reset`, for all metrics or for one, counts begin anew and have all packets since the switch.
+/// Counts begin anew with `reset`, for all metrics or for one, and have all packets since the switch.
 #[test]
 fn a_reset_begins_anew() -> Result<()> {
     let topology = Topology::new()?;

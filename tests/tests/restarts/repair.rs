@@ -165,7 +165,7 @@ fn what_has_no_state_is_removed() -> Result<()> {
     baseline.wait_for_only(directory.bpffs(), daemon.pid())
 }
 
-/// If any pin is missing or is another object, the probes run, count right and nothing is left over.
+/// The probes run, count right and leave nothing over if any pin is missing or is another object.
 #[test]
 fn missing_and_exchanged_pins_are_repaired() -> Result<()> {
     let topology = Topology::new()?;

@@ -66,7 +66,7 @@ fn whoever_comes_second_is_refused() -> Result<()> {
 
 const PROBE_ROLLBACK: &str = "/v1/probes/p/rollback";
 
-/// Of several with the same condition one is first.
+/// One of several clients with the same condition is first.
 #[test]
 fn one_of_many_is_first() -> Result<()> {
     let topology = Topology::new()?;

@@ -1,4 +1,4 @@
-//! What a request has to look like, whoever sends it: hosts, origins and content types.
+//! Requirements on each request, whoever sends it: hosts, origins and content types.
 
 use std::process::Command;
 

@@ -100,7 +100,7 @@ impl Scene {
         let before = count();
         self.daemon.signal(libc::SIGHUP);
         wait_for("the files are read again", Duration::from_secs(10), || {
-            ensure!(count() > before, "{} times", before);
+            ensure!(count() > before, "{before} times");
             Ok(())
         })
     }

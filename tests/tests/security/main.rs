@@ -1,4 +1,4 @@
-//! Who may do what, and what is promised against those who may not.
+//! Rights of clients, and promises against those who lack them.
 
 mod changes;
 mod doors;

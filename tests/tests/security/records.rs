@@ -93,7 +93,7 @@ fn every_request_is_recorded_and_no_secret() -> Result<()> {
     Ok(())
 }
 
-/// Whoever hangs up before the answer has asked all the same.
+/// A client that hangs up before the answer has asked all the same.
 #[test]
 fn a_client_that_hangs_up_is_recorded() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -101,7 +101,10 @@ fn a_client_that_hangs_up_is_recorded() -> Result<()> {
     let token = Token::new("ci-bot", "operator")?;
     let scene = Scene::new(&[&token], DaemonOptions::default().argument("--audit-log").argument(&path))?;
     let (name, value) = token.header();
-    let body = counter_config("mon0", "XDP_PASS").to_string();
+    // The compiler needs all of its time for these macros.
+    let doubled: String = (1..40).map(|n| format!("#define A{n} A{0} A{0}\n", n - 1)).collect();
+    let source = format!("#define A0 x;\n{doubled}A39\n");
+    let body = json!({ "interface": "mon0", "ingress": { "source": source } }).to_string();
     let length = body.len();
     let mut stream = scene.namespace().enter(|| TcpStream::connect(scene.tcp))??;
     write!(
@@ -109,11 +112,22 @@ fn a_client_that_hangs_up_is_recorded() -> Result<()> {
         "PUT /v1/probes/p HTTP/1.1\r\nhost: localhost\r\n{name}: {value}\r\ncontent-type: application/json\r\n\
          content-length: {length}\r\n\r\n{body}"
     )?;
+    let children = format!("/proc/{0}/task", scene.daemon.pid());
+    wait_for("the compiler", Duration::from_secs(10), || {
+        let mut tasks = fs::read_dir(&children)?.flatten();
+        let has_child = |task: fs::DirEntry| {
+            fs::read_to_string(task.path().join("children")).is_ok_and(|children| !children.is_empty())
+        };
+        ensure!(tasks.any(has_child), "no child");
+        Ok(())
+    })?;
+    assert_eq!(lines(&path)?.len(), 0);
     drop(stream);
-    wait_for("a line", Duration::from_secs(20), || {
+    wait_for("a line", Duration::from_secs(10), || {
         let found = lines(&path)?;
         let put = found.iter().find(|line| line["what"] == "PUT /v1/probes/p").context("none")?;
-        ensure!(put["who"] == "token:ci-bot", "{put}");
+        ensure!(put["who"] == "token:ci-bot" && put["outcome"].is_null(), "{put}");
+        ensure!(put["sources"]["ingress"].is_string(), "{put}");
         Ok(())
     })
 }

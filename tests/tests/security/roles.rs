@@ -91,7 +91,7 @@ fn check(who: &str, role: Option<usize>, send: impl Fn(&str, &str, &[u8]) -> Res
             assert!(right.contains(&head), "HEAD of {case}: {head}");
         }
     }
-    // What is no route tells nothing to those who have no credential.
+    // A client without a credential does not learn which paths are no route.
     let unknown = [send("GET", "/nowhere", b"").status, send("PATCH", "/v1/probes", b"").status];
     assert_eq!(unknown, if role.is_none() { [401, 401] } else { [404, 405] }, "{who}");
     Ok(())
@@ -104,7 +104,7 @@ fn enforcing() -> Value {
     config
 }
 
-/// Over TCP, and over a socket whose clients are viewers without a token, the token decides.
+/// A token decides over TCP, and over a socket whose clients are viewers without one.
 #[test]
 fn tokens() -> Result<()> {
     let tokens: Vec<Token> = ROLES.iter().map(|role| Token::new(role, role)).collect::<Result<_>>()?;
@@ -158,7 +158,7 @@ fn tokens() -> Result<()> {
     Ok(())
 }
 
-/// Without a token the role is the one of the socket.
+/// A client of a socket has its role if it sends no token.
 #[test]
 fn sockets() -> Result<()> {
     let topology = Topology::new()?;
@@ -173,7 +173,7 @@ fn sockets() -> Result<()> {
     Ok(())
 }
 
-/// Only an admin deploys what decides about packets, by whatever way.
+/// An admin alone deploys programs that decide about packets, in whatever way.
 #[test]
 fn only_an_admin_enforces() -> Result<()> {
     let topology = Topology::new()?;
@@ -195,7 +195,7 @@ fn only_an_admin_enforces() -> Result<()> {
     daemon.get("/v1/probes/p").expect(404);
     by_admin("POST", "/v1/validate", &enforcing().to_string()).expect(200);
     by_admin("PUT", "/v1/probes/p", &enforcing().to_string()).expect(201);
-    // Not even what runs already: the operator would be told that it is right.
+    // A PUT of what runs already is refused as well.
     forbidden(daemon.put("/v1/probes/p", &enforcing()));
     let observing = daemon.put("/v1/probes/p", &counter_config("mon0", "XDP_PASS")).expect(200).json();
     assert!(observing["pushed_by"].as_str().is_some_and(|by| by.starts_with("uid:")), "{observing}");

@@ -122,7 +122,7 @@ fn a_file_with_a_mistake_changes_nothing() -> Result<()> {
     scene.reload()?;
     assert!(scene.daemon.log().contains("can't be read"));
     assert_eq!(known(), 200);
-    // Whoever takes all tokens away means it.
+    // A file without any token is a valid file.
     fs::write(&scene.tokens.path, "# nobody any more\n")?;
     scene.reload()?;
     assert_eq!(known(), 401);

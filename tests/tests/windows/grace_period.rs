@@ -92,7 +92,7 @@ fn a_real_time_task_does_not_hold_up_windows() -> Result<()> {
     let late = late.expect("the sweep was late at least once, and membarrier took its place");
     let reason = sweep(&late)["reason"].to_string();
     assert!(reason.contains("CPU 1"), "{reason}");
-    assert_eq!(daemon.log().matches("waited for in another way").count(), 1, "said once");
+    assert_eq!(daemon.log().matches("another method waits as well").count(), 1, "said once");
 
     // The sweep is used again once it has ended.
     wait_for("the sweep", HOG_TIME, || {

@@ -35,8 +35,8 @@ struct Out {
     trouble: Option<io::ErrorKind>,
 }
 
-/// What a handler knows about a request and the guard does not. The handler fills it while it works, so that a refused
-/// request has it as well.
+/// The facts about a request that its handler knows and the guard does not. The handler adds them while it works, so that
+/// a refused request has them as well.
 #[derive(Clone, Debug, Default)]
 pub struct Notes(Arc<Mutex<Note>>);
 

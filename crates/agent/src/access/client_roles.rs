@@ -28,7 +28,7 @@ impl ClientRoles {
     /// line has any of them. `None` if there is no name.
     pub fn owner(&self, names: &[String]) -> Option<Principal> {
         let known = names.iter().map(|name| (self.0.get(name).copied(), name));
-        // Of several names with one role the first is taken.
+        // The first of several names with one role is taken.
         let (role, name) = known.rev().max_by_key(|(role, _)| *role)?;
         Some(Principal { who: Who::Certificate(name.clone()), role })
     }

@@ -53,7 +53,7 @@ impl Hosts {
     /// tunnel has another one.
     fn is_ours(&self, authority: &Authority, local: SocketAddr) -> bool {
         let local = local.ip().to_canonical();
-        // What comes before a host, or is no port behind it, is not part of a name.
+        // A user before the host, or a port that is no number, makes another name.
         let port = authority.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
         if authority.as_str() != format!("{}{port}", authority.host()) {
             return false;

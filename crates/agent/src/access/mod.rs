@@ -1,5 +1,4 @@
-//! Who may do what: credentials, roles, and the record of what was done. The guard in `api::router` asks here before
-//! any handler runs.
+//! Credentials, roles, and the record of requests. The guard in `api::router` asks here before any handler runs.
 
 pub mod access;
 pub mod audit;

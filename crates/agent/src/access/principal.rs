@@ -22,7 +22,7 @@ pub enum Who {
     Certificate(String),
     /// The user at the other end of a Unix socket.
     User(u32),
-    /// Anybody: a daemon with `--insecure` and without any kind of credential asks for none.
+    /// A client of a daemon that asks for no credential, because of `--insecure`.
     Anonymous,
 }
 

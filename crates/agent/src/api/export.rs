@@ -84,7 +84,7 @@ impl Export {
     pub fn into_stream(self) -> impl Stream<Item = Result<Bytes, Broken>> {
         stream::try_unfold(self, |mut export| async {
             let piece = export.piece().await.inspect_err(|error| {
-                tracing::warn!(probe = export.delivery.probe, %error, "an answer was broken off");
+                tracing::warn!(probe = export.delivery.probe, %error, "an answer broke off before its end");
             })?;
             Ok(piece.map(|piece| (Bytes::from(piece), export)))
         })

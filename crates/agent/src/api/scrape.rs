@@ -107,7 +107,7 @@ impl ScrapeBody {
         self.encoder.abandon();
         self.current = None;
         let probe = &mut self.probes[self.tables[table].0];
-        tracing::warn!(probe = probe.delivery.probe, %error, "a part of the probe is missing in /metrics");
+        tracing::warn!(probe = probe.delivery.probe, %error, "a part of the probe is left out of /metrics");
         if !std::mem::replace(&mut probe.broken, true) {
             probe.counters.read_failures.inc();
         }

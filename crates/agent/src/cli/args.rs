@@ -18,7 +18,7 @@ pub struct Cli {
     /// The daemon that client commands talk to
     #[arg(long, global = true, env = "TWINPROBE_SERVER", value_name = "URL", default_value = Server::DEFAULT)]
     pub server: Server,
-    /// How log lines look
+    /// Format of log lines
     #[arg(long, global = true, value_enum, default_value = "text")]
     pub log_format: LogFormat,
     #[command(subcommand)]
@@ -58,7 +58,7 @@ pub enum ClientCommand {
     Metrics {
         /// The probe
         name: String,
-        /// How to show them
+        /// Format of the metrics
         #[arg(short, long, value_enum, default_value_t = OutputFormat::Table)]
         output: OutputFormat,
     },
@@ -70,7 +70,7 @@ pub enum ClientCommand {
     Events {
         /// The probe
         name: String,
-        /// Only the events of this metric
+        /// Show only the events of this metric
         #[arg(short, long)]
         metric: Option<String>,
     },

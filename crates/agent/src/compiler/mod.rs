@@ -1,4 +1,4 @@
-//! From eBPF C to objects, by a confined clang.
+//! Compilation of eBPF C to objects by a confined clang.
 
 pub mod child;
 pub mod compile;

@@ -33,7 +33,7 @@ pub fn choose(clang: &Path, multiarch: Option<&Path>, limits: Limits) -> Confine
     }
     let same_user = Confinement::new(&allowed, User::Same);
     if works(clang, &same_user) {
-        tracing::warn!("the compiler runs as the daemon's user: nobody else can run it");
+        tracing::warn!("the compiler runs as the daemon's user: the user nobody can't run it");
         return same_user;
     }
     tracing::warn!(

@@ -47,7 +47,7 @@ pub enum Cause {
     /// The request of this sender.
     Request(Who),
     /// A start. The stored probe does not run, and goes on with the same revision.
-    Start(StoredProbe),
+    Start(Box<StoredProbe>),
 }
 
 /// All probes of this daemon.
@@ -112,7 +112,7 @@ impl Engine {
         let old = self.get(name).ok();
         when.check(old.as_ref().map(|old| &old.stored))?;
         if let Some(old) = old.filter(|old| old.runs(&config)) {
-            // Whoever sends it again may have seen that an attachment is gone.
+            // A client that sends it again may have seen that an attachment is gone.
             return Ok((Deployed::Unchanged, self.attach_again(old).await?));
         }
         self.deploy(config, document, Cause::Request(by.who.clone()), turn).await
@@ -308,7 +308,7 @@ impl Engine {
             if !engine.listed.load(Ordering::Acquire)
                 && let Err(error) = engine.take_over()
             {
-                tracing::error!(error = with_causes(&error), "what runs is not known, and goes on");
+                tracing::error!(error = with_causes(&error), "probes can't be listed and stay attached");
                 return;
             }
             engine.detached.store(true, Ordering::Release);

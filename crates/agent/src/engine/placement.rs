@@ -156,7 +156,7 @@ fn listing(namespace: Option<&Path>) -> Result<(Netns, Interfaces), Unlisted> {
 pub fn refused(failed: Vec<NotAttached>) -> Vec<Pending> {
     let pending = |NotAttached { interface, error }| {
         let reason = with_causes(&error);
-        tracing::warn!(interface, reason, "a probe could not be attached");
+        tracing::warn!(interface, reason, "a probe could not be attached to an interface");
         Pending { interface, reason }
     };
     failed.into_iter().map(pending).collect()

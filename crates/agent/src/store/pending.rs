@@ -82,7 +82,7 @@ impl Old {
         let is_readable = || fs::read(&link).is_ok_and(|bytes| format::parse(&bytes).is_ok());
         let gone = if was_there && !is_readable() {
             let aside = path.with_extension(UNREADABLE);
-            tracing::warn!(path = %aside.display(), "a stored configuration that can't be read was replaced and kept");
+            tracing::warn!(path = %aside.display(), "an unreadable configuration was replaced and kept");
             fs::rename(&link, aside)
         } else {
             fs::remove_file(&link)
@@ -104,7 +104,7 @@ impl Old {
             Err(back) if !self.was_there && back.kind() == io::ErrorKind::NotFound => Err(error),
             Err(back) => {
                 let path = self.path.display();
-                tracing::error!(%path, %error, %back, "a change holds, but may not outlive a power failure");
+                tracing::error!(%path, %error, %back, "a change is made, but a power failure may undo it");
                 Ok(())
             }
         }

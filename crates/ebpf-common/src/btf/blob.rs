@@ -6,8 +6,8 @@ use super::error::BtfError;
 use super::types::Type;
 use crate::layout::Render;
 
-/// No identifier of C source comes near this; `KSYM_NAME_LEN` of the kernel is 512. It bounds what names
-/// can cost when one string is shared by many members.
+/// The longest name that is read, so that a string that many members share costs little. Identifiers of C
+/// source are far shorter; `KSYM_NAME_LEN` of the kernel is 512.
 const MAX_NAME_LEN: usize = 511;
 
 /// A parsed BTF blob. Types are named by their id; 0 is `void`.
@@ -48,7 +48,7 @@ impl Btf {
         self.get(id).and_then(|ty| self.name(ty.name)).unwrap_or_default()
     }
 
-    /// How a message calls a type.
+    /// Returns the name of a type for messages.
     pub(super) fn describe(&self, id: u32) -> String {
         match (self.get(id), self.type_name(id)) {
             (Err(_), _) if id == 0 => "void".to_owned(),

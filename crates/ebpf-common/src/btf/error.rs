@@ -1,6 +1,6 @@
-//! Why BTF is refused.
+//! The reasons why BTF is refused.
 
-/// Why a BTF blob, or a type in it, can't be used.
+/// The reason why a BTF blob, or a type in it, can't be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BtfError {
     #[error("the BTF ends inside its {0}")]

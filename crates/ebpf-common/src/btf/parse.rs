@@ -1,4 +1,4 @@
-//! From bytes to [`Type`]s. Every length is checked against what is left of the blob before it is used, so
+//! Parsing of bytes to [`Type`]s. Every length is checked against the rest of the blob before it is used, so
 //! that memory stays proportional to the input.
 
 use std::collections::HashMap;
@@ -18,8 +18,8 @@ impl Btf {
     ///
     /// # Errors
     ///
-    /// If the blob is cut short, of another byte order or version, has a kind of type that the parser does not know,
-    /// or strings that are not closed. Names and references are checked when they are asked about.
+    /// Fails if the blob is cut short, of another byte order or version, has an unknown kind of type or
+    /// strings that are not closed. Names and references are checked when they are asked about.
     pub fn parse(blob: &[u8]) -> Result<Self, BtfError> {
         let mut header = ByteReader { bytes: blob, part: "header" };
         match header.u16()? {

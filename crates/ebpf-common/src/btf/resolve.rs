@@ -1,4 +1,4 @@
-//! From types to [`Layout`]s: references followed, sizes checked, anonymous members lifted.
+//! Resolution of types to [`Layout`]s: references followed, sizes checked, anonymous members lifted.
 
 use super::blob::Btf;
 use super::error::BtfError;
@@ -11,7 +11,7 @@ const MAX_DEPTH: usize = 32;
 const MAX_HOPS: usize = 64;
 /// Nodes and enum variants of one layout; arrays count once, whatever their length.
 const MAX_NODES: usize = 65_536;
-/// How often each byte can be shown: unions in unions show the same ones again and again.
+/// The number of times that a byte can be shown: unions in unions show the same bytes again and again.
 const MAX_VIEWS: usize = 64;
 const POINTER_SIZE: usize = 8;
 
@@ -30,17 +30,17 @@ fn shown(layout: &Layout) -> usize {
 pub(super) struct Stripped<'a> {
     pub id: u32,
     pub kind: &'a Kind,
-    /// Of the outermost tagged typedef, else of the type itself.
+    /// The rendering of the outermost tagged typedef, else of the type itself.
     pub render: Option<Render>,
 }
 
 impl Btf {
-    /// What the bytes of a value of this type mean.
+    /// Returns the meaning of the bytes of a value of this type.
     ///
     /// # Errors
     ///
-    /// If there is no such type, if its values have no bytes of a known number, or if it is nested too deeply or has
-    /// more parts than can be shown.
+    /// Fails if there is no such type, if its values have no bytes of a known number, or if it is nested too
+    /// deeply or has more parts than can be shown.
     pub fn layout(&self, type_id: u32) -> Result<Layout, BtfError> {
         let layout = Resolver { btf: self, root: type_id, nodes: MAX_NODES }.layout(type_id, 0)?;
         if layout.size == 0 {
@@ -52,11 +52,11 @@ impl Btf {
         Ok(layout)
     }
 
-    /// The bytes of a value of this type.
+    /// Returns the number of bytes of a value of this type.
     ///
     /// # Errors
     ///
-    /// If there is no such type, if it has no values (`void`, a function), or more than 4 GiB.
+    /// Fails if there is no such type, if it has no values (`void`, a function), or more than 4 GiB.
     pub fn size_of(&self, type_id: u32) -> Result<usize, BtfError> {
         let (mut id, mut count) = (type_id, 1_u64);
         for _ in 0..=MAX_DEPTH {
@@ -112,7 +112,7 @@ impl Btf {
 struct Resolver<'a> {
     btf: &'a Btf,
     root: u32,
-    /// How many nodes are still allowed.
+    /// The number of nodes that are still allowed.
     nodes: usize,
 }
 
@@ -224,11 +224,11 @@ impl Resolver<'_> {
         Ok(members)
     }
 
-    /// Where in a parent of `size` bytes a member is, and its width if it is a bitfield; `None` if it is not
-    /// inside.
+    /// Returns the offset of a member in bits, and its width if it is a bitfield; `None` if the member is not
+    /// inside a parent of `size` bytes.
     fn place(&self, field: &Field, size: u32, layout: &Layout) -> Option<(usize, Option<u8>)> {
         let (mut offset, mut bits) = (field.bit_offset as usize, field.bits);
-        // Before BTF had bitfield flags, a bitfield's type was an integer with fewer bits than its size.
+        // Old BTF has no bitfield flags: the type of a bitfield is an integer with fewer bits than its size.
         if let (0, Ok(Stripped { kind: Kind::Int { bits: width, bit_offset, .. }, .. })) =
             (bits, self.btf.strip(field.type_id))
             && usize::from(*width) < 8 * layout.size

@@ -4,7 +4,7 @@ use super::blob::Btf;
 use super::types::{Field, Kind, SectionEntry, Type};
 use crate::layout::Render;
 
-/// What a map definition (a variable in `.maps`) says about its types.
+/// The types that a map definition (a variable in `.maps`) declares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MapTypes {
     /// The type id of `__type(key, ...)`.
@@ -15,10 +15,10 @@ pub struct MapTypes {
     pub render: Option<Render>,
 }
 
-/// What the definition of a map of maps says about the maps in it.
+/// The types that the definition of a map of maps declares for the inner maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InnerMapTypes {
-    /// Their key and value types.
+    /// The key and value types of the inner maps.
     pub types: MapTypes,
     /// Bytes from the start of the definition to `values`, the array of pointers to the inner maps.
     pub values_offset: usize,
@@ -27,7 +27,7 @@ pub struct InnerMapTypes {
 /// A global variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SectionVariable {
-    /// Its name in C.
+    /// The name of the variable in C.
     pub name: String,
     /// The id of its type.
     pub type_id: u32,

@@ -3,7 +3,7 @@
 /// A type: `struct btf_type` and what follows it.
 #[derive(Clone, Debug)]
 pub(super) struct Type {
-    /// Where its name begins in the string section; 0 if it has none.
+    /// The offset of the type's name in the string section; 0 if the type has no name.
     pub name: u32,
     pub kind: Kind,
 }
@@ -67,7 +67,7 @@ pub(super) struct Field {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Variant {
     pub name: u32,
-    /// As stored; 32-bit values are sign-extended in signed enumerations.
+    /// The value as stored; 32-bit values are sign-extended in signed enumerations.
     pub value: u64,
 }
 
@@ -80,7 +80,7 @@ pub(super) struct SectionEntry {
 }
 
 impl Kind {
-    /// What C calls it, for messages.
+    /// Returns the name that C has for the kind, for messages.
     pub const fn describe(&self) -> &'static str {
         match self {
             Self::Int { .. } => "integer",

@@ -1,5 +1,5 @@
-//! Content of one layout as content of another, by the names of the fields: what a new version of a source still calls
-//! the same keeps its content, whatever has become of its place and width.
+//! Conversion of content from one layout to another by the names of the fields: a field whose name a new
+//! version of a source keeps also keeps its content, even if its place or width changes.
 
 pub mod counters;
 pub mod rows;

@@ -9,9 +9,9 @@ pub fn convert(table: &RawTable, from: &TableLayout, to: &TableLayout) -> Option
     convert_onto(&vec![0; to.value.size], table, from, to)
 }
 
-/// As [`convert`], also between machines with different numbers of CPUs. The tables that are returned are to be added
-/// up: the last one has a column for each CPU there is now, with zeros for CPUs that are new; before it comes one table
-/// for each CPU that is gone, whose values stand in the column of the first CPU.
+/// Does the same as [`convert`], also between machines with different numbers of CPUs. The returned tables
+/// are to be added up: the last table has a column for each present CPU, with zeros for CPUs that are new;
+/// before it comes one table for each CPU that is gone, whose values stand in the column of the first CPU.
 pub fn convert_slots(table: &RawTable, from: &TableLayout, to: &TableLayout) -> Option<Vec<RawTable>> {
     if !from.kind.is_percpu() || from.slots == to.slots {
         return Some(vec![convert(table, from, to)?]);
@@ -40,13 +40,13 @@ pub fn convert_slots(table: &RawTable, from: &TableLayout, to: &TableLayout) -> 
     Some(gone.into_iter().map(|column| spread(&[column])).chain([spread(&columns)]).collect())
 }
 
-/// Whether anything of a table in one layout has a counterpart in the other.
+/// Tells whether any content of a table in one layout has a counterpart in the other layout.
 pub fn carries(from: &TableLayout, to: &TableLayout) -> bool {
     !Conversion::new(&from.value, &to.value).is_empty()
         && convert(&RawTable::default(), &TableLayout { slots: to.slots, ..from.clone() }, to).is_some()
 }
 
-/// As [`convert`], new fields being as in `blank`, which is one value of the new layout.
+/// Does the same as [`convert`], but new fields are as in `blank`, which is one value of the new layout.
 pub fn convert_onto(
     blank: &[u8],
     table: &RawTable,

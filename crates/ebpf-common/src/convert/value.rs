@@ -1,8 +1,8 @@
-//! Values of one layout as values of another.
+//! Conversion of values from one layout to another.
 
 use crate::layout::{Layout, Member, Render, Shape};
 
-/// How values of one layout become values of another, worked out once for all values of a table.
+/// The conversion of values from one layout to another, worked out once for all values of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conversion {
     moves: Vec<Move>,
@@ -31,13 +31,13 @@ impl Conversion {
         Self { moves, size: to.size }
     }
 
-    /// Whether no field of the old layout has a counterpart in the new one.
+    /// Tells whether no field of the old layout has a counterpart in the new one.
     pub const fn is_empty(&self) -> bool {
         self.moves.is_empty()
     }
 
-    /// Copies the fields of one value, each cut or extended to its new width. What has no counterpart in `from` stays
-    /// as it is in `to`. Both have the size of their layout.
+    /// Copies the fields of one value, each cut or extended to its new width. Fields of `to` without a
+    /// counterpart in `from` stay as they are. Both values have the size of their layout.
     pub fn value(&self, from: &[u8], to: &mut [u8]) {
         for &step in &self.moves {
             match step {
@@ -99,7 +99,7 @@ fn relate_members(old: &Member, at: usize, new: &Member, place: usize, moves: &m
     }
 }
 
-/// Whether the bytes of one mean the same as those of the other, however they are shown.
+/// Tells whether the bytes of both layouts mean the same, however they are shown.
 pub(super) fn is_same(a: &Layout, b: &Layout) -> bool {
     let members = |a: &[Member], b: &[Member]| {
         a.len() == b.len()
@@ -133,7 +133,7 @@ const fn swapped(layout: &Layout) -> bool {
     swapped_by(layout.render)
 }
 
-/// Whether the bytes are in network order: such a number cannot be widened by moving its bits.
+/// Tells whether the bytes are in network order: such a number cannot be widened by moving its bits.
 const fn swapped_by(render: Option<Render>) -> bool {
     matches!(render, Some(Render::Be16 | Render::Be32 | Render::Be64 | Render::Ipv4))
 }

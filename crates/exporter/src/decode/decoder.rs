@@ -24,7 +24,7 @@ impl<'a> Decoder<'a> {
     ///
     /// # Panics
     ///
-    /// If there are fewer bytes than that.
+    /// Panics if there are fewer bytes than that.
     pub fn value<S: ValueSink>(&mut self, plan: &Plan<S::Label>, bytes: &[u8], sink: &mut S) {
         match plan {
             Plan::Scalar { kind: Scalar::Unsigned, size: size @ ..=8 } => {

@@ -40,7 +40,7 @@ pub trait DocumentEncoder: Send + Sync {
     ///
     /// # Panics
     ///
-    /// If a metric of the ingress follows one of the egress.
+    /// Panics if a metric of the ingress follows one of the egress.
     fn begin_metric(&mut self, direction: Direction, metric: &Arc<Metric>, out: &mut Vec<u8>);
 
     /// Writes the complete entries of `table`, a part of the map of the metric that was begun last; without such a

@@ -25,7 +25,7 @@ for text in json.load(sys.stdin):
 json.dump(result, sys.stdout)
 ";
 
-/// What the parser makes of each document; panics where it refuses one.
+/// Returns what the parser makes of each document; panics where the parser refuses a document.
 pub fn parse(documents: &[&str]) -> serde_json::Value {
     let mut child = Command::new(&*PYTHON)
         .args(["-c", SCRIPT])

@@ -74,7 +74,7 @@ impl Attached {
         // The note is for a later daemon that can't read the stored configuration; this daemon does not need it.
         let note = Note::new(identity, &attached.record, &attached.directions);
         if let Err(error) = note.and_then(|note| attached.pins.write_note(&note)) {
-            tracing::warn!(probe = identity.probe, %error, "what runs could not be noted beside it");
+            tracing::warn!(probe = identity.probe, %error, "the note beside the pins could not be written");
         }
         // No step fails from here on: every direction that has claimed its slots is listed or removed.
         let failed = attached.place(interfaces, &Changes::default());
@@ -115,7 +115,7 @@ impl Attached {
             Default::default()
         } else {
             if let Err(error) = self.host.quiescer.quiesce() {
-                tracing::error!(%error, "the last packets of a replaced probe may be lost");
+                tracing::error!(%error, "no grace period: last counts of a replaced probe may be lost");
             }
             transfers.finish()
         };
@@ -124,7 +124,7 @@ impl Attached {
             crash::point("retiring");
             if self.is_at(&at.place) {
                 if let Err(error) = self.host.dispatchers.retire(&at.place, old.owner) {
-                    tracing::warn!(error = with_causes(&error), "a replaced probe was not cleared");
+                    tracing::warn!(error = with_causes(&error), "a replaced probe's slots can't be emptied");
                 }
             } else {
                 old.remove(&at.place, &mut Reclaim::default());
@@ -239,7 +239,7 @@ impl Attached {
     /// Takes the probe out of the dispatcher at `place`. Failures are logged.
     pub fn remove(&self, place: &HookPoint, reclaim: &mut Reclaim) {
         if let Err(error) = self.host.dispatchers.remove(place, self.owner, reclaim) {
-            tracing::warn!(error = with_causes(&error), "detaching was not clean");
+            tracing::warn!(error = with_causes(&error), "a probe could not be detached");
         }
     }
 

@@ -64,7 +64,7 @@ impl Held {
             // The deployment may run, and this daemon will not look for it again: all unclaimed attachments stay until
             // the next daemon. The pins stay for a daemon that can adopt the deployment, and the place of the epoch
             // stays because the programs follow it.
-            tracing::error!(probe, %error, "what runs can't be found, and is left as it is");
+            tracing::error!(probe, %error, "a probe's attachments can't be found; unclaimed ones stay");
             held.host.dispatchers.keep_unclaimed();
             held.is_unsure = true;
         }
@@ -143,7 +143,7 @@ impl Held {
                 false => self.host.dispatchers.remove(place, self.owner, reclaim),
             };
             if let Err(error) = left {
-                tracing::warn!(error = with_causes(&error), "detaching was not clean");
+                tracing::warn!(error = with_causes(&error), "a held probe could not be detached");
             }
         }
         self.host.remove_pins(self.owner.0);

@@ -43,7 +43,7 @@ impl Host {
     /// Removes the pins of a deployment; if this fails, [`Self::retry_removals`] tries again.
     pub fn remove_pins(&self, serial: u64) {
         if let Err(error) = Pins::new(&self.pins, serial).remove() {
-            tracing::warn!(serial, %error, "a probe's pins could not be removed; it is tried again");
+            tracing::warn!(serial, %error, "a probe's pins could not be removed; the daemon retries");
             self.unremoved.lock().push(serial);
         }
     }

@@ -18,7 +18,7 @@ pub fn return_freed_memory() {
 pub fn raise_file_limit() {
     let maximum = getrlimit(Resource::Nofile).maximum;
     if setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_err() {
-        tracing::warn!("the limit of open files stays as it is");
+        tracing::warn!("the limit of open files could not be raised");
     }
 }
 

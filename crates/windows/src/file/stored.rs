@@ -74,7 +74,7 @@ impl StoredWindow {
                 Err(WindowError::Damaged(reason))
             }
             Err(Unusable::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
-                // If the window was not acknowledged or dropped, somebody else has removed the file.
+                // Somebody else has removed the file, unless the window was acknowledged or dropped.
                 files.set_aside(seq, "it is no longer there");
                 Err(WindowError::Gone)
             }

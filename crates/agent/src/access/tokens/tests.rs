@@ -11,7 +11,7 @@ fn a_token_is_known_by_its_digest() {
     let text = format!("# the deployer\n\nci-bot operator {DIGEST}  # until May\n");
     let tokens = Tokens::parse(&text).unwrap();
     let owner = Principal { who: Who::Token("ci-bot".into()), role: Some(Role::Operator) };
-    assert_eq!(tokens.owner("test"), Some(owner.clone()));
+    assert_eq!(tokens.owner("test"), Some(owner));
     for other in ["", "tes", "test ", "Test", DIGEST] {
         assert_eq!(tokens.owner(other), None, "{other:?}");
     }

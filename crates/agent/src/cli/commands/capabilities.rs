@@ -10,7 +10,7 @@ use crate::cli::output::table::Table;
 
 #[derive(Debug, Args)]
 pub struct Capabilities {
-    /// How to show them
+    /// Format of the capabilities
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
 }

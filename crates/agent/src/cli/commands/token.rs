@@ -10,10 +10,10 @@ use crate::cli::output::print;
 
 #[derive(Debug, Args)]
 pub struct Token {
-    /// The name of the token's owner
+    /// Name of the token
     #[arg(value_parser = |name: &str| check_name(name).map(|()| name.to_owned()))]
     name: String,
-    /// What the owner may do
+    /// Role of the token
     #[arg(value_enum)]
     role: Role,
 }
@@ -23,6 +23,6 @@ impl Token {
     pub fn run(self) -> Result<(), CommandError> {
         let token = tokens::generate()?;
         let line = tokens::line(&self.name, self.role, &token);
-        Ok(print::print(format!("{token}\n{line}").as_bytes())?)
+        print::print(format!("{token}\n{line}").as_bytes())
     }
 }

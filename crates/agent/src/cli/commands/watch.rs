@@ -25,7 +25,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 pub struct Watch {
     /// The probe
     name: String,
-    /// How to show them; json is a line for each window
+    /// Format of the windows; json is a line for each window
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Table)]
     output: OutputFormat,
     /// Begin after this window; else with the oldest one, or the first that the collector has not acknowledged
@@ -34,7 +34,7 @@ pub struct Watch {
     /// Acknowledge each window once it is printed
     #[arg(long)]
     ack: bool,
-    /// Who follows and acknowledges
+    /// Name of the collector that follows and acknowledges
     #[arg(long, value_name = "NAME")]
     collector: Option<String>,
 }

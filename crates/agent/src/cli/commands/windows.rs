@@ -29,10 +29,10 @@ pub struct Windows {
     /// List only windows after this one
     #[arg(long, value_name = "SEQ", conflicts_with = "action")]
     after: Option<u64>,
-    /// Who acknowledges; or list what this one has not acknowledged
+    /// Name of the collector that acknowledges; or list the windows that it has not acknowledged
     #[arg(long, value_name = "NAME", conflicts_with = "document")]
     collector: Option<String>,
-    /// How to show it; a list is a table or json
+    /// Format of the output; a list is a table or json
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Table, conflicts_with = "ack")]
     #[arg(requires_ifs = [("xml", "document"), ("openmetrics", "document")])]
     output: OutputFormat,

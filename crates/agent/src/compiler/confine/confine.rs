@@ -1,9 +1,9 @@
-//! Child processes that are fed what somebody else wrote: they may read what they are allowed to and nothing
-//! else, write nothing but the pipes they are given, reach no network, start no process, and use so much.
+//! Confinement of child processes that read input of somebody else: a child reads only the files that it may,
+//! writes only the pipes that it is given, reaches no network, starts no process, and has limits.
 //!
-//! Each means is used if the kernel has it. What must be worked out is worked out beforehand: between fork and exec only
-//! system calls are safe. The calls of rustix and seccompiler that are used there take no lock and no memory; landlock
-//! does not promise it, so that its ruleset is entered by hand.
+//! Each means is used if the kernel has it. All preparation is done beforehand: between fork and exec only
+//! system calls are safe. The calls of rustix and seccompiler that are used there take no lock and no memory;
+//! landlock does not promise it, so that its ruleset is entered by hand.
 
 #[cfg(test)]
 mod tests;
@@ -28,15 +28,15 @@ use crate::compiler::confine::filter;
 
 /// `nobody`, by its number: there need be no entry in a table of users.
 const NOBODY: u32 = 65534;
-/// What handles more than this kernel knows about is reduced to what it knows.
+/// The newest Landlock ABI whose rights are denied; rights that this kernel does not know are left out.
 const NEWEST: ABI = ABI::V6;
 
-/// What a child may have.
+/// The rights of a child process: files, memory, CPU time, open files.
 #[derive(Clone, Debug, Default)]
 pub struct Allowed {
     /// Files, and directories with all below them.
     pub read: Vec<PathBuf>,
-    /// As [`Self::read`], and these may be run.
+    /// Files and directories that the child may run as well as read.
     pub run: Vec<PathBuf>,
     /// Bytes of address space.
     pub memory: u64,
@@ -44,54 +44,54 @@ pub struct Allowed {
     pub open_files: u64,
 }
 
-/// Whose rights the child has.
+/// The user that the child runs as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum User {
-    /// Those of somebody who owns nothing, if this is root: only root can give its rights up.
+    /// The user `nobody`, who owns nothing, if this process is root: only root can give its rights up.
     Nobody,
-    /// Ours.
+    /// The user of this process.
     Same,
 }
 
-/// How a child is kept to what it may have; by default not at all. Cheap to clone.
+/// The means that keep a child to its rights; none by default. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Confinement(Arc<Means>);
 
 #[derive(Debug, Default)]
 struct Means {
     files: Option<OwnedFd>,
-    /// Filters of system calls; none if they are not known here.
+    /// Filters of system calls; none on architectures that seccompiler does not know.
     calls: Vec<BpfProgram>,
     user: Option<u32>,
     limits: Vec<(Resource, Rlimit)>,
 }
 
 impl Confinement {
-    /// All that this kernel has.
+    /// Uses all means that this kernel has.
     pub fn new(allowed: &Allowed, user: User) -> Self {
         let files = files(allowed).unwrap_or_else(|error| {
-            tracing::warn!(%error, "no Landlock rules");
+            tracing::warn!(%error, "the compiler runs without Landlock rules");
             None
         });
         let calls = filter::programs().unwrap_or_else(|error| {
-            tracing::warn!(%error, "no filter of system calls");
+            tracing::warn!(%error, "the compiler runs without a filter of system calls");
             Vec::new()
         });
         let user = (geteuid().is_root() && user == User::Nobody).then_some(NOBODY);
         Self(Arc::new(Means { files, calls, user, limits: limits(allowed) }))
     }
 
-    /// Limits only, which every child can live with.
+    /// Uses limits only, which every child can live with.
     pub fn limits_only(allowed: &Allowed) -> Self {
         Self(Arc::new(Means { limits: limits(allowed), ..Means::default() }))
     }
 
-    /// Whether the child reads and reaches only what it is allowed to.
+    /// Tells whether the kernel keeps the child to its files and system calls.
     pub fn is_tight(&self) -> bool {
         self.0.files.is_some() && !self.0.calls.is_empty()
     }
 
-    /// The child that `command` starts will be confined.
+    /// Confines the child that `command` starts.
     pub fn apply(&self, command: &mut Command) {
         let means = Arc::clone(&self.0);
         // SAFETY: `enter` makes system calls only; it takes no lock and no memory.
@@ -100,7 +100,7 @@ impl Confinement {
 }
 
 impl Means {
-    /// In the child, before it becomes another program.
+    /// Confines the calling process: the child, before it becomes another program.
     fn enter(&self) -> io::Result<()> {
         for (resource, limit) in &self.limits {
             setrlimit(*resource, *limit)?;

@@ -1,5 +1,5 @@
-//! Which system calls a child may make: all but those that reach the network, start processes, or reach into
-//! other processes or the kernel. They fail with `EPERM`.
+//! The system calls that a child may make: all but those that reach the network, start processes, or reach
+//! into other processes or the kernel. A denied call fails with `EPERM`.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use seccompiler::{
     SeccompRule,
 };
 
-/// No architecture has a system call of this number or a higher one. The x32 ABI has: with a list of what is denied
-/// alone, each of its numbers would be another way to make the same call.
+/// No architecture has a system call with this number or a higher one. The x32 ABI has higher numbers: with a
+/// list of denied calls alone, each higher number would be another way to make a denied call.
 const END: libc::c_long = 512;
 
 const DENIED: &[libc::c_long] = &[
-    // The network, also by the back door.
+    // The network; io_uring can open sockets as well.
     libc::SYS_socket,
     libc::SYS_socketpair,
     libc::SYS_connect,
@@ -22,7 +22,7 @@ const DENIED: &[libc::c_long] = &[
     libc::SYS_accept,
     libc::SYS_accept4,
     libc::SYS_io_uring_setup,
-    // Processes: threads are all it needs.
+    // Other processes: the child needs threads only.
     #[cfg(target_arch = "x86_64")]
     libc::SYS_fork,
     #[cfg(target_arch = "x86_64")]
@@ -59,7 +59,7 @@ pub fn programs() -> Result<Vec<BpfProgram>, BackendError> {
     let mut allowed: BTreeMap<_, _> =
         (0..END).filter(|call| !DENIED.contains(call)).map(|call| (call, Vec::new())).collect();
     allowed.insert(libc::SYS_clone, vec![SeccompRule::new(vec![starts_thread])?]);
-    // What the C library takes for an old kernel: it then uses `clone`, whose flags can be seen.
+    // ENOSYS makes the C library use `clone` as on an old kernel; the filter can see the flags of `clone`.
     let unknown = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
     Ok(vec![
         compile(allowed, SeccompAction::Allow, errno(libc::EPERM))?,

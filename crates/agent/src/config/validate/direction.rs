@@ -73,7 +73,7 @@ fn position(
     findings: &mut Findings,
 ) -> Position {
     let field = format!("{at}.position");
-    // Of an unknown hook it is not known either whether it has positions.
+    // Only the hook xdp is known to have no positions; an unknown hook may have positions.
     let is_xdp = matches!(document.hook.as_deref(), None | Some("xdp")) && hook == Hook::Xdp;
     if document.position.is_some() && is_xdp {
         let message =

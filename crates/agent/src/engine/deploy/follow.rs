@@ -79,7 +79,7 @@ impl Engine {
             engine.settle_again();
         });
         if let Err(error) = followed.await {
-            tracing::error!(%error, "probes could not follow their interfaces");
+            tracing::error!(%error, "probes could not follow a change of their interfaces");
         }
     }
 
@@ -98,7 +98,7 @@ impl Engine {
     async fn look(self: &Arc<Self>) {
         let kernel = Arc::clone(&self.kernel);
         if let Err(error) = tokio::task::spawn_blocking(move || kernel.look()).await {
-            tracing::error!(%error, "attachments could not be checked");
+            tracing::error!(%error, "attachments could not be checked; the daemon checks again in 2 s");
         }
     }
 

@@ -45,7 +45,7 @@ impl Engine {
         for (name, stored) in self.change(Self::take_over).await?? {
             if let Err(error) = self.deploy_stored(&name, stored).await {
                 let reason = describe(&error);
-                tracing::error!(probe = name, reason, "a stored probe could not be deployed");
+                tracing::error!(probe = name, reason, "a stored probe can't be deployed: it becomes failed");
                 if let Ok(probe) = self.get(&name) {
                     probe.set_reason(reason);
                 }
@@ -58,7 +58,7 @@ impl Engine {
         let document = stored.config.clone();
         let config = ProbeConfig::validate(name, &document)?;
         let turn = self.turns.take(name).await;
-        self.deploy(config, document, Cause::Start(stored), turn).await.map(drop)
+        self.deploy(config, document, Cause::Start(Box::new(stored)), turn).await.map(drop)
     }
 
     /// Lists every stored probe, with its running programs, and returns the probes that have to be deployed anew.
@@ -77,7 +77,7 @@ impl Engine {
             let (stored, why) = match stored {
                 Ok(stored) => match self.adopt(&name, &stored) {
                     Ok(probe) => {
-                        tracing::info!(probe = name, "the running probe was adopted");
+                        tracing::info!(probe = name, "a running probe was adopted");
                         serials.extend(stored.running.iter().map(|running| running.deployment.serial));
                         adopted.push(Arc::new(probe));
                         continue;
@@ -99,12 +99,12 @@ impl Engine {
             serials.extend(held.as_ref().map(|held| held.owner.0));
             let reason = match why {
                 NotAdopted::Anew(reason) => {
-                    tracing::info!(probe = name, reason, "it does not run any more: deploying it anew");
+                    tracing::info!(probe = name, reason, "a probe can't be adopted and is deployed anew");
                     anew.extend(stored.clone().map(|stored| (name.clone(), stored)));
                     format!("it is about to be deployed anew: {reason}")
                 }
                 NotAdopted::Unreadable(reason) => {
-                    tracing::error!(probe = name, reason, "a stored probe can't be read");
+                    tracing::error!(probe = name, reason, "a stored probe can't be read; its programs go on");
                     reason
                 }
             };

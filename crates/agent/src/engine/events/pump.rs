@@ -50,7 +50,7 @@ pub async fn run(source: Arc<EventMetric>) {
         Some(Ok(waiter)) => read(&source, waiter).await,
         None => true,
         Some(Err(error)) => {
-            tracing::error!(metric = source.metric, %error, "events can't be waited for");
+            tracing::error!(metric = source.metric, %error, "events can't be waited for; streams end");
             true
         }
     };
@@ -107,7 +107,7 @@ async fn read(source: &EventMetric, mut waiter: Waiter) -> bool {
                     output.send(source, &source.audience.lock().clients);
                     sent = Instant::now();
                 }
-                // While events flow, looking at the ring at intervals is cheaper than a wake-up for each event.
+                // A look at the ring at intervals is cheaper than a wake-up for each event while events flow.
                 let flows = output.has_read && (slices * SLICE) as u64 <= source.room / 4;
                 tokio::select! {
                     () = waiter.readable(), if !(flows && pause.is_some()) => {}
@@ -124,7 +124,7 @@ async fn read(source: &EventMetric, mut waiter: Waiter) -> bool {
 
 fn follow_cpus(source: &EventMetric, waiter: &mut Waiter) {
     if let Some(Err(error)) = source.reader.lock().as_mut().map(|reader| reader.follow_cpus(waiter)) {
-        tracing::warn!(metric = source.metric, %error, "a CPU that came online has no ring");
+        tracing::warn!(metric = source.metric, %error, "no ring could be opened for a CPU that came online");
     }
 }
 

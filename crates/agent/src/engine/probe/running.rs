@@ -88,7 +88,11 @@ impl Running {
 
     pub fn set_pending(&mut self, mut pending: Vec<Pending>, unlisted: Option<String>) {
         if let Some(reason) = unlisted.as_ref().filter(|_| self.unlisted.is_none()) {
-            tracing::warn!(probe = self.config.name, reason, "what is attached stays; it is tried again");
+            tracing::warn!(
+                probe = self.config.name,
+                reason,
+                "the interfaces can't be listed: attachments stay, and the daemon tries again"
+            );
         }
         if unlisted.is_some() {
             // Attached interfaces may still exist, since the listing failed: only interfaces without an attachment are
@@ -113,7 +117,7 @@ impl Running {
                 pending.extend(refused(self.attached.place(&interfaces, changes)));
                 self.set_pending(pending, None);
             }
-            Err(rejection) => tracing::error!(?rejection, "a probe can't follow its interfaces"),
+            Err(rejection) => tracing::error!(?rejection, "interfaces are refused; attachments stay"),
         }
     }
 

@@ -28,7 +28,7 @@ fn go_on<'a>(
     for reader in readers {
         if !reader.go_on(base.through, &base.parts) {
             let metric = &reader.metric.name;
-            tracing::error!(metric, "what was counted before is of another layout and can't be gone on with");
+            tracing::error!(metric, "the counts before have another layout; the metric starts without them");
         }
     }
     Ok(())
@@ -91,7 +91,7 @@ impl Running {
             Ok(()) => self.windows.forget_other_baselines(self.attached.record.serial),
             Err(error) => {
                 let (probe, reason) = (&self.config.name, error.to_string());
-                tracing::error!(probe, reason, "windows can't be closed; it is tried again");
+                tracing::error!(probe, reason, "saved counts can't be read; the next window tries again");
                 self.trouble = Some(reason);
             }
         }
@@ -107,7 +107,7 @@ impl Running {
         if !remains.is_empty() {
             let parts: Vec<Part> = self.readers.iter().flat_map(|reader| reader.parts(&[])).collect();
             if let Err(error) = save(&self.windows, probe, epoch, serial, &parts) {
-                tracing::error!(probe, %error, "what the last programs have counted can't be saved before the next window");
+                tracing::error!(probe, %error, "replaced programs' counts wait for the next window");
             }
         }
         crash::point("rewritten");

@@ -41,7 +41,7 @@ impl Running {
         if trouble != self.trouble {
             let probe = &self.config.name;
             match &trouble {
-                Some(reason) => tracing::error!(probe, reason, "windows can't be closed; it is tried again"),
+                Some(reason) => tracing::error!(probe, reason, "windows can't be closed; the daemon retries"),
                 None => tracing::info!(probe, "windows can be closed again"),
             }
         }
@@ -71,7 +71,7 @@ impl Running {
                 tracing::error!(
                     probe,
                     seq = epoch,
-                    "the file of a window went while its maps were being emptied"
+                    "the file of a window disappeared while its maps were being emptied"
                 );
                 None
             }

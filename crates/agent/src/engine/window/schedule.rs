@@ -45,7 +45,7 @@ async fn close(engine: &Weak<Engine>, probe: &Weak<Probe>) -> bool {
         Ok(Ok(_) | Err(EngineError::Close(_) | EngineError::Kernel(_))) => true,
         Ok(Err(_)) => false,
         Err(error) => {
-            tracing::error!(probe = name, %error, "windows are no longer closed by the clock");
+            tracing::error!(probe = name, %error, "the daemon closes the probe's windows no more");
             false
         }
     }

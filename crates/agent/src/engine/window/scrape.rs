@@ -47,7 +47,7 @@ impl Engine {
                 Ok(Err(_)) => format!("it took longer than {} s", PATIENCE.as_secs()),
                 Err(error) => describe(&error.into()),
             };
-            tracing::warn!(probe = name, reason, "left out of /metrics");
+            tracing::warn!(probe = name, reason, "a probe is left out of this answer to GET /metrics");
             self.telemetry.probe(&name).read_failures.inc();
         }
         scraped

@@ -1,4 +1,4 @@
-//! What clang writes for the constructs that probes use.
+//! Tests of the BTF that clang writes for the constructs that probes use.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! What no compiler writes, or not this one.
+//! Tests of BTF that no compiler writes, or not the compiler of the tests.
 
 use super::builder::Blob;
 use crate::btf::blob::Btf;

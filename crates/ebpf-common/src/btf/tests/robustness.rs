@@ -1,4 +1,4 @@
-//! No input makes the parser panic, and what it accepts can be resolved or is refused.
+//! Tests that no input makes the parser panic, and that accepted input can be resolved or is refused.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -154,7 +154,7 @@ impl Dispatcher {
     pub fn let_go(&mut self) {
         (self.attachment, self.program) = (None, None);
         if let Err(error) = Attachment::unpin(&self.pins) {
-            tracing::warn!(pins = %self.pins.display(), %error, "pins could not be removed");
+            tracing::warn!(pins = %self.pins.display(), %error, "a lost attachment's pins can't be removed");
         }
     }
 
@@ -236,7 +236,7 @@ impl Dispatcher {
                 interface = place.interface,
                 hook = place.hook.name(),
                 error = with_causes(&error),
-                "detaching was not clean"
+                "a dispatcher could not be removed completely"
             );
         }
         Ok(())

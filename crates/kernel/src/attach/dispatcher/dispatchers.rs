@@ -114,7 +114,7 @@ impl Dispatchers {
         if result.is_err() && is_new && !dispatcher.adopted {
             // Nothing was attached, so only the pins have to be removed.
             if let Err(error) = pins::remove_directory(&dispatcher.pins) {
-                tracing::warn!(pins = %dispatcher.pins.display(), %error, "pins could not be removed");
+                tracing::warn!(pins = %dispatcher.pins.display(), %error, "unused pins could not be removed");
             }
         } else {
             by_place.insert(place.key(), (place.clone(), dispatcher));
@@ -143,7 +143,7 @@ impl Dispatchers {
     ) -> Result<(), AttachError> {
         // A failure to empty the slots of a replaced deployment must not prevent the removal of this one.
         if let Err(error) = self.retire(place, owner) {
-            tracing::warn!(error = with_causes(&error), "a replaced probe was not cleared");
+            tracing::warn!(error = with_causes(&error), "a replaced probe's slots could not be emptied");
         }
         let mut by_place = self.by_place.lock();
         let Some((_, dispatcher)) = by_place.get_mut(&place.key()) else { return Ok(()) };
@@ -191,7 +191,7 @@ impl Dispatchers {
                     self.leave_unclaimed(pins);
                     return Err(error);
                 }
-                Err(error) => tracing::warn!(pins = %pins.display(), %error, "pins can't be used"),
+                Err(error) => tracing::warn!(pins = %pins.display(), %error, "unusable pins are replaced"),
             }
         }
         self.make_room(&pins, &place.netns)?;
@@ -213,7 +213,7 @@ impl Dispatchers {
             tracing::info!(
                 interface = place.interface,
                 hook = place.hook.name(),
-                "a dispatcher is brought up to date"
+                "the program of an adopted dispatcher is replaced"
             );
             attachment.replace(program.as_fd(), &dispatcher.pins).map_err(|error| place.failed(error))?;
         }
@@ -277,7 +277,7 @@ impl Dispatchers {
             if ready.is_none()
                 && let Err(error) = dispatcher.clear(pair)
             {
-                tracing::warn!(%error, "a slot could not be cleared");
+                tracing::warn!(%error, "slots of a failed change could not be emptied");
             }
             return Err(error);
         }
@@ -350,7 +350,7 @@ impl Dispatchers {
             ..ProgLoad::new("tp_dispatcher", kind, &program.instructions)
         })
         .map_err(|refusal| {
-            tracing::error!(log = refusal.log, "the dispatcher was refused");
+            tracing::error!(log = refusal.log, "the kernel refused the dispatcher");
             AttachError::Unsupported(format!("this kernel does not take the dispatcher: {}", refusal.message))
         })
     }

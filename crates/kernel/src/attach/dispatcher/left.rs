@@ -27,7 +27,7 @@ impl Dispatchers {
             if let Err(error) = self.settle_one(dispatcher, place) {
                 let error = with_causes(&error);
                 let interface = &place.interface;
-                tracing::error!(interface, error, "a dispatcher could not be brought up to date");
+                tracing::error!(interface, error, "a dispatcher could not be set to the present probes");
             }
         }
         let unsure = unsure
@@ -51,7 +51,7 @@ impl Dispatchers {
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, "what an earlier daemon left attached could not be removed");
+                tracing::warn!(%error, "an earlier daemon's attachments could not be listed and stay");
             }
         }
     }
@@ -85,7 +85,7 @@ impl Dispatchers {
     /// a filter without pins is known to nobody and stays for ever.
     pub fn discard(&self, pins: PathBuf) {
         if let Err(error) = remove(&pins, None) {
-            tracing::warn!(pins = %pins.display(), %error, "an attachment can't be removed now; it is tried again");
+            tracing::warn!(pins = %pins.display(), %error, "detaching failed; the daemon tries again");
             self.left.lock().insert(pins);
         }
     }
@@ -119,7 +119,7 @@ fn remove(pins: &Path, known: Option<&Netns>) -> io::Result<()> {
         let known = known.filter(|known| known.id() == netns);
         match detach(pins, known, netns, ifindex, hook) {
             Err(error) if !is_final(&error) => return Err(error),
-            Err(error) => tracing::debug!(pins = %pins.display(), %error, "it was attached nowhere"),
+            Err(error) => tracing::debug!(pins = %pins.display(), %error, "these pins were attached nowhere"),
             Ok(()) => {}
         }
     }

@@ -67,7 +67,7 @@ impl Dispatchers {
             Ok(Standing::Nothing) if !was_gone && is_gone(place) => return,
             Ok(Standing::Nothing) => self.attach_again(dispatcher, place),
             Err(error) => {
-                tracing::debug!(interface, hook, %error, "it can't be told whether a probe is attached");
+                tracing::debug!(interface, hook, %error, "the state of an attachment can't be read");
                 return;
             }
         };

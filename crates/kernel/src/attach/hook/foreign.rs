@@ -76,7 +76,7 @@ impl fmt::Display for Foreign {
 /// interface's namespace.
 pub fn occupied(interface: &str, ifindex: u32) -> String {
     let found = attached(ifindex).unwrap_or_else(|error| {
-        tracing::warn!(interface, %error, "it could not be asked which XDP program is attached");
+        tracing::warn!(interface, %error, "the attached XDP program could not be read");
         None
     });
     let (on, programs) = found.unwrap_or_else(|| (interface.to_owned(), Vec::new()));

@@ -83,7 +83,7 @@ impl State {
         let name = method.name();
         if self.said.get(name).is_none_or(|said| now - *said > SAID_EVERY) {
             self.said.insert(name, now);
-            tracing::warn!(?method, reason, "grace periods are waited for in another way as well");
+            tracing::warn!(?method, reason, "a grace period is late; another method waits as well");
         }
         self.report(method, Some(reason));
     }

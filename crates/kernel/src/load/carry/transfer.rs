@@ -139,7 +139,7 @@ impl Transfers {
                 "map {map}: {left} entries of what was counted do not fit into its {max_entries} entries and were left \
                  out"
             );
-            tracing::warn!(direction, message, "a replacement does not take over everything");
+            tracing::warn!(direction, message, "a replacement does not take over all entries");
             self.losses.push((direction, message));
         }
     }

@@ -15,7 +15,7 @@ fn allowed() -> Allowed {
     }
 }
 
-/// What a shell says and whether it succeeds.
+/// Runs a script in a confined shell. Returns whether it succeeds, and its output.
 fn shell(confinement: &Confinement, script: &str) -> (bool, String) {
     let mut command = Command::new("/bin/bash");
     command.args(["-c", script]).current_dir("/").stdin(Stdio::null());
@@ -27,7 +27,7 @@ fn shell(confinement: &Confinement, script: &str) -> (bool, String) {
 #[test]
 fn a_child_has_what_it_is_allowed_to_have_and_no_more() {
     let confinement = Confinement::new(&allowed(), User::Nobody);
-    // Of another kernel `make test-kernels` says that it has no Landlock.
+    // `make test-kernels` says by this variable that a kernel has no Landlock.
     let expected = std::env::var("TWINPROBE_EXPECT").unwrap_or_default();
     let lacks = expected.split(',').any(|feature| feature == "confined=false");
     assert_eq!(confinement.is_tight(), !lacks, "whether this kernel has Landlock and seccomp");
