@@ -1,6 +1,7 @@
 //! schemathesis asks a daemon whatever its description allows and forbids, with each role.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
@@ -14,7 +15,10 @@ use twinprobe_tests::{DaemonOptions, scaled};
 use crate::guarded::{ROLES, Scene, Token};
 
 const PACKAGE: &str = "schemathesis==4.32.5";
-const HOOKS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/security/schema");
+const FILES: [(&str, &str); 2] = [
+    ("hooks.py", include_str!("schema/hooks.py")),
+    ("schemathesis.toml", include_str!("schema/schemathesis.toml")),
+];
 /// The seed of what is generated. Each role has its own beside it.
 const SEED: usize = 1;
 const DESCRIPTION: &str = include_str!("../../../api/openapi.yaml");
@@ -66,6 +70,11 @@ fn run(python: &PathBuf, role: &'static str, seed: usize) -> Result<()> {
     let _traffic = generator.spawn(Load { rate: Some(100), ..Load::default() });
     let url = format!("http://{}", scene.tcp);
     let (_, authorization) = token.header();
+    // schemathesis reads its hooks from the directory that it runs in, and leaves what it has found there.
+    let directory = tempfile::tempdir()?;
+    for (name, content) in FILES {
+        fs::write(directory.path().join(name), content)?;
+    }
     let mut command = Command::new(python);
     command
         .args(["-m", "schemathesis.cli", "--config-file", "schemathesis.toml", "run"])
@@ -74,7 +83,7 @@ fn run(python: &PathBuf, role: &'static str, seed: usize) -> Result<()> {
         .args(["--max-examples", &scaled(8, 400).to_string()])
         .args(["--header", &format!("Authorization: {authorization}")])
         .env("PYTHONDONTWRITEBYTECODE", "1")
-        .current_dir(HOOKS);
+        .current_dir(directory.path());
     let output = scene.namespace().enter(|| command.output())??;
     let said = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));

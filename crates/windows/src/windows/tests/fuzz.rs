@@ -37,5 +37,11 @@ fn window_files() {
     let mut seeds: Vec<_> =
         runner::files(GOLDEN).into_iter().filter(|file| file.starts_with(b"tpwind")).collect();
     seeds.push(std::fs::read(windows.path().join("1.window")).unwrap());
+    // Deeper than a map of maps.
+    let deep = (0..6).fold(rows(3, 2), |inner, _| RawTable { inner: vec![inner], ..rows(1, 1) });
+    let mut writer = written.write(&head(2, ClosedBy::Request, 0)).unwrap();
+    writer.rows(1, &deep).unwrap();
+    writer.commit().unwrap();
+    seeds.push(std::fs::read(windows.path().join("2.window")).unwrap());
     runner::run("window-file", Duration::from_secs(2), &seeds, read);
 }
