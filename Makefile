@@ -7,8 +7,8 @@
 #   make test-kernels  the core tests of the kernel on Linux 5.10, 6.1 and 6.12 under qemu; part of make test; 3 minutes
 #   make soak    all tests with the full counts; takes hours
 #   make bench   twin against single deployment, dispatcher against direct attachment, memory, latency, export of a
-#                million entries, batches against one by one, loss of packets by windows; 12 minutes; draws
-#                docs/figures/extraction.svg
+#                million entries, batches against one by one, loss of packets by windows, predicted against
+#                live cost; 16 minutes; draws docs/figures/extraction.svg
 #   make probes  write the sources of probes/ into their configurations
 #   make setup   install missing packages (clang, libbpf headers, ..., Rust if it is too old)
 

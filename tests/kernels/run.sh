@@ -38,8 +38,9 @@ if ! $as_root env TWINPROBE_BIN="$binary" "$release/prepared-clang" record "$ker
     exit 1
 fi
 
-# Skips tests that only take long in the guest (a million entries, speed), and a race that needs two processors.
-filter="--skip speed --skip million --skip maps_that_change --skip while_it_grows"
+# Skips tests that only take long in the guest (a million entries, speed, trials of compiled programs, which each
+# deployment of the core tests has as well), and a race that needs two processors.
+filter="--skip speed --skip million --skip trial::cost --skip maps_that_change --skip while_it_grows"
 # shellcheck disable=SC2086 # a list of words
 { "$unit" $filter --list && "$agent" compiler::confine --list && "$core" --list; } | sed -n 's/: test$//p' >"$kernels/expected"
 

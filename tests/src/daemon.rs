@@ -4,6 +4,7 @@ use std::{
     env,
     ffi::OsString,
     fs,
+    net::SocketAddr,
     os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
     os::unix::process::CommandExt,
     path::PathBuf,
@@ -96,6 +97,9 @@ impl Daemon {
         directories: Arc<Directories>,
     ) -> Result<Self> {
         let mut command = Command::new(options.binary.clone().map_or_else(binary, Ok)?);
+        // `make test-kernels` says so of kernels without Landlock.
+        let expected = env::var("TWINPROBE_EXPECT").unwrap_or_default();
+        let unconfined = expected.split(',').any(|feature| feature == "confined=false");
         command
             .arg("serve")
             .arg("--listen")
@@ -104,6 +108,7 @@ impl Daemon {
             .arg(directories.state())
             .arg("--bpffs")
             .arg(directories.bpffs())
+            .args(unconfined.then_some("--allow-unconfined-compiler"))
             .args(&options.arguments)
             .envs(options.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
@@ -191,6 +196,13 @@ impl Daemon {
 
     pub fn address(&self) -> Address {
         Address::Unix(self.directories.socket())
+    }
+
+    /// Returns the TCP addresses at which the daemon listens, inside its namespace.
+    pub fn tcp_addresses(&self) -> Vec<SocketAddr> {
+        let log = self.log();
+        let addresses = log.lines().filter_map(|line| line.strip_prefix("listening on ")?.parse().ok());
+        addresses.collect()
     }
 
     pub fn directories(&self) -> Arc<Directories> {

@@ -103,7 +103,8 @@ fn connect_unix(socket: &Path) -> Result<UnixStream> {
     Ok(stream)
 }
 
-fn exchange<S: Read + Write>(
+/// Sends one request over an open connection and reads its answer to the end.
+pub fn exchange<S: Read + Write>(
     mut stream: S,
     method: &str,
     path: &str,
@@ -142,7 +143,8 @@ pub fn parse(mut received: &[u8]) -> Result<Response> {
     read_response(&mut received, "GET")
 }
 
-fn read_response(reader: &mut impl BufRead, method: &str) -> Result<Response> {
+/// Reads one answer of a connection.
+pub fn read_response(reader: &mut impl BufRead, method: &str) -> Result<Response> {
     loop {
         let status = read_line(reader).context("read the status line")?;
         let code = status.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());

@@ -32,6 +32,7 @@ pub mod stream;
 mod tmpfs;
 mod topology;
 pub mod traffic;
+pub mod unit;
 pub mod wait;
 pub mod windows;
 

@@ -8,6 +8,7 @@ mod cli;
 mod compiler;
 mod config;
 mod engine;
+mod privileges;
 mod serve;
 mod store;
 mod telemetry;
@@ -25,16 +26,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     start_logging(cli.log_format);
     twinprobe_kernel::memory::return_freed_memory();
-    let result = match runtime(&cli.command) {
-        Ok(runtime) => {
-            let result = runtime.block_on(run(cli));
-            // Waiting would hang on threads that are stuck in a call to the kernel.
-            runtime.shutdown_background();
-            result
-        }
-        Err(error) => Err(error.into()),
-    };
-    match result {
+    match start(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("twinprobe: {error:#}");
@@ -43,11 +35,22 @@ fn main() -> ExitCode {
     }
 }
 
+fn start(cli: Cli) -> anyhow::Result<()> {
+    if let Command::Serve(options) = &cli.command {
+        privileges::drop(options.needs())?;
+    }
+    let runtime = runtime(&cli.command)?;
+    let result = runtime.block_on(run(cli));
+    // Waiting would hang on threads that are stuck in a call to the kernel.
+    runtime.shutdown_background();
+    result
+}
+
 async fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
-        Command::Serve(options) => serve::serve(options).await,
+        Command::Serve(options) => serve::serve::serve(*options).await,
         Command::Token(command) => Ok(command.run()?),
-        Command::Client(command) => Ok(run::run(command, cli.server).await?),
+        Command::Client(command) => Ok(run::run(command, cli.server, &cli.credentials).await?),
     }
 }
 

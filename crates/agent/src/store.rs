@@ -26,6 +26,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 use twinprobe_client::Revision;
+use twinprobe_kernel::private;
 
 use crate::store::files::{StoreError, TEMPORARY, failed, sync};
 use crate::store::format::Unread;
@@ -41,8 +42,8 @@ pub struct Store {
     probes: PathBuf,
     revisions: PathBuf,
     objects: PathBuf,
-    /// The lock file, locked while the daemon lives.
-    _lock: File,
+    /// The lock files, locked while the daemon lives.
+    _lock: Vec<File>,
 }
 
 /// A probe's name, and what is stored or why it can't be read.
@@ -53,27 +54,22 @@ impl Store {
     pub fn open(state_dir: &Path) -> Result<Self, StoreError> {
         let [probes, revisions, objects] =
             ["probes", "revisions", "objects"].map(|directory| state_dir.join(directory));
-        for directory in [&probes, &revisions, &objects] {
-            fs::create_dir_all(directory).map_err(failed("creating", directory))?;
+        for directory in [state_dir, &probes, &revisions, &objects] {
+            private::directory(directory).map_err(failed("preparing", directory))?;
+        }
+        let windows = state_dir.join("windows");
+        if windows.exists() {
+            private::directory(&windows).map_err(failed("preparing", &windows))?;
         }
         let lock_path = state_dir.join("lock");
-        // An existing file is opened for reading: the daemon can adopt probes even while the file system is read-only,
-        // and a file held for writing would keep the file system from being remounted read-only.
-        let open = || File::open(&lock_path);
-        let lock = open().or_else(|_| File::create(&lock_path).and_then(|_| open()));
-        let lock = lock.map_err(failed("creating", &lock_path))?;
-        match lock.try_lock() {
-            Ok(()) => {
-                clean(&probes);
-                clean(&objects);
-                for history in fs::read_dir(&revisions).into_iter().flatten().flatten() {
-                    clean(&history.path());
-                }
-                Ok(Self { probes, revisions, objects, _lock: lock })
-            }
-            Err(fs::TryLockError::WouldBlock) => Err(StoreError::InUse(state_dir.to_owned())),
-            Err(fs::TryLockError::Error(error)) => Err(failed("locking", &lock_path)(error)),
+        let lock = files::lock(&lock_path, &probes).map_err(failed("locking", &lock_path))?;
+        let lock = lock.ok_or_else(|| StoreError::InUse(state_dir.to_owned()))?;
+        clean(&probes);
+        clean(&objects);
+        for history in fs::read_dir(&revisions).into_iter().flatten().flatten() {
+            clean(&history.path());
         }
+        Ok(Self { probes, revisions, objects, _lock: lock })
     }
 
     /// Reads every stored probe, sorted by name.

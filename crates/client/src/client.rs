@@ -8,6 +8,7 @@ use twinprobe_ebpf_common::window::Listing;
 
 use crate::answer::{Answer, EventStream};
 use crate::config::document::ConfigDocument;
+use crate::credentials::Credentials;
 use crate::error::ClientError;
 use crate::server::Server;
 use crate::status::{ProbeList, ProbeStatus, RevisionList, Rollback, ValidationReport};
@@ -41,8 +42,8 @@ pub struct WindowQuery<'a> {
 /// no answer.
 impl Client {
     /// Creates a client. Sends no request yet.
-    pub fn new(server: Server) -> Result<Self, ClientError> {
-        Ok(Self { transport: Transport::new(server)? })
+    pub fn new(server: Server, credentials: &Credentials) -> Result<Self, ClientError> {
+        Ok(Self { transport: Transport::new(server, credentials)? })
     }
 
     /// `PUT /v1/probes/{name}`: creates (201) or replaces (200) a probe.

@@ -20,6 +20,9 @@ pub enum ClientError {
     /// A name that no request can contain: `.` and `..` have another meaning in a URL.
     #[error("no probe can be called {0:?}")]
     Name(String),
+    /// A credential that can't be used; the first part says which.
+    #[error("the {0} can't be used")]
+    Credential(&'static str, #[source] Option<Cause>),
     #[error("could not prepare for HTTP")]
     Setup(#[source] Cause),
 }

@@ -6,6 +6,7 @@
 mod answer;
 mod client;
 mod config;
+mod credentials;
 mod error;
 mod problem;
 mod server;
@@ -18,11 +19,12 @@ pub use config::document::{
     ConfigDocument, DirectionDocument, MergeDocument, MetricDocument, Object, WindowDocument,
 };
 pub use config::parse::{ParseError, parse_document, parse_yaml};
+pub use credentials::Credentials;
 pub use error::{Cause, ClientError};
 pub use problem::{Problem, finding_line};
 pub use reqwest::StatusCode;
 pub use server::{Server, ServerError};
 pub use status::{
-    AttachmentStatus, EventStatus, MetricReport, ProbeList, ProbeStatus, ProgramStatus, Revision,
-    RevisionList, Rollback, SumStatus, ValidationReport, WindowStatus, Word,
+    AttachmentStatus, CostStatus, EventStatus, LiveCost, MetricReport, ProbeList, ProbeStatus, ProgramStatus,
+    Revision, RevisionList, Rollback, SumStatus, ValidationReport, WindowStatus, Word,
 };

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use reqwest::Url;
 
-/// An address: `unix:/path` or `http://host:port`.
+/// An address: `unix:/path`, `https://host:port` or `http://host:port`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Server {
     Unix(PathBuf),
@@ -18,9 +18,7 @@ pub enum Server {
 pub enum ServerError {
     #[error("a socket needs an absolute path, as in {}", Server::DEFAULT)]
     RelativePath,
-    #[error("https is not available in this version; use http:// or unix:")]
-    Https,
-    #[error("no server address; use unix:/path or http://host:port")]
+    #[error("no server address; use unix:/path, https://host:port or http://host:port")]
     Unknown,
 }
 
@@ -45,8 +43,9 @@ impl FromStr for Server {
         let url = Url::parse(text).map_err(|_| ServerError::Unknown)?;
         match url.scheme() {
             // The URL must have nothing before the host and nothing after the port.
-            "http" if url.as_str() == url.origin().ascii_serialization() + "/" => Ok(Self::Http(url)),
-            "https" => Err(ServerError::Https),
+            "http" | "https" if url.as_str() == url.origin().ascii_serialization() + "/" => {
+                Ok(Self::Http(url))
+            }
             _ => Err(ServerError::Unknown),
         }
     }
@@ -75,7 +74,10 @@ mod tests {
             ("http://[::1]:8080/", http("http://[::1]:8080/")),
             ("http://probe.example", http("http://probe.example:80/")),
             ("unix:relative", Err(ServerError::RelativePath)),
-            ("https://host:1", Err(ServerError::Https)),
+            ("https://host:1", http("https://host:1/")),
+            ("https://host", http("https://host/")),
+            ("https://host:1/path", Err(ServerError::Unknown)),
+            ("ftp://host", Err(ServerError::Unknown)),
             ("http://host:1/path", Err(ServerError::Unknown)),
             ("http://host:1/?query", Err(ServerError::Unknown)),
             ("http://somebody@host:1", Err(ServerError::Unknown)),
@@ -89,7 +91,7 @@ mod tests {
 
     #[test]
     fn an_address_is_shown_as_it_is_read() {
-        for text in [Server::DEFAULT, "http://[::1]:8080", "http://host"] {
+        for text in [Server::DEFAULT, "http://[::1]:8080", "http://host", "https://host:8443"] {
             assert_eq!(text.parse::<Server>().unwrap().to_string(), text);
         }
     }

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
-use twinprobe_ebpf_common::Direction;
 use twinprobe_ebpf_common::finding::Finding;
 use twinprobe_ebpf_common::window::Statistics;
+use twinprobe_ebpf_common::{Direction, ProbeCost};
 
 use crate::config::document::{ConfigDocument, Integer};
 
@@ -44,6 +44,9 @@ pub struct ProbeStatus {
     /// The sums whose entries come and go with the traffic.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sums: Vec<SumStatus>,
+    /// The cost of the probe; `None` if it does not run, or if an earlier version has deployed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<CostStatus>,
     /// The windows of the probe on disk.
     pub windows: WindowStatus,
     pub warnings: Vec<Finding>,
@@ -62,6 +65,34 @@ pub struct SumStatus {
     pub max_entries: usize,
     /// The number of entries dropped for lack of room.
     pub dropped: u64,
+}
+
+/// The cost of a running probe.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CostStatus {
+    /// The cost that a trial found before the probe was attached.
+    #[serde(flatten)]
+    pub tried: ProbeCost,
+    /// The cost at each interface while the probe runs, if the daemon measures it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub live: Vec<LiveCost>,
+}
+
+/// The cost of a probe at one hook of one interface, as it was measured last.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LiveCost {
+    pub interface: String,
+    pub direction: Direction,
+    /// `xdp` or `tc`.
+    pub hook: Word,
+    /// The probe's share of what the dispatcher took, in nanoseconds.
+    pub ns_per_packet: f64,
+    /// The nanoseconds that the dispatcher took with all of its probes.
+    pub dispatcher_ns_per_packet: f64,
+    /// The number of packets that the measurement has seen.
+    pub packets: u64,
+    /// The time of the measurement, RFC 3339.
+    pub measured: String,
 }
 
 /// Windows on disk.
@@ -124,6 +155,8 @@ pub struct ValidationReport {
     pub interfaces: Vec<String>,
     pub programs: BTreeMap<Direction, ProgramStatus>,
     pub metrics: BTreeMap<Direction, Vec<MetricReport>>,
+    #[serde(default)]
+    pub cost: ProbeCost,
     pub warnings: Vec<Finding>,
 }
 

@@ -4,6 +4,7 @@ use reqwest::header::ACCEPT;
 use reqwest::redirect::Policy;
 use reqwest::{ClientBuilder, Method, RequestBuilder, Response, Url};
 
+use crate::credentials::Credentials;
 use crate::error::{Cause, ClientError};
 use crate::problem::Problem;
 use crate::server::Server;
@@ -19,13 +20,13 @@ pub(crate) struct Transport {
 
 impl Transport {
     /// Creates the HTTP client. Opens no connection yet.
-    pub fn new(server: Server) -> Result<Self, ClientError> {
+    pub fn new(server: Server, credentials: &Credentials) -> Result<Self, ClientError> {
         let (builder, root) = match &server {
             Server::Unix(path) => (
-                builder().unix_socket(path.as_path()),
+                credentials.add_to(builder(), false).unix_socket(path.as_path()),
                 Url::parse("http://localhost").expect("a constant URL"),
             ),
-            Server::Http(url) => (builder(), url.clone()),
+            Server::Http(url) => (credentials.add_to(builder(), url.scheme() == "https"), url.clone()),
         };
         let http = builder.build().map_err(|error| ClientError::Setup(Cause(error)))?;
         Ok(Self { http, server, root })
@@ -73,8 +74,6 @@ fn builder() -> ClientBuilder {
         .redirect(Policy::none())
         // Each request has a connection of its own: a kept connection might lead to a daemon that has ended.
         .pool_max_idle_per_host(0)
-        // The system's certificates are hundreds of files, which a connection without TLS does not need.
-        .tls_certs_only([])
 }
 
 #[cfg(test)]
@@ -85,7 +84,7 @@ mod tests {
 
     #[test]
     fn names_stay_inside_their_segment() {
-        let transport = Transport::new("http://host:81".parse().unwrap()).unwrap();
+        let transport = Transport::new("http://host:81".parse().unwrap(), &Credentials::default()).unwrap();
         let url = |name| {
             let request = transport.request(Method::GET, ["v1", "probes", name, "metrics"], "*/*");
             request.build().unwrap().url().to_string()
@@ -97,13 +96,14 @@ mod tests {
     #[tokio::test]
     async fn the_library_speaks_tls() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("https://{}/", listener.local_addr().unwrap());
+        let server = format!("https://{}", listener.local_addr().unwrap()).parse().unwrap();
         let served = tokio::spawn(async move {
             let mut first = [0];
             listener.accept().await.unwrap().0.read_exact(&mut first).await.unwrap();
             first
         });
-        assert!(builder().build().unwrap().get(url).send().await.is_err());
+        let transport = Transport::new(server, &Credentials::default()).unwrap();
+        assert!(transport.send(transport.request(Method::GET, ["x"], "*/*")).await.is_err());
         assert_eq!(served.await.unwrap(), [22], "a handshake record");
     }
 }

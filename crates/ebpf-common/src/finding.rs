@@ -14,6 +14,8 @@ pub const SOURCE_NAME: &str = "probe.c";
 pub enum Stage {
     Config,
     Compile,
+    /// What the program may do, or what it would cost, is judged.
+    Admission,
     Load,
     Attach,
 }

@@ -6,6 +6,7 @@
 
 mod btf;
 mod convert;
+mod cost;
 mod document;
 mod event_kind;
 pub mod finding;
@@ -22,6 +23,7 @@ pub use btf::section::{InnerMapTypes, MapTypes, SectionVariable};
 pub use convert::counters::counters;
 pub use convert::rows::{carries, convert, convert_onto, convert_slots};
 pub use convert::value::Conversion;
+pub use cost::{DirectionCost, ProbeCost, RunCost};
 pub use document::{Context, Format, Head};
 pub use event_kind::EventKind;
 pub use hook::Direction;

@@ -3,11 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use twinprobe_ebpf_common::DirectionCost;
 use twinprobe_ebpf_common::finding::Rejection;
 
 use crate::attach::dispatcher::dispatchers::Dispatchers;
+use crate::attach::dispatcher::live::LiveRuns;
 use crate::attach::epoch::{self, EpochWords};
 use crate::attach::hook::attachment::TcMethod;
 use crate::attach::host::{self, Host};
@@ -23,7 +26,8 @@ use crate::plan::probe_plan::DirectionPlan;
 use crate::plan::request::KernelFacts;
 use crate::sys::bpffs::{self, Claim};
 use crate::sys::call::KernelError;
-use crate::sys::{cpus, process};
+use crate::sys::{cpus, private, process};
+use crate::trial::cost;
 
 /// The kernel objects of this daemon, and the claim that keeps other daemons from the same pins.
 #[derive(Debug)]
@@ -53,9 +57,11 @@ impl Kernel {
         bpffs::prepare(bpffs).map_err(failed("preparation"))?;
         let claim = Claim::take(bpffs, state_dir).map_err(failed("taking over"))?;
         let pins = bpffs.join("probes");
-        std::fs::create_dir_all(&pins).map_err(failed("creation"))?;
-        let epochs = EpochWords::open(bpffs)?;
         let hooks = bpffs.join("hooks");
+        for directory in [&pins, &hooks] {
+            private::directory(directory).map_err(failed("creation"))?;
+        }
+        let epochs = EpochWords::open(bpffs)?;
         let dispatchers = Dispatchers::open(hooks, Arc::clone(&epochs), Arc::clone(&quiescer), tc)
             .map_err(failed("adoption"))?;
         let possible_cpus = cpus::possible_cpus().map_err(failed("set-up"))?;
@@ -85,6 +91,12 @@ impl Kernel {
         old: Option<&Predecessor>,
     ) -> Result<LoadedDirection, Rejection> {
         twins::load(plan, object, &self.host.capabilities, old)
+    }
+
+    /// Tries the program of a planned direction on sample packets, with maps of its own. Refuses a program that does
+    /// what its verdict does not allow. Returns the cost.
+    pub fn cost(&self, plan: &DirectionPlan, object: &ProbeObject) -> Result<DirectionCost, Rejection> {
+        cost::cost(plan, object, self.host.capabilities.kernel.possible_cpus)
     }
 
     /// The direction that an earlier daemon loaded as planned, if what is pinned is what the record says.
@@ -130,6 +142,12 @@ impl Kernel {
     pub fn look(&self) {
         self.host.dispatchers.look();
         self.host.retry_removals();
+    }
+
+    /// Lets the kernel count what dispatchers take for `time`. Needs CAP_SYS_ADMIN and Linux 5.8.
+    pub fn measure(&self, time: Duration) -> Result<Vec<LiveRuns>, KernelError> {
+        let measured = self.host.dispatchers.measure(time);
+        measured.map_err(|error| KernelError::new("counting", "the runs of programs", error))
     }
 
     /// Removes every pin of the daemon. To be called once all probes are detached. Failures are logged.

@@ -3,12 +3,14 @@
 //! | folder | content |
 //! |---|---|
 //! | `plan` | the needs of a probe, from its object and its request alone: without a kernel and without root |
+//! | `admit` | the proof that a program only does what its probe may do |
 //! | `load` | maps, programs, pins, and the content taken over from an earlier deployment |
 //! | `attach` | hooks, dispatchers, epoch words, grace periods, and attached probes |
 //! | `read` | the ways to read and reset a map, one file for each family of types |
 //! | `trial` | the trials of what this kernel can do |
 //! | `net`, `sys` | namespaces, interfaces and route netlink; system calls |
 
+mod admit;
 mod attach;
 mod capabilities;
 pub mod crash;
@@ -23,6 +25,7 @@ mod trial;
 pub use self::attach::attached::Attached;
 pub use self::attach::deployable::Deployable;
 pub use self::attach::dispatcher::health::Health;
+pub use self::attach::dispatcher::live::LiveRuns;
 pub use self::attach::held::Held;
 pub use self::attach::hook::attachment::TcMethod;
 pub use self::attach::hook::error::AttachError;
@@ -47,6 +50,7 @@ pub use self::read::events::waiter::Waiter;
 pub use self::read::map::MetricMap;
 pub use self::sys::call::KernelError;
 pub use self::sys::clock;
+pub use self::sys::private;
 pub use self::sys::process as memory;
 
 /// Reading maps without a probe, for the benchmark that times it.

@@ -8,6 +8,7 @@ use std::{fs, io};
 use parking_lot::Mutex;
 
 use crate::file::directory::Directory;
+use crate::readers::Readers;
 use crate::windows::Windows;
 
 /// The windows of all probes, and the room that they may take on the disk.
@@ -15,6 +16,8 @@ use crate::windows::Windows;
 pub struct WindowStore {
     root: PathBuf,
     budget: u64,
+    /// Clients that take windows.
+    pub readers: Readers,
     /// The windows that have been opened. A cell is filled without holding the lock, because opening reads every file.
     probes: Mutex<BTreeMap<String, Arc<OnceLock<Arc<Windows>>>>>,
     /// The lock that lets one thread at a time make room: two threads would remove too much.
@@ -23,8 +26,14 @@ pub struct WindowStore {
 
 impl WindowStore {
     /// A store in the directory `root`. `budget` is the room for all windows, in bytes.
-    pub const fn new(root: PathBuf, budget: u64) -> Self {
-        Self { root, budget, probes: Mutex::new(BTreeMap::new()), enforcing: Mutex::new(()) }
+    pub fn new(root: PathBuf, budget: u64) -> Self {
+        Self {
+            root,
+            budget,
+            readers: Readers::default(),
+            probes: Mutex::default(),
+            enforcing: Mutex::default(),
+        }
     }
 
     /// The windows of a probe, which may not have any yet.
@@ -67,7 +76,8 @@ impl WindowStore {
         }
     }
 
-    /// Drops the oldest windows of all probes while the budget is exceeded; the newest of each probe stays.
+    /// Drops the oldest windows of all probes while the budget is exceeded; the newest of each probe stays. What slow
+    /// readers keep of windows that have gone is limited to another budget.
     pub fn enforce(&self) {
         let _turn = self.enforcing.lock();
         let all: Vec<Arc<Windows>> = self.opened().map(|(_, windows)| windows).collect();
@@ -81,6 +91,7 @@ impl WindowStore {
                 break;
             }
         }
+        self.readers.limit(self.budget);
     }
 
     /// The statistics of each probe.

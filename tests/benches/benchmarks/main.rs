@@ -1,6 +1,7 @@
 //! Benchmarks of twinprobe's costs, as ratios and differences paired within one run. Prints Markdown;
 //! docs/benchmarks.md keeps a run. Arguments choose sections by name; `TWINPROBE_SCALE` scales the repetitions.
 
+mod cost;
 mod deployment;
 mod dispatcher;
 mod latency;
@@ -16,6 +17,7 @@ fn main() -> Result<()> {
         ("dispatcher", dispatcher::run),
         ("memory", memory::run),
         ("latency", latency::run),
+        ("cost", cost::run),
     ])
 }
 

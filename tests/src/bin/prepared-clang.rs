@@ -9,8 +9,9 @@
 //! | `lib/answers/HASH/` | `request`: the arguments and the source; `status`, `output`, `log`: CLANG's answer |
 //! | `lib/recording` | while COMMAND runs: the socket of the recorder, which asks CLANG and keeps its answers |
 //!
-//! A daemon lets its compiler read `lib` beside `bin`, so it confines the replacement as it confines clang. A confined
-//! program reaches no socket, so a daemon does not confine the replacement while answers are recorded.
+//! A daemon lets its compiler read the directories that the compiler names for headers. The replacement names `lib`, so
+//! the daemon confines it as it confines clang. A confined program reaches no socket, so daemons have to be allowed not
+//! to confine the replacement while answers are recorded: `TWINPROBE_EXPECT=confined=false` tells the tests so.
 
 use std::{
     env,
@@ -60,7 +61,10 @@ fn answer(arguments: &[OsString]) -> Result<u8> {
     if arguments.iter().any(|argument| argument == "-") {
         io::stdin().read_to_end(&mut source)?;
     }
-    let request = Request { arguments: arguments.to_vec(), source };
+    let request = Request::new(arguments, source);
+    if arguments.iter().any(|argument| argument == "-v") {
+        eprintln!("#include <...> search starts here:\n {}\nEnd of search list.", lib.display());
+    }
     let recording = lib.join("recording");
     if recording.exists() {
         let mut recorder = UnixStream::connect(&recording).context("reach the recorder")?;
@@ -88,8 +92,8 @@ fn record(directory: &Path, clang: &Path, command: &[OsString]) -> Result<u8> {
     fs::create_dir_all(&bin)?;
     fs::copy(env::current_exe()?, bin.join("clang"))?;
     let (arguments, source) = TRIAL;
-    let arguments = arguments.split(' ').map(OsString::from).collect();
-    Request { arguments, source: source.to_vec() }.keep(clang, &lib).context("the compiler's trial")?;
+    let arguments: Vec<OsString> = arguments.split(' ').map(OsString::from).collect();
+    Request::new(&arguments, source.to_vec()).keep(clang, &lib).context("the compiler's trial")?;
 
     let recording = lib.join("recording");
     let listener = UnixListener::bind(&recording).context("listen for requests")?;
@@ -107,6 +111,7 @@ fn record(directory: &Path, clang: &Path, command: &[OsString]) -> Result<u8> {
     let status = Command::new(program)
         .args(arguments)
         .env("TWINPROBE_CLANG", bin.join("clang").canonicalize()?)
+        .env("TWINPROBE_EXPECT", "confined=false")
         .status();
     fs::remove_file(&recording)?;
     let status = status.with_context(|| format!("start {}", program.display()))?;
@@ -127,6 +132,14 @@ struct Request {
 }
 
 impl Request {
+    /// Leaves out the daemon's view of files: its name differs, and it is not there while answers are recorded.
+    fn new(arguments: &[OsString], source: Vec<u8>) -> Self {
+        let view = arguments.iter().position(|argument| argument == "-ivfsoverlay");
+        let is_view = |index| view.is_some_and(|view| (view..view + 2).contains(&index));
+        let kept = arguments.iter().enumerate().filter(|(index, _)| !is_view(*index));
+        Self { arguments: kept.map(|(_, argument)| argument.clone()).collect(), source }
+    }
+
     /// Returns the arguments with a zero byte between them, two zero bytes, the source.
     fn to_bytes(&self) -> Vec<u8> {
         [self.arguments.join(OsStr::new("\0")).as_bytes(), b"\0\0", &self.source].concat()

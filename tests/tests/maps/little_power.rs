@@ -1,40 +1,18 @@
-//! A daemon with only the capabilities of `deploy/twinprobe.service`, which lack CAP_SYS_ADMIN.
+//! A daemon with only the rights of `deploy/twinprobe.service`, which lack CAP_SYS_ADMIN.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::time::Duration;
 
 use crate::scene::{ADDRESSES, MAPS, metric};
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use twinprobe_tests::sample::counter_config;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Spread};
-use twinprobe_tests::{Daemon, DaemonOptions, Topology};
+use twinprobe_tests::unit::as_under_the_unit;
+use twinprobe_tests::{Daemon, Topology};
 
-const UNIT: &str = include_str!("../../../deploy/twinprobe.service");
 const PROBES: [&str; 3] = ["p", "q", "r"];
 const PACKETS: u64 = 1_000;
-
-/// Returns the unit's bounding set in the form of `setpriv`.
-fn bounding_set() -> Result<String> {
-    let line = UNIT.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet="));
-    let names = line.context("the unit has a bounding set")?.split_whitespace();
-    let names = names.map(|name| format!(",+{}", name.trim_start_matches("CAP_").to_lowercase()));
-    Ok(format!("-all{}", names.collect::<String>()))
-}
-
-/// Returns options with a script that drops the capabilities which the unit drops, and becomes the daemon.
-fn wrapper(directory: &Path) -> Result<DaemonOptions> {
-    let path = directory.join("wrapper");
-    let script = format!(
-        "#!/bin/sh\nexec setpriv --bounding-set={} --inh-caps=-all --no-new-privs '{}' \"$@\"\n",
-        bounding_set()?,
-        twinprobe_tests::binary()?.display()
-    );
-    fs::write(&path, script)?;
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
-    Ok(DaemonOptions { binary: Some(path), ..DaemonOptions::default() })
-}
 
 fn config(snapshot: bool) -> Value {
     let mut per_cpu = metric("per_cpu", "per_cpu_by_parity", snapshot, true);
@@ -54,7 +32,7 @@ fn packets(document: &Value, metric: &str) -> u64 {
 fn windows_of_maps_in_maps_need_no_admin() -> Result<()> {
     let topology = Topology::new()?;
     let temporary = tempfile::tempdir()?;
-    let options = wrapper(temporary.path())?;
+    let options = as_under_the_unit(temporary.path(), &[])?;
     let mut daemon = Daemon::start_with(topology.monitor(), &options)?;
     let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid()))?;
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:")).context("capabilities")?;
@@ -104,7 +82,7 @@ fn windows_of_maps_in_maps_need_no_admin() -> Result<()> {
 fn probes_come_and_go_without_admin() -> Result<()> {
     let topology = Topology::new()?;
     let temporary = tempfile::tempdir()?;
-    let options = wrapper(temporary.path())?;
+    let options = as_under_the_unit(temporary.path(), &[])?;
     let daemon = Daemon::start_with(topology.monitor(), &options)?;
     for probe in PROBES {
         daemon.put(&format!("/v1/probes/{probe}"), &counter_config("mon0", "XDP_PASS")).expect(201);
@@ -118,5 +96,20 @@ fn probes_come_and_go_without_admin() -> Result<()> {
         assert_eq!(twinprobe_tests::sample::total(&document, "ingress", "packets"), 2 * PACKETS, "{probe}");
         daemon.delete(&format!("/v1/probes/{probe}")).expect(204);
     }
+    Ok(())
+}
+
+/// A trial needs no more than loading a program does. Measuring running probes does, and says so.
+#[test]
+fn costs_are_tried_without_admin_and_not_measured() -> Result<()> {
+    let topology = Topology::new()?;
+    let temporary = tempfile::tempdir()?;
+    let options = as_under_the_unit(temporary.path(), &[])?.argument("--measure-cost");
+    let daemon = Daemon::start_with(topology.monitor(), &options)?;
+    let created = daemon.put("/v1/probes/p", &counter_config("mon0", "XDP_PASS")).expect(201).json();
+    assert!(created["cost"]["directions"]["ingress"]["ns_per_packet"].is_u64(), "{created}");
+    assert!(daemon.wait_for_log("what probes cost can't be measured", Duration::from_secs(20)));
+    let cost = &daemon.json("/v1/probes/p")["cost"];
+    assert_eq!(cost, &created["cost"], "a live cost without a measurement");
     Ok(())
 }

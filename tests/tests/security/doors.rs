@@ -1,11 +1,15 @@
 //! Requirements on each request, whoever sends it: hosts, origins and content types.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use serde_json::json;
 use twinprobe_tests::sample::counter_config;
-use twinprobe_tests::{DaemonOptions, Response, binary};
+use twinprobe_tests::{Daemon, DaemonOptions, Directories, Response, Topology, binary};
 
 use crate::guarded::{Scene, Token};
 
@@ -125,5 +129,24 @@ fn a_token_needs_a_name_and_a_role() -> Result<()> {
     let words: Vec<&str> = token.line.split(' ').collect();
     assert_eq!((words[0], words[1], words[2].len()), ("ci-bot", "operator", 64));
     assert_eq!(json!(token.secret.len()), 67);
+    Ok(())
+}
+
+/// A group may use the socket, and nobody else but its owner.
+#[test]
+fn a_socket_is_given_to_a_group() -> Result<()> {
+    let groups = fs::read_to_string("/etc/group")?;
+    let other = groups.lines().find(|line| !line.starts_with("root:")).context("a group")?;
+    let fields: Vec<&str> = other.split(':').collect();
+    for name in [fields[0], fields[2]] {
+        let scene = Scene::new(&[], DaemonOptions::default().argument("--socket-group").argument(name))?;
+        let socket = fs::metadata(scene.daemon.directories().socket())?;
+        assert_eq!((socket.gid().to_string(), socket.mode() & 0o777), (fields[2].to_owned(), 0o660));
+    }
+    let topology = Topology::new()?;
+    let unknown = DaemonOptions::default().argument("--socket-group").argument("no-such-group");
+    let daemon = Daemon::spawn_in(topology.monitor(), &unknown, Arc::new(Directories::new()?))?;
+    assert!(!daemon.wait_for_start(Duration::from_secs(10)), "{}", daemon.log());
+    assert!(daemon.log().contains("--socket-group no-such-group"), "{}", daemon.log());
     Ok(())
 }

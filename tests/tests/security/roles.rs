@@ -1,11 +1,21 @@
 //! Each role, each route, each kind of credential.
 
-use anyhow::{Context as _, Result};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use rcgen::ExtendedKeyUsagePurpose;
+use rustls::client::WantsClientCert;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, ConfigBuilder, RootCertStore, StreamOwned};
 use serde_json::{Value, json};
 use twinprobe_tests::sample::counter_config;
-use twinprobe_tests::{Daemon, DaemonOptions, Response, Topology};
+use twinprobe_tests::wait::wait_for;
+use twinprobe_tests::{Daemon, DaemonOptions, Response, Topology, http};
 
 use crate::guarded::{ROLES, Scene, Token};
+use crate::tls::{Authority, Files, NAME, authority, signed};
 
 const OPENAPI: &str = include_str!("../../../api/openapi.yaml");
 
@@ -156,6 +166,64 @@ fn tokens() -> Result<()> {
         assert_eq!(config["ingress"]["source"].is_string(), role >= 2, "{}", ROLES[role]);
     }
     Ok(())
+}
+
+/// The role of a certificate is that of its name.
+#[test]
+fn certificates() -> Result<()> {
+    let files = Files::new()?;
+    let (ours, clients) = (authority("ours")?, authority("clients")?);
+    files.serve(&ours)?;
+    files.write("clients", &clients.pem())?;
+    let lines: Vec<String> = ROLES.iter().map(|role| format!("{role}.example {role}")).collect();
+    let roles = files.write("roles", &lines.join("\n"))?;
+    let scene =
+        crate::scene::Scene::new(&format!("{} --client-roles {}", files.arguments(), roles.display()))?;
+    scene.daemon.put("/v1/probes/kept", &counter_config("mon0", "XDP_PASS")).expect(201);
+    let client = |names: &[&str]| -> Result<_> {
+        let config = match names {
+            [] => believing(&ours)?.with_no_client_auth(),
+            names => {
+                let (certificate, key) = signed(&clients, ExtendedKeyUsagePurpose::ClientAuth, names)?;
+                let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes())?];
+                believing(&ours)?
+                    .with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key.as_bytes())?)?
+            }
+        };
+        let (config, scene) = (Arc::new(config), &scene);
+        Ok(move |method: &str, path: &str, body: &[u8]| {
+            let name = ServerName::try_from(NAME).expect("a name");
+            let connection = ClientConnection::new(Arc::clone(&config), name).expect("a connection");
+            let stream = StreamOwned::new(connection, scene.connect_tcp(0).expect("a stream"));
+            http::exchange(stream, method, path, &[], body).expect("an answer")
+        })
+    };
+    check("no certificate", None, client(&[])?)?;
+    for (role, name) in ROLES.iter().enumerate() {
+        let own = format!("{name}.example");
+        check(name, Some(role), client(&[&own])?)?;
+        check(name, Some(role), client(&["stranger.example", "viewer.example", &own])?)?;
+    }
+    let stranger = client(&["stranger.example"])?("GET", "/healthz", b"").expect(403);
+    assert!(stranger.text().contains("no line of --client-roles"), "{}", stranger.text());
+    // A new role counts from the next request on.
+    files.write("roles", "stranger.example collector\n")?;
+    scene.daemon.signal(libc::SIGHUP);
+    wait_for("the new role", Duration::from_secs(10), || {
+        let answer = client(&["stranger.example"])?("GET", "/v1/probes/kept/windows", b"");
+        ensure!(answer.status == 200, "{}", answer.status);
+        Ok(())
+    })?;
+    client(&["admin.example"])?("GET", "/healthz", b"").expect(403);
+    Ok(())
+}
+
+fn believing(authority: &Authority) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(authority.pem().as_bytes())?)?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    Ok(builder.with_root_certificates(roots))
 }
 
 /// A client of a socket has its role if it sends no token.

@@ -1,6 +1,9 @@
 //! The options of `serve` about who may do what.
 
+use std::fs;
 use std::path::PathBuf;
+
+use anyhow::Context as _;
 
 use crate::access::role::Role;
 
@@ -24,4 +27,18 @@ pub struct AccessOptions {
     /// File that records each request in a line of JSON; opened again on SIGHUP
     #[arg(long, value_name = "FILE")]
     pub audit_log: Option<PathBuf>,
+}
+
+impl AccessOptions {
+    /// Returns the number of the group of `--socket-group`, which is its name in `/etc/group` or the number itself.
+    pub fn socket_gid(&self) -> anyhow::Result<Option<u32>> {
+        let Some(name) = &self.socket_group else { return Ok(None) };
+        let groups = fs::read_to_string("/etc/group").unwrap_or_default();
+        let number = groups.lines().find_map(|line| {
+            let mut fields = line.split(':');
+            (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok()).flatten()
+        });
+        let number = number.or_else(|| name.parse().ok());
+        number.map(Some).with_context(|| format!("--socket-group {name}: /etc/group has no such group"))
+    }
 }

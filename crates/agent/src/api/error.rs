@@ -27,6 +27,7 @@ impl Problem {
         let detail = match rejection.findings.first().map(|finding| finding.stage) {
             None | Some(Stage::Config) => "the configuration is invalid",
             Some(Stage::Compile) => "the source does not compile",
+            Some(Stage::Admission) => "the program may do what its probe may not",
             Some(Stage::Load) => "the program can't be loaded",
             Some(Stage::Attach) => "the probe can't be attached",
         };

@@ -1,7 +1,10 @@
 //! A request's path, query and body. Values that can't be parsed are a [`Problem`]; bodies are JSON or YAML of a limited
 //! size.
 
-use axum::body::Body;
+use std::time::Duration;
+
+use axum::BoxError;
+use axum::body::{Body, HttpBody as _};
 use axum::extract::{self, FromRequestParts};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -40,9 +43,6 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
 
 /// The limit of a body in bytes. A configuration holds at most two sources of 1 MiB each, plus escapes.
 const MAX_BODY: usize = 2560 << 10;
-/// The number of bytes of a too large body that are read and dropped: a client that is still sending when the
-/// connection closes would not see the answer.
-const MAX_DRAIN: usize = 64 << 20;
 
 /// The syntax of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,25 +85,33 @@ pub async fn read_config(headers: &HeaderMap, body: Body) -> Result<ConfigDocume
     })
 }
 
-/// Reads a request's body. Refuses a larger body than [`MAX_BODY`] with 413.
+/// The error of a body that takes longer than this time.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the body took longer than {} s (--body-timeout)", .0.as_secs())]
+pub struct TooSlow(pub Duration);
+
+/// Reads a request's body. Refuses a larger body than [`MAX_BODY`] with 413, and one that is [`TooSlow`] with 408. The server deals with the rest of a body that is refused.
 pub async fn read_body(mut body: Body) -> Result<Vec<u8>, Problem> {
     let mut bytes = Vec::new();
-    let mut total = 0;
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| {
-            Problem::new(StatusCode::BAD_REQUEST, format!("the body could not be read: {error}"))
-        })?;
-        let Ok(data) = frame.into_data() else { continue };
-        total += data.len();
-        if total <= MAX_BODY {
-            bytes.extend_from_slice(&data);
-        } else if total > MAX_DRAIN {
-            break;
-        }
+    if body.size_hint().lower() > MAX_BODY as u64 {
+        return Err(too_large());
     }
-    if total > MAX_BODY {
-        let detail = format!("the body has more than {MAX_BODY} bytes; a source may have 1 MiB");
-        return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail));
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(|error| unreadable(&error.into_inner()))?.into_data() else { continue };
+        if bytes.len() + data.len() > MAX_BODY {
+            return Err(too_large());
+        }
+        bytes.extend_from_slice(&data);
     }
     Ok(bytes)
+}
+
+fn too_large() -> Problem {
+    let detail = format!("the body has more than {MAX_BODY} bytes; a source may have 1 MiB");
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
+}
+
+fn unreadable(error: &BoxError) -> Problem {
+    let status = if error.is::<TooSlow>() { StatusCode::REQUEST_TIMEOUT } else { StatusCode::BAD_REQUEST };
+    Problem::new(status, format!("the body could not be read: {error}"))
 }

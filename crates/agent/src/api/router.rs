@@ -14,26 +14,51 @@ use crate::access::refusal::Refusal;
 use crate::access::role::Role;
 use crate::api::error::Problem;
 use crate::api::extract::Syntax;
+use crate::api::routes::ROUTES;
 use crate::api::state::Api;
 use crate::api::{daemon, routes};
 use crate::serve::peer::Peer;
 
+/// The paths that are served without credentials at the addresses of `--listen-metrics`.
+const OPEN: [&str; 3] = ["/metrics", "/healthz", "/readyz"];
+
 /// Returns the whole API: the routes, the refusal of early requests, the guard, and the log of requests.
 pub fn router(api: Api) -> Router {
-    routes::router()
-        .layer(middleware::from_fn_with_state(api.clone(), daemon::refuse_early))
-        .layer(middleware::from_fn_with_state(api.clone(), guard))
+    let guard = middleware::from_fn_with_state(api.clone(), guard);
+    complete(routes::router(ROUTES.iter()), api, |routes| routes.layer(guard))
+}
+
+/// Returns what `--listen-metrics` serves.
+pub fn metrics_router(api: Api) -> Router {
+    let check_target = middleware::from_fn_with_state(api.clone(), check_target);
+    let open = ROUTES.iter().filter(|route| OPEN.contains(&route.path));
+    complete(routes::router(open), api, |routes| routes.layer(check_target))
+}
+
+fn complete(routes: Router<Api>, api: Api, guard: impl FnOnce(Router<Api>) -> Router<Api>) -> Router {
+    guard(routes.layer(middleware::from_fn_with_state(api.clone(), daemon::refuse_early)))
         .layer(middleware::from_fn_with_state(api.clone(), log_request))
         .with_state(api)
+}
+
+/// Refuses requests to `--listen-metrics` that a page of another server has sent.
+async fn check_target(State(api): State<Api>, request: Request, next: Next) -> Response {
+    let Some(peer) = request.extensions().get::<Peer>() else { return unknown_peer() };
+    match api.access.check_target(peer, request.uri(), request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => Problem::from(refusal).into_response(),
+    }
+}
+
+fn unknown_peer() -> Response {
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the client is not known").into_response()
 }
 
 /// Hands on the requests that may be answered, with their [`Principal`] and the `Notes` of their record, and records
 /// every request. A request without a [`Peer`] is refused: nobody has said where it comes from.
 async fn guard(State(api): State<Api>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
-    let Some(peer) = parts.extensions.get::<Peer>().cloned() else {
-        return Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the client is not known").into_response();
-    };
+    let Some(peer) = parts.extensions.get::<Peer>().cloned() else { return unknown_peer() };
     let params = RawPathParams::from_request_parts(&mut parts, &()).await.ok();
     let name = params.iter().flatten().find(|(param, _)| *param == "name").map(|(_, name)| name.to_owned());
     let mut record = Record::begin(api.access.audit(), &peer, &parts, name);
@@ -74,6 +99,9 @@ fn admit(
     Ok(principal)
 }
 
+/// The number of bytes of a path that the log shows.
+const LOGGED: usize = 256;
+
 async fn log_request(
     State(api): State<Api>,
     route: Option<MatchedPath>,
@@ -88,7 +116,7 @@ async fn log_request(
     api.engine.telemetry.http.answered(&method, route, status, took);
     tracing::info!(
         %method,
-        path,
+        path = &path[..path.floor_char_boundary(LOGGED)],
         status = status.as_u16(),
         elapsed_us = took.as_micros() as u64,
         "request"

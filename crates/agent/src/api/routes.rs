@@ -19,7 +19,7 @@ pub struct Route {
     pub path: &'static str,
     /// The lowest role that may use the route.
     pub role: Role,
-    /// The statuses that the handler answers with, except those of the server's own errors (500, 503). Each route also
+    /// The statuses that the handler answers with, except those of the server's own errors (429, 500, 503). Each route also
     /// has those of the guard: [`GUARD_ANSWERS`].
     #[cfg_attr(not(test), expect(dead_code, reason = "the description is held against these"))]
     pub answers: &'static [u16],
@@ -46,11 +46,11 @@ use Role::{Collector, Operator, Viewer};
 pub const ROUTES: &[Route] = &[
     route("GET", PROBES, Viewer, &[200], || get(probes::list)),
     route("GET", PROBE, Viewer, &[200, 404], || get(probes::get)),
-    route("PUT", PROBE, Operator, &[200, 201, 400, 409, 412, 413, 422, 503, 507], || put(probes::put)),
+    route("PUT", PROBE, Operator, &[200, 201, 400, 408, 409, 412, 413, 422, 503, 507], || put(probes::put)),
     route("DELETE", PROBE, Operator, &[204, 404, 412], || delete(probes::delete)),
     route("GET", REVISIONS, Operator, &[200, 404], || get(revisions::list)),
-    route("POST", ROLLBACK, Operator, &[200, 400, 404, 409, 412, 413, 422, 503, 507], || post(revisions::roll_back)),
-    route("POST", "/v1/validate", Operator, &[200, 400, 413, 422, 503], || post(probes::validate)),
+    route("POST", ROLLBACK, Operator, &[200, 400, 404, 408, 409, 412, 413, 422, 503, 507], || post(revisions::roll_back)),
+    route("POST", "/v1/validate", Operator, &[200, 400, 408, 413, 422, 503], || post(probes::validate)),
     // A HEAD would close a window, or take events, that no client receives.
     route("GET", METRICS, Collector, &[200, 400, 404, 406, 409, 507], || get(probes::metrics).head(method_not_allowed)),
     route("GET", WINDOWS, Collector, &[200, 400, 404], || get(windows::list)),
@@ -75,11 +75,9 @@ const fn route(
     Route { method, path, role, answers, handler }
 }
 
-/// Returns a router with every route of the table. It answers another method of these paths with 405 and another
-/// path with 404.
-pub fn router() -> Router<Api> {
-    ROUTES
-        .iter()
+/// Returns a router with these routes. It answers another method of these paths with 405 and another path with 404.
+pub fn router(routes: impl Iterator<Item = &'static Route>) -> Router<Api> {
+    routes
         .fold(Router::new(), |router, route| router.route(route.path, (route.handler)()))
         .fallback(async || Problem::new(StatusCode::NOT_FOUND, "no such path; see /openapi.yaml"))
         .method_not_allowed_fallback(method_not_allowed)

@@ -8,8 +8,9 @@ use crate::cli::commands::capabilities::Capabilities;
 use crate::cli::commands::token::Token;
 use crate::cli::commands::watch::Watch;
 use crate::cli::commands::windows::Windows;
+use crate::cli::credentials::CredentialOptions;
 use crate::cli::output::format::OutputFormat;
-use crate::serve::Serve;
+use crate::serve::serve::Serve;
 
 /// Fully adaptive network monitoring: eBPF probes pushed over HTTP, exact windows out.
 #[derive(Debug, Parser)]
@@ -18,6 +19,8 @@ pub struct Cli {
     /// The daemon that client commands talk to
     #[arg(long, global = true, env = "TWINPROBE_SERVER", value_name = "URL", default_value = Server::DEFAULT)]
     pub server: Server,
+    #[command(flatten)]
+    pub credentials: CredentialOptions,
     /// Format of log lines
     #[arg(long, global = true, value_enum, default_value = "text")]
     pub log_format: LogFormat,
@@ -28,7 +31,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the daemon in the foreground
-    Serve(Serve),
+    Serve(Box<Serve>),
     /// Make a token: print it, and the line of --tokens that knows it
     Token(Token),
     #[command(flatten)]

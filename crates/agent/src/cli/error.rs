@@ -1,6 +1,7 @@
 //! The reasons why a command failed.
 
 use std::io;
+use std::path::PathBuf;
 
 use twinprobe_client::ClientError;
 
@@ -12,6 +13,8 @@ pub enum CommandError {
     Client(#[from] ClientError),
     #[error(transparent)]
     File(#[from] FileError),
+    #[error("could not read {}", path.display())]
+    Credential { path: PathBuf, source: io::Error },
     /// Some probes of several were refused. Each refusal has been printed already.
     #[error("{failed} of {total} probes were refused")]
     Several { failed: usize, total: usize },

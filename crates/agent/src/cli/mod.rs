@@ -2,6 +2,7 @@
 
 pub mod args;
 pub mod commands;
+pub mod credentials;
 pub mod error;
 pub mod files;
 pub mod output;

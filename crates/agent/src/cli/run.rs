@@ -7,12 +7,17 @@ use twinprobe_client::{Client, Server};
 
 use crate::cli::args::ClientCommand;
 use crate::cli::commands::list;
+use crate::cli::credentials::CredentialOptions;
 use crate::cli::error::CommandError;
 use crate::cli::output::print::{self, PipeState};
 
 /// Runs one command. Results go to stdout; a refusal is returned as the error, to be printed with its sources.
-pub async fn run(command: ClientCommand, server: Server) -> Result<(), CommandError> {
-    let client = Client::new(server)?;
+pub async fn run(
+    command: ClientCommand,
+    server: Server,
+    credentials: &CredentialOptions,
+) -> Result<(), CommandError> {
+    let client = Client::new(server, &credentials.read()?)?;
     match command {
         ClientCommand::Apply(files) => files.apply(&client).await,
         ClientCommand::Validate(files) => files.validate(&client).await,

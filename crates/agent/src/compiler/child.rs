@@ -2,31 +2,14 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
-use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
 use crate::compiler::confine::confine::Confinement;
-
-/// The limits of one compilation: time, bytes of the object and of the log, memory.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    pub time: Duration,
-    pub object: usize,
-    pub log: usize,
-    /// The bytes of address space; the largest probes take a quarter of this, most of it for libraries.
-    pub memory: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { time: Duration::from_secs(20), object: 16 << 20, log: 256 << 10, memory: 2 << 30 }
-    }
-}
+use crate::compiler::limits::Limits;
 
 /// The outcome of a run.
 pub enum Outcome {
@@ -74,9 +57,7 @@ pub fn command(clang: &Path) -> std::process::Command {
         .env_clear()
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .env("LC_ALL", "C")
-        .current_dir("/")
-        // Ctrl-C in the daemon's terminal must not reach clang: the daemon ends its children itself.
-        .process_group(0);
+        .current_dir("/");
     command
 }
 

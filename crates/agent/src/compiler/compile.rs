@@ -14,9 +14,10 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, SOURCE_NAME, Stage};
 
-use crate::compiler::child::{self, Limits, Outcome};
+use crate::compiler::child::{self, Outcome};
 use crate::compiler::confine::confine::Confinement;
 use crate::compiler::diagnostics;
+use crate::compiler::limits::Limits;
 
 /// The name that clang gives a source from a pipe.
 const STDIN_NAME: &str = "<stdin>";
@@ -75,7 +76,7 @@ impl Compiler {
                 let mut errors = parsed.errors;
                 if log.contains(OUT_OF_MEMORY) {
                     // Other diagnostics follow from the lack of memory.
-                    let limit = self.limits.memory >> 20;
+                    let limit = self.limits.data >> 20;
                     return Err(refuse(format!("the compiler needed more than {limit} MiB")).with_log(log));
                 }
                 if errors.is_empty() {
@@ -103,6 +104,9 @@ const OUT_OF_MEMORY: &str = "LLVM ERROR: out of memory";
 
 /// Returns the message for a clang that failed without a diagnostic.
 fn unexplained(status: ExitStatus, log: &str) -> String {
+    if status.signal() == Some(libc::SIGKILL) {
+        return "the compiler was killed: it took too long, or there was no memory left".to_owned();
+    }
     if status.signal().is_some() {
         return format!("the compiler crashed ({status}); the source may nest too deeply");
     }

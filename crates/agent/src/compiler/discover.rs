@@ -1,23 +1,22 @@
 //! Search for clang and its headers.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::thread::available_parallelism;
 
 use tokio::sync::Semaphore;
 
-use crate::compiler::child::Limits;
 use crate::compiler::compile::Compiler;
-use crate::compiler::sandbox;
+use crate::compiler::limits::Limits;
+use crate::compiler::sandbox::{self, Sandbox};
 
 /// The environment variable that names the clang to use instead of one on PATH.
 const VARIABLE: &str = "TWINPROBE_CLANG";
 const NAMES: [&str; 7] = ["clang", "clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14"];
 
-/// The reason why no usable clang was found.
+/// Why no usable clang was found.
 #[derive(Debug, thiserror::Error)]
 pub enum DiscoverError {
     #[error("no clang on PATH (tried {}); install clang or set {VARIABLE}", NAMES.join(", "))]
@@ -26,12 +25,14 @@ pub enum DiscoverError {
     Run { path: PathBuf, source: io::Error },
     #[error("{} --version failed ({status}): {stderr}", path.display())]
     Failed { path: PathBuf, status: std::process::ExitStatus, stderr: String },
+    #[error("{0}")]
+    Unconfined(String),
 }
 
 impl Compiler {
-    /// Finds clang: `TWINPROBE_CLANG`, else `clang`, else `clang-19` down to `clang-14` on PATH. Asks it for its version
-    /// and chooses its confinement.
-    pub fn discover() -> Result<Self, DiscoverError> {
+    /// Finds clang: `TWINPROBE_CLANG`, else `clang`, else `clang-19` down to `clang-14` on PATH.
+    /// Fails if that clang can't be confined, unless `lax`.
+    pub fn discover(lax: bool) -> Result<Self, DiscoverError> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let clang = match std::env::var_os(VARIABLE).filter(|value| !value.is_empty()) {
             Some(named) => which(&named, &path).unwrap_or_else(|| PathBuf::from(named)),
@@ -39,14 +40,20 @@ impl Compiler {
                 NAMES.iter().find_map(|name| which(OsStr::new(name), &path)).ok_or(DiscoverError::NotFound)?
             }
         };
+        Self::at(clang, lax)
+    }
+
+    /// Asks the clang at this path for its version and chooses its confinement.
+    fn at(clang: PathBuf, lax: bool) -> Result<Self, DiscoverError> {
         let version = version(&clang)?;
         let multiarch = multiarch_include();
         let limits = Limits::default();
-        let confinement = sandbox::choose(&clang, multiarch.as_deref(), limits);
-        let include = multiarch
-            .map(|directory| vec![OsString::from("-idirafter"), directory.into_os_string()])
-            .unwrap_or_default();
-        let slots = Arc::new(Semaphore::new(available_parallelism().map_or(1, usize::from)));
+        let sandbox = sandbox::choose(&clang, multiarch.as_deref(), limits, lax);
+        let Sandbox { confinement, view: mut include } = sandbox.map_err(DiscoverError::Unconfined)?;
+        include.extend(
+            multiarch.into_iter().flat_map(|directory| ["-idirafter".into(), directory.into_os_string()]),
+        );
+        let slots = Arc::new(Semaphore::new(limits.at_once));
         Ok(Self { clang, version, include, limits, confinement, slots })
     }
 }

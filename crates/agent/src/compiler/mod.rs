@@ -5,5 +5,6 @@ pub mod compile;
 pub mod confine;
 pub mod diagnostics;
 pub mod discover;
+pub mod limits;
 pub mod sandbox;
 pub mod toolchain;

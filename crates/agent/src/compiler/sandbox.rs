@@ -1,15 +1,19 @@
-//! Choice of the confinement of clang while it reads a client's source: `#include "/etc/shadow"` would show the file in
-//! the diagnostics, `.incbin` in the object.
+//! Confinement of clang while it reads a client's source: `#include "/etc/shadow"` would show the file in the
+//! diagnostics, `.incbin` in the object, and `__has_include` whether there is such a file.
 
-use std::io::Write as _;
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 
-use crate::compiler::child::{self, Limits};
-use crate::compiler::confine::confine::{Allowed, Confinement, User};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
-/// The directories of the dynamic loader and of shared libraries.
-const LIBRARIES: [&str; 5] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"];
+use crate::compiler::child;
+use crate::compiler::confine::confine::{Allowed, Confinement};
+use crate::compiler::limits::Limits;
+
 /// The header directories that distributions may keep elsewhere, behind a symbolic link.
 const LINKED: [&str; 4] =
     ["/usr/include/linux", "/usr/include/asm", "/usr/include/asm-generic", "/usr/include/bpf"];
@@ -18,44 +22,73 @@ const TRIAL: &[u8] = b"#include <stdarg.h>\nva_list *trial;\n";
 /// The limit of open files of the compiler.
 const FILES: u64 = 256;
 
-/// Returns the tightest confinement in which this clang still compiles on this kernel.
-pub fn choose(clang: &Path, multiarch: Option<&Path>, limits: Limits) -> Confinement {
-    let allowed = allowed(clang, multiarch, limits);
-    let all = Confinement::new(&allowed, User::Nobody);
-    if works(clang, &all) {
-        if !all.is_tight() {
-            tracing::warn!(
-                "this kernel can't keep the compiler from reading files: whoever may send sources may read what \
-                 everybody on this host can"
-            );
-        }
-        return all;
-    }
-    let same_user = Confinement::new(&allowed, User::Same);
-    if works(clang, &same_user) {
-        tracing::warn!("the compiler runs as the daemon's user: the user nobody can't run it");
-        return same_user;
-    }
-    tracing::warn!(
-        "the compiler can't be confined, it may be a script or keep its files in an unusual place: whoever may \
-         send sources can read this host's files"
-    );
-    Confinement::limits_only(&allowed)
+/// A way to run clang.
+pub struct Sandbox {
+    pub confinement: Confinement,
+    /// The arguments that show clang its view of the files.
+    pub view: Vec<OsString>,
 }
 
-fn allowed(clang: &Path, multiarch: Option<&Path>, limits: Limits) -> Allowed {
-    let mut read = header_directories(clang);
-    read.extend(multiarch.map(Path::to_owned));
-    read.extend(LINKED.into_iter().filter_map(|link| Path::new(link).canonicalize().ok()));
-    read.push("/etc/ld.so.cache".into());
-    let mut run: Vec<PathBuf> = LIBRARIES.iter().map(PathBuf::from).collect();
-    if let Ok(program) = clang.canonicalize() {
-        // LLVM's own libraries are in `lib` beside `bin`.
-        let prefix = program.parent().and_then(Path::parent);
-        run.extend(prefix.into_iter().flat_map(|prefix| [prefix.join("lib"), prefix.join("lib64")]));
-        run.push(program);
+/// Returns the confinement in which this clang compiles on this kernel. Fails with the reasons if clang could read
+/// more than headers, unless `lax`.
+pub fn choose(clang: &Path, multiarch: Option<&Path>, limits: Limits, lax: bool) -> Result<Sandbox, String> {
+    let headers: Vec<PathBuf> =
+        header_directories(clang).into_iter().chain(multiarch.map(Path::to_owned)).collect();
+    let view =
+        view(&headers).map_err(|error| format!("the compiler's view of files can't be made: {error}"))?;
+    let view = Arc::new(view);
+    let arguments = vec!["-ivfsoverlay".into(), format!("/proc/self/fd/{}", view.as_raw_fd()).into()];
+    let allowed = allowed(clang, headers, limits);
+    let all = Confinement::new(&allowed, Some(Arc::clone(&view)));
+    let mut reasons: Vec<String> = all.lacking().iter().map(|lack| lack.describe().to_owned()).collect();
+    let fits = works(clang, &arguments, &all);
+    if let Err(error) = &fits {
+        reasons.push(format!(
+            "confined, it does not compile, it may be a script or lie in an unusual place ({error})"
+        ));
     }
-    Allowed { read, run, memory: limits.memory, cpu_time: limits.time, open_files: FILES }
+    let confinement = match (reasons.is_empty(), fits) {
+        (true, _) => all,
+        (false, _) if !lax => return Err(refusal(&reasons)),
+        (false, Ok(())) => all,
+        (false, Err(_)) => Confinement::limits_only(&allowed, Some(view)),
+    };
+    if !reasons.is_empty() {
+        let reasons = reasons.join("; ");
+        tracing::warn!(
+            reasons,
+            "the compiler is not confined: whoever may send sources may read this host's files"
+        );
+    }
+    Ok(Sandbox { confinement, view: arguments })
+}
+
+fn refusal(reasons: &[String]) -> String {
+    format!(
+        "the compiler can't be confined: {}; provide what is missing, or start the daemon with \
+         --allow-unconfined-compiler if whoever may send sources may read this host's files",
+        reasons.join("; ")
+    )
+}
+
+fn allowed(clang: &Path, headers: Vec<PathBuf>, limits: Limits) -> Allowed {
+    let mut read = headers;
+    read.extend(LINKED.into_iter().filter_map(|link| Path::new(link).canonicalize().ok()));
+    let mut run = libraries(clang);
+    // The loader looks there first, and does without its cache, which lists what is installed.
+    let directories: Vec<&Path> = run.iter().filter_map(|library| library.parent()).collect();
+    let libraries = std::env::join_paths(directories).unwrap_or_default();
+    run.extend(clang.canonicalize());
+    let Limits { memory, data, time, .. } = limits;
+    Allowed { read, run, libraries, memory, data, cpu_time: time, open_files: FILES }
+}
+
+/// Returns the dynamic loader and the shared libraries of clang, which the loader lists if it is asked to.
+fn libraries(clang: &Path) -> Vec<PathBuf> {
+    let output = child::command(clang).env("LD_TRACE_LOADED_OBJECTS", "1").stdin(Stdio::null()).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    let paths = text.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
+    paths.map(PathBuf::from).collect()
 }
 
 /// Returns the directories in which clang says that it looks for headers.
@@ -73,13 +106,35 @@ fn header_directories(clang: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-fn works(clang: &Path, confinement: &Confinement) -> bool {
+/// Returns a file that describes what the preprocessor sees: these directories, and nothing else. A file that may not
+/// be read is then not there, so that nobody can ask for it. The file has no name, and can't be changed any more.
+fn view(headers: &[PathBuf]) -> io::Result<OwnedFd> {
+    let roots = headers.iter().filter_map(|path| path.to_str()).map(
+        |path| serde_json::json!({ "type": "directory-remap", "name": path, "external-contents": path }),
+    );
+    let view = serde_json::json!({
+        "version": 0, "case-sensitive": "true", "fallthrough": "false", "roots": roots.collect::<Vec<_>>()
+    });
+    let file = memfd_create("headers", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let mut file = std::fs::File::from(file);
+    file.write_all(view.to_string().as_bytes())?;
+    fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+    Ok(file.into())
+}
+
+/// Tries to compile. The error is clang's message.
+fn works(clang: &Path, view: &[OsString], confinement: &Confinement) -> Result<(), String> {
     let mut command = child::command(clang);
     confinement.apply(&mut command);
-    command.args(["-target", "bpf", "-fintegrated-cc1", "-x", "c", "-c", "-", "-o", "-"]);
-    let spawned = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    let Ok(mut child) = spawned else { return false };
+    command.args(view).args(["-target", "bpf", "-fintegrated-cc1", "-x", "c", "-c", "-", "-o", "-"]);
+    let spawned = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let mut child = spawned.map_err(|error| error.to_string())?;
     // A child that does not take its input fails, and its exit status says so.
     let _ = child.stdin.take().map(|mut stdin| stdin.write_all(TRIAL));
-    child.wait().is_ok_and(|status| status.success())
+    let output = child.wait_with_output().map_err(|error| error.to_string())?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    Err(text.lines().next().map_or_else(|| output.status.to_string(), str::to_owned))
 }

@@ -37,6 +37,8 @@ pub struct DirectionConfig {
     /// The source in eBPF C.
     pub source: String,
     pub defines: BTreeMap<String, String>,
+    /// The most nanoseconds that the program may take for a packet in a trial; `None` for no limit.
+    pub max_ns_per_packet: Option<u64>,
     /// The metrics, no two with the same name or the same map.
     pub metrics: Vec<MetricConfig>,
 }

@@ -254,7 +254,7 @@ impl Engine {
     /// Reads a probe by Algorithm 2 of the paper: closes the window if a metric asks for it. A window that was closed
     /// for a client, and that no client has taken to its end, is given again first.
     pub async fn read(self: &Arc<Self>, name: &str) -> Result<Delivery, EngineError> {
-        self.in_turn(name, Probe::read).await
+        Ok(self.tracked(self.in_turn(name, Probe::read).await?))
     }
 
     /// Streams the events of one metric, or of all metrics, from now on.

@@ -2,6 +2,7 @@
 
 pub mod capabilities;
 pub mod conditions;
+pub mod cost;
 pub mod deploy;
 pub mod engine;
 pub mod error;

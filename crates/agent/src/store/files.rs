@@ -2,7 +2,10 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+
+use twinprobe_kernel::private::{Lock, try_lock};
 
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -29,4 +32,33 @@ pub fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> St
 /// Syncs a directory: renames and removals in it then outlive a power failure.
 pub fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
+}
+
+/// Locks the file at `path`, which is made if it is not there. Returns what has to be kept open; `None` if another daemon
+/// has the lock. Temporary files are made in `directory`.
+pub fn lock(path: &Path, directory: &Path) -> io::Result<Option<Vec<File>>> {
+    // An existing file is opened for reading: the daemon can adopt probes even while the file system is read-only,
+    // and a file held for writing would keep the file system from being remounted read-only.
+    let open = || File::open(path);
+    let create = || File::options().write(true).create(true).truncate(false).mode(0o600).open(path);
+    let file = open().or_else(|_| create().and_then(|_| open()))?;
+    let found = try_lock(&file)?;
+    if found == Lock::Held {
+        return Ok(None);
+    }
+    if file.metadata()?.mode() & 0o077 == 0 {
+        return Ok(Some(vec![file]));
+    }
+    // Everybody could open the file that an earlier version has made, and who has it open can lock it at any time. The
+    // earlier version itself knows this file only.
+    let new = tempfile::Builder::new().prefix(TEMPORARY[0]).tempfile_in(directory);
+    let replaced = new.and_then(|new| {
+        try_lock(new.as_file())?;
+        Ok(new.persist(path)?)
+    });
+    match replaced {
+        Ok(new) => Ok(Some(vec![file, new])),
+        Err(_) if found == Lock::Taken => Ok(Some(vec![file])),
+        Err(error) => Err(error),
+    }
 }

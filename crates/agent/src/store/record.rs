@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use twinprobe_client::ConfigDocument;
+use twinprobe_ebpf_common::ProbeCost;
 use twinprobe_kernel::Deployment;
 
 /// The stored state of a probe: its configuration, and the deployment that runs it.
@@ -24,6 +25,9 @@ pub struct StoredDeployment {
     pub deployment: Deployment,
     /// The digest of each direction's object, by the direction's name.
     pub objects: BTreeMap<String, String>,
+    /// The cost that a trial found before the deployment; `None` if an earlier version has deployed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<ProbeCost>,
 }
 
 /// A configuration that a probe has or had.

@@ -10,6 +10,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::telemetry::connections::ConnectionCounts;
+
 /// The buckets of answer times in seconds; the last ones are for long polls.
 const SECONDS: [f64; 14] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0];
@@ -30,6 +32,7 @@ struct Route {
 /// The counters and durations of requests.
 #[derive(Debug)]
 pub struct Http {
+    pub connections: ConnectionCounts,
     requests: Family<Request, Counter>,
     seconds: Family<Route, Histogram>,
 }
@@ -37,6 +40,7 @@ pub struct Http {
 impl Http {
     pub fn new(registry: &mut Registry) -> Self {
         let http = Self {
+            connections: ConnectionCounts::new(registry),
             requests: Family::default(),
             seconds: Family::new_with_constructor(|| Histogram::new(SECONDS)),
         };

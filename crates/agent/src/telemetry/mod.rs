@@ -1,5 +1,7 @@
 //! The daemon about itself.
 
+pub mod connections;
+pub mod cost;
 pub mod counters;
 pub mod http;
 pub mod page;

@@ -3,10 +3,11 @@
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::{Registry, Unit};
-use twinprobe_client::{EventStatus, SumStatus};
+use twinprobe_client::{CostStatus, EventStatus, SumStatus};
 use twinprobe_ebpf_common::hook::Hook;
 use twinprobe_ebpf_common::window::Statistics;
 
+use crate::telemetry::cost;
 use crate::telemetry::counters::{Amount, OfProbe, Total};
 use crate::telemetry::registry::Telemetry;
 
@@ -17,6 +18,7 @@ pub struct ProbeFacts {
     pub running: bool,
     pub windows: Statistics,
     pub sums: Vec<SumStatus>,
+    pub cost: Option<CostStatus>,
     pub events: Vec<EventStatus>,
     pub attachments: Vec<AttachmentFacts>,
 }
@@ -59,6 +61,8 @@ impl Telemetry {
         register_states(probes, &mut facts);
         register_windows(probes, &mut facts);
         register_sums(probes, &mut facts);
+        let costs = probes.iter().filter_map(|probe| Some((&probe.name, probe.cost.as_ref()?)));
+        cost::register(costs, &mut facts);
         register_events(probes, &mut facts);
         register_attachments(probes, &mut facts);
         let mut page = String::new();
@@ -169,6 +173,7 @@ mod tests {
     use std::time::Duration;
 
     use axum::http::{Method, StatusCode};
+    use serde_json::json;
     use twinprobe_ebpf_common::Direction;
     use twinprobe_windows::ClosedBy;
 
@@ -186,6 +191,15 @@ mod tests {
         let windows = Statistics { retained: 3, bytes: 4096, lost: 2, damaged: 1, ..Statistics::default() };
         let (direction, metric) = (Direction::Ingress, "flows".to_owned());
         let sums = vec![SumStatus { direction, metric, entries: 7, max_entries: 8, dropped: 3 }];
+        let cost = serde_json::from_value(json!({
+            "map_bytes": 4096,
+            "directions": { "ingress": { "ns_per_packet": 42, "noise_ns": 3, "frame": "tcp_syn",
+                "instructions": 12, "verified": 20, "stack_bytes": 8 },
+                "egress": { "instructions": 5, "verified": 6, "stack_bytes": 0 } },
+            "live": [{ "interface": "eth0", "direction": "ingress", "hook": "xdp", "ns_per_packet": 30.5,
+                "dispatcher_ns_per_packet": 61.0, "packets": 7, "measured": "2026-11-21T10:00:00Z" }],
+        }));
+        let cost = cost.unwrap();
         let attachment = |interface: &str, hook, repairs| AttachmentFacts {
             interface: interface.into(),
             hook,
@@ -193,7 +207,15 @@ mod tests {
             repairs,
         };
         let attachments = vec![attachment("eth0", Hook::Xdp, 3), attachment("tap*", Hook::TcEgress, 9)];
-        ProbeFacts { name: name.into(), running: true, windows, sums, events: vec![event], attachments }
+        ProbeFacts {
+            name: name.into(),
+            running: true,
+            windows,
+            sums,
+            cost: Some(cost),
+            events: vec![event],
+            attachments,
+        }
     }
 
     #[track_caller]
@@ -242,6 +264,13 @@ mod tests {
                 "twinprobe_windows_retained_bytes{probe=\"flows\"} 4096",
                 "twinprobe_windows_lost_total{probe=\"flows\"} 2",
                 "twinprobe_windows_damaged_total{probe=\"flows\"} 1",
+                "twinprobe_probe_ns_per_packet{probe=\"flows\",direction=\"ingress\"} 42",
+                "twinprobe_probe_instructions{probe=\"flows\",direction=\"ingress\"} 12",
+                "twinprobe_probe_instructions{probe=\"flows\",direction=\"egress\"} 5",
+                "twinprobe_probe_verified{probe=\"flows\",direction=\"ingress\"} 20",
+                "twinprobe_probe_stack_bytes{probe=\"flows\",direction=\"ingress\"} 8",
+                "twinprobe_probe_map_bytes{probe=\"flows\"} 4096",
+                "twinprobe_probe_live_ns_per_packet{probe=\"flows\",interface=\"eth0\",direction=\"ingress\",hook=\"xdp\"} 30.5",
                 "twinprobe_sum_entries{probe=\"flows\",direction=\"ingress\",metric=\"flows\"} 7",
                 "twinprobe_sum_max_entries{probe=\"flows\",direction=\"ingress\",metric=\"flows\"} 8",
                 "twinprobe_sum_dropped_total{probe=\"flows\",direction=\"ingress\",metric=\"flows\"} 3",
@@ -252,7 +281,9 @@ mod tests {
                 "twinprobe_attachments_repaired_total{probe=\"flows\",interface=\"eth0\",direction=\"ingress\",hook=\"xdp\"} 3",
             ],
         );
-        assert!(!page.contains("twinprobe_events_lost_total{"), "{page}");
+        for absent in ["twinprobe_events_lost_total{", "ns_per_packet{probe=\"flows\",direction=\"egress\""] {
+            assert!(!page.contains(absent), "{absent}: {page}");
+        }
         for name in ["process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"] {
             assert!(page.lines().any(|line| line.starts_with(&format!("{name} "))), "{name}: {page}");
         }

@@ -41,7 +41,8 @@ async fn there_is_a_call_for_each_route() {
     let socket = directory.path().join("s");
     let (lines, mut asked) = tokio::sync::mpsc::unbounded_channel();
     let served = tokio::spawn(serve(UnixListener::bind(&socket).unwrap(), lines));
-    let (client, config) = (Client::new(Server::Unix(socket)).unwrap(), ConfigDocument::default());
+    let (client, config) =
+        (Client::new(Server::Unix(socket), &Credentials::default()).unwrap(), ConfigDocument::default());
     client.put("{name}", &config).await.unwrap();
     client.probes().await.unwrap();
     client.status("{name}").await.unwrap();
@@ -74,7 +75,7 @@ async fn queries_hold_what_was_asked_for() {
     let socket = directory.path().join("s");
     let (lines, mut asked) = tokio::sync::mpsc::unbounded_channel();
     let served = tokio::spawn(serve(UnixListener::bind(&socket).unwrap(), lines));
-    let client = Client::new(Server::Unix(socket)).unwrap();
+    let client = Client::new(Server::Unix(socket), &Credentials::default()).unwrap();
     let query = WindowQuery { after: Some(3), wait: Some(60), collector: Some("a&b c") };
     client.windows("p", query).await.unwrap();
     assert_eq!(asked.recv().await.unwrap(), "GET /v1/probes/p/windows?after=3&wait=60&collector=a%26b+c");

@@ -13,6 +13,8 @@ pub enum BtfError {
     Strings,
     #[error("BTF type {id} is of an unknown kind {kind}")]
     Kind { id: u32, kind: u32 },
+    #[error("BTF variable {id} is of an unknown linkage {linkage}")]
+    Linkage { id: u32, linkage: u32 },
     #[error("there is no BTF type {0}")]
     NoType(u32),
     #[error("the name at {0} is outside the BTF string section, too long, or not UTF-8")]

@@ -12,6 +12,8 @@ const MAGIC: u16 = 0xeb9f;
 const VERSION: u8 = 1;
 /// `struct btf_header` up to `str_len`; newer headers are longer.
 const HEADER_LEN: usize = 24;
+/// `BTF_VAR_GLOBAL_EXTERN`, the last of the linkages of variables.
+const MAX_LINKAGE: u32 = 2;
 
 impl Btf {
     /// Parses the content of a little-endian `.BTF` section.
@@ -83,10 +85,10 @@ fn one_type(btf: &mut Btf, reader: &mut ByteReader<'_>) -> Result<(), BtfError> 
             reader.list(count, |r| r.array::<8>())?;
             Kind::Prototype
         }
-        14 => {
-            reader.u32()?;
-            Kind::Variable(size_or_type)
-        }
+        14 => match reader.u32()? {
+            0..=MAX_LINKAGE => Kind::Variable(size_or_type),
+            linkage => return Err(BtfError::Linkage { id: next_id(btf), linkage }),
+        },
         15 => Kind::Section(reader.list(count, ByteReader::section_entry)?),
         16 => Kind::Float { size: size_or_type },
         17 => {
@@ -101,13 +103,15 @@ fn one_type(btf: &mut Btf, reader: &mut ByteReader<'_>) -> Result<(), BtfError> 
             let variants = reader.list(count, ByteReader::variant64)?;
             Kind::Enum { size: size_or_type, signed: flag, variants }
         }
-        kind => {
-            let id = u32::try_from(btf.types.len() + 1).unwrap_or(u32::MAX);
-            return Err(BtfError::Kind { id, kind });
-        }
+        kind => return Err(BtfError::Kind { id: next_id(btf), kind }),
     };
     btf.types.push(Type { name, kind });
     Ok(())
+}
+
+/// The id of the type that is being read.
+fn next_id(btf: &Btf) -> u32 {
+    u32::try_from(btf.types.len() + 1).unwrap_or(u32::MAX)
 }
 
 /// Takes little-endian numbers off the front of a slice.

@@ -136,9 +136,9 @@ impl ProbeMaps {
         Ok(Self { plan, fds, inherited, expected_twin: None })
     }
 
-    /// Returns the descriptors that a twin's program is bound to, by the name of the map.
-    pub fn of_twin(&self, twin: usize) -> HashMap<&str, RawFd> {
-        self.each().map(|(map, fds)| (map.name.as_str(), fds.of_twin(twin).as_raw_fd())).collect()
+    /// Returns the descriptors that a twin's program is bound to, in the order of the plan.
+    pub fn of_twin(&self, twin: usize) -> Vec<RawFd> {
+        self.fds.iter().map(|fds| fds.of_twin(twin).as_raw_fd()).collect()
     }
 
     /// Puts the inner maps into the new map `outer` of a twin. Private inner maps are those of the same twin.

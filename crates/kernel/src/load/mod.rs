@@ -1,5 +1,6 @@
 //! The loading of a probe: maps, programs, pins, and the content taken over from an earlier deployment.
 
+pub mod bind;
 pub mod carry;
 pub mod direction;
 pub mod maps;

@@ -1,7 +1,7 @@
 //! Explanations of the kernel's refusals, with the line of the source that each is about.
 
 use aya_obj::Function;
-use twinprobe_ebpf_common::finding::{Finding, Rejection, SOURCE_NAME, Stage, with_causes};
+use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage, with_causes};
 
 use crate::load::verifier;
 use crate::plan::object::ProbeObject;
@@ -33,7 +33,7 @@ pub fn refused(
 ) -> Rejection {
     let mut finding = Finding::new(Stage::Load, source, refusal.message);
     if let Some((line, column)) =
-        refusal.instruction.and_then(|instruction| source_position(object, function, instruction))
+        refusal.instruction.and_then(|instruction| object.source_position(function, instruction as usize))
     {
         finding = finding.at(line, Some(column));
     }
@@ -42,20 +42,4 @@ pub fn refused(
         finding.message = format!("{} (at `{quoted}`)", finding.message);
     }
     Rejection::from(finding).with_log(refusal.log)
-}
-
-/// Returns line and column of the user's source that `instruction` was compiled from: those of the last record up to
-/// the instruction that is not from a header.
-pub fn source_position(object: &ProbeObject, function: &Function, instruction: u32) -> Option<(u32, u32)> {
-    function
-        .line_info
-        .line_info
-        .iter()
-        .filter(|record| record.insn_off <= instruction)
-        .filter(|record| {
-            let file = object.file_name(record.file_name_off);
-            file.is_some_and(|file| file.ends_with(SOURCE_NAME))
-        })
-        .max_by_key(|record| record.insn_off)
-        .map(|record| (record.line_col >> 10, record.line_col & 0x3ff))
 }

@@ -2,21 +2,21 @@
 //! maps of snapshot metrics are private to each twin, all other maps are shared (Algorithm 1 of the paper, lines 12-21,
 //! without its second compilation).
 
-use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
-use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use aya_obj::{Function, Object};
+use aya_obj::Function;
+use aya_obj::generated::bpf_insn;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage, with_causes};
 use twinprobe_ebpf_common::hook::ProgramKind;
 
+use crate::admit::admission;
 use crate::capabilities::Capabilities;
 use crate::load::direction::LoadedDirection;
 use crate::load::maps::{Predecessor, ProbeMaps, Twins};
 use crate::load::refusal::{map_finding, refused};
-use crate::load::verifier;
-use crate::plan::object::{ObjectError, ProbeObject, guarded};
+use crate::load::{bind, verifier};
+use crate::plan::object::ProbeObject;
 use crate::plan::probe_plan::DirectionPlan;
 use crate::sys::call::KernelError;
 use crate::sys::prog::{self, InfoRecords, ProgLoad};
@@ -33,16 +33,18 @@ pub fn load(
     let source = format!("{}.source", plan.direction());
     let finding = |message: String| Finding::new(Stage::Load, &source, message);
     let refuse = |error: KernelError| Rejection::from(map_finding(&source, &error));
-    let resolved = resolve(object).map_err(|error| finding(with_causes(&error)))?;
+    let resolved = bind::resolve(object).map_err(|error| finding(with_causes(&error)))?;
+    admission::references(&plan, object, &resolved)?;
+    let function = bind::link(resolved.into_owned(), &plan).map_err(|error| finding(with_causes(&error)))?;
+    admission::program(&plan, object, &function)?;
     let mut warnings = Vec::new();
     let btf = prog::btf_load(&object.btf_blob)
         .map_err(|error| warnings.push(finding(format!("the kernel takes no type information: {error}"))))
         .ok();
     let own = ProbeMaps::create(Arc::clone(&plan), btf.as_ref().map(AsFd::as_fd), old).map_err(refuse)?;
     let program = |twin| {
-        let function = bind(resolved.clone().into_owned(), &plan.entry, &own.of_twin(twin));
-        let function = function.map_err(|error| finding(with_causes(&error)))?;
-        load_program(object, plan.attach.hook.kind(), &btf, &source, &function)
+        let instructions = bind::bind(&function, &own.of_twin(twin));
+        load_program(object, plan.attach.hook.kind(), &btf, &source, &function, &instructions)
     };
     let programs = Twins::make(plan.has_twins(), program)?;
     let maps = own.readers(capabilities).map_err(refuse)?;
@@ -67,43 +69,30 @@ pub fn adopt(
     Ok(LoadedDirection { plan, programs, maps, own: Arc::new(own), warnings: Vec::new() })
 }
 
-/// Returns the object with its references to the kernel's types (CO-RE) resolved.
-fn resolve(object: &ProbeObject) -> Result<Cow<'_, Object>, ObjectError> {
-    let mut object = Cow::Borrowed(&object.program);
-    if object.has_btf_relocations() {
-        let kernel = aya_obj::btf::Btf::from_sys_fs()?;
-        guarded(|| object.to_mut().relocate_btf(&kernel))??;
-    }
-    Ok(object)
-}
-
-/// Returns the program `entry` with every map reference bound to the map's descriptor in `fds`.
-fn bind(mut object: Object, entry: &str, fds: &HashMap<&str, RawFd>) -> Result<Function, ObjectError> {
-    let maps = std::mem::take(&mut object.maps);
-    let text: HashSet<usize> = object.functions.keys().map(|(section, _)| *section).collect();
-    let bound: Vec<_> =
-        maps.iter().filter_map(|(name, map)| Some((name.as_str(), *fds.get(name.as_str())?, map))).collect();
-    guarded(|| object.relocate_maps(bound.into_iter(), &text))??;
-    guarded(|| object.relocate_calls(&text))??;
-    object.sanitize_functions(aya::features());
-    let key = object.programs[entry].function_key();
-    object.functions.remove(&key).ok_or(ObjectError::Panic)
-}
-
 fn load_program(
     object: &ProbeObject,
     kind: ProgramKind,
     btf: &Option<OwnedFd>,
     source: &str,
     function: &Function,
+    instructions: &[bpf_insn],
 ) -> Result<OwnedFd, Rejection> {
+    with_program(object, kind, btf, (function, instructions), verifier::load)
+        .map_err(|refusal| refused(object, function, source, refusal))
+}
+
+/// Calls `load` with what the kernel has to be told to load `function` with the instructions that are bound to its maps.
+pub fn with_program<T>(
+    object: &ProbeObject,
+    kind: ProgramKind,
+    btf: &Option<OwnedFd>,
+    (function, instructions): (&Function, &[bpf_insn]),
+    load: impl FnOnce(&ProgLoad<'_>) -> T,
+) -> T {
     let (func_info, line_info) = (function.func_info.func_info_bytes(), function.line_info.line_info_bytes());
-    let program = ProgLoad {
-        name: &object.defined.entry,
-        kind,
+    load(&ProgLoad {
         flags: programs::load_flags(kind),
         license: &object.program.license,
-        instructions: &function.instructions,
         btf: btf.as_ref().map(AsFd::as_fd),
         func_info: InfoRecords {
             bytes: &func_info,
@@ -115,6 +104,6 @@ fn load_program(
             record_size: function.line_info_rec_size as u32,
             count: function.line_info.len() as u32,
         },
-    };
-    verifier::load(&program).map_err(|refusal| refused(object, function, source, refusal))
+        ..ProgLoad::new(&object.defined.entry, kind, instructions)
+    })
 }

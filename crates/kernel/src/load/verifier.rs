@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use crate::sys::prog::{self, ProgLoad};
+use crate::sys::prog::{self, LOG_STEPS, ProgLoad};
 
 /// The size of the largest log buffer that every kernel accepts, in bytes.
 const LOG_BYTES: usize = (16 << 20) - 1;
@@ -34,7 +34,7 @@ pub fn load(program: &ProgLoad<'_>) -> Result<OwnedFd, Refusal> {
         Err(error) => error,
     };
     let mut buffer = vec![0_u8; LOG_BYTES];
-    match prog::prog_load(program, Some(&mut buffer)) {
+    match prog::prog_load(program, Some((LOG_STEPS, &mut buffer))) {
         Ok(fd) => Ok(fd),
         Err(_) => {
             let end = buffer.iter().position(|byte| *byte == 0).unwrap_or(buffer.len());

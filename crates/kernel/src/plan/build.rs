@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::finding::{Finding, Stage, with_causes};
+use twinprobe_ebpf_common::finding::{Finding, Stage};
 use twinprobe_ebpf_common::metric::{OnReplace, Source, Visibility};
 use twinprobe_ebpf_common::{EventKind, MapFamily};
 
@@ -25,7 +25,7 @@ impl ProbePlan {
             let hook = request.attach.hook;
             let source = format!("{}.source", hook.direction());
             let planned = ProbeObject::parse(elf, hook.kind(), facts)
-                .map_err(|error| vec![Finding::new(Stage::Load, &source, with_causes(&error))])
+                .map_err(|error| vec![error.finding(&source)])
                 .and_then(|object| Ok((direction(request, &object.defined, facts)?, object)));
             match planned {
                 Ok(((direction, warnings), object)) => {

@@ -3,12 +3,16 @@
 
 use std::collections::BTreeMap;
 
-use object::build::elf::{Builder, SectionData, SectionId, SymbolId};
-use object::elf::{EM_BPF, SHF_EXECINSTR, SHN_UNDEF, SHT_NOBITS, SHT_STRTAB, STT_SECTION};
+use object::build::elf::{Builder, SectionData, SectionId, Symbol, SymbolId};
+use object::elf::{EM_BPF, SHF_EXECINSTR, SHN_UNDEF, SHT_NOBITS, SHT_STRTAB, STT_FUNC, STT_SECTION};
+use twinprobe_ebpf_common::{Btf, BtfError};
 
 /// The most bytes that globals and code of one object may have together. The limit keeps a huge `.bss` from being
 /// allocated.
 const MAX_SECTION_BYTES: u64 = 64 << 20;
+
+/// The size of an instruction, in bytes.
+const INSTRUCTION: u64 = 8;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ElfError {
@@ -25,14 +29,12 @@ pub enum ElfError {
         "SEC(\"{0}\") holds legacy map definitions; define maps with BTF in SEC(\".maps\") (__uint, __type)"
     )]
     LegacyMaps(String),
-    #[error(
-        "the source uses {0} without defining it; neither other files nor kernel functions (kfuncs) are linked in"
-    )]
-    Undefined(String),
     #[error("the object has no BTF; it must be compiled with debug information (-g)")]
     NoBtf,
     #[error("the object's BTF is damaged")]
     DamagedBtf,
+    #[error("the object's type information can't be read")]
+    Btf(#[from] BtfError),
 }
 
 /// A pointer to a map in the definition of another one, which is a map of maps.
@@ -43,9 +45,25 @@ pub struct MapPointer {
     pub inner: String,
 }
 
-/// Returns the object with every TC section renamed to `classifier/...`, in the ELF and in its BTF, and the pointers
-/// between its map definitions, which aya-obj does not read.
-pub fn prepare(elf: &[u8]) -> Result<(Vec<u8>, Vec<MapPointer>), ElfError> {
+/// A symbol that is used without a definition.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Undefined {
+    pub symbol: String,
+    /// The function that uses it first, and the number of the instruction there.
+    pub used_at: Option<(String, usize)>,
+}
+
+/// An object that aya-obj can parse, and what aya-obj does not read of it.
+pub struct Prepared {
+    pub elf: Vec<u8>,
+    /// The pointers between map definitions.
+    pub pointers: Vec<MapPointer>,
+    /// There is no linker, and kernel functions are not resolved.
+    pub undefined: Vec<Undefined>,
+}
+
+/// Renames every TC section to `classifier/...`, in the ELF and in its BTF.
+pub fn prepare(elf: &[u8]) -> Result<Prepared, ElfError> {
     let mut builder = Builder::read(elf)?;
     if !builder.is_64 || builder.header.e_machine != EM_BPF || builder.endian != object::Endianness::Little {
         return Err(ElfError::NotBpf);
@@ -63,32 +81,48 @@ pub fn prepare(elf: &[u8]) -> Result<(Vec<u8>, Vec<MapPointer>), ElfError> {
         if name.starts_with("maps") {
             return Err(ElfError::LegacyMaps(name));
         }
+        // aya-obj takes the linkage of variables on trust, and the compiled code may then jump anywhere.
+        if let (".BTF", SectionData::Data(btf)) = (name.as_str(), &section.data) {
+            Btf::parse(btf.as_slice())?;
+        }
         if is_tc(&name) {
             let new = format!("classifier/{index}");
             section.name = new.clone().into_bytes().into();
             renamed.push((name, new));
         }
     }
-    check_symbols(&builder)?;
+    let undefined = undefined(&builder);
     let pointers = name_static_maps(&mut builder);
     rename_in_btf(&mut builder, &renamed)?;
     add_section_names(&mut builder);
     let mut out = Vec::with_capacity(elf.len() + 256);
     builder.write(&mut out)?;
-    Ok((out, pointers))
+    Ok(Prepared { elf: out, pointers, undefined })
 }
 
-/// Fails if the object refers to a symbol that it does not define: there is no linker, and kernel functions are not
-/// resolved.
-fn check_symbols(builder: &Builder<'_>) -> Result<(), ElfError> {
-    let mut undefined: Vec<String> = builder
-        .symbols
-        .iter()
-        .filter(|symbol| symbol.section.is_none() && symbol.st_shndx == SHN_UNDEF && !symbol.name.is_empty())
-        .map(|symbol| String::from_utf8_lossy(symbol.name.as_slice()).into_owned())
-        .collect();
+/// Returns the symbols that the object uses and does not define, ordered by name.
+fn undefined(builder: &Builder<'_>) -> Vec<Undefined> {
+    let name = |symbol: &Symbol<'_>| String::from_utf8_lossy(symbol.name.as_slice()).into_owned();
+    let used_at = |symbol: SymbolId| {
+        builder.sections.iter().find_map(|section| {
+            let SectionData::Relocation(relocations) = &section.data else { return None };
+            let place = relocations.iter().find(|relocation| relocation.symbol == Some(symbol))?.r_offset;
+            let function = builder.symbols.iter().find(|function| {
+                let range = function.st_value..function.st_value.saturating_add(function.st_size);
+                function.st_type() == STT_FUNC
+                    && function.section == section.sh_info_section
+                    && range.contains(&place)
+            })?;
+            Some((name(function), ((place - function.st_value) / INSTRUCTION) as usize))
+        })
+    };
+    let symbols = builder.symbols.iter();
+    let unknown = symbols
+        .filter(|symbol| symbol.section.is_none() && symbol.st_shndx == SHN_UNDEF && !symbol.name.is_empty());
+    let mut undefined: Vec<Undefined> =
+        unknown.map(|symbol| Undefined { symbol: name(symbol), used_at: used_at(symbol.id()) }).collect();
     undefined.sort();
-    if undefined.is_empty() { Ok(()) } else { Err(ElfError::Undefined(undefined.join(", "))) }
+    undefined
 }
 
 /// The size and the symbol of each map definition in `.maps`, by the definition's offset in the section, in bytes.

@@ -4,9 +4,14 @@ use std::collections::BTreeMap;
 
 use aya_obj::generated::BPF_F_MMAPABLE;
 use aya_obj::{EbpfSectionKind, Map, Object};
-use twinprobe_ebpf_common::{Btf, BtfError, EventKind, MapTypes};
+use twinprobe_ebpf_common::{Btf, BtfError, EventKind, MapFamily, MapKind, MapTypes};
 
 use crate::plan::request::KernelFacts;
+
+/// The bytes that the kernel keeps beside key and value, for each entry of a hash and of a trie. Linux 6.18 has 48 and
+/// 40, and up to 16 in the table of buckets.
+const OF_HASH_ENTRY: u64 = 64;
+const OF_TRIE_ENTRY: u64 = 48;
 
 /// A map as the source defines it.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +30,38 @@ pub struct MapSpec {
     pub frozen: bool,
     /// The definition of the inner maps, for maps of maps.
     pub inner: Option<Box<MapSpec>>,
+}
+
+impl MapSpec {
+    /// Returns the memory of the map once it is full, in bytes; the maps in a map of maps are maps of their own.
+    pub fn bytes(&self, possible_cpus: usize) -> u64 {
+        u64::from(self.max_entries).saturating_mul(self.entry_bytes(possible_cpus))
+    }
+
+    /// Halves the number of entries until the map has at most `most` bytes: the size of a ring buffer stays a power of
+    /// two.
+    pub fn shrink(&mut self, most: u64, possible_cpus: usize) {
+        while self.max_entries > 1 && self.bytes(possible_cpus) > most {
+            self.max_entries /= 2;
+        }
+    }
+
+    /// Returns the memory of one entry; of a ring buffer, that of one byte.
+    fn entry_bytes(&self, possible_cpus: usize) -> u64 {
+        if EventKind::from_bpf_type(self.map_type) == Some(EventKind::Ringbuf) {
+            return 1;
+        }
+        let round = |size: u32| u64::from(size).next_multiple_of(8);
+        let kind = MapKind::from_bpf_type(self.map_type);
+        let values = if kind.is_some_and(MapKind::is_percpu) { possible_cpus as u64 } else { 1 };
+        let value = round(self.value_size).saturating_mul(values);
+        let entry = match kind.map(MapKind::family) {
+            Some(MapFamily::Array | MapFamily::Fifo | MapFamily::Global) => value,
+            Some(MapFamily::Trie) => value + round(self.key_size) + OF_TRIE_ENTRY,
+            Some(MapFamily::Hash | MapFamily::Nested) | None => value + round(self.key_size) + OF_HASH_ENTRY,
+        };
+        entry.max(1)
+    }
 }
 
 pub fn map_specs(

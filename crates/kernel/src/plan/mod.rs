@@ -12,5 +12,5 @@ pub mod request;
 pub mod shape;
 pub mod tables;
 #[cfg(test)]
-mod tests;
+pub mod tests;
 pub mod variables;

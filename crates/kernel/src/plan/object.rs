@@ -5,8 +5,9 @@ use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use aya_obj::btf::BtfFeatures;
-use aya_obj::{Object, ProgramSection};
+use aya_obj::{Function, Object, ProgramSection};
 use twinprobe_ebpf_common::Btf;
+use twinprobe_ebpf_common::finding::{Finding, SOURCE_NAME, Stage, with_causes};
 use twinprobe_ebpf_common::hook::ProgramKind;
 
 use crate::plan::elf::{self, MapPointer};
@@ -30,6 +31,10 @@ pub enum ObjectError {
     Core(#[from] aya_obj::btf::BtfRelocationError),
     #[error("a reference in the object leads nowhere")]
     Relocation(#[from] aya_obj::relocation::EbpfRelocationError),
+    #[error(
+        "the source uses {names} without defining it; neither other files nor kernel functions (kfuncs) are linked in"
+    )]
+    Undefined { names: String, position: Option<(u32, u32)> },
     #[error("the object is damaged in a way that its parser does not survive")]
     Panic,
     #[error("no entry point: the source needs one program in SEC(\"{section}\"){others}")]
@@ -40,6 +45,19 @@ pub enum ObjectError {
         names.join(", ")
     )]
     ManyEntries { section: &'static str, names: Vec<String> },
+}
+
+impl ObjectError {
+    /// Makes the finding about the source in this field of the configuration.
+    pub fn finding(&self, field: &str) -> Finding {
+        match self {
+            Self::Undefined { position, .. } => {
+                let finding = Finding::new(Stage::Admission, field, with_causes(self));
+                position.map_or(finding.clone(), |(line, column)| finding.at(line, Some(column)))
+            }
+            _ => Finding::new(Stage::Load, field, with_causes(self)),
+        }
+    }
 }
 
 /// The definitions of a source: its entry point, maps and types.
@@ -66,8 +84,16 @@ pub struct ProbeObject {
 impl ProbeObject {
     /// Parses `elf`. Fails unless it has exactly one entry point of this kind.
     pub fn parse(elf: &[u8], kind: ProgramKind, facts: KernelFacts) -> Result<Self, ObjectError> {
-        let (elf, pointers) = elf::prepare(elf)?;
+        let elf::Prepared { elf, pointers, undefined } = elf::prepare(elf)?;
         let mut program = guarded(|| Object::parse(&elf))??;
+        if let Some(first) = undefined.first() {
+            let position = first.used_at.as_ref().and_then(|(function, instruction)| {
+                let function = program.functions.values().find(|known| known.name == *function)?;
+                source_position(&program.btf.as_ref()?.to_bytes(), function, *instruction)
+            });
+            let names: Vec<&str> = undefined.iter().map(|undefined| undefined.symbol.as_str()).collect();
+            return Err(ObjectError::Undefined { names: names.join(", "), position });
+        }
         let entry = entry_point(&program, kind)?;
         let no_features = BtfFeatures::default();
         guarded(|| program.fixup_and_sanitize_btf(facts.btf.unwrap_or(&no_features)).map(drop))??;
@@ -79,15 +105,36 @@ impl ProbeObject {
         Ok(Self { program, btf_blob, defined: Definitions { entry, maps, slots, btf, warnings } })
     }
 
-    /// Returns the name of the file at `offset` in the BTF's strings, as line information refers to files.
-    pub fn file_name(&self, offset: u32) -> Option<&str> {
-        let word = |at: usize| {
-            let bytes = self.btf_blob.get(at..at + 4)?;
-            Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize)
-        };
-        let start = word(4)?.checked_add(word(16)?)?.checked_add(offset as usize)?;
-        CStr::from_bytes_until_nul(self.btf_blob.get(start..)?).ok()?.to_str().ok()
+    /// Returns line and column of the user's source that an instruction of `function` was compiled from.
+    pub fn source_position(&self, function: &Function, instruction: usize) -> Option<(u32, u32)> {
+        source_position(&self.btf_blob, function, instruction)
     }
+}
+
+/// Returns line and column of the user's source that an instruction was compiled from: those of the last record up to
+/// the instruction that is not from a header.
+fn source_position(btf: &[u8], function: &Function, instruction: usize) -> Option<(u32, u32)> {
+    let records = &function.line_info.line_info;
+    // Records of a function that is not linked yet count from the start of its section.
+    let start = records.first()?.insn_off;
+    records
+        .iter()
+        // Code that belongs to several lines has line 0.
+        .filter(|record| record.line_col >> 10 != 0)
+        .filter(|record| (record.insn_off - start) as usize <= instruction)
+        .filter(|record| file_name(btf, record.file_name_off).is_some_and(|file| file.ends_with(SOURCE_NAME)))
+        .max_by_key(|record| record.insn_off)
+        .map(|record| (record.line_col >> 10, record.line_col & 0x3ff))
+}
+
+/// Returns the name of the file at `offset` in the strings of `btf`, as line information refers to files.
+fn file_name(btf: &[u8], offset: u32) -> Option<&str> {
+    let word = |at: usize| {
+        let bytes = btf.get(at..at + 4)?;
+        Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize)
+    };
+    let start = word(4)?.checked_add(word(16)?)?.checked_add(offset as usize)?;
+    CStr::from_bytes_until_nul(btf.get(start..)?).ok()?.to_str().ok()
 }
 
 /// Returns the outer map, the slot and the inner map of a pointer such as `.values = { [3] = &map }`; `None` if the

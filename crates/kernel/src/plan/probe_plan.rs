@@ -32,7 +32,7 @@ pub struct DirectionPlan {
 }
 
 /// One map of the source, whether a metric reads it or not.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct MapPlan {
     pub name: String,
     pub spec: MapSpec,
@@ -116,6 +116,12 @@ impl DirectionPlan {
     /// Returns the slot and the name of each initial inner map of a map of maps.
     pub fn inner_names(&self, map: &MapPlan) -> impl Iterator<Item = (u32, &str)> {
         map.slots.iter().map(|(slot, inner)| (*slot, self.maps[*inner].name.as_str()))
+    }
+
+    /// Returns the memory of all maps once they are full, in bytes. Maps that each twin has for itself count twice.
+    pub fn map_bytes(&self, possible_cpus: usize) -> u64 {
+        let bytes = self.maps.iter().map(|map| map.spec.bytes(possible_cpus) << u32::from(map.private));
+        bytes.fold(0, u64::saturating_add)
     }
 
     /// Tells whether two copies of the program are loaded, because some maps are private to each.

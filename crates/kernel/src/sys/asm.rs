@@ -56,6 +56,11 @@ pub fn load_u64(dst: Reg, src: Reg, off: Offset) -> bpf_insn {
     insn(0x79, dst, src, off, 0)
 }
 
+/// `*(u8 *)(dst + off) = value`
+pub fn store_u8(dst: Reg, off: Offset, value: i32) -> bpf_insn {
+    insn(0x72, dst, 0, off, value)
+}
+
 /// `lock *(u64 *)(dst + off) += src`
 pub fn atomic_add_u64(dst: Reg, off: Offset, src: Reg) -> bpf_insn {
     insn(0xdb, dst, src, off, 0)

@@ -1,6 +1,6 @@
 //! The directory of pins, which is in bpffs. The file system is mounted if it is not.
 
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use rustix::fs::{FsWord, statfs};
 use rustix::mount::{MountFlags, mount};
 
 use crate::sys::call::found;
+use crate::sys::private::{self, Lock, try_lock};
 
 const BPF_FS_MAGIC: FsWord = 0xcafe_4a11;
 const USUAL: &str = "/sys/fs/bpf";
@@ -16,53 +17,82 @@ const USUAL: &str = "/sys/fs/bpf";
 /// path of no file, so that a program that goes through the pins can't follow the link to other files.
 const OWNER: &str = "owner";
 const STATE_DIR: &str = "state-dir:";
+/// The name of a directory that only the owner of the pins can lock. Earlier versions locked the directory around it,
+/// which everybody could open.
+const LOCK: &str = "lock";
 
-/// Makes sure that `directory` exists and lies in bpffs.
+/// Makes sure that `directory` exists, lies in bpffs and is nobody else's.
 pub fn prepare(directory: &Path) -> io::Result<()> {
     let existing = directory.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     if statfs(existing)?.f_type != BPF_FS_MAGIC {
         let mount_point =
             if directory.starts_with(USUAL) { PathBuf::from(USUAL) } else { directory.to_owned() };
         std::fs::create_dir_all(&mount_point)?;
-        mount("bpf", &mount_point, "bpf", MountFlags::empty(), None)?;
+        mount_at(&mount_point)?;
     }
-    std::fs::create_dir_all(directory)
+    private::directory(directory)
 }
 
-/// The claim of one daemon to the directory of pins. The lock is on the directory itself, whatever path leads there,
-/// and ends with the process. Without the lock the link that names the owner means nothing.
+fn mount_at(mount_point: &Path) -> io::Result<()> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    // Without a mode everybody could make what the daemon expects there.
+    Ok(mount("bpf", mount_point, "bpf", flags, Some(c"mode=0700"))?)
+}
+
+/// The claim of one daemon to the directory of pins. The lock is on directories, whatever path leads there, and ends
+/// with the process. Without the lock the link that names the owner means nothing.
 #[derive(Debug)]
 pub struct Claim {
     owner: PathBuf,
-    /// The directory, locked while the daemon lives.
-    _directory: File,
+    lock: PathBuf,
+    /// The directory of pins, and [`LOCK`] in it, locked while the daemon lives.
+    _locked: [File; 2],
 }
 
 impl Claim {
     /// Locks `directory` and names `state_dir` in a link there. Fails with [`io::ErrorKind::ResourceBusy`] if another
     /// daemon, which the error names, has the lock.
     pub fn take(directory: &Path, state_dir: &Path) -> io::Result<Self> {
-        let file = File::open(directory)?;
-        let owner = directory.join(OWNER);
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::Error(error)) => return Err(error),
-            Err(TryLockError::WouldBlock) => {
-                let of = std::fs::read_link(&owner).ok();
-                let of = of.as_deref().and_then(Path::to_str).and_then(|text| text.strip_prefix(STATE_DIR));
-                let of = of.map_or_else(String::new, |of| format!(", whose state directory is {of}"));
-                let message = format!("it is in use by another twinprobe{of}; give each its own --bpffs");
-                return Err(io::Error::new(io::ErrorKind::ResourceBusy, message));
-            }
+        let (owner, lock) = (directory.join(OWNER), directory.join(LOCK));
+        let outer = File::open(directory)?;
+        let held = try_lock(&outer)? == Lock::Held;
+        private::directory(&lock)?;
+        let inner = File::open(&lock)?;
+        if held || try_lock(&inner)? != Lock::Taken {
+            let of = std::fs::read_link(&owner).ok();
+            let of = of.as_deref().and_then(Path::to_str).and_then(|text| text.strip_prefix(STATE_DIR));
+            let of = of.map_or_else(String::new, |of| format!(", whose state directory is {of}"));
+            let message = format!("it is in use by another twinprobe{of}; give each its own --bpffs");
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, message));
         }
-        let claim = Self { owner, _directory: file };
-        claim.give_up()?;
+        let claim = Self { owner, lock, _locked: [outer, inner] };
+        found(std::fs::remove_file(&claim.owner))?;
         symlink(format!("{STATE_DIR}{}", std::path::absolute(state_dir)?.display()), &claim.owner)?;
         Ok(claim)
     }
 
-    /// Removes the link that names the owner; the lock ends with the process.
+    /// Removes what the claim has made; the locks end with the process.
     pub fn give_up(&self) -> io::Result<()> {
-        found(std::fs::remove_file(&self.owner)).map(drop)
+        found(std::fs::remove_file(&self.owner))?;
+        std::fs::remove_dir(&self.lock)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use rustix::mount::{UnmountFlags, unmount};
+
+    use super::*;
+
+    #[test]
+    fn a_file_system_that_is_mounted_is_nobody_elses() {
+        let temporary = tempfile::tempdir().unwrap();
+        let at = temporary.path();
+        mount_at(at).unwrap();
+        let (kind, mode) = (statfs(at).unwrap().f_type, std::fs::metadata(at).unwrap().mode());
+        unmount(at, UnmountFlags::empty()).unwrap();
+        assert_eq!((kind, mode & 0o777), (BPF_FS_MAGIC, 0o700));
     }
 }

@@ -10,5 +10,6 @@ pub mod link;
 pub mod map;
 pub mod mapping;
 pub mod object;
+pub mod private;
 pub mod process;
 pub mod prog;

@@ -55,8 +55,13 @@ impl<'a> ProgLoad<'a> {
     }
 }
 
-/// Loads a program by `BPF_PROG_LOAD`. With `log`, the verifier writes its log there, ended by a NUL.
-pub fn prog_load(program: &ProgLoad<'_>, log: Option<&mut [u8]>) -> io::Result<OwnedFd> {
+/// A log with each step of the verifier.
+pub const LOG_STEPS: u32 = 1;
+/// A log of what the verifier has counted (Linux 5.2).
+pub const LOG_STATISTICS: u32 = 4;
+
+/// Loads a program by `BPF_PROG_LOAD`. With `log`, the verifier writes a log of this kind there, ended by a NUL.
+pub fn prog_load(program: &ProgLoad<'_>, log: Option<(u32, &mut [u8])>) -> io::Result<OwnedFd> {
     #[repr(C)]
     #[derive(Default)]
     struct Attr {
@@ -100,8 +105,8 @@ pub fn prog_load(program: &ProgLoad<'_>, log: Option<&mut [u8]>) -> io::Result<O
         attr.line_info = address(program.line_info.bytes);
         attr.line_info_cnt = program.line_info.count;
     }
-    if let Some(log) = log {
-        attr.log_level = 1;
+    if let Some((kind, log)) = log {
+        attr.log_level = kind;
         attr.log_size = log.len() as u32;
         attr.log_buf = address_mut(log);
     }
@@ -137,8 +142,58 @@ pub fn prog_ids(prog: BorrowedFd<'_>) -> io::Result<(u32, Vec<u32>)> {
     Ok((info.id, maps))
 }
 
-/// Runs a program once on `data` by `BPF_PROG_TEST_RUN`, on this CPU. Returns its result.
-pub fn prog_test_run(prog: BorrowedFd<'_>, data: &[u8]) -> io::Result<u32> {
+/// Returns the first instructions of a program as the verifier has translated them, at most `most`; none if this kernel
+/// does not show them.
+pub fn prog_translated(prog: BorrowedFd<'_>, most: usize) -> io::Result<Vec<[u8; 8]>> {
+    let mut instructions = vec![[0_u8; 8]; most];
+    // SAFETY: a structure of integers, for which zero is a value.
+    let mut info: bpf_prog_info = unsafe { std::mem::zeroed() };
+    info.xlated_prog_len = (8 * most) as u32;
+    info.xlated_prog_insns = address_mut(&mut instructions);
+    fill_info(prog, &mut info)?;
+    // The kernel clears the address if it may not show the instructions.
+    let shown = if info.xlated_prog_insns == 0 { 0 } else { info.xlated_prog_len as usize / 8 };
+    instructions.truncate(shown);
+    Ok(instructions)
+}
+
+/// The runs of a program that the kernel has counted while somebody held [`enable_statistics`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProgRuns {
+    pub nanoseconds: u64,
+    pub runs: u64,
+}
+
+/// Reads the runs that the kernel has counted so far.
+pub fn prog_runs(prog: BorrowedFd<'_>) -> io::Result<ProgRuns> {
+    let info = prog_info(prog, &mut [])?;
+    Ok(ProgRuns { nanoseconds: info.run_time_ns, runs: info.run_cnt })
+}
+
+/// Lets the kernel count the runs of all programs until the descriptor is closed (Linux 5.8). Needs CAP_SYS_ADMIN.
+pub fn enable_statistics() -> io::Result<OwnedFd> {
+    // BPF_STATS_RUN_TIME
+    bpf_fd(bpf_cmd::BPF_ENABLE_STATS, &mut 0_u32)
+}
+
+/// What a run of a program came to.
+#[derive(Clone, Copy, Debug)]
+pub struct TestRun {
+    pub result: u32,
+    pub nanoseconds: u32,
+    /// The size of the packet after the run, in bytes.
+    pub size: usize,
+}
+
+/// Runs a program once on `packet` by `BPF_PROG_TEST_RUN`, on this CPU. The kernel writes the packet as the program has
+/// left it to `after`, and the packet's metadata to `context`, which has to be empty for XDP. An empty buffer gets
+/// nothing; a packet that does not fit is an error.
+pub fn prog_test_run(
+    prog: BorrowedFd<'_>,
+    packet: &[u8],
+    after: &mut [u8],
+    context: &mut [u8],
+) -> io::Result<TestRun> {
     #[repr(C)]
     #[derive(Default)]
     struct Attr {
@@ -150,16 +205,24 @@ pub fn prog_test_run(prog: BorrowedFd<'_>, data: &[u8]) -> io::Result<u32> {
         data_out: u64,
         repeat: u32,
         duration: u32,
-        /// Fields for context, flags and CPU, which stay zero.
-        rest: [u64; 4],
+        ctx_size_in: u32,
+        ctx_size_out: u32,
+        ctx_in: u64,
+        ctx_out: u64,
+        /// Fields for flags and CPU, which stay zero.
+        rest: u64,
     }
     let mut attr = Attr {
         prog_fd: prog.as_raw_fd() as u32,
-        data_size_in: data.len() as u32,
-        data_in: address(data),
+        data_size_in: packet.len() as u32,
+        data_size_out: after.len() as u32,
+        data_in: address(packet),
+        data_out: address_mut(after),
         repeat: 1,
+        ctx_size_out: context.len() as u32,
+        ctx_out: address_mut(context),
         ..Attr::default()
     };
     bpf(bpf_cmd::BPF_PROG_TEST_RUN, &mut attr)?;
-    Ok(attr.retval)
+    Ok(TestRun { result: attr.retval, nanoseconds: attr.duration, size: attr.data_size_out as usize })
 }

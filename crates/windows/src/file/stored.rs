@@ -2,8 +2,10 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use twinprobe_ebpf_common::window::{Entry, Window};
 use twinprobe_ebpf_common::{RawTable, Temporality};
 
@@ -45,10 +47,11 @@ pub enum WindowError {
     Newer(String),
 }
 
-/// A window whose file is undamaged. The open file can be read to its end, even if it is renamed or removed meanwhile.
+/// A window whose file is undamaged. The open file can be read to its end, even if it is renamed or removed meanwhile,
+/// unless [`Self::close`] is called.
 #[derive(Debug)]
 pub struct WindowReader {
-    file: File,
+    file: Mutex<Option<Arc<File>>>,
     pub head: Arc<WindowHead>,
     chunks: Vec<Vec<ChunkSpan>>,
 }
@@ -90,18 +93,35 @@ pub fn open(file: File, seq: u64) -> Result<WindowReader, Unusable> {
     if head.window.seq != seq {
         return Err(Unusable::Damaged(format!("it is window {}", head.window.seq)));
     }
-    Ok(WindowReader { file, head: Arc::new(head), chunks })
+    Ok(WindowReader { file: Mutex::new(Some(Arc::new(file))), head: Arc::new(head), chunks })
 }
 
 impl WindowReader {
     /// Reads a chunk of a metric's rows; all chunks in order are its table. `None` after the last chunk.
     pub fn chunk(&self, metric: usize, index: usize) -> io::Result<Option<RawTable>> {
         let place = self.chunks.get(metric).and_then(|chunks| chunks.get(index));
-        place.map(|&place| format::read_table(&self.file, place)).transpose()
+        place.map(|&place| format::read_table(&*self.file()?, place)).transpose()
+    }
+
+    /// Returns the number of bytes that only this reader keeps on the disk: the size of a file that was removed.
+    pub fn held(&self) -> u64 {
+        let metadata = self.file().and_then(|file| file.metadata());
+        metadata.map_or(0, |metadata| if metadata.nlink() == 0 { metadata.len() } else { 0 })
+    }
+
+    /// Gives the file up. Whoever reads the window gets an error from now on.
+    pub fn close(&self) {
+        *self.file.lock() = None;
+    }
+
+    fn file(&self) -> io::Result<Arc<File>> {
+        let gone = || io::Error::other("it had to go, and was read too slowly");
+        self.file.lock().clone().ok_or_else(gone)
     }
 
     /// Returns the sums of all windows up to this one, with the hidden sums.
     pub fn sums(&self) -> io::Result<Vec<Part>> {
+        let file = self.file()?;
         let cumulative = |(_, metric): &(usize, &StoredMetric)| metric.reading == Temporality::Cumulative;
         let part = |(place, metric): (usize, &StoredMetric)| {
             Ok(Part {
@@ -110,8 +130,8 @@ impl WindowReader {
                 content: PartContent::Sum,
                 through: self.head.window.seq,
                 layout: Arc::clone(&metric.layout),
-                rows: format::read_all(&self.file, &self.chunks[place])?,
-                ages: ages_of(&format::read_all(&self.file, &self.chunks[self.head.place_of_ages(place)])?),
+                rows: format::read_all(&file, &self.chunks[place])?,
+                ages: ages_of(&format::read_all(&file, &self.chunks[self.head.place_of_ages(place)])?),
                 dropped: metric.dropped,
             })
         };

@@ -8,13 +8,18 @@ use tokio::net::{TcpListener, UnixListener};
 use twinprobe_client::{ClientError, Server};
 
 use crate::cli::args::ClientCommand;
+use crate::cli::credentials::CredentialOptions;
 use crate::cli::error::CommandError;
-use crate::cli::run::run;
+use crate::cli::run;
 
 #[derive(Debug, Parser)]
 struct Cli {
     #[command(subcommand)]
     command: ClientCommand,
+}
+
+async fn run(command: ClientCommand, server: Server) -> Result<(), CommandError> {
+    run::run(command, server, &CredentialOptions::default()).await
 }
 
 fn command(arguments: &[&str]) -> ClientCommand {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::*;
 
 fn compiler() -> Compiler {
-    Compiler::discover().expect("the tests need clang")
+    Compiler::discover(false).expect("the tests need clang")
 }
 
 async fn compile(source: &str) -> Result<CompiledObject, Rejection> {
@@ -96,8 +96,8 @@ async fn errors_inside_headers_point_to_the_include() {
     let header = directory.path().join("broken.h");
     std::fs::write(&header, "\nint broken = ;\n").unwrap();
     let header = header.display();
-    // The header is outside the directories that a confined compiler may read.
-    let compiler = Compiler { confinement: Confinement::default(), ..compiler() };
+    // The header is outside the directories that a confined compiler sees.
+    let compiler = Compiler { confinement: Confinement::default(), include: Vec::new(), ..compiler() };
     let source = format!("int x;\n#include \"{header}\"\n");
     let refused = compiler.compile("ingress.source", &source, &BTreeMap::new()).await.unwrap_err();
     let finding = &refused.findings[0];

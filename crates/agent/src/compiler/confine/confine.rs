@@ -1,13 +1,14 @@
-//! Confinement of child processes that read input of somebody else: a child reads only the files that it may,
-//! writes only the pipes that it is given, reaches no network, starts no process, and has limits.
+//! Child processes that are fed what somebody else wrote: they may read what they are allowed to and nothing
+//! else, write nothing but the pipes they are given, reach no network and no other process, start none, and use so much.
 //!
-//! Each means is used if the kernel has it. All preparation is done beforehand: between fork and exec only
-//! system calls are safe. The calls of rustix and seccompiler that are used there take no lock and no memory;
-//! landlock does not promise it, so that its ruleset is entered by hand.
+//! What must be worked out is worked out beforehand: between fork and exec only system calls are safe. The calls of
+//! rustix and seccompiler that are used there take no lock and no memory; landlock does not promise it, so that its
+//! ruleset is entered by hand.
 
 #[cfg(test)]
 mod tests;
 
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
@@ -20,16 +21,28 @@ use landlock::{
     ABI, Access as _, AccessFs, AccessNet, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, Scope,
     path_beneath_rules,
 };
-use rustix::process::{Gid, Resource, Rlimit, Uid, geteuid, setrlimit};
-use rustix::thread::{set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{Gid, Resource, Rlimit, Uid, geteuid, setpriority_process, setrlimit, setsid};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities,
+    set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+};
 use seccompiler::{BpfProgram, apply_filter};
 
 use crate::compiler::confine::filter;
 
-/// `nobody`, by its number: there need be no entry in a table of users.
-const NOBODY: u32 = 65534;
+/// A user whom no table of users and no allocation has (systemd's list calls 65520 to 65533 unused): who is `nobody`
+/// may trace the processes of `nobody`.
+pub const USER: u32 = 65533;
+/// The processes and threads that this user may have in all.
+const THREADS: u64 = 1024;
 /// The newest Landlock ABI whose rights are denied; rights that this kernel does not know are left out.
 const NEWEST: ABI = ABI::V6;
+/// The kernel ends a process with this mark before any other, if there is no memory left.
+const FIRST_TO_GO: &[u8] = b"1000";
+/// Within its share of the processors a child comes after others.
+const NICE: i32 = 5;
 
 /// The rights of a child process: files, memory, CPU time, open files.
 #[derive(Clone, Debug, Default)]
@@ -38,19 +51,39 @@ pub struct Allowed {
     pub read: Vec<PathBuf>,
     /// Files and directories that the child may run as well as read.
     pub run: Vec<PathBuf>,
+    /// The directories where the dynamic loader looks first.
+    pub libraries: OsString,
     /// Bytes of address space.
     pub memory: u64,
+    /// Bytes of memory that the child writes to.
+    pub data: u64,
     pub cpu_time: Duration,
     pub open_files: u64,
 }
 
-/// The user that the child runs as.
+/// A means that is not there, without which a child is not confined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum User {
-    /// The user `nobody`, who owns nothing, if this process is root: only root can give its rights up.
-    Nobody,
-    /// The user of this process.
-    Same,
+pub enum Lack {
+    Landlock,
+    Filter,
+    User,
+}
+
+impl Lack {
+    /// What is missing, and how to provide it.
+    pub const fn describe(self) -> &'static str {
+        match self {
+            Self::Landlock => {
+                "the kernel offers no Landlock, which keeps it from reading this host's files (use Linux 5.13 or later \
+                 with `landlock` in /sys/kernel/security/lsm, and allow the system calls landlock_create_ruleset, \
+                 landlock_add_rule and landlock_restrict_self)"
+            }
+            Self::Filter => "no filter of system calls is known for this architecture",
+            Self::User => {
+                "the daemon is root and may not run it as another user (give the daemon CAP_SETUID and CAP_SETGID)"
+            }
+        }
+    }
 }
 
 /// The means that keep a child to its rights; none by default. Cheap to clone.
@@ -62,13 +95,18 @@ struct Means {
     files: Option<OwnedFd>,
     /// Filters of system calls; none on architectures that seccompiler does not know.
     calls: Vec<BpfProgram>,
+    /// Whose rights the child has; `None` for the daemon's user.
     user: Option<u32>,
     limits: Vec<(Resource, Rlimit)>,
+    libraries: OsString,
+    /// A file that the child inherits.
+    inherited: Option<Arc<OwnedFd>>,
+    lacking: Vec<Lack>,
 }
 
 impl Confinement {
     /// Uses all means that this kernel has.
-    pub fn new(allowed: &Allowed, user: User) -> Self {
+    pub fn new(allowed: &Allowed, inherited: Option<Arc<OwnedFd>>) -> Self {
         let files = files(allowed).unwrap_or_else(|error| {
             tracing::warn!(%error, "the compiler runs without Landlock rules");
             None
@@ -77,22 +115,43 @@ impl Confinement {
             tracing::warn!(%error, "the compiler runs without a filter of system calls");
             Vec::new()
         });
-        let user = (geteuid().is_root() && user == User::Nobody).then_some(NOBODY);
-        Self(Arc::new(Means { files, calls, user, limits: limits(allowed) }))
+        let is_root = geteuid().is_root();
+        let needed = CapabilitySet::SETUID | CapabilitySet::SETGID;
+        let user = is_root && capabilities(None).is_ok_and(|sets| sets.effective.contains(needed));
+        let lacks = [
+            (files.is_none(), Lack::Landlock),
+            (calls.is_empty(), Lack::Filter),
+            (is_root && !user, Lack::User),
+        ];
+        let lacking = lacks.into_iter().filter_map(|(lacks, what)| lacks.then_some(what)).collect();
+        let limits = limits(allowed, user);
+        let libraries = allowed.libraries.clone();
+        let user = user.then_some(USER);
+        Self(Arc::new(Means { files, calls, user, limits, libraries, inherited, lacking }))
     }
 
     /// Uses limits only, which every child can live with.
-    pub fn limits_only(allowed: &Allowed) -> Self {
-        Self(Arc::new(Means { limits: limits(allowed), ..Means::default() }))
+    pub fn limits_only(allowed: &Allowed, inherited: Option<Arc<OwnedFd>>) -> Self {
+        let limits = limits(allowed, false);
+        let lacking = vec![Lack::Landlock, Lack::Filter, Lack::User];
+        Self(Arc::new(Means { limits, inherited, lacking, ..Means::default() }))
     }
 
-    /// Tells whether the kernel keeps the child to its files and system calls.
+    /// The means that are missing.
+    pub fn lacking(&self) -> &[Lack] {
+        &self.0.lacking
+    }
+
+    /// Tells whether the child reads and reaches only what it is allowed to.
     pub fn is_tight(&self) -> bool {
-        self.0.files.is_some() && !self.0.calls.is_empty()
+        self.0.files.is_some() && self.0.lacking.is_empty()
     }
 
     /// Confines the child that `command` starts.
     pub fn apply(&self, command: &mut Command) {
+        if !self.0.libraries.is_empty() {
+            command.env("LD_LIBRARY_PATH", &self.0.libraries);
+        }
         let means = Arc::clone(&self.0);
         // SAFETY: `enter` makes system calls only; it takes no lock and no memory.
         unsafe { command.pre_exec(move || means.enter()) };
@@ -102,8 +161,23 @@ impl Confinement {
 impl Means {
     /// Confines the calling process: the child, before it becomes another program.
     fn enter(&self) -> io::Result<()> {
+        // The file is opened before the limit of open files: the child still has those of the daemon.
+        let mark =
+            rustix::fs::open(c"/proc/self/oom_score_adj", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+        rustix::io::write(mark, FIRST_TO_GO)?;
+        // Ctrl-C in the daemon's terminal must not reach the child, and the kernel shares out processors by sessions.
+        setsid()?;
+        // A daemon with a lower priority than this passes its own on.
+        let _ = setpriority_process(None, NICE);
         for (resource, limit) in &self.limits {
             setrlimit(*resource, *limit)?;
+        }
+        // Descriptors that the daemon has from whoever started it may lack the flag. Kernels before 5.11 refuse the
+        // call; they have no Landlock.
+        // SAFETY: the call takes three numbers and closes nothing before exec.
+        unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+        if let Some(file) = &self.inherited {
+            fcntl_setfd(file, FdFlags::empty())?;
         }
         if let Some(number) = self.user {
             let (user, group) = (Uid::from_raw(number), Gid::from_raw(number));
@@ -113,6 +187,10 @@ impl Means {
             set_thread_res_uid(user, user, user)?;
         }
         set_no_new_privs(true)?;
+        // With the line above nothing that is dropped comes back by exec, not even to root.
+        clear_ambient_capability_set()?;
+        let none = CapabilitySet::empty();
+        set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
         if let Some(files) = &self.files {
             // SAFETY: a descriptor that is open, and no flags.
             if unsafe { libc::syscall(libc::SYS_landlock_restrict_self, files.as_raw_fd(), 0) } < 0 {
@@ -138,15 +216,20 @@ fn files(allowed: &Allowed) -> Result<Option<OwnedFd>, landlock::RulesetError> {
     Ok(ruleset.into())
 }
 
-fn limits(allowed: &Allowed) -> Vec<(Resource, Rlimit)> {
+fn limits(allowed: &Allowed, other_user: bool) -> Vec<(Resource, Rlimit)> {
     let seconds = allowed.cpu_time.as_secs().max(1);
     let limit = |resource, most| (resource, Rlimit { current: Some(most), maximum: Some(most) });
-    vec![
+    let mut limits = vec![
         limit(Resource::As, allowed.memory),
+        limit(Resource::Data, allowed.data),
         limit(Resource::Cpu, seconds),
         limit(Resource::Nofile, allowed.open_files),
         limit(Resource::Fsize, 0),
         limit(Resource::Core, 0),
         limit(Resource::Memlock, 0),
-    ]
+    ];
+    if other_user {
+        limits.push(limit(Resource::Nproc, THREADS));
+    }
+    limits
 }

@@ -1,5 +1,5 @@
-//! The system calls that a child may make: all but those that reach the network, start processes, or reach
-//! into other processes or the kernel. A denied call fails with `EPERM`.
+//! Which system calls a child may make: those that a compiler needs, and no others. Others fail with `EPERM`, or with
+//! `ENOSYS` if they are newer than what a C library can do without.
 
 use std::collections::BTreeMap;
 
@@ -8,43 +8,100 @@ use seccompiler::{
     SeccompRule,
 };
 
-/// No architecture has a system call with this number or a higher one. The x32 ABI has higher numbers: with a
-/// list of denied calls alone, each higher number would be another way to make a denied call.
-const END: libc::c_long = 512;
-
-const DENIED: &[libc::c_long] = &[
-    // The network; io_uring can open sockets as well.
-    libc::SYS_socket,
-    libc::SYS_socketpair,
-    libc::SYS_connect,
-    libc::SYS_bind,
-    libc::SYS_listen,
-    libc::SYS_accept,
-    libc::SYS_accept4,
-    libc::SYS_io_uring_setup,
-    // Other processes: the child needs threads only.
+/// Calls that are allowed whatever their arguments are. Paths are Landlock's affair.
+const ALLOWED: &[libc::c_long] = &[
+    // Files and the pipes that it is given.
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_pread64,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_lseek,
+    libc::SYS_openat,
+    libc::SYS_close,
+    libc::SYS_fstat,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_readlinkat,
+    libc::SYS_getdents64,
+    libc::SYS_getcwd,
+    libc::SYS_fcntl,
+    libc::SYS_dup,
+    libc::SYS_dup3,
+    libc::SYS_ppoll,
+    // Memory.
+    libc::SYS_brk,
+    libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_mprotect,
+    libc::SYS_madvise,
+    // Threads, its own signal handlers, its end. `execve` is how the child begins; Landlock allows one program.
+    libc::SYS_execve,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_futex,
+    libc::SYS_rseq,
+    libc::SYS_set_tid_address,
+    libc::SYS_set_robust_list,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+    libc::SYS_sched_yield,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_restart_syscall,
+    // Facts about itself, the time, random numbers.
+    libc::SYS_getpid,
+    libc::SYS_getppid,
+    libc::SYS_getpgid,
+    libc::SYS_gettid,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getegid,
+    libc::SYS_getrusage,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_getres,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_nanosleep,
+    libc::SYS_gettimeofday,
+    libc::SYS_times,
+    libc::SYS_uname,
+    libc::SYS_sysinfo,
+    libc::SYS_getrandom,
+    // The older forms of some of these.
     #[cfg(target_arch = "x86_64")]
-    libc::SYS_fork,
+    libc::SYS_open,
     #[cfg(target_arch = "x86_64")]
-    libc::SYS_vfork,
-    libc::SYS_ptrace,
-    libc::SYS_process_vm_readv,
-    libc::SYS_process_vm_writev,
-    libc::SYS_pidfd_open,
-    libc::SYS_pidfd_getfd,
-    // The rest of the kernel.
-    libc::SYS_unshare,
-    libc::SYS_setns,
-    libc::SYS_mount,
-    libc::SYS_bpf,
-    libc::SYS_perf_event_open,
-    libc::SYS_userfaultfd,
-    libc::SYS_open_by_handle_at,
-    libc::SYS_add_key,
-    libc::SYS_request_key,
-    libc::SYS_keyctl,
-    libc::SYS_memfd_create,
+    libc::SYS_stat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lstat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_access,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_readlink,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_dup2,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_poll,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_arch_prctl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_getpgrp,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_time,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_getrlimit,
 ];
+
+/// The calls of this number and higher ones came with Linux 5.1 and later: C libraries do without them if the kernel
+/// says that it does not know them. `clone3` is one of them, whose flags can't be seen.
+const NEW: libc::c_long = 424;
+/// No architecture has a call of this number or a higher one, except the x32 ABI, which is never allowed.
+const END: libc::c_long = 512;
 
 /// The filters, to be entered in this order; none on architectures that seccompiler does not know.
 pub fn programs() -> Result<Vec<BpfProgram>, BackendError> {
@@ -53,16 +110,23 @@ pub fn programs() -> Result<Vec<BpfProgram>, BackendError> {
         SeccompFilter::new(rules, other, matching, architecture)?.try_into()
     };
     let errno = |code: i32| SeccompAction::Errno(code as u32);
+    let argument = |index, operation, value: u64| -> Result<Vec<SeccompRule>, BackendError> {
+        let condition = SeccompCondition::new(index, SeccompCmpArgLen::Dword, operation, value)?;
+        Ok(vec![SeccompRule::new(vec![condition])?])
+    };
     let thread = libc::CLONE_THREAD as u64;
-    let starts_thread =
-        SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(thread), thread)?;
-    let mut allowed: BTreeMap<_, _> =
-        (0..END).filter(|call| !DENIED.contains(call)).map(|call| (call, Vec::new())).collect();
-    allowed.insert(libc::SYS_clone, vec![SeccompRule::new(vec![starts_thread])?]);
-    // ENOSYS makes the C library use `clone` as on an old kernel; the filter can see the flags of `clone`.
-    let unknown = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+    let mut allowed: BTreeMap<_, _> = ALLOWED.iter().map(|call| (*call, Vec::new())).collect();
+    // Threads, no processes.
+    allowed.insert(libc::SYS_clone, argument(0, SeccompCmpOp::MaskedEq(thread), thread)?);
+    // Its own limits, which it can't raise, and not those of others.
+    allowed.insert(libc::SYS_prlimit64, argument(0, SeccompCmpOp::Eq, 0)?);
+    allowed.insert(libc::SYS_prctl, argument(0, SeccompCmpOp::Eq, libc::PR_SET_NAME as u64)?);
+    // The first filter answers these; the second one, after which no further filter can be entered, lets them pass.
+    let unknown: BTreeMap<_, _> =
+        (NEW..END).filter(|call| !ALLOWED.contains(call)).map(|call| (call, Vec::new())).collect();
+    allowed.extend(unknown.clone());
     Ok(vec![
-        compile(allowed, SeccompAction::Allow, errno(libc::EPERM))?,
         compile(unknown, errno(libc::ENOSYS), SeccompAction::Allow)?,
+        compile(allowed, SeccompAction::Allow, errno(libc::EPERM))?,
     ])
 }

@@ -14,6 +14,8 @@ const SOURCE_LIMIT: usize = 1 << 20;
 const DEFINES_LIMIT: usize = 256;
 /// The limit in bytes of a define's name, and of its value.
 const DEFINE_LIMIT: usize = 4 << 10;
+/// The highest limit of a program's cost: a second.
+const MAX_NS: u64 = 1_000_000_000;
 
 /// Checks a direction and adds its mistakes to `findings`. Invalid fields have a placeholder in the result.
 pub fn check(
@@ -36,9 +38,16 @@ pub fn check(
     }
     let defines = document.defines.clone().unwrap_or_default();
     check_defines(&format!("{at}.defines"), &defines, findings);
+    let max_ns_per_packet = document.max_ns_per_packet;
+    if let Some(limit) = max_ns_per_packet.filter(|limit| !(1..=MAX_NS).contains(limit)) {
+        findings.add(
+            format!("{at}.max_ns_per_packet"),
+            format!("{limit} is no limit; 1 to {MAX_NS} are possible"),
+        );
+    }
     let metrics = metric::check_all(at, document.metrics.as_deref().unwrap_or_default(), defaults, findings);
     let attach = AttachRequest { hook, xdp_mode, verdict, priority, position };
-    DirectionConfig { attach, source: source.to_owned(), defines, metrics }
+    DirectionConfig { attach, source: source.to_owned(), defines, max_ns_per_packet, metrics }
 }
 
 fn hook(direction: Direction, document: &DirectionDocument, findings: &mut Findings) -> (Hook, XdpMode) {

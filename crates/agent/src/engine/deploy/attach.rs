@@ -69,7 +69,8 @@ impl Probe {
             begin(&mut readers, &deployable, running, history.before, history.replaces, &windows, &name);
         let prepared = begun.map_err(EngineError::from).and_then(|awaited| {
             crash::point("saved");
-            let prepared = prepare(&engine.store, &name, history, document, &loaded.objects, &deployable);
+            let (objects, cost) = (&loaded.objects, loaded.cost);
+            let prepared = prepare(&engine.store, &name, history, document, objects, cost, &deployable);
             Ok((awaited, prepared?))
         });
         let (awaited, (stored, commit)) = match prepared {
@@ -142,6 +143,7 @@ impl Probe {
             turn: Arc::default(),
             skipped: Arc::clone(&running.skipped),
             sums: Arc::clone(&running.sums),
+            live: Mutex::default(),
             shown: Mutex::new(Shown::of(&running)),
             state: Mutex::new(State::Running(Box::new(running))),
         }

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use twinprobe_client::ConfigDocument;
+use twinprobe_ebpf_common::ProbeCost;
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
 use twinprobe_ebpf_common::hook::Direction;
 use twinprobe_kernel::{Deployable, Kernel, ProbePlan, crash};
 
 use crate::compiler::compile::{CompiledObject, Compiler};
 use crate::config::probe::ProbeConfig;
+use crate::engine::deploy::admission::admit;
 use crate::engine::deploy::history::History;
 use crate::engine::deploy::loaded::{LoadedProbe, requests};
 use crate::engine::engine::Engine;
@@ -114,12 +116,19 @@ fn load_all(
             }
         }
     }
+    let mut cost = ProbeCost::default();
+    if refused.is_empty() {
+        match admit(kernel, config, first, &directions, &parsed, &mut warnings) {
+            Ok(found) => cost = found,
+            Err(rejections) => refused = rejections,
+        }
+    }
     crash::pause("loaded");
     if !refused.is_empty() {
         return Err(merge(refused).into());
     }
     let metrics = readers(config, &directions)?;
-    Ok(LoadedProbe { first, directions, metrics, parsed, objects, warnings })
+    Ok(LoadedProbe { first, directions, metrics, parsed, objects, warnings, cost })
 }
 
 /// Merges the refusals of both directions into one answer.
@@ -138,12 +147,14 @@ pub fn prepare<'a>(
     history: History,
     config: ConfigDocument,
     objects: &BTreeMap<&'static str, Vec<u8>>,
+    cost: ProbeCost,
     deployable: &Deployable,
 ) -> Result<(StoredProbe, Pending<'a>), StoreError> {
     let keep =
         |(direction, elf): (&&'static str, &Vec<u8>)| Ok((String::from(*direction), store.keep_object(elf)?));
     let objects = objects.iter().map(keep).collect::<Result<_, StoreError>>()?;
-    let running = Some(StoredDeployment { deployment: deployable.record().clone(), objects });
+    let (deployment, cost) = (deployable.record().clone(), Some(cost));
+    let running = Some(StoredDeployment { deployment, objects, cost });
     let History { revision, created, pushed_by, .. } = history;
     let stored = StoredProbe { revision, created, pushed_by, config, running };
     let pending = store.prepare(name, &stored)?;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use twinprobe_ebpf_common::ProbeCost;
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
 use twinprobe_kernel::{DirectionRequest, Kernel, LoadedDirection, ProbeObject};
 
@@ -24,6 +25,8 @@ pub struct LoadedProbe {
     /// The ELF files of the objects, by direction.
     pub objects: BTreeMap<&'static str, Vec<u8>>,
     pub warnings: Vec<Finding>,
+    /// The cost that a trial has found.
+    pub cost: ProbeCost,
 }
 
 impl LoadedProbe {

@@ -1,5 +1,6 @@
 //! The deployment of probes: loading, attaching, following interfaces, and restoring after a start.
 
+pub mod admission;
 pub mod attach;
 pub mod follow;
 pub mod history;

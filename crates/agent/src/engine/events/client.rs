@@ -1,8 +1,11 @@
 //! One client of an event stream: a queue of events that are read and not yet sent, up to a limit. Events beyond the
-//! limit are lost for this client alone; the stream says how many, at the place where they are missing.
+//! limit are lost for this client alone; the stream says how many, at the place where they are missing. The queues of
+//! all clients have a limit together. A client whose queue is empty gets the next batch in any case, so that slow
+//! clients take nothing from fast ones.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Waker;
 
 use hyper::body::Bytes;
@@ -12,6 +15,8 @@ use crate::engine::events::framing::Framing;
 
 /// The limit of bytes that wait for one client.
 pub const LIMIT: usize = 16 << 20;
+/// The limit of bytes that wait for all clients together, beside one batch for each.
+pub const LIMIT_OF_ALL: usize = 64 << 20;
 /// The number of bytes that almost every batch fits in.
 const BATCH: usize = 256 << 10;
 
@@ -20,7 +25,13 @@ const BATCH: usize = 256 << 10;
 pub struct Client {
     pub framing: Framing,
     pub state: Mutex<State>,
+    /// The number of bytes that wait for all clients. Changes with the number in `state`, under its lock.
+    all: Backlog,
 }
+
+/// The number of bytes that wait for all clients; clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Backlog(Arc<AtomicUsize>);
 
 #[derive(Debug, Default)]
 pub struct State {
@@ -46,13 +57,13 @@ pub enum Part {
 
 impl Client {
     /// Makes a client without sources.
-    pub fn new(framing: Framing) -> Arc<Self> {
-        Arc::new(Self { framing, state: Mutex::default() })
+    pub fn new(framing: Framing, all: Backlog) -> Arc<Self> {
+        Arc::new(Self { framing, state: Mutex::default(), all })
     }
 
     /// Tells whether a batch of usual size fits; one that does not fit need not be rendered.
     pub fn has_room(&self) -> bool {
-        self.state.lock().bytes + BATCH <= LIMIT
+        self.fits(self.state.lock().bytes, BATCH)
     }
 
     /// Notes the end of one of the sources. The stream ends with the last one.
@@ -71,11 +82,11 @@ impl Client {
         if state.gone {
             return 0;
         }
-        let fits = |bytes: &&Bytes| state.bytes == 0 || state.bytes + bytes.len() <= LIMIT;
-        let fitting = bytes.filter(fits);
+        let fitting = bytes.filter(|bytes| self.fits(state.bytes, bytes.len()));
         match fitting {
             Some(bytes) => {
                 state.bytes += bytes.len();
+                self.all.0.fetch_add(bytes.len(), Ordering::Relaxed);
                 state.parts.push_back(Part::Events(bytes.clone()));
             }
             None => state.lose(count, labels),
@@ -84,6 +95,23 @@ impl Client {
         drop(state);
         waker.into_iter().for_each(Waker::wake);
         if fitting.is_some() { 0 } else { count }
+    }
+
+    /// Takes the next part from the queue.
+    pub fn pop(&self, state: &mut State) -> Option<Part> {
+        let part = state.parts.pop_front();
+        if let Some(Part::Events(bytes)) = &part {
+            state.bytes -= bytes.len();
+            self.all.0.fetch_sub(bytes.len(), Ordering::Relaxed);
+        }
+        part
+    }
+
+    /// Tells whether `more` bytes may be queued beside those that wait.
+    fn fits(&self, waiting: usize, more: usize) -> bool {
+        // Sources of different clients may pass the check at the same time, each with a batch.
+        let room = || self.all.0.load(Ordering::Relaxed) + more <= LIMIT_OF_ALL;
+        waiting == 0 || waiting + more <= LIMIT && room()
     }
 }
 

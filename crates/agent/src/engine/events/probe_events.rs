@@ -11,7 +11,7 @@ use twinprobe_client::EventStatus;
 use twinprobe_kernel::{KernelError, LoadedDirection, TwinMap};
 
 use crate::config::probe::ProbeConfig;
-use crate::engine::events::client::Client;
+use crate::engine::events::client::{Backlog, Client};
 use crate::engine::events::event_metric::EventMetric;
 use crate::engine::events::framing::Framing;
 use crate::engine::events::pump;
@@ -20,12 +20,15 @@ use crate::engine::events::stream::EventStream;
 /// A thread of its own on which all event maps are read: neither requests nor exports delay it, and its
 /// wake-ups do not go through other threads.
 #[derive(Debug, Default)]
-pub struct EventLoop(OnceLock<Handle>);
+pub struct EventLoop {
+    thread: OnceLock<Handle>,
+    backlog: Backlog,
+}
 
 impl EventLoop {
     /// Returns a handle of the thread. The first call starts the thread.
     fn handle(&self) -> io::Result<Handle> {
-        if let Some(handle) = self.0.get() {
+        if let Some(handle) = self.thread.get() {
             return Ok(handle.clone());
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -34,7 +37,7 @@ impl EventLoop {
             .name("events".into())
             .spawn(move || runtime.block_on(std::future::pending::<()>()))?;
         // Probes change one at a time, so no other call has started a thread meanwhile.
-        Ok(self.0.get_or_init(|| handle).clone())
+        Ok(self.thread.get_or_init(|| handle).clone())
     }
 }
 
@@ -43,6 +46,7 @@ impl EventLoop {
 pub struct ProbeEvents {
     sources: Vec<Arc<EventMetric>>,
     runtime: Option<Handle>,
+    backlog: Backlog,
 }
 
 impl ProbeEvents {
@@ -63,7 +67,7 @@ impl ProbeEvents {
         }
         let runtime = (!sources.is_empty()).then(|| on.handle()).transpose();
         let runtime = runtime.map_err(|error| KernelError::new("start", "the event thread", error))?;
-        Ok(Self { sources, runtime })
+        Ok(Self { sources, runtime, backlog: on.backlog.clone() })
     }
 
     /// Starts a stream of the events of `metric`, or of all event metrics; `None` if the probe is removed or replaced.
@@ -74,7 +78,7 @@ impl ProbeEvents {
         let Some(runtime) = self.runtime.as_ref().filter(|_| !sources.is_empty()) else {
             return Err(self.sources.iter().map(|source| source.metric.clone()).collect());
         };
-        let client = Client::new(framing);
+        let client = Client::new(framing, self.backlog.clone());
         // The stream is made before its client joins: dropping it tells every source that the client has left.
         let stream = EventStream { client: Arc::clone(&client), sources: sources.clone() };
         let mut joined = false;

@@ -20,11 +20,8 @@ impl EventStream {
     /// Returns the next bytes to send, `None` at the end.
     pub fn poll_next(&self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut state = self.client.state.lock();
-        match state.parts.pop_front() {
-            Some(Part::Events(bytes)) => {
-                state.bytes -= bytes.len();
-                Poll::Ready(Some(bytes))
-            }
+        match self.client.pop(&mut state) {
+            Some(Part::Events(bytes)) => Poll::Ready(Some(bytes)),
             Some(Part::Lost { labels, count }) => {
                 let mut line = Vec::new();
                 lost_line(self.client.framing, count, &labels, &mut line);
@@ -43,7 +40,7 @@ impl Drop for EventStream {
     fn drop(&mut self) {
         let mut state = self.client.state.lock();
         state.gone = true;
-        state.parts.clear();
+        while self.client.pop(&mut state).is_some() {}
         drop(state);
         self.sources.iter().for_each(|source| source.changed.notify_one());
     }
@@ -54,7 +51,7 @@ mod tests {
     use std::task::Waker;
 
     use super::*;
-    use crate::engine::events::client::LIMIT;
+    use crate::engine::events::client::{Backlog, LIMIT, LIMIT_OF_ALL};
     use crate::engine::events::framing::Framing;
 
     fn drain(stream: &EventStream) -> Vec<Vec<u8>> {
@@ -67,9 +64,45 @@ mod tests {
     }
 
     #[test]
+    fn all_clients_have_a_limit_together_and_slow_ones_take_nothing_from_fast_ones() {
+        let all = Backlog::default();
+        let labels: Arc<str> = "".into();
+        let batch = Bytes::from(vec![b'x'; 1 << 20]);
+        let slow: Vec<EventStream> = (0..8)
+            .map(|_| {
+                let client = Client::new(Framing::Ndjson, all.clone());
+                client.state.lock().sources += 1;
+                EventStream { client, sources: Vec::new() }
+            })
+            .collect();
+        for _ in 0..32 {
+            for stream in &slow {
+                stream.client.push(Some(&batch), 1, &labels);
+            }
+        }
+        let waiting = || slow.iter().map(|stream| stream.client.state.lock().bytes).sum::<usize>();
+        assert_eq!(waiting(), LIMIT_OF_ALL);
+        assert!(slow.iter().all(|stream| !stream.client.has_room()));
+        // A client that takes each batch before the next one comes loses nothing.
+        let client = Client::new(Framing::Ndjson, all);
+        client.state.lock().sources += 1;
+        let fast = EventStream { client: Arc::clone(&client), sources: Vec::new() };
+        for _ in 0..8 {
+            assert!(client.has_room());
+            assert_eq!(client.push(Some(&batch), 1, &labels), 0);
+            assert_eq!(drain(&fast).len(), 1);
+        }
+        // What clients leave behind makes room.
+        drop(slow);
+        for _ in 0..16 {
+            assert_eq!(client.push(Some(&batch), 1, &labels), 0);
+        }
+    }
+
+    #[test]
     fn what_does_not_fit_is_counted_where_it_is_missing() {
         let (a, b): (Arc<str>, Arc<str>) = ("\"metric\":\"a\"".into(), "\"metric\":\"b\"".into());
-        let client = Client::new(Framing::Ndjson);
+        let client = Client::new(Framing::Ndjson, Backlog::default());
         client.state.lock().sources += 1;
         let stream = EventStream { client: Arc::clone(&client), sources: Vec::new() };
         let most = Bytes::from(vec![b'x'; LIMIT]);

@@ -6,7 +6,8 @@ use std::sync::atomic::AtomicU64;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use twinprobe_client::{ProbeStatus, SumStatus, WindowStatus};
+use twinprobe_client::{CostStatus, LiveCost, ProbeStatus, SumStatus, WindowStatus};
+use twinprobe_ebpf_common::ProbeCost;
 use twinprobe_ebpf_common::finding::{Finding, with_causes};
 use twinprobe_kernel::clock::Moment;
 use twinprobe_kernel::watch::Changes;
@@ -44,6 +45,8 @@ pub struct Probe {
     pub skipped: Arc<AtomicU64>,
     /// The status of the sums, as of the last window.
     pub sums: Arc<Mutex<Vec<SumStatus>>>,
+    /// The cost at each interface, as it was measured last.
+    pub live: Mutex<Vec<LiveCost>>,
     /// The part of the state that the status shows. Code that holds this lock takes no other lock, except that of an
     /// attachment's health.
     pub shown: Mutex<Shown>,
@@ -86,6 +89,7 @@ impl Probe {
             turn: Arc::default(),
             skipped: Arc::default(),
             sums: Arc::default(),
+            live: Mutex::default(),
             shown: Mutex::new(Shown::failed(&reason, held.as_deref())),
             state: Mutex::new(State::Failed { reason, held }),
         }
@@ -139,10 +143,41 @@ impl Probe {
             programs: shown.programs,
             events,
             sums,
+            cost: self.cost_status(),
             windows: WindowStatus { statistics: self.windows.statistics(), error: shown.trouble },
             warnings: self.warnings.clone(),
             config: Some(self.stored.config.clone()),
         }
+    }
+
+    /// Returns the cost of the probe, with what was measured last; `None` if the probe does not run or its cost is not
+    /// known.
+    pub fn cost_status(&self) -> Option<CostStatus> {
+        let tried = self.cost().filter(|_| self.events.is_some())?.clone();
+        Some(CostStatus { tried, live: self.live.lock().clone() })
+    }
+
+    /// Returns the cost that a trial has found; `None` if an earlier version has deployed the probe.
+    pub fn cost(&self) -> Option<&ProbeCost> {
+        self.stored.running.as_ref()?.cost.as_ref()
+    }
+
+    /// The serial of the deployment.
+    pub fn serial(&self) -> Option<u64> {
+        Some(self.stored.running.as_ref()?.deployment.serial)
+    }
+
+    /// Notes the cost that was measured at each interface. Where no packet was seen the cost stays as it was.
+    pub fn set_live(&self, mut measured: Vec<LiveCost>) {
+        let mut live = self.live.lock();
+        for new in measured.iter_mut().filter(|new| new.packets == 0) {
+            let place = |cost: &LiveCost| (cost.interface.clone(), cost.hook.clone(), cost.direction);
+            if let Some(known) = live.iter().find(|known| place(known) == place(new)) {
+                new.clone_from(known);
+            }
+        }
+        measured.retain(|cost| cost.packets > 0);
+        *live = measured;
     }
 
     pub fn close_events(&self) {

@@ -142,6 +142,7 @@ pub fn validation_report(config: &ProbeConfig, loaded: &LoadedProbe) -> Validati
         interfaces: config.interfaces.iter().map(|interface| interface.text.clone()).collect(),
         programs: programs(&loaded.directions),
         metrics: metrics.collect(),
+        cost: loaded.cost.clone(),
         warnings: loaded.warnings.clone(),
     }
 }
@@ -156,7 +157,8 @@ fn programs(directions: &[LoadedDirection]) -> BTreeMap<Direction, ProgramStatus
         .collect()
 }
 
-const fn direction(hook: Hook) -> Direction {
+/// Returns the direction of the packets at a hook.
+pub const fn direction(hook: Hook) -> Direction {
     match hook {
         Hook::Xdp | Hook::TcIngress => Direction::Ingress,
         Hook::TcEgress => Direction::Egress,

@@ -14,11 +14,17 @@ use crate::engine::window::delivery::Delivery;
 impl Engine {
     /// Closes the open window and returns it as it is retained.
     pub async fn close(self: &Arc<Self>, name: &str) -> Result<Delivery, EngineError> {
-        self.in_turn(name, |probe| {
+        let delivery = self.in_turn(name, |probe| {
             let stored = probe.close_window(ClosedBy::Request)?;
             Ok(probe.deliver(&stored).map_err(CloseError::from)?)
-        })
-        .await
+        });
+        Ok(self.tracked(delivery.await?))
+    }
+
+    /// Notes that a client is about to take a reading, perhaps slowly.
+    pub fn tracked(&self, delivery: Delivery) -> Delivery {
+        delivery.stored().into_iter().for_each(|window| self.windows.readers.add(window));
+        delivery
     }
 
     /// Returns the retained windows after `after`, or after the last window that `collector` has acknowledged. If there
@@ -64,7 +70,7 @@ impl Engine {
                 error => EngineError::Close(error.into()),
             })
         });
-        found.await?
+        Ok(self.tracked(found.await??))
     }
 
     /// Acknowledges all windows up to `seq`, for `collector` or for everybody.

@@ -142,6 +142,14 @@ impl Delivery {
         Head { probe: &self.probe, interfaces: &self.interfaces, window: self.window.as_ref() }
     }
 
+    /// The window on disk that the reading shows.
+    pub fn stored(&self) -> Option<&Arc<WindowReader>> {
+        self.parts.iter().find_map(|part| match &part.rows {
+            Rows::Stored(window, _) => Some(window),
+            Rows::Live(_) | Rows::None => None,
+        })
+    }
+
     /// Adds `samples`, the number of values that this answer leaves out, to the probe's count.
     pub fn skipped(&self, samples: u64) {
         self.skipped.fetch_add(samples, Ordering::Relaxed);

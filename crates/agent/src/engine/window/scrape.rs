@@ -80,6 +80,7 @@ fn facts(probe: &Probe) -> ProbeFacts {
         running: probe.events.is_some(),
         windows: probe.windows.statistics(),
         sums,
+        cost: probe.cost_status(),
         events: probe.events.as_ref().map(ProbeEvents::status).unwrap_or_default(),
         attachments,
     }

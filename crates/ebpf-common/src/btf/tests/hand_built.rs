@@ -28,6 +28,17 @@ fn headers_are_checked() {
 }
 
 #[test]
+fn variables_have_a_linkage_that_there_is() {
+    for linkage in 0..4 {
+        let mut blob = Blob::new();
+        let int = blob.int("int", 4, 1);
+        blob.add("number", 14, 0, int, &[linkage]);
+        let expected = if linkage < 3 { Ok(()) } else { Err(BtfError::Linkage { id: 2, linkage }) };
+        assert_eq!(Btf::parse(&blob.bytes()).map(drop), expected);
+    }
+}
+
+#[test]
 fn longer_headers_are_skipped() {
     let mut blob = Blob::new();
     blob.int("int", 4, 1);

@@ -6,5 +6,6 @@ pub mod failure;
 pub mod health;
 pub mod hold;
 pub mod left;
+pub mod live;
 pub mod mend;
 pub mod program;

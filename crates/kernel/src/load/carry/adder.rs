@@ -42,7 +42,7 @@ impl Adder {
         packet.resize(start(self.key_size), 0);
         packet.extend(numbers.iter().flat_map(|number| number.to_ne_bytes()));
         packet.resize(packet_size(self.key_size, self.counters), 0);
-        Ok(prog::prog_test_run(self.program.as_fd(), &packet)? == FOUND)
+        Ok(prog::prog_test_run(self.program.as_fd(), &packet, &mut [], &mut [])?.result == FOUND)
     }
 }
 

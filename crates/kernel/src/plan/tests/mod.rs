@@ -2,5 +2,5 @@ mod extraction;
 mod inheritance;
 mod objects;
 mod refusals;
-mod scene;
+pub mod scene;
 mod twins;

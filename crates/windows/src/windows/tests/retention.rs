@@ -93,6 +93,31 @@ fn over_the_budget_the_oldest_of_all_probes_goes_and_each_newest_stays() {
     assert_eq!(store.statistics()["b"], store.of("b").statistics());
 }
 
+/// A client that reads slowly keeps no more on the disk than the budget, and loses nothing that is retained.
+#[test]
+fn slow_readers_keep_no_more_than_the_budget() {
+    let directory = directory();
+    let root = directory.path().to_owned();
+    let sizes =
+        (1..=4).map(|seq| commit(&WindowStore::new(root.clone(), u64::MAX).of("p"), seq, 1).entry.bytes);
+    let size = sizes.max().unwrap();
+    let store = WindowStore::new(root, 2 * size + size / 2);
+    let windows = store.of("p");
+    let reader = |seq| Arc::new(windows.get(seq).unwrap().open().unwrap());
+    let readers: Vec<_> = (1..=4).map(reader).collect();
+    readers.iter().for_each(|reader| store.readers.add(reader));
+    let readable = || {
+        store.enforce();
+        readers.iter().map(|reader| reader.chunk(0, 0).is_ok()).collect::<Vec<_>>()
+    };
+    windows.set_limits(Limits { retain: 2, ..Limits::default() });
+    assert_eq!(readers.iter().map(|reader| reader.held()).collect::<Vec<_>>(), [size, size, 0, 0]);
+    assert_eq!(readable(), [true; 4]);
+    commit(&windows, 5, 1);
+    assert_eq!(readable(), [false, true, true, true], "the file that was opened first is given up");
+    assert_eq!(numbers(&windows), [4, 5]);
+}
+
 #[test]
 fn a_removed_probe_leaves_nothing_and_nobody_brings_it_back() {
     let directory = directory();

@@ -1,0 +1,86 @@
+//! The limits of a compilation.
+
+use std::fs;
+use std::path::Path;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+/// The limits of compilations: time, bytes of the object and of the log, memory, and how many there may be at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub time: Duration,
+    pub object: usize,
+    pub log: usize,
+    /// The bytes of address space; the largest probes take a quarter of this, most of it for libraries.
+    pub memory: u64,
+    /// The bytes of memory that it writes to; the largest probes take 100 MiB.
+    pub data: u64,
+    pub at_once: usize,
+}
+
+/// The least and the most data of a compilation.
+const DATA: (u64, u64) = (256 << 20, 1 << 30);
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::within(room())
+    }
+}
+
+impl Limits {
+    /// The limits where there is so much memory: all compilations together take half of it.
+    fn within(memory: u64) -> Self {
+        let data = (memory / 4).clamp(DATA.0, DATA.1);
+        let cpus = available_parallelism().map_or(1, usize::from);
+        let at_once = usize::try_from(memory / 2 / data).unwrap_or(cpus).clamp(1, cpus);
+        Self {
+            time: Duration::from_secs(20),
+            object: 16 << 20,
+            log: 256 << 10,
+            memory: 2 << 30,
+            data,
+            at_once,
+        }
+    }
+}
+
+/// The bytes of memory that this process may use: those of the machine, or of the smallest control group around the
+/// process.
+fn room() -> u64 {
+    let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
+    let machine = read(Path::new("/proc/meminfo"));
+    let machine = machine
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:")?.strip_suffix("kB")?.trim().parse().ok());
+    let groups = read(Path::new("/proc/self/cgroup"));
+    let limits = groups.lines().flat_map(|line| {
+        let mut fields = line.splitn(3, ':');
+        let (root, file) = match (fields.next(), fields.next()) {
+            (Some("0"), _) => ("/sys/fs/cgroup", "memory.max"),
+            (_, Some("memory")) => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+            _ => return Vec::new(),
+        };
+        let group = Path::new(fields.next().unwrap_or("/")).strip_prefix("/").unwrap_or(Path::new(""));
+        group.ancestors().map(|group| Path::new(root).join(group).join(file)).collect()
+    });
+    // "max" is no limit.
+    let limits = limits.filter_map(|path| read(&path).trim().parse().ok());
+    limits.chain(machine.map(|kib: u64| kib << 10)).min().unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compilations_take_half_of_the_memory_at_most() {
+        assert!((64 << 20..1 << 50).contains(&room()), "{}", room());
+        for (memory, data, most) in
+            [(1 << 30, 256 << 20, 2), (100 << 20, 256 << 20, 1), (1 << 40, 1 << 30, 512)]
+        {
+            let limits = Limits::within(memory);
+            assert_eq!(limits.data, data);
+            assert!((1..=most).contains(&limits.at_once), "{}", limits.at_once);
+        }
+    }
+}

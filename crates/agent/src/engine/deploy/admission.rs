@@ -1,0 +1,70 @@
+//! The admission of loaded programs: each is tried on sample packets, and may not cost more than its configuration
+//! allows.
+
+use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
+use twinprobe_ebpf_common::{DirectionCost, ProbeCost};
+use twinprobe_kernel::{Kernel, LoadedDirection, ProbeObject};
+
+use crate::config::probe::ProbeConfig;
+
+/// The number of trials before a program is refused for its cost: other work on the machine only adds to what a trial
+/// finds.
+const TRIALS: usize = 3;
+
+/// Tries the programs, and returns their cost. A program that costs too much is refused if a request brings it; one that
+/// a start deploys anew was admitted before, and gets a warning.
+pub fn admit(
+    kernel: &Kernel,
+    config: &ProbeConfig,
+    requested: bool,
+    loaded: &[LoadedDirection],
+    objects: &[ProbeObject],
+    warnings: &mut Vec<Finding>,
+) -> Result<ProbeCost, Vec<Rejection>> {
+    let (mut cost, mut refused) = (ProbeCost::default(), Vec::new());
+    for ((direction, config), (loaded, object)) in config.directions().zip(loaded.iter().zip(objects)) {
+        let limit = config.max_ns_per_packet;
+        let mut of = match kernel.cost(&loaded.plan, object) {
+            Ok(cost) => cost,
+            Err(rejection) => {
+                refused.push(rejection);
+                continue;
+            }
+        };
+        for _ in 1..TRIALS {
+            if let Some(limit) = limit
+                && excess(&of, limit).is_some()
+                && let Ok(again) = kernel.cost(&loaded.plan, object)
+                && again.run.as_ref().map(|run| run.ns_per_packet)
+                    < of.run.as_ref().map(|run| run.ns_per_packet)
+            {
+                of = again;
+            }
+        }
+        if let Some(message) = limit.and_then(|limit| excess(&of, limit)) {
+            let finding = Finding::new(Stage::Admission, format!("{direction}.max_ns_per_packet"), message);
+            if requested { refused.push(finding.into()) } else { warnings.push(finding) }
+        }
+        cost.map_bytes = cost.map_bytes.saturating_add(loaded.plan.map_bytes(kernel.facts().possible_cpus));
+        cost.directions.insert(direction, of);
+    }
+    if refused.is_empty() { Ok(cost) } else { Err(refused) }
+}
+
+/// Returns the message about a program that costs more than `limit` nanoseconds per packet.
+fn excess(cost: &DirectionCost, limit: u64) -> Option<String> {
+    let Some(run) = &cost.run else {
+        return Some(
+            "the program was not tried, because it sends packets while it runs (bpf_clone_redirect) or has loops whose \
+             time has no bound (bpf_loop, bpf_for_each_map_elem, may_goto); leave max_ns_per_packet out, or do without"
+                .into(),
+        );
+    };
+    (run.ns_per_packet > limit).then(|| {
+        format!(
+            "in a trial the program took {} ns for a packet ({}; half of the runs differ by up to {} ns), and \
+             max_ns_per_packet is {limit}; do less for each packet, or allow more",
+            run.ns_per_packet, run.frame, run.noise_ns
+        )
+    })
+}

@@ -1,0 +1,255 @@
+//! An address that the daemon listens on, and the connections that come there.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use axum::Router;
+use rustix::fs::Mode;
+use rustix::process::umask;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixSocket, UnixStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout_at;
+use twinprobe_kernel::private;
+
+use crate::serve::connection::{Socket, refuse, serve};
+use crate::serve::connections::{Client, Connections};
+use crate::serve::options::Address;
+use crate::serve::peer::{Origin, Peer};
+use crate::serve::progress::Progress;
+use crate::serve::stream::Watched;
+use crate::serve::tls::{self, Tls};
+use crate::telemetry::connections::Cut;
+
+/// The time after which a silent peer is asked whether it is still there, and the time between two such questions.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// The number of bytes of an answer that the kernel keeps and has not sent yet.
+const UNSENT: u32 = 128 << 10;
+/// The number of connections that the kernel lets wait to be accepted. Clients beyond it would try again after a second.
+const BACKLOG: u32 = 4096;
+/// The number of connections that are told at one time that there is no room for them; others are closed at once.
+const REFUSALS: usize = 32;
+/// The pause after the kernel has refused a connection, for lack of descriptors or memory.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A bound address and what is served there.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Bound,
+    tls: Option<Arc<Tls>>,
+}
+
+#[derive(Debug)]
+enum Bound {
+    Unix(UnixListener, PathBuf),
+    Tcp(TcpListener),
+}
+
+/// The file of a socket that this daemon listens on. Dropping the value removes the file, after an error as well.
+#[derive(Debug)]
+pub struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// A connection that was accepted.
+enum Accepted {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Listener {
+    /// Binds an address. `group` may use a Unix socket, and root; TCP connections are encrypted if there is a `tls`.
+    pub fn bind(address: &Address, group: Option<u32>, tls: Option<Arc<Tls>>) -> anyhow::Result<Self> {
+        match address {
+            Address::Unix(path) => {
+                let bound = bind_unix(path, group);
+                let listener = bound.with_context(|| format!("can't listen on {}", path.display()))?;
+                Ok(Self { socket: Bound::Unix(listener, path.clone()), tls: None })
+            }
+            Address::Tcp(address) => Self::bind_tcp(*address, tls),
+        }
+    }
+
+    pub fn bind_tcp(address: SocketAddr, tls: Option<Arc<Tls>>) -> anyhow::Result<Self> {
+        let bind = || {
+            let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+            socket.set_reuseaddr(true)?;
+            socket.bind(address)?;
+            socket.listen(BACKLOG)
+        };
+        let listener = bind().with_context(|| format!("can't listen on {address}"))?;
+        Ok(Self { socket: Bound::Tcp(listener), tls })
+    }
+
+    /// Returns the file of a Unix socket.
+    pub fn file(&self) -> Option<SocketFile> {
+        match &self.socket {
+            Bound::Unix(_, path) => Some(SocketFile(path.clone())),
+            Bound::Tcp(_) => None,
+        }
+    }
+
+    /// Returns the address; a TCP port of 0 is replaced by the port that the kernel chose.
+    pub fn name(&self) -> io::Result<String> {
+        match &self.socket {
+            Bound::Unix(_, path) => Ok(format!("unix:{}", path.display())),
+            Bound::Tcp(listener) => Ok(listener.local_addr()?.to_string()),
+        }
+    }
+
+    /// Serves connections until the daemon stops, and then those that have a request under way.
+    pub async fn run(
+        self,
+        router: Router,
+        connections: Arc<Connections>,
+        mut stopped: watch::Receiver<bool>,
+    ) {
+        let mut tasks = JoinSet::new();
+        let refusals = Arc::new(Semaphore::new(REFUSALS));
+        loop {
+            let accepted = tokio::select! {
+                // An error means that the sender was dropped: stop, too.
+                _ = stopped.wait_for(|stopped| *stopped) => break,
+                accepted = self.accept() => accepted,
+            };
+            while tasks.try_join_next().is_some() {}
+            // Connections that are there read their requests before others take their places.
+            tokio::task::yield_now().await;
+            let (socket, origin) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) if is_of_client(&error) => continue,
+                Err(error) => {
+                    let evicted = connections.evict();
+                    tracing::warn!(%error, evicted, "a connection could not be accepted");
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
+            };
+            let (tls, counts, limits) = (self.tls.clone(), connections.counts.clone(), connections.limits);
+            match connections.admit(Client::from(&origin)) {
+                Ok(place) => {
+                    let id = place.id;
+                    let (router, stopped) = (router.clone(), stopped.clone());
+                    let task = tasks.spawn(async move {
+                        match open(socket, origin, tls, &place.progress).await {
+                            Ok((socket, peer)) => {
+                                let progress = Arc::clone(&place.progress);
+                                let cut = serve(socket, router, peer, progress, stopped).await;
+                                cut.into_iter().for_each(|cut| counts.cut(cut));
+                            }
+                            Err(error) => {
+                                tracing::debug!(%error, "a TLS handshake failed");
+                                counts.cut(Cut::Handshake);
+                            }
+                        }
+                    });
+                    connections.runs(id, task);
+                }
+                Err(full) => {
+                    counts.cut(Cut::Refused);
+                    let Ok(permit) = Arc::clone(&refusals).try_acquire_owned() else { continue };
+                    tasks.spawn(async move {
+                        let _permit = permit;
+                        let progress = Arc::new(Progress::new(limits));
+                        if let Ok((socket, _)) = open(socket, origin, tls, &progress).await {
+                            refuse(socket, full).await;
+                        }
+                    });
+                }
+            }
+        }
+        // Nobody connects from now on.
+        drop(self);
+        while tasks.join_next().await.is_some() {}
+    }
+
+    async fn accept(&self) -> io::Result<(Accepted, Origin)> {
+        match &self.socket {
+            Bound::Unix(listener, _) => {
+                let (socket, _) = listener.accept().await?;
+                let peer = socket.peer_cred()?;
+                let origin = Origin::Unix { uid: peer.uid(), gid: peer.gid(), pid: peer.pid() };
+                Ok((Accepted::Unix(socket), origin))
+            }
+            Bound::Tcp(listener) => {
+                let (socket, client) = listener.accept().await?;
+                let local = socket.local_addr()?;
+                let origin = Origin::Tcp { client, local, encrypted: self.tls.is_some() };
+                Ok((Accepted::Tcp(socket), origin))
+            }
+        }
+    }
+}
+
+/// Tells whether the client has gone before it was accepted.
+fn is_of_client(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, InvalidInput, NotConnected};
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset | InvalidInput | NotConnected
+    )
+}
+
+/// Sets what a socket needs, and does the TLS handshake where there is one, within the time for a request's head.
+async fn open(
+    socket: Accepted,
+    origin: Origin,
+    tls: Option<Arc<Tls>>,
+    progress: &Arc<Progress>,
+) -> io::Result<(Box<dyn Socket>, Peer)> {
+    let peer = |names| Peer { origin, names };
+    let (socket, tls) = match (socket, tls) {
+        (Accepted::Unix(socket), _) => {
+            return Ok((Box::new(Watched::new(socket, Arc::clone(progress))), peer(Arc::default())));
+        }
+        (Accepted::Tcp(socket), tls) => {
+            let options = SockRef::from(&socket);
+            options.set_tcp_nodelay(true)?;
+            options.set_tcp_notsent_lowat(UNSENT)?;
+            let keep_alive = TcpKeepalive::new().with_time(KEEP_ALIVE).with_interval(KEEP_ALIVE);
+            options.set_tcp_keepalive(&keep_alive.with_retries(3))?;
+            (Watched::new(socket, Arc::clone(progress)), tls)
+        }
+    };
+    let Some(tls) = tls else { return Ok((Box::new(socket), peer(Arc::default()))) };
+    let Some((deadline, _)) = progress.deadline() else { return Err(io::ErrorKind::TimedOut.into()) };
+    let socket = timeout_at(deadline, tls.acceptor().accept(socket)).await??;
+    let names = tls::names(socket.get_ref().1.peer_certificates());
+    Ok((Box::new(socket), peer(names)))
+}
+
+/// Binds a Unix socket of mode 0660. Replaces the file of a daemon that has ended, never that of one that still accepts
+/// connections.
+fn bind_unix(path: &Path, group: Option<u32>) -> io::Result<UnixListener> {
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent)?;
+        private::owned(parent)?;
+    }
+    if std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
+        if std::os::unix::net::UnixStream::connect(path).is_ok() {
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, "another daemon listens there"));
+        }
+        std::fs::remove_file(path)?;
+    }
+    // Nobody else may connect before the socket has its group and mode.
+    let before = umask(Mode::RWXG | Mode::RWXO);
+    let bound = UnixSocket::new_stream().and_then(|socket| {
+        socket.bind(path)?;
+        socket.listen(BACKLOG)
+    });
+    umask(before);
+    let listener = bound?;
+    std::os::unix::fs::chown(path, None, group)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
+    Ok(listener)
+}

@@ -1,0 +1,178 @@
+//! What a connection is doing, and until when it may: half-open connections, idle ones and those whose client does not
+//! take its answer are ended.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::serve::options::ConnectionLimits;
+use crate::telemetry::connections::Cut;
+
+/// The rate, in bytes per second, at which a client has to take an answer in the long run.
+const SLOWEST: u32 = 2 << 10;
+
+/// The progress of one connection.
+#[derive(Debug)]
+pub struct Progress {
+    pub limits: ConnectionLimits,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    phase: Phase,
+    /// The beginning of the phase.
+    since: Instant,
+    /// The time for which the client may take nothing from now on. What it takes gives some back.
+    patience: Duration,
+    /// The time since which the client has taken nothing, if something waits to be taken.
+    blocked: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Nothing has come yet.
+    Fresh,
+    /// All requests are answered.
+    Idle,
+    /// The head of a request has begun.
+    Head,
+    /// A request is being read or answered.
+    Active,
+}
+
+impl Progress {
+    pub fn new(limits: ConnectionLimits) -> Self {
+        let state = State {
+            phase: Phase::Fresh,
+            since: Instant::now(),
+            patience: limits.write_timeout,
+            blocked: None,
+        };
+        Self { limits, state: Mutex::new(state) }
+    }
+
+    /// Notes that the client has sent something.
+    pub fn received(&self) {
+        let mut state = self.state.lock();
+        match state.phase {
+            Phase::Idle => state.enter(Phase::Head),
+            // The time for the first head begins with the connection.
+            Phase::Fresh => state.phase = Phase::Head,
+            Phase::Head | Phase::Active => {}
+        }
+    }
+
+    /// Notes that the head of a request is there.
+    pub fn begin(&self) {
+        self.state.lock().enter(Phase::Active);
+    }
+
+    /// Notes that a request is answered.
+    pub fn end(&self) {
+        self.state.lock().enter(Phase::Idle);
+    }
+
+    /// Notes that the client has no room for more of its answer.
+    pub fn blocked(&self) {
+        self.state.lock().blocked.get_or_insert_with(Instant::now);
+    }
+
+    /// Notes that the client has taken this number of bytes.
+    pub fn taken(&self, bytes: usize) {
+        let mut state = self.state.lock();
+        let Some(since) = state.blocked.take() else { return };
+        let earned = Duration::from_secs(bytes as u64) / SLOWEST;
+        let left = state.patience.saturating_sub(since.elapsed());
+        state.patience = (left + earned).min(self.limits.write_timeout);
+    }
+
+    /// Returns the time at which the connection ends if nothing happens until then, and what took too long.
+    pub fn deadline(&self) -> Option<(Instant, Cut)> {
+        let state = self.state.lock();
+        if let Some(since) = state.blocked {
+            return Some((since + state.patience, Cut::Write));
+        }
+        match state.phase {
+            Phase::Fresh | Phase::Head => Some((state.since + self.limits.header_timeout, Cut::Head)),
+            Phase::Idle => Some((state.since + self.limits.idle_timeout, Cut::Idle)),
+            Phase::Active => None,
+        }
+    }
+
+    /// Returns the phase and its beginning.
+    pub fn phase(&self) -> (Phase, Instant) {
+        let state = self.state.lock();
+        (state.phase, state.since)
+    }
+}
+
+impl State {
+    fn enter(&mut self, phase: Phase) {
+        (self.phase, self.since) = (phase, Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: ConnectionLimits = ConnectionLimits {
+        max_connections: 4,
+        max_connections_per_client: 3,
+        header_timeout: Duration::from_secs(10),
+        body_timeout: Duration::from_secs(60),
+        write_timeout: Duration::from_secs(30),
+        idle_timeout: Duration::from_secs(60),
+    };
+
+    fn left(progress: &Progress) -> Option<(u64, Cut)> {
+        progress.deadline().map(|(at, why)| ((at - Instant::now()).as_secs(), why))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn heads_and_idle_times_are_bounded_and_requests_are_not() {
+        let progress = Progress::new(LIMITS);
+        tokio::time::advance(Duration::from_secs(3)).await;
+        progress.received();
+        assert_eq!(left(&progress), Some((7, Cut::Head)), "bytes that trickle in win no time");
+        progress.begin();
+        assert_eq!(left(&progress), None);
+        progress.end();
+        tokio::time::advance(Duration::from_secs(3)).await;
+        assert_eq!(left(&progress), Some((57, Cut::Idle)));
+        progress.received();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        progress.received();
+        assert_eq!(left(&progress), Some((9, Cut::Head)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clients_that_take_little_run_out_of_time() {
+        let progress = Progress::new(LIMITS);
+        progress.begin();
+        progress.blocked();
+        assert_eq!(left(&progress), Some((30, Cut::Write)));
+        // A client that takes enough can go on for ever.
+        for _ in 0..100 {
+            tokio::time::advance(Duration::from_secs(10)).await;
+            progress.taken(10 * SLOWEST as usize);
+            assert_eq!(left(&progress), None);
+            progress.blocked();
+        }
+        assert_eq!(left(&progress), Some((30, Cut::Write)));
+        // A client that takes a byte now and then can't.
+        for second in 1..30 {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            progress.taken(1);
+            progress.blocked();
+            assert_eq!(left(&progress).map(|(left, _)| left), Some(30 - second));
+        }
+        // Time in which nothing waits to be taken costs nothing.
+        progress.taken(1);
+        tokio::time::advance(Duration::from_secs(100)).await;
+        progress.blocked();
+        assert_eq!(left(&progress), Some((1, Cut::Write)));
+    }
+}

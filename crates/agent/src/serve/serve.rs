@@ -1,0 +1,230 @@
+//! The daemon's run: it opens the kernel and the state, listens, serves until a signal stops it, and drains.
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use twinprobe_kernel::{Kernel, QuiesceMethod, TcMethod, crash};
+use twinprobe_windows::WindowStore;
+
+use crate::access::access::Access;
+use crate::access::options::AccessOptions;
+use crate::api::router;
+use crate::api::state::{self, Readiness};
+use crate::compiler::toolchain::{CompilerOptions, Toolchain};
+use crate::engine::cost::CostOptions;
+use crate::engine::engine::Engine;
+use crate::privileges::Needs;
+use crate::serve::connections::Connections;
+use crate::serve::listener::Listener;
+use crate::serve::options::{Address, ListenOptions};
+use crate::serve::tls::Tls;
+use crate::store::Store;
+
+/// The time that requests under way get to end once the daemon is stopping.
+const DRAIN: Duration = Duration::from_secs(5);
+
+#[derive(Debug, clap::Args)]
+pub struct Serve {
+    #[command(flatten)]
+    listen: ListenOptions,
+    /// Directory of the probes' configurations and windows
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/twinprobe")]
+    state_dir: PathBuf,
+    /// Room for the retained windows of all probes; beyond it the oldest go
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 30)]
+    retain_bytes: u64,
+    /// Directory of the pins of kernel objects; bpffs is mounted there if it is not mounted
+    #[arg(long, value_name = "DIR", default_value = "/sys/fs/bpf/twinprobe")]
+    bpffs: PathBuf,
+    /// Remove the probes from the kernel when the daemon stops
+    #[arg(long)]
+    detach_on_exit: bool,
+    #[command(flatten)]
+    access: AccessOptions,
+    /// Method of waiting after a flip until no CPU runs the old twin
+    #[arg(long, value_name = "METHOD", value_parser = quiesce_methods(), default_value = "auto")]
+    quiesce: QuiesceMethod,
+    /// Method of attaching TC programs
+    #[arg(long, value_name = "METHOD", value_parser = tc_methods(), default_value = "auto")]
+    tc_attach: TcMethod,
+    #[command(flatten)]
+    cost: CostOptions,
+    #[command(flatten)]
+    compiler: CompilerOptions,
+}
+
+impl Serve {
+    /// What the daemon has to keep the privileges for.
+    pub fn needs(&self) -> Needs {
+        let low = |port: u16| (1..1024).contains(&port);
+        let is_low = |address: &Address| matches!(address, Address::Tcp(address) if low(address.port()));
+        let low_ports = self.listen.listen.iter().any(is_low)
+            || self.listen.listen_metrics.iter().any(|address| low(address.port()));
+        Needs { low_ports, group: self.access.socket_group.is_some() }
+    }
+}
+
+fn quiesce_methods() -> impl TypedValueParser<Value = QuiesceMethod> {
+    let choice =
+        |method: QuiesceMethod| PossibleValue::new(method.name()).hide(method == QuiesceMethod::None);
+    PossibleValuesParser::new(QuiesceMethod::CHOICES.map(choice)).map(|name| {
+        QuiesceMethod::CHOICES.into_iter().find(|method| method.name() == name).unwrap_or(QuiesceMethod::Auto)
+    })
+}
+
+fn tc_methods() -> impl TypedValueParser<Value = TcMethod> {
+    PossibleValuesParser::new(TcMethod::CHOICES.map(TcMethod::name)).map(|name| {
+        TcMethod::CHOICES.into_iter().find(|method| method.name() == name).unwrap_or(TcMethod::Auto)
+    })
+}
+
+/// Runs the daemon until SIGTERM, SIGINT or the end of a listener.
+pub async fn serve(options: Serve) -> anyhow::Result<()> {
+    // Signals are handled before anything else, so that a daemon that is stopped while it takes over probes ends in
+    // order, too.
+    let mut told = Told::new()?;
+    let hangup = signal(SignalKind::hangup())?;
+    options.listen.check(options.access.tokens.is_some())?;
+    let open_tcp =
+        options.listen.insecure && options.access.tokens.is_none() && options.listen.client_ca.is_none();
+    let group = options.access.socket_gid()?;
+    let access = Arc::new(Access::open(options.access, open_tcp).context("access can't be controlled")?);
+    let tls = Tls::load(&options.listen)?;
+    tokio::spawn(reload(hangup, tls.clone(), Arc::clone(&access)));
+    allow_descriptors();
+    let store = Store::open(&options.state_dir).context("the state directory can't be used")?;
+    // Addresses are bound before the kernel is touched: a daemon that fails here has changed no probe.
+    let (mut listeners, mut metrics_listeners, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
+    for address in &options.listen.listen {
+        let listener = Listener::bind(address, group, tls.clone())?;
+        sockets.extend(listener.file());
+        listeners.push(listener);
+    }
+    for address in &options.listen.listen_metrics {
+        metrics_listeners.push(Listener::bind_tcp(*address, None)?);
+    }
+    let kernel = Kernel::open(&options.bpffs, &options.state_dir, options.quiesce, options.tc_attach);
+    let kernel = kernel.map_err(|error| {
+        let denied = error.source.kind() == io::ErrorKind::PermissionDenied;
+        let hint = if denied { "; is this root?" } else { "" };
+        anyhow::Error::new(error).context(format!("the kernel can't be used{hint}"))
+    })?;
+    let toolchain = Toolchain::discover(options.compiler);
+    match toolchain.known() {
+        Ok(compiler) => {
+            tracing::info!(clang = compiler.version, quiesce = ?kernel.host.quiescer.workers.in_use(), "starting");
+        }
+        Err(error) => tracing::error!(
+            error,
+            "nothing can be compiled: running probes are adopted, others wait for a clang and a PUT, or for the next start"
+        ),
+    }
+    let windows = WindowStore::new(options.state_dir.join("windows"), options.retain_bytes);
+    let engine = Engine::new(kernel, toolchain, store, windows);
+
+    // Early clients are told to wait; the addresses are announced once requests are answered.
+    let readiness = Arc::new(Readiness::default());
+    let api = state::Api { engine: Arc::clone(&engine), readiness: Arc::clone(&readiness), access };
+    let (all, metrics) = (router::router(api.clone()), router::metrics_router(api));
+    let connections = Connections::new(options.listen.limits, engine.telemetry.http.connections.clone());
+    let (stop, stopped) = watch::channel(false);
+    let mut servers = JoinSet::new();
+    let mut names = Vec::new();
+    let served = listeners.into_iter().map(|listener| (listener, &all));
+    for (listener, router) in served.chain(metrics_listeners.into_iter().map(|listener| (listener, &metrics)))
+    {
+        names.push(listener.name()?);
+        servers.spawn(listener.run(router.clone(), Arc::clone(&connections), stopped.clone()));
+    }
+    tokio::task::spawn_blocking(|| crash::pause("opened")).await?;
+    let restored = tokio::select! {
+        // The signal comes first: a daemon that has been told to stop takes over nothing any more.
+        biased;
+        // The next daemon finishes a deployment that is under way.
+        told = told.wait(&mut servers) => {
+            told?;
+            false
+        }
+        restored = engine.restore() => {
+            restored.context("the stored probes can't be read")?;
+            true
+        }
+    };
+    if restored {
+        readiness.set_ready();
+        engine.measure_costs(options.cost);
+        for name in names {
+            // Scripts wait for this line; a log line could be filtered.
+            let _ = writeln!(io::stderr(), "listening on {name}");
+        }
+        told.wait(&mut servers).await?;
+    }
+    readiness.set_stopping();
+    tracing::info!("draining");
+    let _ = stop.send(true);
+    engine.end_streams();
+    if tokio::time::timeout(DRAIN, async { while servers.join_next().await.is_some() {} }).await.is_err() {
+        tracing::warn!("requests were still under way after {} s and are cut off", DRAIN.as_secs());
+    }
+    drop((servers, sockets));
+    if options.detach_on_exit {
+        engine.detach_all().await?;
+        tracing::info!("all probes are detached");
+        tokio::task::spawn_blocking(|| crash::pause("detached_all")).await?;
+    }
+    Ok(())
+}
+
+/// Raises the number of descriptors that the daemon may have as far as it may: connections need one each.
+fn allow_descriptors() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        tracing::warn!(%error, "the limit of descriptors can't be raised");
+    }
+}
+
+/// Reads the files again that may be exchanged while the daemon runs, each time that it gets SIGHUP.
+async fn reload(mut hangup: Signal, tls: Option<Arc<Tls>>, access: Arc<Access>) {
+    while hangup.recv().await.is_some() {
+        let access = Arc::clone(&access);
+        // An error means that the daemon ends.
+        let _ = tokio::task::spawn_blocking(move || access.reload()).await;
+        match tls.as_ref().map(|tls| tls.reload()) {
+            Some(Err(error)) => {
+                tracing::error!(error = format!("{error:#}"), "the certificates stay as they are");
+            }
+            Some(Ok(())) => tracing::info!("the certificates were read again"),
+            None => {}
+        }
+    }
+}
+
+/// The signals that mean that the daemon is to stop.
+struct Told {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Told {
+    fn new() -> io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    /// Waits for SIGTERM, SIGINT or the end of a server.
+    async fn wait(&mut self, servers: &mut JoinSet<()>) -> anyhow::Result<()> {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+            Some(ended) = servers.join_next() => ended.context("a server ended")?,
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,40 @@
+//! The cost of a probe, as a trial run measures it before the probe is attached.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::hook::Direction;
+
+/// The cost of a probe's programs and maps.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbeCost {
+    pub directions: BTreeMap<Direction, DirectionCost>,
+    /// The memory of all maps once they are full, in bytes. A map that each twin has for itself counts twice.
+    pub map_bytes: u64,
+}
+
+/// The cost of one direction's program.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectionCost {
+    /// `None` for a program that was not run, because a run would send packets or might not end in time.
+    #[serde(flatten)]
+    pub run: Option<RunCost>,
+    /// The number of instructions, subprograms included.
+    pub instructions: u64,
+    /// The number of instructions that the verifier went through.
+    pub verified: u64,
+    /// The stack of the deepest chain of calls, in bytes.
+    pub stack_bytes: u64,
+}
+
+/// The time that a program takes for the sample frame that it takes the most time for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunCost {
+    /// The median of all runs, in nanoseconds beyond those of a program that does nothing; at least 1.
+    pub ns_per_packet: u64,
+    /// The distance between the quartiles of the runs, in nanoseconds.
+    pub noise_ns: u64,
+    /// The name of the sample frame.
+    pub frame: String,
+}

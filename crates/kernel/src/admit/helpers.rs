@@ -1,0 +1,211 @@
+//! The helper functions of the kernel that a probe may call, and what each does to packets. A function that is on no
+//! list is refused: among them are those that read any memory of the kernel.
+
+use aya_obj::generated::bpf_func_id as Id;
+use twinprobe_ebpf_common::hook::ProgramKind;
+
+/// What a call of a helper function does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It leaves the packet, its metadata and its fate alone.
+    Observes,
+    /// It is about functions that run by themselves later on.
+    Timer,
+    /// It changes the packet, its metadata, its queue or its fate.
+    Changes,
+}
+
+/// A function of the program that a helper function calls, any number of times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Callback {
+    /// The argument of the helper function that is the function's address, 1 to 5.
+    pub function: usize,
+    /// The argument of the helper function that is handed on, and the argument that it becomes.
+    pub handed_on: Option<(usize, usize)>,
+}
+
+/// The callee of a CO-RE relocation that does not fit this kernel. libbpf and aya put this call in place of the
+/// instruction, and the kernel refuses programs that can reach it.
+pub const POISON: u32 = 0x0bad_2310;
+
+/// Helper functions for all hooks that observe.
+const OBSERVE: [Id; 43] = [
+    Id::BPF_FUNC_map_lookup_elem,
+    Id::BPF_FUNC_map_update_elem,
+    Id::BPF_FUNC_map_delete_elem,
+    Id::BPF_FUNC_map_push_elem,
+    Id::BPF_FUNC_map_pop_elem,
+    Id::BPF_FUNC_map_peek_elem,
+    Id::BPF_FUNC_map_lookup_percpu_elem,
+    Id::BPF_FUNC_ktime_get_ns,
+    Id::BPF_FUNC_ktime_get_boot_ns,
+    Id::BPF_FUNC_ktime_get_coarse_ns,
+    Id::BPF_FUNC_ktime_get_tai_ns,
+    Id::BPF_FUNC_jiffies64,
+    Id::BPF_FUNC_get_prandom_u32,
+    Id::BPF_FUNC_get_smp_processor_id,
+    Id::BPF_FUNC_get_numa_node_id,
+    Id::BPF_FUNC_trace_printk,
+    Id::BPF_FUNC_trace_vprintk,
+    Id::BPF_FUNC_perf_event_output,
+    Id::BPF_FUNC_ringbuf_output,
+    Id::BPF_FUNC_ringbuf_reserve,
+    Id::BPF_FUNC_ringbuf_submit,
+    Id::BPF_FUNC_ringbuf_discard,
+    Id::BPF_FUNC_ringbuf_query,
+    Id::BPF_FUNC_ringbuf_reserve_dynptr,
+    Id::BPF_FUNC_ringbuf_submit_dynptr,
+    Id::BPF_FUNC_ringbuf_discard_dynptr,
+    Id::BPF_FUNC_dynptr_from_mem,
+    Id::BPF_FUNC_dynptr_read,
+    Id::BPF_FUNC_dynptr_write,
+    Id::BPF_FUNC_dynptr_data,
+    Id::BPF_FUNC_spin_lock,
+    Id::BPF_FUNC_spin_unlock,
+    Id::BPF_FUNC_strncmp,
+    Id::BPF_FUNC_csum_diff,
+    Id::BPF_FUNC_fib_lookup,
+    Id::BPF_FUNC_check_mtu,
+    Id::BPF_FUNC_sk_lookup_tcp,
+    Id::BPF_FUNC_sk_lookup_udp,
+    Id::BPF_FUNC_skc_lookup_tcp,
+    Id::BPF_FUNC_sk_release,
+    Id::BPF_FUNC_tcp_check_syncookie,
+    Id::BPF_FUNC_for_each_map_elem,
+    Id::BPF_FUNC_loop,
+];
+
+/// Helper functions for XDP that observe.
+const OBSERVE_XDP: [Id; 2] = [Id::BPF_FUNC_xdp_get_buff_len, Id::BPF_FUNC_xdp_load_bytes];
+
+/// Helper functions for TC that observe. Pulling data in moves bytes in memory and changes none.
+const OBSERVE_TC: [Id; 24] = [
+    Id::BPF_FUNC_skb_load_bytes,
+    Id::BPF_FUNC_skb_load_bytes_relative,
+    Id::BPF_FUNC_skb_pull_data,
+    Id::BPF_FUNC_skb_get_tunnel_key,
+    Id::BPF_FUNC_skb_get_tunnel_opt,
+    Id::BPF_FUNC_skb_get_xfrm_state,
+    Id::BPF_FUNC_skb_under_cgroup,
+    Id::BPF_FUNC_skb_cgroup_id,
+    Id::BPF_FUNC_skb_ancestor_cgroup_id,
+    Id::BPF_FUNC_skb_cgroup_classid,
+    Id::BPF_FUNC_get_cgroup_classid,
+    Id::BPF_FUNC_get_route_realm,
+    Id::BPF_FUNC_get_socket_cookie,
+    Id::BPF_FUNC_get_socket_uid,
+    Id::BPF_FUNC_get_netns_cookie,
+    Id::BPF_FUNC_sk_fullsock,
+    Id::BPF_FUNC_tcp_sock,
+    Id::BPF_FUNC_get_listener_sock,
+    Id::BPF_FUNC_sk_cgroup_id,
+    Id::BPF_FUNC_sk_ancestor_cgroup_id,
+    Id::BPF_FUNC_skc_to_tcp_sock,
+    Id::BPF_FUNC_skc_to_tcp6_sock,
+    Id::BPF_FUNC_skc_to_tcp_timewait_sock,
+    Id::BPF_FUNC_skc_to_udp6_sock,
+];
+
+/// Helper functions that start timers.
+const TIMERS: [Id; 4] = [
+    Id::BPF_FUNC_timer_init,
+    Id::BPF_FUNC_timer_set_callback,
+    Id::BPF_FUNC_timer_start,
+    Id::BPF_FUNC_timer_cancel,
+];
+
+/// Helper functions for XDP that change packets or their fate.
+const CHANGE_XDP: [Id; 6] = [
+    Id::BPF_FUNC_redirect,
+    Id::BPF_FUNC_redirect_map,
+    Id::BPF_FUNC_xdp_adjust_head,
+    Id::BPF_FUNC_xdp_adjust_tail,
+    Id::BPF_FUNC_xdp_adjust_meta,
+    Id::BPF_FUNC_xdp_store_bytes,
+];
+
+/// Helper functions for TC that change packets, their metadata or their fate. Asking for the hash computes it where the
+/// packet has none.
+const CHANGE_TC: [Id; 24] = [
+    Id::BPF_FUNC_redirect,
+    Id::BPF_FUNC_redirect_neigh,
+    Id::BPF_FUNC_redirect_peer,
+    Id::BPF_FUNC_clone_redirect,
+    Id::BPF_FUNC_skb_store_bytes,
+    Id::BPF_FUNC_l3_csum_replace,
+    Id::BPF_FUNC_l4_csum_replace,
+    Id::BPF_FUNC_csum_update,
+    Id::BPF_FUNC_csum_level,
+    Id::BPF_FUNC_skb_vlan_push,
+    Id::BPF_FUNC_skb_vlan_pop,
+    Id::BPF_FUNC_skb_set_tunnel_key,
+    Id::BPF_FUNC_skb_set_tunnel_opt,
+    Id::BPF_FUNC_skb_change_proto,
+    Id::BPF_FUNC_skb_change_type,
+    Id::BPF_FUNC_skb_change_head,
+    Id::BPF_FUNC_skb_change_tail,
+    Id::BPF_FUNC_skb_adjust_room,
+    Id::BPF_FUNC_skb_ecn_set_ce,
+    Id::BPF_FUNC_skb_set_tstamp,
+    Id::BPF_FUNC_get_hash_recalc,
+    Id::BPF_FUNC_set_hash,
+    Id::BPF_FUNC_set_hash_invalid,
+    Id::BPF_FUNC_sk_assign,
+];
+
+/// The memory that helper functions write to: the function, and its argument, 1 to 5.
+const WRITTEN: [(Id, usize); 14] = [
+    (Id::BPF_FUNC_map_pop_elem, 2),
+    (Id::BPF_FUNC_map_peek_elem, 2),
+    (Id::BPF_FUNC_ringbuf_reserve_dynptr, 4),
+    (Id::BPF_FUNC_dynptr_from_mem, 1),
+    (Id::BPF_FUNC_dynptr_from_mem, 4),
+    (Id::BPF_FUNC_dynptr_read, 1),
+    (Id::BPF_FUNC_fib_lookup, 2),
+    (Id::BPF_FUNC_check_mtu, 3),
+    (Id::BPF_FUNC_xdp_load_bytes, 3),
+    (Id::BPF_FUNC_skb_load_bytes, 3),
+    (Id::BPF_FUNC_skb_load_bytes_relative, 3),
+    (Id::BPF_FUNC_skb_get_tunnel_key, 2),
+    (Id::BPF_FUNC_skb_get_tunnel_opt, 2),
+    (Id::BPF_FUNC_skb_get_xfrm_state, 3),
+];
+
+/// Returns the lists of a hook: the functions that observe and those that change packets.
+const fn of_hook(kind: ProgramKind) -> (&'static [Id], &'static [Id]) {
+    match kind {
+        ProgramKind::Xdp => (&OBSERVE_XDP, &CHANGE_XDP),
+        ProgramKind::Tc => (&OBSERVE_TC, &CHANGE_TC),
+    }
+}
+
+/// Returns the effect and the name of a helper function; `None` if no probe may call it.
+pub fn effect(number: u32, kind: ProgramKind) -> Option<(Effect, String)> {
+    let (observe, change) = of_hook(kind);
+    let lists = [
+        (&OBSERVE[..], Effect::Observes),
+        (observe, Effect::Observes),
+        (&TIMERS[..], Effect::Timer),
+        (change, Effect::Changes),
+    ];
+    lists.into_iter().find_map(|(list, effect)| {
+        let id = list.iter().find(|id| **id as u32 == number)?;
+        Some((effect, format!("{id:?}").replace("BPF_FUNC_", "bpf_")))
+    })
+}
+
+/// Returns the arguments that a helper function writes through.
+pub fn written(number: u32) -> impl Iterator<Item = usize> {
+    WRITTEN.into_iter().filter(move |(id, _)| *id as u32 == number).map(|(_, argument)| argument)
+}
+
+/// Returns the function that a helper function calls.
+pub fn callback(number: u32) -> Option<Callback> {
+    let handed_on = match number {
+        _ if number == Id::BPF_FUNC_for_each_map_elem as u32 => Some((3, 4)),
+        _ if number == Id::BPF_FUNC_loop as u32 => Some((3, 2)),
+        _ if number == Id::BPF_FUNC_timer_set_callback as u32 => None,
+        _ => return None,
+    };
+    Some(Callback { function: 2, handed_on })
+}

@@ -1,0 +1,22 @@
+//! The admission of programs: what a program may do is proven from its instructions alone, before anything is loaded.
+//! This module does no IO and needs neither the kernel nor a privilege.
+//!
+//! | file | content |
+//! |---|---|
+//! | `admission` | the findings about a direction of a probe: its references, its maps, its program |
+//! | `references` | the references to maps and functions that the source itself has written |
+//! | `maps` | the types and flags of maps that a probe may have |
+//! | `flow` | the data flow through a program, and what its instructions may do by that |
+//! | `instruction`, `value`, `state`, `packet`, `helpers` | what the flow is made of |
+
+pub mod admission;
+pub mod flow;
+pub mod helpers;
+pub mod instruction;
+pub mod maps;
+pub mod packet;
+pub mod references;
+pub mod state;
+#[cfg(test)]
+mod tests;
+pub mod value;

@@ -1,0 +1,25 @@
+//! The context of a program: the fields that lead to the packet.
+
+use twinprobe_ebpf_common::hook::ProgramKind;
+
+use crate::admit::value::Value;
+
+/// The offsets of `data`, `data_end` and `data_meta` in `struct xdp_md` and in `struct __sk_buff`, in bytes.
+const XDP: [i64; 3] = [0, 4, 8];
+const TC: [i64; 3] = [76, 80, 140];
+/// The size of each of these fields, in bytes.
+const FIELD: i64 = 4;
+
+/// Returns what `size` bytes of the context may be, at this offset or, without one, anywhere.
+pub fn read_context(kind: ProgramKind, offset: Option<i64>, size: i64) -> Value {
+    let fields = match kind {
+        ProgramKind::Xdp => XDP,
+        ProgramKind::Tc => TC,
+    };
+    let Some(offset) = offset else { return Value::PLAIN.join(Value::PACKET) };
+    match fields.into_iter().find(|field| offset < field + FIELD && *field < offset + size) {
+        Some(field) if field == offset && size == FIELD => Value::PACKET,
+        Some(_) => Value::PLAIN.join(Value::PACKET),
+        None => Value::PLAIN,
+    }
+}

@@ -1,0 +1,24 @@
+mod arbitrary;
+mod code;
+mod damaged;
+mod documented;
+mod frames;
+mod generator;
+mod rules;
+
+/// Returns the number of repetitions: `usual` times `TWINPROBE_SCALE`, or `full` if that is `full`.
+fn scaled(usual: u64, full: u64) -> u64 {
+    match std::env::var("TWINPROBE_SCALE").as_deref() {
+        Ok("full") => full,
+        Ok(scale) => ((usual as f64 * scale.parse().unwrap_or(1.0)) as u64).max(1),
+        Err(_) => usual,
+    }
+}
+
+/// Returns random numbers that `TWINPROBE_SEED` repeats.
+fn random() -> generator::Random {
+    let seed = std::env::var("TWINPROBE_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| std::process::id().into());
+    println!("TWINPROBE_SEED={seed}");
+    generator::Random(seed)
+}

@@ -1,0 +1,259 @@
+//! The rules of the analysis, one by one.
+
+use std::collections::BTreeMap;
+
+use aya_obj::generated::bpf_insn;
+use twinprobe_ebpf_common::hook::ProgramKind::{self, Tc, Xdp};
+
+use crate::admit::flow::{Act, acts};
+use crate::admit::instruction::{Operation, Unknown};
+use crate::admit::references;
+use crate::admit::tests::code::{add, load, load_function, raw, store, store_number, subtract};
+use crate::admit::value::{Known, Place, Value};
+use crate::sys::asm::{add_imm, call_helper, call_subprogram, exit, jump, jump_eq, mov, mov_imm};
+
+/// Returns what a program does that begins with the packet in R7, its end in R8 and the context in R6.
+fn of(kind: ProgramKind, body: &[bpf_insn]) -> BTreeMap<usize, Act> {
+    let data = if kind == Xdp { 0 } else { 76 };
+    let mut program = vec![mov(6, 1), load(4, 7, 6, data), load(4, 8, 6, data + 4)];
+    program.extend(body);
+    acts(&program, kind).into_iter().map(|(at, act)| (at - 3, act)).collect()
+}
+
+fn only(at: usize, act: Act) -> BTreeMap<usize, Act> {
+    BTreeMap::from([(at, act)])
+}
+
+#[test]
+fn a_store_is_refused_where_the_packet_may_be() {
+    for kind in [Xdp, Tc] {
+        let end = [mov_imm(0, 0), exit()];
+        let refused = |body: &[bpf_insn], at| {
+            let found = of(kind, &[body, &end].concat());
+            assert_eq!(found, only(at, Act::WritesPacket), "{body:?}");
+        };
+        let admitted = |body: &[bpf_insn]| assert_eq!(of(kind, &[body, &end].concat()), BTreeMap::new());
+        refused(&[store_number(1, 7, 0, 1)], 0);
+        refused(&[store_number(1, 8, -1, 1)], 0);
+        refused(&[mov(3, 7), add_imm(3, 4), store(8, 3, 0, 6)], 2);
+        // A number plus a pointer is a pointer, the difference of two is not.
+        refused(&[mov_imm(3, 4), add(3, 7), store_number(1, 3, 0, 1)], 2);
+        admitted(&[subtract(8, 7), add(8, 10), store_number(8, 8, -8, 1)]);
+        // Through a slot of the stack, whole or not, and from one that was overwritten.
+        refused(&[store(8, 10, -8, 7), load(8, 3, 10, -8), store_number(1, 3, 0, 1)], 2);
+        admitted(&[store(8, 10, -8, 7), store(8, 10, -8, 10), load(8, 3, 10, -8), store_number(1, 3, 0, 1)]);
+        // An address in the stack that depends on the way.
+        refused(
+            &[
+                mov(2, 10),
+                jump_eq(8, 0, 1),
+                add_imm(2, -8),
+                store(8, 2, -16, 7),
+                load(8, 3, 10, -24),
+                store_number(1, 3, 0, 1),
+            ],
+            5,
+        );
+        // A slot that is perhaps overwritten, and one that is overwritten in part.
+        refused(
+            &[
+                store(8, 10, -8, 7),
+                mov(2, 10),
+                jump_eq(8, 0, 1),
+                call_helper(5),
+                mov(2, 0),
+                jump_eq(8, 0, 1),
+                mov(2, 10),
+                store_number(8, 2, -8, 0),
+                load(8, 3, 10, -8),
+                store_number(1, 3, 0, 1),
+            ],
+            9,
+        );
+        refused(
+            &[store(8, 10, -8, 7), store_number(4, 10, -8, 0), load(8, 3, 10, -8), store_number(1, 3, 0, 1)],
+            3,
+        );
+        // Two ways to one store, and a loop whose second round has the packet.
+        refused(&[mov(3, 10), jump_eq(8, 0, 1), mov(3, 7), store_number(1, 3, 0, 1)], 3);
+        refused(&[mov(3, 10), store_number(1, 3, -1, 1), mov(3, 7), jump_eq(8, 0, -3)], 1);
+        // What is read from the packet is a number.
+        admitted(&[
+            load(8, 3, 7, 0),
+            store(8, 10, -8, 3),
+            load(8, 4, 10, -8),
+            add(4, 10),
+            store_number(1, 4, -1, 1),
+        ]);
+    }
+}
+
+#[test]
+fn the_context_leads_to_the_packet_and_is_not_written() {
+    let end = [mov_imm(0, 0), exit()];
+    let of_tc = |body: &[bpf_insn]| of(Tc, &[body, &end].concat());
+    assert_eq!(of_tc(&[store_number(4, 6, 8, 1)]), only(0, Act::WritesContext));
+    let spilled = [store(8, 10, -8, 6), load(8, 3, 10, -8), store_number(4, 3, 8, 1)];
+    assert_eq!(of_tc(&spilled), only(2, Act::WritesContext));
+    // `data_meta` is the packet's, `mark` is a number, and a field at an unknown offset may be anything.
+    for (field, packet) in [(76, true), (78, true), (80, true), (140, true), (144, false), (8, false)] {
+        let found = of_tc(&[load(4, 3, 6, field), mov(4, 10), add(4, 3), store_number(1, 3, 0, 1)]);
+        assert_eq!(found.get(&3) == Some(&Act::WritesPacket), packet, "{field}");
+    }
+    let moved = [mov(3, 6), add_imm(3, 70), load(4, 4, 3, 6), store_number(1, 4, 0, 1)];
+    assert_eq!(of_tc(&moved), only(3, Act::WritesPacket));
+    let unknown = [mov(3, 6), load(4, 4, 6, 8), add(3, 4), load(4, 4, 3, 0), store_number(1, 4, 0, 1)];
+    assert_eq!(of_tc(&unknown), only(4, Act::WritesPacket));
+}
+
+#[test]
+fn functions_are_followed_with_what_they_get() {
+    // Calls f(packet), then g(&slot), which puts the packet into the caller's slot.
+    let body = [
+        mov(1, 7),
+        call_subprogram(7),
+        mov(1, 10),
+        add_imm(1, -8),
+        mov(2, 7),
+        call_subprogram(5),
+        load(8, 3, 10, -8),
+        store_number(1, 3, 0, 1), // refused
+        exit(),
+        store_number(1, 1, 0, 1), // f, refused
+        exit(),
+        store(8, 1, 0, 2), // g
+        mov_imm(0, 0),
+        exit(),
+    ];
+    let expected = BTreeMap::from([(7, Act::WritesPacket), (9, Act::WritesPacket)]);
+    assert_eq!(of(Xdp, &body), expected);
+    // The same function with the stack alone.
+    let body = [mov(1, 10), call_subprogram(1), exit(), store_number(1, 1, -1, 1), mov(0, 1), exit()];
+    assert_eq!(of(Xdp, &body), BTreeMap::new());
+    // A function that calls itself.
+    let body = [call_subprogram(-1), exit()];
+    assert_eq!(of(Xdp, &body), only(0, Act::TooDeep));
+}
+
+#[test]
+fn a_function_that_is_called_back_is_followed() {
+    let callback = |argument: u8| {
+        let [first, second] = load_function(2, 6);
+        [
+            store(8, 10, -8, 7),
+            first,
+            second,
+            mov(3, 10),
+            add_imm(3, -8),
+            call_helper(181), // bpf_loop
+            mov_imm(0, 0),
+            exit(),
+            load(8, 4, argument, 0), // the function, which gets the address of the slot
+            store_number(1, 4, 0, 1),
+            exit(),
+        ]
+    };
+    assert_eq!(of(Xdp, &callback(2)), only(9, Act::WritesPacket));
+    assert_eq!(of(Xdp, &callback(1)), BTreeMap::new());
+    // Only the second call of the function has the packet where it writes.
+    let [first, second] = load_function(2, 8);
+    let later = [
+        store(8, 10, -8, 7),
+        store(8, 10, -16, 10),
+        first,
+        second,
+        mov(3, 10),
+        add_imm(3, -16),
+        call_helper(181),
+        load(8, 3, 10, -8),
+        mov_imm(0, 0),
+        exit(),
+        raw(0xbf, 0, 0, 0, 0),
+        load(8, 4, 2, 0),
+        store_number(1, 4, -1, 1), // refused
+        load(8, 5, 2, 8),
+        store(8, 2, 0, 5),
+        exit(),
+    ];
+    assert_eq!(of(Xdp, &later).get(&12), Some(&Act::WritesPacket));
+}
+
+#[test]
+fn helper_functions_are_on_a_list() {
+    let call = |number: i32| [mov(1, 6), mov(2, 10), mov(3, 7), call_helper(number), exit()];
+    assert_eq!(of(Xdp, &call(5)), BTreeMap::new());
+    // bpf_xdp_load_bytes and bpf_skb_load_bytes write to R3.
+    for (kind, number) in [(Xdp, 189), (Tc, 26)] {
+        assert!(matches!(of(kind, &call(number)).get(&3), Some(Act::HasPacketWritten(_))));
+    }
+    assert!(matches!(of(Xdp, &call(44)).get(&3), Some(Act::CallsChange(_))), "bpf_xdp_adjust_head");
+    assert!(matches!(of(Tc, &call(9)).get(&3), Some(Act::CallsChange(_))), "bpf_skb_store_bytes");
+    for number in [12, 113, 165, 36, 9999, -1] {
+        assert_eq!(of(Xdp, &call(number)), only(3, Act::CallsHelper(number as u32)));
+    }
+    // What can't be reached after a CO-RE relocation that does not fit is not looked at.
+    let poisoned = [call_helper(0x0bad_2310), store_number(1, 7, 0, 1), exit()];
+    assert_eq!(of(Xdp, &poisoned), BTreeMap::new());
+}
+
+#[test]
+fn a_reference_of_the_source_is_told_from_that_of_a_relocation() {
+    let load_64 = |kind: u8| vec![raw(0x18, 1, kind, 0, 7), raw(0, 0, 0, 0, 0), exit()];
+    let unknown = |program: &[bpf_insn]| references::unknown(program).collect::<Vec<_>>();
+    for kind in 0..16 {
+        let expected = match kind {
+            0..=2 => vec![],
+            4 => vec![(0, Unknown::Instruction)],
+            11.. => vec![(0, Unknown::Instruction)],
+            _ => vec![(0, Unknown::Foreign)],
+        };
+        assert_eq!(unknown(&load_64(kind)), expected, "{kind}");
+    }
+    for (code, source, expected) in [
+        (0x85, 2, Unknown::KernelFunction),
+        (0x85, 3, Unknown::Instruction),
+        (0x8d, 0, Unknown::Instruction),
+        (0x0d, 0, Unknown::Instruction),
+        (0xff, 0, Unknown::Instruction),
+    ] {
+        assert_eq!(unknown(&[raw(code, 0, source, 0, 0), exit()]), [(0, expected)], "{code:#x}");
+    }
+    assert_eq!(unknown(&[jump(5), exit()]), [(0, Unknown::Instruction)]);
+    assert_eq!(unknown(&load_64(0)[..1]), [(0, Unknown::Instruction)]);
+}
+
+#[test]
+fn values_are_joined_to_what_covers_both() {
+    let at = |frame, offset| Value { stack: Known::Only(Place { frame, offset }), ..Value::NONE };
+    let values = [
+        Value::NONE,
+        Value::NUMBER,
+        Value::HARMLESS,
+        Value::PACKET,
+        Value::CONTEXT,
+        Value::frame(0),
+        at(0, Some(-8)),
+        at(1, None),
+        Value::function(3),
+        Value::function(4),
+    ];
+    let covers = |all: Value, one: Value| all.join(one) == all;
+    for one in values {
+        assert_eq!(one.join(one), one);
+        for other in values {
+            let both = one.join(other);
+            assert_eq!(both, other.join(one));
+            assert!(covers(both, one) && covers(both, other));
+            for third in values {
+                assert_eq!(both.join(third), one.join(other.join(third)));
+                // What is known of more values is no less.
+                for operation in [Operation::Move, Operation::Add, Operation::Subtract, Operation::Other] {
+                    let of_both = both.combine(operation, third, None);
+                    assert!(covers(of_both, one.combine(operation, third, None)), "{operation:?}");
+                    let to_both = third.combine(operation, both, None);
+                    assert!(covers(to_both, third.combine(operation, one, None)), "{operation:?}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The trial of a program before it is attached: a copy with maps of its own is loaded and run on sample frames. Nothing
+//! is counted in the maps that windows are read from.
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use aya_obj::Function;
+use aya_obj::generated::bpf_insn;
+use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage, with_causes};
+use twinprobe_ebpf_common::hook::{ProgramKind, Verdict};
+use twinprobe_ebpf_common::{DirectionCost, EventKind, MapFamily, MapKind};
+
+use crate::load::bind;
+use crate::load::maps::ProbeMaps;
+use crate::load::refusal::map_finding;
+use crate::load::twins::with_program;
+use crate::plan::object::ProbeObject;
+use crate::plan::probe_plan::{DirectionPlan, MapPlan};
+use crate::read::events::ringbuf::RingBuffer;
+use crate::sys::map;
+use crate::sys::prog::{self, LOG_STATISTICS};
+use crate::trial::prologue;
+use crate::trial::run::{Changed, Outcome, run};
+use crate::trial::statistics::Statistics;
+
+/// The memory that each map of a copy gets at most, and that they get together, in bytes: the sample frames fill few
+/// entries.
+const MAP_BYTES: u64 = 4 << 20;
+const COPY_BYTES: u64 = 64 << 20;
+/// The size of a log of statistics, which has a number for each of up to 256 subprograms, in bytes.
+const LOG_BYTES: usize = 16 << 10;
+/// Functions that keep a program from being run: `bpf_clone_redirect` sends a packet at once, while other redirections
+/// come after the program; `bpf_for_each_map_elem` and `bpf_loop` repeat a function for hours if they are nested, and
+/// nothing can end a run.
+const NOT_RUN: [i32; 3] = [13, 164, 181];
+const CALL: u8 = 0x85;
+/// `may_goto`, the end of a loop that the verifier does not bound (Linux 6.9).
+const MAY_GOTO: u8 = 0xe5;
+
+/// Tries the program of a planned direction. With `verdict: observe` refuses a program that changes a frame, and one
+/// that writes to packets by the kernel's opinion. Returns the cost.
+pub fn cost(
+    plan: &DirectionPlan,
+    object: &ProbeObject,
+    possible_cpus: usize,
+) -> Result<DirectionCost, Rejection> {
+    let source = format!("{}.source", plan.direction());
+    let failed = |stage, message: String| Rejection::from(Finding::new(stage, &source, message));
+    let not_tried = |error: io::Error| failed(Stage::Load, format!("the program can't be tried: {error}"));
+    let copy = match Copy::load(copied(plan, Some(possible_cpus)), object, &source) {
+        // The verifier may need the sizes that the source has.
+        Err(_) => Copy::load(copied(plan, None), object, &source)?,
+        Ok(copy) => copy,
+    };
+    let attach = plan.attach;
+    let observe = attach.verdict == Verdict::Observe;
+    let refused = |what: String| {
+        let cure = "an observing program may only read; leave the packet alone, or use verdict enforce";
+        failed(Stage::Admission, format!("{what}; {cure}"))
+    };
+    let is_tc = attach.hook.kind() == ProgramKind::Tc;
+    if observe && is_tc && prologue::writes(copy.program.as_fd()).map_err(not_tried)? {
+        return Err(refused("the kernel finds that the program writes to packets".into()));
+    }
+    let mut cost = DirectionCost {
+        run: None,
+        instructions: copy.function.instructions.len() as u64,
+        verified: copy.statistics.verified,
+        stack_bytes: copy.statistics.stack_bytes,
+    };
+    let keeps = |insn: &bpf_insn| {
+        insn.code == MAY_GOTO || (insn.code, insn.src_reg()) == (CALL, 0) && NOT_RUN.contains(&insn.imm)
+    };
+    if !copy.function.instructions.iter().any(keeps) {
+        let mut streams = copy.streams().map_err(not_tried)?;
+        let reset = || streams.iter_mut().try_for_each(Stream::empty);
+        match run(copy.program.as_fd(), attach.hook, observe, reset).map_err(not_tried)? {
+            Outcome::Cost(run) => cost.run = Some(run),
+            Outcome::Changed(Changed { frame, what }) => {
+                return Err(refused(format!(
+                    "in a trial the program changed the {what} of a packet ({frame})"
+                )));
+            }
+        }
+    }
+    Ok(cost)
+}
+
+/// Returns the plan of a copy that is no twin, and that no metric reads. If `cpus` are given, large maps are made
+/// smaller.
+fn copied(plan: &DirectionPlan, cpus: Option<usize>) -> DirectionPlan {
+    let map = |map: &MapPlan| {
+        let mut map = MapPlan { private: false, ..map.clone() };
+        if let Some(cpus) = cpus {
+            map.spec.shrink(MAP_BYTES.min(COPY_BYTES / plan.maps.len() as u64), cpus);
+        }
+        map
+    };
+    DirectionPlan {
+        attach: plan.attach,
+        entry: plan.entry.clone(),
+        maps: plan.maps.iter().map(map).collect(),
+        metrics: Vec::new(),
+    }
+}
+
+/// A loaded copy of a program, with maps of its own.
+struct Copy {
+    program: OwnedFd,
+    function: Function,
+    maps: ProbeMaps,
+    statistics: Statistics,
+}
+
+impl Copy {
+    fn load(plan: DirectionPlan, object: &ProbeObject, source: &str) -> Result<Self, Rejection> {
+        let failed = |message| Rejection::from(Finding::new(Stage::Load, source, message));
+        let resolved = bind::resolve(object).map_err(|error| failed(with_causes(&error)))?;
+        let btf = prog::btf_load(&object.btf_blob).ok();
+        let plan = Arc::new(plan);
+        let maps = ProbeMaps::create(Arc::clone(&plan), btf.as_ref().map(AsFd::as_fd), None)
+            .map_err(|error| map_finding(source, &error))?;
+        let function =
+            bind::link(resolved.into_owned(), &plan).map_err(|error| failed(with_causes(&error)))?;
+        let bound = bind::bind(&function, &maps.of_twin(0));
+        let mut log = vec![0; LOG_BYTES];
+        let program = with_program(object, plan.attach.hook.kind(), &btf, (&function, &bound), |program| {
+            prog::prog_load(program, Some((LOG_STATISTICS, &mut log)))
+        })
+        .map_err(|error| {
+            failed(format!("the kernel does not load a copy of the program for a trial: {error}"))
+        })?;
+        let statistics = Statistics::parse(&String::from_utf8_lossy(&log), &function);
+        Ok(Self { program, function, maps, statistics })
+    }
+
+    /// Returns the maps that programs only put something into.
+    fn streams(&self) -> io::Result<Vec<Stream<'_>>> {
+        let mut streams = Vec::new();
+        for (map, fds) in self.maps.each() {
+            let fd = fds.of_twin(0);
+            let family = MapKind::from_bpf_type(map.spec.map_type).map(MapKind::family);
+            if EventKind::from_bpf_type(map.spec.map_type) == Some(EventKind::Ringbuf) {
+                let ring = RingBuffer::open(&Arc::new(fd.try_clone()?), map.spec.max_entries)?;
+                streams.push(Stream::Ring(ring));
+            } else if family == Some(MapFamily::Fifo) {
+                streams.push(Stream::Fifo(fd.as_fd(), vec![0; map.spec.value_size as usize]));
+            }
+        }
+        Ok(streams)
+    }
+}
+
+/// A map that gets full: a program that finds no room in it takes less time.
+enum Stream<'a> {
+    Ring(RingBuffer),
+    /// A QUEUE or STACK, and room for a value.
+    Fifo(BorrowedFd<'a>, Vec<u8>),
+}
+
+impl Stream<'_> {
+    fn empty(&mut self) -> io::Result<()> {
+        match self {
+            Self::Ring(ring) => {
+                ring.read(usize::MAX, |_| {});
+            }
+            Self::Fifo(map, value) => while map::map_lookup_and_delete(*map, &[], value)? {},
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,117 @@
+//! Runs of a program on the sample frames by `BPF_PROG_TEST_RUN`: the time that they take, and what they leave of the
+//! frames.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use twinprobe_ebpf_common::RunCost;
+use twinprobe_ebpf_common::hook::{Hook, ProgramKind};
+
+use crate::sys::asm;
+use crate::sys::prog::{self, ProgLoad};
+use crate::trial::frames::{self, Frame};
+
+/// The number of runs on each frame, and the least number for a program that takes [`LONG`] or more for fewer runs. A run
+/// takes some microseconds, nearly all of them outside of the program.
+const RUNS: usize = 64;
+const FEW: usize = 5;
+/// In nanoseconds, as the kernel counts them: a thread that has to wait for a CPU loses no runs.
+const LONG: u64 = 4_000_000;
+/// Room for a frame that a program has made longer, and for `struct __sk_buff`, in bytes.
+const ROOM: usize = 8 << 10;
+const CONTEXT: usize = 512;
+
+/// The change of a frame by a program.
+#[derive(Debug)]
+pub struct Changed {
+    pub frame: &'static str,
+    pub what: &'static str,
+}
+
+/// What became of the runs.
+#[derive(Debug)]
+pub enum Outcome {
+    /// No run has changed a frame, unless the caller did not ask.
+    Cost(RunCost),
+    Changed(Changed),
+}
+
+/// Runs `program` on each sample frame, by turns with a program that does nothing, which takes the time for the calls.
+/// Calls `reset` before each run. With `observe`, stops at the first frame that does not come out as it came in.
+pub fn run(
+    program: BorrowedFd<'_>,
+    hook: Hook,
+    observe: bool,
+    mut reset: impl FnMut() -> io::Result<()>,
+) -> io::Result<Outcome> {
+    let pass = asm::pass_program(hook.pass());
+    let idle = prog::prog_load(&ProgLoad::new("tp_idle", hook.kind(), &pass), None)?;
+    let mut dearest = RunCost::default();
+    let flows: Vec<Vec<Frame>> = (0..RUNS).map(|flow| frames::samples(flow as u8)).collect();
+    for (kind, Frame { name, .. }) in flows[0].iter().enumerate() {
+        let (mut idle_times, mut times) = (Vec::with_capacity(RUNS), Vec::with_capacity(RUNS));
+        let mut spent = 0;
+        while times.len() < RUNS && (times.len() < FEW || spent < LONG) {
+            let frame = &flows[times.len()][kind];
+            let before = Run::of(idle.as_fd(), hook, frame)?;
+            reset()?;
+            let after = Run::of(program, hook, frame)?;
+            if observe && let Some(what) = after.differs_from(&before) {
+                return Ok(Outcome::Changed(Changed { frame: name, what }));
+            }
+            idle_times.push(before.nanoseconds);
+            times.push(after.nanoseconds);
+            spent += u64::from(after.nanoseconds);
+        }
+        let ([_, idle, _], [low, median, high]) = (quartiles(idle_times), quartiles(times));
+        let ns_per_packet = u64::from(median.saturating_sub(idle).max(1));
+        if ns_per_packet > dearest.ns_per_packet {
+            let (noise_ns, frame) = (u64::from(high - low), (*name).to_owned());
+            dearest = RunCost { ns_per_packet, noise_ns, frame };
+        }
+    }
+    Ok(Outcome::Cost(dearest))
+}
+
+/// Returns the quartiles of at least one number.
+fn quartiles(mut times: Vec<u32>) -> [u32; 3] {
+    times.sort_unstable();
+    [1, 2, 3].map(|quarter| times[(times.len() - 1) * quarter / 4])
+}
+
+/// One run on a frame.
+struct Run {
+    nanoseconds: u32,
+    /// The frame as the program has left it; `None` if it does not fit into [`ROOM`].
+    frame: Option<Vec<u8>>,
+    /// The frame's metadata, which only TC shows.
+    context: Vec<u8>,
+}
+
+impl Run {
+    fn of(program: BorrowedFd<'_>, hook: Hook, frame: &Frame) -> io::Result<Self> {
+        let mut after = vec![0; ROOM];
+        let mut context = vec![0; if hook.kind() == ProgramKind::Tc { CONTEXT } else { 0 }];
+        match prog::prog_test_run(program, &frame.bytes, &mut after, &mut context) {
+            Ok(run) => {
+                after.truncate(run.size);
+                Ok(Self { nanoseconds: run.nanoseconds, frame: Some(after), context })
+            }
+            Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => {
+                Ok(Self { nanoseconds: 0, frame: None, context })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Names the part of the frame that is not what it was `before`.
+    fn differs_from(&self, before: &Self) -> Option<&'static str> {
+        let length = |run: &Self| run.frame.as_ref().map(Vec::len);
+        match () {
+            () if length(self) != length(before) => Some("length"),
+            () if self.frame != before.frame => Some("content"),
+            () if self.context != before.context => Some("metadata"),
+            () => None,
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Windows that clients are taking. The file of a window that goes meanwhile takes room until its readers close it.
+
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use crate::file::stored::WindowReader;
+
+/// The windows that are being read, in the order in which they were opened.
+#[derive(Debug, Default)]
+pub struct Readers(Mutex<Vec<Weak<WindowReader>>>);
+
+impl Readers {
+    /// Notes a window that a client is about to take.
+    pub fn add(&self, reader: &Arc<WindowReader>) {
+        let mut readers = self.0.lock();
+        readers.retain(|reader| reader.strong_count() > 0);
+        readers.push(Arc::downgrade(reader));
+    }
+
+    /// Closes files that were removed, those that were opened first, until the others take at most `bytes`.
+    pub fn limit(&self, bytes: u64) {
+        let readers: Vec<Arc<WindowReader>> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
+        let mut held: u64 = readers.iter().map(|reader| reader.held()).sum();
+        for reader in readers {
+            if held <= bytes {
+                return;
+            }
+            let size = reader.held();
+            if size > 0 {
+                held -= size;
+                reader.close();
+                tracing::warn!(
+                    probe = reader.head.probe,
+                    seq = reader.head.window.seq,
+                    "a client was too slow for a window that had to go"
+                );
+            }
+        }
+    }
+}

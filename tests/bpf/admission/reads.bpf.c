@@ -1,0 +1,514 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Programs that look as if they changed packets and only read them: a case for each #ifdef, at the hooks behind it. A
+// probe that observes is loaded.
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <bpf/bpf_helpers.h>
+
+#ifdef TC
+#define CONTEXT struct __sk_buff
+#define PROGRAM SEC("tc")
+#else
+#define CONTEXT struct xdp_md
+#define PROGRAM SEC("xdp")
+#endif
+
+typedef unsigned char byte;
+#define DATA ((byte *)(long)ctx->data)
+#define END ((byte *)(long)ctx->data_end)
+#define HIDE(x) asm volatile("" : "+r"(x))
+#define NOINLINE __attribute__((noinline))
+
+struct value {
+	__u64 packets;
+	__u64 bytes[15];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 4);
+	__type(key, __u32);
+	__type(value, struct value);
+} values SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 64);
+	__type(key, byte[14]);
+	__type(value, __u64);
+} headers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} events SEC(".maps");
+
+struct cursor {
+	byte *at;
+	byte *end;
+	struct value *value;
+};
+
+static __always_inline struct value *first(void)
+{
+	__u32 key = 0;
+
+	return bpf_map_lookup_elem(&values, &key);
+}
+
+#ifdef CASE_copy_is_changed // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	byte *data = DATA, copy[14];
+	__u64 one = 1;
+
+	if (data + 14 > END)
+		return 0;
+	__builtin_memcpy(copy, data, 14);
+	copy[0] ^= 1;
+	for (int i = 6; i < 12; i++)
+		copy[i] = 0;
+	bpf_map_update_elem(&headers, copy, &one, BPF_ANY);
+	return 0;
+}
+#endif
+
+#ifdef CASE_packet_is_key_and_value // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	byte *data = DATA;
+
+	if (data + 22 > END)
+		return 0;
+	if (!bpf_map_lookup_elem(&headers, data))
+		bpf_map_update_elem(&headers, data, data + 14, BPF_ANY);
+	else
+		bpf_map_delete_elem(&headers, data);
+	return 0;
+}
+#endif
+
+#ifdef CASE_length_is_an_index // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	struct value *value = first();
+	__u64 length = END - DATA;
+
+	if (!value)
+		return 0;
+	value->bytes[length & 7] += length;
+	return 0;
+}
+#endif
+
+#ifdef CASE_byte_is_an_index // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	struct value *value = first();
+	byte *data = DATA;
+
+	if (!value || data + 14 > END)
+		return 0;
+	value->bytes[data[13] & 7] += data[12];
+	return 0;
+}
+#endif
+
+#ifdef CASE_register_is_used_again // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	struct value *value = first();
+	byte *at = DATA;
+
+	if (!value || at + 14 > END)
+		return 0;
+	__u64 number = at[3];
+
+	HIDE(number);
+	asm volatile("%0 = %1" : "+r"(at) : "r"(value));
+	*(__u64 *)at = number;
+	return 0;
+}
+#endif
+
+#ifdef CASE_slot_is_used_again // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	struct value *value = first();
+	byte *volatile slot = DATA;
+	byte *at = slot;
+
+	if (!value || at + 14 > END)
+		return 0;
+	__u64 number = at[3];
+
+	slot = (byte *)value;
+	*(__u64 *)slot = number;
+	return 0;
+}
+#endif
+
+#ifdef CASE_one_copies_for_all // xdp tc
+static NOINLINE int copy(byte *to, const byte *from)
+{
+	for (int i = 0; i < 8; i++)
+		to[i] = from[i];
+	return to[0];
+}
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	struct value *value = first();
+	byte *data = DATA, local[8];
+
+	if (!value || data + 14 > END)
+		return 0;
+	return copy(local, data) + copy((byte *)value, local) + copy((byte *)value, data + 6);
+}
+#endif
+
+#ifdef CASE_one_function_reads_or_writes // xdp tc
+static NOINLINE int access(byte *at, int writes)
+{
+	if (writes)
+		*at = 1;
+	return *at;
+}
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	byte local[8] = {};
+
+	return access(local, 1) + local[0];
+}
+#endif
+
+#ifdef CASE_cursor // xdp tc
+static NOINLINE int skip(struct cursor *cursor, __u32 bytes)
+{
+	byte *at = cursor->at;
+
+	if (bytes > 100 || at + bytes > cursor->end)
+		return -1;
+	cursor->at = at + bytes;
+	cursor->value->packets++;
+	return 0;
+}
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	struct cursor cursor = { DATA, END, first() };
+
+	if (!cursor.value || skip(&cursor, 14))
+		return 0;
+	if (cursor.at + 4 > cursor.end)
+		return 0;
+	cursor.value->bytes[0] += cursor.at[2];
+	return 0;
+}
+#endif
+
+#ifdef CASE_bytes_are_added_up // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	struct value *value = first();
+	byte *data = DATA;
+	__u64 sums[4] = {};
+
+	if (!value)
+		return 0;
+#pragma clang loop unroll(disable)
+	for (int i = 0; i < 32; i++) {
+		if (data + i + 1 > END)
+			break;
+		sums[i & 3] += data[i];
+	}
+	for (int i = 0; i < 4; i++)
+		__sync_fetch_and_add(&value->bytes[i], sums[i]);
+	return 0;
+}
+#endif
+
+#ifdef CASE_pointer_is_a_number // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	struct value *value = first();
+
+	if (!value)
+		return 0;
+	value->bytes[0] = (__u64)DATA;
+	value->bytes[1] = (__u32)(__u64)END;
+	value->packets = value->bytes[0] + 1;
+	return 0;
+}
+#endif
+
+#ifdef CASE_called_back // xdp tc
+static long count(__u32 index, struct cursor *cursor)
+{
+	byte *at = cursor->at;
+
+	if (at + 14 > cursor->end)
+		return 1;
+	cursor->value->bytes[index & 7] += at[3];
+	return 0;
+}
+
+static long clear(__u32 index, struct value **value)
+{
+	(*value)->bytes[7] = 0;
+	return 0;
+}
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	struct value *value = first();
+	struct cursor cursor = { DATA, END, value };
+
+	if (!value)
+		return 0;
+	bpf_loop(8, count, &cursor, 0);
+	bpf_loop(1, clear, &value, 0);
+	return 0;
+}
+#endif
+
+#ifdef CASE_called_back_for_entries // xdp tc
+static long add(void *map, __u32 *key, struct value *value, __u64 *sum)
+{
+	*sum += value->packets;
+	value->bytes[1] = *sum;
+	return 0;
+}
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	__u64 sum = 0;
+
+	bpf_for_each_map_elem(&values, add, &sum, 0);
+	return sum;
+}
+#endif
+
+#ifdef CASE_sent_as_events // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	byte *data = DATA;
+
+	if (data + 14 > END)
+		return 0;
+	byte *event = bpf_ringbuf_reserve(&events, 14, 0);
+
+	if (event) {
+		__builtin_memcpy(event, data, 14);
+		event[0] = 0;
+		bpf_ringbuf_submit(event, 0);
+	}
+	__u64 header[2] = {};
+
+	__builtin_memcpy(header, data, 14);
+	bpf_ringbuf_output(&events, header, sizeof(header), 0);
+	return 0;
+}
+#endif
+
+#ifdef CASE_sums_and_routes // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	struct value *value = first();
+	struct bpf_fib_lookup route = { .family = 2, .ifindex = ctx->ingress_ifindex };
+	byte *data = DATA;
+	struct iphdr *ip = (void *)(data + sizeof(struct ethhdr));
+
+	if (!value || (byte *)(ip + 1) > END)
+		return 0;
+	route.ipv4_dst = ip->daddr;
+	value->bytes[0] += bpf_fib_lookup(ctx, &route, sizeof(route), 0) == 0;
+	value->bytes[1] = bpf_csum_diff(0, 0, (__be32 *)ip, sizeof(*ip), 0);
+	return 0;
+}
+#endif
+
+#ifdef CASE_loaded_bytes // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	struct value *value = first();
+	byte local[16] = {};
+
+	if (!value)
+		return 0;
+#ifdef TC
+	bpf_skb_load_bytes(ctx, 0, local, sizeof(local));
+	bpf_skb_load_bytes(ctx, 0, value->bytes, 8);
+#else
+	bpf_xdp_load_bytes(ctx, 0, local, sizeof(local));
+	bpf_xdp_load_bytes(ctx, 0, value->bytes, 8);
+	value->bytes[2] += bpf_xdp_get_buff_len(ctx);
+#endif
+	local[0]++;
+	value->packets += local[0];
+	return 0;
+}
+#endif
+
+#ifdef CASE_exchanged // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	struct value *value = first();
+	byte *data = DATA;
+
+	if (!value || data + 14 > END)
+		return 0;
+	__u64 old = __sync_lock_test_and_set(&value->packets, data[0]);
+
+	__sync_val_compare_and_swap(&value->bytes[0], old, data[1]);
+	__sync_fetch_and_or(&value->bytes[1], old);
+	return 0;
+}
+#endif
+
+#ifdef CASE_fields // tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	struct value *value = first();
+
+	if (!value)
+		return 0;
+	value->bytes[0] += ctx->len;
+	value->bytes[1] = ctx->mark + ctx->priority + ctx->cb[0] + ctx->hash + ctx->queue_mapping;
+	value->bytes[ctx->cb[1] & 7] = ctx->tstamp;
+	value->bytes[ctx->ingress_ifindex & 7] = ctx->protocol;
+	return 0;
+}
+#endif
+
+#ifdef CASE_pulled_in // tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	struct value *value = first();
+
+	bpf_skb_pull_data(ctx, 34);
+	struct iphdr *ip = (void *)(DATA + sizeof(struct ethhdr));
+
+	if (!value || (byte *)(ip + 1) > END)
+		return 0;
+	value->bytes[0] += ip->ttl;
+	return 0;
+}
+#endif
+
+#ifdef CASE_socket // tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	struct value *value = first();
+	struct bpf_sock_tuple tuple = {};
+	struct bpf_sock *sk = ctx->sk;
+
+	if (!value)
+		return 0;
+	sk = sk ? bpf_sk_fullsock(sk) : 0;
+	if (sk)
+		value->bytes[0] = sk->mark;
+	sk = bpf_sk_lookup_tcp(ctx, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
+	if (sk) {
+		value->bytes[1] = sk->state;
+		bpf_sk_release(sk);
+	}
+	return 0;
+}
+#endif
+
+#ifdef CASE_without_a_pointer // tc
+unsigned long long load_byte(void *skb, unsigned long long offset) asm("llvm.bpf.load.byte");
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	struct value *value = first();
+
+	if (value)
+		value->bytes[0] += load_byte(ctx, 14);
+	return 0;
+}
+#endif
+
+#ifdef CASE_locked // xdp tc
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct { struct bpf_spin_lock lock; __u64 packets; });
+} guarded SEC(".maps");
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	__u32 key = 0;
+	struct { struct bpf_spin_lock lock; __u64 packets; } *value = bpf_map_lookup_elem(&guarded, &key);
+
+	if (!value)
+		return 0;
+	bpf_spin_lock(&value->lock);
+	value->packets++;
+	bpf_spin_unlock(&value->lock);
+	return 0;
+}
+#endif
+
+#ifdef CASE_members_and_queues // xdp tc
+struct {
+	__uint(type, BPF_MAP_TYPE_BLOOM_FILTER);
+	__uint(max_entries, 100);
+	__type(value, __u64);
+} members SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, 10);
+	__type(value, __u64);
+} queue SEC(".maps");
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	__u64 number = ctx->ingress_ifindex;
+
+	bpf_map_push_elem(&members, &number, 0);
+	if (!bpf_map_peek_elem(&members, &number))
+		bpf_map_push_elem(&queue, &number, BPF_EXIST);
+	bpf_map_pop_elem(&queue, &number);
+	return number;
+}
+#endif
+
+#ifdef CASE_variables // xdp tc
+__u64 packets, table[8];
+static const __u64 limits[8] = { 1, 2, 3, 4, 5, 6, 7, 8 };
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	byte *data = DATA;
+
+	packets++;
+	if (data + 14 > END)
+		return 0;
+	table[data[0] & 7] += limits[data[1] & 7];
+	return 0;
+}
+#endif
+
+#ifdef CASE_traced // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	bpf_printk("a packet from interface %d", ctx->ingress_ifindex);
+	return bpf_ktime_get_ns() + bpf_get_smp_processor_id() + bpf_jiffies64();
+}
+#endif
+
+#ifdef CASE_drops_what_it_sees // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	return 1;
+}
+#endif
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,283 @@
+//! The trial of programs before they are attached: what it says of their cost, what it refuses, and that it leaves no
+//! trace in what is counted.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use twinprobe_tests::sample::{counter_config, total, window};
+use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
+use twinprobe_tests::wait::wait_for;
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Topology};
+
+const HEADERS: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n";
+const LICENSE: &str = "char LICENSE[] SEC(\"license\") = \"GPL\";\n";
+
+/// A program that takes hundreds of nanoseconds for UDP packets only.
+fn slow() -> String {
+    format!(
+        "{HEADERS}SEC(\"xdp\") int slow(struct xdp_md *ctx)\n{{\n\
+         \tunsigned char *p = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;\n\
+         \t__u64 x = 0;\n\
+         \tif (p + 24 > end || p[23] != 17)\n\t\treturn XDP_PASS;\n\
+         \tfor (int i = 0; i < 3000; i++) {{ x = x * 31 + i; asm volatile(\"\" : \"+r\"(x)); }}\n\
+         \treturn x == 7 ? XDP_ABORTED : XDP_PASS;\n}}\n{LICENSE}"
+    )
+}
+
+fn limited(source: &str, limit: u64) -> Value {
+    json!({ "interface": "mon0", "ingress": { "source": source, "max_ns_per_packet": limit } })
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+/// A counter with twins at XDP and one without at TC.
+fn both_directions() -> Value {
+    let mut config = counter_config("mon0", "XDP_PASS");
+    let egress = format!("{HEADERS}SEC(\"tc\") int out(struct __sk_buff *skb) {{ return 0; }}\n{LICENSE}");
+    config["egress"] = json!({ "source": egress });
+    config
+}
+
+#[test]
+fn validation_status_and_metrics_say_the_same_of_the_cost() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let config = both_directions();
+    let report = daemon.post("/v1/validate", &config).expect(200).json();
+    let created = daemon.put("/v1/probes/p", &config).expect(201).json();
+    for cost in [&report["cost"], &created["cost"]] {
+        for direction in ["ingress", "egress"] {
+            let of = &cost["directions"][direction];
+            assert!((1..5_000).contains(&number(&of["ns_per_packet"])), "{of}");
+            assert!(of["frame"].as_str().is_some_and(|frame| !frame.is_empty()), "{of}");
+            assert!(of["noise_ns"].is_u64(), "{of}");
+        }
+        let [ingress, egress] = ["ingress", "egress"].map(|direction| &cost["directions"][direction]);
+        assert!(number(&ingress["instructions"]) > number(&egress["instructions"]), "{cost}");
+        assert!(number(&ingress["verified"]) >= 5 && number(&ingress["stack_bytes"]) >= 4, "{cost}");
+        assert_eq!((&egress["instructions"], &egress["stack_bytes"]), (&json!(2), &json!(0)), "{cost}");
+        // Twins have an ARRAY of one counter of 8 bytes each.
+        assert!((16..16_384).contains(&number(&cost["map_bytes"])), "{cost}");
+        assert!(cost.get("live").is_none(), "nothing is measured: {cost}");
+    }
+    let check = |daemon: &Daemon| {
+        let status = daemon.json("/v1/probes/p");
+        assert_eq!(status["cost"], created["cost"]);
+        let page = daemon.get("/metrics").expect(200).text().to_owned();
+        let sample = |line: String| assert!(page.lines().any(|have| have == line), "{line}: {page}");
+        sample(format!("twinprobe_probe_map_bytes{{probe=\"p\"}} {}", status["cost"]["map_bytes"]));
+        for direction in ["ingress", "egress"] {
+            for field in ["ns_per_packet", "instructions", "verified", "stack_bytes"] {
+                let value = &status["cost"]["directions"][direction][field];
+                sample(format!("twinprobe_probe_{field}{{probe=\"p\",direction=\"{direction}\"}} {value}"));
+            }
+        }
+    };
+    check(&daemon);
+    // A daemon that adopts the probe tries nothing, and says what was found before.
+    let daemon = daemon.restart(libc::SIGKILL, &DaemonOptions::default())?;
+    check(&daemon);
+    Ok(())
+}
+
+#[test]
+fn a_program_that_costs_too_much_is_refused_and_changes_nothing() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
+    daemon.put("/v1/probes/kept", &counter_config("mon0", "XDP_PASS")).expect(201);
+    let before = daemon.json("/v1/probes");
+    let config = limited(&slow(), 200);
+    let answers = [
+        daemon.put("/v1/probes/other", &config),
+        daemon.put("/v1/probes/kept", &config),
+        daemon.post("/v1/validate", &config),
+    ];
+    for answer in answers {
+        let problem = answer.expect(422).json();
+        let finding = &problem["errors"][0];
+        assert_eq!(problem["errors"].as_array().map(Vec::len), Some(1), "{problem}");
+        assert_eq!(finding["stage"], "admission");
+        assert_eq!(finding["field"], "ingress.max_ns_per_packet");
+        let message = finding["message"].as_str().context("a message")?;
+        // The two numbers are the measured time and the limit.
+        assert!(message.contains("udp_dns") && message.contains("max_ns_per_packet is 200"), "{message}");
+        let measured = message.split(' ').find_map(|word| word.parse::<u64>().ok());
+        assert!(measured.is_some_and(|measured| measured > 200), "{message}");
+    }
+    assert_eq!(daemon.json("/v1/probes"), before, "something changed");
+    // The same program is admitted where the limit allows it, and a lighter one under the same limit.
+    daemon.put("/v1/probes/slow", &limited(&slow(), 1_000_000_000)).expect(201);
+    let mut light = counter_config("mon0", "XDP_PASS");
+    light["ingress"]["max_ns_per_packet"] = json!(5_000);
+    daemon.put("/v1/probes/light", &light).expect(201);
+    for (limit, status) in [(json!(0), 422), (json!(1_000_000_001), 422), (json!("5"), 422), (json!(-1), 422)]
+    {
+        light["ingress"]["max_ns_per_packet"] = limit.clone();
+        let problem = daemon.put("/v1/probes/light", &light).expect(status).json();
+        assert_eq!(problem["errors"][0]["field"], "ingress.max_ns_per_packet", "{limit}: {problem}");
+    }
+    bystanders.finish()
+}
+
+/// A program that was admitted goes on, also if the machine that it is deployed anew on is slower.
+#[test]
+fn a_start_that_deploys_a_probe_anew_warns_of_its_cost() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    daemon.put("/v1/probes/p", &limited(&slow(), 1_000_000_000)).expect(201);
+    let (_, directories) = daemon.terminate()?;
+    let path = directories.state().join("probes/p.json");
+    let stored = fs::read_to_string(&path)?;
+    let lowered = stored.replace("\"max_ns_per_packet\":1000000000", "\"max_ns_per_packet\":200");
+    ensure!(lowered != stored, "{stored}");
+    // The record of another boot: nothing can be adopted.
+    let mut lowered: Value = serde_json::from_str(&lowered)?;
+    lowered["running"]["deployment"]["boot_id"] = json!("00000000-0000-0000-0000-000000000000");
+    fs::write(&path, lowered.to_string())?;
+    let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
+    let status = daemon.json("/v1/probes/p");
+    assert_eq!(status["state"], "running", "{status}");
+    let warning = &status["warnings"][0];
+    assert_eq!(
+        (&warning["stage"], &warning["field"]),
+        (&json!("admission"), &json!("ingress.max_ns_per_packet"))
+    );
+    Ok(())
+}
+
+/// A record of an earlier version has no cost, and its probe goes on without.
+#[test]
+fn a_probe_of_an_earlier_version_has_no_cost() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    daemon.put("/v1/probes/p", &counter_config("mon0", "XDP_PASS")).expect(201);
+    let (_, directories) = daemon.terminate()?;
+    let path = directories.state().join("probes/p.json");
+    let mut stored: Value = serde_json::from_str(&fs::read_to_string(&path)?)?;
+    let running = stored["running"].as_object_mut().context("a deployment")?;
+    ensure!(running.remove("cost").is_some(), "{stored}");
+    fs::write(&path, stored.to_string())?;
+    let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
+    let status = daemon.json("/v1/probes/p");
+    assert_eq!((&status["state"], status.get("cost")), (&json!("running"), None));
+    ensure!(
+        !daemon.get("/metrics").text().contains("twinprobe_probe_map_bytes{"),
+        "an unknown cost is shown"
+    );
+    Ok(())
+}
+
+/// The maps of windows, events, and live metrics are as the source defines them when the first packet comes, and a
+/// replacement goes on with what was counted, whatever the trial of the new program has counted for itself.
+#[test]
+fn a_trial_counts_nothing() -> Result<()> {
+    const MAPS: &str = "#define MAP(NAME, TYPE, SIZE) struct { __uint(type, BPF_MAP_TYPE_##TYPE); \
+        __uint(max_entries, SIZE); __type(key, __u32); __type(value, __u64); } NAME SEC(\".maps\")\n\
+        #define COUNT(NAME) do { __u64 *n = bpf_map_lookup_elem(&NAME, &key), one = 1; \
+        if (n) ++*n; else bpf_map_update_elem(&NAME, &key, &one, 0); } while (0)\n\
+        MAP(hash, HASH, 8); MAP(array, ARRAY, 1); MAP(live, HASH, 8); MAP(drained, HASH, 8);\n\
+        struct { __uint(type, BPF_MAP_TYPE_QUEUE); __uint(max_entries, 64); __type(value, __u64); } queue SEC(\".maps\");\n\
+        __u64 variable;\n";
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let source = |comment: &str| {
+        format!(
+            "{HEADERS}{MAPS}SEC(\"xdp\") int f(struct xdp_md *ctx)\n{{\n\t__u32 key = 0;\n\t__u64 one = 1;\n\
+             \tCOUNT(hash); COUNT(array); COUNT(live); COUNT(drained);\n\
+             \tbpf_map_push_elem(&queue, &one, 0); __sync_fetch_and_add(&variable, 1);\n\treturn XDP_PASS;\n}}\n\
+             {LICENSE}// {comment}\n"
+        )
+    };
+    let config = |comment: &str| {
+        json!({ "interface": "mon0", "ingress": { "source": source(comment), "metrics": [
+            window("hash", "hash"), window("array", "array"), { "name": "live", "map": "live" },
+            { "name": "drained", "map": "drained", "init": true }, { "name": "queue", "map": "queue" },
+            { "name": "variable", "map": ".bss:variable" },
+        ] } })
+    };
+    let metrics = ["hash", "array", "live", "drained", "queue", "variable"];
+    daemon.put("/v1/probes/p", &config("first")).expect(201);
+    let document = daemon.json("/v1/probes/p/metrics");
+    assert_eq!(metrics.map(|metric| total(&document, "ingress", metric)), [0; 6], "{document}");
+    let mut generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
+    generator.send(20)?;
+    daemon.put("/v1/probes/p", &config("second")).expect(200);
+    daemon.post("/v1/validate", &config("third")).expect(200);
+    generator.send(10)?;
+    let document = daemon.json("/v1/probes/p/metrics");
+    assert_eq!(metrics.map(|metric| total(&document, "ingress", metric)), [30; 6], "{document}");
+    Ok(())
+}
+
+/// A program that writes to packets is refused as an observing one and admitted as an enforcing one.
+#[test]
+fn observing_programs_leave_packets_alone() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let packet = "unsigned char *p = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end; if (p + 14 <= end) p[5] = 1;";
+    let xdp = format!("SEC(\"xdp\") int f(struct xdp_md *ctx) {{ {packet} return XDP_PASS; }}");
+    let tc = format!("SEC(\"tc\") int f(struct __sk_buff *ctx) {{ {packet} return 0; }}");
+    let mark = "SEC(\"tc\") int f(struct __sk_buff *ctx) { ctx->mark = 7; return 0; }".to_owned();
+    let cases = [
+        ("ingress", "xdp", xdp),
+        ("ingress", "tc", tc.clone()),
+        ("egress", "tc", tc),
+        ("egress", "tc", mark),
+    ];
+    for (direction, hook, program) in cases {
+        let source = format!("{HEADERS}{program}\n{LICENSE}");
+        let config = |verdict: &str| json!({ "interface": "mon0", direction: { "hook": hook, "verdict": verdict, "source": source } });
+        let problem = daemon.put("/v1/probes/p", &config("observe")).expect(422).json();
+        let finding = &problem["errors"][0];
+        assert_eq!(finding["stage"], "admission", "{problem}");
+        assert_eq!(finding["field"], format!("{direction}.source"), "{problem}");
+        assert_eq!(daemon.json("/v1/probes")["probes"], json!([]));
+        daemon.put("/v1/probes/p", &config("enforce")).expect(201);
+        daemon.delete("/v1/probes/p").expect(204);
+    }
+    Ok(())
+}
+
+#[test]
+fn live_costs_are_measured_and_shared_out() -> Result<()> {
+    let topology = Topology::new()?;
+    let options = DaemonOptions::default().argument("--measure-cost");
+    let daemon = Daemon::start_with(topology.monitor(), &options)?;
+    // The slow program takes its time for UDP only, so that the shares of this traffic follow the trial and no more.
+    for (name, config) in
+        [("slow", limited(&slow(), 1_000_000_000)), ("light", counter_config("mon0", "XDP_PASS"))]
+    {
+        daemon.put(&format!("/v1/probes/{name}"), &config).expect(201);
+    }
+    let traffic =
+        Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.spawn(Load::default());
+    let [slow, light] = wait_for("live costs", Duration::from_secs(30), || {
+        let live = ["slow", "light"]
+            .map(|name| daemon.json(&format!("/v1/probes/{name}"))["cost"]["live"][0].clone());
+        ensure!(live.iter().all(Value::is_object), "{live:?}");
+        Ok(live)
+    })?;
+    traffic.stop()?;
+    for live in [&slow, &light] {
+        assert_eq!(
+            (&live["interface"], &live["direction"], &live["hook"]),
+            (&json!("mon0"), &json!("ingress"), &json!("xdp")),
+            "{live}"
+        );
+        assert!(number(&live["packets"]) > 0, "{live}");
+    }
+    let of = |live: &Value, field: &str| live[field].as_f64().context("a number");
+    let (all, parts) =
+        (of(&slow, "dispatcher_ns_per_packet")?, of(&slow, "ns_per_packet")? + of(&light, "ns_per_packet")?);
+    assert!(all > 1.0 && (all - parts).abs() < 0.3, "{slow} {light}");
+    assert!(of(&slow, "ns_per_packet")? > of(&light, "ns_per_packet")?, "{slow} {light}");
+    let page = daemon.get("/metrics").expect(200).text().to_owned();
+    let family = "twinprobe_probe_live_ns_per_packet{probe=\"slow\",interface=\"mon0\",direction=\"ingress\",hook=\"xdp\"} ";
+    assert!(page.lines().any(|line| line.starts_with(family)), "{page}");
+    Ok(())
+}
