@@ -62,7 +62,7 @@ pub struct DirectionDocument {
     pub source_file: Option<String>,
     #[serde(deserialize_with = "present_map", skip_serializing_if = "Option::is_none")]
     pub defines: Option<BTreeMap<String, String>>,
-    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "present_integer", skip_serializing_if = "Option::is_none")]
     pub max_ns_per_packet: Option<u64>,
     #[serde(deserialize_with = "present_objects", skip_serializing_if = "Option::is_none")]
     pub metrics: Option<Vec<MetricDocument>>,
