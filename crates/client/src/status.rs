@@ -8,7 +8,7 @@ use twinprobe_ebpf_common::finding::Finding;
 use twinprobe_ebpf_common::window::Statistics;
 use twinprobe_ebpf_common::{Direction, ProbeCost};
 
-use crate::config::document::ConfigDocument;
+use crate::config::document::{ConfigDocument, Integer};
 
 /// A word out of a short list. A daemon of a later version may use more words.
 pub type Word = Cow<'static, str>;
@@ -194,7 +194,12 @@ pub struct Revision {
 #[serde(deny_unknown_fields)]
 pub struct Rollback {
     /// The revision to deploy again; `None` for the one before the present one.
+    #[serde(default, deserialize_with = "integer_or_null")]
     pub revision: Option<u64>,
+}
+
+fn integer_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    Ok(Option::<Integer<u64>>::deserialize(deserializer)?.map(|integer| integer.0))
 }
 
 impl ProbeStatus {

@@ -20,7 +20,7 @@ pub struct Scene {
     pub daemon: Daemon,
     pub tcp: SocketAddr,
     pub tokens: Tokens,
-    _topology: Topology,
+    topology: Topology,
 }
 
 /// A file of tokens.
@@ -76,11 +76,15 @@ impl Scene {
         let log = daemon.log();
         let port = log.split(mark).nth(1).and_then(|rest| rest.lines().next()).context("a port")?;
         let tcp = format!("127.0.0.1:{port}").parse()?;
-        Ok(Self { daemon, tcp, tokens, _topology: topology })
+        Ok(Self { daemon, tcp, tokens, topology })
     }
 
     pub fn namespace(&self) -> &Namespace {
         self.daemon.namespace()
+    }
+
+    pub const fn topology(&self) -> &Topology {
+        &self.topology
     }
 
     /// Sends a request over TCP.

@@ -17,6 +17,7 @@ mod records;
 mod roles;
 mod rotation;
 mod scene;
+mod schema;
 mod sources;
 mod systemd;
 mod tls;

@@ -127,7 +127,7 @@ impl Access {
 }
 
 /// Returns the token of `Bearer TOKEN`.
-fn bearer(value: &str) -> Option<&str> {
+pub fn bearer(value: &str) -> Option<&str> {
     let (scheme, token) = value.trim().split_once(' ')?;
     let token = token.trim_start();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)

@@ -9,4 +9,6 @@ pub mod options;
 pub mod principal;
 pub mod refusal;
 pub mod role;
+#[cfg(test)]
+mod tests;
 pub mod tokens;

@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use twinprobe_client::{ConfigDocument, RevisionList, Rollback};
+use twinprobe_client::{ConfigDocument, Object, RevisionList, Rollback};
 
 use crate::access::audit::Notes;
 use crate::access::principal::Principal;
@@ -32,14 +32,16 @@ pub async fn roll_back(
     let wanted = if bytes.iter().all(u8::is_ascii_whitespace) {
         Rollback::default()
     } else {
-        let parsed = match Syntax::of(&headers) {
+        let parsed: Result<Object<Rollback>, String> = match Syntax::of(&headers) {
             Ok(Syntax::Yaml) => yaml_serde::from_slice(&bytes).map_err(|error| error.to_string()),
             _ => serde_json::from_slice(&bytes).map_err(|error| error.to_string()),
         };
-        parsed.map_err(|error| {
-            let detail = format!("the body is not {{\"revision\": NUMBER}}: {error}");
-            Problem::new(StatusCode::BAD_REQUEST, detail)
-        })?
+        parsed
+            .map_err(|error| {
+                let detail = format!("the body is not {{\"revision\": NUMBER}}: {error}");
+                Problem::new(StatusCode::BAD_REQUEST, detail)
+            })?
+            .0
     };
     let (when, seen) = (conditions(&headers), |config: &ConfigDocument| notes.set(&name, config));
     let (_, status) = api.engine.roll_back(&name, wanted.revision, &principal, &when, seen).await?;

@@ -1,5 +1,6 @@
 //! Handlers below `/v1/probes/{name}/windows`.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use axum::Json;
@@ -75,21 +76,21 @@ pub async fn list(
 /// Answers `GET /v1/probes/{name}/windows/{seq}`.
 pub async fn get(
     State(api): State<Api>,
-    Path((name, seq)): Path<(String, u64)>,
+    Path((name, seq)): Path<(String, NonZeroU64)>,
     Query(query): Query<FormatQuery>,
     headers: HeaderMap,
 ) -> Answer<Response> {
     let allowed = negotiate::allowed(&headers, query.format.as_deref())?;
-    document(api.engine.window(&name, seq).await?, &allowed).await
+    document(api.engine.window(&name, seq.get()).await?, &allowed).await
 }
 
 /// Answers `DELETE /v1/probes/{name}/windows/{seq}`: acknowledges this window and all before it.
 pub async fn acknowledge(
     State(api): State<Api>,
-    Path((name, seq)): Path<(String, u64)>,
+    Path((name, seq)): Path<(String, NonZeroU64)>,
     Query(AckQuery { collector }): Query<AckQuery>,
 ) -> Answer<StatusCode> {
-    api.engine.acknowledge(&name, seq, collector).await?;
+    api.engine.acknowledge(&name, seq.get(), collector).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -6,7 +6,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
+use serde::de::{Deserializer, Error as _, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Serialize};
 
 /// The body of `PUT /v1/probes/{name}`.
@@ -24,7 +24,7 @@ pub struct ConfigDocument {
     pub wait_for_interface: Option<bool>,
     #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
     pub netns: Option<String>,
-    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "present_integer", skip_serializing_if = "Option::is_none")]
     pub priority: Option<i64>,
     #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
     pub position: Option<String>,
@@ -50,7 +50,7 @@ pub struct DirectionDocument {
     pub mode: Option<String>,
     #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
     pub verdict: Option<String>,
-    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "present_integer", skip_serializing_if = "Option::is_none")]
     pub priority: Option<i64>,
     #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
     pub position: Option<String>,
@@ -62,7 +62,7 @@ pub struct DirectionDocument {
     pub source_file: Option<String>,
     #[serde(deserialize_with = "present_map", skip_serializing_if = "Option::is_none")]
     pub defines: Option<BTreeMap<String, String>>,
-    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "present_integer", skip_serializing_if = "Option::is_none")]
     pub max_ns_per_packet: Option<u64>,
     #[serde(deserialize_with = "present_objects", skip_serializing_if = "Option::is_none")]
     pub metrics: Option<Vec<MetricDocument>>,
@@ -88,7 +88,7 @@ pub struct MetricDocument {
     pub agg: Option<String>,
     #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub merge: Option<MergeDocument>,
-    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "present_integer", skip_serializing_if = "Option::is_none")]
     pub sum_entries: Option<u64>,
     #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
     pub strategy: Option<String>,
@@ -114,9 +114,9 @@ pub struct WindowDocument {
     pub interval: Option<String>,
     #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub align: Option<bool>,
-    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "present_integer", skip_serializing_if = "Option::is_none")]
     pub retain: Option<u64>,
-    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "present_integer", skip_serializing_if = "Option::is_none")]
     pub retain_bytes: Option<u64>,
     #[serde(deserialize_with = "present_texts", skip_serializing_if = "Option::is_none")]
     pub collectors: Option<Vec<String>>,
@@ -125,6 +125,12 @@ pub struct WindowDocument {
 /// Reads the value of a field that is present: a `null` is a wrong type, not another way to leave a field out.
 fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
+}
+
+fn present_integer<'de, D: Deserializer<'de>, T: TryFrom<i128>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    Integer::deserialize(deserializer).map(|integer| Some(integer.0))
 }
 
 fn present_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
@@ -198,6 +204,41 @@ impl<'de> Deserialize<'de> for Text {
         }
 
         deserializer.deserialize_any(OnlyText)
+    }
+}
+
+/// An integer. As in JSON Schema, a number without a fraction is one however it is written: `2.0` is 2.
+pub struct Integer<T>(pub T);
+
+impl<'de, T: TryFrom<i128>> Deserialize<'de> for Integer<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OnlyInteger;
+
+        impl Visitor<'_> for OnlyInteger {
+            type Value = i128;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an integer")
+            }
+
+            fn visit_u64<E>(self, number: u64) -> Result<i128, E> {
+                Ok(number.into())
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<i128, E> {
+                Ok(number.into())
+            }
+
+            fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<i128, E> {
+                let refused = || E::invalid_type(Unexpected::Float(number), &self);
+                // What is beyond 128 bits becomes the largest integer, which is out of every range, too.
+                (number.fract() == 0.0).then_some(number as i128).ok_or_else(refused)
+            }
+        }
+
+        let number = deserializer.deserialize_any(OnlyInteger)?;
+        let refused = |_| D::Error::custom(format_args!("{number} is out of range"));
+        T::try_from(number).map(Self).map_err(refused)
     }
 }
 

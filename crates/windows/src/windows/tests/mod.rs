@@ -2,6 +2,7 @@
 
 pub mod faults;
 pub mod format;
+pub mod fuzz;
 pub mod golden;
 pub mod model;
 pub mod random;

@@ -1,0 +1,154 @@
+//! schemathesis asks a daemon whatever its description allows and forbids, with each role.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use twinprobe_tests::sample::{counter_config, xdp_counter};
+use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
+use twinprobe_tests::{DaemonOptions, scaled};
+
+use crate::guarded::{ROLES, Scene, Token};
+
+const PACKAGE: &str = "schemathesis==4.32.5";
+const FILES: [(&str, &str); 2] = [
+    ("hooks.py", include_str!("schema/hooks.py")),
+    ("schemathesis.toml", include_str!("schema/schemathesis.toml")),
+];
+/// The seed of what is generated. Each role has its own beside it.
+const SEED: usize = 1;
+const DESCRIPTION: &str = include_str!("../../../api/openapi.yaml");
+
+const EVENTS: &str = r#"
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+struct event { __u32 len; };
+struct event *unused __attribute__((unused));
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} ring SEC(".maps");
+SEC("tc") int tell(struct __sk_buff *skb)
+{
+	struct event event = { .len = skb->len };
+	bpf_ringbuf_output(&ring, &event, sizeof(event), 0);
+	return 0;
+}
+char LICENSE[] SEC("license") = "GPL";
+"#;
+
+#[test]
+fn requests_and_answers_are_as_described() -> Result<()> {
+    let python = python()?;
+    let ran = thread::scope(|scope| {
+        // Each role has a daemon of its own: none finds the probes of another one.
+        let run = |(index, role): (usize, &'static str)| {
+            let python = &python;
+            scope.spawn(move || run(python, role, SEED + index).with_context(|| format!("the role {role}")))
+        };
+        let runs: Vec<_> = ROLES.into_iter().enumerate().map(run).collect();
+        runs.into_iter().map(|run| run.join().expect("no panic")).collect::<Vec<_>>()
+    });
+    let failed: Vec<String> =
+        ran.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();
+    ensure!(failed.is_empty(), "{}", failed.join("\n\n"));
+    Ok(())
+}
+
+fn run(python: &PathBuf, role: &'static str, seed: usize) -> Result<()> {
+    let token = Token::new("schemathesis", role)?;
+    let scene = Scene::new(&[&token], DaemonOptions::default())?;
+    // The examples of the description name this interface.
+    let link = ["link", "add", "eth0", "up", "type", "veth", "peer", "name", "eth0-peer"];
+    scene.namespace().run("ip", &link)?;
+    deploy(&scene);
+    let generator = Generator::new(scene.topology().generator(), "gen0", GeneratorOptions::default())?;
+    let _traffic = generator.spawn(Load { rate: Some(100), ..Load::default() });
+    let url = format!("http://{}", scene.tcp);
+    let (_, authorization) = token.header();
+    // schemathesis reads its hooks from the directory that it runs in, and leaves what it has found there.
+    let directory = tempfile::tempdir()?;
+    for (name, content) in FILES {
+        fs::write(directory.path().join(name), content)?;
+    }
+    let mut command = Command::new(python);
+    command
+        .args(["-m", "schemathesis.cli", "--config-file", "schemathesis.toml", "run"])
+        .arg(format!("{url}/openapi.yaml"))
+        .args(["--url", &url, "--no-color", "--seed", &seed.to_string()])
+        .args(["--max-examples", &scaled(8, 400).to_string()])
+        .args(["--header", &format!("Authorization: {authorization}")])
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .current_dir(directory.path());
+    let output = scene.namespace().enter(|| command.output())??;
+    let said = String::from_utf8_lossy(&output.stdout);
+    ensure!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    reached(&scene, role)
+}
+
+/// Deploys the probes of which `hooks.py` knows.
+fn deploy(scene: &Scene) {
+    let mut kept = counter_config("mon0", "XDP_PASS");
+    kept["window"] = json!({ "collectors": ["archive"] });
+    scene.daemon.put("/v1/probes/kept", &kept).expect(201);
+    kept["ingress"]["source"] = json!(xdp_counter("XDP_DROP"));
+    scene.daemon.put("/v1/probes/kept", &kept).expect(200);
+    let reports = json!({
+        "interface": "mon0",
+        "ingress": {
+            "hook": "tc", "source": EVENTS,
+            "metrics": [{ "name": "lengths", "map": "ring", "type": "struct event" }]
+        }
+    });
+    scene.daemon.put("/v1/probes/reports", &reports).expect(201);
+}
+
+/// Fails unless every operation was asked, and did what it is for if the role may have that.
+fn reached(scene: &Scene, role: &str) -> Result<()> {
+    let page = scene.daemon.get("/metrics").expect(200);
+    let counted: BTreeSet<(String, String, u16)> = page.text().lines().filter_map(request).collect();
+    let description: Value = yaml_serde::from_str(DESCRIPTION).expect("YAML");
+    let rank = |role: &str| ROLES.iter().position(|known| *known == role);
+    for (path, operations) in description["paths"].as_object().expect("paths") {
+        for (method, operation) in operations.as_object().expect("operations") {
+            let Some(needed) = operation["x-role"].as_str() else { continue };
+            let may = rank(role) >= rank(needed);
+            let answers: Vec<u16> = counted
+                .iter()
+                .filter(|(asked, route, _)| asked.eq_ignore_ascii_case(method) && route == path)
+                .map(|(_, _, status)| *status)
+                .collect();
+            let done = |status: &u16| if may { (200..300).contains(status) } else { *status == 403 };
+            ensure!(answers.iter().any(done), "{method} {path} was answered with {answers:?} only");
+        }
+    }
+    Ok(())
+}
+
+/// Parses a sample of `twinprobe_http_requests_total` as method, route and status.
+fn request(line: &str) -> Option<(String, String, u16)> {
+    let labels = line.strip_prefix("twinprobe_http_requests_total{")?;
+    let label = |name: &str| labels.split(&format!("{name}=\"")).nth(1)?.split('"').next();
+    Some((label("method")?.to_owned(), label("route")?.to_owned(), label("status")?.parse().ok()?))
+}
+
+/// Returns a Python that has schemathesis, in an environment in the target directory.
+fn python() -> Result<PathBuf> {
+    let environment = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(PACKAGE);
+    let python = environment.join("bin/python3");
+    let done = |command: &mut Command| -> Result<()> {
+        let output = command.output().context("python3 is installed")?;
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        ensure!(output.status.success(), "{command:?} (Debian: apt-get install python3-venv): {out}{err}");
+        Ok(())
+    };
+    if done(Command::new(&python).args(["-c", "import schemathesis.cli"])).is_err() {
+        done(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&environment))?;
+        done(Command::new(&python).args(["-m", "pip", "install", "--quiet", PACKAGE]))?;
+    }
+    Ok(python)
+}

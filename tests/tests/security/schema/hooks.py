@@ -1,0 +1,158 @@
+"""How schemathesis meets real probes, and what it checks beside its own checks.
+
+The test has deployed the probes `kept` (windows) and `reports` (events), which no generated name is likely to remove, and
+made an interface `eth0` for the examples of the description.
+"""
+
+import re
+import time
+import zlib
+
+import requests
+import schemathesis
+
+SOURCE = r"""
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__type(value, __u64);
+} m SEC(".maps");
+SEC("SECTION") int count(struct CONTEXT *ctx)
+{
+	__u32 key = 0;
+	__u64 *value = bpf_map_lookup_elem(&m, &key);
+	if (value)
+		__sync_fetch_and_add(value, 1);
+	return VERDICT;
+}
+char _license[] SEC("license") = "GPL";
+"""
+
+# What the schema can't say and its descriptions do: refusals of stage `config`, by field and message.
+IN_WORDS = [
+    (r"^name$", "they must agree"),
+    (r"", "is listed twice|is called .* already|is already read by"),
+    (r"interfaces?", "bytes are the limit|a '\[' has no '\]'"),
+    (r"source$", "the source is empty|a NUL byte|bytes; .* are the limit"),
+    (r"defines", "bytes; .* are the limit"),
+    (r"^netns$", "bytes without NUL are the limit"),
+    (r"^window\.interval$", "no duration|are possible|resets nothing"),
+]
+# What metrics may ask for depends on the maps of a program, if it is one.
+OF_A_PROGRAM = r"metrics\[\d+\]|on_replace"
+
+
+def chosen(case, one_of):
+    """True for some of the cases, always the same ones."""
+    text = repr((case.operation.label, case.path_parameters, case.query, case.body))
+    return zlib.crc32(text.encode("utf-8", "surrogatepass")) % one_of == 0
+
+
+def positive(case):
+    return case.meta is not None and case.meta.generation.mode.is_positive
+
+
+@schemathesis.hook
+def before_call(context, case, kwargs):
+    # A long poll of a tenth of a second is one as well.
+    wait = case.query and case.query.get("wait")
+    if isinstance(wait, (int, float)) and 0 <= wait <= 300:
+        case.query["wait"] = min(wait, 0.1)
+    # Answers tell their names.
+    changes = case.method in ["PUT", "DELETE"] and case.path.endswith("/{name}")
+    if changes and case.path_parameters.get("name") in ["kept", "reports"]:
+        case.path_parameters["name"] = "flow-features"
+    if not positive(case):
+        return
+    if case.headers:
+        # The examples of both conditions together never hold.
+        if chosen(case, 2) or case.headers.get("If-None-Match") == "*":
+            for name in ["If-Match", "If-None-Match"]:
+                case.headers.pop(name, None)
+    if case.path_parameters and not changes and not chosen(case, 4):
+        case.path_parameters["name"] = "reports" if case.path.endswith("/events") else "kept"
+        if "seq" in case.path_parameters and chosen(case, 2):
+            case.path_parameters["seq"] = 1
+        # The one collector that `kept` has.
+        if case.query and "collector" in case.query and chosen(case, 2):
+            case.query["collector"] = "archive"
+    if isinstance(case.body, dict) and chosen(case, 2):
+        deployable(case.body)
+
+
+def deployable(config):
+    """Names an interface that is there and a program that compiles; the rest is as it was generated."""
+    if "interface" in config:
+        config["interface"] = "eth0"
+    elif "interfaces" in config:
+        config["interfaces"] = ["eth0"]
+    config.pop("netns", None)
+    config.pop("name", None)
+    for direction in ["ingress", "egress"]:
+        program = config.get(direction)
+        if isinstance(program, dict):
+            xdp = direction == "ingress" and program.get("hook", "xdp") == "xdp"
+            words = [("xdp", "xdp_md", "XDP_PASS"), ("tc", "__sk_buff", "0")][not xdp]
+            source = SOURCE
+            for word, text in zip(["SECTION", "CONTEXT", "VERDICT"], words):
+                source = source.replace(word, text)
+            program["source"] = source
+            program.pop("defines", None)
+            for metric in (program.get("metrics") or [])[:1]:
+                metric["map"] = "m"
+
+
+@schemathesis.check
+def only_listed_answers(ctx, response, case):
+    """`default` is there for 405 and for what no client can cause."""
+    listed = case.operation.definition.raw["responses"]
+    status = response.status_code
+    if str(status) not in listed and status not in (404, 405):
+        raise AssertionError(f"status {status} is not listed")
+
+
+@schemathesis.check
+def only_described_refusals(ctx, response, case):
+    """What the schema allows is refused for a reason that the description gives in words, or for what the text of a
+    program says."""
+    if not positive(case) or response.status_code not in (400, 406, 413, 415, 421, 422):
+        return
+    problem = response.json()
+    errors = problem["errors"]
+    for error in errors:
+        field, message = error.get("field", ""), error["message"]
+        in_words = any(re.search(at, field) and re.search(words, message) for at, words in IN_WORDS)
+        of_a_program = "BPF_MAP_TYPE" in repr(case.body) and re.search(OF_A_PROGRAM, field)
+        if error["stage"] == "config" and not in_words and not of_a_program:
+            raise AssertionError(f"the schema allows what is refused: {field}: {message}")
+    if not errors and "has no collector" not in problem["detail"]:
+        raise AssertionError(f"the schema allows what is refused: {problem['detail']}")
+
+
+# A stream of events has no end: its begin is looked at, and then the client hangs up.
+HANG_UP = 0.2
+send = requests.adapters.HTTPAdapter.send
+
+
+def send_and_hang_up(self, request, **options):
+    response = send(self, request, **{**options, "stream": True})
+    if response.status_code != 200 or not request.url.split("?")[0].endswith("/events"):
+        return response
+    end, content = time.monotonic() + HANG_UP, b""
+    connection = response.raw._connection
+    while time.monotonic() < end:
+        if connection and connection.sock:
+            connection.sock.settimeout(max(0.001, end - time.monotonic()))
+        try:
+            content += response.raw.read1()
+        except Exception:
+            break
+    response._content = content[: content.rfind(b"\n") + 1]
+    response.raw.close()
+    return response
+
+
+requests.adapters.HTTPAdapter.send = send_and_hang_up
