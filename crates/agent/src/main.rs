@@ -10,6 +10,9 @@ mod config;
 mod engine;
 mod limits;
 mod privileges;
+#[cfg(test)]
+#[path = "../../../fuzz/runner.rs"]
+mod runner;
 mod serve;
 mod store;
 mod telemetry;
