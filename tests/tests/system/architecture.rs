@@ -81,3 +81,22 @@ fn only_the_kernel_and_the_confinement_of_the_compiler_have_unsafe_code() -> Res
     }
     Ok(())
 }
+
+/// Each promise of docs/security.md names the test that holds it.
+#[test]
+fn the_tests_that_promises_name_are_there() -> Result<()> {
+    let text = fs::read_to_string(root().join("docs/security.md"))?;
+    let named = text.split('`').filter(|word| word.starts_with("security/") || word.starts_with("requests/"));
+    let mut count = 0;
+    for name in named {
+        assert!(root().join("tests/tests").join(name).is_file(), "{name}");
+        count += 1;
+    }
+    assert!(count >= 20, "{count}");
+    for file in files(&root().join("tests/tests/security"), ".rs")? {
+        let name = file.file_name().and_then(|name| name.to_str()).context("a file has a name")?;
+        let helps = matches!(name, "main.rs" | "scene.rs" | "guarded.rs");
+        assert!(helps || text.contains(&format!("security/{name}")), "docs/security.md does not name {name}");
+    }
+    Ok(())
+}
