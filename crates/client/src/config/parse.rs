@@ -107,7 +107,8 @@ fn without_place(error: &yaml_serde::Error, path: &str) -> String {
     let text = error.to_string();
     let text = text.strip_prefix(path).and_then(|text| text.strip_prefix(": ")).unwrap_or(&text);
     let place = error.location().map(|at| format!(" at line {} column {}", at.line(), at.column()));
-    place.and_then(|place| text.strip_suffix(&place)).unwrap_or(text).to_owned()
+    // A message about a flow node goes on after the position.
+    place.map_or(text.to_owned(), |place| text.replacen(&place, "", 1))
 }
 
 fn summary(rejection: &Rejection) -> String {
