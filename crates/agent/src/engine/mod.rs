@@ -1,6 +1,7 @@
 //! The probes of this daemon, and everything that is done with them.
 
 pub mod capabilities;
+pub mod clock;
 pub mod conditions;
 pub mod cost;
 pub mod deploy;

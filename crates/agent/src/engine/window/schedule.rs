@@ -4,11 +4,9 @@
 //! that the time that closing takes does not add up. Ticks that pass while a window is being closed are not made up
 //! for.
 
-use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::time::{self, Instant, MissedTickBehavior};
 use twinprobe_kernel::clock::{self, Moment};
@@ -21,31 +19,6 @@ use crate::engine::probe::probe::Probe;
 
 /// The longest sleep of a task that follows the wall clock: the clock can be set meanwhile.
 const LOOK: Duration = Duration::from_secs(1);
-
-/// The threads that close windows by the clock. Requests, whatever they do and however many they are, have others.
-#[derive(Debug)]
-pub struct Clock(Option<Runtime>);
-
-impl Clock {
-    pub fn start() -> io::Result<Self> {
-        let threads =
-            Builder::new_multi_thread().worker_threads(1).thread_name("schedule").enable_time().build();
-        threads.map(|runtime| Self(Some(runtime)))
-    }
-
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        if let Some(runtime) = &self.0 {
-            runtime.spawn(task);
-        }
-    }
-}
-
-impl Drop for Clock {
-    fn drop(&mut self) {
-        // The engine may go on a thread that must not wait.
-        self.0.take().into_iter().for_each(Runtime::shutdown_background);
-    }
-}
 
 impl Engine {
     /// Closes the probe's windows by the clock, until the probe is replaced or deleted.
@@ -159,26 +132,6 @@ mod tests {
         assert_eq!(boundary_after(999_999_999, second), 1_000_000_000);
         assert_eq!(boundary_after(1_000_000_000, second), 2_000_000_000);
         assert_eq!(boundary_after(1, Duration::from_millis(1)), 1_000_000);
-    }
-
-    #[test]
-    fn the_clock_has_threads_when_requests_have_none() {
-        let requests = Builder::new_multi_thread().worker_threads(1).max_blocking_threads(1).build().unwrap();
-        let clock = Clock::start().unwrap();
-        let (release, released) = std::sync::mpsc::channel::<()>();
-        let (sender, closed) = std::sync::mpsc::channel();
-        requests.block_on(async {
-            // No thread is left for a request's work, and none for its task.
-            tokio::task::spawn_blocking(move || released.recv());
-            tokio::spawn(async { std::thread::park_timeout(Duration::from_secs(20)) });
-            clock.spawn(async move {
-                time::sleep(Duration::from_millis(1)).await;
-                let _ = sender.send(tokio::task::spawn_blocking(|| 7).await.ok());
-            });
-        });
-        assert_eq!(closed.recv_timeout(Duration::from_secs(10)), Ok(Some(7)));
-        drop(release);
-        requests.shutdown_background();
     }
 
     #[tokio::test(start_paused = true)]
