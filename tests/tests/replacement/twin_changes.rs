@@ -124,7 +124,10 @@ fn killed_while_a_metric_becomes_a_snapshot_or_live() -> Result<()> {
         for snapshot in [false, true] {
             let dying = DaemonOptions::default().environment("TWINPROBE_CRASH_AT", step);
             daemon = daemon.restart(libc::SIGKILL, &dying)?;
-            let body = config(snapshot, Some("5ms")).to_string();
+            let mut body = config(snapshot, Some("5ms"));
+            // A PUT of what runs already would replace nothing.
+            body["ingress"]["metrics"][0]["help"] = json!(format!("{step} {snapshot}"));
+            let body = body.to_string();
             let path = path(PROBES[round % PROBES.len()]);
             let answer = http::request(
                 &daemon.address(),

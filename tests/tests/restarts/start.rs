@@ -198,8 +198,10 @@ fn no_clang_is_no_reason_not_to_start() -> Result<()> {
     let compiler = daemon.json("/v1/capabilities")["compiler"].clone();
     ensure!(compiler["version"] == "" && compiler["error"].is_string(), "{compiler}");
     let before = daemon.json("/v1/probes");
+    let mut other = live();
+    other["ingress"]["metrics"][0]["help"] = json!("other");
     let refused = [
-        daemon.put(&path("a"), &live()),
+        daemon.put(&path("a"), &other),
         daemon.put(&path("d"), &live()),
         daemon.post("/v1/validate", &live()),
     ];

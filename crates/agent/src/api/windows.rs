@@ -76,12 +76,12 @@ pub async fn list(
 /// Answers `GET /v1/probes/{name}/windows/{seq}`.
 pub async fn get(
     State(api): State<Api>,
-    Path((name, seq)): Path<(String, NonZeroU64)>,
+    Path((name, seq)): Path<(String, u64)>,
     Query(query): Query<FormatQuery>,
     headers: HeaderMap,
 ) -> Answer<Response> {
     let allowed = negotiate::allowed(&headers, query.format.as_deref())?;
-    document(api.engine.window(&name, seq.get()).await?, &allowed).await
+    document(api.engine.window(&name, seq).await?, &allowed).await
 }
 
 /// Answers `DELETE /v1/probes/{name}/windows/{seq}`: acknowledges this window and all before it.
