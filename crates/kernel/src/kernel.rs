@@ -24,9 +24,10 @@ use crate::load::twins;
 use crate::plan::object::ProbeObject;
 use crate::plan::probe_plan::DirectionPlan;
 use crate::plan::request::KernelFacts;
+use crate::private;
 use crate::sys::bpffs::{self, Claim};
 use crate::sys::call::KernelError;
-use crate::sys::{cpus, private, process};
+use crate::sys::{cpus, process};
 use crate::trial::cost;
 
 /// The kernel objects of this daemon, and the claim that keeps other daemons from the same pins.

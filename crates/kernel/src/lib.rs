@@ -18,6 +18,7 @@ mod kernel;
 mod load;
 mod net;
 mod plan;
+pub mod private;
 mod read;
 mod sys;
 mod trial;
@@ -52,7 +53,6 @@ pub use self::read::events::waiter::Waiter;
 pub use self::read::map::MetricMap;
 pub use self::sys::call::KernelError;
 pub use self::sys::clock;
-pub use self::sys::private;
 pub use self::sys::process as memory;
 
 /// Reading maps without a probe, for the benchmark that times it.

@@ -7,7 +7,6 @@ pub mod export;
 pub mod extract;
 pub mod negotiate;
 pub mod probes;
-pub mod revisions;
 pub mod router;
 pub mod routes;
 pub mod scrape;

@@ -5,13 +5,13 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use twinprobe_client::{ProbeList, ProbeStatus};
+use twinprobe_client::{ConfigDocument, Object, ProbeList, ProbeStatus, RevisionList, Rollback};
 
 use crate::access::audit::Notes;
 use crate::access::principal::Principal;
 use crate::access::role::Role;
 use crate::api::error::Problem;
-use crate::api::extract::{Path, Query, read_config};
+use crate::api::extract::{Path, Query, Syntax, read_body, read_config};
 use crate::api::negotiate;
 use crate::api::state::Api;
 use crate::api::windows::{FormatQuery, document};
@@ -110,4 +110,38 @@ pub async fn metrics(
     // An impossible format is refused before anything is read and reset.
     let allowed = negotiate::allowed(&headers, query.format.as_deref())?;
     document(api.engine.read(&name).await?, &allowed).await
+}
+
+/// Answers `GET /v1/probes/{name}/revisions`.
+pub async fn revisions(State(api): State<Api>, Path(name): Path<String>) -> Result<Response, Problem> {
+    Ok(Json(RevisionList { revisions: api.engine.revisions(&name).await? }).into_response())
+}
+
+/// Deploys the revision that the body names, the one before the present one if the body is empty.
+pub async fn roll_back(
+    State(api): State<Api>,
+    Path(name): Path<String>,
+    Extension(principal): Extension<Principal>,
+    Extension(notes): Extension<Notes>,
+    headers: HeaderMap,
+    request: Body,
+) -> Result<Response, Problem> {
+    let bytes = read_body(request).await?;
+    let wanted = if bytes.iter().all(u8::is_ascii_whitespace) {
+        Rollback::default()
+    } else {
+        let parsed: Result<Object<Rollback>, String> = match Syntax::of(&headers) {
+            Ok(Syntax::Yaml) => yaml_serde::from_slice(&bytes).map_err(|error| error.to_string()),
+            _ => serde_json::from_slice(&bytes).map_err(|error| error.to_string()),
+        };
+        parsed
+            .map_err(|error| {
+                let detail = format!("the body is not {{\"revision\": NUMBER}}: {error}");
+                Problem::new(StatusCode::BAD_REQUEST, detail)
+            })?
+            .0
+    };
+    let (when, seen) = (conditions(&headers), |config: &ConfigDocument| notes.set(&name, config));
+    let (_, status) = api.engine.roll_back(&name, wanted.revision, &principal, &when, seen).await?;
+    Ok(tagged(status).into_response())
 }

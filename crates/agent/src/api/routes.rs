@@ -10,7 +10,7 @@ use axum::routing::{MethodRouter, delete, get, post, put};
 use crate::access::role::Role;
 use crate::api::error::Problem;
 use crate::api::state::Api;
-use crate::api::{daemon, events, probes, revisions, scrape, windows};
+use crate::api::{daemon, events, probes, scrape, windows};
 
 /// An endpoint: a method of a path, with its handler.
 #[derive(Debug)]
@@ -48,8 +48,8 @@ pub const ROUTES: &[Route] = &[
     route("GET", PROBE, Viewer, &[200, 404], || get(probes::get)),
     route("PUT", PROBE, Operator, &[200, 201, 400, 408, 409, 412, 413, 422, 429, 503, 507], || put(probes::put)),
     route("DELETE", PROBE, Operator, &[204, 404, 412], || delete(probes::delete)),
-    route("GET", REVISIONS, Operator, &[200, 404], || get(revisions::list)),
-    route("POST", ROLLBACK, Operator, &[200, 400, 404, 408, 409, 412, 413, 422, 429, 503, 507], || post(revisions::roll_back)),
+    route("GET", REVISIONS, Operator, &[200, 404], || get(probes::revisions)),
+    route("POST", ROLLBACK, Operator, &[200, 400, 404, 408, 409, 412, 413, 422, 429, 503, 507], || post(probes::roll_back)),
     route("POST", "/v1/validate", Operator, &[200, 400, 408, 413, 422, 429, 503], || post(probes::validate)),
     // A HEAD would close a window, or take events, that no client receives.
     route("GET", METRICS, Collector, &[200, 400, 404, 406, 409, 507], || get(probes::metrics).head(method_not_allowed)),

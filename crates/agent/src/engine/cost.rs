@@ -7,12 +7,12 @@ use std::time::Duration;
 use twinprobe_client::LiveCost;
 use twinprobe_ebpf_common::Direction;
 use twinprobe_ebpf_common::finding::with_causes;
+use twinprobe_kernel::clock::rfc3339;
 use twinprobe_kernel::{LiveRuns, clock};
 
 use crate::engine::engine::Engine;
 use crate::engine::probe::probe::Probe;
 use crate::engine::probe::status::direction;
-use crate::engine::time::timestamp;
 
 /// The time between two measurements, and the time that one takes: the kernel counts for 1 % of the time.
 const PAUSE: Duration = Duration::from_millis(4_950);
@@ -58,7 +58,7 @@ impl Engine {
 
     /// Tells each probe its share of what the dispatchers took.
     fn share_out(&self, measured: &[LiveRuns]) {
-        let (now, probes) = (timestamp(clock::now()), self.list());
+        let (now, probes) = (rfc3339(clock::now()), self.list());
         let by_serial = |serial| probes.iter().find(|probe| probe.serial() == Some(serial));
         for probe in &probes {
             let Some(serial) = probe.serial() else { continue };

@@ -10,6 +10,5 @@ pub mod error;
 pub mod events;
 pub mod placement;
 pub mod probe;
-pub mod time;
 pub mod turns;
 pub mod window;

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -102,7 +101,6 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     let access = Arc::new(Access::open(options.access, open_tcp).context("access can't be controlled")?);
     let tls = Tls::load(&options.listen)?;
     tokio::spawn(reload(hangup, tls.clone(), Arc::clone(&access)));
-    allow_descriptors();
     let store = Store::open(&options.state_dir).context("the state directory can't be used")?;
     // Addresses are bound before the kernel is touched: a daemon that fails here has changed no probe.
     let (mut listeners, mut metrics_listeners, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
@@ -188,14 +186,6 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         tokio::task::spawn_blocking(|| crash::pause("detached_all")).await?;
     }
     Ok(())
-}
-
-/// Raises the number of descriptors that the daemon may have as far as it may: connections need one each.
-fn allow_descriptors() {
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
-        tracing::warn!(%error, "the limit of descriptors can't be raised");
-    }
 }
 
 /// Reads the files again that may be exchanged while the daemon runs, each time that it gets SIGHUP.

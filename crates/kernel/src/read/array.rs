@@ -6,8 +6,8 @@ use twinprobe_ebpf_common::RawTable;
 use twinprobe_ebpf_common::metric::AfterRead;
 
 use crate::read::access::Strategy;
-use crate::read::batch::Batches;
 use crate::read::table::{ReadResult, Sink, Table};
+use crate::read::walk::batch::Batches;
 use crate::sys::call::KernelError;
 use crate::sys::{batch, map};
 

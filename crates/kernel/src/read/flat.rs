@@ -8,7 +8,8 @@ use twinprobe_ebpf_common::{MapFamily, RawTable};
 use crate::read::access::Strategy;
 use crate::read::journal::fifo;
 use crate::read::table::{ReadResult, Sink, Table};
-use crate::read::{array, batch, hash, trie};
+use crate::read::walk::batch;
+use crate::read::{array, hash, trie};
 use crate::sys::call::KernelError;
 use crate::sys::map;
 

@@ -6,9 +6,9 @@ use twinprobe_ebpf_common::RawTable;
 use twinprobe_ebpf_common::metric::AfterRead;
 
 use crate::read::access::Strategy;
-use crate::read::batch::{self, Batches};
-use crate::read::keys;
 use crate::read::table::{ReadResult, Sink, Table};
+use crate::read::walk::batch::{self, Batches};
+use crate::read::walk::keys;
 
 pub fn read(map: &Table, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
     if map.strategy() == Strategy::Iterative {

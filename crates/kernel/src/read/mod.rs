@@ -2,14 +2,13 @@
 
 pub mod access;
 pub mod array;
-pub mod batch;
 pub mod events;
 pub mod flat;
 pub mod hash;
 pub mod journal;
-pub mod keys;
 pub mod map;
 pub mod nested;
 pub mod table;
 pub mod trie;
 pub mod variable;
+pub mod walk;

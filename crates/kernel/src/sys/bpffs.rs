@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FsWord, statfs};
 use rustix::mount::{MountFlags, mount};
 
+use crate::private::{self, Lock, try_lock};
 use crate::sys::call::found;
-use crate::sys::private::{self, Lock, try_lock};
 
 const BPF_FS_MAGIC: FsWord = 0xcafe_4a11;
 const USUAL: &str = "/sys/fs/bpf";

@@ -73,6 +73,11 @@ impl Moment {
     }
 }
 
+/// Formats a time as RFC 3339 with nanoseconds, in UTC, as documents and status show it.
+pub fn rfc3339(at: Timestamp) -> String {
+    format!("{at:.9}")
+}
+
 /// Reads the wall clock.
 pub fn now() -> Timestamp {
     timestamp(wall_ns() + offset_ns())

@@ -10,6 +10,5 @@ pub mod link;
 pub mod map;
 pub mod mapping;
 pub mod object;
-pub mod private;
 pub mod process;
 pub mod prog;

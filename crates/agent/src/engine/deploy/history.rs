@@ -1,8 +1,8 @@
 //! The facts about a probe from before its present deployment.
 
 use twinprobe_kernel::clock;
+use twinprobe_kernel::clock::rfc3339;
 
-use crate::engine::time::timestamp;
 use crate::store::record::StoredProbe;
 
 /// The revision of a probe's configuration, the time when the probe was created, and the deployment before.
@@ -21,7 +21,7 @@ pub struct History {
 impl History {
     /// Returns the history of a probe that is created now.
     pub fn new() -> Self {
-        Self { revision: 1, created: timestamp(clock::now()), pushed_by: None, before: None, replaces: false }
+        Self { revision: 1, created: rfc3339(clock::now()), pushed_by: None, before: None, replaces: false }
     }
 
     /// Returns the history that a stored probe records.

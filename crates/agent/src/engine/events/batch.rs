@@ -8,12 +8,12 @@ use hyper::body::Bytes;
 use jiff::Timestamp;
 use twinprobe_ebpf_common::Context;
 use twinprobe_exporter::{Decoder, EventEncoder};
+use twinprobe_kernel::clock::rfc3339;
 use twinprobe_kernel::{EventReader, EventRecord, Progress};
 
 use crate::engine::events::client::Client;
 use crate::engine::events::event_metric::EventMetric;
 use crate::engine::events::framing::{Framing, lost_line};
-use crate::engine::time::timestamp;
 
 /// The number of sent pieces that are kept. Their memory is used again once all clients have sent them, that of the
 /// latest first: it is still in the CPU's cache.
@@ -82,7 +82,7 @@ impl EventBatch {
         let mut begun = false;
         let progress = reader.read(limit, |event| {
             if !std::mem::replace(&mut begun, true) {
-                let members = format!("{{\"time\":\"{}\",{labels},", timestamp(*now));
+                let members = format!("{{\"time\":\"{}\",{labels},", rfc3339(*now));
                 for (piece, framing) in pieces.iter_mut().zip(Framing::ALL) {
                     piece.prefix.clear();
                     piece.prefix.extend_from_slice(framing.begin());

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use twinprobe_client::{AttachmentStatus, MetricReport, ProgramStatus, ValidationReport, Word};
 use twinprobe_ebpf_common::Direction;
 use twinprobe_ebpf_common::hook::Hook;
+use twinprobe_kernel::clock::rfc3339;
 use twinprobe_kernel::{AttachedAt, Health, Held, LoadedDirection};
 
 use crate::config::probe::ProbeConfig;
 use crate::engine::deploy::loaded::LoadedProbe;
 use crate::engine::placement::Pending;
 use crate::engine::probe::running::Running;
-use crate::engine::time::timestamp;
 use crate::telemetry::page::AttachmentFacts;
 
 /// The part of the state that the status shows, kept apart from the state, which is locked while a window is read.
@@ -118,12 +118,12 @@ impl Shown {
 /// Describes when somebody removed an attachment, and whether it could be made again.
 fn reason_of(health: &Health) -> Option<String> {
     if let Some((reason, since)) = &health.trouble {
-        let since = timestamp(*since);
+        let since = rfc3339(*since);
         return Some(format!(
             "removed by somebody, noticed {since}, and it can't be made again: {reason}; it is tried again every 2 s"
         ));
     }
-    let last = timestamp(health.repaired?);
+    let last = rfc3339(health.repaired?);
     let times = if health.repairs == 1 { "once".to_owned() } else { format!("{} times", health.repairs) };
     Some(format!("removed by somebody and made again {times}, the last time {last}"))
 }

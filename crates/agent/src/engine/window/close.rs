@@ -7,13 +7,13 @@ use std::sync::atomic::Ordering;
 use twinprobe_ebpf_common::Window;
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_kernel::clock::Moment;
+use twinprobe_kernel::clock::rfc3339;
 use twinprobe_kernel::crash;
 use twinprobe_windows::{ClosedBy, StoredMetric, StoredWindow, WindowError, WindowHead, ages_as_rows};
 
 use crate::engine::error::CloseError;
 use crate::engine::probe::metric::MetricState;
 use crate::engine::probe::running::Running;
-use crate::engine::time::timestamp;
 
 impl Running {
     /// Closes the open window. A window that was left half closed is closed to its end first.
@@ -96,8 +96,8 @@ impl Running {
                     interfaces,
                     window: Window {
                         seq: epoch,
-                        start: timestamp(span.start),
-                        end: timestamp(span.end),
+                        start: rfc3339(span.start),
+                        end: rfc3339(span.end),
                         duration_ns: Some(span.duration_ns),
                         clock_step_ns: span.step_ns,
                         quiesce_us: u64::try_from(grace_period.as_micros()).unwrap_or(u64::MAX),

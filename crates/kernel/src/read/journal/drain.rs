@@ -11,11 +11,11 @@ use crate::crash;
 use crate::read::access::Strategy;
 use crate::read::journal::journal::Journal;
 use crate::read::journal::segment::Word;
-use crate::read::keys::Seen;
 use crate::read::map::MetricMap;
 use crate::read::nested;
 use crate::read::table::{ReadResult, Sink, Table, collect};
 use crate::read::variable::Variable;
+use crate::read::walk::keys::Seen;
 use crate::sys::call::KernelError;
 use crate::sys::map;
 

@@ -98,7 +98,7 @@ fn deletion_under_the_walk() {
 /// change of the kernel is noticed.
 #[test]
 fn a_trie_whose_cursor_is_deleted_starts_again() {
-    use crate::read::batch::Batches;
+    use crate::read::walk::batch::Batches;
     let kind = MapKind::LpmTrie;
     let access = accesses(kind)[0];
     if access.strategy == Strategy::Iterative {

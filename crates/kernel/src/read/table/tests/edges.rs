@@ -1,7 +1,7 @@
 //! Limits of sizes, and rare answers of the kernel, each provoked.
 
 use super::*;
-use crate::read::batch::Batches;
+use crate::read::walk::batch::Batches;
 use crate::sys::batch::{self, BatchCursor};
 use crate::sys::map as sys_map;
 
