@@ -37,14 +37,14 @@ fn rank_config(hook: &str, priority: i64) -> Value {
         json!({ "SECTION": "\"xdp\"", "CONTEXT": "xdp_md", "VERDICT": "XDP_PASS", "FLAGS": "",
             "LOAD": "bpf_xdp_load_bytes", "STORE": "bpf_xdp_store_bytes" })
     } else {
-        json!({ "SECTION": "\"tc\"", "CONTEXT": "__sk_buff", "VERDICT": "0", "FLAGS": ", 0",
+        json!({ "SECTION": "\"tc\"", "CONTEXT": "__sk_buff", "VERDICT": "-1", "FLAGS": ", 0",
             "LOAD": "bpf_skb_load_bytes", "STORE": "bpf_skb_store_bytes" })
     };
     json!({
         "interface": "mon0",
         "priority": priority,
         "ingress": {
-            "hook": hook, "source": RANK, "defines": defines, "metrics": [{ "name": "rank", "map": "rank" }]
+            "hook": hook, "verdict": "enforce", "source": RANK, "defines": defines, "metrics": [{ "name": "rank", "map": "rank" }]
         }
     })
 }
