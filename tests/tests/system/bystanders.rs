@@ -27,7 +27,7 @@ fn what_is_lost_is_noticed() -> Result<()> {
         ("\"oldest\":2", |daemon| {
             daemon.delete(&format!("{TC}/windows/1?collector=late")).expect(204);
         }),
-        ("revision was 1, is 2", |daemon| replace(daemon, XDP, -1000)),
+        ("revision was 1, is 2", |daemon| replace(daemon, XDP, -1002)),
         ("priority\":-1001", |daemon| replace(daemon, TC, -1001)),
         // The thief drops packets before they reach the bystander behind it.
         ("in by_sum, of", |daemon| {
