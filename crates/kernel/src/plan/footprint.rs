@@ -116,7 +116,7 @@ mod tests {
     fn the_memory_of_a_map_is_what_the_kernel_states() {
         let cpus = cpus::possible_cpus().unwrap() as u64;
         let small = MapSpec { map_type: 2, key_size: 4, value_size: 8, max_entries: 1, ..MapSpec::default() };
-        if stated(create_map("m", &small, None).unwrap()) % PAGE == 0 {
+        if stated(create_map("m", &small, None).unwrap()).is_multiple_of(PAGE) {
             // Kernels before 6.4 state an estimate in whole pages.
             return;
         }
