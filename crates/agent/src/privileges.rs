@@ -1,4 +1,4 @@
-//! What the daemon may do: it gives up, before it has threads, everything that it has no use for.
+//! The daemon's privileges: it gives up, before it has threads, every privilege that it has no use for.
 
 use anyhow::Context as _;
 use rustix::fs::Mode;
@@ -20,7 +20,7 @@ const KEPT: [(CapabilitySet, &str, &str); 8] = [
     (CapabilitySet::SYS_PTRACE, "SYS_PTRACE", "finds namespaces at /proc/PID/ns/net"),
 ];
 
-/// What only some command lines need.
+/// The privileges that only some command lines need.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Needs {
     /// The daemon is to listen at a port below 1024.

@@ -90,7 +90,7 @@ mod tests {
             waiting.await.unwrap().unwrap();
         }
         let _places = [queue.take().await.unwrap(), queue.take().await.unwrap()];
-        // Those who have gone away wait no more; nobody waits for ever.
+        // Clients that have gone away wait no more, and no client waits for ever.
         for _ in 0..3 * WAITING {
             let gone = tokio::time::timeout(Duration::from_millis(1), queue.take());
             gone.await.unwrap_err();

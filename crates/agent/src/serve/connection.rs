@@ -69,7 +69,7 @@ pub async fn serve(
             if Pin::new(&mut connection).poll(context).is_ready() {
                 return Poll::Ready(None);
             }
-            // What the connection has just done may have moved the deadline.
+            // The deadline may have moved with the connection's last step.
             let Some((deadline, overdue)) = progress.deadline() else { return Poll::Pending };
             let last = last.filter(|_| overdue != Cut::Write);
             let deadline = last.map_or(deadline, |last| deadline.min(last));

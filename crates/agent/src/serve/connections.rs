@@ -38,7 +38,7 @@ struct Entry {
     task: Option<AbortHandle>,
 }
 
-/// Those whose connections are counted together.
+/// A client, whose connections are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
     User(u32),

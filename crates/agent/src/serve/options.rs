@@ -32,7 +32,7 @@ pub struct ListenOptions {
     pub limits: ConnectionLimits,
 }
 
-/// What connections may take together, and each of them.
+/// The limits of all connections together, and of each.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct ConnectionLimits {
     /// Connections at a time

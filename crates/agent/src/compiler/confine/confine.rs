@@ -1,7 +1,7 @@
 //! Child processes that are fed what somebody else wrote: they may read what they are allowed to and nothing
 //! else, write nothing but the pipes they are given, reach no network and no other process, start none, and use so much.
 //!
-//! What must be worked out is worked out beforehand: between fork and exec only system calls are safe. The calls of
+//! Everything is worked out before the fork: between fork and exec only system calls are safe. The calls of
 //! rustix and seccompiler that are used there take no lock and no memory; landlock does not promise it, so that its
 //! ruleset is entered by hand.
 
@@ -70,7 +70,7 @@ pub enum Lack {
 }
 
 impl Lack {
-    /// What is missing, and how to provide it.
+    /// The means that is missing, and how to provide it.
     pub const fn describe(self) -> &'static str {
         match self {
             Self::Landlock => {

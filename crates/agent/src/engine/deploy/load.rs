@@ -118,7 +118,7 @@ fn load_all(
     }
     warnings.append(&mut plan.warnings);
     let footprint = Footprint::of(&plan, &parsed, kernel.facts().possible_cpus);
-    // What has run goes on, whatever the limits are at this start.
+    // Probes that have run go on, whatever the limits are at this start.
     let taken = match first {
         true => ledger.take(&footprint, old.and_then(|old| old.share.as_ref())),
         false => Ok(ledger.take_stored(&footprint)),

@@ -92,7 +92,7 @@ mod tests {
             assert_eq!(client.push(Some(&batch), 1, &labels), 0);
             assert_eq!(drain(&fast).len(), 1);
         }
-        // What clients leave behind makes room.
+        // Connections that clients have left make room.
         drop(slow);
         for _ in 0..16 {
             assert_eq!(client.push(Some(&batch), 1, &labels), 0);
