@@ -1,5 +1,7 @@
 //! Plans of whole probes, from objects that clang writes.
 
+use std::time::{Duration, Instant};
+
 use twinprobe_ebpf_common::finding::Stage;
 use twinprobe_ebpf_common::hook::Hook;
 
@@ -75,6 +77,18 @@ fn tables_of_all_sizes_are_in_one_section() {
             assert_eq!(map.spec.initial[variable.offset..][..bytes], expected, "{name}: {variables:?}");
         }
     }
+}
+
+/// A plan is made before the number of its maps is held against the limit: it takes time in proportion to them.
+#[test]
+fn many_maps_are_planned_in_time() {
+    let map = "struct { __uint(type, 1); __uint(max_entries, 4); __type(key, u32); __type(value, u64); }";
+    let maps: String = (0..4000).map(|index| format!("{map} m{index} SEC(\".maps\");\n")).collect();
+    let elf = compile(&format!("{maps}SEC(\"xdp\") int see(void *ctx) {{ return 2; }}"));
+    let begun = Instant::now();
+    let (plan, _, findings) = ProbePlan::build([(at(Hook::Xdp, Vec::new()), &elf[..])], FACTS);
+    assert_eq!((plan.directions[0].maps.len(), findings), (4000, Vec::new()));
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
 }
 
 #[test]
