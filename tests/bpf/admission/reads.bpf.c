@@ -276,15 +276,15 @@ PROGRAM int probe(CONTEXT *ctx)
 #endif
 
 #ifdef CASE_loops_in_loops // xdp tc
-static long add(__u32 index, struct value *value)
+static long add(__u32 index, struct value **value)
 {
-	value->bytes[index & 7]++;
+	(*value)->bytes[index & 7]++;
 	return 0;
 }
 
 static long rows(__u32 index, struct value **value)
 {
-	bpf_loop(64, add, *value, 0);
+	bpf_loop(64, add, value, 0);
 	return 0;
 }
 
@@ -292,7 +292,7 @@ static long entries(void *map, __u32 *key, struct value *value, CONTEXT **ctx)
 {
 	__u64 length = (*ctx)->data_end - (*ctx)->data;
 
-	bpf_loop(length > 1500 ? 1500 : length, add, value, 0);
+	bpf_loop(length > 1500 ? 1500 : length, add, &value, 0);
 	return 0;
 }
 
@@ -307,10 +307,10 @@ PROGRAM int probe(CONTEXT *ctx)
 	bpf_loop(data[3], rows, &value, 0);
 	bpf_for_each_map_elem(&values, entries, &ctx, 0);
 	/* One loop may take as long as the kernel allows. */
-	bpf_loop(value->packets, add, value, 0);
+	bpf_loop(value->packets, add, &value, 0);
 #pragma clang loop unroll(disable)
 	for (int i = 0; i < 4; i++)
-		bpf_loop(data[i] % 100, add, value, 0);
+		bpf_loop(data[i] & 63, add, &value, 0);
 	return 0;
 }
 #endif
