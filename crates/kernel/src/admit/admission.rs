@@ -128,10 +128,13 @@ fn describe(act: &Act) -> String {
         Act::Unknown(Unknown::Instruction) => {
             "this instruction is damaged, or it is not known here; leave it out".into()
         }
-        Act::Repeats(most) => format!(
-            "loops in loops may take {most} rounds for one packet, and {MAX_ROUNDS} are possible; do without one of them, \
-             or give bpf_loop constants"
-        ),
+        Act::Repeats(most) => {
+            let most = if *most == u64::MAX { "any number of".into() } else { most.to_string() };
+            format!(
+                "loops in loops may take {most} rounds for one packet, and {MAX_ROUNDS} are possible; do without one of \
+                 them, or give bpf_loop constants"
+            )
+        }
         Act::TooDeep => "calls of functions lead too deep; the kernel allows 8 functions at once".into(),
         Act::TooLong => {
             "the program is too long to prove that it only observes; make it smaller, or its loops simpler".into()

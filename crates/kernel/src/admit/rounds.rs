@@ -19,6 +19,8 @@ const FOLLOWED: u64 = 1 << 12;
 const MAX_FRAMES: usize = 8;
 /// The most instructions that are looked at.
 const MAX_EFFORT: usize = 2_000_000;
+/// How often the registers at the start of a block may grow until nothing is known of those that grow.
+const EXACT: usize = 4;
 const CALL: u8 = 0x85;
 /// The code of `may_goto`.
 const MAY_GOTO: u8 = 0xe5;
@@ -69,6 +71,17 @@ enum Known {
     Function(Index),
     Map(usize),
     Nothing,
+}
+
+impl Known {
+    /// Returns what covers both, with the larger of two numbers only if that is `exact`.
+    fn join(self, other: Self, exact: bool) -> Self {
+        match (self, other) {
+            _ if self == other => self,
+            (Self::Most(one), Self::Most(other)) if exact || other < one => Self::Most(one.max(other)),
+            _ => Self::Nothing,
+        }
+    }
 }
 
 type Registers = [Known; 11];
@@ -129,20 +142,26 @@ impl Count<'_> {
     /// Returns the calls of the function at `entry`, and whether `may_goto` is in it.
     fn calls(&mut self, entry: Index) -> (Vec<Call>, bool) {
         let (mut calls, mut may_goto) = (BTreeMap::<Index, Call>::new(), false);
-        let mut states: HashMap<Index, Registers> = HashMap::from([(entry, [Known::Nothing; 11])]);
+        // The registers at the start of each block, and how often more was found to be possible there.
+        let mut states: HashMap<Index, (Registers, usize)> =
+            HashMap::from([(entry, ([Known::Nothing; 11], 0))]);
         let mut open = BTreeSet::from([entry]);
         while let Some(start) = open.pop_first() {
-            let (mut at, mut registers) = (start, states[&start]);
+            let (mut at, mut registers) = (start, states[&start].0);
             let mut join = |to: Index, registers: Registers| {
-                let known = states.entry(to).or_insert_with(|| {
+                let (known, changes) = states.entry(to).or_insert_with(|| {
                     open.insert(to);
-                    registers
+                    (registers, 0)
                 });
+                let mut grows = false;
                 for (known, new) in known.iter_mut().zip(registers) {
-                    if *known != new && *known != Known::Nothing {
-                        *known = Known::Nothing;
-                        open.insert(to);
-                    }
+                    let both = known.join(new, *changes < EXACT);
+                    grows |= *known != both;
+                    *known = both;
+                }
+                if grows {
+                    *changes += 1;
+                    open.insert(to);
                 }
             };
             loop {

@@ -38,8 +38,8 @@ const LOG_BYTES: usize = 16 << 10;
 /// redirections come after the program.
 const CLONE_REDIRECT: i32 = 13;
 const CALL: u8 = 0x85;
-/// The most instructions of a run, some tens of milliseconds: nothing can end a run.
-const MAX_RUN: u64 = 1 << 26;
+/// The most instructions of the rounds of a run, some tens of milliseconds: nothing can end a run.
+const MAX_RUN: u64 = 1 << 22;
 
 /// Tries the program of a planned direction. With `verdict: observe` refuses a program that changes a frame, and one
 /// that writes to packets by the kernel's opinion. Returns the cost.

@@ -43,6 +43,14 @@ fn the_number_of_rounds_is_what_the_register_can_be() {
     // A remainder, and a shift.
     assert_eq!(simple(&[load(4, 1, 1, 0), raw(0x94, 1, 0, 0, 100)]), (99, false));
     assert_eq!(simple(&[load(2, 1, 1, 0), raw(0x77, 1, 0, 0, 8)]), (255, false));
+    // The larger of two.
+    assert_eq!(simple(&[mov_imm(1, 7), jump_eq(8, 0, 1), mov_imm(1, 9)]), (9, false));
+    assert_eq!(simple(&[mov_imm(1, 9), jump_eq(8, 0, 1), mov_imm(1, 7)]), (9, false));
+    // A number that grows in a loop, and one that does not.
+    let grows =
+        |number| [mov_imm(1, 7), mov_imm(6, 0), add_imm(6, 1), raw(0xa5, 6, 0, -2, 100), mov(1, number)];
+    assert_eq!(simple(&grows(1)), (7, false));
+    assert_eq!(simple(&grows(6)), (ENDLESS, false));
     // One loop may have as many rounds as the kernel allows.
     let swapped = raw(0xdc, 1, 0, 0, 64);
     for number in [
@@ -51,7 +59,6 @@ fn the_number_of_rounds_is_what_the_register_can_be() {
         &[mov_imm(1, -1)],
         &[load(1, 1, 1, 0), swapped],
         &[load(1, 1, 1, 0), add_imm(1, -1)],
-        &[mov_imm(1, 7), jump_eq(8, 0, 1), mov_imm(1, 9)],
     ] {
         assert_eq!(simple(number), (ENDLESS, false), "{number:?}");
     }
