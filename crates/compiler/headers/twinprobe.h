@@ -1,0 +1,5 @@
+/* What a probe needs of twinprobe. */
+#ifndef TWINPROBE_H
+#define TWINPROBE_H
+
+#endif
