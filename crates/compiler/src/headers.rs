@@ -10,7 +10,15 @@ use serde_json::{Value, json};
 /// The directory of the headers for all sources, as clang sees it. There is no such directory on disk.
 const DIRECTORY: &str = "/twinprobe/include";
 /// The headers for all sources: the name that sources include, and the text.
-const HEADERS: [(&str, &str); 1] = [("twinprobe.h", include_str!("../headers/twinprobe.h"))];
+const HEADERS: [(&str, &str); 7] = [
+    ("twinprobe.h", include_str!("../headers/twinprobe.h")),
+    ("twinprobe/flow.h", include_str!("../headers/twinprobe/flow.h")),
+    ("twinprobe/maps.h", include_str!("../headers/twinprobe/maps.h")),
+    ("twinprobe/numbers.h", include_str!("../headers/twinprobe/numbers.h")),
+    ("twinprobe/packet.h", include_str!("../headers/twinprobe/packet.h")),
+    ("twinprobe/parse.h", include_str!("../headers/twinprobe/parse.h")),
+    ("twinprobe/sampling.h", include_str!("../headers/twinprobe/sampling.h")),
+];
 
 /// Files in memory that clang inherits.
 pub struct View {
