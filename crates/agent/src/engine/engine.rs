@@ -130,7 +130,7 @@ impl Engine {
         when: &Conditions,
     ) -> Result<(Deployed, ProbeStatus), EngineError> {
         let config = permitted(name, &document, by)?;
-        let turn = self.turns.take(name).await;
+        let turn = self.turns.request(name).await?;
         let old = self.get(name).ok();
         when.check(old.as_ref().map(|old| &old.stored))?;
         if let Some(old) = old.filter(|old| old.runs(&config)) {
@@ -215,7 +215,7 @@ impl Engine {
             (Some(Revision { config: document, .. }), _) => {
                 seen(&document);
                 let config = permitted(name, &document, by)?;
-                let turn = self.turns.take(name).await;
+                let turn = self.turns.request(name).await?;
                 when.check(Some(&self.get(name)?.stored))?;
                 self.deploy(config, document, Cause::Request(by.who.clone()), turn).await
             }
@@ -258,7 +258,7 @@ impl Engine {
     }
 
     pub async fn delete(self: &Arc<Self>, name: &str, when: &Conditions) -> Result<(), EngineError> {
-        let turn = self.turns.take(name).await;
+        let turn = self.turns.request(name).await?;
         when.check(Some(&self.get(name)?.stored))?;
         let name = name.to_owned();
         self.change(move |engine| {
