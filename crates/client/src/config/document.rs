@@ -63,6 +63,8 @@ pub struct DirectionDocument {
     #[serde(deserialize_with = "present_map", skip_serializing_if = "Option::is_none")]
     pub defines: Option<BTreeMap<String, String>>,
     #[serde(deserialize_with = "present_integer", skip_serializing_if = "Option::is_none")]
+    pub sample: Option<u64>,
+    #[serde(deserialize_with = "present_integer", skip_serializing_if = "Option::is_none")]
     pub max_ns_per_packet: Option<u64>,
     #[serde(deserialize_with = "present_objects", skip_serializing_if = "Option::is_none")]
     pub metrics: Option<Vec<MetricDocument>>,

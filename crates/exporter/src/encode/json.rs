@@ -204,6 +204,9 @@ impl DocumentSink for Json {
         if let Some(agg) = metric.agg {
             self.property("agg", agg.name());
         }
+        if let Some(sample) = metric.sample {
+            self.number("sample", sample.get());
+        }
         if metric.dropped > 0 {
             self.number("dropped_entries", metric.dropped);
         }

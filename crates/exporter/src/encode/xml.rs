@@ -178,9 +178,11 @@ impl DocumentSink for Xml {
             ("help", &metric.help),
         ];
         let agg = metric.agg.map(|agg| ("agg", agg.name()));
+        let sample = metric.sample.map(|sample| sample.to_string());
+        let sample = sample.as_deref().map(|sample| ("sample", sample));
         let dropped = (metric.dropped > 0).then(|| metric.dropped.to_string());
         let dropped = dropped.as_deref().map(|dropped| ("dropped_entries", dropped));
-        self.begin("metric", attributes.into_iter().chain(agg).chain(dropped));
+        self.begin("metric", attributes.into_iter().chain(agg).chain(sample).chain(dropped));
     }
 
     fn end_metric(&mut self) {

@@ -86,6 +86,7 @@ pub fn metric(
         help: format!("What {name} shows"),
         agg,
         layout: Arc::new(layout),
+        sample: None,
         temporality: Temporality::default(),
         dropped: 0,
         cache: Cache::default(),

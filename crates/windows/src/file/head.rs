@@ -1,5 +1,6 @@
 //! The head of a window file, which comes before the rows.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -87,6 +88,9 @@ pub struct StoredMetric {
     pub map: String,
     pub help: String,
     pub agg: Option<Aggregation>,
+    /// The program has seen one packet in this many, chosen at random; `None` if it has seen all.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub sample: Option<NonZeroU32>,
     pub layout: Arc<TableLayout>,
     pub reading: Temporality,
     /// The number of entries that the sum has dropped so far for lack of room.

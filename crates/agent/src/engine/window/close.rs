@@ -145,6 +145,7 @@ fn stored_metric(reader: &MetricState) -> StoredMetric {
         map: metric.map.clone(),
         help: metric.help.clone(),
         agg: metric.agg,
+        sample: metric.sample,
         layout: Arc::clone(&metric.layout),
         reading: metric.temporality,
         dropped: reader.sum.as_ref().map_or(0, |sum| sum.dropped),

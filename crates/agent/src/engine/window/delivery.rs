@@ -88,10 +88,19 @@ impl Drop for Claim {
 impl Part {
     /// Returns the metric at this index of a stored window, as it was when the window was closed.
     pub fn stored(window: &Arc<WindowReader>, index: usize) -> Self {
-        let StoredMetric { direction, name, map, help, agg, layout, reading, dropped } =
+        let StoredMetric { direction, name, map, help, agg, sample, layout, reading, dropped } =
             window.head.metrics[index].clone();
-        let metric =
-            Metric { name, map, help, agg, layout, temporality: reading, dropped, cache: Cache::default() };
+        let metric = Metric {
+            name,
+            map,
+            help,
+            agg,
+            sample,
+            layout,
+            temporality: reading,
+            dropped,
+            cache: Cache::default(),
+        };
         Self { direction, metric: Arc::new(metric), rows: Rows::Stored(Arc::clone(window), index) }
     }
 }

@@ -35,7 +35,17 @@ fn metric(direction: Direction, name: &str, layout: Arc<TableLayout>) -> StoredM
     let text = |text: &str| format!("{text} of {name}");
     let agg = Some(Aggregation::Max);
     let (name, map, help) = (name.to_owned(), text("map"), text("help"));
-    StoredMetric { direction, name, map, help, agg, layout, reading: Temporality::Cumulative, dropped: 0 }
+    StoredMetric {
+        direction,
+        name,
+        map,
+        help,
+        agg,
+        layout,
+        sample: None,
+        reading: Temporality::Cumulative,
+        dropped: 0,
+    }
 }
 
 fn head(seq: u64, closed_by: ClosedBy, lost_windows: u64) -> WindowHead {
