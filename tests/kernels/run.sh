@@ -19,7 +19,7 @@ executable() {
 }
 # The arguments are those of `make test`, so that nothing is built twice.
 unit=$(executable twinprobe_kernel lib --lib)
-agent=$(executable twinprobe bin --bin twinprobe)
+compiler=$(executable twinprobe_compiler lib --lib)
 core=$(executable core test --test core)
 release=$(dirname "$(dirname "$core")")
 binary=${TWINPROBE_BIN:-$release/twinprobe}
@@ -42,7 +42,7 @@ fi
 # deployment of the core tests has as well), and a race that needs two processors.
 filter="--skip speed --skip million --skip trial::cost --skip maps_that_change --skip while_it_grows"
 # shellcheck disable=SC2086 # a list of words
-{ "$unit" $filter --list && "$agent" compiler::confine --list && "$core" --list; } | sed -n 's/: test$//p' >"$kernels/expected"
+{ "$unit" $filter --list && "$compiler" confine --list && "$core" --list; } | sed -n 's/: test$//p' >"$kernels/expected"
 
 # one SUITE VERSION FEATURES: runs the tests on one kernel.
 one() {
@@ -58,7 +58,7 @@ export TWINPROBE_BIN='$binary' TWINPROBE_EXPECT='$3' TWINPROBE_CLANG=/run/clang/
 # Every user can reach /run/clang, wherever the tests are.
 cp -r '$kernels/clang' /run/clang
 '$unit' $filter --test-threads=1 --color=never
-'$agent' compiler::confine --test-threads=1 --color=never
+'$compiler' confine --test-threads=1 --color=never
 '$core' --test-threads=1 --color=never
 EOF
     started=$(date +%s)

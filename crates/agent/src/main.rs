@@ -1,18 +1,13 @@
 //! `twinprobe`: the daemon and its client in one binary.
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
-mod access;
 mod api;
 mod cli;
-mod compiler;
 mod config;
 mod engine;
 mod limits;
 mod privileges;
-#[cfg(test)]
-#[path = "../../../fuzz/runner.rs"]
-mod runner;
 mod serve;
 mod store;
 mod telemetry;
@@ -52,7 +47,7 @@ fn start(cli: Cli) -> anyhow::Result<()> {
 
 async fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
-        Command::Serve(options) => serve::serve::serve(*options).await,
+        Command::Serve(options) => serve::serve(*options).await,
         Command::Token(command) => Ok(command.run()?),
         Command::Client(command) => Ok(run::run(command, cli.server, &cli.credentials).await?),
     }

@@ -6,8 +6,8 @@ use axum::response::{IntoResponse, Response};
 use twinprobe_client::ParseError;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage, with_causes};
 
-use crate::access::refusal::Refusal;
 use crate::engine::error::EngineError;
+use twinprobe_serve::Refusal;
 
 /// `application/problem+json`.
 #[derive(Clone, Debug)]

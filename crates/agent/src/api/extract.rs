@@ -1,8 +1,6 @@
 //! A request's path, query and body. Values that can't be parsed are a [`Problem`]; bodies are JSON or YAML of a limited
 //! size.
 
-use std::time::Duration;
-
 use axum::BoxError;
 use axum::body::{Body, HttpBody as _};
 use axum::extract::{self, FromRequestParts};
@@ -12,8 +10,8 @@ use http_body_util::BodyExt as _;
 use serde::de::DeserializeOwned;
 use twinprobe_client::{ConfigDocument, parse_document, parse_yaml};
 
-use crate::access::refusal::Refusal;
 use crate::api::error::Problem;
+use twinprobe_serve::{Refusal, TooSlow};
 
 /// The parameters of the path.
 pub struct Path<T>(pub T);
@@ -84,11 +82,6 @@ pub async fn read_config(headers: &HeaderMap, body: Body) -> Result<ConfigDocume
         Syntax::Yaml => parse_yaml(&bytes)?,
     })
 }
-
-/// The error of a body that takes longer than this time.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the body took longer than {} s (--body-timeout)", .0.as_secs())]
-pub struct TooSlow(pub Duration);
 
 /// Reads a request's body. Refuses a larger body than [`MAX_BODY`] with 413, and one that is [`TooSlow`] with 408. The server deals with the rest of a body that is refused.
 pub async fn read_body(mut body: Body) -> Result<Vec<u8>, Problem> {

@@ -7,9 +7,6 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use twinprobe_client::{ConfigDocument, Object, ProbeList, ProbeStatus, RevisionList, Rollback};
 
-use crate::access::audit::Notes;
-use crate::access::principal::Principal;
-use crate::access::role::Role;
 use crate::api::error::Problem;
 use crate::api::extract::{Path, Query, Syntax, read_body, read_config};
 use crate::api::negotiate;
@@ -19,6 +16,9 @@ use crate::config::validate::probe::check_name;
 use crate::engine::conditions::{Conditions, tag};
 use crate::engine::engine::Deployed;
 use crate::engine::error::EngineError;
+use twinprobe_serve::Notes;
+use twinprobe_serve::Principal;
+use twinprobe_serve::Role;
 
 type Answer<T> = Result<T, Problem>;
 

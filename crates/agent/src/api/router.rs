@@ -8,16 +8,16 @@ use axum::http::request::Parts;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 
-use crate::access::audit::Record;
-use crate::access::principal::Principal;
-use crate::access::refusal::Refusal;
-use crate::access::role::Role;
 use crate::api::error::Problem;
 use crate::api::extract::Syntax;
 use crate::api::routes::ROUTES;
 use crate::api::state::Api;
 use crate::api::{daemon, routes};
-use crate::serve::peer::Peer;
+use twinprobe_serve::Peer;
+use twinprobe_serve::Principal;
+use twinprobe_serve::Record;
+use twinprobe_serve::Refusal;
+use twinprobe_serve::Role;
 
 /// The paths that are served without credentials at the addresses of `--listen-metrics`.
 const OPEN: [&str; 3] = ["/metrics", "/healthz", "/readyz"];

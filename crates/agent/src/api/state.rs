@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::access::access::Access;
 use crate::engine::engine::Engine;
+use twinprobe_serve::Access;
 
 /// The state that all handlers share.
 #[derive(Clone, Debug)]

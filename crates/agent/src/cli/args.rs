@@ -10,7 +10,7 @@ use crate::cli::commands::watch::Watch;
 use crate::cli::commands::windows::Windows;
 use crate::cli::credentials::CredentialOptions;
 use crate::cli::output::format::OutputFormat;
-use crate::serve::serve::Serve;
+use crate::serve::Serve;
 
 /// Fully adaptive network monitoring: eBPF probes pushed over HTTP, exact windows out.
 #[derive(Debug, Parser)]

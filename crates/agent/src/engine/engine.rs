@@ -15,9 +15,6 @@ use twinprobe_ebpf_common::hook::Verdict;
 use twinprobe_kernel::{Kernel, crash};
 use twinprobe_windows::WindowStore;
 
-use crate::access::principal::{Principal, Who};
-use crate::access::role::Role;
-use crate::compiler::toolchain::Toolchain;
 use crate::config::probe::ProbeConfig;
 use crate::engine::clock::Clock;
 use crate::engine::conditions::Conditions;
@@ -37,6 +34,9 @@ use crate::limits::queue::Queue;
 use crate::store::Store;
 use crate::store::record::StoredProbe;
 use crate::telemetry::registry::Telemetry;
+use twinprobe_compiler::Toolchain;
+use twinprobe_serve::Role;
+use twinprobe_serve::{Principal, Who};
 
 /// The effect of a PUT on the list of probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,9 +6,9 @@ use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage, with_causes};
 use twinprobe_kernel::{AttachError, KernelError};
 use twinprobe_windows::{BaseError, WindowError};
 
-use crate::access::refusal::Refusal;
 use crate::limits::queue::Busy;
 use crate::store::files::StoreError;
+use twinprobe_serve::Refusal;
 
 /// An error after which the rest of a table can't be read.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::str::FromStr;
 use std::thread::available_parallelism;
 
-use crate::compiler::limits::Limits as Compilation;
+use twinprobe_compiler::Limits as Compilation;
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Limits {

@@ -10,7 +10,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::telemetry::connections::ConnectionCounts;
+use twinprobe_serve::ConnectionCounts;
 
 /// The buckets of answer times in seconds; the last ones are for long polls.
 const SECONDS: [f64; 14] =

@@ -1,6 +1,5 @@
 //! The daemon about itself.
 
-pub mod connections;
 pub mod cost;
 pub mod counters;
 pub mod http;

@@ -2,11 +2,11 @@
 
 use clap::Args;
 
-use crate::access::lines::check_name;
-use crate::access::role::Role;
-use crate::access::tokens;
 use crate::cli::error::CommandError;
 use crate::cli::output::print;
+use twinprobe_serve::Role;
+use twinprobe_serve::check_name;
+use twinprobe_serve::tokens;
 
 #[derive(Debug, Args)]
 pub struct Token {

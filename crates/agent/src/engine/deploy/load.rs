@@ -11,7 +11,6 @@ use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 use twinprobe_ebpf_common::hook::Direction;
 use twinprobe_kernel::{Deadline, Deployable, Footprint, Kernel, KernelError, ProbePlan, crash};
 
-use crate::compiler::compile::{CompiledObject, Compiler};
 use crate::config::probe::ProbeConfig;
 use crate::engine::deploy::admission::admit;
 use crate::engine::deploy::history::History;
@@ -26,6 +25,7 @@ use crate::store::Store;
 use crate::store::files::StoreError;
 use crate::store::pending::Pending;
 use crate::store::record::{StoredDeployment, StoredProbe};
+use twinprobe_compiler::{CompiledObject, Compiler};
 
 /// The time limit for loading. The verifier needs a second for a million instructions. A load that takes much longer
 /// never ends: a verifier that fails in the kernel takes the calling thread with it.

@@ -18,14 +18,14 @@ use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 use twinprobe_kernel::private;
 
-use crate::serve::connection::{Socket, refuse, serve};
-use crate::serve::connections::{Client, Connections};
-use crate::serve::options::Address;
-use crate::serve::peer::{Origin, Peer};
-use crate::serve::progress::Progress;
-use crate::serve::stream::Watched;
-use crate::serve::tls::{self, Tls};
-use crate::telemetry::connections::Cut;
+use crate::connection::connection::{Socket, refuse, serve};
+use crate::connection::connections::{Client, Connections};
+use crate::connection::counts::Cut;
+use crate::connection::progress::Progress;
+use crate::connection::stream::Watched;
+use crate::listen::options::Address;
+use crate::listen::tls::{self, Tls};
+use crate::peer::{Origin, Peer};
 
 /// The time after which a silent peer is asked whether it is still there, and the time between two such questions.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);

@@ -6,8 +6,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::serve::options::ConnectionLimits;
-use crate::telemetry::connections::Cut;
+use crate::connection::counts::Cut;
+use crate::connection::limits::ConnectionLimits;
 
 /// The rate, in bytes per second, at which a client has to take an answer in the long run.
 const SLOWEST: u32 = 2 << 10;

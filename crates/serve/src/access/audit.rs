@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 use twinprobe_client::ConfigDocument;
 
 use crate::access::principal::Principal;
-use crate::serve::peer::{Origin, Peer};
+use crate::peer::{Origin, Peer};
 
 /// The length in characters to which a path is cut: clients choose it.
 const PATH_LIMIT: usize = 512;

@@ -13,20 +13,20 @@ use tokio::task::JoinSet;
 use twinprobe_kernel::{Kernel, QuiesceMethod, TcMethod, crash};
 use twinprobe_windows::WindowStore;
 
-use crate::access::access::Access;
-use crate::access::options::AccessOptions;
 use crate::api::router;
 use crate::api::state::{self, Readiness};
-use crate::compiler::toolchain::{CompilerOptions, Toolchain};
 use crate::engine::cost::CostOptions;
 use crate::engine::engine::Engine;
 use crate::limits::options::Limits;
 use crate::privileges::Needs;
-use crate::serve::connections::Connections;
-use crate::serve::listener::Listener;
-use crate::serve::options::{Address, ListenOptions};
-use crate::serve::tls::Tls;
 use crate::store::Store;
+use twinprobe_compiler::{CompilerOptions, Toolchain};
+use twinprobe_serve::Access;
+use twinprobe_serve::AccessOptions;
+use twinprobe_serve::Connections;
+use twinprobe_serve::Listener;
+use twinprobe_serve::Tls;
+use twinprobe_serve::{Address, ListenOptions};
 
 /// The time that requests under way get to end once the daemon is stopping.
 const DRAIN: Duration = Duration::from_secs(5);

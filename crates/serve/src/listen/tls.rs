@@ -16,7 +16,7 @@ use x509_cert::der::Decode as _;
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
-use crate::serve::options::ListenOptions;
+use crate::listen::options::ListenOptions;
 
 /// What new connections are encrypted with.
 #[derive(Debug)]

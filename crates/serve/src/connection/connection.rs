@@ -21,12 +21,12 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::Instrument as _;
 use twinprobe_client::Problem;
 
-use crate::serve::body::{Answered, Rest, Upload};
-use crate::serve::connections::Full;
-use crate::serve::peer::Peer;
-use crate::serve::progress::{Phase, Progress};
-use crate::serve::request::{RequestId, X_REQUEST_ID};
-use crate::telemetry::connections::Cut;
+use crate::connection::body::{Answered, Rest, Upload};
+use crate::connection::connections::Full;
+use crate::connection::counts::Cut;
+use crate::connection::progress::{Phase, Progress};
+use crate::connection::request::{RequestId, X_REQUEST_ID};
+use crate::peer::Peer;
 
 /// The largest head of a request, in bytes.
 const HEAD: usize = 16 << 10;

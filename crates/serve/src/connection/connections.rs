@@ -8,10 +8,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
-use crate::serve::options::ConnectionLimits;
-use crate::serve::peer::Origin;
-use crate::serve::progress::{Phase, Progress};
-use crate::telemetry::connections::{ConnectionCounts, Cut};
+use crate::connection::counts::{ConnectionCounts, Cut};
+use crate::connection::limits::ConnectionLimits;
+use crate::connection::progress::{Phase, Progress};
+use crate::peer::Origin;
 
 /// One in this number of places is kept for users of this host: whatever comes over the network, they can act.
 const KEPT: u32 = 8;

@@ -8,8 +8,8 @@ use std::process::{ExitStatus, Stdio};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
-use crate::compiler::confine::confine::Confinement;
-use crate::compiler::limits::Limits;
+use crate::confine::confine::Confinement;
+use crate::limits::Limits;
 
 /// The outcome of a run.
 pub enum Outcome {

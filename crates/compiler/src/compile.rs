@@ -12,10 +12,10 @@ use std::process::ExitStatus;
 
 use twinprobe_ebpf_common::finding::{Finding, Rejection, SOURCE_NAME, Stage};
 
-use crate::compiler::child::{self, Outcome};
-use crate::compiler::confine::confine::Confinement;
-use crate::compiler::diagnostics;
-use crate::compiler::limits::Limits;
+use crate::child::{self, Outcome};
+use crate::confine::confine::Confinement;
+use crate::diagnostics;
+use crate::limits::Limits;
 
 /// The name that clang gives a source from a pipe.
 const STDIN_NAME: &str = "<stdin>";

@@ -11,8 +11,12 @@ use hyper::body::{Bytes, Frame, Incoming, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::{Sleep, timeout};
 
-use crate::api::extract::TooSlow;
-use crate::serve::progress::Progress;
+use crate::connection::progress::Progress;
+
+/// The error of a body that takes longer than this time.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the body took longer than {} s (--body-timeout)", .0.as_secs())]
+pub struct TooSlow(pub Duration);
 
 /// The number of bytes that are read, and dropped, of a body that was refused: a client that is still sending when the
 /// connection closes would not see the answer.

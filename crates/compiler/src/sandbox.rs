@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
-use crate::compiler::child;
-use crate::compiler::confine::confine::{Allowed, Confinement};
-use crate::compiler::limits::Limits;
+use crate::child;
+use crate::confine::confine::{Allowed, Confinement};
+use crate::limits::Limits;
 
 /// The header directories that distributions may keep elsewhere, behind a symbolic link.
 const LINKED: [&str; 4] =

@@ -3,7 +3,7 @@
 use parking_lot::RwLock;
 use twinprobe_ebpf_common::finding::with_causes;
 
-use crate::compiler::compile::Compiler;
+use crate::compile::Compiler;
 
 /// The operator's choice for the compiler.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]

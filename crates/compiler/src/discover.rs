@@ -5,9 +5,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::compiler::compile::Compiler;
-use crate::compiler::limits::Limits;
-use crate::compiler::sandbox::{self, Sandbox};
+use crate::compile::Compiler;
+use crate::limits::Limits;
+use crate::sandbox::{self, Sandbox};
 
 /// The environment variable that names the clang to use instead of one on PATH.
 const VARIABLE: &str = "TWINPROBE_CLANG";

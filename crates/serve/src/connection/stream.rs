@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::serve::progress::Progress;
+use crate::connection::progress::Progress;
 
 /// A socket that tells [`Progress`] what the client sends and takes.
 #[derive(Debug)]

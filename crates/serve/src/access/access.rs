@@ -17,7 +17,7 @@ use crate::access::principal::{Principal, Who};
 use crate::access::refusal::Refusal;
 use crate::access::role::Role;
 use crate::access::tokens::Tokens;
-use crate::serve::peer::{Origin, Peer};
+use crate::peer::{Origin, Peer};
 
 /// The rules of a running daemon. Requests take the files as they are; [`Self::reload`] exchanges a file as a whole.
 #[derive(Debug)]

@@ -30,7 +30,7 @@ use rustix::thread::{
 };
 use seccompiler::{BpfProgram, apply_filter};
 
-use crate::compiler::confine::filter;
+use crate::confine::filter;
 
 /// A user whom no table of users and no allocation has (systemd's list calls 65520 to 65533 unused): who is `nobody`
 /// may trace the processes of `nobody`.

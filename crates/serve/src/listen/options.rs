@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Duration;
 
 use anyhow::bail;
+
+use crate::connection::limits::ConnectionLimits;
 
 /// Where the daemon listens, and what connections may take.
 #[derive(Clone, Debug, clap::Args)]
@@ -30,36 +31,6 @@ pub struct ListenOptions {
     pub insecure: bool,
     #[command(flatten)]
     pub limits: ConnectionLimits,
-}
-
-/// The limits of all connections together, and of each.
-#[derive(Clone, Copy, Debug, clap::Args)]
-pub struct ConnectionLimits {
-    /// Connections at a time
-    #[arg(long, value_name = "N", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..))]
-    pub max_connections: u32,
-    /// Connections at a time of one client: an address (an IPv6 network of 64 bits) or a user of this host
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
-    pub max_connections_per_client: u32,
-    /// Time for the TLS handshake and the head of a request
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
-    pub header_timeout: Duration,
-    /// Time for the body of a request
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
-    pub body_timeout: Duration,
-    /// Time for which a client may take nothing of an answer; over longer times it has to take 2 KiB per second
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
-    pub write_timeout: Duration,
-    /// Time that a connection may be idle between two requests
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
-    pub idle_timeout: Duration,
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    match text.parse() {
-        Ok(seconds @ 1..=86_400) => Ok(Duration::from_secs(seconds)),
-        _ => Err("not a number of seconds from 1 to 86400".into()),
-    }
 }
 
 /// An address to listen on.

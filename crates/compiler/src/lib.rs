@@ -1,0 +1,19 @@
+//! Compilation of eBPF C to objects by a confined clang.
+
+#![deny(unsafe_code)]
+
+mod child;
+mod compile;
+mod confine;
+mod diagnostics;
+mod discover;
+mod limits;
+#[cfg(test)]
+#[path = "../../../fuzz/runner.rs"]
+mod runner;
+mod sandbox;
+mod toolchain;
+
+pub use self::compile::{CompiledObject, Compiler};
+pub use self::limits::Limits;
+pub use self::toolchain::{CompilerOptions, Toolchain};
