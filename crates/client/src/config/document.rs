@@ -32,6 +32,10 @@ pub struct ConfigDocument {
     pub on_replace: Option<String>,
     #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
+    #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
+    pub expires: Option<String>,
+    #[serde(deserialize_with = "present_map", skip_serializing_if = "Option::is_none")]
+    pub labels: Option<BTreeMap<String, String>>,
     #[serde(deserialize_with = "present_object", skip_serializing_if = "Option::is_none")]
     pub ingress: Option<DirectionDocument>,
     #[serde(deserialize_with = "present_object", skip_serializing_if = "Option::is_none")]

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use twinprobe_ebpf_common::window::is_default;
-use twinprobe_ebpf_common::{Aggregation, Context, Direction, Format, TableLayout, Temporality, Window};
+use twinprobe_ebpf_common::{
+    Aggregation, Context, Direction, Format, Origin, TableLayout, Temporality, Window,
+};
 
 use crate::file::format::FileHead;
 
@@ -13,6 +15,9 @@ use crate::file::format::FileHead;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WindowHead {
     pub probe: String,
+    /// The origin of the numbers; `None` if a version that did not record it has stored the window.
+    #[serde(default)]
+    pub origin: Option<Arc<Origin>>,
     pub interfaces: Vec<String>,
     /// The window; its number is in the file's name.
     pub window: Window,
@@ -43,8 +48,8 @@ impl WindowHead {
 
 impl FileHead for WindowHead {
     const MAGIC: &'static [u8; 6] = b"tpwind";
-    /// Version 1 had no hidden sums and no ages.
-    const VERSION: u8 = 2;
+    /// Version 1 had no hidden sums and no ages, version 2 no origin and no samples.
+    const VERSION: u8 = 3;
 
     fn tables(&self) -> usize {
         self.place_of_ages(self.metrics.len() + self.hidden.len())

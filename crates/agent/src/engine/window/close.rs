@@ -93,6 +93,7 @@ impl Running {
                 let (shown, hidden) = (of(Part::Shown), of(Part::Hidden));
                 let head = WindowHead {
                     probe: self.config.name.clone(),
+                    origin: Some(Arc::clone(&self.origin)),
                     interfaces,
                     window: Window {
                         seq: epoch,

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use twinprobe_ebpf_common::{Aggregation, Context, Direction, Format, Temporality, Window};
+use twinprobe_ebpf_common::{Aggregation, Context, Direction, Format, Origin, Temporality, Window};
 use twinprobe_ebpf_common::{Layout, MapKind, RawTable, TableLayout};
 
 use crate::file::head::{ClosedBy, StoredMetric, WindowHead};
@@ -52,6 +52,11 @@ fn head(seq: u64, closed_by: ClosedBy, lost_windows: u64) -> WindowHead {
     let inner = layout(MapKind::Hash, None);
     WindowHead {
         probe: "p".into(),
+        origin: Some(Arc::new(Origin {
+            node: "gw-1".into(),
+            instance: "4f0c".into(),
+            labels: [("rack".into(), "7".into())].into(),
+        })),
         interfaces: vec!["eth0".into()],
         window: Window {
             seq,
