@@ -42,3 +42,17 @@ fn labels_are_those_of_openmetrics() {
     let mistakes = json!({ "labels": { "probe": "x", "b": "\u{1}", "9": "x" } });
     assert_eq!(validate(&patched(&mistakes)).unwrap_err().len(), 3, "all mistakes at once");
 }
+
+#[test]
+fn leases_are_durations() {
+    let expires = |text: &str| validate(&patched(&json!({ "expires": text }))).unwrap().expires.unwrap();
+    for (text, milliseconds) in
+        [("100ms", 100), ("10m", 600_000), ("1h 30m", 5_400_000), ("8760h", 31_536_000_000)]
+    {
+        assert_eq!(expires(text), Duration::from_millis(milliseconds), "{text}");
+    }
+    for text in ["", "10", "-5m", "99ms", "8761h", "1d", "never"] {
+        refused(&json!({ "expires": text }), "expires", &format!("{text:?} is no"));
+    }
+    assert_eq!(validate(&patched(&json!({}))).unwrap().expires, None);
+}
