@@ -164,7 +164,10 @@ fn plain(message: &str) -> String {
     {
         return words;
     }
-    if let Some(words) = message.strip_prefix("'twinprobe_trace_printk' is deprecated: ") {
+    let deprecated = ["'twinprobe_trace_printk' is deprecated: ", "'call' is deprecated: nothing fills"];
+    if deprecated.iter().any(|begin| message.starts_with(begin))
+        && let Some((_, words)) = message.split_once("deprecated: ")
+    {
         return words.split(" [-W").next().unwrap_or(words).to_owned();
     }
     if message.contains("increment_is_for_integers") {

@@ -13,7 +13,15 @@ const COMMON: &str = "/twinprobe/include";
 pub const BCC: &str = "/twinprobe/bcc";
 
 /// The headers for all sources: the name that sources include, and the text.
-const COMMON_HEADERS: [(&str, &str); 1] = [("twinprobe.h", include_str!("../headers/twinprobe.h"))];
+const COMMON_HEADERS: [(&str, &str); 7] = [
+    ("twinprobe.h", include_str!("../headers/twinprobe.h")),
+    ("twinprobe/flow.h", include_str!("../headers/twinprobe/flow.h")),
+    ("twinprobe/maps.h", include_str!("../headers/twinprobe/maps.h")),
+    ("twinprobe/numbers.h", include_str!("../headers/twinprobe/numbers.h")),
+    ("twinprobe/packet.h", include_str!("../headers/twinprobe/packet.h")),
+    ("twinprobe/parse.h", include_str!("../headers/twinprobe/parse.h")),
+    ("twinprobe/sampling.h", include_str!("../headers/twinprobe/sampling.h")),
+];
 /// The headers of the dialect, and those that take the place of a host's header.
 const BCC_HEADERS: [(&str, &str); 12] = [
     ("bcc/conventions.h", include_str!("../headers/bcc/conventions.h")),

@@ -5,7 +5,8 @@
 
 #define TP_IS(kind, name) (__builtin_strcmp(kind, name) == 0)
 
-/* The types of map by BCC's names; the numbers of histograms are slots of an array if they are integers. */
+/* The types of map by BCC's names. The keys of a histogram are slots of an array if they are integers. A table of programs is an array of
+ * numbers that nothing uses: no program can get into it. */
 #define TP_TYPE(kind, key) ( \
 	TP_IS(kind, "hash") ? BPF_MAP_TYPE_HASH : \
 	TP_IS(kind, "lru_hash") ? BPF_MAP_TYPE_LRU_HASH : \
@@ -16,7 +17,7 @@
 	TP_IS(kind, "lpm_trie") ? BPF_MAP_TYPE_LPM_TRIE : \
 	TP_IS(kind, "queue") ? BPF_MAP_TYPE_QUEUE : \
 	TP_IS(kind, "stack") ? BPF_MAP_TYPE_STACK : \
-	TP_IS(kind, "prog") ? BPF_MAP_TYPE_PROG_ARRAY : \
+	TP_IS(kind, "prog") ? BPF_MAP_TYPE_ARRAY : \
 	TP_IS(kind, "histogram") ? (TP_IS_INT(key) ? BPF_MAP_TYPE_ARRAY : BPF_MAP_TYPE_HASH) : \
 	TP_IS(kind, "perf_output") ? BPF_MAP_TYPE_PERF_EVENT_ARRAY : \
 	BPF_MAP_TYPE_UNSPEC)
@@ -43,6 +44,8 @@ typedef int increment_is_for_integers;
 	TP_IS_NUMBER(leaf_type), (void (*)(__typeof__(key_type), u64))0, (increment_is_for_integers)0))
 
 /* The members that are of no use here say so. */
+#define TP_NO_PROGRAMS "nothing fills the slots of a table of programs, so that call() goes on with the next statement; call the " \
+	"function itself"
 #define TP_NO_TASK "it is about tasks of this host, and packets belong to none"
 #define TP_UNAVAILABLE(name, why) int (*name)(/* any arguments */) __attribute__((unavailable(why)));
 
@@ -58,7 +61,7 @@ struct name##_table_t { \
 	int (*delete)(const __typeof__(key_type) *); \
 	TP_ADDER(key_type, leaf_type) increment; \
 	TP_ADDER(key_type, leaf_type) atomic_increment; \
-	void (*call)(void *, u32); \
+	void (*call)(void *, u32) __attribute__((deprecated(TP_NO_PROGRAMS))); \
 	TP_UNAVAILABLE(get_stackid, "stack traces show how a function of the kernel was reached; a packet has none") \
 	TP_UNAVAILABLE(sk_storage_get, TP_NO_TASK "; keep state by address and port in a BPF_HASH") \
 	TP_UNAVAILABLE(sk_storage_delete, TP_NO_TASK "; keep state by address and port in a BPF_HASH") \
@@ -126,7 +129,6 @@ static __always_inline void name##_increment(__typeof__(key_type) key, u64 n) \
 } \
 static __always_inline void name##_call(void *ctx, u32 slot) \
 { \
-	bpf_tail_call(ctx, &name##_map, slot); \
 } \
 static const struct name##_table_t name __asm__("twinprobe." #name) __attribute__((unused)) = { \
 	.lookup = name##_lookup, \

@@ -208,6 +208,14 @@ async fn what_packets_have_not_is_named() {
 }
 
 #[tokio::test]
+async fn calls_of_a_table_of_programs_go_on() {
+    let source = "BPF_PROG_ARRAY(a, 4);\nint f(struct CTXTYPE *ctx) {\n  a.call(ctx, 1);\n  return 2; }";
+    let object = compile(Hook::Xdp, source).await.unwrap();
+    let warning = &object.warnings[0];
+    assert!(warning.line == Some(3) && warning.message.starts_with("nothing fills the slots"), "{warning:?}");
+}
+
+#[tokio::test]
 async fn the_function_for_packets_is_found_or_asked_for() {
     let two = "int a(struct CTXTYPE *c) { return 0; }\nint b(struct CTXTYPE *c) { return 0; }\n";
     let (line, message) = refused(Hook::Xdp, two).await;
