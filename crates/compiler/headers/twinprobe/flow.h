@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* Addresses and flow keys for both families. twinprobe.h has the overview. */
 #ifndef TWINPROBE_FLOW_H
 #define TWINPROBE_FLOW_H

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* Maps and the counters of their losses. twinprobe.h has the overview. */
 #ifndef TWINPROBE_MAPS_H
 #define TWINPROBE_MAPS_H

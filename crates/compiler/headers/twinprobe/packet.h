@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* The entry point of a probe, and the bytes of its packet. twinprobe.h has the overview. */
 #ifndef TWINPROBE_PACKET_H
 #define TWINPROBE_PACKET_H

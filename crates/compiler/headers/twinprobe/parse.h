@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* Parsing of headers. twinprobe.h has the overview, twinprobe/packet.h the fields that are filled in. */
 #ifndef TWINPROBE_PARSE_H
 #define TWINPROBE_PARSE_H

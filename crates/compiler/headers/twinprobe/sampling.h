@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* Histograms and samples. twinprobe.h has the overview. */
 #ifndef TWINPROBE_SAMPLING_H
 #define TWINPROBE_SAMPLING_H
