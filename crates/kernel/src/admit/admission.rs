@@ -87,9 +87,13 @@ fn refuse(findings: impl Iterator<Item = Finding>) -> Result<(), Rejection> {
 
 fn finding(source: &str, object: &ProbeObject, function: &Function, at: Index, message: &str) -> Finding {
     let finding = Finding::new(Stage::Admission, source, message);
-    match object.source_position(function, at) {
-        Some((line, column)) => finding.at(line, Some(column)),
-        None => finding,
+    match (object.source_position(function, at), object.position(function, at)) {
+        (Some((line, column)), _) => finding.at(line, Some(column)),
+        // The source says by `#line` that it was made from another file.
+        (None, Some((file, line))) => {
+            Finding::new(Stage::Admission, source, format!("in {file}:{line}: {message}"))
+        }
+        (None, None) => finding,
     }
 }
 
