@@ -49,7 +49,7 @@ typedef int increment_is_for_integers;
 #define TP_NO_TASK "it is about tasks of this host, and packets belong to none"
 #define TP_UNAVAILABLE(name, why) int (*name)(/* any arguments */) __attribute__((unavailable(why)));
 
-/* A table. Sources test the result of lookup_or_try_init(), not that of lookup_or_init(): where a table is full, the latter gives a
+/* A table. Naming call() in the struct would bring its warning up for every table. Sources test the result of lookup_or_try_init(), not that of lookup_or_init(): where a table is full, the latter gives a
  * value that belongs to no entry. increment() adds as atomic_increment() does, in an entry that is made if there is none. */
 #define BPF_F_TABLE(kind, key_type, leaf_type, name, size, flags) \
 struct name##_table_t { \
