@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use twinprobe_compiler::Dialect;
 use twinprobe_ebpf_common::Format;
@@ -24,6 +25,10 @@ pub struct ProbeConfig {
     pub netns: Option<PathBuf>,
     /// The format of answers to a client that asks for no format.
     pub format: Format,
+    /// The time after which the probe is removed unless a PUT renews its lease; `None` if it stays.
+    pub expires: Option<Duration>,
+    /// The labels of every document and sample.
+    pub labels: BTreeMap<String, String>,
     /// The treatment of maps that no metric names, when the probe is replaced.
     pub on_replace: OnReplace,
     pub ingress: Option<DirectionConfig>,

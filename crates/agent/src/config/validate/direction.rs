@@ -1,6 +1,7 @@
 //! The rules of `ingress` and `egress`.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use twinprobe_client::DirectionDocument;
 use twinprobe_compiler::Dialect;
@@ -43,6 +44,14 @@ pub fn check(
     check_entry(at, document, dialect, findings);
     let defines = document.defines.clone().unwrap_or_default();
     check_defines(&format!("{at}.defines"), &defines, findings);
+    let sample = document.sample.and_then(|one_in| {
+        let sample = u32::try_from(one_in).ok().and_then(NonZeroU32::new);
+        if sample.is_none() {
+            let message = format!("one packet in {one_in} can't be chosen; 1 to {} are possible", u32::MAX);
+            findings.add(format!("{at}.sample"), message);
+        }
+        sample
+    });
     let max_ns_per_packet = document.max_ns_per_packet;
     if let Some(limit) = max_ns_per_packet.filter(|limit| !(1..=MAX_NS).contains(limit)) {
         findings.add(
@@ -51,7 +60,7 @@ pub fn check(
         );
     }
     let metrics = metric::check_all(at, document.metrics.as_deref().unwrap_or_default(), defaults, findings);
-    let attach = AttachRequest { hook, xdp_mode, verdict, priority, position };
+    let attach = AttachRequest { hook, xdp_mode, verdict, sample, priority, position };
     let (source, entry) = (source.to_owned(), document.entry.clone());
     DirectionConfig { attach, source, dialect, entry, defines, max_ns_per_packet, metrics }
 }

@@ -206,8 +206,10 @@ pub fn prepare<'a>(
     let objects = objects.iter().map(keep).collect::<Result<_, StoreError>>()?;
     let (deployment, cost) = (deployable.record().clone(), Some(cost));
     let running = Some(StoredDeployment { deployment, objects, cost });
-    let History { revision, created, pushed_by, .. } = history;
-    let stored = StoredProbe { revision, created, pushed_by, config, running };
+    let History { revision, created, instance, lease, pushed_by, .. } = history;
+    let lease = lease.map(|lease| lease.stored(&deployable.record().boot_id));
+    let stored =
+        StoredProbe { revision, created, instance: Some(instance), pushed_by, config, lease, running };
     let pending = store.prepare(name, &stored)?;
     Ok((stored, pending))
 }

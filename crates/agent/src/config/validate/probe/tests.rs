@@ -1,3 +1,4 @@
+mod fields;
 mod openapi;
 
 use std::path::Path;
