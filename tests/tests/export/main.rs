@@ -7,3 +7,4 @@ mod probe_results;
 mod probes;
 mod prometheus;
 mod prometheus_page;
+mod tags;
