@@ -15,6 +15,7 @@ use crate::config::probe::ProbeConfig;
 use crate::engine::deploy::admission::admit;
 use crate::engine::deploy::history::History;
 use crate::engine::deploy::loaded::{LoadedProbe, requests};
+use crate::engine::deploy::tags;
 use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::placement::wanted;
@@ -126,6 +127,11 @@ fn load_all(
         objects.insert(direction.name(), object.elf);
     }
     warnings.append(&mut plan.warnings);
+    for (plan, object) in plan.directions.iter().zip(&parsed) {
+        let direction = config.directions().find(|(direction, _)| direction.name() == plan.direction());
+        let source = direction.map(|(_, config)| config.source.as_str());
+        warnings.extend(tags::warnings(plan, object, source));
+    }
     let footprint = Footprint::of(&plan, &parsed, kernel.facts().possible_cpus);
     // Probes that have run go on, whatever the limits are at this start.
     let taken = match first {

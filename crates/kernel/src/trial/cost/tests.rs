@@ -54,6 +54,7 @@ fn planned(hook: Hook, verdict: Verdict, before: &str, body: &str) -> (Direction
     let facts = KernelFacts {
         possible_cpus: cpus::possible_cpus().unwrap(),
         page_size: rustix::param::page_size(),
+        monotonic_zero_ns: 0,
         btf: aya::features().btf(),
     };
     let object = ProbeObject::parse(&compiled(source), hook.kind(), facts).unwrap();
