@@ -47,12 +47,12 @@ pub fn metadata() -> String {
 
 /// Writes the families of these series, each with the number of its entries. Metrics that read the same map have one
 /// sample together.
-pub fn write<'a>(series: impl Iterator<Item = (&'a Series, usize)> + Clone, out: &mut Vec<u8>) {
+pub fn write(series: &[(&Series, usize)], out: &mut Vec<u8>) {
     for Family { metadata, sample, number } in FAMILIES {
         let mut seen = HashSet::new();
-        for (series, entries) in series.clone() {
+        for (series, entries) in series {
             let metric = &series.original;
-            let Some(number) = number(metric, entries as u64) else { continue };
+            let Some(number) = number(metric, *entries as u64) else { continue };
             let mut labels = series.labels.clone().into_bytes();
             labels.extend_from_slice(b",map=\"");
             escaped(&mut labels, &metric.map);

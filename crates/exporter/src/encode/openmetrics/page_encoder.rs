@@ -238,7 +238,8 @@ impl PageEncoder {
             }
         }
         let counted = self.tables.iter().filter(|table| !table.abandoned);
-        fill::write(counted.filter_map(|table| Some((&table.series, table.count?.entries))), out);
+        let counted = counted.filter_map(|table| Some((&table.series, table.count?.entries)));
+        fill::write(&counted.collect::<Vec<_>>(), out);
         out.extend_from_slice(SKIPPED.as_bytes());
         for Account { labels, before, skipped } in &self.accounts {
             out.extend_from_slice(b"twinprobe_export_skipped_total");
