@@ -1,7 +1,8 @@
 //! A request's path, query and body. Values that can't be parsed are a [`Problem`]; bodies are JSON or YAML of a limited
 //! size.
 
-use axum::BoxError;
+use std::error::Error;
+
 use axum::body::{Body, HttpBody as _};
 use axum::extract::{self, FromRequestParts};
 use axum::http::request::Parts;
@@ -40,7 +41,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
 }
 
 /// The limit of a body in bytes. A configuration holds at most two sources of 1 MiB each, plus escapes.
-const MAX_BODY: usize = 2560 << 10;
+pub const MAX_BODY: usize = 2560 << 10;
 
 /// The syntax of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,10 +77,14 @@ impl Syntax {
 pub async fn read_config(headers: &HeaderMap, body: Body) -> Result<ConfigDocument, Problem> {
     let bytes = read_body(body).await?;
     // The guard has refused a body without a type. No body at all is an empty document.
-    let syntax = Syntax::of(headers).unwrap_or(Syntax::Json);
+    parse_config(Syntax::of(headers).unwrap_or(Syntax::Json), &bytes)
+}
+
+/// Parses a configuration.
+pub fn parse_config(syntax: Syntax, bytes: &[u8]) -> Result<ConfigDocument, Problem> {
     Ok(match syntax {
-        Syntax::Json => parse_document(&bytes)?,
-        Syntax::Yaml => parse_yaml(&bytes)?,
+        Syntax::Json => parse_document(bytes)?,
+        Syntax::Yaml => parse_yaml(bytes)?,
     })
 }
 
@@ -90,7 +95,7 @@ pub async fn read_body(mut body: Body) -> Result<Vec<u8>, Problem> {
         return Err(too_large());
     }
     while let Some(frame) = body.frame().await {
-        let Ok(data) = frame.map_err(|error| unreadable(&error.into_inner()))?.into_data() else { continue };
+        let Ok(data) = frame.map_err(|error| unreadable(&*error.into_inner()))?.into_data() else { continue };
         if bytes.len() + data.len() > MAX_BODY {
             return Err(too_large());
         }
@@ -99,12 +104,12 @@ pub async fn read_body(mut body: Body) -> Result<Vec<u8>, Problem> {
     Ok(bytes)
 }
 
-fn too_large() -> Problem {
+pub fn too_large() -> Problem {
     let detail = format!("the body has more than {MAX_BODY} bytes; a source may have 1 MiB");
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
 }
 
-fn unreadable(error: &BoxError) -> Problem {
+pub fn unreadable(error: &(dyn Error + 'static)) -> Problem {
     let status = if error.is::<TooSlow>() { StatusCode::REQUEST_TIMEOUT } else { StatusCode::BAD_REQUEST };
     Problem::new(status, format!("the body could not be read: {error}"))
 }

@@ -121,7 +121,12 @@ pub struct MetricTable {
 impl Document {
     /// Returns the head of the document, which comes before its first metric.
     pub fn head(&self) -> Head<'_> {
-        Head { probe: &self.probe, interfaces: &self.interfaces, window: self.window.as_ref() }
+        Head {
+            probe: &self.probe,
+            interfaces: &self.interfaces,
+            window: self.window.as_ref(),
+            replayed: None,
+        }
     }
 
     /// Returns the metrics of both directions, in the order of the document.

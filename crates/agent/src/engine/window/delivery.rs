@@ -12,6 +12,7 @@ use twinprobe_windows::{StoredMetric, StoredWindow, WindowError, WindowReader, W
 
 use crate::engine::error::Broken;
 use crate::engine::window::live::{LiveMap, LiveRows};
+use crate::engine::window::replay::Replay;
 
 /// One metric and the source of its rows.
 #[derive(Debug)]
@@ -61,6 +62,8 @@ pub struct Delivery {
     /// The window that a client takes; `None` if the reading closed none.
     pub taken: Option<(Arc<Windows>, u64)>,
     pub _claim: Option<Claim>,
+    /// The replay that the reading is of.
+    pub replay: Option<Replay>,
 }
 
 /// The position of a client in the rows of one metric.
@@ -130,6 +133,7 @@ impl Delivery {
             skipped,
             taken: Some((Arc::clone(windows), stored.seq())),
             _claim: claim,
+            replay: None,
         })
     }
 
@@ -139,7 +143,12 @@ impl Delivery {
     }
 
     pub fn head(&self) -> Head<'_> {
-        Head { probe: &self.probe, interfaces: &self.interfaces, window: self.window.as_ref() }
+        Head {
+            probe: &self.probe,
+            interfaces: &self.interfaces,
+            window: self.window.as_ref(),
+            replayed: self.replay.as_ref().map(|replay| &replay.replayed),
+        }
     }
 
     /// The window on disk that the reading shows.

@@ -1,0 +1,1 @@
+//! Captures as other programs write them, made by hand.
