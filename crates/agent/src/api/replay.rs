@@ -12,7 +12,7 @@ use twinprobe_client::ConfigDocument;
 use twinprobe_serve::{Notes, Principal, Refusal};
 
 use crate::api::error::Problem;
-use crate::api::extract::{MAX_BODY, Query, Syntax, parse_config, too_large, unreadable};
+use crate::api::extract::{Held, MAX_BODY, Query, Syntax, parse_config, too_large, unreadable};
 use crate::api::negotiate;
 use crate::api::state::Api;
 use crate::api::windows::{FormatQuery, document};
@@ -57,7 +57,7 @@ pub async fn replay(
         }
     }
     let missing = |what: &str| Problem::new(StatusCode::BAD_REQUEST, format!("the part {what} is missing"));
-    let config = config.ok_or_else(|| missing(CONFIG))?;
+    let (config, _held) = config.ok_or_else(|| missing(CONFIG))?;
     if captures.capture.is_none() && captures.egress.is_none() {
         return Err(missing(CAPTURE));
     }
@@ -77,19 +77,20 @@ fn probe_name(config: &ConfigDocument) -> String {
     config.name.clone().unwrap_or_else(|| "unnamed".to_owned())
 }
 
-async fn read_config(notes: &Notes, mut part: Field<'_>) -> Result<ConfigDocument, Problem> {
+async fn read_config(notes: &Notes, mut part: Field<'_>) -> Result<(ConfigDocument, Held), Problem> {
     // Clients give a file's part all kinds of types.
     let is_yaml = part.content_type().is_some_and(|given| given.essence_str().ends_with("yaml"));
-    let mut bytes = Vec::new();
+    let (mut bytes, mut held) = (Vec::new(), Held::default());
     while let Some(piece) = chunk(&mut part).await? {
         if bytes.len() + piece.len() > MAX_BODY {
             return Err(too_large());
         }
+        held.add(piece.len())?;
         bytes.extend_from_slice(&piece);
     }
     let config = parse_config(if is_yaml { Syntax::Yaml } else { Syntax::Json }, &bytes)?;
     notes.set(&probe_name(&config), &config);
-    Ok(config)
+    Ok((config, held))
 }
 
 /// Writes a part to disk, at most `room` bytes.

@@ -25,7 +25,7 @@ use crate::store::Store;
 use crate::store::files::StoreError;
 use crate::store::pending::Pending;
 use crate::store::record::{StoredDeployment, StoredProbe};
-use twinprobe_compiler::{CompiledObject, Compiler};
+use twinprobe_compiler::{CompiledObject, Compiler, Unit};
 
 /// The time limit for loading. The verifier needs a second for a million instructions. A load that takes much longer
 /// never ends: a verifier that fails in the kernel takes the calling thread with it.
@@ -97,7 +97,16 @@ impl Engine {
             Err(busy) => return Some(Err(busy.into())),
         };
         let started = Instant::now();
-        let object = compiler.compile(&field, &config.source, &config.defines).await;
+        let unit = Unit {
+            field: &field,
+            source: &config.source,
+            defines: &config.defines,
+            dialect: config.dialect,
+            entry: config.entry.as_deref(),
+            hook: config.attach.hook,
+            verdict: config.attach.verdict,
+        };
+        let object = compiler.compile(&unit).await;
         self.telemetry.compiled(started.elapsed(), object.is_ok());
         Some(object.map(|object| (direction, object)).map_err(EngineError::Rejected))
     }
@@ -231,8 +240,10 @@ pub fn prepare<'a>(
     let objects = objects.iter().map(keep).collect::<Result<_, StoreError>>()?;
     let (deployment, cost) = (deployable.record().clone(), Some(cost));
     let running = Some(StoredDeployment { deployment, objects, cost });
-    let History { revision, created, pushed_by, .. } = history;
-    let stored = StoredProbe { revision, created, pushed_by, config, running };
+    let History { revision, created, instance, lease, pushed_by, .. } = history;
+    let lease = lease.map(|lease| lease.stored(&deployable.record().boot_id));
+    let stored =
+        StoredProbe { revision, created, instance: Some(instance), pushed_by, config, lease, running };
     let pending = store.prepare(name, &stored)?;
     Ok((stored, pending))
 }

@@ -2,6 +2,7 @@
 
 pub mod admission;
 pub mod attach;
+pub mod expire;
 pub mod follow;
 pub mod history;
 pub mod load;

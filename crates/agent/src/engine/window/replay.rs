@@ -10,7 +10,7 @@ use tokio::sync::{oneshot, watch};
 use twinprobe_capture::{Capture, CaptureError};
 use twinprobe_client::ConfigDocument;
 use twinprobe_ebpf_common::finding::{Finding, with_causes};
-use twinprobe_ebpf_common::{Context, Direction, Replayed, Window};
+use twinprobe_ebpf_common::{Context, Direction, Origin, Replayed, Window};
 use twinprobe_kernel::clock::rfc3339;
 use twinprobe_kernel::{KernelError, ReplayLane, TwinMap, stay_on_one_cpu};
 use twinprobe_serve::Principal;
@@ -91,12 +91,15 @@ impl Engine {
         let stop = Stop(Arc::default());
         let (told, result) = oneshot::channel();
         let stopped = Arc::clone(&stop.0);
+        // Nothing was created, so that no instance has an id.
+        let (node, instance) = (self.node.clone(), "replay".to_owned());
+        let origin = Arc::new(Origin { node, instance, labels: config.labels.clone() });
         // A thread of its own: it stays on one CPU, and a replay may take minutes.
         let replay = move || {
             let _ = told.send(
                 stay_on_one_cpu()
                     .map_err(EngineError::from)
-                    .and_then(|()| replay(&config, loaded, captures, &stopped)),
+                    .and_then(|()| replay(&config, origin, loaded, captures, &stopped)),
             );
         };
         let thread = std::thread::Builder::new().name("replay".into()).spawn(replay);
@@ -107,6 +110,7 @@ impl Engine {
 
 fn replay(
     config: &ProbeConfig,
+    origin: Arc<Origin>,
     loaded: LoadedProbe,
     captures: Captures,
     stopped: &AtomicBool,
@@ -119,7 +123,7 @@ fn replay(
     let mut run =
         Run { lanes: lanes.collect::<Result<_, KernelError>>()?, replayed: Replayed::default(), span: None };
     run.all(&mut sources, stopped)?;
-    Ok(run.deliver(config, &metrics, share))
+    Ok(run.deliver(config, origin, &metrics, share))
 }
 
 /// Opens the captures, at their first packets.
@@ -200,7 +204,13 @@ impl Run {
     }
 
     /// Returns the window, whose maps are read while the client takes the answer.
-    fn deliver(mut self, config: &ProbeConfig, metrics: &[MetricState], share: Share) -> Delivery {
+    fn deliver(
+        mut self,
+        config: &ProbeConfig,
+        origin: Arc<Origin>,
+        metrics: &[MetricState],
+        share: Share,
+    ) -> Delivery {
         for (_, lane) in &self.lanes {
             self.replayed.packets += lane.counts.seen;
             self.replayed.too_short += lane.counts.too_short;
@@ -221,6 +231,7 @@ impl Run {
         let parts = metrics.iter().filter(|metric| metric.is_shown()).map(part).collect();
         Delivery {
             probe: config.name.clone(),
+            origin: Some(origin),
             interfaces: Vec::new(),
             window: self.span.map(|(first, last)| window(first, last)),
             // The clock of the programs counts from the Unix epoch.
