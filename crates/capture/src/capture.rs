@@ -29,7 +29,7 @@ const FLAGS: u16 = 2;
 pub enum CaptureError {
     #[error("it is empty; a capture begins with a header, also one without packets")]
     Empty,
-    #[error("it is neither pcap nor pcapng")]
+    #[error("it is neither pcap nor pcapng, or its head is cut off; a compressed capture has to be unpacked")]
     Unknown,
     #[error(
         "its packets are of link type {0} (https://www.tcpdump.org/linktypes.html), and Ethernet (1) is needed: capture on \
