@@ -17,6 +17,7 @@ pub mod files;
 pub mod format;
 pub mod pending;
 pub mod record;
+pub mod spool;
 #[cfg(test)]
 mod tests;
 
@@ -33,6 +34,7 @@ use crate::store::files::{StoreError, TEMPORARY, failed, hex, sync};
 use crate::store::format::Unread;
 use crate::store::pending::Pending;
 use crate::store::record::{StoredProbe, StoredRevision};
+use crate::store::spool::Spool;
 
 /// The number of configurations of a probe that are kept.
 const REVISIONS: u64 = 32;
@@ -44,6 +46,7 @@ pub struct Store {
     expired: PathBuf,
     revisions: PathBuf,
     objects: PathBuf,
+    state_dir: PathBuf,
     /// The lock files, locked while the daemon lives.
     _lock: Vec<File>,
 }
@@ -71,7 +74,13 @@ impl Store {
         for history in fs::read_dir(&revisions).into_iter().flatten().flatten() {
             clean(&history.path());
         }
-        Ok(Self { probes, expired, revisions, objects, _lock: lock })
+        let state_dir = state_dir.to_owned();
+        Ok(Self { probes, expired, revisions, objects, state_dir, _lock: lock })
+    }
+
+    /// Makes a file for an upload, which leaves `keep_free` bytes of the disk free.
+    pub fn spool(&self, keep_free: u64) -> io::Result<Spool> {
+        Spool::create(&self.state_dir, keep_free)
     }
 
     /// Reads every stored probe, sorted by name.

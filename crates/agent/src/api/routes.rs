@@ -9,7 +9,7 @@ use axum::routing::{MethodRouter, delete, get, post, put};
 
 use crate::api::error::Problem;
 use crate::api::state::Api;
-use crate::api::{daemon, events, probes, scrape, windows};
+use crate::api::{daemon, events, probes, replay, scrape, windows};
 use twinprobe_serve::Role;
 
 /// An endpoint: a method of a path, with its handler.
@@ -37,6 +37,8 @@ const WINDOWS: &str = "/v1/probes/{name}/windows";
 const WINDOW: &str = "/v1/probes/{name}/windows/{seq}";
 const EVENTS: &str = "/v1/probes/{name}/events";
 const REVISIONS: &str = "/v1/probes/{name}/revisions";
+/// The route whose body has parts.
+pub const REPLAY: &str = "/v1/replay";
 const ROLLBACK: &str = "/v1/probes/{name}/rollback";
 
 use Role::{Collector, Operator, Viewer};
@@ -51,6 +53,7 @@ pub const ROUTES: &[Route] = &[
     route("GET", REVISIONS, Operator, &[200, 400, 404], || get(probes::revisions)),
     route("POST", ROLLBACK, Operator, &[200, 400, 404, 408, 409, 412, 413, 422, 429, 503, 507], || post(probes::roll_back)),
     route("POST", "/v1/validate", Operator, &[200, 400, 408, 413, 422, 429, 503], || post(probes::validate)),
+    route("POST", REPLAY, Operator, &[200, 400, 406, 408, 413, 422, 429, 503, 507], || post(replay::replay)),
     // A HEAD would close a window, or take events, that no client receives.
     route("GET", METRICS, Collector, &[200, 400, 404, 406, 409, 507], || get(probes::metrics).head(method_not_allowed)),
     route("GET", WINDOWS, Collector, &[200, 400, 404], || get(windows::list)),

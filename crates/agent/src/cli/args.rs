@@ -6,6 +6,7 @@ use twinprobe_client::Server;
 use crate::cli::commands::apply::Files;
 use crate::cli::commands::capabilities::Capabilities;
 use crate::cli::commands::convert::Convert;
+use crate::cli::commands::replay::Replay;
 use crate::cli::commands::token::Token;
 use crate::cli::commands::watch::Watch;
 use crate::cli::commands::windows::Windows;
@@ -80,6 +81,8 @@ pub enum ClientCommand {
         #[arg(short, long)]
         metric: Option<String>,
     },
+    /// Show what a probe would have measured of captured packets
+    Replay(Replay),
     /// Show what the kernel can do, and how each map type is read
     Capabilities(Capabilities),
 }

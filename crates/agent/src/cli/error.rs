@@ -22,6 +22,8 @@ pub enum CommandError {
     /// Some probes of several were refused. Each refusal has been printed already.
     #[error("{failed} of {total} probes were refused")]
     Several { failed: usize, total: usize },
+    #[error("{} has {total} configurations, and one is replayed at a time", path.display())]
+    OneProbe { path: PathBuf, total: usize },
     #[error("probe {name} was deleted")]
     Deleted { name: String },
     #[error("could not prepare for being interrupted")]

@@ -35,6 +35,7 @@ use crate::limits::options::Limits;
 use crate::limits::queue::Queue;
 use crate::store::Store;
 use crate::store::record::StoredProbe;
+use crate::store::spool::Spool;
 use crate::telemetry::registry::Telemetry;
 use twinprobe_compiler::Toolchain;
 use twinprobe_serve::Role;
@@ -73,6 +74,7 @@ pub struct Engine {
     pub ledger: Arc<Ledger>,
     pub compilations: Queue,
     pub loads: Queue,
+    pub replays: Queue,
     pub clock: Clock,
     /// Every stored probe, running or not, once a start has listed the stored probes.
     probes: RwLock<BTreeMap<String, Arc<Probe>>>,
@@ -115,6 +117,7 @@ impl Engine {
             events: EventLoop::default(),
             telemetry: Telemetry::default(),
             compilations: Queue::new("compilations", "--max-compilations", places(limits.max_compilations)),
+            replays: Queue::new("replays", "--max-replays", places(limits.max_replays)),
             loads: Queue::new("loads", "--max-loads", places(limits.max_loads)),
             ledger: Ledger::new(limits),
             clock,
@@ -268,6 +271,11 @@ impl Engine {
         Ok(status::validation_report(&config, &loaded))
     }
 
+    /// Makes a file for a capture that is uploaded.
+    pub fn spool(&self) -> io::Result<Spool> {
+        self.store.spool(self.ledger.limits.keep_free_bytes)
+    }
+
     pub async fn delete(self: &Arc<Self>, name: &str, when: &Conditions) -> Result<(), EngineError> {
         let turn = self.turns.request(name).await?;
         when.check(Some(&self.get(name)?.stored))?;
@@ -377,7 +385,7 @@ impl Engine {
 }
 
 /// Validates the configuration, and refuses one that decides about packets unless `by` may do that.
-fn permitted(name: &str, document: &ConfigDocument, by: &Principal) -> Result<ProbeConfig, EngineError> {
+pub fn permitted(name: &str, document: &ConfigDocument, by: &Principal) -> Result<ProbeConfig, EngineError> {
     let config = ProbeConfig::validate(name, document)?;
     if config.directions().any(|(_, direction)| direction.attach.verdict == Verdict::Enforce) {
         by.need(Role::Admin)?;

@@ -190,6 +190,12 @@ impl DocumentSink for Json {
             }
             self.out.push(b'}');
         }
+        if let Some(replayed) = document.replayed {
+            self.name("replayed");
+            self.out.push(b'{');
+            replayed.numbers().for_each(|(name, number)| self.number(name, number));
+            self.out.push(b'}');
+        }
     }
 
     fn end_document(&mut self) {

@@ -167,6 +167,12 @@ impl DocumentSink for Xml {
                 .chain((window.lost_windows > 0).then_some(("lost_windows", &*lost)));
             self.event(Event::Empty(element("window", attributes)));
         }
+        if let Some(replayed) = document.replayed {
+            let numbers: Vec<(&str, String)> =
+                replayed.numbers().map(|(name, number)| (name, number.to_string())).collect();
+            let attributes = numbers.iter().map(|(name, number)| (*name, &**number));
+            self.event(Event::Empty(element("replayed", attributes)));
+        }
     }
 
     fn end_document(&mut self) {

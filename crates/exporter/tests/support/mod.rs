@@ -127,7 +127,7 @@ impl Document {
     /// Returns the head of the document, which comes before its first metric.
     pub fn head(&self) -> Head<'_> {
         let Self { probe, origin, interfaces, window, .. } = self;
-        Head { probe, origin: origin.as_ref(), interfaces, window: window.as_ref() }
+        Head { probe, origin: origin.as_ref(), interfaces, window: window.as_ref(), replayed: None }
     }
 
     /// Returns the metrics of both directions, in the order of the document.

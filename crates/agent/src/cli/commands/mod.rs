@@ -4,6 +4,7 @@ pub mod apply;
 pub mod capabilities;
 pub mod convert;
 pub mod list;
+pub mod replay;
 pub mod token;
 pub mod watch;
 pub mod windows;

@@ -32,6 +32,7 @@ impl Running {
             skipped: Arc::clone(&self.skipped),
             taken: None,
             _claim: None,
+            replay: None,
         }
     }
 
