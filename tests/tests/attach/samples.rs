@@ -3,10 +3,11 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 use twinprobe_tests::attachments::tc_counter;
+use twinprobe_tests::counter::{Counter, Place};
 use twinprobe_tests::sample::{counter_config, total, window};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::windows::Windows;
-use twinprobe_tests::{Counter, Daemon, DaemonOptions, Place, Topology};
+use twinprobe_tests::{Daemon, DaemonOptions, Topology};
 
 const PACKETS: u64 = 400_000;
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::attachments::dispatcher;
+use twinprobe_tests::counter::{Counter, Place};
 use twinprobe_tests::sample::{counter_config, total};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::wait::wait_for;
@@ -46,13 +47,27 @@ fn seq(document: &Value) -> u64 {
 struct Scene {
     topology: Topology,
     generator: Generator,
+    /// Counts the packets that have passed the probe.
+    passed: Counter,
 }
 
 impl Scene {
     fn new() -> Result<Self> {
         let topology = Topology::new()?;
         let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
-        Ok(Self { topology, generator })
+        let passed = Counter::attach(topology.monitor(), "mon0", Place::TcIngress)?;
+        Ok(Self { topology, generator, passed })
+    }
+
+    /// Sends packets and waits until the probe has seen them: what is in the queue of an interface goes with its program.
+    fn send(&mut self, count: u64) -> Result<()> {
+        let expected = self.passed.packets()? + count;
+        self.generator.send(count)?;
+        wait_for("the packets", LIMIT, || {
+            let passed = self.passed.packets()?;
+            ensure!(passed == expected, "{passed} of {expected}");
+            Ok(())
+        })
     }
 }
 
@@ -120,10 +135,13 @@ fn the_last_window_is_closed_and_the_probe_is_removed() -> Result<()> {
         })?;
     }
     config["interface"] = json!("mon0");
+    config["expires"] = json!("1h");
     daemon.put(PROBE, &config).expect(200);
-    scene.generator.send(300)?;
+    scene.send(300)?;
     assert_eq!(packets(&windows.close()), 300);
-    scene.generator.send(700)?;
+    scene.send(700)?;
+    config["expires"] = json!("100ms");
+    daemon.put(PROBE, &config).expect(200);
     wait_until_gone(&daemon)?;
 
     assert!(!daemon.json("/v1/probes").to_string().contains("\"p\""));
@@ -160,17 +178,17 @@ fn a_lease_ends_once_whatever_happens_to_the_daemon() -> Result<()> {
     daemon.put("/v1/probes/other", &counter_config("mon0", "XDP_PASS")).expect(201);
     let mut directories = daemon.kill()?;
     let mut sent = 0;
-    for step in ["", "ended", "flipped", "stored", "closed_last", "kept", "expired", "detaching", "detached"]
-    {
+    for step in ["", "ended", "flipped", "stored", "closed_last", "kept", "expired", "detached"] {
         let dying = options.clone().environment("TWINPROBE_CRASH_AT", step);
         let daemon = Daemon::start_in(scene.topology.monitor(), &dying, directories)?;
         let windows = Windows::of(&daemon, "p");
-        let status = daemon.put(PROBE, &leased("700ms")).expect(201).json();
-        scene.generator.send(500)?;
+        daemon.put(PROBE, &leased("1h")).expect(201);
+        scene.send(500)?;
+        let status = daemon.put(PROBE, &leased("300ms")).expect(200).json();
         if step.is_empty() {
             // No daemon runs at the end of the lease.
             directories = daemon.kill()?;
-            scene.generator.send(100)?;
+            scene.send(100)?;
             wait_for("the end of the lease", LIMIT, || {
                 ensure!(left(&status, 0)? < 0.0, "not over");
                 Ok(())
@@ -208,8 +226,9 @@ fn a_successor_of_an_expired_probe_has_another_instance() -> Result<()> {
     let mut scene = Scene::new()?;
     let daemon = Daemon::start(scene.topology.monitor())?;
     let windows = Windows::of(&daemon, "p");
-    let first = daemon.put(PROBE, &leased("500ms")).expect(201).json();
-    scene.generator.send(100)?;
+    let first = daemon.put(PROBE, &leased("1h")).expect(201).json();
+    scene.send(100)?;
+    daemon.put(PROBE, &leased("100ms")).expect(200);
     wait_until_gone(&daemon)?;
     let mut config = leased("1h");
     config["window"] = json!({ "interval": "1h" });
@@ -218,7 +237,7 @@ fn a_successor_of_an_expired_probe_has_another_instance() -> Result<()> {
     let own = daemon.json("/v1/probes/p/metrics");
     assert_eq!((own.get("window"), packets(&own)), (None, 0));
     assert_eq!((packets(&windows.get(1)), &windows.get(1)["instance"]), (100, &first["instance"]));
-    scene.generator.send(50)?;
+    scene.send(50)?;
     let closed = windows.close();
     assert_eq!((seq(&closed), packets(&closed), &closed["instance"]), (2, 50, &second["instance"]));
     windows.acknowledge(2, None)?.expect(204);

@@ -369,10 +369,11 @@ impl Engine {
     pub fn insert(self: &Arc<Self>, probe: Arc<Probe>) {
         let name = probe.name.clone();
         self.start_schedule(&probe);
-        self.watch_lease(&probe);
         // Creates the probe's counters, so that /metrics shows them from now on, if only as zeros.
         self.telemetry.probe(&name);
-        self.probes.write().insert(name, probe);
+        self.probes.write().insert(name, Arc::clone(&probe));
+        // The lease of a probe that was adopted may be over: the task looks for the probe in the list.
+        self.watch_lease(&probe);
     }
 }
 
