@@ -159,15 +159,17 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     let readiness = Arc::new(Readiness::default());
     let api = state::Api { engine: Arc::clone(&engine), readiness: Arc::clone(&readiness), access };
     let (all, metrics) = (router::router(api.clone()), router::metrics_router(api));
-    let connections = Connections::new(options.listen.limits, engine.telemetry.http.connections.clone());
+    let (limits, counts) = (options.listen.limits, &engine.telemetry.http.connections);
+    let connections = Connections::new(limits, counts.clone());
+    let scrapers = Connections::new(limits.of_scrapers(), counts.clone());
     let (stop, stopped) = watch::channel(false);
     let mut servers = JoinSet::new();
     let mut names = Vec::new();
-    let served = listeners.into_iter().map(|listener| (listener, &all));
-    for (listener, router) in served.chain(metrics_listeners.into_iter().map(|listener| (listener, &metrics)))
-    {
+    let served = listeners.into_iter().map(|listener| (listener, &all, &connections));
+    let scraped = metrics_listeners.into_iter().map(|listener| (listener, &metrics, &scrapers));
+    for (listener, router, connections) in served.chain(scraped) {
         names.push(listener.name()?);
-        servers.spawn(listener.run(router.clone(), Arc::clone(&connections), stopped.clone()));
+        servers.spawn(listener.run(router.clone(), Arc::clone(connections), stopped.clone()));
     }
     tokio::task::spawn_blocking(|| crash::pause("opened")).await?;
     let restored = tokio::select! {

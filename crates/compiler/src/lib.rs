@@ -7,6 +7,7 @@ mod compile;
 mod confine;
 mod diagnostics;
 mod discover;
+mod headers;
 mod limits;
 #[cfg(test)]
 #[path = "../../../fuzz/runner.rs"]

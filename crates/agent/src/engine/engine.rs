@@ -138,7 +138,7 @@ impl Engine {
         when: &Conditions,
     ) -> Result<(Deployed, ProbeStatus), EngineError> {
         let config = permitted(name, &document, by)?;
-        let turn = self.turns.take(name).await;
+        let turn = self.turns.request(name).await?;
         let old = self.get(name).ok();
         when.check(old.as_ref().map(|old| &old.stored))?;
         if let Some(old) = old.filter(|old| old.runs(&config)) {
@@ -226,7 +226,7 @@ impl Engine {
             (Some(Revision { config: document, .. }), _) => {
                 seen(&document);
                 let config = permitted(name, &document, by)?;
-                let turn = self.turns.take(name).await;
+                let turn = self.turns.request(name).await?;
                 when.check(Some(&self.get(name)?.stored))?;
                 self.deploy(config, document, Cause::Request(by.who.clone()), turn).await
             }
@@ -269,7 +269,7 @@ impl Engine {
     }
 
     pub async fn delete(self: &Arc<Self>, name: &str, when: &Conditions) -> Result<(), EngineError> {
-        let turn = self.turns.take(name).await;
+        let turn = self.turns.request(name).await?;
         when.check(Some(&self.get(name)?.stored))?;
         let name = name.to_owned();
         self.change(move |engine| {

@@ -260,3 +260,19 @@ async fn nobody_waiting_means_no_child() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
+
+#[tokio::test]
+async fn the_headers_of_the_daemon_are_found_where_no_directory_has_them() {
+    let source = format!("#include <twinprobe.h>\n#ifndef TWINPROBE_H\n#error none\n#endif\n{PROBE}");
+    let object = compiler().compile("ingress.source", &source, &defines("1")).await.unwrap();
+    assert_eq!(object.warnings, []);
+    // A message of clang names a header by the directory that sources see, whatever file it is in memory.
+    let twice = refused("#include <twinprobe.h>\n#define TWINPROBE_H 1\n#error end\n").await;
+    let log = twice.log.unwrap();
+    assert!(
+        log.contains("\n/twinprobe/include/twinprobe.h:") && log.contains(": note: previous definition"),
+        "{log}"
+    );
+    let around = refused("#include \"/twinprobe/include/../../etc/hostname\"\n").await;
+    assert!(around.findings[0].message.contains("file not found"), "{around:?}");
+}
