@@ -1,6 +1,7 @@
 //! Leases: a probe is removed when its lease ends, after its last window; a PUT renews the lease. Nothing that was counted
 //! is lost, whatever happens to the daemon meanwhile.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -11,7 +12,7 @@ use twinprobe_tests::sample::{counter_config, total};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::wait::wait_for;
 use twinprobe_tests::windows::Windows;
-use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Response, Topology};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Directories, Response, Topology};
 
 const PROBE: &str = "/v1/probes/p";
 /// The longest time until a probe whose lease has ended is gone.
@@ -247,5 +248,67 @@ fn a_successor_of_an_expired_probe_has_another_instance() -> Result<()> {
     assert_eq!(daemon.json(PROBE)["instance"], second["instance"]);
     daemon.delete(PROBE).expect(204);
     windows.try_get(2)?.expect(404);
+    Ok(())
+}
+
+/// On a full disk the probe sees no packets any more, and stays until there is room for its last window.
+#[test]
+fn a_last_window_that_can_not_be_stored_waits() -> Result<()> {
+    let mut scene = Scene::new()?;
+    let directories = Arc::new(Directories::with_state_in_memory(2 << 20)?);
+    let options = DaemonOptions::default();
+    let daemon = Daemon::start_in(scene.topology.monitor(), &options, Arc::clone(&directories))?;
+    daemon.put(PROBE, &leased("3s")).expect(201);
+    scene.send(100)?;
+    directories.state_in_memory().fill()?;
+    let status = wait_for("a window that can't be stored", LIMIT, || {
+        let status = daemon.get(PROBE).json();
+        ensure!(
+            status["windows"]["error"].as_str().is_some_and(|error| error.contains("No space")),
+            "{status}"
+        );
+        Ok(status)
+    })?;
+    assert_eq!(status["interfaces"][0]["state"], "pending", "{status}");
+    let reason = status["interfaces"][0]["reason"].as_str().unwrap_or_default();
+    assert!(reason.contains("the lease has ended"), "{status}");
+    scene.send(50)?;
+    // The next daemon goes on with it.
+    let daemon = daemon.restart(libc::SIGKILL, &options)?;
+    daemon.get(PROBE).expect(200);
+    directories.state_in_memory().free()?;
+    wait_until_gone(&daemon)?;
+    let windows = Windows::of(&daemon, "p");
+    let counted: u64 = windows.seqs().into_iter().map(|seq| packets(&windows.get(seq))).sum();
+    assert_eq!(counted, 100);
+    Ok(())
+}
+
+/// After a reboot a lease goes on by the wall clock; a probe whose lease is over is not deployed anew.
+#[test]
+fn leases_survive_a_reboot() -> Result<()> {
+    let mut scene = Scene::new()?;
+    let daemon = Daemon::start(scene.topology.monitor())?;
+    let long = daemon.put("/v1/probes/long", &leased("1h")).expect(201).json();
+    daemon.put(PROBE, &leased("1h")).expect(201);
+    scene.send(100)?;
+    Windows::of(&daemon, "p").close();
+    let short = daemon.put(PROBE, &leased("200ms")).expect(200).json();
+    let directories = daemon.kill()?;
+    std::fs::remove_dir_all(directories.bpffs())?;
+    wait_for("the end of the lease", LIMIT, || {
+        ensure!(left(&short, 0)? < 0.0, "not over");
+        Ok(())
+    })?;
+    let daemon = Daemon::start_in(scene.topology.monitor(), &DaemonOptions::default(), directories)?;
+    let anew = daemon.json("/v1/probes/long");
+    assert_eq!(
+        ["expires_at", "instance"].map(|field| &anew[field]),
+        ["expires_at", "instance"].map(|field| &long[field])
+    );
+    wait_until_gone(&daemon)?;
+    assert!(!daemon.log().contains("deployed probe=\"p\""), "{}", daemon.log());
+    let windows = Windows::of(&daemon, "p");
+    assert_eq!((windows.seqs(), packets(&windows.get(1))), (vec![1], 100));
     Ok(())
 }
