@@ -2,6 +2,7 @@
 
 #![deny(unsafe_code)]
 
+mod bcc;
 mod child;
 mod compile;
 mod confine;
@@ -14,7 +15,10 @@ mod limits;
 mod runner;
 mod sandbox;
 mod toolchain;
+mod unit;
 
+pub use self::bcc::dialect::Dialect;
 pub use self::compile::{CompiledObject, Compiler};
 pub use self::limits::Limits;
 pub use self::toolchain::{CompilerOptions, Toolchain};
+pub use self::unit::Unit;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use twinprobe_compiler::Dialect;
 use twinprobe_ebpf_common::Format;
 use twinprobe_ebpf_common::hook::Direction;
 use twinprobe_ebpf_common::metric::OnReplace;
@@ -41,6 +42,9 @@ pub struct DirectionConfig {
     pub attach: AttachRequest,
     /// The source in eBPF C.
     pub source: String,
+    pub dialect: Dialect,
+    /// The function for packets in a source for BCC; `None` if the source has one only, or a conventional one.
+    pub entry: Option<String>,
     pub defines: BTreeMap<String, String>,
     /// The most nanoseconds that the program may take for a packet in a trial; `None` for no limit.
     pub max_ns_per_packet: Option<u64>,

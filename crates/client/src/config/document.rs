@@ -64,6 +64,10 @@ pub struct DirectionDocument {
     /// field.
     #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
     pub source_file: Option<String>,
+    #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
+    pub dialect: Option<String>,
+    #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
+    pub entry: Option<String>,
     #[serde(deserialize_with = "present_map", skip_serializing_if = "Option::is_none")]
     pub defines: Option<BTreeMap<String, String>>,
     #[serde(deserialize_with = "present_integer", skip_serializing_if = "Option::is_none")]
