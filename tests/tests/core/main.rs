@@ -2,4 +2,5 @@
 
 mod every_kernel;
 mod header;
+mod samples;
 mod scene;

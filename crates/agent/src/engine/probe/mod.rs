@@ -5,6 +5,7 @@ pub mod lease;
 pub mod metric;
 pub mod more;
 pub mod probe;
+pub mod retained;
 pub mod running;
 pub mod status;
 pub mod sum;
