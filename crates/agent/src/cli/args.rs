@@ -5,6 +5,7 @@ use twinprobe_client::Server;
 
 use crate::cli::commands::apply::Files;
 use crate::cli::commands::capabilities::Capabilities;
+use crate::cli::commands::probes::Probes;
 use crate::cli::commands::token::Token;
 use crate::cli::commands::watch::Watch;
 use crate::cli::commands::windows::Windows;
@@ -34,6 +35,8 @@ pub enum Command {
     Serve(Box<Serve>),
     /// Make a token: print it, and the line of --tokens that knows it
     Token(Token),
+    /// List the probes of the library, which `apply --probe` deploys
+    Probes(Probes),
     #[command(flatten)]
     Client(ClientCommand),
 }
@@ -41,7 +44,7 @@ pub enum Command {
 /// Talks to a running daemon.
 #[derive(Debug, Subcommand)]
 pub enum ClientCommand {
-    /// Create or replace probes from files
+    /// Create or replace probes, from files or from the library
     Apply(Files),
     /// Compile and verify probes without attaching anything
     Validate(Files),

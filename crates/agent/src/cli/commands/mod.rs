@@ -3,6 +3,7 @@
 pub mod apply;
 pub mod capabilities;
 pub mod list;
+pub mod probes;
 pub mod token;
 pub mod watch;
 pub mod windows;
