@@ -13,8 +13,10 @@ mod limits;
 #[path = "../../../fuzz/runner.rs"]
 mod runner;
 mod sandbox;
+mod target;
 mod toolchain;
 
 pub use self::compile::{CompiledObject, Compiler};
 pub use self::limits::Limits;
+pub use self::target::target_macros;
 pub use self::toolchain::{CompilerOptions, Toolchain};

@@ -107,10 +107,15 @@ struct tp_packet {
 	}									\
 	static __always_inline int NAME##_body(struct tp_packet *PACKET)
 
+/* In assembly, since clang takes the fields for 32-bit numbers, which on the stack are no pointers to the verifier any more. */
 static __always_inline void tp_locate(struct tp_packet *packet)
 {
-	packet->data = (void *)(long)packet->context->data;
-	packet->end = (void *)(long)packet->context->data_end;
+	asm volatile("%0 = *(u32 *)(%1 + %2)"
+		     : "=r"(packet->data)
+		     : "r"(packet->context), "i"(__builtin_offsetof(TP_CONTEXT, data)));
+	asm volatile("%0 = *(u32 *)(%1 + %2)"
+		     : "=r"(packet->end)
+		     : "r"(packet->context), "i"(__builtin_offsetof(TP_CONTEXT, data_end)));
 }
 
 static __always_inline TP_CONTEXT *tp_context(const struct tp_packet *packet)
@@ -187,9 +192,16 @@ static __always_inline void *tp_at(const struct tp_packet *packet, __u64 offset,
 }
 
 /*
- * The offset of a pointer into the packet. The verifier forgets what it knows of a difference of pointers, so that it goes
- * through what follows once for all packets, not for each number of tags, labels and extension headers anew.
+ * The same offset, of which the verifier knows nothing: it forgets what it knows of a difference of pointers. So it goes through
+ * what follows once for all packets, not for each number of tags, labels and extension headers anew. The mask keeps it from
+ * refusing the sum; no offset is that large.
  */
+static __always_inline __u32 tp_opaque(const struct tp_packet *packet, __u64 offset)
+{
+	asm volatile("%0 &= 0xffffff\n%0 += %1\n%0 -= %1" : "+&r"(offset) : "r"(packet->data));
+	return offset;
+}
+
 static __always_inline __u32 tp_offset(const struct tp_packet *packet, const void *pointer)
 {
 	__u64 offset = (__u64)pointer;

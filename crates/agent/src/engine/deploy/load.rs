@@ -25,7 +25,7 @@ use crate::store::Store;
 use crate::store::files::StoreError;
 use crate::store::pending::Pending;
 use crate::store::record::{StoredDeployment, StoredProbe};
-use twinprobe_compiler::{CompiledObject, Compiler};
+use twinprobe_compiler::{CompiledObject, Compiler, target_macros};
 
 /// The time limit for loading. The verifier needs a second for a million instructions. A load that takes much longer
 /// never ends: a verifier that fails in the kernel takes the calling thread with it.
@@ -88,7 +88,9 @@ impl Engine {
             Err(busy) => return Some(Err(busy.into())),
         };
         let started = Instant::now();
-        let object = compiler.compile(&field, &config.source, &config.defines).await;
+        let mut defines = config.defines.clone();
+        defines.extend(target_macros(config.attach.hook, self.kernel.capabilities().kernel.xdp_frags));
+        let object = compiler.compile(&field, &config.source, &defines).await;
         self.telemetry.compiled(started.elapsed(), object.is_ok());
         Some(object.map(|object| (direction, object)).map_err(EngineError::Rejected))
     }

@@ -52,11 +52,12 @@ impl DocumentEncoder for Collector {
     fn end_metric(&mut self, _: &mut Vec<u8>) {
         let Some((direction, metric, table)) = self.current.take() else { return };
         let series = Series::new(&self.probe, direction, &metric, Arc::clone(&self.context));
+        let entries = table.len(&metric.layout);
         let prepared = series.prepare(Cow::Owned(table));
         let rows = series.len(&prepared);
         let (distinct, duplicates) = Seen::default().distinct(&series, prepared);
         self.tables.push(distinct.into_owned());
-        self.page.add(series, Some(Count { rows, duplicates }));
+        self.page.add(series, Some(Count { rows, duplicates, entries }));
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) -> Progress {

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use twinprobe_ebpf_common::{Aggregation, Context, Direction, Format, Temporality, Window};
+use twinprobe_ebpf_common::{Aggregation, Completeness, Context, Direction, Format, Temporality, Window};
 use twinprobe_ebpf_common::{Layout, MapKind, RawTable, TableLayout};
 
 use crate::file::head::{ClosedBy, StoredMetric, WindowHead};
@@ -35,7 +35,8 @@ fn metric(direction: Direction, name: &str, layout: Arc<TableLayout>) -> StoredM
     let text = |text: &str| format!("{text} of {name}");
     let agg = Some(Aggregation::Max);
     let (name, map, help) = (name.to_owned(), text("map"), text("help"));
-    StoredMetric { direction, name, map, help, agg, layout, reading: Temporality::Cumulative, dropped: 0 }
+    let (reading, completeness) = (Temporality::Cumulative, Completeness::default());
+    StoredMetric { direction, name, map, help, agg, layout, reading, dropped: 0, events: None, completeness }
 }
 
 fn head(seq: u64, closed_by: ClosedBy, lost_windows: u64) -> WindowHead {
