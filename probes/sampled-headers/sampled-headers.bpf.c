@@ -34,6 +34,26 @@ struct counters {
 
 TP_PERCPU_ARRAY(sampling, struct counters, 1);
 
+#define ADDRESSES 12
+#define TAG 4
+
+/* The kernel has taken a VLAN tag out of the frame before TC sees it: the tag is put where it was. */
+static __always_inline __u32 copy(const struct tp_packet *packet, __u8 *header)
+{
+#ifdef TWINPROBE_TC
+	struct __sk_buff *context = tp_context(packet);
+
+	if (context->vlan_present) {
+		__be16 tag[TAG / 2] = { context->vlan_proto, bpf_htons(context->vlan_tci) };
+
+		tp_copy(packet, 0, header, ADDRESSES);
+		__builtin_memcpy(header + ADDRESSES, tag, TAG);
+		return tp_copy(packet, ADDRESSES, header + ADDRESSES + TAG, HEADER - ADDRESSES - TAG) + ADDRESSES + TAG;
+	}
+#endif
+	return tp_copy(packet, 0, header, HEADER);
+}
+
 TP_PROBE(sample_headers, packet)
 {
 	struct counters *counters = tp_at_index(sampling, 0);
@@ -52,7 +72,7 @@ TP_PROBE(sample_headers, packet)
 	header->interface = tp_ifindex(packet);
 	header->length = tp_length(packet);
 	header->sample = SAMPLE;
-	header->captured = tp_copy(packet, 0, header->header, HEADER);
+	header->captured = copy(packet, header->header);
 	tp_submit(header);
 	return TP_PASS;
 }

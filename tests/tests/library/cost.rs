@@ -21,12 +21,7 @@ fn probes_cost_what_their_readmes_say() -> Result<()> {
     for_every_probe(|name| {
         let said = index::entry(name)?["cost"].as_u64().context("a cost")?;
         ensure!(said <= MOST, "{said} ns per packet, at most {MOST} are allowed");
-        let mut config = probes::configuration(name, "mon0")?;
-        for direction in DIRECTIONS {
-            if config[direction]["hook"] == "tc" {
-                config[direction]["defines"]["TWINPROBE_TC"] = "1".into();
-            }
-        }
+        let config = probes::configuration(name, "mon0")?;
         let mut least = u64::MAX;
         for _ in 0..TRIALS {
             let answer = daemon.post("/v1/validate", &config);

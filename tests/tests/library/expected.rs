@@ -41,8 +41,11 @@ pub fn comparable(document: &Value) -> Value {
     for direction in DIRECTIONS {
         comparable.insert(direction.to_owned(), without_times(&document[direction]));
     }
-    if let Some(events) = document.get("events") {
-        comparable.insert("events".to_owned(), without_times(events));
+    if let Some(Value::Array(events)) = document.get("events") {
+        // The two directions have rings of their own, which are read in any order.
+        let mut events: Vec<Value> = events.iter().map(without_times).collect();
+        events.sort_by_cached_key(Value::to_string);
+        comparable.insert("events".to_owned(), Value::Array(events));
     }
     Value::Object(comparable)
 }
