@@ -41,11 +41,10 @@ enum verdict {
 	CUT_OFF,
 	LIST_TOO_LONG,		/* the list does not fit into the header */
 	LEFT_BEYOND_LIST,	/* more segments are left than the list has */
-	VERDICTS,
 };
 
 TP_HASH(segments, struct segment, struct counters, SEGMENTS);
-TP_PERCPU_HASH(headers, enum verdict, __u64, VERDICTS);
+TP_PERCPU_HASH(headers, enum verdict, __u64, 16);
 
 static __always_inline enum verdict judge(const struct tp_packet *packet, struct routing_header **found)
 {

@@ -6,7 +6,7 @@
  *	TUNNELS=n		tunnels at most (default 1024)
  */
 #define TP_LABELS 0
-#define TP_EXTENSIONS 4
+#define TP_EXTENSIONS 2
 #include <twinprobe.h>
 
 #ifndef CONVERSATIONS

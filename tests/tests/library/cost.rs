@@ -31,6 +31,7 @@ fn probes_cost_what_their_readmes_say() -> Result<()> {
                 break;
             }
         }
+        println!("{name}: {least} ns per packet");
         ensure!(
             least <= said * FACTOR && said <= least * FACTOR,
             "README says {said} ns per packet, a trial {least}"
