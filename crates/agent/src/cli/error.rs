@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use twinprobe_client::ClientError;
 
 use crate::cli::files::FileError;
+use crate::cli::library::LibraryError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
@@ -13,6 +14,8 @@ pub enum CommandError {
     Client(#[from] ClientError),
     #[error(transparent)]
     File(#[from] FileError),
+    #[error(transparent)]
+    Library(#[from] LibraryError),
     #[error("could not read {}", path.display())]
     Credential { path: PathBuf, source: io::Error },
     #[error("could not read {}", path.display())]
