@@ -124,7 +124,7 @@ const FLAGS: &[&str] = &[
     "-Xclang",
     "-main-file-name",
     "-Xclang",
-    "<stdin>",
+    "probe.c",
     // An address-significance table makes the `object` crate rewrite section names.
     "-fno-addrsig",
     "-fno-stack-protector",
