@@ -5,6 +5,7 @@ use twinprobe_client::Server;
 
 use crate::cli::commands::apply::Files;
 use crate::cli::commands::capabilities::Capabilities;
+use crate::cli::commands::convert::Convert;
 use crate::cli::commands::token::Token;
 use crate::cli::commands::watch::Watch;
 use crate::cli::commands::windows::Windows;
@@ -34,6 +35,8 @@ pub enum Command {
     Serve(Box<Serve>),
     /// Make a token: print it, and the line of --tokens that knows it
     Token(Token),
+    /// Turn a configuration of Polycube dynmon or DeChainy into one for apply
+    Convert(Convert),
     #[command(flatten)]
     Client(ClientCommand),
 }

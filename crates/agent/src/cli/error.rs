@@ -15,6 +15,10 @@ pub enum CommandError {
     File(#[from] FileError),
     #[error("could not read {}", path.display())]
     Credential { path: PathBuf, source: io::Error },
+    #[error("could not read {}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Convert(twinprobe_client::ConvertError),
     /// Some probes of several were refused. Each refusal has been printed already.
     #[error("{failed} of {total} probes were refused")]
     Several { failed: usize, total: usize },

@@ -2,6 +2,7 @@
 
 pub mod apply;
 pub mod capabilities;
+pub mod convert;
 pub mod list;
 pub mod token;
 pub mod watch;

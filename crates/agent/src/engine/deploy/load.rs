@@ -15,6 +15,7 @@ use crate::config::probe::ProbeConfig;
 use crate::engine::deploy::admission::admit;
 use crate::engine::deploy::history::History;
 use crate::engine::deploy::loaded::{LoadedProbe, requests};
+use crate::engine::deploy::tags;
 use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::placement::wanted;
@@ -25,7 +26,7 @@ use crate::store::Store;
 use crate::store::files::StoreError;
 use crate::store::pending::Pending;
 use crate::store::record::{StoredDeployment, StoredProbe};
-use twinprobe_compiler::{CompiledObject, Compiler, target_macros};
+use twinprobe_compiler::{CompiledObject, Compiler, Unit};
 
 /// The time limit for loading. The verifier needs a second for a million instructions. A load that takes much longer
 /// never ends: a verifier that fails in the kernel takes the calling thread with it.
@@ -88,9 +89,17 @@ impl Engine {
             Err(busy) => return Some(Err(busy.into())),
         };
         let started = Instant::now();
-        let mut defines = config.defines.clone();
-        defines.extend(target_macros(config.attach.hook, self.kernel.capabilities().kernel.xdp_frags));
-        let object = compiler.compile(&field, &config.source, &defines).await;
+        let unit = Unit {
+            field: &field,
+            source: &config.source,
+            defines: &config.defines,
+            dialect: config.dialect,
+            entry: config.entry.as_deref(),
+            hook: config.attach.hook,
+            verdict: config.attach.verdict,
+            frags: self.kernel.capabilities().kernel.xdp_frags,
+        };
+        let object = compiler.compile(&unit).await;
         self.telemetry.compiled(started.elapsed(), object.is_ok());
         Some(object.map(|object| (direction, object)).map_err(EngineError::Rejected))
     }
@@ -119,6 +128,11 @@ fn load_all(
         objects.insert(direction.name(), object.elf);
     }
     warnings.append(&mut plan.warnings);
+    for (plan, object) in plan.directions.iter().zip(&parsed) {
+        let direction = config.directions().find(|(direction, _)| direction.name() == plan.direction());
+        let source = direction.map(|(_, config)| config.source.as_str());
+        warnings.extend(tags::warnings(plan, object, source));
+    }
     let footprint = Footprint::of(&plan, &parsed, kernel.facts().possible_cpus);
     // Probes that have run go on, whatever the limits are at this start.
     let taken = match first {
@@ -199,8 +213,10 @@ pub fn prepare<'a>(
     let objects = objects.iter().map(keep).collect::<Result<_, StoreError>>()?;
     let (deployment, cost) = (deployable.record().clone(), Some(cost));
     let running = Some(StoredDeployment { deployment, objects, cost });
-    let History { revision, created, pushed_by, .. } = history;
-    let stored = StoredProbe { revision, created, pushed_by, config, running };
+    let History { revision, created, instance, lease, pushed_by, .. } = history;
+    let lease = lease.map(|lease| lease.stored(&deployable.record().boot_id));
+    let stored =
+        StoredProbe { revision, created, instance: Some(instance), pushed_by, config, lease, running };
     let pending = store.prepare(name, &stored)?;
     Ok((stored, pending))
 }
