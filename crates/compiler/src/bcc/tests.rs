@@ -19,6 +19,7 @@ async fn compile(hook: Hook, source: &str) -> Result<CompiledObject, Rejection> 
         entry: None,
         hook,
         verdict: Verdict::Observe,
+        frags: true,
     };
     Compiler::discover(false).expect("the tests need clang").compile(&unit).await
 }
