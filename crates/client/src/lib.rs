@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod captures;
 mod client;
 mod config;
 mod convert;
@@ -15,6 +16,7 @@ mod status;
 mod transport;
 
 pub use answer::{Answer, EventStream};
+pub use captures::Captures;
 pub use client::{Client, Document, WindowQuery};
 pub use config::document::{
     ConfigDocument, DirectionDocument, MergeDocument, MetricDocument, Object, WindowDocument,
