@@ -147,7 +147,7 @@ char LICENSE[] SEC("license") = "GPL";
     for hook in Hook::ALL {
         for frags in [true, false] {
             let defines = target_macros(hook, frags).collect();
-            let object = compiler.compile("ingress.source", source, &defines).await.unwrap();
+            let object = compiler.compile(&unit("ingress.source", source, &defines)).await.unwrap();
             assert_eq!(object.warnings, [], "{hook:?}");
             let program = if hook == Hook::Xdp { "xdp" } else { "tc" };
             assert!(!section(&object.elf, program).is_empty());
