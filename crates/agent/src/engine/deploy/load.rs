@@ -90,6 +90,8 @@ impl Engine {
         config: &ProbeConfig,
         direction: Direction,
     ) -> Option<Result<(Direction, CompiledObject), EngineError>> {
+        let other = Direction::ALL.into_iter().find(|other| *other != direction);
+        let other = other.and_then(|other| config.direction(other)).map(|other| other.source.as_str());
         let config = config.direction(direction)?;
         let field = format!("{direction}.source");
         // Waiting does not count against the time limit of a compilation.
@@ -104,6 +106,7 @@ impl Engine {
             defines: &config.defines,
             dialect: config.dialect,
             entry: config.entry.as_deref(),
+            other,
             hook: config.attach.hook,
             verdict: config.attach.verdict,
             frags: self.kernel.capabilities().kernel.xdp_frags,
