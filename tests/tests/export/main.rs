@@ -6,3 +6,4 @@ mod probe_results;
 mod probes;
 mod prometheus;
 mod prometheus_page;
+mod replay;
