@@ -7,6 +7,7 @@ mod answer;
 mod captures;
 mod client;
 mod config;
+mod convert;
 mod credentials;
 mod error;
 mod problem;
@@ -21,6 +22,7 @@ pub use config::document::{
     ConfigDocument, DirectionDocument, MergeDocument, MetricDocument, Object, WindowDocument,
 };
 pub use config::parse::{ParseError, parse_document, parse_yaml};
+pub use convert::convert::{ConvertError, Converted, Wishes, convert};
 pub use credentials::Credentials;
 pub use error::{Cause, ClientError};
 pub use problem::{Problem, finding_line};

@@ -27,7 +27,7 @@ use crate::plan::request::KernelFacts;
 use crate::private;
 use crate::sys::bpffs::{self, Claim};
 use crate::sys::call::KernelError;
-use crate::sys::{cpus, process};
+use crate::sys::{clock, cpus, process};
 use crate::trial::cost;
 use crate::trial::replay::control::Control;
 
@@ -81,6 +81,7 @@ impl Kernel {
         KernelFacts {
             possible_cpus: self.host.capabilities.kernel.possible_cpus,
             page_size: rustix::param::page_size(),
+            monotonic_zero_ns: u64::try_from(clock::monotonic_zero_ns()).unwrap_or(0),
             btf: aya::features().btf(),
         }
     }

@@ -1,5 +1,6 @@
 //! Answers to clients: documents, pages for Prometheus, events, results of the ready-made probes.
 
+mod bcc;
 mod documents;
 mod events;
 mod probe_results;
@@ -7,3 +8,4 @@ mod probes;
 mod prometheus;
 mod prometheus_page;
 mod replay;
+mod tags;

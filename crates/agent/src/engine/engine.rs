@@ -18,7 +18,6 @@ use twinprobe_windows::WindowStore;
 use crate::config::probe::ProbeConfig;
 use crate::engine::clock::Clock;
 use crate::engine::conditions::Conditions;
-use crate::engine::deploy::expire::Expired;
 use crate::engine::deploy::history::History;
 use crate::engine::error::EngineError;
 use crate::engine::events::framing::Framing;
@@ -27,6 +26,7 @@ use crate::engine::events::stream::EventStream;
 use crate::engine::placement::Namespace;
 use crate::engine::probe::lease::Lease;
 use crate::engine::probe::probe::Probe;
+use crate::engine::probe::retained::Expired;
 use crate::engine::probe::status;
 use crate::engine::turns::Turns;
 use crate::engine::window::delivery::Delivery;
@@ -377,10 +377,12 @@ impl Engine {
     pub fn insert(self: &Arc<Self>, probe: Arc<Probe>) {
         let name = probe.name.clone();
         self.start_schedule(&probe);
-        self.watch_lease(&probe);
         // Creates the probe's counters, so that /metrics shows them from now on, if only as zeros.
         self.telemetry.probe(&name);
+        let leased = Arc::downgrade(&probe);
         self.probes.write().insert(name, probe);
+        // The lease of a probe that was adopted may be over: the task looks for the probe in the list.
+        self.watch_lease(leased);
     }
 }
 

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::{
-    Aggregation, Context, Direction, EnumVariant, Format, Head, Layout, MapKind, Member, Origin, RawTable,
-    Render, Shape, TableLayout, Temporality, Window,
+    Aggregation, Completeness, Context, Direction, EnumVariant, Format, Head, Layout, MapKind, Member, Origin,
+    RawTable, Render, Shape, TableLayout, Temporality, Window,
 };
 use twinprobe_exporter::{Cache, Metric, Progress, document_encoder};
 
@@ -89,6 +89,8 @@ pub fn metric(
         sample: None,
         temporality: Temporality::default(),
         dropped: 0,
+        events: None,
+        completeness: Completeness::default(),
         cache: Cache::default(),
     };
     MetricTable { metric: Arc::new(metric), table }

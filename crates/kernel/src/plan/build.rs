@@ -11,7 +11,7 @@ use crate::plan::object::{Definitions, ProbeObject};
 use crate::plan::probe_plan::{DirectionPlan, Extraction, MapPlan, MetricPlan, MetricSource, ProbePlan};
 use crate::plan::request::{DirectionRequest, KernelFacts, MetricRequest, Notes};
 use crate::plan::shape::MapShape;
-use crate::plan::{events, tables, variables};
+use crate::plan::{events, losses, tables, variables};
 
 impl ProbePlan {
     /// Plans a probe. `wanted` has the request and the compiled source of each direction. Returns the plan of the
@@ -48,9 +48,12 @@ pub fn direction(
     facts: KernelFacts,
 ) -> Result<(DirectionPlan, Vec<String>), Vec<Finding>> {
     let mut notes = Notes::default();
-    let DirectionRequest { attach, on_replace, metrics } = request;
-    let sources: Vec<Option<MetricSource>> =
+    let DirectionRequest { attach, on_replace, mut metrics } = request;
+    let mut sources: Vec<Option<MetricSource>> =
         metrics.iter().map(|metric| source(defined, metric, facts, &mut notes)).collect();
+    let counters = losses::requests(defined, &metrics);
+    sources.extend(counters.iter().map(|counter| losses::source(defined, counter)));
+    metrics.extend(counters);
     let names: Vec<&str> = defined.maps.keys().map(String::as_str).collect();
     let number = |name: &str| names.iter().position(|known| *known == name);
     let maps = defined.maps.iter().map(|(name, spec)| MapPlan {
@@ -77,10 +80,12 @@ pub fn direction(
     set_on_replace(&mut maps, &read);
     check_together(&maps, &read, &mut notes);
     warn_of_neighbours(defined, &maps, &metrics, &mut notes);
-    let metrics = metrics.into_iter().zip(sources).filter_map(|(request, source)| {
+    let counters: Vec<Option<usize>> =
+        metrics.iter().map(|metric| losses::position(&metric.map, metrics.iter())).collect();
+    let metrics = metrics.into_iter().zip(sources).zip(counters).filter_map(|((request, source), losses)| {
         let (map, source) = (number(request.map_name())?, source?);
         let extraction = extraction(&source, &request);
-        Some(MetricPlan { request, map, source, extraction })
+        Some(MetricPlan { request, map, source, extraction, losses })
     });
     let plan = DirectionPlan { attach, entry: defined.entry.clone(), maps, metrics: metrics.collect() };
     if notes.findings.is_empty() { Ok((plan, notes.warnings)) } else { Err(notes.findings) }
@@ -190,7 +195,9 @@ fn warn_of_neighbours(
     requests: &[MetricRequest],
     notes: &mut Notes,
 ) {
-    for section in maps.iter().filter(|map| map.private && map.name.starts_with('.')) {
+    for section in
+        maps.iter().filter(|map| map.private && map.name.starts_with('.') && !losses::is_section(&map.name))
+    {
         let section = &section.name;
         let variables = defined.btf.section_variables(section);
         let is_metric =

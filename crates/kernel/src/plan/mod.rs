@@ -6,6 +6,7 @@ pub mod elf;
 pub mod events;
 pub mod footprint;
 pub mod inherit;
+pub mod losses;
 pub mod map_spec;
 pub mod object;
 pub mod probe_plan;

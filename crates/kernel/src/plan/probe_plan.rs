@@ -27,7 +27,7 @@ pub struct DirectionPlan {
     pub entry: String,
     /// All maps of the source, ordered by name.
     pub maps: Vec<MapPlan>,
-    /// The metrics, in the order of the configuration.
+    /// The metrics, in the order of the configuration; then the counters of losses, which no document shows as metrics.
     pub metrics: Vec<MetricPlan>,
 }
 
@@ -52,6 +52,8 @@ pub struct MetricPlan {
     pub map: usize,
     pub source: MetricSource,
     pub extraction: Extraction,
+    /// The index of the counter of what found no room in the map, in [`DirectionPlan::metrics`].
+    pub losses: Option<usize>,
 }
 
 /// The content that a metric is read from.
@@ -143,6 +145,14 @@ impl MetricPlan {
             MetricSource::Table(layout) => Some(layout),
             MetricSource::Variable(variable) => Some(&variable.layout),
             MetricSource::Events(..) => None,
+        }
+    }
+
+    /// The kind of a map of events.
+    pub const fn events(&self) -> Option<EventKind> {
+        match &self.source {
+            MetricSource::Events(kind, _) => Some(*kind),
+            MetricSource::Table(_) | MetricSource::Variable(_) => None,
         }
     }
 

@@ -2,8 +2,10 @@
 
 pub mod apply;
 pub mod capabilities;
+pub mod convert;
 pub mod list;
 pub mod replay;
+pub mod probes;
 pub mod token;
 pub mod watch;
 pub mod windows;

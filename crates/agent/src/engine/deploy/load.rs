@@ -15,6 +15,7 @@ use crate::config::probe::ProbeConfig;
 use crate::engine::deploy::admission::admit;
 use crate::engine::deploy::history::History;
 use crate::engine::deploy::loaded::{LoadedProbe, requests};
+use crate::engine::deploy::tags;
 use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::placement::wanted;
@@ -25,7 +26,7 @@ use crate::store::Store;
 use crate::store::files::StoreError;
 use crate::store::pending::Pending;
 use crate::store::record::{StoredDeployment, StoredProbe};
-use twinprobe_compiler::{CompiledObject, Compiler, Unit};
+use twinprobe_compiler::{CompiledObject, Compiler, Unit, target_macros};
 
 /// The time limit for loading. The verifier needs a second for a million instructions. A load that takes much longer
 /// never ends: a verifier that fails in the kernel takes the calling thread with it.
@@ -97,10 +98,12 @@ impl Engine {
             Err(busy) => return Some(Err(busy.into())),
         };
         let started = Instant::now();
+        let mut defines = config.defines.clone();
+        defines.extend(target_macros(config.attach.hook, self.kernel.capabilities().kernel.xdp_frags));
         let unit = Unit {
             field: &field,
             source: &config.source,
-            defines: &config.defines,
+            defines: &defines,
             dialect: config.dialect,
             entry: config.entry.as_deref(),
             hook: config.attach.hook,
@@ -147,6 +150,11 @@ fn load_all(
         objects.insert(direction.name(), object.elf);
     }
     warnings.append(&mut plan.warnings);
+    for (plan, object) in plan.directions.iter().zip(&parsed) {
+        let direction = config.directions().find(|(direction, _)| direction.name() == plan.direction());
+        let source = direction.map(|(_, config)| config.source.as_str());
+        warnings.extend(tags::warnings(plan, object, source));
+    }
     let footprint = Footprint::of(&plan, &parsed, kernel.facts().possible_cpus);
     // Probes that have run go on, whatever the limits are at this start.
     let taken = match first {

@@ -93,8 +93,9 @@ impl Drop for Claim {
 impl Part {
     /// Returns the metric at this index of a stored window, as it was when the window was closed.
     pub fn stored(window: &Arc<WindowReader>, index: usize) -> Self {
-        let StoredMetric { direction, name, map, help, agg, sample, layout, reading, dropped } =
+        let StoredMetric { direction, name, map, help, agg, sample, layout, reading, dropped, events, completeness } =
             window.head.metrics[index].clone();
+        let (temporality, cache) = (reading, Cache::default());
         let metric = Metric {
             name,
             map,
@@ -102,9 +103,11 @@ impl Part {
             agg,
             sample,
             layout,
-            temporality: reading,
+            temporality,
             dropped,
-            cache: Cache::default(),
+            events,
+            completeness,
+            cache,
         };
         Self { direction, metric: Arc::new(metric), rows: Rows::Stored(Arc::clone(window), index) }
     }

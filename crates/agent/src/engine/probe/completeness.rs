@@ -1,0 +1,103 @@
+//! How complete the content of a metric's map is: its bound, its entries, and what found no room in it.
+
+use std::sync::Arc;
+
+use twinprobe_ebpf_common::metric::AfterRead;
+use twinprobe_ebpf_common::{Completeness, Losses, RawTable, Temporality};
+use twinprobe_exporter::Metric;
+use twinprobe_kernel::{KernelError, MetricMap, Quiesced, TwinMap};
+use twinprobe_windows::{StoredMetric, WindowHead};
+
+use crate::engine::error::CloseError;
+use crate::engine::probe::metric::MetricState;
+use crate::engine::probe::running::Running;
+
+/// Returns the completeness of a metric in the window that has ended, once all metrics have been gathered.
+pub fn at_close(
+    metric: &MetricState,
+    all: &[MetricState],
+    quiesced: &Quiesced<'_>,
+) -> Result<Completeness, CloseError> {
+    let mut completeness = metric.metric.completeness;
+    completeness.entries_used = metric.sum.as_ref().map(|sum| sum.used);
+    if let Some(counter) = metric.counter(all) {
+        let own = quiesced.map(counter.position).map_or(Ok(0), count)?;
+        let carried = counter.carried.as_ref().map_or(0, |carried| number(carried.table()));
+        let losses = match &counter.sum {
+            Some(sum) => Losses { shown: own + carried, total: number(sum.rows.table()) },
+            // The counter of a map that both twins share is never reset, unless a replacement begins anew.
+            None => {
+                Losses { shown: own.checked_sub(counter.lost_before.unwrap_or(0)).unwrap_or(own), total: own }
+            }
+        };
+        completeness.losses = Some(metric.shown(losses));
+    }
+    Ok(completeness)
+}
+
+impl MetricState {
+    fn counter<'a>(&self, all: &'a [Self]) -> Option<&'a Self> {
+        let position = self.losses?;
+        all.iter().find(|reader| reader.position == position)
+    }
+
+    /// Only what is reset with each window is about that window alone.
+    fn shown(&self, losses: Losses) -> Losses {
+        match self.metric.temporality {
+            Temporality::Window => losses,
+            Temporality::Cumulative | Temporality::Live => Losses { shown: losses.total, ..losses },
+        }
+    }
+}
+
+impl Running {
+    /// Returns the metric with what has found no room in its map so far. A counter that can't be read is left out.
+    pub fn with_losses(&self, reader: &MetricState) -> Arc<Metric> {
+        let metric = &reader.metric;
+        let total = reader.counter(&self.readers).and_then(|counter| {
+            let (direction, index) = counter.position;
+            let map = match self.attached.map(direction, index) {
+                TwinMap::Shared(map) => map,
+                TwinMap::Private(maps) => &maps[(self.attached.epoch.current() & 1) as usize],
+                TwinMap::Events(_) => return None,
+            };
+            let before = counter.sum.as_ref().map_or(0, |sum| number(sum.rows.table()));
+            Some(count(map).ok()? + before)
+        });
+        let Some(total) = total else { return Arc::clone(metric) };
+        let losses = Some(Losses { shown: total, total });
+        let completeness = Completeness { losses, ..metric.completeness };
+        Arc::new(Metric { completeness, ..Metric::clone(metric) })
+    }
+
+    /// Learns from the newest window what had been lost when it ended, unless this is known.
+    pub fn know_losses(&mut self) {
+        if self.readers.iter().any(|reader| reader.lost_before.is_none()) {
+            let newest = self.windows.newest().and_then(|newest| newest.open().ok());
+            note_losses(&mut self.readers, newest.as_ref().map(|newest| &*newest.head));
+        }
+    }
+}
+
+/// Keeps what had been lost when the window with this head ended.
+pub fn note_losses(readers: &mut [MetricState], head: Option<&WindowHead>) {
+    let total = |counter: &MetricState| {
+        let reader = readers.iter().find(|reader| reader.losses == Some(counter.position))?;
+        let is_its =
+            |stored: &&StoredMetric| stored.direction == reader.direction && stored.map == reader.metric.map;
+        head?.metrics.iter().find(is_its)?.completeness.losses.map(|losses| losses.total)
+    };
+    let totals: Vec<u64> = readers.iter().map(|counter| total(counter).unwrap_or(0)).collect();
+    for (reader, total) in readers.iter_mut().zip(totals) {
+        reader.lost_before = Some(total);
+    }
+}
+
+fn count(map: &MetricMap) -> Result<u64, KernelError> {
+    Ok(number(&map.read(AfterRead::Keep)?))
+}
+
+/// The number that a counter's only row is.
+fn number(rows: &RawTable) -> u64 {
+    rows.values.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+}
