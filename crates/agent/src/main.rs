@@ -49,6 +49,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Serve(options) => serve::serve(*options).await,
         Command::Token(command) => Ok(command.run()?),
+        Command::Convert(command) => Ok(command.run()?),
         Command::Probes(command) => Ok(command.run()?),
         Command::Client(command) => Ok(run::run(command, cli.server, &cli.credentials).await?),
     }
@@ -61,7 +62,7 @@ fn runtime(command: &Command) -> std::io::Result<tokio::runtime::Runtime> {
         Command::Serve(_) => {
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
         }
-        Command::Token(_) | Command::Probes(_) | Command::Client(_) => {
+        Command::Token(_) | Command::Convert(_) | Command::Probes(_) | Command::Client(_) => {
             tokio::runtime::Builder::new_current_thread().enable_all().build()
         }
     }

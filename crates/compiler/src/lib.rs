@@ -2,6 +2,7 @@
 
 #![deny(unsafe_code)]
 
+mod bcc;
 mod child;
 mod compile;
 mod confine;
@@ -15,8 +16,11 @@ mod runner;
 mod sandbox;
 mod target;
 mod toolchain;
+mod unit;
 
+pub use self::bcc::dialect::Dialect;
 pub use self::compile::{CompiledObject, Compiler};
 pub use self::limits::Limits;
 pub use self::target::target_macros;
 pub use self::toolchain::{CompilerOptions, Toolchain};
+pub use self::unit::Unit;

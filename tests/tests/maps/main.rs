@@ -7,5 +7,6 @@ mod init;
 mod init_scene;
 mod kinds;
 mod little_power;
+mod losses;
 mod nested;
 mod scene;

@@ -1,6 +1,8 @@
 //! Requests for probes: the API's answers, and the state that they leave.
 
 mod hostile;
+mod leases;
 mod lifecycle;
+mod origins;
 mod refusals;
 mod revisions;

@@ -5,6 +5,8 @@ use twinprobe_client::Server;
 
 use crate::cli::commands::apply::Files;
 use crate::cli::commands::capabilities::Capabilities;
+use crate::cli::commands::convert::Convert;
+use crate::cli::commands::replay::Replay;
 use crate::cli::commands::probes::Probes;
 use crate::cli::commands::token::Token;
 use crate::cli::commands::watch::Watch;
@@ -35,6 +37,8 @@ pub enum Command {
     Serve(Box<Serve>),
     /// Make a token: print it, and the line of --tokens that knows it
     Token(Token),
+    /// Turn a configuration of Polycube dynmon or DeChainy into one for apply
+    Convert(Convert),
     /// List the probes of the library, which `apply --probe` deploys
     Probes(Probes),
     #[command(flatten)]
@@ -80,6 +84,8 @@ pub enum ClientCommand {
         #[arg(short, long)]
         metric: Option<String>,
     },
+    /// Show what a probe would have measured of captured packets
+    Replay(Replay),
     /// Show what the kernel can do, and how each map type is read
     Capabilities(Capabilities),
 }

@@ -18,9 +18,15 @@ pub enum CommandError {
     Library(#[from] LibraryError),
     #[error("could not read {}", path.display())]
     Credential { path: PathBuf, source: io::Error },
+    #[error("could not read {}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Convert(twinprobe_client::ConvertError),
     /// Some probes of several were refused. Each refusal has been printed already.
     #[error("{failed} of {total} probes were refused")]
     Several { failed: usize, total: usize },
+    #[error("{} has {total} configurations, and one is replayed at a time", path.display())]
+    OneProbe { path: PathBuf, total: usize },
     #[error("probe {name} was deleted")]
     Deleted { name: String },
     #[error("could not prepare for being interrupted")]

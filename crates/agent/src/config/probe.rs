@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use twinprobe_compiler::Dialect;
 use twinprobe_ebpf_common::Format;
 use twinprobe_ebpf_common::hook::Direction;
 use twinprobe_ebpf_common::metric::OnReplace;
@@ -23,6 +25,10 @@ pub struct ProbeConfig {
     pub netns: Option<PathBuf>,
     /// The format of answers to a client that asks for no format.
     pub format: Format,
+    /// The time after which the probe is removed unless a PUT renews its lease; `None` if it stays.
+    pub expires: Option<Duration>,
+    /// The labels of every document and sample.
+    pub labels: BTreeMap<String, String>,
     /// The treatment of maps that no metric names, when the probe is replaced.
     pub on_replace: OnReplace,
     pub ingress: Option<DirectionConfig>,
@@ -36,6 +42,9 @@ pub struct DirectionConfig {
     pub attach: AttachRequest,
     /// The source in eBPF C.
     pub source: String,
+    pub dialect: Dialect,
+    /// The function for packets in a source for BCC; `None` if the source has one only, or a conventional one.
+    pub entry: Option<String>,
     pub defines: BTreeMap<String, String>,
     /// The most nanoseconds that the program may take for a packet in a trial; `None` for no limit.
     pub max_ns_per_packet: Option<u64>,

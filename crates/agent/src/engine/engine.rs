@@ -24,7 +24,9 @@ use crate::engine::events::framing::Framing;
 use crate::engine::events::probe_events::{EventLoop, ProbeEvents};
 use crate::engine::events::stream::EventStream;
 use crate::engine::placement::Namespace;
+use crate::engine::probe::lease::Lease;
 use crate::engine::probe::probe::Probe;
+use crate::engine::probe::retained::Expired;
 use crate::engine::probe::status;
 use crate::engine::turns::Turns;
 use crate::engine::window::delivery::Delivery;
@@ -33,6 +35,7 @@ use crate::limits::options::Limits;
 use crate::limits::queue::Queue;
 use crate::store::Store;
 use crate::store::record::StoredProbe;
+use crate::store::spool::Spool;
 use crate::telemetry::registry::Telemetry;
 use twinprobe_compiler::Toolchain;
 use twinprobe_serve::Role;
@@ -59,15 +62,19 @@ pub enum Cause {
 /// All probes of this daemon.
 #[derive(Debug)]
 pub struct Engine {
+    /// The name of this machine in documents.
+    pub node: String,
     pub kernel: Arc<Kernel>,
     pub toolchain: Arc<Toolchain>,
     pub store: Store,
     pub windows: WindowStore,
+    pub expired: Expired,
     pub events: EventLoop,
     pub telemetry: Telemetry,
     pub ledger: Arc<Ledger>,
     pub compilations: Queue,
     pub loads: Queue,
+    pub replays: Queue,
     pub clock: Clock,
     /// Every stored probe, running or not, once a start has listed the stored probes.
     probes: RwLock<BTreeMap<String, Arc<Probe>>>,
@@ -91,6 +98,7 @@ pub struct Engine {
 
 impl Engine {
     pub fn new(
+        node: String,
         kernel: Arc<Kernel>,
         toolchain: Toolchain,
         store: Store,
@@ -100,13 +108,16 @@ impl Engine {
         let places = |places: NonZeroUsize| places.get();
         let clock = Clock::start()?;
         Ok(Arc::new(Self {
+            node,
             kernel,
             toolchain: Arc::new(toolchain),
             store,
             windows,
+            expired: Expired::default(),
             events: EventLoop::default(),
             telemetry: Telemetry::default(),
             compilations: Queue::new("compilations", "--max-compilations", places(limits.max_compilations)),
+            replays: Queue::new("replays", "--max-replays", places(limits.max_replays)),
             loads: Queue::new("loads", "--max-loads", places(limits.max_loads)),
             ledger: Ledger::new(limits),
             clock,
@@ -130,12 +141,11 @@ impl Engine {
         when: &Conditions,
     ) -> Result<(Deployed, ProbeStatus), EngineError> {
         let config = permitted(name, &document, by)?;
-        let turn = self.turns.take(name).await;
+        let turn = self.turns.request(name).await?;
         let old = self.get(name).ok();
         when.check(old.as_ref().map(|old| &old.stored))?;
         if let Some(old) = old.filter(|old| old.runs(&config)) {
-            // A client that sends it again may have seen that an attachment is gone.
-            return Ok((Deployed::Unchanged, self.attach_again(old).await?));
+            return Ok((Deployed::Unchanged, self.renew(old, config.expires, turn).await?));
         }
         self.deploy(config, document, Cause::Request(by.who.clone()), turn).await
     }
@@ -164,21 +174,25 @@ impl Engine {
             }
             engine.settle_again();
             let old = engine.get(&name).ok();
-            let pushed = |who: Who, history| History { pushed_by: Some(who.to_string()), ..history };
+            let lease = || config.expires.map(Lease::begin);
+            let pushed =
+                |who: Who, history| History { pushed_by: Some(who.to_string()), lease: lease(), ..history };
             let history = match (cause, &old) {
                 (Cause::Start(stored), _) => {
-                    History { revision: stored.revision.max(1), ..History::of(&stored) }
+                    let lease = Lease::recorded(&stored, &engine.kernel.host.boot_id).or_else(lease);
+                    History { revision: stored.revision.max(1), lease, ..History::of(&stored)? }
                 }
                 // Revision numbers go on even if the file with the last number can't be read.
                 (Cause::Request(who), Some(old)) => {
-                    pushed(who, History::of(&old.stored).next(engine.store.last_revision(&name)))
+                    pushed(who, History::of(&old.stored)?.next(engine.store.last_revision(&name)))
                 }
-                (Cause::Request(who), None) => pushed(who, History::new()),
+                (Cause::Request(who), None) => pushed(who, History::new()?),
             };
             let (revision, pushed_by) = (history.revision, history.pushed_by.clone());
             let probe = Probe::deploy(engine, config, document, loaded, old.as_deref(), history)?;
             let status = probe.status();
             engine.insert(Arc::new(probe));
+            engine.hand_on_expired(&name);
             engine.store.sweep_objects();
             engine.watch();
             let deployed = if old.is_some() { Deployed::Replaced } else { Deployed::Created };
@@ -215,7 +229,7 @@ impl Engine {
             (Some(Revision { config: document, .. }), _) => {
                 seen(&document);
                 let config = permitted(name, &document, by)?;
-                let turn = self.turns.take(name).await;
+                let turn = self.turns.request(name).await?;
                 when.check(Some(&self.get(name)?.stored))?;
                 self.deploy(config, document, Cause::Request(by.who.clone()), turn).await
             }
@@ -257,8 +271,13 @@ impl Engine {
         Ok(status::validation_report(&config, &loaded))
     }
 
+    /// Makes a file for a capture that is uploaded.
+    pub fn spool(&self) -> io::Result<Spool> {
+        self.store.spool(self.ledger.limits.keep_free_bytes)
+    }
+
     pub async fn delete(self: &Arc<Self>, name: &str, when: &Conditions) -> Result<(), EngineError> {
-        let turn = self.turns.take(name).await;
+        let turn = self.turns.request(name).await?;
         when.check(Some(&self.get(name)?.stored))?;
         let name = name.to_owned();
         self.change(move |engine| {
@@ -266,17 +285,22 @@ impl Engine {
             let probe = engine.get(&name)?;
             engine.store.remove(&name)?;
             crash::point("forgotten");
-            engine.probes.write().remove(&name);
-            probe.detach();
+            engine.take_out(&probe);
             engine.windows.remove(&name);
-            engine.disturbed.send_modify(|_| {});
-            engine.store.sweep_objects();
-            engine.telemetry.forget(&name);
-            engine.watch();
             tracing::info!(probe = name, "removed");
             Ok(())
         })
         .await?
+    }
+
+    /// Takes a probe without a file out of the list and out of the kernel. Its windows stay.
+    pub fn take_out(self: &Arc<Self>, probe: &Probe) {
+        self.probes.write().remove(&probe.name);
+        probe.detach();
+        self.disturbed.send_modify(|_| {});
+        self.store.sweep_objects();
+        self.telemetry.forget(&probe.name);
+        self.watch();
     }
 
     /// Reads a probe by Algorithm 2 of the paper: closes the window if a metric asks for it. A window that was closed
@@ -355,12 +379,15 @@ impl Engine {
         self.start_schedule(&probe);
         // Creates the probe's counters, so that /metrics shows them from now on, if only as zeros.
         self.telemetry.probe(&name);
+        let leased = Arc::downgrade(&probe);
         self.probes.write().insert(name, probe);
+        // The lease of a probe that was adopted may be over: the task looks for the probe in the list.
+        self.watch_lease(leased);
     }
 }
 
 /// Validates the configuration, and refuses one that decides about packets unless `by` may do that.
-fn permitted(name: &str, document: &ConfigDocument, by: &Principal) -> Result<ProbeConfig, EngineError> {
+pub fn permitted(name: &str, document: &ConfigDocument, by: &Principal) -> Result<ProbeConfig, EngineError> {
     let config = ProbeConfig::validate(name, document)?;
     if config.directions().any(|(_, direction)| direction.attach.verdict == Verdict::Enforce) {
         by.need(Role::Admin)?;

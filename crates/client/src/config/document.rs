@@ -32,6 +32,10 @@ pub struct ConfigDocument {
     pub on_replace: Option<String>,
     #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
+    #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
+    pub expires: Option<String>,
+    #[serde(deserialize_with = "present_map", skip_serializing_if = "Option::is_none")]
+    pub labels: Option<BTreeMap<String, String>>,
     #[serde(deserialize_with = "present_object", skip_serializing_if = "Option::is_none")]
     pub ingress: Option<DirectionDocument>,
     #[serde(deserialize_with = "present_object", skip_serializing_if = "Option::is_none")]
@@ -60,8 +64,14 @@ pub struct DirectionDocument {
     /// field.
     #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
     pub source_file: Option<String>,
+    #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
+    pub dialect: Option<String>,
+    #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
+    pub entry: Option<String>,
     #[serde(deserialize_with = "present_map", skip_serializing_if = "Option::is_none")]
     pub defines: Option<BTreeMap<String, String>>,
+    #[serde(deserialize_with = "present_integer", skip_serializing_if = "Option::is_none")]
+    pub sample: Option<u64>,
     #[serde(deserialize_with = "present_integer", skip_serializing_if = "Option::is_none")]
     pub max_ns_per_packet: Option<u64>,
     #[serde(deserialize_with = "present_objects", skip_serializing_if = "Option::is_none")]

@@ -97,6 +97,18 @@ impl Extraction {
     }
 }
 
+impl ProbePlan {
+    /// Gives up the twins: one program of each direction sees all packets, and nobody reads its maps meanwhile.
+    pub fn without_twins(mut self) -> Self {
+        for direction in &mut self.directions {
+            // Nobody else knows a plan before it is loaded.
+            let direction = Arc::get_mut(direction).into_iter();
+            direction.flat_map(|direction| &mut direction.maps).for_each(|map| map.private = false);
+        }
+        self
+    }
+}
+
 impl MapPlan {
     /// Tells whether the map with this index is an initial inner map of this map.
     pub fn holds(&self, map: usize) -> bool {

@@ -2,7 +2,9 @@
 
 pub mod apply;
 pub mod capabilities;
+pub mod convert;
 pub mod list;
+pub mod replay;
 pub mod probes;
 pub mod token;
 pub mod watch;

@@ -1,8 +1,10 @@
 //! The rules of `ingress` and `egress`.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use twinprobe_client::DirectionDocument;
+use twinprobe_compiler::Dialect;
 use twinprobe_ebpf_common::hook::{Direction, Hook, Position, Verdict, XdpMode};
 use twinprobe_kernel::AttachRequest;
 
@@ -36,8 +38,20 @@ pub fn check(
     if let Err(message) = check_source(document.source.as_deref()) {
         findings.add(format!("{at}.source"), message);
     }
+    let dialect = document.dialect.as_deref();
+    let dialect = findings.choose(&format!("{at}.dialect"), "dialect", dialect, &Dialect::NAMES);
+    let dialect = dialect.unwrap_or_default();
+    check_entry(at, document, dialect, findings);
     let defines = document.defines.clone().unwrap_or_default();
     check_defines(&format!("{at}.defines"), &defines, findings);
+    let sample = document.sample.and_then(|one_in| {
+        let sample = u32::try_from(one_in).ok().and_then(NonZeroU32::new);
+        if sample.is_none() {
+            let message = format!("one packet in {one_in} can't be chosen; 1 to {} are possible", u32::MAX);
+            findings.add(format!("{at}.sample"), message);
+        }
+        sample
+    });
     let max_ns_per_packet = document.max_ns_per_packet;
     if let Some(limit) = max_ns_per_packet.filter(|limit| !(1..=MAX_NS).contains(limit)) {
         findings.add(
@@ -46,8 +60,9 @@ pub fn check(
         );
     }
     let metrics = metric::check_all(at, document.metrics.as_deref().unwrap_or_default(), defaults, findings);
-    let attach = AttachRequest { hook, xdp_mode, verdict, priority, position };
-    DirectionConfig { attach, source: source.to_owned(), defines, max_ns_per_packet, metrics }
+    let attach = AttachRequest { hook, xdp_mode, verdict, sample, priority, position };
+    let (source, entry) = (source.to_owned(), document.entry.clone());
+    DirectionConfig { attach, source, dialect, entry, defines, max_ns_per_packet, metrics }
 }
 
 fn hook(direction: Direction, document: &DirectionDocument, findings: &mut Findings) -> (Hook, XdpMode) {
@@ -106,6 +121,17 @@ fn check_source(source: Option<&str>) -> Result<(), String> {
         return Err(format!("the source contains a NUL byte in line {line}"));
     }
     Ok(())
+}
+
+fn check_entry(at: &str, document: &DirectionDocument, dialect: Dialect, findings: &mut Findings) {
+    let Some(entry) = document.entry.as_deref() else { return };
+    let field = format!("{at}.entry");
+    if dialect == Dialect::Libbpf {
+        findings
+            .add(field, "entry is for the dialect bcc; a source for libbpf marks its program by a section");
+    } else if !names::is_c_identifier(entry) {
+        findings.add(field, format!("{} is no C identifier", names::quote(entry)));
+    }
 }
 
 fn check_defines(field: &str, defines: &BTreeMap<String, String>, findings: &mut Findings) {

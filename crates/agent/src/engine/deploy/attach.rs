@@ -17,6 +17,7 @@ use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::events::probe_events::ProbeEvents;
 use crate::engine::placement::{Wanted, refused, wanted};
+use crate::engine::probe::lease::Lease;
 use crate::engine::probe::probe::{Probe, State};
 use crate::engine::probe::running::Running;
 use crate::engine::probe::status::Shown;
@@ -99,7 +100,8 @@ impl Probe {
             attached.epoch.set_opened(Moment::now());
         }
         let counters = engine.telemetry.probe(&name);
-        let mut running = Running::new(config, attached, readers, awaited, windows, counters);
+        let mut running =
+            Running::new(config, stored.origin(&engine.node), attached, readers, awaited, windows, counters);
         match old_state.as_deref_mut().map(|state| std::mem::replace(state, State::Gone)) {
             Some(State::Running(old)) => warnings.extend(running.succeed(*old).iter().map(warning)),
             state => {
@@ -113,8 +115,9 @@ impl Probe {
             old.close_events();
         }
         running.set_pending(pending, unlisted);
+        let lease = Lease::recorded(&stored, &engine.kernel.host.boot_id);
         warnings.splice(0..0, loaded.warnings);
-        Ok(Self::running(stored, warnings, events, running, loaded.share))
+        Ok(Self::running(stored, lease, warnings, events, running, loaded.share))
     }
 
     /// Goes on with the windows of a probe that was adopted, once the dispatchers call the right programs.
@@ -129,6 +132,7 @@ impl Probe {
 
     pub fn running(
         stored: StoredProbe,
+        lease: Option<Lease>,
         warnings: Vec<Finding>,
         events: ProbeEvents,
         running: Running,
@@ -138,6 +142,8 @@ impl Probe {
             name: running.config.name.clone(),
             order: stored.running.as_ref().map(|running| running.deployment.order),
             stored,
+            origin: Arc::clone(&running.origin),
+            lease: Mutex::new(lease),
             warnings,
             namespace: Some(running.config.netns.clone()),
             events: Some(events),

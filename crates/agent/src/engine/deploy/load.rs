@@ -9,12 +9,13 @@ use twinprobe_client::ConfigDocument;
 use twinprobe_ebpf_common::ProbeCost;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 use twinprobe_ebpf_common::hook::Direction;
-use twinprobe_kernel::{Deadline, Deployable, Footprint, Kernel, KernelError, ProbePlan, crash};
+use twinprobe_kernel::{Deadline, Deployable, Footprint, Kernel, KernelError, ProbePlan, ReplayClock, crash};
 
 use crate::config::probe::ProbeConfig;
 use crate::engine::deploy::admission::admit;
 use crate::engine::deploy::history::History;
 use crate::engine::deploy::loaded::{LoadedProbe, requests};
+use crate::engine::deploy::tags;
 use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::placement::wanted;
@@ -25,7 +26,7 @@ use crate::store::Store;
 use crate::store::files::StoreError;
 use crate::store::pending::Pending;
 use crate::store::record::{StoredDeployment, StoredProbe};
-use twinprobe_compiler::{CompiledObject, Compiler, target_macros};
+use twinprobe_compiler::{CompiledObject, Compiler, Unit, target_macros};
 
 /// The time limit for loading. The verifier needs a second for a million instructions. A load that takes much longer
 /// never ends: a verifier that fails in the kernel takes the calling thread with it.
@@ -44,6 +45,15 @@ impl Engine {
         // the probe is attached.
         let asked = config.clone();
         tokio::task::spawn_blocking(move || wanted(&asked, first)).await??;
+        self.load_as(config, Purpose::Deployment { first, old }).await
+    }
+
+    /// Compiles and loads the programs of a probe that is to see the packets of a capture.
+    pub async fn load_for_replay(&self, config: &ProbeConfig) -> Result<LoadedProbe, EngineError> {
+        self.load_as(config, Purpose::Replay).await
+    }
+
+    async fn load_as(&self, config: &ProbeConfig, purpose: Purpose) -> Result<LoadedProbe, EngineError> {
         let toolchain = Arc::clone(&self.toolchain);
         let compiler = tokio::task::spawn_blocking(move || toolchain.get()).await?;
         let compiler = compiler.map_err(EngineError::NoCompiler)?;
@@ -65,7 +75,7 @@ impl Engine {
         let (kernel, ledger, config) = (Arc::clone(&self.kernel), Arc::clone(&self.ledger), config.clone());
         let loading = tokio::task::spawn_blocking(move || {
             let _place = place;
-            load_all(&kernel, &ledger, first, &config, compiled, old.as_deref())
+            load_all(&kernel, &ledger, &purpose, &config, compiled)
         });
         match tokio::time::timeout(LOAD_LIMIT, loading).await {
             Ok(loaded) => loaded?,
@@ -90,22 +100,43 @@ impl Engine {
         let started = Instant::now();
         let mut defines = config.defines.clone();
         defines.extend(target_macros(config.attach.hook, self.kernel.capabilities().kernel.xdp_frags));
-        let object = compiler.compile(&field, &config.source, &defines).await;
+        let unit = Unit {
+            field: &field,
+            source: &config.source,
+            defines: &defines,
+            dialect: config.dialect,
+            entry: config.entry.as_deref(),
+            hook: config.attach.hook,
+            verdict: config.attach.verdict,
+        };
+        let object = compiler.compile(&unit).await;
         self.telemetry.compiled(started.elapsed(), object.is_ok());
         Some(object.map(|object| (direction, object)).map_err(EngineError::Rejected))
     }
 }
 
+/// What programs are loaded for.
+enum Purpose {
+    Deployment { first: bool, old: Option<Arc<Probe>> },
+    Replay,
+}
+
 fn load_all(
     kernel: &Kernel,
     ledger: &Arc<Ledger>,
-    first: bool,
+    purpose: &Purpose,
     config: &ProbeConfig,
     compiled: Vec<(Direction, CompiledObject)>,
-    old: Option<&Probe>,
 ) -> Result<LoadedProbe, EngineError> {
+    let (first, old) = match purpose {
+        Purpose::Deployment { first, old } => (*first, old.as_deref()),
+        Purpose::Replay => (true, None),
+    };
     let wanted = requests(config).zip(compiled.iter().map(|(_, object)| &object.elf[..]));
     let (mut plan, parsed, findings) = ProbePlan::build(wanted, kernel.facts());
+    if matches!(purpose, Purpose::Replay) {
+        plan = plan.without_twins();
+    }
     let mut refused: Vec<Rejection> = findings.into_iter().map(Rejection::from).collect();
     let mut metrics = plan.directions.iter().flat_map(|direction| &direction.metrics);
     if refused.is_empty() && config.schedule().is_some() && !metrics.any(|metric| metric.extraction.resets())
@@ -119,6 +150,11 @@ fn load_all(
         objects.insert(direction.name(), object.elf);
     }
     warnings.append(&mut plan.warnings);
+    for (plan, object) in plan.directions.iter().zip(&parsed) {
+        let direction = config.directions().find(|(direction, _)| direction.name() == plan.direction());
+        let source = direction.map(|(_, config)| config.source.as_str());
+        warnings.extend(tags::warnings(plan, object, source));
+    }
     let footprint = Footprint::of(&plan, &parsed, kernel.facts().possible_cpus);
     // Probes that have run go on, whatever the limits are at this start.
     let taken = match first {
@@ -135,11 +171,20 @@ fn load_all(
     let limit = Duration::from_millis(ledger.limits.max_verification_ms);
     let begun = Instant::now();
     let deadline = first.then(|| Deadline::start(limit)).transpose().map_err(no_deadline)?;
-    let mut directions = Vec::new();
+    let (mut directions, mut clocks) = (Vec::new(), Vec::new());
     for (plan, object) in plan.directions.into_iter().zip(&parsed) {
         let old = old.and_then(|old| old.predecessor(plan.direction()));
         let name = plan.direction();
-        match kernel.load(plan, object, old.as_ref()) {
+        let loaded = match purpose {
+            Purpose::Deployment { .. } => kernel.load(plan, object, old.as_ref()),
+            Purpose::Replay => {
+                let clock = ReplayClock::new().map_err(no_clock)?;
+                let loaded = kernel.load_for_replay(plan, object, &clock);
+                clocks.push(clock);
+                loaded
+            }
+        };
+        match loaded {
             Err(_) if first && begun.elapsed() >= limit => {
                 let message = format!(
                     "the kernel has not verified the programs within {} ms, as --max-verification-ms allows; simplify them",
@@ -168,7 +213,11 @@ fn load_all(
         return Err(merge(refused).into());
     }
     let metrics = readers(config, &directions)?;
-    Ok(LoadedProbe { first, directions, metrics, parsed, objects, warnings, cost, share })
+    Ok(LoadedProbe { first, directions, clocks, metrics, parsed, objects, warnings, cost, share })
+}
+
+fn no_clock(error: io::Error) -> EngineError {
+    KernelError::new("creation", "the clock of a replay", error).into()
 }
 
 fn no_deadline(error: io::Error) -> EngineError {
@@ -199,8 +248,10 @@ pub fn prepare<'a>(
     let objects = objects.iter().map(keep).collect::<Result<_, StoreError>>()?;
     let (deployment, cost) = (deployable.record().clone(), Some(cost));
     let running = Some(StoredDeployment { deployment, objects, cost });
-    let History { revision, created, pushed_by, .. } = history;
-    let stored = StoredProbe { revision, created, pushed_by, config, running };
+    let History { revision, created, instance, lease, pushed_by, .. } = history;
+    let lease = lease.map(|lease| lease.stored(&deployable.record().boot_id));
+    let stored =
+        StoredProbe { revision, created, instance: Some(instance), pushed_by, config, lease, running };
     let pending = store.prepare(name, &stored)?;
     Ok((stored, pending))
 }

@@ -2,8 +2,10 @@
 
 pub mod admission;
 pub mod attach;
+pub mod expire;
 pub mod follow;
 pub mod history;
 pub mod load;
 pub mod loaded;
 pub mod restore;
+pub mod tags;

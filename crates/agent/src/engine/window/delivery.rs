@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use twinprobe_ebpf_common::{Context, Direction, Format, Head, RawTable, Window};
+use twinprobe_ebpf_common::{Context, Direction, Format, Head, Origin, RawTable, Window};
 use twinprobe_exporter::{Cache, Metric};
 use twinprobe_windows::{StoredMetric, StoredWindow, WindowError, WindowReader, Windows};
 
 use crate::engine::error::Broken;
 use crate::engine::window::live::{LiveMap, LiveRows};
+use crate::engine::window::replay::Replay;
 
 /// One metric and the source of its rows.
 #[derive(Debug)]
@@ -45,6 +46,8 @@ pub struct Claim {
 #[derive(Debug)]
 pub struct Delivery {
     pub probe: String,
+    /// The origin of the numbers; `None` for windows of earlier versions.
+    pub origin: Option<Arc<Origin>>,
     pub interfaces: Vec<String>,
     pub window: Option<Window>,
     /// The facts about the machine that encoders need. Those of a stored window are from the time when the window was
@@ -61,6 +64,8 @@ pub struct Delivery {
     /// The window that a client takes; `None` if the reading closed none.
     pub taken: Option<(Arc<Windows>, u64)>,
     pub _claim: Option<Claim>,
+    /// The replay that the reading is of.
+    pub replay: Option<Replay>,
 }
 
 /// The position of a client in the rows of one metric.
@@ -88,11 +93,22 @@ impl Drop for Claim {
 impl Part {
     /// Returns the metric at this index of a stored window, as it was when the window was closed.
     pub fn stored(window: &Arc<WindowReader>, index: usize) -> Self {
-        let StoredMetric { direction, name, map, help, agg, layout, reading, dropped, events, completeness } =
+        let StoredMetric { direction, name, map, help, agg, sample, layout, reading, dropped, events, completeness } =
             window.head.metrics[index].clone();
         let (temporality, cache) = (reading, Cache::default());
-        let metric =
-            Metric { name, map, help, agg, layout, temporality, dropped, events, completeness, cache };
+        let metric = Metric {
+            name,
+            map,
+            help,
+            agg,
+            sample,
+            layout,
+            temporality,
+            dropped,
+            events,
+            completeness,
+            cache,
+        };
         Self { direction, metric: Arc::new(metric), rows: Rows::Stored(Arc::clone(window), index) }
     }
 }
@@ -122,6 +138,7 @@ impl Delivery {
         let head = &reader.head;
         Ok(Self {
             probe: head.probe.clone(),
+            origin: head.origin.clone(),
             interfaces: head.interfaces.clone(),
             window: Some(head.window.clone()),
             context: Arc::new(head.context.clone()),
@@ -131,6 +148,7 @@ impl Delivery {
             skipped,
             taken: Some((Arc::clone(windows), stored.seq())),
             _claim: claim,
+            replay: None,
         })
     }
 
@@ -140,7 +158,9 @@ impl Delivery {
     }
 
     pub fn head(&self) -> Head<'_> {
-        Head { probe: &self.probe, interfaces: &self.interfaces, window: self.window.as_ref() }
+        let Self { probe, origin, interfaces, window, replay, .. } = self;
+        let replayed = replay.as_ref().map(|replay| &replay.replayed);
+        Head { probe, origin: origin.as_deref(), interfaces, window: window.as_ref(), replayed }
     }
 
     /// The window on disk that the reading shows.

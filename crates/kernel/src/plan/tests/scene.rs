@@ -17,7 +17,8 @@ use crate::plan::request::{AttachRequest, DirectionRequest, KernelFacts, MetricR
 
 static ALL_TYPES: BtfFeatures = BtfFeatures::new(true, true, true, true, true, true, true, true);
 
-pub const FACTS: KernelFacts = KernelFacts { possible_cpus: 3, page_size: 4096, btf: Some(&ALL_TYPES) };
+pub const FACTS: KernelFacts =
+    KernelFacts { possible_cpus: 3, page_size: 4096, monotonic_zero_ns: 7, btf: Some(&ALL_TYPES) };
 
 pub const HEADER: &str = r#"
 #define SEC(x) __attribute__((section(x), used))
@@ -105,7 +106,8 @@ pub fn cumulative(map: &str) -> MetricRequest {
 /// Makes the request for a direction at this hook with these metrics.
 pub fn at(hook: Hook, metrics: Vec<MetricRequest>) -> DirectionRequest {
     let (xdp_mode, verdict) = (XdpMode::Auto, Verdict::Observe);
-    let attach = AttachRequest { hook, xdp_mode, verdict, priority: 0, position: Position::Last };
+    let attach =
+        AttachRequest { hook, xdp_mode, verdict, sample: None, priority: 0, position: Position::Last };
     let metrics = metrics.into_iter().enumerate().map(|(index, metric)| {
         let field = format!("{}.metrics[{index}]", hook.direction());
         MetricRequest { field, ..metric }

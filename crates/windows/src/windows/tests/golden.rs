@@ -3,6 +3,7 @@
 //! the files that are missing.
 
 use std::fs;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use super::*;
@@ -68,30 +69,47 @@ fn windows_of_the_first_format_are_read() {
     }
 }
 
+/// The head of the golden files of the second and the third format.
+fn golden_head() -> WindowHead {
+    let mut head = head(7, ClosedBy::Request, 3);
+    let seen = StoredMetric { dropped: 5, ..head.metrics.swap_remove(0) };
+    let hidden = StoredMetric { direction: Direction::Egress, ..seen.clone() };
+    (head.metrics, head.hidden) = (vec![seen], vec![hidden]);
+    head
+}
+
+/// Checks that the golden file `name` is read as the window with this head and with the sums of both directions.
+#[track_caller]
+fn assert_window(name: &str, head: &WindowHead) {
+    let (_directory, windows) = with("7.acked", &golden(name));
+    let reader = windows.newest().unwrap().open().unwrap();
+    assert_eq!(*reader.head, *head);
+    assert_eq!(reader.head.metrics.len(), 1, "what is hidden is not shown");
+    let map = "map of a";
+    let parts = vec![sum(Direction::Ingress, map, 7), sum(Direction::Egress, map, 7)];
+    assert_eq!(windows.base(None).unwrap(), Some(Base { through: 7, parts }));
+}
+
+/// The golden file is from a daemon that recorded no origin and had no samples.
+#[test]
+fn windows_of_the_second_format_are_read() {
+    assert_window("window-2", &WindowHead { origin: None, ..golden_head() });
+}
+
 #[test]
 fn windows_of_this_format_are_read_and_written() {
     let directory = directory();
     let windows = Windows::open(directory.path().to_owned());
-    let mut head = head(7, ClosedBy::Request, 3);
-    head.metrics.truncate(1);
-    let seen = StoredMetric { dropped: 5, ..head.metrics[0].clone() };
-    let hidden = StoredMetric { direction: Direction::Egress, ..seen.clone() };
-    (head.metrics, head.hidden) = (vec![seen], vec![hidden]);
+    let mut head = golden_head();
+    head.metrics[0].sample = NonZeroU32::new(100);
     let mut writer = windows.write(&head).unwrap();
     for place in 0..2 {
         writer.rows(place, &rows(3, 4)).unwrap();
         writer.rows(head.place_of_ages(place), &ages_as_rows(&[1, 3, 2, 3])).unwrap();
     }
     writer.commit().unwrap();
-    assert_golden("window-2", &fs::read(directory.path().join("7.window")).unwrap());
-
-    let (_directory, windows) = with("7.acked", &golden("window-2"));
-    let reader = windows.newest().unwrap().open().unwrap();
-    assert_eq!(*reader.head, head);
-    assert_eq!(reader.head.metrics.len(), 1, "what is hidden is not shown");
-    let map = "map of a";
-    let parts = vec![sum(Direction::Ingress, map, 7), sum(Direction::Egress, map, 7)];
-    assert_eq!(windows.base(None).unwrap(), Some(Base { through: 7, parts }));
+    assert_golden("window-3", &fs::read(directory.path().join("7.window")).unwrap());
+    assert_window("window-3", &head);
 }
 
 #[test]

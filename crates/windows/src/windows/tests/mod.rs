@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use twinprobe_ebpf_common::{Aggregation, Completeness, Context, Direction, Format, Temporality, Window};
+use twinprobe_ebpf_common::{Aggregation, Completeness, Context, Direction, Format, Origin, Temporality, Window};
 use twinprobe_ebpf_common::{Layout, MapKind, RawTable, TableLayout};
 
 use crate::file::head::{ClosedBy, StoredMetric, WindowHead};
@@ -36,13 +36,30 @@ fn metric(direction: Direction, name: &str, layout: Arc<TableLayout>) -> StoredM
     let agg = Some(Aggregation::Max);
     let (name, map, help) = (name.to_owned(), text("map"), text("help"));
     let (reading, completeness) = (Temporality::Cumulative, Completeness::default());
-    StoredMetric { direction, name, map, help, agg, layout, reading, dropped: 0, events: None, completeness }
+    StoredMetric {
+        direction,
+        name,
+        map,
+        help,
+        agg,
+        layout,
+        sample: None,
+        reading,
+        dropped: 0,
+        events: None,
+        completeness,
+    }
 }
 
 fn head(seq: u64, closed_by: ClosedBy, lost_windows: u64) -> WindowHead {
     let inner = layout(MapKind::Hash, None);
     WindowHead {
         probe: "p".into(),
+        origin: Some(Arc::new(Origin {
+            node: "gw-1".into(),
+            instance: "4f0c".into(),
+            labels: [("rack".into(), "7".into())].into(),
+        })),
         interfaces: vec!["eth0".into()],
         window: Window {
             seq,
