@@ -2,6 +2,7 @@
 //! packet at the time at which it was captured.
 
 use std::fs::File;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -104,7 +105,9 @@ impl Engine {
         };
         let thread = std::thread::Builder::new().name("replay".into()).spawn(replay);
         thread.map_err(EngineError::Replay)?;
-        result.await.map_err(|_| EngineError::Gone)?
+        // The sender is dropped if the thread panics.
+        let died = || EngineError::Replay(io::Error::other("the replay ended before its time"));
+        result.await.map_err(|_| died())?
     }
 }
 
@@ -215,6 +218,7 @@ impl Run {
             self.replayed.packets += lane.counts.seen;
             self.replayed.too_short += lane.counts.too_short;
             self.replayed.too_long += lane.counts.too_long;
+            self.replayed.not_sampled += lane.counts.not_sampled;
             self.replayed.events += lane.counts.events;
         }
         let present = watch::Sender::default();
