@@ -93,8 +93,19 @@ impl Drop for Claim {
 impl Part {
     /// Returns the metric at this index of a stored window, as it was when the window was closed.
     pub fn stored(window: &Arc<WindowReader>, index: usize) -> Self {
-        let StoredMetric { direction, name, map, help, agg, sample, layout, reading, dropped, events, completeness } =
-            window.head.metrics[index].clone();
+        let StoredMetric {
+            direction,
+            name,
+            map,
+            help,
+            agg,
+            sample,
+            layout,
+            reading,
+            dropped,
+            events,
+            completeness,
+        } = window.head.metrics[index].clone();
         let (temporality, cache) = (reading, Cache::default());
         let metric = Metric {
             name,

@@ -15,7 +15,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use twinprobe_ebpf_common::{Aggregation, Completeness, Context, Direction, Format, Origin, Temporality, Window};
+use twinprobe_ebpf_common::{
+    Aggregation, Completeness, Context, Direction, Format, Origin, Temporality, Window,
+};
 use twinprobe_ebpf_common::{Layout, MapKind, RawTable, TableLayout};
 
 use crate::file::head::{ClosedBy, StoredMetric, WindowHead};
