@@ -94,6 +94,7 @@ impl Compiler {
         if let Some(arch) = target_arch() {
             arguments.push(format!("-D__TARGET_ARCH_{arch}").into());
         }
+        arguments.extend(unit.target().map(|name| format!("-D{name}=1").into()));
         arguments.extend(unit.defines.iter().map(|(name, value)| format!("-D{name}={value}").into()));
         arguments.extend(["-x", "c", "-c", "-", "-o", "-"].map(OsString::from));
         arguments
@@ -130,7 +131,7 @@ const FLAGS: &[&str] = &[
     "-Xclang",
     "-main-file-name",
     "-Xclang",
-    "<stdin>",
+    "probe.c",
     // An address-significance table makes the `object` crate rewrite section names.
     "-fno-addrsig",
     "-fno-stack-protector",

@@ -11,7 +11,17 @@ use crate::unit::Unit;
 
 fn unit<'a>(hook: Hook, source: &'a str, defines: &'a BTreeMap<String, String>) -> Unit<'a> {
     let (dialect, verdict) = (Dialect::Auto, Verdict::Observe);
-    Unit { field: "ingress.source", source, defines, dialect, entry: None, other: None, hook, verdict }
+    Unit {
+        field: "ingress.source",
+        source,
+        defines,
+        dialect,
+        entry: None,
+        other: None,
+        hook,
+        verdict,
+        frags: true,
+    }
 }
 
 async fn compile(hook: Hook, source: &str) -> Result<CompiledObject, Rejection> {
