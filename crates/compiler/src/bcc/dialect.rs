@@ -1,7 +1,7 @@
 //! The dialect of a source, and what clang is told about a source for BCC.
 
 use twinprobe_ebpf_common::finding::Finding;
-use twinprobe_ebpf_common::hook::{ProgramKind, Verdict};
+use twinprobe_ebpf_common::hook::Verdict;
 
 use crate::bcc::entry::{self, CONVENTIONAL, HANDLE_RX};
 use crate::bcc::scan::{Function, Scan, scan};
@@ -98,11 +98,8 @@ fn looks_like_bcc(found: &Scan<'_>) -> bool {
 
 fn definitions(unit: &Unit<'_>, found: &Scan<'_>, function: &Function<'_>) -> Vec<String> {
     let number = |name: &str, value: bool| format!("TWINPROBE_{name}={}", u8::from(value));
-    let is_xdp = unit.hook.kind() == ProgramKind::Xdp;
     let conventional = CONVENTIONAL.contains(&function.name);
     let mut list = vec![
-        number("XDP", is_xdp),
-        number("INGRESS", unit.hook.direction() == "ingress"),
         number("ENFORCE", unit.verdict == Verdict::Enforce),
         number("METADATA", conventional),
         number("TAKES_METADATA", conventional && function.parameters.len() > 1),
