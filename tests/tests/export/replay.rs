@@ -37,7 +37,7 @@ fn seen<'a>(document: &'a Value, direction: &str) -> Vec<&'a Value> {
     entries.iter().map(|entry| &entry["value"]).collect()
 }
 
-fn numbers<'a>(packets: &[&Value], fields: &[&'a str]) -> Vec<Vec<u64>> {
+fn numbers(packets: &[&Value], fields: &[&str]) -> Vec<Vec<u64>> {
     let number = |packet: &Value, field: &str| packet[field].as_u64().expect("a number");
     packets.iter().map(|packet| fields.iter().map(|field| number(packet, field)).collect()).collect()
 }
@@ -268,7 +268,7 @@ fn requests_that_can_not_be_replayed_are_refused() -> Result<()> {
     let problem = replay(&daemon, &missing, &[("capture", &capture)]).expect(422).json();
     assert_eq!(problem["errors"][0]["field"], "ingress.metrics[0].map", "{problem}");
     // An interface that is not there is not looked for.
-    let mut elsewhere = config.clone();
+    let mut elsewhere = config;
     elsewhere["interface"] = json!("nowhere0");
     replay(&daemon, &elsewhere, &[("capture", &capture)]).expect(200);
     let lines = std::fs::read_to_string(&log)?;
