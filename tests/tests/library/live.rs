@@ -119,3 +119,24 @@ fn check(scene: &Scene, name: &str, hook: &str, first: bool) -> Result<()> {
     let (expected, check) = (probes::json(name, "expected.json")?, probes::json(name, "check.json")?);
     agree(&without_timed(comparable(&expected), &check), &without_timed(found, &check))
 }
+
+/// A capture has no marks.
+#[test]
+fn packets_count_by_the_mark_of_their_connection() -> Result<()> {
+    let scene = Scene::new()?;
+    scene
+        .daemon
+        .put("/v1/probes/conntrack-marks", &probes::configuration("conntrack-marks", "mon0")?)
+        .expect(201);
+    for (mark, packets) in [(0, 7), (0x10, 5), (0x20, 3)] {
+        scene.leaving.mark(mark)?;
+        for _ in 0..packets {
+            scene.leaving.send(&[0; 62])?;
+        }
+    }
+    let document = scene.daemon.json("/v1/probes/conntrack-marks/metrics");
+    let counted = |mark: &str, packets: u64| json!({ "key": { "mark": mark }, "value": { "packets_total": packets, "bytes_total": packets * 62 } });
+    let found = comparable(&document)["egress"]["mark"]["entries"].clone();
+    assert_eq!(found, json!([counted("0x00000000", 7), counted("0x00000010", 5), counted("0x00000020", 3)]));
+    Ok(())
+}
