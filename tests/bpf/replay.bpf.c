@@ -7,7 +7,7 @@ struct packet {
 	__u32 length;
 	__u32 protocol;	/* as the kernel says, TC only */
 	__u32 tag;	/* TC only */
-	__u32 type;	/* TC only */
+	__u32 type;	/* TC only; with GROW, 1 if there was no room */
 	__u16 ether_type;
 	__u8 last;
 };
@@ -59,10 +59,11 @@ SEC("xdp") int see(struct xdp_md *xdp)
 	bpf_xdp_load_bytes(xdp, 12, &packet.ether_type, 2);
 	bpf_xdp_load_bytes(xdp, length - 1, &packet.last, 1);
 	packet.ether_type = __builtin_bswap16(packet.ether_type);
-	bpf_map_push_elem(&packets, &packet, 0);
-#ifdef SHRINK
-	bpf_xdp_adjust_tail(xdp, -1);
+#ifdef GROW
+	/* There is room for this in front of a packet, and not for twice as much. */
+	packet.type = bpf_xdp_adjust_head(xdp, -150) ? 1 : 0;
 #endif
+	bpf_map_push_elem(&packets, &packet, 0);
 	return XDP_DROP;
 }
 #endif

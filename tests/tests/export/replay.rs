@@ -260,7 +260,7 @@ fn requests_that_can_not_be_replayed_are_refused() -> Result<()> {
     wrong["ingress"]["hok"] = json!("xdp");
     assert_eq!(send(&[("config", wrong.to_string().as_bytes()), ("capture", &capture)]).status, 422);
     let mut writes = config.clone();
-    writes["ingress"]["defines"] = json!({ "SHRINK": "1" });
+    writes["ingress"]["defines"] = json!({ "GROW": "1" });
     let problem = replay(&daemon, &writes, &[("capture", &capture)]).expect(422).json();
     assert_eq!(problem["errors"][0]["stage"], "admission", "{problem}");
     let mut missing = config.clone();
@@ -286,10 +286,10 @@ fn each_packet_is_whole_for_a_program_that_changes_packets() -> Result<()> {
     let capture = pcap(frames.iter().map(|frame| (START, &frame[..])));
     let mut config = witness(&[("ingress", "xdp")]);
     config["ingress"]["verdict"] = json!("enforce");
-    config["ingress"]["defines"] = json!({ "SHRINK": "1" });
+    config["ingress"]["defines"] = json!({ "GROW": "1" });
     let document = replay(&daemon, &config, &[("capture", &capture)]).expect(200).json();
-    let lengths = numbers(&seen(&document, "ingress"), &["length", "last"]);
-    let expected = frames.iter().map(|frame| vec![frame.len() as u64, frame[20].into()]);
+    let lengths = numbers(&seen(&document, "ingress"), &["length", "last", "type"]);
+    let expected = frames.iter().map(|frame| vec![frame.len() as u64, frame[20].into(), 0]);
     assert_eq!(lengths, expected.collect::<Vec<_>>());
     Ok(())
 }
@@ -406,6 +406,31 @@ fn a_ready_made_probe_counts_captures() -> Result<()> {
     counted.sort();
     let each = |name| (Some(name), Some(2), Some(400));
     assert_eq!(counted, [each("ICMP"), each("TCP"), each("UDP")]);
+    // The command line shows the same, and fails as other commands do.
+    let directory = tempfile::tempdir()?;
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    std::fs::write(path("probe.json"), config.to_string())?;
+    std::fs::write(path("a.pcap"), &capture)?;
+    std::fs::write(path("b.pcap"), b"x")?;
+    let run = |rest: &[&str]| daemon.client(&[&["replay", "-f", &path("probe.json")], rest].concat());
+    let shown = run(&[&path("a.pcap"), "-o", "json"])?;
+    assert_eq!(serde_json::from_slice::<Value>(&shown.stdout)?, document);
+    let table = String::from_utf8(run(&[&path("a.pcap")])?.stdout)?;
+    assert!(table.contains("ingress_protocols") && table.contains("400"), "{table}");
+    let sent = run(&["--egress-capture", &path("a.pcap"), "-o", "json"])?;
+    let sent: Value = serde_json::from_slice(&sent.stdout)?;
+    assert_eq!(sent["replayed"], json!({ "packets": 6 }));
+    assert_eq!(sent["ingress"]["ingress_protocols"]["entries"], json!([]));
+    for (arguments, status, says) in [
+        (&[&*path("b.pcap")][..], 1, "neither pcap nor pcapng"),
+        (&[&*path("none.pcap")], 1, "could not read"),
+        (&[], 2, "CAPTURE"),
+    ] {
+        let output = run(arguments)?;
+        let said = String::from_utf8(output.stderr)?;
+        assert_eq!(output.status.code(), Some(status), "{said}");
+        assert!(said.contains(says), "{said}");
+    }
     Ok(())
 }
 
