@@ -13,7 +13,7 @@ const ROOM: u64 = 4;
 const PORT: usize = 36;
 
 /// Returns the configuration with windows (`twins`), or with maps that both twins would share only.
-fn config(twins: bool, defines: Value) -> Value {
+fn config(twins: bool, defines: &Value) -> Value {
     let mut metrics = vec![
         json!({ "name": "live", "map": "live" }),
         json!({ "name": "drained", "map": "drained", "init": true }),
@@ -64,8 +64,8 @@ fn across_replacements_and_restarts() -> Result<()> {
     let topology = Topology::new()?;
     let mut daemon = Daemon::start(topology.monitor())?;
     let put = |daemon: &Daemon, status, defines: Value| {
-        daemon.put("/v1/probes/twins", &config(true, defines.clone())).expect(status);
-        daemon.put("/v1/probes/shared", &config(false, defines)).expect(status);
+        daemon.put("/v1/probes/twins", &config(true, &defines)).expect(status);
+        daemon.put("/v1/probes/shared", &config(false, &defines)).expect(status);
     };
     put(&daemon, 201, json!({}));
     // In every window 10 ports are counted in maps for four, and then three.

@@ -51,14 +51,6 @@ static __always_inline long twinprobe_load(void *ctx, u64 offset, void *to, u32 
  * the type is in the second argument, from which a macro takes it: TP_TYPE_OF_sizeof. */
 #define cursor_advance(cursor, n) TP_ADVANCE(cursor, n)
 #define TP_ADVANCE(cursor, n) TP_IF(TP_IS_PAREN(n))(TP_MOVE, TP_HEADER)(cursor, n)
-#define TP_IF(c) TP_PASTE(TP_IF_, c)
-#define TP_IF_1(a, b) a
-#define TP_IF_0(a, b) b
-#define TP_PASTE(a, b) TP_PASTE_(a, b)
-#define TP_PASTE_(a, b) a##b
-#define TP_SECOND_OF(a, b, ...) b
-#define TP_IS_MARK(...) TP_SECOND_OF(__VA_ARGS__, 0, )
-#define TP_MARK(...) ~, 1,
 #define TP_IS_PAREN(n) TP_IS_MARK(TP_MARK n)
 
 #define TP_TYPE_OF_sizeof(what) ~, 1, __typeof__(what)

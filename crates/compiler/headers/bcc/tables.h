@@ -3,6 +3,16 @@
 #ifndef TWINPROBE_BCC_TABLES_H
 #define TWINPROBE_BCC_TABLES_H
 
+/* TP_IF(1)(a, b) is a, TP_IF(0)(a, b) is b. TP_IS_MARK(x) is 1 if x is a macro for a mark (~, 1,), else 0. */
+#define TP_IF(c) TP_PASTE(TP_IF_, c)
+#define TP_IF_1(a, b) a
+#define TP_IF_0(a, b) b
+#define TP_PASTE(a, b) TP_PASTE_(a, b)
+#define TP_PASTE_(a, b) a##b
+#define TP_SECOND_OF(a, b, ...) b
+#define TP_IS_MARK(...) TP_SECOND_OF(__VA_ARGS__, 0, )
+#define TP_MARK(...) ~, 1,
+
 #define TP_IS(kind, name) (__builtin_strcmp(kind, name) == 0)
 
 /* The types of map by BCC's names. The keys of a histogram are slots of an array if they are integers. A table of programs is an array of
@@ -52,6 +62,11 @@ typedef int increment_is_for_integers;
 /* A table. Naming call() in the struct would bring its warning up for every table. Sources test the result of lookup_or_try_init(), not that of lookup_or_init(): where a table is full, the latter gives a
  * value that belongs to no entry. increment() adds as atomic_increment() does, in an entry that is made if there is none. */
 #define BPF_F_TABLE(kind, key_type, leaf_type, name, size, flags) \
+	TP_TABLE(TP_KIND(kind, name), key_type, leaf_type, name, size, flags)
+/* A table that is "extern" is of the type that it has in the source of the other direction. */
+#define TP_KIND(kind, name) TP_IF(TP_IS_MARK(TWINPROBE_EXTERN_##name))(TWINPROBE_TYPE_##name, kind)
+#define TP_TABLE(...) TP_TABLE_(__VA_ARGS__)
+#define TP_TABLE_(kind, key_type, leaf_type, name, size, flags) \
 struct name##_table_t { \
 	void (*call)(void *, u32) __attribute__((deprecated(TP_NO_PROGRAMS))); \
 	__typeof__(leaf_type) *(*lookup)(const __typeof__(key_type) *); \
@@ -73,11 +88,11 @@ struct name##_table_t { \
 }; \
 _Static_assert(TP_TYPE(kind, key_type) != BPF_MAP_TYPE_UNSPEC, \
 	       "there is no table of type " kind " for packets; BPF_TABLE has hash, lru_hash, percpu_hash, lru_percpu_hash, " \
-	       "array, percpu_array, lpm_trie, prog and histogram"); \
+	       "array, percpu_array, lpm_trie, prog and histogram, and extern for a table that the other direction has"); \
 struct { \
 	int (*type)[TP_TYPE(kind, key_type)]; \
 	int (*max_entries)[size]; \
-	int (*map_flags)[flags]; \
+	int (*map_flags)[TP_IS(kind, "lpm_trie") ? BPF_F_NO_PREALLOC : (flags)]; \
 	__typeof__(key_type) *key; \
 	__typeof__(leaf_type) *value; \
 } name##_map __asm__(#name) SEC(".maps"); \
@@ -193,6 +208,9 @@ _Pragma("clang diagnostic pop")
 #define BPF_PROG_ARRAY(name, size) BPF_F_TABLE("prog", u32, u32, name, size, 0)
 
 #define BPF_QUEUESTACK(kind, name, leaf_type, size, flags) \
+	TP_QUEUESTACK(TP_KIND(kind, name), name, leaf_type, size, flags)
+#define TP_QUEUESTACK(...) TP_QUEUESTACK_(__VA_ARGS__)
+#define TP_QUEUESTACK_(kind, name, leaf_type, size, flags) \
 struct name##_table_t { \
 	int (*push)(const __typeof__(leaf_type) *, u64); \
 	int (*pop)(__typeof__(leaf_type) *); \

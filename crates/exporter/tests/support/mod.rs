@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::{
-    Aggregation, Completeness, Context, Direction, EnumVariant, Format, Head, Layout, MapKind, Member, Origin,
-    RawTable, Render, Shape, TableLayout, Temporality, Window,
+    Aggregation, Completeness, Context, Direction, EnumVariant, Format, Head, Layout, MapKind, Member,
+    Origin, RawTable, Render, Shape, TableLayout, Temporality, Window,
 };
 use twinprobe_exporter::{Cache, Metric, Progress, document_encoder};
 

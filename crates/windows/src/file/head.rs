@@ -6,7 +6,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use twinprobe_ebpf_common::window::is_default;
 use twinprobe_ebpf_common::{
-    Aggregation, Completeness, Context, Direction, EventKind, Format, Origin, TableLayout, Temporality, Window,
+    Aggregation, Completeness, Context, Direction, EventKind, Format, Origin, TableLayout, Temporality,
+    Window,
 };
 
 use crate::file::format::FileHead;

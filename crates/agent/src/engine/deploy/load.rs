@@ -9,7 +9,7 @@ use twinprobe_client::ConfigDocument;
 use twinprobe_ebpf_common::ProbeCost;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 use twinprobe_ebpf_common::hook::Direction;
-use twinprobe_kernel::{Deadline, Deployable, Footprint, Kernel, KernelError, ProbePlan, ReplayClock, crash};
+use twinprobe_kernel::{Deadline, Deployable, Footprint, Kernel, KernelError, KernelFacts, ProbePlan, ReplayClock, crash};
 
 use crate::config::probe::ProbeConfig;
 use crate::engine::deploy::admission::admit;
@@ -26,7 +26,7 @@ use crate::store::Store;
 use crate::store::files::StoreError;
 use crate::store::pending::Pending;
 use crate::store::record::{StoredDeployment, StoredProbe};
-use twinprobe_compiler::{CompiledObject, Compiler, Unit, target_macros};
+use twinprobe_compiler::{CompiledObject, Compiler, Unit};
 
 /// The time limit for loading. The verifier needs a second for a million instructions. A load that takes much longer
 /// never ends: a verifier that fails in the kernel takes the calling thread with it.
@@ -90,6 +90,8 @@ impl Engine {
         config: &ProbeConfig,
         direction: Direction,
     ) -> Option<Result<(Direction, CompiledObject), EngineError>> {
+        let other = Direction::ALL.into_iter().find(|other| *other != direction);
+        let other = other.and_then(|other| config.direction(other)).map(|other| other.source.as_str());
         let config = config.direction(direction)?;
         let field = format!("{direction}.source");
         // Waiting does not count against the time limit of a compilation.
@@ -98,16 +100,16 @@ impl Engine {
             Err(busy) => return Some(Err(busy.into())),
         };
         let started = Instant::now();
-        let mut defines = config.defines.clone();
-        defines.extend(target_macros(config.attach.hook, self.kernel.capabilities().kernel.xdp_frags));
         let unit = Unit {
             field: &field,
             source: &config.source,
-            defines: &defines,
+            defines: &config.defines,
             dialect: config.dialect,
             entry: config.entry.as_deref(),
+            other,
             hook: config.attach.hook,
             verdict: config.attach.verdict,
+            frags: self.kernel.capabilities().kernel.xdp_frags,
         };
         let object = compiler.compile(&unit).await;
         self.telemetry.compiled(started.elapsed(), object.is_ok());
@@ -133,7 +135,12 @@ fn load_all(
         Purpose::Replay => (true, None),
     };
     let wanted = requests(config).zip(compiled.iter().map(|(_, object)| &object.elf[..]));
-    let (mut plan, parsed, findings) = ProbePlan::build(wanted, kernel.facts());
+    let facts = match purpose {
+        Purpose::Deployment { .. } => kernel.facts(),
+        // The clock of a replay counts from the Unix epoch.
+        Purpose::Replay => KernelFacts { monotonic_zero_ns: 0, ..kernel.facts() },
+    };
+    let (mut plan, parsed, findings) = ProbePlan::build(wanted, facts);
     if matches!(purpose, Purpose::Replay) {
         plan = plan.without_twins();
     }

@@ -93,9 +93,19 @@ impl Drop for Claim {
 impl Part {
     /// Returns the metric at this index of a stored window, as it was when the window was closed.
     pub fn stored(window: &Arc<WindowReader>, index: usize) -> Self {
-        let StoredMetric { direction, name, map, help, agg, sample, layout, reading, dropped, events, completeness } =
-            window.head.metrics[index].clone();
-        let (temporality, cache) = (reading, Cache::default());
+        let StoredMetric {
+            direction,
+            name,
+            map,
+            help,
+            agg,
+            sample,
+            layout,
+            reading,
+            dropped,
+            events,
+            completeness,
+        } = window.head.metrics[index].clone();
         let metric = Metric {
             name,
             map,
@@ -103,11 +113,11 @@ impl Part {
             agg,
             sample,
             layout,
-            temporality,
+            temporality: reading,
             dropped,
             events,
             completeness,
-            cache,
+            cache: Cache::default(),
         };
         Self { direction, metric: Arc::new(metric), rows: Rows::Stored(Arc::clone(window), index) }
     }

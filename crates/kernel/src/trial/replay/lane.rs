@@ -197,7 +197,7 @@ impl Lane {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        (self.random >> 32) * u64::from(one_in.get()) >> 32 == 0
+        ((self.random >> 32) * u64::from(one_in.get())) >> 32 == 0
     }
 
     fn program(&self) -> BorrowedFd<'_> {

@@ -15,7 +15,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use twinprobe_ebpf_common::{Aggregation, Completeness, Context, Direction, Format, Origin, Temporality, Window};
+use twinprobe_ebpf_common::{
+    Aggregation, Completeness, Context, Direction, Format, Origin, Temporality, Window,
+};
 use twinprobe_ebpf_common::{Layout, MapKind, RawTable, TableLayout};
 
 use crate::file::head::{ClosedBy, StoredMetric, WindowHead};
@@ -35,7 +37,6 @@ fn metric(direction: Direction, name: &str, layout: Arc<TableLayout>) -> StoredM
     let text = |text: &str| format!("{text} of {name}");
     let agg = Some(Aggregation::Max);
     let (name, map, help) = (name.to_owned(), text("map"), text("help"));
-    let (reading, completeness) = (Temporality::Cumulative, Completeness::default());
     StoredMetric {
         direction,
         name,
@@ -44,10 +45,10 @@ fn metric(direction: Direction, name: &str, layout: Arc<TableLayout>) -> StoredM
         agg,
         layout,
         sample: None,
-        reading,
+        reading: Temporality::Cumulative,
         dropped: 0,
         events: None,
-        completeness,
+        completeness: Completeness::default(),
     }
 }
 
