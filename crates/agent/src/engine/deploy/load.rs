@@ -9,7 +9,9 @@ use twinprobe_client::ConfigDocument;
 use twinprobe_ebpf_common::ProbeCost;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 use twinprobe_ebpf_common::hook::Direction;
-use twinprobe_kernel::{Deadline, Deployable, Footprint, Kernel, KernelError, KernelFacts, ProbePlan, ReplayClock, crash};
+use twinprobe_kernel::{
+    Deadline, Deployable, Footprint, Kernel, KernelError, KernelFacts, ProbePlan, ReplayClock, crash,
+};
 
 use crate::config::probe::ProbeConfig;
 use crate::engine::deploy::admission::admit;

@@ -222,15 +222,17 @@ impl Run {
             self.replayed.events += lane.counts.events;
         }
         let present = watch::Sender::default();
+        let map = |(direction, index): (usize, usize)| match &self.lanes[direction].1.loaded().maps[index] {
+            TwinMap::Shared(map) => Some(map),
+            TwinMap::Private(_) | TwinMap::Events(_) => None,
+        };
         let part = |metric: &MetricState| {
-            let (direction, index) = metric.position;
-            let rows = match &self.lanes[direction].1.loaded().maps[index] {
-                TwinMap::Shared(map) => {
-                    Rows::Live(LiveMap { map: Arc::clone(map), gone: present.subscribe() })
-                }
-                TwinMap::Private(_) | TwinMap::Events(_) => Rows::None,
-            };
-            Part { direction: metric.direction, metric: Arc::clone(&metric.metric), rows }
+            let live = |map| LiveMap { map: Arc::clone(map), gone: present.subscribe() };
+            Part {
+                direction: metric.direction,
+                metric: metric.with_losses(metrics, |counter| map(counter).map(|map| &**map)),
+                rows: map(metric.position).map_or(Rows::None, |map| Rows::Live(live(map))),
+            }
         };
         let parts = metrics.iter().filter(|metric| metric.is_shown()).map(part).collect();
         Delivery {
