@@ -37,7 +37,7 @@ fn seen<'a>(document: &'a Value, direction: &str) -> Vec<&'a Value> {
     entries.iter().map(|entry| &entry["value"]).collect()
 }
 
-fn numbers<'a>(packets: &[&Value], fields: &[&'a str]) -> Vec<Vec<u64>> {
+fn numbers(packets: &[&Value], fields: &[&str]) -> Vec<Vec<u64>> {
     let number = |packet: &Value, field: &str| packet[field].as_u64().expect("a number");
     packets.iter().map(|packet| fields.iter().map(|field| number(packet, field)).collect()).collect()
 }
@@ -54,8 +54,11 @@ fn programs_see_what_was_captured_when_it_was() -> Result<()> {
     let capture = pcap(frames.iter().enumerate().map(|(i, frame)| (time(i), &frame[..])));
     let objects = KernelObjects::now()?;
     for (direction, hook) in HOOKS {
-        let config = witness(&[(direction, hook)]);
+        let mut config = witness(&[(direction, hook)]);
+        // No dispatcher chooses packets.
+        config[direction]["sample"] = json!(1000);
         let document = replay(&daemon, &config, &[("capture", &capture)]).expect(200).json();
+        assert_eq!(document[direction]["packets"].get("sample"), None);
         assert_eq!(document["replayed"], json!({ "packets": 200 }), "{hook}");
         assert_eq!((&document["probe"], &document["interfaces"]), (&json!("witness"), &json!([])));
         assert_eq!(document["instance"], "replay");
@@ -268,7 +271,7 @@ fn requests_that_can_not_be_replayed_are_refused() -> Result<()> {
     let problem = replay(&daemon, &missing, &[("capture", &capture)]).expect(422).json();
     assert_eq!(problem["errors"][0]["field"], "ingress.metrics[0].map", "{problem}");
     // An interface that is not there is not looked for.
-    let mut elsewhere = config.clone();
+    let mut elsewhere = config;
     elsewhere["interface"] = json!("nowhere0");
     replay(&daemon, &elsewhere, &[("capture", &capture)]).expect(200);
     let lines = std::fs::read_to_string(&log)?;
