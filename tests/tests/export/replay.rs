@@ -417,7 +417,8 @@ fn a_ready_made_probe_counts_captures() -> Result<()> {
     std::fs::write(path("b.pcap"), b"x")?;
     let run = |rest: &[&str]| daemon.client(&[&["replay", "-f", &path("probe.json")], rest].concat());
     let shown = run(&[&path("a.pcap"), "-o", "json"])?;
-    assert_eq!(serde_json::from_slice::<Value>(&shown.stdout)?, document);
+    let shown: Value = serde_json::from_slice(&shown.stdout)?;
+    assert_eq!((&shown["window"], &shown["replayed"]), (&document["window"], &document["replayed"]));
     let table = String::from_utf8(run(&[&path("a.pcap")])?.stdout)?;
     assert!(table.contains("ingress_protocols") && table.contains("400"), "{table}");
     let sent = run(&["--egress-capture", &path("a.pcap"), "-o", "json"])?;
