@@ -38,6 +38,9 @@ pub struct ProbeStatus {
     pub pushed_by: Option<String>,
     pub interfaces: Vec<AttachmentStatus>,
     pub programs: BTreeMap<Direction, ProgramStatus>,
+    /// The maps that both directions use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shared_maps: Vec<SharedMapStatus>,
     /// The event metrics.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<EventStatus>,
@@ -133,6 +136,16 @@ pub struct ProgramStatus {
     pub twins: bool,
 }
 
+/// A map that both directions use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedMapStatus {
+    pub map: String,
+    #[serde(rename = "type")]
+    pub kind: Word,
+    /// True if a metric of either direction asks for snapshots, so that each twin has a map.
+    pub twins: bool,
+}
+
 /// One event metric in a probe's status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventStatus {
@@ -154,6 +167,9 @@ pub struct ValidationReport {
     pub valid: bool,
     pub interfaces: Vec<String>,
     pub programs: BTreeMap<Direction, ProgramStatus>,
+    /// The maps that both directions use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shared_maps: Vec<SharedMapStatus>,
     pub metrics: BTreeMap<Direction, Vec<MetricReport>>,
     #[serde(default)]
     pub cost: ProbeCost,

@@ -84,14 +84,16 @@ impl Kernel {
         }
     }
 
-    /// Lets the kernel verify the program of a planned direction, and loads it with its maps, attached to nothing.
+    /// Lets the kernel verify the program of a planned direction, and loads it with its maps, attached to nothing. Maps
+    /// that both directions use are those of `first`, the direction that is loaded already.
     pub fn load(
         &self,
         plan: Arc<DirectionPlan>,
         object: &ProbeObject,
         old: Option<&Predecessor>,
+        first: Option<&LoadedDirection>,
     ) -> Result<LoadedDirection, Rejection> {
-        twins::load(plan, object, &self.host.capabilities, old)
+        twins::load(plan, object, &self.host.capabilities, old, first)
     }
 
     /// Tries the program of a planned direction on sample packets, with maps of its own. Refuses a program that does

@@ -45,7 +45,7 @@ pub use self::load::pins::{Deployment, Identity};
 pub use self::net::{interface, netns, watch};
 pub use self::plan::footprint::Footprint;
 pub use self::plan::object::ProbeObject;
-pub use self::plan::probe_plan::{DirectionPlan, Extraction, MetricPlan, ProbePlan};
+pub use self::plan::probe_plan::{DirectionPlan, Extraction, MapPlan, MetricPlan, ProbePlan};
 pub use self::plan::request::{AttachRequest, DirectionRequest, KernelFacts, MetricRequest};
 pub use self::read::events::event_map::{EventMap, EventReader};
 pub use self::read::events::record::{EventRecord, Progress};

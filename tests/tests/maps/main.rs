@@ -9,3 +9,4 @@ mod kinds;
 mod little_power;
 mod nested;
 mod scene;
+mod shared;

@@ -25,6 +25,8 @@ pub struct ProbeConfig {
     pub format: Format,
     /// The treatment of maps that no metric names, when the probe is replaced.
     pub on_replace: OnReplace,
+    /// The names of the maps that both directions use.
+    pub shared_maps: Vec<String>,
     pub ingress: Option<DirectionConfig>,
     pub egress: Option<DirectionConfig>,
     pub window: Option<WindowConfig>,
@@ -39,7 +41,7 @@ pub struct DirectionConfig {
     pub defines: BTreeMap<String, String>,
     /// The most nanoseconds that the program may take for a packet in a trial; `None` for no limit.
     pub max_ns_per_packet: Option<u64>,
-    /// The metrics, no two with the same name or the same map.
+    /// The metrics, no two with the same name. Those of one map agree on `snapshot` and `init`.
     pub metrics: Vec<MetricConfig>,
 }
 

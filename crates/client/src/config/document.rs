@@ -32,6 +32,8 @@ pub struct ConfigDocument {
     pub on_replace: Option<String>,
     #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
+    #[serde(deserialize_with = "present_texts", skip_serializing_if = "Option::is_none")]
+    pub shared_maps: Option<Vec<String>>,
     #[serde(deserialize_with = "present_object", skip_serializing_if = "Option::is_none")]
     pub ingress: Option<DirectionDocument>,
     #[serde(deserialize_with = "present_object", skip_serializing_if = "Option::is_none")]

@@ -23,14 +23,15 @@ use crate::sys::prog::{self, InfoRecords, ProgLoad};
 use crate::trial::programs;
 
 /// Loads the programs and maps of `plan`, the plan of `object`. Maps that are the same in `old` are taken over from
-/// there.
+/// there, and maps that both directions use from `first`, the direction that is loaded already.
 pub fn load(
     plan: Arc<DirectionPlan>,
     object: &ProbeObject,
     capabilities: &Capabilities,
     old: Option<&Predecessor>,
+    first: Option<&LoadedDirection>,
 ) -> Result<LoadedDirection, Rejection> {
-    let source = format!("{}.source", plan.direction());
+    let source = plan.code.clone();
     let finding = |message: String| Finding::new(Stage::Load, &source, message);
     let refuse = |error: KernelError| Rejection::from(map_finding(&source, &error));
     let resolved = bind::resolve(object).map_err(|error| finding(with_causes(&error)))?;
@@ -41,7 +42,8 @@ pub fn load(
     let btf = prog::btf_load(&object.btf_blob)
         .map_err(|error| warnings.push(finding(format!("the kernel takes no type information: {error}"))))
         .ok();
-    let own = ProbeMaps::create(Arc::clone(&plan), btf.as_ref().map(AsFd::as_fd), old).map_err(refuse)?;
+    let (types, first) = (btf.as_ref().map(AsFd::as_fd), first.map(|first| &*first.own));
+    let own = ProbeMaps::create(Arc::clone(&plan), types, old, first).map_err(refuse)?;
     let program = |twin| {
         let instructions = bind::bind(&function, &own.of_twin(twin));
         load_program(object, plan.attach.hook.kind(), &btf, &source, &function, &instructions)

@@ -1,5 +1,6 @@
 //! The head of a window file, which comes before the rows.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -42,8 +43,14 @@ impl WindowHead {
 
 impl FileHead for WindowHead {
     const MAGIC: &'static [u8; 6] = b"tpwind";
-    /// Version 1 had no hidden sums and no ages.
-    const VERSION: u8 = 2;
+    /// Version 1 had no hidden sums and no ages, version 2 had one metric for each map.
+    const VERSION: u8 = 3;
+
+    fn version(&self) -> u8 {
+        let mut maps = BTreeSet::new();
+        let mut all = self.all();
+        if all.all(|metric| maps.insert((metric.direction, &metric.map))) { 2 } else { 3 }
+    }
 
     fn tables(&self) -> usize {
         self.place_of_ages(self.metrics.len() + self.hidden.len())

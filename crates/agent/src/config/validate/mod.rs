@@ -5,4 +5,5 @@ pub mod findings;
 pub mod metric;
 pub mod names;
 pub mod probe;
+pub mod shared;
 pub mod window;

@@ -13,7 +13,7 @@ use twinprobe_ebpf_common::hook::Direction;
 use crate::config::interface::InterfacePattern;
 use crate::config::probe::ProbeConfig;
 use crate::config::validate::findings::{Defaults, Findings};
-use crate::config::validate::{direction, names, window};
+use crate::config::validate::{direction, names, shared, window};
 
 /// Refuses a document whose `name` differs from the name in the request's path.
 pub fn check_name(name: &str, document: &ConfigDocument) -> Result<(), Rejection> {
@@ -49,6 +49,10 @@ impl ProbeConfig {
         let mut check = |direction, document| direction::check(direction, document, &defaults, &mut findings);
         let ingress = document.ingress.as_ref().map(|document| check(Direction::Ingress, document));
         let egress = document.egress.as_ref().map(|document| check(Direction::Egress, document));
+        let shared_maps = shared::check(document, &mut findings);
+        let directions = [(Direction::Ingress, &ingress), (Direction::Egress, &egress)];
+        let directions = directions.into_iter().filter_map(|(name, config)| Some((name, config.as_ref()?)));
+        shared::agree(directions, &shared_maps, &mut findings);
         let window = document.window.as_ref().map(|document| window::check(document, &mut findings));
         if !findings.0.is_empty() {
             return Err(findings.0.into());
@@ -60,6 +64,7 @@ impl ProbeConfig {
             netns: document.netns.as_ref().map(Into::into),
             format,
             on_replace: defaults.on_replace,
+            shared_maps,
             ingress,
             egress,
             window,

@@ -9,7 +9,9 @@ use twinprobe_client::ConfigDocument;
 use twinprobe_ebpf_common::ProbeCost;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 use twinprobe_ebpf_common::hook::Direction;
-use twinprobe_kernel::{Deadline, Deployable, Footprint, Kernel, KernelError, ProbePlan, crash};
+use twinprobe_kernel::{
+    Deadline, Deployable, Footprint, Kernel, KernelError, LoadedDirection, ProbePlan, crash,
+};
 
 use crate::config::probe::ProbeConfig;
 use crate::engine::deploy::admission::admit;
@@ -103,7 +105,7 @@ fn load_all(
     old: Option<&Probe>,
 ) -> Result<LoadedProbe, EngineError> {
     let wanted = requests(config).zip(compiled.iter().map(|(_, object)| &object.elf[..]));
-    let (mut plan, parsed, findings) = ProbePlan::build(wanted, kernel.facts());
+    let (mut plan, parsed, findings) = ProbePlan::build(wanted, &config.shared_maps, kernel.facts());
     let mut refused: Vec<Rejection> = findings.into_iter().map(Rejection::from).collect();
     let mut metrics = plan.directions.iter().flat_map(|direction| &direction.metrics);
     if refused.is_empty() && config.schedule().is_some() && !metrics.any(|metric| metric.extraction.resets())
@@ -133,17 +135,17 @@ fn load_all(
     let limit = Duration::from_millis(ledger.limits.max_verification_ms);
     let begun = Instant::now();
     let deadline = first.then(|| Deadline::start(limit)).transpose().map_err(no_deadline)?;
-    let mut directions = Vec::new();
+    let mut directions: Vec<LoadedDirection> = Vec::new();
+    let old = old.and_then(Probe::predecessor);
     for (plan, object) in plan.directions.into_iter().zip(&parsed) {
-        let old = old.and_then(|old| old.predecessor(plan.direction()));
-        let name = plan.direction();
-        match kernel.load(plan, object, old.as_ref()) {
+        let code = plan.code.clone();
+        match kernel.load(plan, object, old.as_ref(), directions.first()) {
             Err(_) if first && begun.elapsed() >= limit => {
                 let message = format!(
                     "the kernel has not verified the programs within {} ms, as --max-verification-ms allows; simplify them",
                     limit.as_millis()
                 );
-                refused.push(Finding::new(Stage::Load, format!("{name}.source"), message).into());
+                refused.push(Finding::new(Stage::Load, code, message).into());
                 break;
             }
             Err(rejection) => refused.push(rejection),

@@ -1,5 +1,6 @@
 //! One probe: its configuration, its running programs, and its metrics.
 
+pub mod group;
 pub mod metric;
 pub mod more;
 pub mod probe;

@@ -25,7 +25,8 @@ const SOURCE: &str = r#"
 
 /// Plans an object and judges its program. Fails with the reason for a refusal.
 fn admit(elf: &[u8]) -> Result<(), String> {
-    let (plan, objects, findings) = ProbePlan::build([(at(Hook::Xdp, vec![live("counts")]), elf)], FACTS);
+    let (plan, objects, findings) =
+        ProbePlan::build([(at(Hook::Xdp, vec![live("counts")]), elf)], &[], FACTS);
     let (Some(plan), Some(object)) = (plan.directions.first(), objects.first()) else {
         return Err(format!("{findings:?}"));
     };

@@ -31,7 +31,11 @@ fn each_direction_is_planned_and_the_mistakes_of_both_are_found() {
     let tc = compile("u64 packets; SEC(\"tc\") int watch(void *ctx) { packets++; return 0; }");
     let good = || vec![live(".bss:packets")];
     let build = |ingress, egress| {
-        ProbePlan::build([(at(Hook::Xdp, ingress), &xdp[..]), (at(Hook::TcEgress, egress), &tc[..])], FACTS)
+        ProbePlan::build(
+            [(at(Hook::Xdp, ingress), &xdp[..]), (at(Hook::TcEgress, egress), &tc[..])],
+            &[],
+            FACTS,
+        )
     };
     let (plan, objects, findings) = build(good(), good());
     assert_eq!((objects.len(), findings), (2, Vec::new()));
@@ -62,12 +66,12 @@ fn objects_without_one_entry_point_are_refused() {
         ("SEC(\"maps\") int legacy; SEC(\"xdp\") int a(void *ctx) { return 2; }", "legacy map definitions"),
     ] {
         let elf = compile(source);
-        let (plan, _, findings) = ProbePlan::build([(at(Hook::Xdp, Vec::new()), &elf[..])], FACTS);
+        let (plan, _, findings) = ProbePlan::build([(at(Hook::Xdp, Vec::new()), &elf[..])], &[], FACTS);
         assert!(plan.directions.is_empty());
         let [finding] = &findings[..] else { panic!("{findings:?}") };
         assert_eq!((finding.stage, finding.field.as_deref()), (Stage::Load, Some("ingress.source")));
         assert!(finding.message.contains(words), "{}", finding.message);
     }
-    let (_, _, findings) = ProbePlan::build([(at(Hook::Xdp, Vec::new()), HEADER.as_bytes())], FACTS);
+    let (_, _, findings) = ProbePlan::build([(at(Hook::Xdp, Vec::new()), HEADER.as_bytes())], &[], FACTS);
     assert!(findings[0].message.contains("not an ELF object"), "{findings:?}");
 }

@@ -38,6 +38,7 @@ fn sum(of: Direction, map: &str, through: u64) -> Part {
     Part {
         direction: of,
         map: map.into(),
+        metric: None,
         content: PartContent::Sum,
         through,
         layout: layout(MapKind::Hash, None),
@@ -90,7 +91,8 @@ fn windows_of_this_format_are_read_and_written() {
     assert_eq!(*reader.head, head);
     assert_eq!(reader.head.metrics.len(), 1, "what is hidden is not shown");
     let map = "map of a";
-    let parts = vec![sum(Direction::Ingress, map, 7), sum(Direction::Egress, map, 7)];
+    let named = |part: Part| Part { metric: Some("a".into()), ..part };
+    let parts = vec![named(sum(Direction::Ingress, map, 7)), named(sum(Direction::Egress, map, 7))];
     assert_eq!(windows.base(None).unwrap(), Some(Base { through: 7, parts }));
 }
 
@@ -116,6 +118,33 @@ fn baselines_of_this_format_are_read_and_written() {
     commit(&windows, 9, 1);
     assert_eq!(windows.base(Some(12)).unwrap().unwrap().through, 9, "the window has its sums");
     assert_eq!(files(directory.path()), ["9.window", "state.json"]);
+}
+
+/// Earlier versions of twinprobe would add the sums of all metrics of a map up: the versions tell them not to.
+#[test]
+fn files_with_several_metrics_of_a_map_have_versions_of_their_own() {
+    let directory = directory();
+    let windows = Windows::open(directory.path().to_owned());
+    let mut head = head(7, ClosedBy::Request, 3);
+    head.metrics.truncate(1);
+    let other = StoredMetric { name: "b".into(), ..head.metrics[0].clone() };
+    head.metrics.push(other);
+    let mut writer = windows.write(&head).unwrap();
+    (0..2).for_each(|place| writer.rows(place, &rows(3, 4)).unwrap());
+    writer.commit().unwrap();
+    assert_golden("window-3", &fs::read(directory.path().join("7.window")).unwrap());
+    let (_directory, windows) = with("7.acked", &golden("window-3"));
+    let names: Vec<_> =
+        windows.base(None).unwrap().unwrap().parts.into_iter().map(|part| part.metric).collect();
+    assert_eq!(names, [Some("a".to_owned()), Some("b".to_owned())]);
+
+    let windows = Windows::open(directory.path().to_owned());
+    let named = |name: &str| Part { metric: Some(name.into()), ..sum(Direction::Ingress, "a", 8) };
+    let parts = [named("x"), named("y")];
+    windows.write_baseline("p", 9, 12, &parts).unwrap();
+    assert_golden("baseline-2", &fs::read(directory.path().join("9.12.baseline")).unwrap());
+    let (_directory, windows) = with("9.12.baseline", &golden("baseline-2"));
+    assert_eq!(windows.base(Some(12)).unwrap(), Some(Base { through: 8, parts: parts.into() }));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use twinprobe_ebpf_common::{Layout, MapKind};
 use super::*;
 use crate::attach::quiesce::method::QuiesceMethod;
 use crate::attach::quiesce::quiescer::Quiescer;
+use crate::sys::cpus;
 use crate::sys::map::{MapCreate, map_create, map_update};
 
 fn map(kind: MapKind, max_entries: u32) -> OwnedFd {
@@ -41,6 +42,7 @@ fn entries_that_come_after_the_copy_and_do_not_fit_are_counted() {
         let access = [capabilities.access(kind); 2];
         let table = Table::new(old.try_clone().unwrap(), "m", Arc::new(layout.clone()), 16, access);
         let mut transfer = Transfer {
+            elsewhere: RawTable::default(),
             direction: "ingress",
             name: "m".to_owned(),
             old: MetricMap::Table(table),

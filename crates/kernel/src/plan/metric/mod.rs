@@ -1,0 +1,6 @@
+//! The content that metrics are read from, one file for each kind of content.
+
+pub mod events;
+pub mod source;
+pub mod tables;
+pub mod variables;
