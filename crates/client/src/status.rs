@@ -53,7 +53,7 @@ pub struct ProbeStatus {
     /// The windows of the probe on disk.
     pub windows: WindowStatus,
     pub warnings: Vec<Finding>,
-    /// The configuration; in lists without the sources. `None` if a later version has written it with fields that this
+    /// The configuration; in lists without the sources and objects. `None` if a later version has written it with fields that this
     /// version does not know.
     #[serde(deserialize_with = "if_known")]
     pub config: Option<ConfigDocument>,
@@ -224,7 +224,7 @@ impl ProbeStatus {
     pub fn without_sources(mut self) -> Self {
         let directions = self.config.iter_mut().flat_map(|config| [&mut config.ingress, &mut config.egress]);
         for direction in directions.flatten() {
-            direction.source = None;
+            (direction.source, direction.object) = (None, None);
         }
         self
     }

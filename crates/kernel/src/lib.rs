@@ -40,6 +40,7 @@ pub use self::kernel::Kernel;
 pub use self::load::carry::transfer::{Loss, Remains};
 pub use self::load::deadline::Deadline;
 pub use self::load::direction::LoadedDirection;
+pub use self::load::examine::examine;
 pub use self::load::maps::{Predecessor, TwinMap};
 pub use self::load::pins::{Deployment, Identity};
 pub use self::net::{interface, netns, watch};

@@ -222,7 +222,6 @@ fn windows_under_load_have_each_packet_once() -> Result<()> {
     }
     let sent = load.stop()?;
     add(&windows.close());
-    let out = scene.topology.mon1_stats()?.tx_packets;
-    assert_eq!(counted, [sent, out], "of {sent} packets, {out} went out");
+    assert_eq!(counted, [sent; 2]);
     bystanders.finish()
 }

@@ -4,12 +4,14 @@ use clap::{Parser, Subcommand, ValueEnum};
 use twinprobe_client::Server;
 
 use crate::cli::commands::apply::Files;
+use crate::cli::commands::build::Build;
 use crate::cli::commands::capabilities::Capabilities;
 use crate::cli::commands::token::Token;
 use crate::cli::commands::watch::Watch;
 use crate::cli::commands::windows::Windows;
 use crate::cli::credentials::CredentialOptions;
 use crate::cli::output::format::OutputFormat;
+use crate::engine::deploy::examination::Examine;
 use crate::serve::Serve;
 
 /// Fully adaptive network monitoring: eBPF probes pushed over HTTP, exact windows out.
@@ -32,6 +34,10 @@ pub struct Cli {
 pub enum Command {
     /// Run the daemon in the foreground
     Serve(Box<Serve>),
+    /// Compile the sources of configurations, for daemons without a compiler
+    Build(Build),
+    #[command(hide = true)]
+    Examine(Examine),
     /// Make a token: print it, and the line of --tokens that knows it
     Token(Token),
     #[command(flatten)]

@@ -13,6 +13,12 @@ pub enum CommandError {
     Client(#[from] ClientError),
     #[error(transparent)]
     File(#[from] FileError),
+    #[error("nothing can be compiled here: {0}")]
+    NoCompiler(String),
+    #[error("{0}")]
+    NotCompiled(String),
+    #[error("could not write {}", path.display())]
+    Written { path: PathBuf, source: io::Error },
     #[error("could not read {}", path.display())]
     Credential { path: PathBuf, source: io::Error },
     /// Some probes of several were refused. Each refusal has been printed already.

@@ -36,13 +36,30 @@ pub struct ProbeConfig {
 pub struct DirectionConfig {
     /// The hook of the program, and the program's position there. A position means something for TC only.
     pub attach: AttachRequest,
-    /// The source in eBPF C.
-    pub source: String,
-    pub defines: BTreeMap<String, String>,
+    pub code: Code,
     /// The most nanoseconds that the program may take for a packet in a trial; `None` for no limit.
     pub max_ns_per_packet: Option<u64>,
     /// The metrics, no two with the same name. Those of one map agree on `snapshot` and `init`.
     pub metrics: Vec<MetricConfig>,
+}
+
+/// The program of a direction as it was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// Source in eBPF C, and its macros.
+    Source { text: String, defines: BTreeMap<String, String> },
+    /// An ELF object that was compiled elsewhere.
+    Object(Vec<u8>),
+}
+
+impl Code {
+    /// The name of the field in the direction.
+    pub const fn field(&self) -> &'static str {
+        match self {
+            Self::Source { .. } => "source",
+            Self::Object(_) => "object",
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -58,16 +58,20 @@ impl Ledger {
         Arc::new(Self { limits, taken: Mutex::default(), creating: Mutex::default() })
     }
 
-    /// Refuses sources that are too large.
+    /// Refuses sources and objects that are too large.
     pub fn check_sources(&self, document: &ConfigDocument) -> Result<(), Rejection> {
         let limit = self.limits.max_source_bytes;
-        let directions = [("ingress", &document.ingress), ("egress", &document.egress)];
-        let too_large = |(name, direction): (&str, &Option<DirectionDocument>)| {
-            let bytes = direction.as_ref()?.source.as_ref()?.len() as u64;
-            let message = format!("the source has {bytes} bytes; --max-source-bytes allows {limit}");
-            (bytes > limit).then(|| Finding::config(format!("{name}.source"), message))
-        };
-        let findings: Vec<Finding> = directions.into_iter().filter_map(too_large).collect();
+        let mut findings = Vec::new();
+        for (name, direction) in [("ingress", &document.ingress), ("egress", &document.egress)] {
+            let Some(DirectionDocument { source, object, .. }) = direction else { continue };
+            for (what, text) in [("source", source), ("object", object)] {
+                let bytes = text.as_ref().map_or(0, String::len) as u64;
+                if bytes > limit {
+                    let message = format!("the {what} has {bytes} bytes; --max-source-bytes allows {limit}");
+                    findings.push(Finding::config(format!("{name}.{what}"), message));
+                }
+            }
+        }
         if findings.is_empty() { Ok(()) } else { Err(findings.into()) }
     }
 

@@ -62,6 +62,9 @@ pub struct DirectionDocument {
     /// field.
     #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
     pub source_file: Option<String>,
+    /// An ELF object that was compiled elsewhere, in base64.
+    #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
+    pub object: Option<String>,
     #[serde(deserialize_with = "present_map", skip_serializing_if = "Option::is_none")]
     pub defines: Option<BTreeMap<String, String>>,
     #[serde(deserialize_with = "present_integer", skip_serializing_if = "Option::is_none")]

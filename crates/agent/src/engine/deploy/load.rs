@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 use twinprobe_client::ConfigDocument;
 use twinprobe_ebpf_common::ProbeCost;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
-use twinprobe_ebpf_common::hook::Direction;
+use twinprobe_ebpf_common::hook::{Direction, Hook};
 use twinprobe_kernel::{
     Deadline, Deployable, Footprint, Kernel, KernelError, LoadedDirection, ProbePlan, crash,
 };
 
-use crate::config::probe::ProbeConfig;
+use crate::config::probe::{Code, ProbeConfig};
 use crate::engine::deploy::admission::admit;
+use crate::engine::deploy::examination;
 use crate::engine::deploy::history::History;
 use crate::engine::deploy::loaded::{LoadedProbe, requests};
 use crate::engine::engine::Engine;
@@ -27,7 +28,7 @@ use crate::store::Store;
 use crate::store::files::StoreError;
 use crate::store::pending::Pending;
 use crate::store::record::{StoredDeployment, StoredProbe};
-use twinprobe_compiler::{CompiledObject, Compiler};
+use twinprobe_compiler::CompiledObject;
 
 /// The time limit for loading. The verifier needs a second for a million instructions. A load that takes much longer
 /// never ends: a verifier that fails in the kernel takes the calling thread with it.
@@ -46,12 +47,9 @@ impl Engine {
         // the probe is attached.
         let asked = config.clone();
         tokio::task::spawn_blocking(move || wanted(&asked, first)).await??;
-        let toolchain = Arc::clone(&self.toolchain);
-        let compiler = tokio::task::spawn_blocking(move || toolchain.get()).await?;
-        let compiler = compiler.map_err(EngineError::NoCompiler)?;
         let mut compiled = Vec::new();
         let mut refused = Vec::new();
-        let [ingress, egress] = Direction::ALL.map(|direction| self.compile(&compiler, config, direction));
+        let [ingress, egress] = Direction::ALL.map(|direction| self.object(config, direction));
         let (ingress, egress) = tokio::join!(ingress, egress);
         for outcome in [ingress, egress].into_iter().flatten() {
             match outcome {
@@ -75,24 +73,44 @@ impl Engine {
         }
     }
 
-    /// Compiles the source of a direction; `None` if nothing is configured for the direction.
-    async fn compile(
+    /// Compiles the source of a direction, or examines its object; `None` if nothing is configured for the direction.
+    async fn object(
         &self,
-        compiler: &Compiler,
         config: &ProbeConfig,
         direction: Direction,
     ) -> Option<Result<(Direction, CompiledObject), EngineError>> {
         let config = config.direction(direction)?;
-        let field = format!("{direction}.source");
-        // Waiting does not count against the time limit of a compilation.
-        let _place = match self.compilations.take().await {
-            Ok(place) => place,
-            Err(busy) => return Some(Err(busy.into())),
+        let field = format!("{direction}.{}", config.code.field());
+        let object = match &config.code {
+            Code::Source { text, defines } => self.compile(&field, text, defines).await,
+            Code::Object(elf) => self.examine(&field, config.attach.hook, elf).await,
         };
+        Some(object.map(|object| (direction, object)))
+    }
+
+    async fn compile(
+        &self,
+        field: &str,
+        source: &str,
+        defines: &BTreeMap<String, String>,
+    ) -> Result<CompiledObject, EngineError> {
+        let toolchain = Arc::clone(&self.toolchain);
+        let compiler = tokio::task::spawn_blocking(move || toolchain.get()).await?;
+        let compiler = compiler.map_err(EngineError::NoCompiler)?;
+        // Waiting does not count against the time limit of a compilation.
+        let _place = self.compilations.take().await?;
         let started = Instant::now();
-        let object = compiler.compile(&field, &config.source, &config.defines).await;
+        let object = compiler.compile(field, source, defines).await;
         self.telemetry.compiled(started.elapsed(), object.is_ok());
-        Some(object.map(|object| (direction, object)).map_err(EngineError::Rejected))
+        Ok(object?)
+    }
+
+    /// Lets a process of its own go through an object that was compiled elsewhere: a damaged one may end the process.
+    async fn examine(&self, field: &str, hook: Hook, elf: &[u8]) -> Result<CompiledObject, EngineError> {
+        let _place = self.compilations.take().await?;
+        let examined = examination::examine(hook, elf).await;
+        examined.map_err(|message| Rejection::from(Finding::new(Stage::Load, field, message)))?;
+        Ok(CompiledObject { elf: elf.to_owned(), warnings: Vec::new() })
     }
 }
 

@@ -52,7 +52,7 @@ impl LoadedProbe {
 pub fn requests(config: &ProbeConfig) -> impl Iterator<Item = DirectionRequest> {
     config.directions().map(|(name, direction)| DirectionRequest {
         attach: direction.attach,
-        code: format!("{name}.source"),
+        code: format!("{name}.{}", direction.code.field()),
         on_replace: config.on_replace,
         metrics: direction.metrics.iter().map(|metric| metric.request.clone()).collect(),
     })

@@ -2,6 +2,7 @@
 
 pub mod admission;
 pub mod attach;
+pub mod examination;
 pub mod follow;
 pub mod history;
 pub mod load;

@@ -1,0 +1,87 @@
+//! `twinprobe build`.
+
+use std::path::PathBuf;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use clap::Args;
+use serde_json::{Map, Value, json};
+use twinprobe_client::{ConfigDocument, DirectionDocument, finding_line};
+use twinprobe_compiler::{Compiler, CompilerOptions, Toolchain};
+use twinprobe_ebpf_common::finding::Rejection;
+
+use crate::cli::error::CommandError;
+use crate::cli::files::{self, ProbeFile};
+use crate::cli::output::print;
+
+#[derive(Debug, Args)]
+pub struct Build {
+    /// JSON or YAML with one or many configurations; - reads standard input
+    #[arg(short, long, value_name = "FILE")]
+    file: PathBuf,
+    /// Take the source of ingress from this file
+    #[arg(long, value_name = "FILE")]
+    ingress: Option<PathBuf>,
+    /// Take the source of egress from this file
+    #[arg(long, value_name = "FILE")]
+    egress: Option<PathBuf>,
+    /// Write the configuration to this file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+impl Build {
+    /// Writes the configurations with `object` in place of `source`.
+    pub async fn run(self) -> Result<(), CommandError> {
+        let mut probes = files::read_with(&self.file, [self.ingress.as_deref(), self.egress.as_deref()])?;
+        // The operator's own sources are compiled on the operator's own machine.
+        let compiler = Toolchain::discover(CompilerOptions { allow_unconfined_compiler: true }).known();
+        let compiler = compiler.map_err(CommandError::NoCompiler)?;
+        for ProbeFile { config, .. } in &mut probes {
+            for (name, direction) in [("ingress", &mut config.ingress), ("egress", &mut config.egress)] {
+                if let Some(direction) = direction {
+                    compile(&compiler, name, direction).await?;
+                }
+            }
+        }
+        let text = format!("{:#}\n", document(probes)?);
+        match self.output {
+            None => print::print(text),
+            Some(path) => {
+                std::fs::write(&path, text).map_err(|source| CommandError::Written { path, source })
+            }
+        }
+    }
+}
+
+/// Compiles the source of a direction, if it has one.
+async fn compile(
+    compiler: &Compiler,
+    name: &str,
+    direction: &mut DirectionDocument,
+) -> Result<(), CommandError> {
+    let Some(source) = direction.source.take() else { return Ok(()) };
+    let defines = direction.defines.take().unwrap_or_default();
+    let object = compiler.compile(&format!("{name}.source"), &source, &defines).await.map_err(refusal)?;
+    print::warnings(&object.warnings);
+    direction.object = Some(STANDARD.encode(object.elf));
+    Ok(())
+}
+
+fn refusal(rejection: Rejection) -> CommandError {
+    let findings = rejection.findings.iter().map(|finding| finding_line(finding, "error"));
+    CommandError::NotCompiled(findings.collect::<Vec<_>>().join("\n"))
+}
+
+/// Returns one configuration as it is, and several by their names.
+fn document(mut probes: Vec<ProbeFile>) -> Result<Value, CommandError> {
+    let value = |config: ConfigDocument| serde_json::to_value(config).map_err(std::io::Error::from);
+    if let [ProbeFile { .. }] = &probes[..] {
+        let ProbeFile { name, mut config } = probes.remove(0);
+        config.name.get_or_insert(name);
+        return Ok(value(config)?);
+    }
+    let named = probes.into_iter().map(|ProbeFile { name, config }| Ok((name, value(config)?)));
+    let named: Result<Map<String, Value>, std::io::Error> = named.collect();
+    Ok(json!({ "probes": named? }))
+}
