@@ -3,7 +3,8 @@
 #
 #   make demo    build, start a daemon, push a probe, send traffic, print metrics, compare them with what was sent,
 #                clean up
-#   make test    formatting, lints, all tests, the demo; SCALE=0.1 for a tenth of the repetitions, default 1
+#   make test    formatting, lints, all tests, the demo; SCALE=0.1 for a tenth of the repetitions, default 1; LANES=1 for
+#                one group of integration tests at a time, default 3
 #   make test-kernels  the core tests of the kernel on Linux 5.10, 6.1 and 6.12 under qemu; part of make test; 3 minutes
 #   make soak    all tests with the full counts; takes hours
 #   make bench   twin against single deployment, dispatcher against direct attachment, memory, latency, export of a
@@ -13,6 +14,7 @@
 #   make setup   install missing packages (clang, libbpf headers, ..., Rust if it is too old)
 
 SCALE ?= 1
+LANES ?= 3
 export TWINPROBE_SCALE := $(SCALE)
 export PATH := $(PATH):/usr/sbin:/sbin
 CARGO ?= cargo
@@ -43,13 +45,28 @@ check: setup
 test-build: setup
 	$(CARGO) build --release --workspace --bins --tests
 
-# Integration tests measure and saturate the kernel, so they run one at a time.
+# Integration tests mostly wait for the kernel, so several groups run at the same time, the long ones first. The tests of
+# one group run one after the other. Those below run alone: they measure delays, occupy a processor, or look for objects
+# in the kernel that other tests have as well.
+LONG := crashes attach maps security export windows
+GROUPS := $(LONG) $(filter-out $(LONG),$(notdir $(wildcard tests/tests/*)))
+ALONE := crowd:: grace_period:: a_long_poll_ends_with_the_next_window readings_keep_their_latency \
+	a_crowd_of_readers_does_not_stop_the_clock nothing_is_left_of_a_probe_with_events \
+	a_thousand_windows_a_second lifecycle:: capabilities::
+WITHOUT_KERNEL := $(sort $(basename $(notdir $(wildcard crates/*/tests/*.rs))))
+INTEGRATION := $(CARGO) test --release --workspace
+
 test: check test-build
 	$(CARGO) test --release --workspace --lib --bins
 	$(CARGO) test --release --workspace --doc
-	$(CARGO) test --release --workspace --test '*' -- --test-threads=1
+	$(INTEGRATION) $(WITHOUT_KERNEL:%=--test %)
+	$(MAKE) --no-print-directory --jobs=$(LANES) --output-sync=target $(GROUPS:%=group-%)
+	$(INTEGRATION) $(GROUPS:%=--test %) -- --test-threads=1 $(ALONE)
 	@bash tests/demo.sh --built
 	@sh tests/kernels/run.sh
+
+group-%:
+	$(INTEGRATION) --test $* -- --test-threads=1 $(ALONE:%=--skip %)
 
 test-kernels: test-build
 	@sh tests/kernels/run.sh

@@ -78,6 +78,7 @@ pub fn decode(input: &[u8]) {
         help: "\\\"\n".into(),
         agg: Aggregation::ALL.get(usize::from(agg)).copied(),
         layout: Arc::clone(&layout),
+        sample: None,
         temporality: [Temporality::Window, Temporality::Cumulative, Temporality::Live]
             [usize::from(reading % 3)],
         dropped: 0,

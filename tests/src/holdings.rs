@@ -15,12 +15,14 @@ use crate::wait::wait_for;
 
 const BPFFS: &str = "/sys/fs/bpf";
 const PROG_ARRAY: u32 = 3;
+const ARRAY_OF_MAPS: u32 = 12;
+const HASH_OF_MAPS: u32 = 13;
 /// The largest number of maps that a program uses.
 const MAX_MAPS: u32 = 64;
 
 impl KernelObjects {
     /// Returns the objects that are pinned below `directory` and those that they hold: a link its program, a program
-    /// its maps, a prog-array the programs in it.
+    /// its maps, a prog-array the programs in it, a map of maps those maps.
     pub fn pinned(directory: &Path) -> Result<Self> {
         let mut walk = Walk::default();
         walk.pins(directory, None)?;
@@ -76,7 +78,7 @@ struct FdInfo {
     program: Option<u32>,
     map: Option<u32>,
     map_type: u32,
-    entries: u32,
+    key_size: u32,
 }
 
 impl FdInfo {
@@ -89,7 +91,7 @@ impl FdInfo {
             program: field("prog_id"),
             map: field("map_id"),
             map_type: field("map_type").unwrap_or_default(),
-            entries: field("max_entries").unwrap_or_default(),
+            key_size: field("key_size").unwrap_or_default(),
         }
     }
 
@@ -197,9 +199,9 @@ impl Walk {
         }
     }
 
-    /// Adds the programs in a prog-array.
+    /// Adds the programs in a prog-array, and the maps in a map of maps.
     fn slots(&mut self, fd: BorrowedFd<'_>, info: &FdInfo) -> Result<()> {
-        if info.map_type != PROG_ARRAY {
+        if ![PROG_ARRAY, ARRAY_OF_MAPS, HASH_OF_MAPS].contains(&info.map_type) {
             return Ok(());
         }
         #[repr(C)]
@@ -207,22 +209,27 @@ impl Walk {
             map_fd: u32,
             padding: u32,
             key: u64,
-            value: u64,
+            /// The value, or the next key.
+            out: u64,
             flags: u64,
         }
-        for slot in 0..info.entries {
-            let mut program = 0_u32;
-            let mut attr = Attr {
-                map_fd: fd.as_raw_fd() as u32,
-                padding: 0,
-                key: (&raw const slot) as u64,
-                value: (&raw mut program) as u64,
-                flags: 0,
-            };
+        let call = |command, key: u64, out: u64| {
+            let mut attr = Attr { map_fd: fd.as_raw_fd() as u32, padding: 0, key, out, flags: 0 };
+            bpf(command, &mut attr).is_ok()
+        };
+        let (mut key, mut next) = (vec![0_u8; info.key_size as usize], vec![0_u8; info.key_size as usize]);
+        let mut found = call(bpf_cmd::BPF_MAP_GET_NEXT_KEY, 0, key.as_mut_ptr() as u64);
+        while found {
+            let mut id = 0_u32;
             // The lookup of an empty slot fails.
-            if bpf(bpf_cmd::BPF_MAP_LOOKUP_ELEM, &mut attr).is_ok() {
-                self.program(program)?;
+            if call(bpf_cmd::BPF_MAP_LOOKUP_ELEM, key.as_ptr() as u64, (&raw mut id) as u64) {
+                match info.map_type {
+                    PROG_ARRAY => self.program(id)?,
+                    _ => self.map(id, None)?,
+                }
             }
+            found = call(bpf_cmd::BPF_MAP_GET_NEXT_KEY, key.as_ptr() as u64, next.as_mut_ptr() as u64);
+            std::mem::swap(&mut key, &mut next);
         }
         Ok(())
     }

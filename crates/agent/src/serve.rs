@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -31,6 +31,9 @@ use twinprobe_serve::{Address, ListenOptions};
 /// The time that requests under way get to end once the daemon is stopping.
 const DRAIN: Duration = Duration::from_secs(5);
 
+/// The longest name of a machine, in bytes.
+const NODE_NAME_LIMIT: usize = 255;
+
 #[derive(Debug, clap::Args)]
 pub struct Serve {
     #[command(flatten)]
@@ -38,6 +41,9 @@ pub struct Serve {
     /// Directory of the probes' configurations and windows
     #[arg(long, value_name = "DIR", default_value = "/var/lib/twinprobe")]
     state_dir: PathBuf,
+    /// Name of this machine in documents; by default its host name
+    #[arg(long, value_name = "NAME", value_parser = node_name)]
+    node_name: Option<String>,
     /// Room for the retained windows of all probes; beyond it the oldest go
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 30)]
     retain_bytes: u64,
@@ -74,6 +80,19 @@ impl Serve {
     }
 }
 
+fn node_name(name: &str) -> Result<String, String> {
+    match name.len() {
+        1..=NODE_NAME_LIMIT if !name.contains(char::is_control) => Ok(name.to_owned()),
+        _ => Err(format!("a name has 1 to {NODE_NAME_LIMIT} bytes without control characters")),
+    }
+}
+
+fn host_name() -> anyhow::Result<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").context("the host name can't be read")?;
+    node_name(name.trim_end())
+        .map_err(|rule| anyhow!("the host name can't be used ({rule}); give --node-name"))
+}
+
 fn quiesce_methods() -> impl TypedValueParser<Value = QuiesceMethod> {
     let choice =
         |method: QuiesceMethod| PossibleValue::new(method.name()).hide(method == QuiesceMethod::None);
@@ -94,6 +113,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     // order, too.
     let mut told = Told::new()?;
     let hangup = signal(SignalKind::hangup())?;
+    let node = options.node_name.map_or_else(host_name, Ok)?;
     options.listen.check(options.access.tokens.is_some())?;
     let open_tcp =
         options.listen.insecure && options.access.tokens.is_none() && options.listen.client_ca.is_none();
@@ -133,21 +153,23 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         options.retain_bytes,
         options.limits.keep_free_bytes,
     );
-    let engine = Engine::new(kernel, toolchain, store, windows, options.limits)?;
+    let engine = Engine::new(node, kernel, toolchain, store, windows, options.limits)?;
 
     // Early clients are told to wait; the addresses are announced once requests are answered.
     let readiness = Arc::new(Readiness::default());
     let api = state::Api { engine: Arc::clone(&engine), readiness: Arc::clone(&readiness), access };
     let (all, metrics) = (router::router(api.clone()), router::metrics_router(api));
-    let connections = Connections::new(options.listen.limits, engine.telemetry.http.connections.clone());
+    let (limits, counts) = (options.listen.limits, &engine.telemetry.http.connections);
+    let connections = Connections::new(limits, counts.clone());
+    let scrapers = Connections::new(limits.of_scrapers(), counts.clone());
     let (stop, stopped) = watch::channel(false);
     let mut servers = JoinSet::new();
     let mut names = Vec::new();
-    let served = listeners.into_iter().map(|listener| (listener, &all));
-    for (listener, router) in served.chain(metrics_listeners.into_iter().map(|listener| (listener, &metrics)))
-    {
+    let served = listeners.into_iter().map(|listener| (listener, &all, &connections));
+    let scraped = metrics_listeners.into_iter().map(|listener| (listener, &metrics, &scrapers));
+    for (listener, router, connections) in served.chain(scraped) {
         names.push(listener.name()?);
-        servers.spawn(listener.run(router.clone(), Arc::clone(&connections), stopped.clone()));
+        servers.spawn(listener.run(router.clone(), Arc::clone(connections), stopped.clone()));
     }
     tokio::task::spawn_blocking(|| crash::pause("opened")).await?;
     let restored = tokio::select! {

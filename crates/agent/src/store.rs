@@ -3,6 +3,7 @@
 //! | file | content |
 //! |---|---|
 //! | `probes/NAME.json` | a probe's configuration and the deployment that runs it |
+//! | `expired/NAME.json` | the same of a probe whose lease has ended, as long as its windows are kept |
 //! | `revisions/NAME/N.json` | its configurations so far |
 //! | `objects/DIGEST.o` | compiled sources, by their SHA-256 |
 //! | `windows/NAME/SEQ.window` | retained windows; see the crate `windows` |
@@ -28,7 +29,7 @@ use sha2::{Digest as _, Sha256};
 use twinprobe_client::Revision;
 use twinprobe_kernel::private;
 
-use crate::store::files::{StoreError, TEMPORARY, failed, sync};
+use crate::store::files::{StoreError, TEMPORARY, failed, hex, sync};
 use crate::store::format::Unread;
 use crate::store::pending::Pending;
 use crate::store::record::{StoredProbe, StoredRevision};
@@ -40,6 +41,7 @@ const REVISIONS: u64 = 32;
 #[derive(Debug)]
 pub struct Store {
     probes: PathBuf,
+    expired: PathBuf,
     revisions: PathBuf,
     objects: PathBuf,
     /// The lock files, locked while the daemon lives.
@@ -52,9 +54,9 @@ pub type Stored = (String, Result<StoredProbe, Unread>);
 impl Store {
     /// Makes the directories and takes the lock. Fails if another daemon holds the lock.
     pub fn open(state_dir: &Path) -> Result<Self, StoreError> {
-        let [probes, revisions, objects] =
-            ["probes", "revisions", "objects"].map(|directory| state_dir.join(directory));
-        for directory in [state_dir, &probes, &revisions, &objects] {
+        let [probes, expired, revisions, objects] =
+            ["probes", "expired", "revisions", "objects"].map(|directory| state_dir.join(directory));
+        for directory in [state_dir, &probes, &expired, &revisions, &objects] {
             private::directory(directory).map_err(failed("preparing", directory))?;
         }
         let windows = state_dir.join("windows");
@@ -69,25 +71,36 @@ impl Store {
         for history in fs::read_dir(&revisions).into_iter().flatten().flatten() {
             clean(&history.path());
         }
-        Ok(Self { probes, revisions, objects, _lock: lock })
+        Ok(Self { probes, expired, revisions, objects, _lock: lock })
     }
 
     /// Reads every stored probe, sorted by name.
     pub fn load(&self) -> Result<Vec<Stored>, StoreError> {
-        let mut out = Vec::new();
-        for entry in fs::read_dir(&self.probes).map_err(failed("reading", &self.probes))? {
-            let path = entry.map_err(failed("reading", &self.probes))?.path();
-            let Some(name) =
-                path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".json"))
-            else {
-                continue;
-            };
-            let read =
-                fs::read(&path).map_err(|error| Unread(format!("{} can't be read: {error}", path.display())));
-            out.push((name.to_owned(), read.and_then(|bytes| format::parse(&bytes))));
+        read_all(&self.probes)
+    }
+
+    /// Reads the records of probes whose leases have ended, sorted by name.
+    pub fn load_expired(&self) -> Result<Vec<Stored>, StoreError> {
+        read_all(&self.expired)
+    }
+
+    /// Keeps the record of a probe whose lease has ended beyond [`Self::remove`].
+    pub fn keep_expired(&self, name: &str) -> Result<(), StoreError> {
+        let kept = self.expired.join(format!("{name}.json"));
+        let _ = fs::remove_file(&kept);
+        fs::hard_link(self.path(name), &kept).map_err(failed("writing", &kept))?;
+        sync(&self.expired).map_err(failed("syncing", &self.expired))
+    }
+
+    /// Removes the record of a probe whose lease has ended.
+    pub fn forget_expired(&self, name: &str) {
+        let path = self.expired.join(format!("{name}.json"));
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(path = %path.display(), %error, "a record that is not needed any more stays");
+            }
+            _ => {}
         }
-        out.sort_by(|(a, _), (b, _)| a.cmp(b));
-        Ok(out)
     }
 
     /// Writes a probe's state to disk. The state counts only after [`Pending::commit`]. Its objects must have been kept.
@@ -210,6 +223,24 @@ impl Store {
     }
 }
 
+/// Reads the records of a directory, sorted by name.
+fn read_all(directory: &Path) -> Result<Vec<Stored>, StoreError> {
+    let mut out = Vec::new();
+    for entry in fs::read_dir(directory).map_err(failed("reading", directory))? {
+        let path = entry.map_err(failed("reading", directory))?.path();
+        let Some(name) =
+            path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".json"))
+        else {
+            continue;
+        };
+        let read =
+            fs::read(&path).map_err(|error| Unread(format!("{} can't be read: {error}", path.display())));
+        out.push((name.to_owned(), read.and_then(|bytes| format::parse(&bytes))));
+    }
+    out.sort_by(|(a, _), (b, _)| a.cmp(b));
+    Ok(out)
+}
+
 fn remove_but(directory: &Path, is_used: impl Fn(&str) -> bool) {
     let remove = || -> io::Result<()> {
         for entry in fs::read_dir(directory)? {
@@ -254,5 +285,5 @@ fn write(directory: &Path, content: &[u8]) -> io::Result<tempfile::TempPath> {
 }
 
 fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest(bytes))
 }

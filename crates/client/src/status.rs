@@ -28,6 +28,18 @@ pub struct ProbeStatus {
     /// The reason why the probe does not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The name of the machine that the probe runs on.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub node: String,
+    /// The id that the probe got when it was created. Empty for a probe whose file can't be read.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub instance: String,
+    /// The labels of the configuration.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// The time when the probe is removed unless a PUT renews its lease, RFC 3339; `None` if it stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
     /// The number of the configuration. The first configuration of a probe has the number 1.
     pub revision: u64,
     /// The time when the probe was first deployed, RFC 3339.
@@ -265,8 +277,8 @@ mod tests {
     #[test]
     fn a_later_daemon_is_understood() {
         let mut later = status();
-        later["config"]["labels"] = json!({ "rack": "7" });
-        later["expires_at"] = "2026-11-22T10:00:00Z".into();
+        later["config"]["colour"] = "blue".into();
+        later["colour"] = "blue".into();
         let read: ProbeStatus = serde_json::from_value(later).unwrap();
         assert_eq!((read.name.as_str(), read.config), ("flows", None));
     }

@@ -4,7 +4,6 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -12,10 +11,13 @@ use std::process::ExitStatus;
 
 use twinprobe_ebpf_common::finding::{Finding, Rejection, SOURCE_NAME, Stage};
 
+use crate::bcc::dialect;
 use crate::child::{self, Outcome};
 use crate::confine::confine::Confinement;
 use crate::diagnostics;
+use crate::headers;
 use crate::limits::Limits;
+use crate::unit::Unit;
 
 /// The name that clang gives a source from a pipe.
 const STDIN_NAME: &str = "<stdin>";
@@ -41,16 +43,11 @@ pub struct Compiler {
 }
 
 impl Compiler {
-    /// Compiles `source`, which stands at `field` of the configuration (`ingress.source`). The rejection has clang's
-    /// diagnostics and its log.
-    pub async fn compile(
-        &self,
-        field: &str,
-        source: &str,
-        defines: &BTreeMap<String, String>,
-    ) -> Result<CompiledObject, Rejection> {
+    /// Compiles a source. The rejection has clang's diagnostics and its log.
+    pub async fn compile(&self, unit: &Unit<'_>) -> Result<CompiledObject, Rejection> {
+        let Unit { field, source, .. } = *unit;
         let refuse = |message: String| Rejection::from(Finding::new(Stage::Compile, field, message));
-        let arguments = self.arguments(defines);
+        let arguments = self.arguments(unit)?;
         let run = child::run(&self.clang, &arguments, source.as_bytes(), self.limits, &self.confinement);
         let outcome =
             run.await.map_err(|error| refuse(format!("could not run {}: {error}", self.clang.display())))?;
@@ -82,15 +79,20 @@ impl Compiler {
         }
     }
 
-    fn arguments(&self, defines: &BTreeMap<String, String>) -> Vec<OsString> {
+    fn arguments(&self, unit: &Unit<'_>) -> Result<Vec<OsString>, Finding> {
         let mut arguments: Vec<OsString> = FLAGS.iter().map(OsString::from).collect();
+        if let Some(bcc) = dialect::arguments(unit)? {
+            // The dialect's headers take the place of others.
+            arguments.extend(["-isystem", headers::BCC].map(OsString::from));
+            arguments.extend(bcc.into_iter().map(OsString::from));
+        }
         arguments.extend(self.include.iter().cloned());
         if let Some(arch) = target_arch() {
             arguments.push(format!("-D__TARGET_ARCH_{arch}").into());
         }
-        arguments.extend(defines.iter().map(|(name, value)| format!("-D{name}={value}").into()));
+        arguments.extend(unit.defines.iter().map(|(name, value)| format!("-D{name}={value}").into()));
         arguments.extend(["-x", "c", "-c", "-", "-o", "-"].map(OsString::from));
-        arguments
+        Ok(arguments)
     }
 }
 

@@ -151,13 +151,54 @@ fn position_inside(message: &str) -> (u32, Option<u32>) {
     (line, column)
 }
 
-/// Translates messages of the backend that name only its internals.
+/// Translates messages of the backend that name only its internals, and leaves of others what a header says itself.
 fn plain(message: &str) -> String {
     if message.contains("signed division") || message.contains("Cannot select") && message.contains("= sdiv")
     {
         return "signed division is not supported; make the operands unsigned".to_owned();
     }
+    if let Some(assertion) = ["static_assert failed", "static assertion failed"]
+        .into_iter()
+        .find_map(|prefix| message.strip_prefix(prefix))
+        && let Some(words) = words_of_assertion(assertion)
+    {
+        return words;
+    }
+    let deprecated = ["'twinprobe_trace_printk' is deprecated: ", "'call' is deprecated: nothing fills"];
+    if deprecated.iter().any(|begin| message.starts_with(begin))
+        && let Some((_, words)) = message.split_once("deprecated: ")
+    {
+        return words.split(" [-W").next().unwrap_or(words).to_owned();
+    }
+    if message.contains("increment_is_for_integers") {
+        return "increment() is for tables whose values are integers; look the entry up and change its fields".to_owned();
+    }
+    if let Some(interface) = message.strip_prefix("use of undeclared identifier 'IFINDEX_") {
+        let interface = interface.trim_end_matches('\'');
+        return format!(
+            "REDIRECT({interface}) needs the index of the interface; add IFINDEX_{interface} to defines"
+        );
+    }
+    if message.starts_with("no member named") && message.ends_with("in 'struct xdp_md'") {
+        return format!(
+            "{message}, the context at the hook xdp; set hook to tc if the source is for struct __sk_buff"
+        );
+    }
     message.to_owned()
+}
+
+/// Returns the text of a failed assertion from what follows after "failed"; `None` if it has no text. The condition may
+/// stand before the text.
+fn words_of_assertion(text: &str) -> Option<String> {
+    let text = match text.strip_prefix(" due to requirement '") {
+        Some(condition) => {
+            let end = condition.find("': ").or_else(|| condition.find("' \""))?;
+            &condition[end + 1..]
+        }
+        None => text,
+    };
+    let quoted = text.strip_prefix(" \"").and_then(|text| text.strip_suffix('"'));
+    Some(quoted.or_else(|| text.strip_prefix(": "))?.replace("\\\"", "\""))
 }
 
 /// The line of the user's source that includes each header. clang prints the chain of includes only with the first

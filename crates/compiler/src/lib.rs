@@ -2,18 +2,23 @@
 
 #![deny(unsafe_code)]
 
+mod bcc;
 mod child;
 mod compile;
 mod confine;
 mod diagnostics;
 mod discover;
+mod headers;
 mod limits;
 #[cfg(test)]
 #[path = "../../../fuzz/runner.rs"]
 mod runner;
 mod sandbox;
 mod toolchain;
+mod unit;
 
+pub use self::bcc::dialect::Dialect;
 pub use self::compile::{CompiledObject, Compiler};
 pub use self::limits::Limits;
 pub use self::toolchain::{CompilerOptions, Toolchain};
+pub use self::unit::Unit;

@@ -2,16 +2,14 @@
 //! diagnostics, `.incbin` in the object, and `__has_include` whether there is such a file.
 
 use std::ffi::OsString;
-use std::io::{self, Write as _};
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
-
 use crate::child;
 use crate::confine::confine::{Allowed, Confinement};
+use crate::headers::View;
 use crate::limits::Limits;
 
 /// The header directories that distributions may keep elsewhere, behind a symbolic link.
@@ -34,12 +32,12 @@ pub struct Sandbox {
 pub fn choose(clang: &Path, multiarch: Option<&Path>, limits: Limits, lax: bool) -> Result<Sandbox, String> {
     let headers: Vec<PathBuf> =
         header_directories(clang).into_iter().chain(multiarch.map(Path::to_owned)).collect();
-    let view =
-        view(&headers).map_err(|error| format!("the compiler's view of files can't be made: {error}"))?;
-    let view = Arc::new(view);
-    let arguments = vec!["-ivfsoverlay".into(), format!("/proc/self/fd/{}", view.as_raw_fd()).into()];
+    let view = View::new(&headers)
+        .map_err(|error| format!("the compiler's view of files can't be made: {error}"))?;
+    let arguments: Vec<OsString> = view.arguments.into_iter().map(OsString::from).collect();
+    let files: Arc<[_]> = view.files.into();
     let allowed = allowed(clang, headers, limits);
-    let all = Confinement::new(&allowed, Some(Arc::clone(&view)));
+    let all = Confinement::new(&allowed, Arc::clone(&files));
     let mut reasons: Vec<String> = all.lacking().iter().map(|lack| lack.describe().to_owned()).collect();
     let fits = works(clang, &arguments, &all);
     if let Err(error) = &fits {
@@ -51,7 +49,7 @@ pub fn choose(clang: &Path, multiarch: Option<&Path>, limits: Limits, lax: bool)
         (true, _) => all,
         (false, _) if !lax => return Err(refusal(&reasons)),
         (false, Ok(())) => all,
-        (false, Err(_)) => Confinement::limits_only(&allowed, Some(view)),
+        (false, Err(_)) => Confinement::limits_only(&allowed, files),
     };
     if !reasons.is_empty() {
         let reasons = reasons.join("; ");
@@ -104,22 +102,6 @@ fn header_directories(clang: &Path) -> Vec<PathBuf> {
         .take_while(|line| line.starts_with(' '))
         .map(|line| PathBuf::from(line.trim()))
         .collect()
-}
-
-/// Returns a file that describes what the preprocessor sees: these directories, and nothing else. A file that may not
-/// be read is then not there, so that nobody can ask for it. The file has no name, and can't be changed any more.
-fn view(headers: &[PathBuf]) -> io::Result<OwnedFd> {
-    let roots = headers.iter().filter_map(|path| path.to_str()).map(
-        |path| serde_json::json!({ "type": "directory-remap", "name": path, "external-contents": path }),
-    );
-    let view = serde_json::json!({
-        "version": 0, "case-sensitive": "true", "fallthrough": "false", "roots": roots.collect::<Vec<_>>()
-    });
-    let file = memfd_create("headers", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    let mut file = std::fs::File::from(file);
-    file.write_all(view.to_string().as_bytes())?;
-    fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
-    Ok(file.into())
 }
 
 /// Tries to compile. The error is clang's message.

@@ -1,6 +1,6 @@
 //! The parts of a metrics document beside its metrics, and the formats of documents.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
@@ -11,10 +11,26 @@ use crate::window::Window;
 pub struct Head<'a> {
     /// The name of the probe.
     pub probe: &'a str,
+    /// The origin of the numbers; `None` for windows of earlier versions, which did not record it.
+    pub origin: Option<&'a Origin>,
     /// The names of the interfaces that the probe is attached to.
     pub interfaces: &'a [String],
     /// The window that the snapshot metrics belong to, if one was closed.
     pub window: Option<&'a Window>,
+}
+
+/// The origin of a document. Node, probe, instance and the number of a window name the window among those of all
+/// machines.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// The name of the machine, as the operator has chosen it, or its host name.
+    pub node: String,
+    /// The id that the probe got when it was created. A replacement keeps it; a probe that is created anew under the same
+    /// name gets another one.
+    pub instance: String,
+    /// The labels of the probe's configuration.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
 }
 
 /// The facts about the machine that renderings need.

@@ -24,7 +24,7 @@ pub use convert::counters::counters;
 pub use convert::rows::{carries, convert, convert_onto, convert_slots};
 pub use convert::value::Conversion;
 pub use cost::{DirectionCost, ProbeCost, RunCost};
-pub use document::{Context, Format, Head};
+pub use document::{Context, Format, Head, Origin};
 pub use event_kind::EventKind;
 pub use hook::Direction;
 pub use layout::{EnumVariant, Layout, Member, Render, Shape};

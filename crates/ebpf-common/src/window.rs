@@ -28,6 +28,12 @@ pub struct Window {
 /// Retained windows after a certain one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listing {
+    /// The name of the machine that the probe runs on.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub node: String,
+    /// The id that the probe got when it was created.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub instance: String,
     /// The oldest comes first.
     pub windows: Vec<Entry>,
     /// The number of later windows that went without having been acknowledged.

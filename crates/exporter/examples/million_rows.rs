@@ -132,6 +132,7 @@ fn metric(layout: TableLayout, agg: Option<Aggregation>) -> (Arc<Metric>, Vec<Ra
         help: String::new(),
         agg,
         layout: Arc::new(layout),
+        sample: None,
         temporality: Temporality::default(),
         dropped: 0,
         cache: Cache::default(),

@@ -17,5 +17,6 @@ pub use decode::decoder::Decoder;
 pub use encode::document::document_encoder;
 pub use encode::encoder::{DocumentEncoder, Progress};
 pub use encode::event::EventEncoder;
+pub use encode::openmetrics::info::origins;
 pub use encode::openmetrics::page_encoder::PageEncoder;
 pub use metric::Metric;

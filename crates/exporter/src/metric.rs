@@ -1,5 +1,6 @@
 //! The description of a metric in a document, beside its values.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::{Aggregation, TableLayout, Temporality};
@@ -18,6 +19,8 @@ pub struct Metric {
     /// The aggregation of the values of the CPUs, of which only PERCPU maps have several; `None` if they are shown one
     /// by one.
     pub agg: Option<Aggregation>,
+    /// The program has seen one packet in this many, chosen at random; `None` if it has seen all.
+    pub sample: Option<NonZeroU32>,
     /// The kind of the map and the types of its keys and values.
     pub layout: Arc<TableLayout>,
     /// The start from which the numbers count.
@@ -34,6 +37,6 @@ impl Metric {
     pub fn example(name: &str, layout: TableLayout) -> Self {
         let (name, map, help) = (name.to_owned(), String::new(), String::new());
         let (layout, temporality, cache) = (Arc::new(layout), Temporality::default(), Cache::default());
-        Self { name, map, help, agg: None, layout, temporality, dropped: 0, cache }
+        Self { name, map, help, agg: None, sample: None, layout, temporality, dropped: 0, cache }
     }
 }

@@ -4,14 +4,17 @@ mod reference;
 mod support;
 
 use std::fs;
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
 use support::{
     Document, MetricTable, array, bits, char_array, encoded, enumeration, member, metric, packed, shaped,
     signed, tagged, unsigned,
 };
-use twinprobe_ebpf_common::{Aggregation, Context, Format, Layout, MapKind, Render, Shape, Window};
+use twinprobe_ebpf_common::{Aggregation, Context, Format, Layout, MapKind, Origin, Render, Shape, Window};
+use twinprobe_exporter::Metric;
 
 const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
 const SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../api/metrics.xsd");
@@ -54,6 +57,23 @@ fn a_window_without_a_duration() {
 #[test]
 fn nothing_to_show() {
     check("empty", &document(None, Vec::new(), Vec::new()));
+}
+
+#[test]
+fn where_the_numbers_come_from() {
+    let rack = unsigned(1);
+    let sampled =
+        metric("sampled", MapKind::Hash, None, [packed([("rack", rack)]), unsigned(1)], &[(&[7], &[1])]);
+    let sampled = MetricTable {
+        metric: Arc::new(Metric { sample: NonZeroU32::new(100), ..Metric::clone(&sampled.metric) }),
+        ..sampled
+    };
+    let labels =
+        [("note", "<\"\\\n\u{e4}&'"), ("rack", "7")].map(|(name, value)| (name.into(), value.into()));
+    let origin = Origin { node: "gw-1 \"a\"".into(), instance: "4f0c".into(), labels: labels.into() };
+    let document = document(Some(window()), vec![sampled], Vec::new());
+    check("origin", &Document { origin: Some(origin.clone()), ..document.clone() });
+    check("unlabelled", &Document { origin: Some(Origin { labels: [].into(), ..origin }), ..document });
 }
 
 fn check(name: &str, document: &Document) {
@@ -107,7 +127,7 @@ fn window() -> Window {
 
 fn document(window: Option<Window>, ingress: Vec<MetricTable>, egress: Vec<MetricTable>) -> Document {
     let interfaces = vec!["eth0".into(), "eth1".into()];
-    Document { probe: "flows".into(), interfaces, window, ingress, egress }
+    Document { probe: "flows".into(), origin: None, interfaces, window, ingress, egress }
 }
 
 /// One value under key 0.

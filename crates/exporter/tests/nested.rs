@@ -30,6 +30,7 @@ fn document(inner: TableLayout, agg: Option<Aggregation>, entries: RawTable) -> 
         help: String::new(),
         agg,
         layout: Arc::new(layout),
+        sample: None,
         temporality: Temporality::Live,
         dropped: 0,
         cache: Default::default(),

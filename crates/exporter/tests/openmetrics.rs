@@ -10,7 +10,7 @@ use serde_json::json;
 use support::{
     Document, MetricTable, array, char_array, encoded, member, metric, packed, shaped, tagged, unsigned,
 };
-use twinprobe_ebpf_common::{Context, Format, MapKind, Render, Shape, Temporality};
+use twinprobe_ebpf_common::{Context, Format, Head, MapKind, Render, Shape, Temporality};
 use twinprobe_exporter::{PageEncoder, Progress, document_encoder};
 
 fn document(probe: &str, ingress: Vec<MetricTable>) -> Document {
@@ -54,7 +54,7 @@ fn openmetrics(document: &Document) -> (Vec<(String, String, serde_json::Value)>
 fn page(documents: &[Document], own: &str, mut out: impl FnMut(&mut Vec<u8>)) -> Vec<u64> {
     let (mut page, mut tables, mut buffer) = (PageEncoder::new(), Vec::new(), Vec::new());
     for document in documents {
-        page.add_probe(&document.probe, 1);
+        page.add_probe(&document.head(), 1);
         for (direction, table) in document.tables() {
             assert_eq!(page.add_metric(direction, &table.metric, Arc::default()), tables.len());
             tables.push(table);
@@ -261,7 +261,7 @@ fn a_table_that_breaks_off_is_not_asked_for_again() {
     let tables = [table("m", 1), table("m", 2)];
     let (mut page, mut out, mut asked) = (PageEncoder::new(), Vec::new(), Vec::new());
     for (probe, table) in ["a", "b"].into_iter().zip(&tables) {
-        page.add_probe(probe, 7);
+        page.add_probe(&Head { probe, ..Head::default() }, 7);
         page.add_metric(twinprobe_ebpf_common::Direction::Ingress, &table.metric, Arc::default());
     }
     page.begin("", &mut out);

@@ -85,8 +85,17 @@ fn metric() -> impl Strategy<Value = MetricTable> {
             let layout = Arc::new(TableLayout { kind, key, value, slots, inner: None });
             let temporality =
                 [Temporality::Window, Temporality::Cumulative, Temporality::Live][name.len() % 3];
-            let metric =
-                Metric { name, map, help, agg, layout, temporality, dropped: 0, cache: Cache::default() };
+            let metric = Metric {
+                name,
+                map,
+                help,
+                agg,
+                sample: None,
+                layout,
+                temporality,
+                dropped: 0,
+                cache: Cache::default(),
+            };
             MetricTable { metric: Arc::new(metric), table: RawTable { keys, values, ..RawTable::default() } }
         })
 }
@@ -101,7 +110,7 @@ proptest! {
         probe in ".{0,6}",
         boot_time_ns in any::<i128>(),
     ) {
-        let document = Document { probe, interfaces: vec!["\u{1}".into()], window: None, ingress, egress };
+        let document = Document { probe, interfaces: vec!["\u{1}".into()], ingress, egress, ..Document::default() };
         let context = Context { boot_time_ns, interfaces: [(0, "\0&".to_owned())].into() };
         let json = encoded(&document, &context, Format::Json);
         if let Err(error) = serde_json::from_str::<serde_json::Value>(&json) {
@@ -129,14 +138,8 @@ proptest! {
 
 #[test]
 fn openmetrics_documents_parse() {
-    let document =
-        (vec(metric(), 0..4), vec(metric(), 0..3), ".{0,6}").prop_map(|(ingress, egress, probe)| Document {
-            probe,
-            interfaces: Vec::new(),
-            window: None,
-            ingress,
-            egress,
-        });
+    let document = (vec(metric(), 0..4), vec(metric(), 0..3), ".{0,6}")
+        .prop_map(|(ingress, egress, probe)| Document { probe, ingress, egress, ..Document::default() });
     let mut runner = TestRunner::deterministic();
     let documents: Vec<String> = (0..400)
         .map(|_| document.new_tree(&mut runner).expect("a document").current())

@@ -5,6 +5,7 @@
 
 mod access;
 mod connection;
+mod file;
 mod listen;
 mod peer;
 #[cfg(test)]

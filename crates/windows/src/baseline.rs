@@ -7,14 +7,13 @@
 //! that is not committed leaves the sums of the old deployment as they are.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufWriter};
 
 use serde::{Deserialize, Serialize};
 
 use crate::file::format::{self, Encoder, FileHead, Unusable};
-use crate::file::part::{Part, PartContent, ages_as_rows, ages_of};
+use crate::file::part::{Part, ages_as_rows, ages_of};
 use crate::file::stored::WindowError;
 use crate::windows::Windows;
 
@@ -51,14 +50,6 @@ impl FileHead for BaselineHead<'_> {
     const MAGIC: &'static [u8; 6] = b"tpbase";
     /// Version 1 had one metric for each map.
     const VERSION: u8 = 2;
-
-    fn version(&self) -> u8 {
-        let mut maps = BTreeSet::new();
-        let mut parts = self.parts.iter();
-        let is_one =
-            parts.all(|part| maps.insert((part.direction, &part.map, part.content == PartContent::Sum)));
-        if is_one { 1 } else { 2 }
-    }
 
     fn tables(&self) -> usize {
         2 * self.parts.len()

@@ -243,6 +243,7 @@ impl Index {
         Listing {
             windows: retained.map(|(_, kept)| kept.window.entry.clone()).collect(),
             lost_windows: self.state.lost.after(after),
+            ..Listing::default()
         }
     }
 

@@ -500,6 +500,37 @@ PROGRAM int probe(CONTEXT *ctx)
 }
 #endif
 
+/* A read beyond the packet's end ends the function: what stands after it has not happened. */
+#ifdef CASE_given_back_before_a_read // tc
+__u64 load_byte(void *ctx, __u64 offset) asm("llvm.bpf.load.byte");
+
+static NOINLINE __u64 find(CONTEXT *ctx, byte **found, byte *data, byte *other)
+{
+	*found = data;
+	asm volatile("" ::: "memory");
+	__u64 number = load_byte(ctx, 60000);
+
+	asm volatile("" ::"r"(number) : "memory");
+	*found = other;
+	return number;
+}
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	byte *data = DATA, *found;
+	__u32 key = 0;
+	byte *value = bpf_map_lookup_elem(&counts, &key);
+
+	if (!value || data + 14 > END)
+		return 0;
+	found = value;
+	__u64 number = find(ctx, &found, data, value);
+
+	*found = number; // refused
+	return 0;
+}
+#endif
+
 #ifdef CASE_field_through_the_stack // tc
 PROGRAM int probe(CONTEXT *ctx)
 {

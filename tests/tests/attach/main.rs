@@ -8,3 +8,4 @@ mod interfaces;
 mod large_frames;
 mod namespaces;
 mod reattachment;
+mod samples;

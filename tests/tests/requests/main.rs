@@ -1,6 +1,9 @@
 //! Requests for probes: the API's answers, and the state that they leave.
 
 mod hostile;
+mod leases;
 mod lifecycle;
+mod objects;
+mod origins;
 mod refusals;
 mod revisions;

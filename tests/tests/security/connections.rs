@@ -1,6 +1,7 @@
 //! Connections that take too long, and those for which there is no room.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -116,6 +117,54 @@ fn those_who_ask_for_nothing_make_room_and_requests_are_not_cut_off() -> Result<
     for taken in taken {
         assert!(is_whole(taken)?);
     }
+    Ok(())
+}
+
+/// A client needs no credential to send a body slowly, and takes no place by it.
+#[test]
+fn refused_bodies_make_room() -> Result<()> {
+    let scene = Scene::new("--listen 127.0.0.1:0 --insecure --max-connections 8")?;
+    let slow = || -> Result<TcpStream> {
+        let mut stream = scene.connect_tcp(0)?;
+        write!(stream, "PUT /v2 HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000\r\n\r\n")?;
+        Ok(stream)
+    };
+    let mut streams = (0..8).map(|_| slow()).collect::<Result<Vec<_>>>()?;
+    for _ in 0..20 {
+        for stream in &mut streams {
+            // Whoever made room comes again.
+            if stream.write_all(b" ").is_err() {
+                *stream = slow()?;
+            }
+        }
+        assert_eq!(scene.request_tcp(0, "GET", "/healthz")?.status, 200);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(scene.sample("twinprobe_http_connections_cut_total{reason=\"evicted\"}") >= 1);
+    Ok(())
+}
+
+/// Scrapers need no credential: they take no place of clients that have one.
+#[test]
+fn scrapers_have_places_of_their_own() -> Result<()> {
+    let scene =
+        Scene::new("--listen 127.0.0.1:0 --listen-metrics 127.0.0.1:0 --insecure --max-connections 16")?;
+    // The page has the window's rows, and does not fit into the buffers of a connection.
+    scene.daemon.request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
+    let mut statuses = Vec::new();
+    let mut slow = Vec::new();
+    for _ in 0..16 {
+        let mut stream = scene.connect_tcp(1)?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")?;
+        let mut first = [0; 12];
+        stream.read_exact(&mut first)?;
+        statuses.push(String::from_utf8_lossy(&first[9..]).into_owned());
+        slow.push(stream);
+    }
+    assert_eq!(statuses.iter().filter(|status| *status == "200").count(), 2, "{statuses:?}");
+    assert_eq!(statuses.iter().filter(|status| *status == "429").count(), 14, "{statuses:?}");
+    assert_eq!(scene.request_tcp(0, "GET", "/healthz")?.status, 200);
+    scene.daemon.get("/healthz").expect(200);
     Ok(())
 }
 

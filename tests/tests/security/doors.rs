@@ -1,7 +1,8 @@
 //! Requirements on each request, whoever sends it: hosts, origins and content types.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +46,9 @@ fn pages_of_other_servers_are_refused() -> Result<()> {
         let nobody = scene.over_tcp("PUT", "/v1/probes/p", &[("host", host)], b"{}");
         assert_eq!(nobody.status, 421, "{host}");
     }
-    assert_eq!(status(&[("host", "127.0.0.1"), ("host", "evil.example")]), 421);
+    for second in ["evil.example", "127.0.0.1", "localhost"] {
+        assert_eq!(status(&[("host", "127.0.0.1"), ("host", second)]), 421, "{second}");
+    }
     for origin in [format!("http://127.0.0.1:{port}"), format!("http://localhost:{port}")] {
         assert_eq!(status(&[("origin", &origin)]), 200, "{origin}");
     }
@@ -139,9 +142,22 @@ fn a_socket_is_given_to_a_group() -> Result<()> {
     let other = groups.lines().find(|line| !line.starts_with("root:")).context("a group")?;
     let fields: Vec<&str> = other.split(':').collect();
     for name in [fields[0], fields[2]] {
-        let scene = Scene::new(&[], DaemonOptions::default().argument("--socket-group").argument(name))?;
-        let socket = fs::metadata(scene.daemon.directories().socket())?;
-        assert_eq!((socket.gid().to_string(), socket.mode() & 0o777), (fields[2].to_owned(), 0o660));
+        let directory = tempfile::tempdir()?;
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755))?;
+        // The daemon makes both directories.
+        let made = directory.path().join("run/twinprobe/twinprobe.sock");
+        let options = DaemonOptions::default().argument("--socket-group").argument(name);
+        let options = options.argument("--listen").argument(format!("unix:{}", made.display()));
+        let scene = Scene::new(&[], options)?;
+        for socket in [scene.daemon.directories().socket(), made.clone()] {
+            let socket = fs::metadata(socket)?;
+            assert_eq!((socket.gid().to_string(), socket.mode() & 0o777), (fields[2].to_owned(), 0o660));
+        }
+        let may_write = |user: u32, group: u32| -> Result<bool> {
+            Ok(Command::new("test").arg("-w").arg(&made).uid(user).gid(group).status()?.success())
+        };
+        assert!(may_write(65533, fields[2].parse()?)?, "a member of the group does not reach the socket");
+        assert!(!may_write(65533, 65533)?, "others reach the socket");
     }
     let topology = Topology::new()?;
     let unknown = DaemonOptions::default().argument("--socket-group").argument("no-such-group");

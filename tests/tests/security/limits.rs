@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use twinprobe_tests::http::Address;
 use twinprobe_tests::sample::{counter_config, total, window, xdp_counter};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
+use twinprobe_tests::wait::wait_for;
 use twinprobe_tests::{Daemon, DaemonOptions, Topology};
 
 /// Returns a source with arrays of these names and numbers of `__u64`, and with `code` for each packet.
@@ -179,30 +180,34 @@ fn the_time_of_the_verifier_is_limited() -> Result<()> {
 }
 
 /// Sends a request and does not wait for the answer.
-fn send(daemon: &Daemon, path: &str, config: &Value) -> Result<UnixStream> {
+fn send(daemon: &Daemon, method: &str, path: &str, config: &Value) -> Result<UnixStream> {
     let Address::Unix(socket) = daemon.address() else { bail!("a daemon under test listens on a socket") };
     let mut stream = UnixStream::connect(socket)?;
     let body = config.to_string();
     write!(
         stream,
-        "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     )?;
     Ok(stream)
+}
+
+/// Returns a probe that the compiler needs all of its time for.
+fn endless() -> Value {
+    let doubled: String = (1..40).fold(String::new(), |mut text, n| {
+        let _ = writeln!(text, "#define A{n} A{} A{}", n - 1, n - 1);
+        text
+    });
+    json!({ "interface": "mon0", "ingress": { "source": format!("#define A0 x;\n{doubled}A39\n") } })
 }
 
 #[test]
 fn too_many_compilations_wait_and_more_are_sent_away() -> Result<()> {
     let scene = Scene::new(&["--max-compilations=1"])?;
     scene.put("p", &counter_config("mon0", "XDP_PASS"), 201);
-    let doubled: String = (1..40).fold(String::new(), |mut text, n| {
-        let _ = writeln!(text, "#define A{n} A{} A{}", n - 1, n - 1);
-        text
-    });
-    let endless =
-        json!({ "interface": "mon0", "ingress": { "source": format!("#define A0 x;\n{doubled}A39\n") } });
+    let endless = endless();
     let streams =
-        (0..24).map(|_| send(&scene.daemon, "/v1/validate", &endless)).collect::<Result<Vec<_>>>()?;
+        (0..24).map(|_| send(&scene.daemon, "POST", "/v1/validate", &endless)).collect::<Result<Vec<_>>>()?;
     let begun = Instant::now();
     let busy = scene.daemon.post("/v1/validate", &endless).expect(429);
     ensure!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
@@ -226,13 +231,64 @@ fn too_many_loads_wait_and_more_are_sent_away() -> Result<()> {
         .environment("TWINPROBE_WAIT_AT", format!("loaded={}", go_on.display()));
     let daemon = Daemon::start_with(topology.monitor(), &options)?;
     let config = counter_config("mon0", "XDP_PASS");
-    let streams = (0..20).map(|_| send(&daemon, "/v1/validate", &config)).collect::<Result<Vec<_>>>()?;
+    let streams =
+        (0..20).map(|_| send(&daemon, "POST", "/v1/validate", &config)).collect::<Result<Vec<_>>>()?;
     let busy = daemon.post("/v1/validate", &config).expect(429);
     assert!(busy.header("retry-after").is_some() && busy.text().contains("--max-loads"), "{}", busy.text());
     drop(streams);
     std::fs::write(&go_on, "")?;
     daemon.put("/v1/probes/p", &config).expect(201);
     Ok(())
+}
+
+/// Changes of one probe wait for each other. Some do; it would take hours until the turn of the others came.
+#[test]
+fn too_many_changes_of_a_probe_wait_and_more_are_sent_away() -> Result<()> {
+    let scene = Scene::new(&["--max-compilations=2"])?;
+    let streams = (0..24)
+        .map(|_| send(&scene.daemon, "PUT", "/v1/probes/p", &endless()))
+        .collect::<Result<Vec<_>>>()?;
+    let config = counter_config("mon0", "XDP_PASS");
+    let begun = Instant::now();
+    let busy = scene.daemon.put("/v1/probes/p", &config).expect(429);
+    ensure!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    assert!(busy.header("retry-after").is_some() && busy.text().contains("probe p"), "{}", busy.text());
+    scene.put("q", &config, 201);
+    drop(streams);
+    scene.put("p", &config, 201);
+    Ok(())
+}
+
+/// Bodies that come slowly, or wait, take memory up to a bound.
+#[test]
+fn bodies_have_a_bound_together() -> Result<()> {
+    const BODY: usize = 2 << 20;
+    let scene = Scene::new(&[])?;
+    let config = counter_config("mon0", "XDP_PASS");
+    let Address::Unix(socket) = scene.daemon.address() else {
+        bail!("a daemon under test listens on a socket")
+    };
+    let mut streams = Vec::new();
+    for _ in 0..80 {
+        let mut stream = UnixStream::connect(&socket)?;
+        let length = BODY + 1;
+        write!(
+            stream,
+            "PUT /v1/probes/p HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: \
+             {length}\r\n\r\n"
+        )?;
+        stream.write_all(&vec![b' '; BODY])?;
+        streams.push(stream);
+    }
+    let busy = scene.daemon.put("/v1/probes/p", &config).expect(429);
+    assert!(busy.header("retry-after").is_some() && busy.text().contains("bodies"), "{}", busy.text());
+    assert!(scene.daemon.rss_kib() < 400 << 10, "{} KiB", scene.daemon.rss_kib());
+    scene.daemon.get("/v1/probes").expect(200);
+    drop(streams);
+    wait_for("room", Duration::from_secs(10), || {
+        ensure!(scene.daemon.put("/v1/probes/p", &config).status == 201, "none");
+        Ok(())
+    })
 }
 
 /// Clients that close windows all the time, many at once, do not keep the clock from closing them.

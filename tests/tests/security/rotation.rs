@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::process::Command;
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -122,6 +123,12 @@ fn a_file_with_a_mistake_changes_nothing() -> Result<()> {
     scene.reload()?;
     assert!(scene.daemon.log().contains("can't be read"));
     assert_eq!(known(), 200);
+    // Nobody would ever write to this pipe, and the daemon would read no file again.
+    ensure!(Command::new("mkfifo").arg(&scene.tokens.path).status()?.success());
+    scene.reload()?;
+    assert!(scene.daemon.log().contains("it is a pipe and not a file"), "{}", scene.daemon.log());
+    assert_eq!(known(), 200);
+    fs::remove_file(&scene.tokens.path)?;
     // A file without any token is a valid file.
     fs::write(&scene.tokens.path, "# nobody any more\n")?;
     scene.reload()?;

@@ -97,6 +97,7 @@ fn deploy(scene: &Scene) {
     scene.daemon.put("/v1/probes/kept", &kept).expect(201);
     kept["ingress"]["source"] = json!(xdp_counter("XDP_DROP"));
     scene.daemon.put("/v1/probes/kept", &kept).expect(200);
+    scene.daemon.request("POST", "/v1/probes/kept/windows", &[], b"").expect(201);
     let reports = json!({
         "interface": "mon0",
         "ingress": {

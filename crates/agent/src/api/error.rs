@@ -29,6 +29,11 @@ impl Problem {
         Self { document, challenge: None, retry_after: None }
     }
 
+    /// A problem that time may solve.
+    pub fn busy(detail: impl Into<String>) -> Self {
+        Self { retry_after: Some(PLACE_AFTER), ..Self::new(StatusCode::TOO_MANY_REQUESTS, detail) }
+    }
+
     fn refused(rejection: Rejection) -> Self {
         let detail = match rejection.findings.first().map(|finding| finding.stage) {
             None | Some(Stage::Config) => "the configuration is invalid",
@@ -89,10 +94,7 @@ impl From<EngineError> for Problem {
             EngineError::Rejected(rejection) => Self::refused(rejection),
             EngineError::Forbidden(refusal) => refusal.into(),
             EngineError::Precondition(_) => Self::new(StatusCode::PRECONDITION_FAILED, error.to_string()),
-            EngineError::Busy(_) => {
-                let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, error.to_string());
-                Self { retry_after: Some(PLACE_AFTER), ..problem }
-            }
+            EngineError::Busy(_) | EngineError::Crowded(_) => Self::busy(error.to_string()),
             EngineError::NotFound(_) => {
                 Self::new(StatusCode::NOT_FOUND, format!("{error}; GET /v1/probes lists them"))
             }

@@ -8,6 +8,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt as _;
 use serde::de::DeserializeOwned;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use twinprobe_client::{ConfigDocument, parse_document, parse_yaml};
 
 use crate::api::error::Problem;
@@ -42,6 +43,31 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
 /// The limit of a body in bytes. A configuration holds at most two sources of 1 MiB each, plus escapes.
 const MAX_BODY: usize = 2560 << 10;
 
+/// The limit of the bodies of all requests together, in bytes: some dozen of the largest. A client may send a body slowly,
+/// and a request may wait for its turn.
+const ALL_BODIES: usize = 128 << 20;
+static ROOM: Semaphore = Semaphore::const_new(ALL_BODIES);
+
+/// The share of [`ALL_BODIES`] that a request has until it is answered.
+#[derive(Debug, Default)]
+pub struct Held(Option<SemaphorePermit<'static>>);
+
+impl Held {
+    fn add(&mut self, bytes: usize) -> Result<(), Problem> {
+        let taken = u32::try_from(bytes).ok().and_then(|bytes| ROOM.try_acquire_many(bytes).ok());
+        let taken = taken.ok_or_else(|| {
+            let detail =
+                format!("requests that are under way have bodies of {ALL_BODIES} bytes, which is the limit; try again later");
+            Problem::busy(detail)
+        })?;
+        match &mut self.0 {
+            Some(held) => held.merge(taken),
+            none => *none = Some(taken),
+        }
+        Ok(())
+    }
+}
+
 /// The syntax of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syntax {
@@ -73,19 +99,21 @@ impl Syntax {
 }
 
 /// Reads a body that is a configuration.
-pub async fn read_config(headers: &HeaderMap, body: Body) -> Result<ConfigDocument, Problem> {
-    let bytes = read_body(body).await?;
+pub async fn read_config(headers: &HeaderMap, body: Body) -> Result<(ConfigDocument, Held), Problem> {
+    let (bytes, held) = read_body(body).await?;
     // The guard has refused a body without a type. No body at all is an empty document.
     let syntax = Syntax::of(headers).unwrap_or(Syntax::Json);
-    Ok(match syntax {
+    let document = match syntax {
         Syntax::Json => parse_document(&bytes)?,
         Syntax::Yaml => parse_yaml(&bytes)?,
-    })
+    };
+    Ok((document, held))
 }
 
-/// Reads a request's body. Refuses a larger body than [`MAX_BODY`] with 413, and one that is [`TooSlow`] with 408. The server deals with the rest of a body that is refused.
-pub async fn read_body(mut body: Body) -> Result<Vec<u8>, Problem> {
-    let mut bytes = Vec::new();
+/// Reads a request's body. Refuses a larger body than [`MAX_BODY`] with 413, one
+/// that is [`TooSlow`] with 408, and with 429 if there is no room for it. The server deals with the rest of a body that is refused.
+pub async fn read_body(mut body: Body) -> Result<(Vec<u8>, Held), Problem> {
+    let (mut bytes, mut held) = (Vec::new(), Held::default());
     if body.size_hint().lower() > MAX_BODY as u64 {
         return Err(too_large());
     }
@@ -94,9 +122,10 @@ pub async fn read_body(mut body: Body) -> Result<Vec<u8>, Problem> {
         if bytes.len() + data.len() > MAX_BODY {
             return Err(too_large());
         }
+        held.add(data.len())?;
         bytes.extend_from_slice(&data);
     }
-    Ok(bytes)
+    Ok((bytes, held))
 }
 
 fn too_large() -> Problem {

@@ -31,7 +31,7 @@ pub async fn put(
     headers: HeaderMap,
     request: Body,
 ) -> Answer<Response> {
-    let document = read_config(&headers, request).await?;
+    let (document, _held) = read_config(&headers, request).await?;
     notes.set(&name, &document);
     check_name(&name, &document).map_err(EngineError::Rejected)?;
     let when = conditions(&headers);
@@ -94,7 +94,7 @@ pub async fn validate(
     headers: HeaderMap,
     request: Body,
 ) -> Answer<Response> {
-    let document = read_config(&headers, request).await?;
+    let (document, _held) = read_config(&headers, request).await?;
     let name = document.name.clone().unwrap_or_else(|| "unnamed".to_owned());
     notes.set(&name, &document);
     Ok(Json(api.engine.validate(&name, &document, &principal).await?).into_response())
@@ -126,7 +126,7 @@ pub async fn roll_back(
     headers: HeaderMap,
     request: Body,
 ) -> Result<Response, Problem> {
-    let bytes = read_body(request).await?;
+    let (bytes, _held) = read_body(request).await?;
     let wanted = if bytes.iter().all(u8::is_ascii_whitespace) {
         Rollback::default()
     } else {

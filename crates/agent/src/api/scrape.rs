@@ -48,7 +48,7 @@ impl ScrapeBody {
     fn new(probes: Vec<Scraped>, own: &str) -> Self {
         let (mut encoder, mut tables, mut out) = (PageEncoder::new(), Vec::new(), Vec::new());
         for (probe, Scraped { delivery, .. }) in probes.iter().enumerate() {
-            encoder.add_probe(&delivery.probe, delivery.skipped_before);
+            encoder.add_probe(&delivery.head(), delivery.skipped_before);
             for (place, part) in delivery.parts.iter().enumerate() {
                 encoder.add_metric(part.direction, &part.metric, Arc::clone(&delivery.context));
                 tables.push((probe, place));

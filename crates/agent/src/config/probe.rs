@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use twinprobe_compiler::{Dialect, Unit};
 use twinprobe_ebpf_common::Format;
 use twinprobe_ebpf_common::hook::Direction;
 use twinprobe_ebpf_common::metric::OnReplace;
@@ -23,6 +25,10 @@ pub struct ProbeConfig {
     pub netns: Option<PathBuf>,
     /// The format of answers to a client that asks for no format.
     pub format: Format,
+    /// The time after which the probe is removed unless a PUT renews its lease; `None` if it stays.
+    pub expires: Option<Duration>,
+    /// The labels of every document and sample.
+    pub labels: BTreeMap<String, String>,
     /// The treatment of maps that no metric names, when the probe is replaced.
     pub on_replace: OnReplace,
     /// The names of the maps that both directions use.
@@ -43,11 +49,35 @@ pub struct DirectionConfig {
     pub metrics: Vec<MetricConfig>,
 }
 
+/// A source in eBPF C, and how it is compiled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceCode {
+    pub text: String,
+    pub dialect: Dialect,
+    /// The function for packets in a source for BCC; `None` if the source has one only, or a conventional one.
+    pub entry: Option<String>,
+    pub defines: BTreeMap<String, String>,
+}
+
+impl SourceCode {
+    /// Returns what the compiler takes. `field` is the place of the source in the configuration.
+    pub fn unit<'a>(&'a self, field: &'a str, attach: &AttachRequest) -> Unit<'a> {
+        Unit {
+            field,
+            source: &self.text,
+            defines: &self.defines,
+            dialect: self.dialect,
+            entry: self.entry.as_deref(),
+            hook: attach.hook,
+            verdict: attach.verdict,
+        }
+    }
+}
+
 /// The program of a direction as it was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// Source in eBPF C, and its macros.
-    Source { text: String, defines: BTreeMap<String, String> },
+    Source(SourceCode),
     /// An ELF object that was compiled elsewhere.
     Object(Vec<u8>),
 }
@@ -56,7 +86,7 @@ impl Code {
     /// The name of the field in the direction.
     pub const fn field(&self) -> &'static str {
         match self {
-            Self::Source { .. } => "source",
+            Self::Source(_) => "source",
             Self::Object(_) => "object",
         }
     }

@@ -53,8 +53,10 @@ mod tests {
         let stored = present.map(|(revision, created)| StoredProbe {
             revision,
             created: created.to_owned(),
+            instance: None,
             pushed_by: None,
             config: ConfigDocument::default(),
+            lease: None,
             running: None,
         });
         conditions.check(stored.as_ref()).is_ok()

@@ -82,10 +82,15 @@ impl Engine {
     }
 }
 
-/// Returns the nanoseconds that the trial of a direction took; 1 if nothing is known of it.
+/// Returns the nanoseconds that the trial of a direction took, for each packet that the dispatcher sees; 1 if nothing is
+/// known of it.
 fn weight(probe: &Arc<Probe>, direction: Direction) -> f64 {
     let cost = probe.cost().and_then(|cost| cost.directions.get(&direction));
-    cost.and_then(|cost| cost.run.as_ref()).map_or(1.0, |run| run.ns_per_packet as f64)
+    let tried = cost.and_then(|cost| cost.run.as_ref()).map_or(1.0, |run| run.ns_per_packet as f64);
+    let config = &probe.stored.config;
+    let config = if direction == Direction::Ingress { &config.ingress } else { &config.egress };
+    let one_in = config.as_ref().and_then(|config| config.sample).unwrap_or(1);
+    tried / one_in as f64
 }
 
 fn tenths(number: f64) -> f64 {

@@ -18,12 +18,14 @@ use twinprobe_windows::WindowStore;
 use crate::config::probe::ProbeConfig;
 use crate::engine::clock::Clock;
 use crate::engine::conditions::Conditions;
+use crate::engine::deploy::expire::Expired;
 use crate::engine::deploy::history::History;
 use crate::engine::error::EngineError;
 use crate::engine::events::framing::Framing;
 use crate::engine::events::probe_events::{EventLoop, ProbeEvents};
 use crate::engine::events::stream::EventStream;
 use crate::engine::placement::Namespace;
+use crate::engine::probe::lease::Lease;
 use crate::engine::probe::probe::Probe;
 use crate::engine::probe::status;
 use crate::engine::turns::Turns;
@@ -59,10 +61,13 @@ pub enum Cause {
 /// All probes of this daemon.
 #[derive(Debug)]
 pub struct Engine {
+    /// The name of this machine in documents.
+    pub node: String,
     pub kernel: Arc<Kernel>,
     pub toolchain: Arc<Toolchain>,
     pub store: Store,
     pub windows: WindowStore,
+    pub expired: Expired,
     pub events: EventLoop,
     pub telemetry: Telemetry,
     pub ledger: Arc<Ledger>,
@@ -91,6 +96,7 @@ pub struct Engine {
 
 impl Engine {
     pub fn new(
+        node: String,
         kernel: Arc<Kernel>,
         toolchain: Toolchain,
         store: Store,
@@ -100,10 +106,12 @@ impl Engine {
         let places = |places: NonZeroUsize| places.get();
         let clock = Clock::start()?;
         Ok(Arc::new(Self {
+            node,
             kernel,
             toolchain: Arc::new(toolchain),
             store,
             windows,
+            expired: Expired::default(),
             events: EventLoop::default(),
             telemetry: Telemetry::default(),
             compilations: Queue::new("compilations", "--max-compilations", places(limits.max_compilations)),
@@ -130,12 +138,11 @@ impl Engine {
         when: &Conditions,
     ) -> Result<(Deployed, ProbeStatus), EngineError> {
         let config = permitted(name, &document, by)?;
-        let turn = self.turns.take(name).await;
+        let turn = self.turns.request(name).await?;
         let old = self.get(name).ok();
         when.check(old.as_ref().map(|old| &old.stored))?;
         if let Some(old) = old.filter(|old| old.runs(&config)) {
-            // A client that sends it again may have seen that an attachment is gone.
-            return Ok((Deployed::Unchanged, self.attach_again(old).await?));
+            return Ok((Deployed::Unchanged, self.renew(old, config.expires, turn).await?));
         }
         self.deploy(config, document, Cause::Request(by.who.clone()), turn).await
     }
@@ -164,21 +171,25 @@ impl Engine {
             }
             engine.settle_again();
             let old = engine.get(&name).ok();
-            let pushed = |who: Who, history| History { pushed_by: Some(who.to_string()), ..history };
+            let lease = || config.expires.map(Lease::begin);
+            let pushed =
+                |who: Who, history| History { pushed_by: Some(who.to_string()), lease: lease(), ..history };
             let history = match (cause, &old) {
                 (Cause::Start(stored), _) => {
-                    History { revision: stored.revision.max(1), ..History::of(&stored) }
+                    let lease = Lease::recorded(&stored, &engine.kernel.host.boot_id).or_else(lease);
+                    History { revision: stored.revision.max(1), lease, ..History::of(&stored)? }
                 }
                 // Revision numbers go on even if the file with the last number can't be read.
                 (Cause::Request(who), Some(old)) => {
-                    pushed(who, History::of(&old.stored).next(engine.store.last_revision(&name)))
+                    pushed(who, History::of(&old.stored)?.next(engine.store.last_revision(&name)))
                 }
-                (Cause::Request(who), None) => pushed(who, History::new()),
+                (Cause::Request(who), None) => pushed(who, History::new()?),
             };
             let (revision, pushed_by) = (history.revision, history.pushed_by.clone());
             let probe = Probe::deploy(engine, config, document, loaded, old.as_deref(), history)?;
             let status = probe.status();
             engine.insert(Arc::new(probe));
+            engine.hand_on_expired(&name);
             engine.store.sweep_objects();
             engine.watch();
             let deployed = if old.is_some() { Deployed::Replaced } else { Deployed::Created };
@@ -215,7 +226,7 @@ impl Engine {
             (Some(Revision { config: document, .. }), _) => {
                 seen(&document);
                 let config = permitted(name, &document, by)?;
-                let turn = self.turns.take(name).await;
+                let turn = self.turns.request(name).await?;
                 when.check(Some(&self.get(name)?.stored))?;
                 self.deploy(config, document, Cause::Request(by.who.clone()), turn).await
             }
@@ -258,7 +269,7 @@ impl Engine {
     }
 
     pub async fn delete(self: &Arc<Self>, name: &str, when: &Conditions) -> Result<(), EngineError> {
-        let turn = self.turns.take(name).await;
+        let turn = self.turns.request(name).await?;
         when.check(Some(&self.get(name)?.stored))?;
         let name = name.to_owned();
         self.change(move |engine| {
@@ -266,17 +277,22 @@ impl Engine {
             let probe = engine.get(&name)?;
             engine.store.remove(&name)?;
             crash::point("forgotten");
-            engine.probes.write().remove(&name);
-            probe.detach();
+            engine.take_out(&probe);
             engine.windows.remove(&name);
-            engine.disturbed.send_modify(|_| {});
-            engine.store.sweep_objects();
-            engine.telemetry.forget(&name);
-            engine.watch();
             tracing::info!(probe = name, "removed");
             Ok(())
         })
         .await?
+    }
+
+    /// Takes a probe without a file out of the list and out of the kernel. Its windows stay.
+    pub fn take_out(self: &Arc<Self>, probe: &Probe) {
+        self.probes.write().remove(&probe.name);
+        probe.detach();
+        self.disturbed.send_modify(|_| {});
+        self.store.sweep_objects();
+        self.telemetry.forget(&probe.name);
+        self.watch();
     }
 
     /// Reads a probe by Algorithm 2 of the paper: closes the window if a metric asks for it. A window that was closed
@@ -353,6 +369,7 @@ impl Engine {
     pub fn insert(self: &Arc<Self>, probe: Arc<Probe>) {
         let name = probe.name.clone();
         self.start_schedule(&probe);
+        self.watch_lease(&probe);
         // Creates the probe's counters, so that /metrics shows them from now on, if only as zeros.
         self.telemetry.probe(&name);
         self.probes.write().insert(name, probe);

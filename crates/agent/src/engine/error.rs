@@ -6,6 +6,7 @@ use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage, with_causes};
 use twinprobe_kernel::{AttachError, KernelError};
 use twinprobe_windows::{BaseError, WindowError};
 
+use crate::engine::turns::Crowded;
 use crate::limits::queue::Busy;
 use crate::store::files::StoreError;
 use twinprobe_serve::Refusal;
@@ -29,6 +30,8 @@ pub enum EngineError {
     Precondition(String),
     #[error(transparent)]
     Busy(#[from] Busy),
+    #[error(transparent)]
+    Crowded(#[from] Crowded),
     /// The request conflicts with the present state of the probe or of its interfaces.
     #[error("{0}")]
     Conflict(String),

@@ -62,3 +62,8 @@ pub fn lock(path: &Path, directory: &Path) -> io::Result<Option<Vec<File>>> {
         Err(error) => Err(error),
     }
 }
+
+/// Returns the bytes as hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

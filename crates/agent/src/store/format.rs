@@ -2,14 +2,18 @@
 //! version is left to the twinprobe that wrote it. `golden/` has a file of each version so far.
 
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use twinprobe_client::parse_document;
 
+use crate::store::files::hex;
 use crate::store::record::{StoredProbe, StoredRevision};
 
 /// The version that is written. Files without a number are of version 0, which had the same fields.
 const VERSION: u64 = 1;
 
 const PUSHED_BY: &str = "pushed_by";
+const INSTANCE: &str = "instance";
+const LEASE: &str = "lease";
 
 /// The reason why a file can't be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,13 +21,19 @@ pub struct Unread(pub String);
 
 /// Returns the content of a probe's file.
 pub fn probe(probe: &StoredProbe) -> Value {
-    let content = json!({
+    let mut content = json!({
         "version": VERSION,
         "revision": probe.revision,
         "created": probe.created,
         "config": probe.config,
         "running": probe.running,
     });
+    if let Some(instance) = &probe.instance {
+        content[INSTANCE] = instance.as_str().into();
+    }
+    if let Some(lease) = &probe.lease {
+        content[LEASE] = json!(lease);
+    }
     with_sender(content, probe.pushed_by.as_deref())
 }
 
@@ -59,8 +69,10 @@ pub fn parse(bytes: &[u8]) -> Result<StoredProbe, Unread> {
         return Ok(StoredProbe {
             revision: 0,
             created: String::new(),
+            instance: Some(instance_of(bytes)),
             pushed_by: None,
             config,
+            lease: None,
             running: None,
         });
     };
@@ -68,11 +80,19 @@ pub fn parse(bytes: &[u8]) -> Result<StoredProbe, Unread> {
     Ok(StoredProbe {
         revision,
         created: state["created"].as_str().unwrap_or_default().to_owned(),
+        instance: Some(state[INSTANCE].as_str().map_or_else(|| instance_of(bytes), str::to_owned)),
         pushed_by: sender(&state),
         config: config.map_err(|error| unread("configuration", &error))?,
+        lease: serde_json::from_value(state[LEASE].take()).map_err(|error| unread("lease", &error))?,
         running: serde_json::from_value(state["running"].take())
             .map_err(|error| unread("record of the deployment that runs", &error))?,
     })
+}
+
+/// Returns the instance of a probe whose file does not have one, since an earlier version has written it. The file has
+/// the time of the creation, and stays as it is until it is written again with this instance.
+fn instance_of(file: &[u8]) -> String {
+    hex(&Sha256::digest(file)[..16])
 }
 
 /// Parses a revision's file of any version up to [`VERSION`].
@@ -99,7 +119,7 @@ mod tests {
     use twinprobe_client::ConfigDocument;
 
     use super::*;
-    use crate::store::record::StoredDeployment;
+    use crate::store::record::{StoredDeployment, StoredLease};
 
     fn document() -> ConfigDocument {
         let text = r#"{"interfaces":["eth0","veth*"],"priority":7,"ingress":{"hook":"xdp","verdict":"enforce",
@@ -117,10 +137,23 @@ mod tests {
         StoredProbe {
             revision: 5,
             created: "2026-11-21T10:00:00.000000000Z".to_owned(),
+            instance: Some("6dd1a4a5a1b3f6e1c2f0d3b4a5968778".to_owned()),
             pushed_by: None,
             config: document(),
+            lease: None,
             running: Some(running),
         }
+    }
+
+    fn leased() -> StoredProbe {
+        let lease = StoredLease {
+            granted: "2026-11-22T10:00:00.000000000Z".to_owned(),
+            boot_ns: 86_400_000_000_000,
+            boot_id: "3e25650a-34b9-4f65-8f5d-0f4a2f7e5a11".to_owned(),
+            duration_ns: 600_000_000_000,
+        };
+        let config = ConfigDocument { expires: Some("10m".to_owned()), ..document() };
+        StoredProbe { config, lease: Some(lease), ..stored() }
     }
 
     fn stored_revision() -> StoredRevision {
@@ -130,9 +163,12 @@ mod tests {
     /// Files of all earlier versions must stay readable. Never change these files: add new ones.
     #[test]
     fn files_of_every_version_are_read() {
+        let of_file = |file| StoredProbe { instance: Some(instance_of(file)), ..stored() };
         for file in [&include_bytes!("golden/probe-0.json")[..], include_bytes!("golden/probe-1.json")] {
-            assert_eq!(parse(file), Ok(stored()));
+            assert_eq!(parse(file), Ok(of_file(file)));
         }
+        assert_eq!(parse(include_bytes!("golden/probe-1-instance.json")), Ok(stored()));
+        assert_eq!(parse(include_bytes!("golden/probe-1-lease.json")), Ok(leased()));
         for file in [&include_bytes!("golden/revision-0.json")[..], include_bytes!("golden/revision-1.json")]
         {
             assert_eq!(parse_revision(file), Some(stored_revision()));
@@ -140,17 +176,21 @@ mod tests {
         let pushed_by = Some("token:ci-bot".to_owned());
         let (with_sender, revision) =
             (include_bytes!("golden/probe-1-pushed.json"), include_bytes!("golden/revision-1-pushed.json"));
-        assert_eq!(parse(with_sender), Ok(StoredProbe { pushed_by: pushed_by.clone(), ..stored() }));
+        assert_eq!(
+            parse(with_sender),
+            Ok(StoredProbe { pushed_by: pushed_by.clone(), ..of_file(with_sender) })
+        );
         assert_eq!(parse_revision(revision), Some(StoredRevision { pushed_by, ..stored_revision() }));
     }
 
     #[test]
     fn what_is_written_is_the_golden_file_of_this_version() {
         let golden = |file: &[u8]| serde_json::from_slice::<Value>(file).unwrap();
-        assert_eq!(probe(&stored()), golden(include_bytes!("golden/probe-1.json")));
+        assert_eq!(probe(&stored()), golden(include_bytes!("golden/probe-1-instance.json")));
+        assert_eq!(probe(&leased()), golden(include_bytes!("golden/probe-1-lease.json")));
         assert_eq!(revision(&stored_revision()), golden(include_bytes!("golden/revision-1.json")));
         let pushed_by = Some("token:ci-bot".to_owned());
-        let pushed = StoredProbe { pushed_by: pushed_by.clone(), ..stored() };
+        let pushed = StoredProbe { instance: None, pushed_by: pushed_by.clone(), ..stored() };
         assert_eq!(probe(&pushed), golden(include_bytes!("golden/probe-1-pushed.json")));
         let pushed = StoredRevision { pushed_by, ..stored_revision() };
         assert_eq!(revision(&pushed), golden(include_bytes!("golden/revision-1-pushed.json")));

@@ -1,10 +1,11 @@
 //! The record of a probe.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use twinprobe_client::ConfigDocument;
-use twinprobe_ebpf_common::ProbeCost;
+use twinprobe_ebpf_common::{Origin, ProbeCost};
 use twinprobe_kernel::Deployment;
 
 /// The stored state of a probe: its configuration, and the deployment that runs it.
@@ -13,11 +14,37 @@ pub struct StoredProbe {
     pub revision: u64,
     /// The time when the probe was first deployed, RFC 3339.
     pub created: String,
+    /// The id that the probe got when it was created; `None` if its file can't be read.
+    pub instance: Option<String>,
     /// The sender of the configuration; `None` if a version that did not ask has written the file.
     pub pushed_by: Option<String>,
     pub config: ConfigDocument,
+    /// The lease of a probe that is to be removed at its end; `None` if the probe has no end.
+    pub lease: Option<StoredLease>,
     /// `None` for a probe that was never deployed by this version.
     pub running: Option<StoredDeployment>,
+}
+
+impl StoredProbe {
+    /// Returns the origin of the probe's documents on the machine `node`.
+    pub fn origin(&self, node: &str) -> Arc<Origin> {
+        Arc::new(Origin {
+            node: node.to_owned(),
+            instance: self.instance.clone().unwrap_or_default(),
+            labels: self.config.labels.clone().unwrap_or_default(),
+        })
+    }
+}
+
+/// The lease of a probe.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredLease {
+    /// The time when the lease was granted, by the wall clock, RFC 3339.
+    pub granted: String,
+    /// The same time by CLOCK_BOOTTIME in nanoseconds, for the boot with the id `boot_id`; 0 if it is not known.
+    pub boot_ns: u64,
+    pub boot_id: String,
+    pub duration_ns: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,7 +6,15 @@ use super::*;
 
 fn probe(revision: u64, interface: &str) -> StoredProbe {
     let config = ConfigDocument { interface: Some(interface.into()), ..ConfigDocument::default() };
-    StoredProbe { revision, created: "2026-01-01T00:00:00Z".into(), pushed_by: None, config, running: None }
+    StoredProbe {
+        revision,
+        created: "2026-01-01T00:00:00Z".into(),
+        instance: Some("4f0c".into()),
+        pushed_by: None,
+        config,
+        lease: None,
+        running: None,
+    }
 }
 
 #[test]

@@ -8,9 +8,9 @@ use twinprobe_client::CostStatus;
 use crate::telemetry::counters::{Amount, OfProbe};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfDirection {
-    probe: String,
-    direction: &'static str,
+pub struct OfDirection {
+    pub probe: String,
+    pub direction: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

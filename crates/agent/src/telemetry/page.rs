@@ -1,13 +1,18 @@
 //! The page of the daemon's own metrics: the counters, and the states collected now.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::{Registry, Unit};
 use twinprobe_client::{CostStatus, EventStatus, SumStatus};
 use twinprobe_ebpf_common::hook::Hook;
 use twinprobe_ebpf_common::window::Statistics;
+use twinprobe_ebpf_common::{Direction, Origin};
+use twinprobe_exporter::origins;
 
-use crate::telemetry::cost;
+use crate::telemetry::cost::{self, OfDirection};
 use crate::telemetry::counters::{Amount, OfProbe, Total};
 use crate::telemetry::registry::Telemetry;
 
@@ -15,6 +20,9 @@ use crate::telemetry::registry::Telemetry;
 #[derive(Clone, Debug, Default)]
 pub struct ProbeFacts {
     pub name: String,
+    pub origin: Arc<Origin>,
+    /// The number of packets of which the program sees one, by direction.
+    pub samples: BTreeMap<Direction, u64>,
     pub running: bool,
     pub windows: Statistics,
     pub sums: Vec<SumStatus>,
@@ -59,6 +67,7 @@ impl Telemetry {
         let mut facts = Registry::default();
         self.process.register(&mut facts);
         register_states(probes, &mut facts);
+        register_samples(probes, &mut facts);
         register_windows(probes, &mut facts);
         register_sums(probes, &mut facts);
         let costs = probes.iter().filter_map(|probe| Some((&probe.name, probe.cost.as_ref()?)));
@@ -70,7 +79,7 @@ impl Telemetry {
             // Writing to a String can't fail.
             let _ = text::encode_registry(&mut page, registry);
         }
-        page
+        page + &origins(probes.iter().map(|probe| (&*probe.name, &*probe.origin)))
     }
 }
 
@@ -81,6 +90,17 @@ fn register_states(probes: &[ProbeFacts], registry: &mut Registry) {
         states.get_or_create(&State { state }).set(count as u64);
     }
     registry.register("twinprobe_probes", "Probes by state", states);
+}
+
+fn register_samples(probes: &[ProbeFacts], registry: &mut Registry) {
+    let samples = Family::<OfDirection, Amount<u64>>::default();
+    for ProbeFacts { name, samples: of_probe, .. } in probes {
+        for (direction, one_in) in of_probe {
+            let label = OfDirection { probe: name.clone(), direction: direction.name() };
+            samples.get_or_create(&label).set(*one_in);
+        }
+    }
+    registry.register("twinprobe_probe_sample", "The program sees one packet in so many", samples);
 }
 
 fn register_windows(probes: &[ProbeFacts], registry: &mut Registry) {
@@ -174,7 +194,6 @@ mod tests {
 
     use axum::http::{Method, StatusCode};
     use serde_json::json;
-    use twinprobe_ebpf_common::Direction;
     use twinprobe_windows::ClosedBy;
 
     use super::*;
@@ -207,8 +226,11 @@ mod tests {
             repairs,
         };
         let attachments = vec![attachment("eth0", Hook::Xdp, 3), attachment("tap*", Hook::TcEgress, 9)];
+        let origin = Origin { node: "gw-1".into(), instance: "0a".into(), labels: [].into() };
         ProbeFacts {
             name: name.into(),
+            origin: Arc::new(origin),
+            samples: [(Direction::Egress, 100)].into(),
             running: true,
             windows,
             sums,
@@ -258,6 +280,8 @@ mod tests {
                 "twinprobe_compilation_seconds_count{outcome=\"accepted\"} 1",
                 "twinprobe_http_requests_total{method=\"GET\",route=\"/v1/probes\",status=\"200\"} 2",
                 "twinprobe_http_requests_total{method=\"other\",route=\"none\",status=\"404\"} 1",
+                "twinprobe_probe_info{probe=\"flows\",node=\"gw-1\",instance=\"0a\"} 1",
+                "twinprobe_probe_sample{probe=\"flows\",direction=\"egress\"} 100",
                 "twinprobe_probes{state=\"running\"} 1",
                 "twinprobe_probes{state=\"failed\"} 1",
                 "twinprobe_windows_retained{probe=\"flows\"} 3",

@@ -3,14 +3,25 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use std::collections::BTreeMap;
+
+use twinprobe_ebpf_common::hook::{Hook, Verdict};
+
 use super::*;
+use crate::bcc::dialect::Dialect;
 
 fn compiler() -> Compiler {
     Compiler::discover(false).expect("the tests need clang")
 }
 
+/// A source for libbpf.
+fn unit<'a>(field: &'a str, source: &'a str, defines: &'a BTreeMap<String, String>) -> Unit<'a> {
+    let dialect = Dialect::Libbpf;
+    Unit { field, source, defines, dialect, entry: None, hook: Hook::Xdp, verdict: Verdict::Observe }
+}
+
 async fn compile(source: &str) -> Result<CompiledObject, Rejection> {
-    compiler().compile("ingress.source", source, &BTreeMap::new()).await
+    compiler().compile(&unit("ingress.source", source, &BTreeMap::new())).await
 }
 
 async fn refused(source: &str) -> Rejection {
@@ -39,14 +50,14 @@ fn defines(value: &str) -> BTreeMap<String, String> {
 async fn a_probe_compiles_with_its_defines() {
     let compiler = compiler();
     assert!(compiler.version.contains("clang"));
-    let one = compiler.compile("ingress.source", PROBE, &defines("1")).await.unwrap();
+    let one = compiler.compile(&unit("ingress.source", PROBE, &defines("1"))).await.unwrap();
     assert!(one.elf.starts_with(b"\x7fELF"));
     assert_eq!(one.warnings, []);
-    let again = compiler.compile("egress.source", PROBE, &defines("1")).await.unwrap();
+    let again = compiler.compile(&unit("egress.source", PROBE, &defines("1"))).await.unwrap();
     assert_eq!(one.elf, again.elf, "the same source gives the same object");
-    let two = compiler.compile("ingress.source", PROBE, &defines("2")).await.unwrap();
+    let two = compiler.compile(&unit("ingress.source", PROBE, &defines("2"))).await.unwrap();
     assert_ne!(one.elf, two.elf);
-    let wrong = compiler.compile("ingress.source", PROBE, &defines("(")).await.unwrap_err();
+    let wrong = compiler.compile(&unit("ingress.source", PROBE, &defines("("))).await.unwrap_err();
     assert_eq!(wrong.findings[0].line, Some(4));
 }
 
@@ -58,7 +69,7 @@ fn section<'a>(elf: &'a [u8], name: &str) -> &'a [u8] {
 
 #[tokio::test]
 async fn objects_name_the_source_by_its_own_name() {
-    let object = compiler().compile("ingress.source", PROBE, &defines("1")).await.unwrap();
+    let object = compiler().compile(&unit("ingress.source", PROBE, &defines("1"))).await.unwrap();
     let contains = |needle: &[u8]| object.elf.windows(needle.len()).any(|window| window == needle);
     assert!(contains(b"probe.c"));
     assert!(contains(b".BTF"));
@@ -99,7 +110,7 @@ async fn errors_inside_headers_point_to_the_include() {
     // The header is outside the directories that a confined compiler sees.
     let compiler = Compiler { confinement: Confinement::default(), include: Vec::new(), ..compiler() };
     let source = format!("int x;\n#include \"{header}\"\n");
-    let refused = compiler.compile("ingress.source", &source, &BTreeMap::new()).await.unwrap_err();
+    let refused = compiler.compile(&unit("ingress.source", &source, &BTreeMap::new())).await.unwrap_err();
     let finding = &refused.findings[0];
     assert_eq!(finding.line, Some(2));
     assert_eq!(finding.message, format!("in {header}:2: expected expression"));
@@ -149,7 +160,8 @@ async fn an_endless_compilation_is_ended() {
     let mut compiler = compiler();
     compiler.limits.time = Duration::from_secs(1);
     let started = Instant::now();
-    let rejection = compiler.compile("ingress.source", &endless(), &BTreeMap::new()).await.unwrap_err();
+    let rejection =
+        compiler.compile(&unit("ingress.source", &endless(), &BTreeMap::new())).await.unwrap_err();
     assert!(started.elapsed() < Duration::from_secs(10));
     let finding = &rejection.findings[0];
     assert_eq!(finding.message, "compilation took longer than 1 s");
@@ -161,12 +173,12 @@ async fn sizes_are_limited() {
     let mut compiler = compiler();
     compiler.limits.object = 1 << 20;
     let big = "char big[2 << 20] = { 1 };\n";
-    let rejection = compiler.compile("ingress.source", big, &BTreeMap::new()).await.unwrap_err();
+    let rejection = compiler.compile(&unit("ingress.source", big, &BTreeMap::new())).await.unwrap_err();
     assert_eq!(rejection.findings[0].message, "the compiled object is larger than 1 MiB");
 
     compiler.limits.log = 1000;
     let noisy = "#warning noise\n".repeat(2000) + "#error end\n";
-    let rejection = compiler.compile("ingress.source", &noisy, &BTreeMap::new()).await.unwrap_err();
+    let rejection = compiler.compile(&unit("ingress.source", &noisy, &BTreeMap::new())).await.unwrap_err();
     let log = rejection.log.unwrap();
     assert!(log.len() < 1100, "{} bytes", log.len());
     assert!(log.contains("more bytes"));
@@ -183,7 +195,7 @@ async fn many_compile_at_once() {
         let (compiler, source) = (compiler.clone(), source.clone());
         tasks.spawn(async move {
             let define = BTreeMap::from([("I".to_owned(), i.to_string())]);
-            compiler.compile("ingress.source", &source, &define).await.map(|object| object.elf.len())
+            compiler.compile(&unit("ingress.source", &source, &define)).await.map(|object| object.elf.len())
         });
     }
     while let Some(result) = tasks.join_next().await {
@@ -196,10 +208,10 @@ async fn a_compiler_that_reads_nothing_does_not_block() {
     let mut compiler = Compiler { confinement: Confinement::default(), ..compiler() };
     compiler.clang = "/bin/false".into();
     let source = "// x\n".repeat(100_000);
-    let rejection = compiler.compile("ingress.source", &source, &BTreeMap::new()).await.unwrap_err();
+    let rejection = compiler.compile(&unit("ingress.source", &source, &BTreeMap::new())).await.unwrap_err();
     assert!(rejection.findings[0].message.contains("failed"), "{rejection:?}");
     compiler.clang = "/nonexistent/clang".into();
-    let rejection = compiler.compile("ingress.source", "int x;", &BTreeMap::new()).await.unwrap_err();
+    let rejection = compiler.compile(&unit("ingress.source", "int x;", &BTreeMap::new())).await.unwrap_err();
     assert!(rejection.findings[0].message.contains("could not run /nonexistent/clang"));
 }
 
@@ -259,4 +271,20 @@ async fn nobody_waiting_means_no_child() {
         assert!(Instant::now() < deadline, "the child is still there");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+}
+
+#[tokio::test]
+async fn the_headers_of_the_daemon_are_found_where_no_directory_has_them() {
+    let source = format!("#include <twinprobe.h>\n#ifndef TWINPROBE_H\n#error none\n#endif\n{PROBE}");
+    let object = compiler().compile(&unit("ingress.source", &source, &defines("1"))).await.unwrap();
+    assert_eq!(object.warnings, []);
+    // A message of clang names a header by the directory that sources see, whatever file it is in memory.
+    let twice = refused("#include <twinprobe.h>\n#define TWINPROBE_H 1\n#error end\n").await;
+    let log = twice.log.unwrap();
+    assert!(
+        log.contains("\n/twinprobe/include/twinprobe.h:") && log.contains(": note: previous definition"),
+        "{log}"
+    );
+    let around = refused("#include \"/twinprobe/include/../../etc/hostname\"\n").await;
+    assert!(around.findings[0].message.contains("file not found"), "{around:?}");
 }

@@ -99,14 +99,14 @@ struct Means {
     user: Option<u32>,
     limits: Vec<(Resource, Rlimit)>,
     libraries: OsString,
-    /// A file that the child inherits.
-    inherited: Option<Arc<OwnedFd>>,
+    /// The files that the child inherits.
+    inherited: Arc<[OwnedFd]>,
     lacking: Vec<Lack>,
 }
 
 impl Confinement {
     /// Uses all means that this kernel has.
-    pub fn new(allowed: &Allowed, inherited: Option<Arc<OwnedFd>>) -> Self {
+    pub fn new(allowed: &Allowed, inherited: Arc<[OwnedFd]>) -> Self {
         let files = files(allowed).unwrap_or_else(|error| {
             tracing::warn!(%error, "the compiler runs without Landlock rules");
             None
@@ -131,7 +131,7 @@ impl Confinement {
     }
 
     /// Uses limits only, which every child can live with.
-    pub fn limits_only(allowed: &Allowed, inherited: Option<Arc<OwnedFd>>) -> Self {
+    pub fn limits_only(allowed: &Allowed, inherited: Arc<[OwnedFd]>) -> Self {
         let limits = limits(allowed, false);
         let lacking = vec![Lack::Landlock, Lack::Filter, Lack::User];
         Self(Arc::new(Means { limits, inherited, lacking, ..Means::default() }))
@@ -176,7 +176,7 @@ impl Means {
         // call; they have no Landlock.
         // SAFETY: the call takes three numbers and closes nothing before exec.
         unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
-        if let Some(file) = &self.inherited {
+        for file in &*self.inherited {
             fcntl_setfd(file, FdFlags::empty())?;
         }
         if let Some(number) = self.user {

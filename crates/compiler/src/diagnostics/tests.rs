@@ -181,3 +181,17 @@ fn any_text_is_read_without_panic() {
         }
     });
 }
+
+#[test]
+fn of_a_failed_assertion_the_text_is_kept() {
+    for text in [
+        "static_assert failed \"too \\\"big\\\"\"",
+        "static_assert failed due to requirement 'sizeof (\"a\") == 3' \"too \\\"big\\\"\"",
+        "static assertion failed: too \"big\"",
+        "static assertion failed due to requirement 'sizeof (int) == 3': too \"big\"",
+    ] {
+        assert_eq!(errors(&format!("probe.c:1:2: error: {text}\n")), [error(1, 2, "too \"big\"")]);
+    }
+    let without = "static_assert failed due to requirement '0 == 1'";
+    assert_eq!(errors(&format!("probe.c:1:2: error: {without}\n")), [error(1, 2, without)]);
+}

@@ -44,11 +44,13 @@ impl Btf {
             return Err(BtfError::Strings);
         }
 
-        let mut btf = Self { types: Vec::new(), strings: strings.to_vec(), renders: HashMap::new() };
+        let (strings, renders, maps) = (strings.to_vec(), HashMap::new(), HashMap::new());
+        let mut btf = Self { types: Vec::new(), strings, renders, maps };
         let mut reader = ByteReader { bytes: types, part: "type section" };
         while !reader.bytes.is_empty() {
             one_type(&mut btf, &mut reader)?;
         }
+        btf.maps = btf.map_variables();
         Ok(btf)
     }
 }

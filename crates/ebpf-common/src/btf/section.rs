@@ -1,5 +1,7 @@
 //! Variables in sections: map definitions and globals.
 
+use std::collections::HashMap;
+
 use super::blob::Btf;
 use super::types::{Field, Kind, SectionEntry, Type};
 use crate::layout::Render;
@@ -40,7 +42,7 @@ pub struct SectionVariable {
 impl Btf {
     /// The types of the map defined under this name in `.maps`.
     pub fn map_definition(&self, map_name: &str) -> Option<MapTypes> {
-        let variable = self.map_variable(map_name)?;
+        let variable = *self.maps.get(map_name)?;
         let mut types = self.definition(variable)?;
         types.render = self.renders.get(&(variable, -1)).copied();
         Some(types)
@@ -49,15 +51,20 @@ impl Btf {
     /// The types of the maps in the map of maps defined under this name: `__array(values, struct {...})`, which
     /// declares `struct {...} *values[]`.
     pub fn inner_map_definition(&self, map_name: &str) -> Option<InnerMapTypes> {
-        let members = self.members(self.map_variable(map_name)?)?;
+        let members = self.members(*self.maps.get(map_name)?)?;
         let values = members.iter().find(|member| self.name(member.name) == Ok("values"))?;
         let &Kind::Array { element, .. } = self.strip(values.type_id).ok()?.kind else { return None };
         let &Kind::Pointer(inner) = self.strip(element).ok()?.kind else { return None };
         Some(InnerMapTypes { types: self.definition(inner)?, values_offset: values.bit_offset as usize / 8 })
     }
 
-    fn map_variable(&self, name: &str) -> Option<u32> {
-        Some(self.section(".maps").find(|entry| self.type_name(entry.type_id) == name)?.type_id)
+    /// Returns the variables in `.maps`. Of variables with the same name the first one counts.
+    pub(super) fn map_variables(&self) -> HashMap<String, u32> {
+        let mut variables = HashMap::new();
+        for SectionEntry { type_id, .. } in self.section(".maps") {
+            variables.entry(self.type_name(*type_id).to_owned()).or_insert(*type_id);
+        }
+        variables
     }
 
     fn members(&self, type_id: u32) -> Option<&[Field]> {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::Write as _;
 
-use twinprobe_ebpf_common::Head;
+use twinprobe_ebpf_common::{Head, Origin};
 
 use super::fragment::{Fragment, push_number, push_short};
 use super::sink::DocumentSink;
@@ -155,6 +155,16 @@ impl DocumentSink for Json {
     fn begin_document(&mut self, document: &Head<'_>) {
         self.out.push(b'{');
         self.property("probe", document.probe);
+        if let Some(Origin { node, instance, labels }) = document.origin {
+            self.property("node", node);
+            self.property("instance", instance);
+            if !labels.is_empty() {
+                self.name("labels");
+                self.out.push(b'{');
+                labels.iter().for_each(|(name, value)| self.property(name, value));
+                self.out.push(b'}');
+            }
+        }
         self.name("interfaces");
         self.out.push(b'[');
         for (index, interface) in document.interfaces.iter().enumerate() {
@@ -203,6 +213,9 @@ impl DocumentSink for Json {
         self.property("help", &metric.help);
         if let Some(agg) = metric.agg {
             self.property("agg", agg.name());
+        }
+        if let Some(sample) = metric.sample {
+            self.number("sample", sample.get());
         }
         if metric.dropped > 0 {
             self.number("dropped_entries", metric.dropped);

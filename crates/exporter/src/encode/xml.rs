@@ -6,7 +6,7 @@ use std::io::Write as _;
 
 use quick_xml::Writer;
 use quick_xml::events::{BytesDecl, BytesEnd, BytesStart, BytesText, Event};
-use twinprobe_ebpf_common::Head;
+use twinprobe_ebpf_common::{Head, Origin};
 
 use super::fragment::{Fragment, push_number, push_short};
 use super::sink::DocumentSink;
@@ -37,6 +37,18 @@ impl Xml {
 
     fn end(&mut self, name: &str) {
         self.event(Event::End(BytesEnd::new(name)));
+    }
+
+    /// Appends the labels of the probe, if it has any.
+    fn labels(&mut self, origin: Option<&Origin>) {
+        let Some(Origin { labels, .. }) = origin.filter(|origin| !origin.labels.is_empty()) else { return };
+        self.begin("labels", []);
+        for (name, value) in labels {
+            self.begin("label", [("name", &**name)]);
+            self.text(value);
+            self.end("label");
+        }
+        self.end("labels");
     }
 
     /// Appends text that needs no escaping.
@@ -137,7 +149,11 @@ impl DocumentSink for Xml {
         self.event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)));
         self.push("\n");
         let interfaces = document.interfaces.join(",");
-        self.begin("metrics", [("probe", document.probe), ("interfaces", &interfaces)]);
+        let origin = document.origin.map(|origin| [("node", &*origin.node), ("instance", &*origin.instance)]);
+        let attributes = [("probe", document.probe)].into_iter();
+        let attributes = attributes.chain(origin.into_iter().flatten()).chain([("interfaces", &*interfaces)]);
+        self.begin("metrics", attributes);
+        self.labels(document.origin);
         if let Some(window) = document.window {
             let (seq, quiesce) = (window.seq.to_string(), window.quiesce_us.to_string());
             let lost = window.lost_windows.to_string();
@@ -178,9 +194,11 @@ impl DocumentSink for Xml {
             ("help", &metric.help),
         ];
         let agg = metric.agg.map(|agg| ("agg", agg.name()));
+        let sample = metric.sample.map(|sample| sample.to_string());
+        let sample = sample.as_deref().map(|sample| ("sample", sample));
         let dropped = (metric.dropped > 0).then(|| metric.dropped.to_string());
         let dropped = dropped.as_deref().map(|dropped| ("dropped_entries", dropped));
-        self.begin("metric", attributes.into_iter().chain(agg).chain(dropped));
+        self.begin("metric", attributes.into_iter().chain(agg).chain(sample).chain(dropped));
     }
 
     fn end_metric(&mut self) {

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::{
-    Aggregation, Context, Direction, EnumVariant, Format, Head, Layout, MapKind, Member, RawTable, Render,
-    Shape, TableLayout, Temporality, Window,
+    Aggregation, Context, Direction, EnumVariant, Format, Head, Layout, MapKind, Member, Origin, RawTable,
+    Render, Shape, TableLayout, Temporality, Window,
 };
 use twinprobe_exporter::{Cache, Metric, Progress, document_encoder};
 
@@ -86,6 +86,7 @@ pub fn metric(
         help: format!("What {name} shows"),
         agg,
         layout: Arc::new(layout),
+        sample: None,
         temporality: Temporality::default(),
         dropped: 0,
         cache: Cache::default(),
@@ -103,6 +104,8 @@ const CHUNK: usize = 64 * 1024;
 pub struct Document {
     /// The name of the probe.
     pub probe: String,
+    /// The origin of the numbers; `None` for windows of earlier versions.
+    pub origin: Option<Origin>,
     /// The names of the interfaces that the probe is attached to.
     pub interfaces: Vec<String>,
     /// The window that the snapshot metrics belong to, if one was closed.
@@ -121,7 +124,8 @@ pub struct MetricTable {
 impl Document {
     /// Returns the head of the document, which comes before its first metric.
     pub fn head(&self) -> Head<'_> {
-        Head { probe: &self.probe, interfaces: &self.interfaces, window: self.window.as_ref() }
+        let Self { probe, origin, interfaces, window, .. } = self;
+        Head { probe, origin: origin.as_ref(), interfaces, window: window.as_ref() }
     }
 
     /// Returns the metrics of both directions, in the order of the document.

@@ -113,10 +113,12 @@ impl Flow<'_> {
                         break;
                     }
                     Next::Exit => {
-                        match &mut end {
-                            Some(end) => _ = end.join(&state),
-                            None => end = Some(state),
-                        }
+                        leave(&mut end, &state);
+                        break;
+                    }
+                    Next::OrExit(next) => {
+                        leave(&mut end, &state);
+                        reached.join(next, &state);
                         break;
                     }
                     Next::Nowhere => break,
@@ -161,7 +163,10 @@ impl Flow<'_> {
             Instruction::Number { to } => state.set(to, Value::NUMBER),
             Instruction::Map { to } => state.set(to, Value::HARMLESS),
             Instruction::Function { to, entry } => state.set(to, Value::function(entry as u32)),
-            Instruction::ReadPacket => state.returned(Value::NUMBER),
+            Instruction::ReadPacket => {
+                state.returned(Value::NUMBER);
+                return Next::OrExit(next);
+            }
             Instruction::Jump(target) => return Next::At(target),
             Instruction::Branch(target) => return Next::Both(next, target),
             Instruction::CallHelper(helpers::POISON) => return Next::Nowhere,
@@ -257,6 +262,14 @@ impl Flow<'_> {
     }
 }
 
+/// Adds a state in which a function ends to those at its `end` so far.
+fn leave(end: &mut Option<State>, state: &State) {
+    match end {
+        Some(end) => _ = end.join(state),
+        None => *end = Some(state.clone()),
+    }
+}
+
 /// The states in which the starts of blocks are reached.
 #[derive(Default)]
 struct Reached {
@@ -290,5 +303,7 @@ enum Next {
     At(Index),
     Both(Index, Index),
     Exit,
+    /// A read beyond the packet's end ends the function, with 0.
+    OrExit(Index),
     Nowhere,
 }

@@ -225,13 +225,14 @@ impl Attached {
         replaces: Option<DeploymentId>,
     ) -> Result<Arc<Mutex<Health>>, AttachError> {
         let loaded = &self.directions[direction];
-        let AttachRequest { verdict, xdp_mode, priority, .. } = loaded.plan.attach;
+        let AttachRequest { verdict, sample, xdp_mode, priority, .. } = loaded.plan.attach;
         let addition = Addition {
             owner: self.owner,
             rank: Rank { priority: priority.into(), order: self.record.order },
             callee: Callee::Loaded(&loaded.programs),
             epoch: &self.epoch,
             verdict,
+            sample,
             xdp_mode,
         };
         self.host.dispatchers.add(place, &addition, replaces)

@@ -98,6 +98,7 @@ impl Held {
             callee: Callee::Slotted(noted.programs),
             epoch: &self.epoch,
             verdict: if noted.enforce { Verdict::Enforce } else { Verdict::Observe },
+            sample: noted.sample,
             xdp_mode: XdpMode::Auto,
         }
     }

@@ -15,6 +15,7 @@ pub fn examine(elf: &[u8], hook: Hook) {
         hook,
         xdp_mode: XdpMode::Auto,
         verdict: Verdict::Observe,
+        sample: None,
         priority: 0,
         position: Position::Last,
     };

@@ -1,6 +1,7 @@
 //! The pins of one deployment of a probe, and the record by which a later daemon recognises the pinned objects.
 
 use std::io;
+use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -61,7 +62,10 @@ impl DirectionRecord {
 }
 
 const NOTE: &str = "note";
-const NOTE_VERSION: u32 = 1;
+/// The version of notes about sampled probes, whose programs an earlier daemon would call for every packet.
+const NOTE_VERSION: u32 = 2;
+/// The version of notes that earlier daemons know as well.
+const NOTE_VERSION_UNSAMPLED: u32 = 1;
 
 /// The facts about a deployment that a later daemon needs to let the deployment go on unchanged, although its stored
 /// configuration can't be read. The note is pinned with the deployment.
@@ -84,6 +88,9 @@ pub struct NotedDirection {
     pub first: bool,
     pub priority: i32,
     pub enforce: bool,
+    /// The program sees one packet in this many; `None` if it sees all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample: Option<NonZeroU32>,
     /// The ids of the programs for even and odd epochs.
     pub programs: [u32; 2],
 }
@@ -97,16 +104,19 @@ impl Note {
                 first: attach.position == Position::First,
                 priority: attach.priority.into(),
                 enforce: attach.verdict == Verdict::Enforce,
+                sample: attach.sample,
                 programs: program_ids(&loaded.programs)?,
             })
         });
+        let directions = directions.collect::<io::Result<Vec<NotedDirection>>>()?;
+        let is_sampled = directions.iter().any(|direction| direction.sample.is_some());
         Ok(Self {
-            version: NOTE_VERSION,
+            version: if is_sampled { NOTE_VERSION } else { NOTE_VERSION_UNSAMPLED },
             probe: identity.probe.to_owned(),
             netns: identity.netns.map(Path::to_owned),
             order: record.order,
             epoch: record.epoch,
-            directions: directions.collect::<io::Result<_>>()?,
+            directions,
         })
     }
 }
@@ -184,7 +194,10 @@ impl Pins {
         map::map_lookup(map.as_fd(), &[0; 4], &mut text)?;
         text.truncate(info.value_size as usize);
         let note: Note = serde_json::from_slice(&text)?;
-        if note.version == NOTE_VERSION { Ok((note, map)) } else { Err(io::ErrorKind::Unsupported.into()) }
+        match note.version {
+            NOTE_VERSION_UNSAMPLED..=NOTE_VERSION => Ok((note, map)),
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
 
     pub fn remove(&self) -> io::Result<()> {

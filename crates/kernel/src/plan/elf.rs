@@ -1,6 +1,8 @@
 //! The preparation of clang's objects for aya-obj: checks of the fields that aya-obj takes on trust, and new names for
 //! the TC sections, because aya-obj 0.3 knows only `classifier`.
 
+mod constants;
+
 use std::collections::BTreeMap;
 
 use object::build::elf::{Builder, SectionData, SectionId, Symbol, SymbolId};
@@ -75,7 +77,7 @@ pub struct Prepared {
     pub undefined: Vec<Undefined>,
 }
 
-/// Renames every TC section to `classifier/...`, in the ELF and in its BTF.
+/// Renames every TC section to `classifier/...` and puts constants together, in the ELF and in its BTF.
 pub fn prepare(elf: &[u8]) -> Result<Prepared, ElfError> {
     let mut builder = Builder::read(elf)?;
     if !builder.is_64 || builder.header.e_machine != EM_BPF || builder.endian != object::Endianness::Little {
@@ -116,6 +118,7 @@ pub fn prepare(elf: &[u8]) -> Result<Prepared, ElfError> {
             renamed.push((name, new));
         }
     }
+    constants::gather(&mut builder);
     let undefined = undefined(&builder);
     let pointers = name_static_maps(&mut builder);
     rename_in_btf(&mut builder, &renamed)?;

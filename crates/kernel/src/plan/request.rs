@@ -1,5 +1,7 @@
 //! The request of a configuration for one direction of a probe, and the facts about the kernel that a plan depends on.
 
+use std::num::NonZeroU32;
+
 use aya_obj::btf::BtfFeatures;
 use twinprobe_ebpf_common::finding::Finding;
 use twinprobe_ebpf_common::hook::{Hook, Position, Verdict, XdpMode};
@@ -34,6 +36,8 @@ pub struct AttachRequest {
     pub hook: Hook,
     pub xdp_mode: XdpMode,
     pub verdict: Verdict,
+    /// The program sees one packet in this many, chosen at random; `None` if it sees all.
+    pub sample: Option<NonZeroU32>,
     /// Probes of one hook run in ascending order.
     pub priority: i16,
     pub position: Position,

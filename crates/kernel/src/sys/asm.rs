@@ -12,6 +12,7 @@ const BPF_PSEUDO_MAP_FD: Reg = 1;
 const BPF_PSEUDO_MAP_VALUE: Reg = 2;
 const BPF_PSEUDO_CALL: Reg = 1;
 pub const HELPER_MAP_LOOKUP: i32 = 1;
+pub const HELPER_PRANDOM_U32: i32 = 7;
 pub const HELPER_TAIL_CALL: i32 = 12;
 
 /// The distance of a jump, in instructions from the one after it.

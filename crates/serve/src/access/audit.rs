@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -33,6 +33,8 @@ struct Out {
     file: File,
     /// The reason why the last line could not be written as a whole.
     trouble: Option<io::ErrorKind>,
+    /// True if the file may end in the middle of a line: this daemon has not written its last one, or not all of it.
+    unsure: bool,
 }
 
 /// The facts about a request that its handler knows and the guard does not. The handler adds them while it works, so that
@@ -130,14 +132,15 @@ impl Drop for Record {
 
 impl AuditLog {
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = append(path)?;
-        Ok(Self { path: path.to_owned(), out: Mutex::new(Out { file, trouble: None }) })
+        let out = Out { file: append(path)?, trouble: None, unsure: true };
+        Ok(Self { path: path.to_owned(), out: Mutex::new(out) })
     }
 
     /// Opens the file again, which somebody may have renamed. After an error the log goes on in the present file.
     pub fn reopen(&self) -> io::Result<()> {
         let file = append(&self.path)?;
-        self.out.lock().file = file;
+        let mut out = self.out.lock();
+        (out.file, out.unsure) = (file, true);
         Ok(())
     }
 
@@ -148,17 +151,24 @@ impl AuditLog {
     fn write(&self, line: String) {
         let mut out = self.out.lock();
         // A line that was cut off must not spoil the next one.
-        let line = if out.trouble.is_some() { format!("\n{line}") } else { line };
+        let line = if out.unsure && is_cut(&out.file) { format!("\n{line}") } else { line };
         let trouble = out.file.write_all(line.as_bytes()).err().map(|error| error.kind());
         if let Some(kind) = trouble.filter(|_| trouble != out.trouble) {
             tracing::error!(path = %self.path.display(), %kind, "requests can't be recorded");
         }
-        out.trouble = trouble;
+        (out.trouble, out.unsure) = (trouble, trouble.is_some());
     }
 }
 
+/// Tells whether a file ends in the middle of a line, as it does after a full disk or a crash.
+fn is_cut(file: &File) -> bool {
+    let mut last = *b"\n";
+    let length = file.metadata().map_or(0, |file| file.len());
+    length > 0 && file.read_at(&mut last, length - 1).is_ok() && last != *b"\n"
+}
+
 fn append(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+    OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)
 }
 
 /// Escapes everything but printable ASCII: some readers take other characters for the end of a line.
@@ -208,5 +218,19 @@ mod tests {
         log.reopen().unwrap();
         record(&log, "/", "c").end(StatusCode::OK);
         assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 1);
+    }
+
+    #[test]
+    fn a_line_that_was_cut_off_spoils_no_other() {
+        let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+        for (before, lines) in [("", 1), ("{}\n", 2), ("{}\n{\"time\":\"20", 3)] {
+            std::fs::write(&path, before).unwrap();
+            let log = Arc::new(AuditLog::open(&path).unwrap());
+            record(&log, "/", "a").end(StatusCode::OK);
+            record(&log, "/", "b").end(StatusCode::OK);
+            let text = std::fs::read_to_string(&path).unwrap();
+            let whole = text.lines().skip(lines - 1).map(|line| serde_json::from_str::<Value>(line).unwrap());
+            assert_eq!(whole.map(|line| line["probe"].clone()).collect::<Vec<_>>(), ["a", "b"], "{text}");
+        }
     }
 }

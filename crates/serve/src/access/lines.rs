@@ -1,11 +1,14 @@
 //! Files of one entry per line. `#` begins a comment.
 
 use std::fmt;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::access::role::Role;
+use crate::file;
+
+/// The number of mistakes of one file that are shown.
+const SHOWN: usize = 20;
 
 /// The length of a name in bytes.
 const NAME_LIMIT: usize = 255;
@@ -37,13 +40,15 @@ impl fmt::Display for Mistake {
 }
 
 fn list(mistakes: &[Mistake]) -> String {
-    mistakes.iter().map(Mistake::to_string).collect::<Vec<_>>().join("; ")
+    let shown: Vec<String> = mistakes.iter().take(SHOWN).map(Mistake::to_string).collect();
+    let more = mistakes.len().saturating_sub(SHOWN);
+    if more == 0 { shown.join("; ") } else { format!("{}; and {more} more", shown.join("; ")) }
 }
 
 /// Reads a file and parses its content.
 pub fn read<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, Vec<Mistake>>) -> Result<T, FileError> {
-    let text =
-        fs::read_to_string(path).map_err(|source| FileError::Read { path: path.to_owned(), source })?;
+    let text = file::read(path).and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other));
+    let text = text.map_err(|source| FileError::Read { path: path.to_owned(), source })?;
     parse(&text).map_err(|mistakes| FileError::Content { path: path.to_owned(), mistakes })
 }
 

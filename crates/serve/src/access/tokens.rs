@@ -4,6 +4,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::io;
 
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -31,7 +32,7 @@ struct Known {
 impl Tokens {
     /// Parses a file. Several tokens may have one name, so that a new token can be handed out before the old one goes.
     pub fn parse(text: &str) -> Result<Self, Vec<Mistake>> {
-        let mut known: Vec<Known> = Vec::new();
+        let (mut known, mut digests) = (Vec::new(), BTreeSet::new());
         lines::parse(text, |words| {
             let &[name, role, digest] = words else { return Err("a line is NAME ROLE SHA256HEX".to_owned()) };
             check_name(name)?;
@@ -39,7 +40,7 @@ impl Tokens {
             let digest = digest_of(digest).ok_or(
                 "the third word is no SHA-256: 64 hexadecimal digits, as `twinprobe token` prints them",
             )?;
-            if known.iter().any(|known| known.digest == digest) {
+            if !digests.insert(digest) {
                 return Err("another line has this token already".to_owned());
             }
             known.push(Known { name: name.to_owned(), role, digest });

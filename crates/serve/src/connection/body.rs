@@ -87,9 +87,11 @@ impl Drop for Upload {
 }
 
 impl Rest {
-    /// Reads and drops what is under way, within limits.
-    pub async fn drain(&self) {
+    /// Reads and drops what is under way, within limits. Meanwhile the connection makes room for others: a client
+    /// needs no credential to send a body slowly.
+    pub async fn drain(&self, progress: &Progress) {
         let Some(mut body) = self.0.lock().take() else { return };
+        progress.rest();
         let read = async {
             let mut left = DRAIN;
             while let Ok(Some(Ok(frame))) = timeout(DRAIN_PAUSE, body.frame()).await {
@@ -99,6 +101,7 @@ impl Rest {
             }
         };
         let _ = timeout(DRAIN_TIME, read).await;
+        progress.begin();
     }
 }
 

@@ -119,7 +119,7 @@ async fn answer(
     let span = tracing::error_span!("request", id = id.as_str());
     let answered = TowerToHyperService::new(router).call(Request::from_parts(parts, body));
     let Ok(mut response) = answered.instrument(span).await;
-    rest.drain().await;
+    rest.drain(&progress).await;
     response.headers_mut().insert(X_REQUEST_ID, id.0);
     Ok(response.map(|body| Answered { body, progress }))
 }

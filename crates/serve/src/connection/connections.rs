@@ -1,5 +1,6 @@
 //! The connections that are open, and who may open another. Where there is no room, a new connection takes the place of
-//! one that has not asked for anything: half-open and idle connections keep nobody out.
+//! one that has not asked for anything, or that has been refused: half-open and idle connections keep nobody out, nor do
+//! bodies that nobody reads.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -103,8 +104,8 @@ impl Connections {
 }
 
 impl Open {
-    /// Ends the connection, of one client or of all, that has waited longest for the head of a request, or if there is
-    /// none, that has been idle longest.
+    /// Ends the connection, of one client or of all, that has waited longest for the head of a request or the rest of a
+    /// refused body, or if there is none, that has been idle longest.
     fn evict(&mut self, client: Option<Client>, counts: &ConnectionCounts) -> Option<()> {
         let waiting = self.places.iter().filter(|(_, entry)| {
             // The task of a connection that was accepted this instant is not known yet.
@@ -194,8 +195,12 @@ mod tests {
         other.begin();
         let full = Full { option: "--max-connections", limit: 3 };
         assert_eq!(open(&connections, 3).unwrap_err(), full, "requests are never cut off");
+        other.rest();
+        let (instead, instead_task) = open(&connections, 3).unwrap();
+        assert!(was_ended(other_task).await, "what a refused request sends keeps nobody out");
+        instead.begin();
         assert_eq!(connections.counts.open.get(), 3);
-        for task in [active_task, last_task, other_task] {
+        for task in [active_task, last_task, instead_task] {
             assert!(!was_ended(task).await);
         }
     }

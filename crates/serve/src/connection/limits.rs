@@ -25,6 +25,19 @@ pub struct ConnectionLimits {
     pub idle_timeout: Duration,
 }
 
+/// The share of places that clients of `--listen-metrics` have, beside all others.
+const SCRAPERS: u32 = 8;
+
+impl ConnectionLimits {
+    /// Returns the limits of clients that need no credential. They have places of their own, so that they take none of
+    /// clients that have one.
+    pub fn of_scrapers(self) -> Self {
+        let share = |places: u32| (places / SCRAPERS).max(1);
+        let (all, each) = (share(self.max_connections), share(self.max_connections_per_client));
+        Self { max_connections: all, max_connections_per_client: each, ..self }
+    }
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
     match text.parse() {
         Ok(seconds @ 1..=86_400) => Ok(Duration::from_secs(seconds)),

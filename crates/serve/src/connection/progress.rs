@@ -40,6 +40,8 @@ pub enum Phase {
     Head,
     /// A request is being read or answered.
     Active,
+    /// A request has its answer, which waits for the rest of a body that nobody reads.
+    Rest,
 }
 
 impl Progress {
@@ -60,13 +62,18 @@ impl Progress {
             Phase::Idle => state.enter(Phase::Head),
             // The time for the first head begins with the connection.
             Phase::Fresh => state.phase = Phase::Head,
-            Phase::Head | Phase::Active => {}
+            Phase::Head | Phase::Active | Phase::Rest => {}
         }
     }
 
     /// Notes that the head of a request is there.
     pub fn begin(&self) {
         self.state.lock().enter(Phase::Active);
+    }
+
+    /// Notes that the answer waits for the rest of the request's body.
+    pub fn rest(&self) {
+        self.state.lock().enter(Phase::Rest);
     }
 
     /// Notes that a request is answered.
@@ -97,7 +104,8 @@ impl Progress {
         match state.phase {
             Phase::Fresh | Phase::Head => Some((state.since + self.limits.header_timeout, Cut::Head)),
             Phase::Idle => Some((state.since + self.limits.idle_timeout, Cut::Idle)),
-            Phase::Active => None,
+            // The server bounds the time for the rest of a body.
+            Phase::Active | Phase::Rest => None,
         }
     }
 

@@ -232,8 +232,14 @@ async fn open(
 /// connections.
 fn bind_unix(path: &Path, group: Option<u32>) -> io::Result<UnixListener> {
     if let Some(parent) = path.parent() {
+        let made: Vec<&Path> = parent.ancestors().take_while(|directory| !directory.exists()).collect();
         std::fs::create_dir_all(parent)?;
         private::owned(parent)?;
+        // The group has to pass the directories that are made for the socket. Those that were there are left alone.
+        for directory in made.iter().filter(|_| group.is_some()) {
+            std::os::unix::fs::chown(directory, None, group)?;
+            std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o710))?;
+        }
     }
     if std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
         if std::os::unix::net::UnixStream::connect(path).is_ok() {

@@ -16,6 +16,7 @@ use x509_cert::der::Decode as _;
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
+use crate::file;
 use crate::listen::options::ListenOptions;
 
 /// What new connections are encrypted with.
@@ -58,7 +59,8 @@ impl Tls {
 impl Files {
     fn read(&self) -> anyhow::Result<Arc<ServerConfig>> {
         let chain = certificates(&self.certificate)?;
-        let key = PrivateKeyDer::from_pem_file(&self.key)
+        let key = file::read(&self.key).with_context(|| format!("{} can't be read", self.key.display()))?;
+        let key = PrivateKeyDer::from_pem_slice(&key)
             .with_context(|| format!("{} holds no private key", self.key.display()))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -90,7 +92,8 @@ impl Files {
 
 /// Reads the certificates in a file; an error if there are none.
 fn certificates(path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
-    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let text = file::read(path).with_context(|| format!("{} can't be read", path.display()))?;
+    let read = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
     let certificates = read.with_context(|| format!("{} can't be read", path.display()))?;
     if certificates.is_empty() {
         bail!("{} holds no certificate", path.display());

@@ -35,11 +35,8 @@ const PIECE: usize = 256 * 1024;
 pub trait FileHead: Serialize + DeserializeOwned {
     /// The first six bytes of the file.
     const MAGIC: &'static [u8; 6];
-    /// The latest version of the files that are written; files of earlier versions are read.
+    /// The version of the files that are written; files of earlier versions are read.
     const VERSION: u8;
-
-    /// The version of a file with this head: the earliest one whose readers understand it.
-    fn version(&self) -> u8;
 
     /// The number of tables that the rows can belong to.
     fn tables(&self) -> usize;
@@ -81,9 +78,9 @@ impl<W: Write> Encoder<W> {
     /// Writes the head.
     pub fn new<H: FileHead>(out: W, head: &H) -> io::Result<Self> {
         let mut encoder = Self { out, digest: Sha256::new(), tables: head.tables(), chunks: 0, length: 0 };
-        encoder.write(H::MAGIC)?;
-        encoder.write(format!("{:02}", head.version()).as_bytes())?;
         let head = serde_json::to_vec(head)?;
+        encoder.write(H::MAGIC)?;
+        encoder.write(format!("{:02}", H::VERSION).as_bytes())?;
         encoder.write(&(head.len() as u64).to_le_bytes())?;
         encoder.write(&head)?;
         Ok(encoder)

@@ -1,11 +1,13 @@
 //! The head of a window file, which comes before the rows.
 
-use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use twinprobe_ebpf_common::window::is_default;
-use twinprobe_ebpf_common::{Aggregation, Context, Direction, Format, TableLayout, Temporality, Window};
+use twinprobe_ebpf_common::{
+    Aggregation, Context, Direction, Format, Origin, TableLayout, Temporality, Window,
+};
 
 use crate::file::format::FileHead;
 
@@ -13,6 +15,9 @@ use crate::file::format::FileHead;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WindowHead {
     pub probe: String,
+    /// The origin of the numbers; `None` if a version that did not record it has stored the window.
+    #[serde(default)]
+    pub origin: Option<Arc<Origin>>,
     pub interfaces: Vec<String>,
     /// The window; its number is in the file's name.
     pub window: Window,
@@ -43,14 +48,8 @@ impl WindowHead {
 
 impl FileHead for WindowHead {
     const MAGIC: &'static [u8; 6] = b"tpwind";
-    /// Version 1 had no hidden sums and no ages, version 2 had one metric for each map.
+    /// Version 1 had no hidden sums and no ages, version 2 no origin, no samples, and one metric for each map.
     const VERSION: u8 = 3;
-
-    fn version(&self) -> u8 {
-        let mut maps = BTreeSet::new();
-        let mut all = self.all();
-        if all.all(|metric| maps.insert((metric.direction, &metric.map))) { 2 } else { 3 }
-    }
 
     fn tables(&self) -> usize {
         self.place_of_ages(self.metrics.len() + self.hidden.len())
@@ -94,6 +93,9 @@ pub struct StoredMetric {
     pub map: String,
     pub help: String,
     pub agg: Option<Aggregation>,
+    /// The program has seen one packet in this many, chosen at random; `None` if it has seen all.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub sample: Option<NonZeroU32>,
     pub layout: Arc<TableLayout>,
     pub reading: Temporality,
     /// The number of entries that the sum has dropped so far for lack of room.

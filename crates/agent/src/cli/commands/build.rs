@@ -6,13 +6,15 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use serde_json::{Map, Value, json};
-use twinprobe_client::{ConfigDocument, DirectionDocument, finding_line};
+use twinprobe_client::{ConfigDocument, finding_line};
 use twinprobe_compiler::{Compiler, CompilerOptions, Toolchain};
+use twinprobe_ebpf_common::Direction;
 use twinprobe_ebpf_common::finding::Rejection;
 
 use crate::cli::error::CommandError;
 use crate::cli::files::{self, ProbeFile};
 use crate::cli::output::print;
+use crate::config::probe::{Code, ProbeConfig};
 
 #[derive(Debug, Args)]
 pub struct Build {
@@ -37,12 +39,8 @@ impl Build {
         // The operator's own sources are compiled on the operator's own machine.
         let compiler = Toolchain::discover(CompilerOptions { allow_unconfined_compiler: true }).known();
         let compiler = compiler.map_err(CommandError::NoCompiler)?;
-        for ProbeFile { config, .. } in &mut probes {
-            for (name, direction) in [("ingress", &mut config.ingress), ("egress", &mut config.egress)] {
-                if let Some(direction) = direction {
-                    compile(&compiler, name, direction).await?;
-                }
-            }
+        for ProbeFile { name, config } in &mut probes {
+            compile(&compiler, name, config).await?;
         }
         let text = format!("{:#}\n", document(probes)?);
         match self.output {
@@ -54,17 +52,28 @@ impl Build {
     }
 }
 
-/// Compiles the source of a direction, if it has one.
-async fn compile(
-    compiler: &Compiler,
-    name: &str,
-    direction: &mut DirectionDocument,
-) -> Result<(), CommandError> {
-    let Some(source) = direction.source.take() else { return Ok(()) };
-    let defines = direction.defines.take().unwrap_or_default();
-    let object = compiler.compile(&format!("{name}.source"), &source, &defines).await.map_err(refusal)?;
-    print::warnings(&object.warnings);
-    direction.object = Some(STANDARD.encode(object.elf));
+/// Compiles the sources of a configuration.
+async fn compile(compiler: &Compiler, name: &str, document: &mut ConfigDocument) -> Result<(), CommandError> {
+    // The interface may be named when the configuration is applied.
+    let mut checked = document.clone();
+    if checked.interfaces.is_none() {
+        checked.interface.get_or_insert_with(|| "lo".to_owned());
+    }
+    let valid = ProbeConfig::validate(name, &checked).map_err(refusal)?;
+    for (direction, config) in valid.directions() {
+        let Code::Source(source) = &config.code else { continue };
+        let field = format!("{direction}.source");
+        let object = compiler.compile(&source.unit(&field, &config.attach)).await.map_err(refusal)?;
+        print::warnings(&object.warnings);
+        let written = match direction {
+            Direction::Ingress => &mut document.ingress,
+            Direction::Egress => &mut document.egress,
+        };
+        if let Some(written) = written {
+            written.object = Some(STANDARD.encode(object.elf));
+            (written.source, written.defines, written.dialect, written.entry) = (None, None, None, None);
+        }
+    }
     Ok(())
 }
 

@@ -111,7 +111,7 @@ mod tests {
             window(9, "10:00:00.000000000", "10:00:10.000250000", 41216),
             window(10, "10:00:10.000250000", "10:00:10.250000000", 7),
         ];
-        let mut list = Listing { windows, lost_windows: 1 };
+        let mut list = Listing { windows, lost_windows: 1, ..Listing::default() };
         let expected = "\
 SEQ  START                           END                                DURATION  BYTES
   9  2026-11-21T10:00:00.000000000Z  2026-11-21T10:00:10.000250000Z  10.000250 s  41216

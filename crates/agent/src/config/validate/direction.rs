@@ -1,14 +1,16 @@
 //! The rules of `ingress` and `egress`.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use twinprobe_client::DirectionDocument;
+use twinprobe_compiler::Dialect;
 use twinprobe_ebpf_common::hook::{Direction, Hook, Position, Verdict, XdpMode};
 use twinprobe_kernel::AttachRequest;
 
-use crate::config::probe::{Code, DirectionConfig};
+use crate::config::probe::{Code, DirectionConfig, SourceCode};
 use crate::config::validate::findings::{Defaults, Findings};
 use crate::config::validate::{metric, names};
 
@@ -36,6 +38,14 @@ pub fn check(
     let priority = priority.unwrap_or(defaults.priority);
     let position = position(at, hook, document, defaults, findings);
     let code = code(at, document, findings);
+    let sample = document.sample.and_then(|one_in| {
+        let sample = u32::try_from(one_in).ok().and_then(NonZeroU32::new);
+        if sample.is_none() {
+            let message = format!("one packet in {one_in} can't be chosen; 1 to {} are possible", u32::MAX);
+            findings.add(format!("{at}.sample"), message);
+        }
+        sample
+    });
     let max_ns_per_packet = document.max_ns_per_packet;
     if let Some(limit) = max_ns_per_packet.filter(|limit| !(1..=MAX_NS).contains(limit)) {
         findings.add(
@@ -44,7 +54,7 @@ pub fn check(
         );
     }
     let metrics = metric::check_all(at, document.metrics.as_deref().unwrap_or_default(), defaults, findings);
-    let attach = AttachRequest { hook, xdp_mode, verdict, priority, position };
+    let attach = AttachRequest { hook, xdp_mode, verdict, sample, priority, position };
     DirectionConfig { attach, code, max_ns_per_packet, metrics }
 }
 
@@ -95,18 +105,28 @@ fn position(
 fn code(at: &str, document: &DirectionDocument, findings: &mut Findings) -> Code {
     let defines = document.defines.clone().unwrap_or_default();
     check_defines(&format!("{at}.defines"), &defines, findings);
+    let dialect = document.dialect.as_deref();
+    let dialect = findings.choose(&format!("{at}.dialect"), "dialect", dialect, &Dialect::NAMES);
+    let dialect = dialect.unwrap_or_default();
+    check_entry(at, document, dialect, findings);
     let Some(object) = &document.object else {
         if let Err(message) = check_source(document.source.as_deref()) {
             findings.add(format!("{at}.source"), message);
         }
-        return Code::Source { text: document.source.clone().unwrap_or_default(), defines };
+        let (text, entry) = (document.source.clone().unwrap_or_default(), document.entry.clone());
+        return Code::Source(SourceCode { text, dialect, entry, defines });
     };
     if document.source.is_some() {
         findings.add(format!("{at}.object"), "source and object exclude each other; give one of them");
     }
-    if !defines.is_empty() {
-        let message = "macros are for the compiler, and an object is compiled already; leave them out";
-        findings.add(format!("{at}.defines"), message);
+    let for_compilers = [
+        ("dialect", document.dialect.is_some()),
+        ("entry", document.entry.is_some()),
+        ("defines", !defines.is_empty()),
+    ];
+    for (field, _) in for_compilers.into_iter().filter(|(_, given)| *given) {
+        let message = format!("{field} is for the compiler, and an object is compiled already; leave it out");
+        findings.add(format!("{at}.{field}"), message);
     }
     let decoded = decode(object).map_err(|message| findings.add(format!("{at}.object"), message));
     Code::Object(decoded.unwrap_or_default())
@@ -141,6 +161,17 @@ fn check_source(source: Option<&str>) -> Result<(), String> {
         return Err(format!("the source contains a NUL byte in line {line}"));
     }
     Ok(())
+}
+
+fn check_entry(at: &str, document: &DirectionDocument, dialect: Dialect, findings: &mut Findings) {
+    let Some(entry) = document.entry.as_deref() else { return };
+    let field = format!("{at}.entry");
+    if dialect == Dialect::Libbpf {
+        findings
+            .add(field, "entry is for the dialect bcc; a source for libbpf marks its program by a section");
+    } else if !names::is_c_identifier(entry) {
+        findings.add(field, format!("{} is no C identifier", names::quote(entry)));
+    }
 }
 
 fn check_defines(field: &str, defines: &BTreeMap<String, String>, findings: &mut Findings) {

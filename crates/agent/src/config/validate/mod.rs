@@ -2,6 +2,7 @@
 
 pub mod direction;
 pub mod findings;
+pub mod labels;
 pub mod metric;
 pub mod names;
 pub mod probe;

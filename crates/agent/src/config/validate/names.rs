@@ -1,5 +1,10 @@
 //! The rules of names and paths in a configuration.
 
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+
 use crate::config::interface::{InterfacePattern, is_pattern};
 
 const PATTERN_LIMIT: usize = 64;
@@ -82,6 +87,23 @@ pub fn netns(path: &str) -> Result<(), String> {
         return Err(format!("{quoted} is no path; {PATH_LIMIT} bytes without NUL are the limit"));
     }
     Ok(())
+}
+
+/// Reads a duration. `what` names it in a message, and `limits` are the text of `possible`.
+pub fn duration(
+    text: &str,
+    what: &str,
+    possible: RangeInclusive<Duration>,
+    limits: &str,
+) -> Result<Duration, String> {
+    let quoted = quote(text);
+    let parsed: Result<SignedDuration, _> = text.parse();
+    let duration = parsed.ok().and_then(|duration| Duration::try_from(duration).ok());
+    let duration = duration.ok_or_else(|| format!("{quoted} is no duration, as are 10s, 250ms, 5m, 1h"))?;
+    match possible.contains(&duration) {
+        true => Ok(duration),
+        false => Err(format!("{quoted} is no {what}; {limits} are possible")),
+    }
 }
 
 /// Quotes a value for a message: escaped and cut to the length of a line.

@@ -4,6 +4,7 @@
 mod tests;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use twinprobe_client::ConfigDocument;
 use twinprobe_ebpf_common::Format;
@@ -13,7 +14,10 @@ use twinprobe_ebpf_common::hook::Direction;
 use crate::config::interface::InterfacePattern;
 use crate::config::probe::ProbeConfig;
 use crate::config::validate::findings::{Defaults, Findings};
-use crate::config::validate::{direction, names, shared, window};
+use crate::config::validate::{direction, labels, names, shared, window};
+
+const SHORTEST_LEASE: Duration = Duration::from_millis(100);
+const LONGEST_LEASE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Refuses a document whose `name` differs from the name in the request's path.
 pub fn check_name(name: &str, document: &ConfigDocument) -> Result<(), Rejection> {
@@ -54,6 +58,12 @@ impl ProbeConfig {
         let directions = directions.into_iter().filter_map(|(name, config)| Some((name, config.as_ref()?)));
         shared::agree(directions, &shared_maps, &mut findings);
         let window = document.window.as_ref().map(|document| window::check(document, &mut findings));
+        let expires = document.expires.as_deref().and_then(|text| {
+            let lease = names::duration(text, "lease", SHORTEST_LEASE..=LONGEST_LEASE, "100ms to 8760h");
+            lease.map_err(|message| findings.add("expires", message)).ok()
+        });
+        let labels = document.labels.clone().unwrap_or_default();
+        labels::check(&labels, &mut findings);
         if !findings.0.is_empty() {
             return Err(findings.0.into());
         }
@@ -63,6 +73,8 @@ impl ProbeConfig {
             wait_for_interface: document.wait_for_interface == Some(true),
             netns: document.netns.as_ref().map(Into::into),
             format,
+            expires,
+            labels,
             on_replace: defaults.on_replace,
             shared_maps,
             ingress,

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use jiff::SignedDuration;
 use twinprobe_client::WindowDocument;
 
 use crate::config::validate::findings::Findings;
@@ -19,7 +18,7 @@ const MOST_COLLECTORS: usize = 64;
 pub fn check(document: &WindowDocument, findings: &mut Findings) -> WindowConfig {
     let defaults = WindowConfig::default();
     let interval = document.interval.as_deref().and_then(|text| {
-        let checked = interval(text);
+        let checked = names::duration(text, "interval of windows", SHORTEST..=LONGEST, "1ms to 24h");
         checked.map_err(|message| findings.add("window.interval", message)).ok()
     });
     if document.align == Some(true) && document.interval.is_none() {
@@ -45,18 +44,6 @@ pub fn check(document: &WindowDocument, findings: &mut Findings) -> WindowConfig
         retain,
         retain_bytes: document.retain_bytes.unwrap_or(defaults.retain_bytes),
         collectors,
-    }
-}
-
-fn interval(text: &str) -> Result<Duration, String> {
-    let quoted = names::quote(text);
-    let parsed: Result<SignedDuration, _> = text.parse();
-    let interval = parsed.ok().and_then(|duration| Duration::try_from(duration).ok());
-    let interval = interval.ok_or_else(|| format!("{quoted} is no duration, as are 10s, 250ms, 5m, 1h"))?;
-    if (SHORTEST..=LONGEST).contains(&interval) {
-        Ok(interval)
-    } else {
-        Err(format!("{quoted} is no interval of windows; 1ms to 24h are possible"))
     }
 }
 

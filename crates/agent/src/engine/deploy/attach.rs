@@ -1,5 +1,6 @@
 //! The step from loaded to running: a probe is attached anew, replaces another one, or is adopted as it runs.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -17,6 +18,7 @@ use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::events::probe_events::ProbeEvents;
 use crate::engine::placement::{Wanted, refused, wanted};
+use crate::engine::probe::lease::Lease;
 use crate::engine::probe::probe::{Probe, State};
 use crate::engine::probe::running::Running;
 use crate::engine::probe::status::Shown;
@@ -37,6 +39,11 @@ impl Probe {
         // The interfaces are listed no earlier: interfaces that appear from now on are reported once this change is
         // done.
         let Wanted { interfaces, mut pending, unlisted } = wanted(&config, loaded.first)?;
+        let codes =
+            loaded.directions.iter().map(|loaded| (loaded.plan.direction(), loaded.plan.code.clone()));
+        let codes: BTreeMap<&str, String> = codes.collect();
+        let warning =
+            |(direction, message): &Loss| Finding::new(Stage::Load, codes[direction].clone(), message);
         let mut old_state = old.map(|old| old.state.lock());
         let mut warnings = Vec::new();
         if let Some(State::Running(running)) = old_state.as_deref_mut() {
@@ -64,7 +71,7 @@ impl Probe {
         let (kernel, directions, attached) = (&engine.kernel, loaded.directions, replaces.attached());
         let deployable =
             Deployable::new(&kernel.host, identity, directions, attached, first, order, &more_known)?;
-        warnings.extend(deployable.losses().iter().map(warning));
+        warnings.extend(deployable.losses().iter().map(&warning));
         let serial = deployable.record().serial;
         let begun =
             begin(&mut readers, &deployable, running, history.before, history.replaces, &windows, &name);
@@ -99,9 +106,10 @@ impl Probe {
             attached.epoch.set_opened(Moment::now());
         }
         let counters = engine.telemetry.probe(&name);
-        let mut running = Running::new(config, attached, readers, awaited, windows, counters);
+        let mut running =
+            Running::new(config, stored.origin(&engine.node), attached, readers, awaited, windows, counters);
         match old_state.as_deref_mut().map(|state| std::mem::replace(state, State::Gone)) {
-            Some(State::Running(old)) => warnings.extend(running.succeed(*old).iter().map(warning)),
+            Some(State::Running(old)) => warnings.extend(running.succeed(*old).iter().map(&warning)),
             state => {
                 running.resume();
                 if let Some(State::Failed { held: Some(held), .. }) = state {
@@ -113,8 +121,9 @@ impl Probe {
             old.close_events();
         }
         running.set_pending(pending, unlisted);
+        let lease = Lease::recorded(&stored, &engine.kernel.host.boot_id);
         warnings.splice(0..0, loaded.warnings);
-        Ok(Self::running(stored, warnings, events, running, loaded.share))
+        Ok(Self::running(stored, lease, warnings, events, running, loaded.share))
     }
 
     /// Goes on with the windows of a probe that was adopted, once the dispatchers call the right programs.
@@ -129,6 +138,7 @@ impl Probe {
 
     pub fn running(
         stored: StoredProbe,
+        lease: Option<Lease>,
         warnings: Vec<Finding>,
         events: ProbeEvents,
         running: Running,
@@ -138,6 +148,8 @@ impl Probe {
             name: running.config.name.clone(),
             order: stored.running.as_ref().map(|running| running.deployment.order),
             stored,
+            origin: Arc::clone(&running.origin),
+            lease: Mutex::new(lease),
             warnings,
             namespace: Some(running.config.netns.clone()),
             events: Some(events),
@@ -151,8 +163,4 @@ impl Probe {
             state: Mutex::new(State::Running(Box::new(running))),
         }
     }
-}
-
-fn warning((direction, message): &Loss) -> Finding {
-    Finding::new(Stage::Load, format!("{direction}.source"), message)
 }

@@ -28,7 +28,7 @@ use crate::store::Store;
 use crate::store::files::StoreError;
 use crate::store::pending::Pending;
 use crate::store::record::{StoredDeployment, StoredProbe};
-use twinprobe_compiler::CompiledObject;
+use twinprobe_compiler::{CompiledObject, Unit};
 
 /// The time limit for loading. The verifier needs a second for a million instructions. A load that takes much longer
 /// never ends: a verifier that fails in the kernel takes the calling thread with it.
@@ -82,25 +82,20 @@ impl Engine {
         let config = config.direction(direction)?;
         let field = format!("{direction}.{}", config.code.field());
         let object = match &config.code {
-            Code::Source { text, defines } => self.compile(&field, text, defines).await,
+            Code::Source(source) => self.compile(&source.unit(&field, &config.attach)).await,
             Code::Object(elf) => self.examine(&field, config.attach.hook, elf).await,
         };
         Some(object.map(|object| (direction, object)))
     }
 
-    async fn compile(
-        &self,
-        field: &str,
-        source: &str,
-        defines: &BTreeMap<String, String>,
-    ) -> Result<CompiledObject, EngineError> {
+    async fn compile(&self, unit: &Unit<'_>) -> Result<CompiledObject, EngineError> {
         let toolchain = Arc::clone(&self.toolchain);
         let compiler = tokio::task::spawn_blocking(move || toolchain.get()).await?;
         let compiler = compiler.map_err(EngineError::NoCompiler)?;
         // Waiting does not count against the time limit of a compilation.
         let _place = self.compilations.take().await?;
         let started = Instant::now();
-        let object = compiler.compile(field, source, defines).await;
+        let object = compiler.compile(unit).await;
         self.telemetry.compiled(started.elapsed(), object.is_ok());
         Ok(object?)
     }
@@ -217,8 +212,10 @@ pub fn prepare<'a>(
     let objects = objects.iter().map(keep).collect::<Result<_, StoreError>>()?;
     let (deployment, cost) = (deployable.record().clone(), Some(cost));
     let running = Some(StoredDeployment { deployment, objects, cost });
-    let History { revision, created, pushed_by, .. } = history;
-    let stored = StoredProbe { revision, created, pushed_by, config, running };
+    let History { revision, created, instance, lease, pushed_by, .. } = history;
+    let lease = lease.map(|lease| lease.stored(&deployable.record().boot_id));
+    let stored =
+        StoredProbe { revision, created, instance: Some(instance), pushed_by, config, lease, running };
     let pending = store.prepare(name, &stored)?;
     Ok((stored, pending))
 }

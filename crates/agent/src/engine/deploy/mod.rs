@@ -3,6 +3,7 @@
 pub mod admission;
 pub mod attach;
 pub mod examination;
+pub mod expire;
 pub mod follow;
 pub mod history;
 pub mod load;

@@ -16,6 +16,7 @@ use crate::engine::engine::{Cause, Engine};
 use crate::engine::error::{EngineError, describe};
 use crate::engine::events::probe_events::ProbeEvents;
 use crate::engine::placement::{Wanted, refused, wanted};
+use crate::engine::probe::lease::Lease;
 use crate::engine::probe::metric::readers;
 use crate::engine::probe::probe::Probe;
 use crate::engine::probe::running::Running;
@@ -58,6 +59,10 @@ impl Engine {
         let document = stored.config.clone();
         let config = ProbeConfig::validate(name, &document)?;
         let turn = self.turns.take(name).await;
+        // The task that ends the lease removes the probe.
+        if self.get(name)?.lease().is_some_and(|lease| lease.left().is_zero()) {
+            return Ok(());
+        }
         self.deploy(config, document, Cause::Start(Box::new(stored)), turn).await.map(drop)
     }
 
@@ -111,11 +116,15 @@ impl Engine {
             let stored = stored.unwrap_or_else(|| StoredProbe {
                 revision: 0,
                 created: String::new(),
+                instance: None,
                 pushed_by: None,
                 config: ConfigDocument::default(),
+                lease: None,
                 running: None,
             });
-            self.insert(Arc::new(Probe::failed(&name, stored, reason, held, self.windows.of(&name))));
+            let lease = Lease::recorded(&stored, &self.kernel.host.boot_id);
+            let windows = self.windows.of(&name);
+            self.insert(Arc::new(Probe::failed(&name, &self.node, stored, lease, reason, held, windows)));
         }
         crash::pause("claimed");
         self.kernel.settle(&serials, adopted.iter().any(|probe| probe.shown.lock().is_unsure()));
@@ -127,7 +136,7 @@ impl Engine {
         }
         // An interrupted removal is finished. A probe that has a file stays, even if the file can't be read.
         self.store.forget_others(&names);
-        self.windows.sweep(&names);
+        self.windows.sweep(&self.restore_expired(names)?);
         self.store.sweep_objects();
         self.watch();
         self.listed.store(true, Ordering::Release);
@@ -170,10 +179,12 @@ impl Engine {
         pending.extend(refused(failed));
         let awaited = Some(Before(Some(attached.record.serial)));
         let (windows, counters) = (self.windows.of(name), self.telemetry.probe(name));
-        let mut running = Running::new(config, attached, readers, awaited, windows, counters);
+        let mut running =
+            Running::new(config, stored.origin(&self.node), attached, readers, awaited, windows, counters);
         running.set_pending(pending, unlisted);
         let share = self.ledger.take_stored(&footprint);
-        Ok(Probe::running(stored.clone(), warnings, events, running, share))
+        let lease = Lease::recorded(stored, &self.kernel.host.boot_id);
+        Ok(Probe::running(stored.clone(), lease, warnings, events, running, share))
     }
 }
 

@@ -79,6 +79,7 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
                     map: metric.request.map.clone(),
                     help: metric.help.clone().unwrap_or_default(),
                     agg: metric.request.aggregation,
+                    sample: config.attach.sample,
                     layout: Arc::clone(layout),
                     temporality,
                     dropped: 0,

@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicU64;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use twinprobe_client::{CostStatus, LiveCost, ProbeStatus, SumStatus, WindowStatus};
-use twinprobe_ebpf_common::ProbeCost;
 use twinprobe_ebpf_common::finding::{Finding, with_causes};
+use twinprobe_ebpf_common::{Origin, ProbeCost};
 use twinprobe_kernel::clock::Moment;
 use twinprobe_kernel::watch::Changes;
 use twinprobe_kernel::{Held, Predecessor};
@@ -18,6 +18,7 @@ use crate::config::probe::ProbeConfig;
 use crate::config::window::Schedule;
 use crate::engine::error::EngineError;
 use crate::engine::events::probe_events::ProbeEvents;
+use crate::engine::probe::lease::Lease;
 use crate::engine::probe::running::Running;
 use crate::engine::probe::status::Shown;
 use crate::engine::window::delivery::Delivery;
@@ -30,6 +31,9 @@ pub struct Probe {
     pub name: String,
     /// The stored record of the probe.
     pub stored: StoredProbe,
+    pub origin: Arc<Origin>,
+    /// The lease at whose end the probe is removed; `None` if it stays.
+    pub lease: Mutex<Option<Lease>>,
     /// The rank of the probe among probes of the same priority; `None` if it was never deployed.
     pub order: Option<u64>,
     pub warnings: Vec<Finding>,
@@ -73,7 +77,9 @@ impl Probe {
     /// left in the kernel.
     pub fn failed(
         name: &str,
+        node: &str,
         stored: StoredProbe,
+        lease: Option<Lease>,
         reason: String,
         held: Option<Held>,
         windows: Arc<Windows>,
@@ -84,6 +90,8 @@ impl Probe {
         Self {
             name: name.to_owned(),
             order,
+            origin: stored.origin(node),
+            lease: Mutex::new(lease),
             stored,
             warnings: Vec::new(),
             namespace: None,
@@ -122,6 +130,17 @@ impl Probe {
         }
     }
 
+    /// Attaches the probe nowhere any more, or, unless its lease `has_ended`, where it belongs.
+    pub fn set_ended(&self, has_ended: bool) {
+        if let State::Running(running) = &mut *self.state.lock()
+            && running.has_ended != has_ended
+        {
+            running.has_ended = has_ended;
+            running.follow(&Changes::default());
+            *self.shown.lock() = Shown::of(running);
+        }
+    }
+
     /// Returns the state that a replacement can take over.
     pub fn predecessor(&self) -> Option<Predecessor> {
         match &*self.state.lock() {
@@ -140,6 +159,10 @@ impl Probe {
             name: self.name.clone(),
             state: shown.state.into(),
             reason: shown.reason,
+            node: self.origin.node.clone(),
+            instance: self.origin.instance.clone(),
+            labels: self.origin.labels.clone(),
+            expires_at: self.lease.lock().map(Lease::expires_at),
             revision: self.stored.revision,
             created: self.stored.created.clone(),
             pushed_by: self.stored.pushed_by.clone(),
@@ -197,6 +220,18 @@ impl Probe {
         if let Err(error @ (EngineError::Close(_) | EngineError::Kernel(_))) = closed {
             tracing::error!(probe = self.name, error = with_causes(&error), "the last window is lost");
         }
+    }
+
+    /// Closes the last window of a probe that is about to be removed. Unless the clock closes windows, the live metrics
+    /// are in it, too.
+    pub fn close_at_end(&self) -> Result<(), EngineError> {
+        self.with_running(|running| {
+            let by = if running.config.schedule().is_some() { ClosedBy::Schedule } else { ClosedBy::Request };
+            if running.has_windows() {
+                running.close(by)?;
+            }
+            Ok(())
+        })
     }
 
     pub fn detach(&self) {

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use twinprobe_client::SumStatus;
-use twinprobe_ebpf_common::{Context, Render};
+use twinprobe_ebpf_common::{Context, Origin, Render};
 use twinprobe_kernel::clock::{self, Moment};
 use twinprobe_kernel::watch::Changes;
 use twinprobe_kernel::{Attached, Loss, Predecessor};
@@ -27,6 +27,7 @@ use crate::telemetry::counters::Counters;
 #[derive(Debug)]
 pub struct Running {
     pub config: ProbeConfig,
+    pub origin: Arc<Origin>,
     pub attached: Attached,
     pub readers: Vec<MetricState>,
     /// The start of the open window.
@@ -44,6 +45,8 @@ pub struct Running {
     pub pending: Vec<Pending>,
     /// The reason why the interfaces can't be listed. Attachments stay.
     pub unlisted: Option<String>,
+    /// True if the lease of the probe has ended: it is attached nowhere.
+    pub has_ended: bool,
     /// The deployment whose base could not be read so far: no window is closed before the base is read.
     pub awaited: Option<Before>,
     /// The status of the sums, which can be read without waiting for a reading.
@@ -53,6 +56,7 @@ pub struct Running {
 impl Running {
     pub fn new(
         config: ProbeConfig,
+        origin: Arc<Origin>,
         attached: Attached,
         readers: Vec<MetricState>,
         awaited: Option<Before>,
@@ -63,6 +67,7 @@ impl Running {
         windows.set_limits(limits(&config));
         let running = Self {
             config,
+            origin,
             attached,
             readers,
             opened,
@@ -74,6 +79,7 @@ impl Running {
             gone: watch::Sender::default(),
             pending: Vec::new(),
             unlisted: None,
+            has_ended: false,
             awaited,
             sums: Arc::default(),
         };
@@ -111,6 +117,15 @@ impl Running {
 
     /// Attaches the probe to the interfaces that exist now, and detaches it from interfaces that have disappeared.
     pub fn follow(&mut self, changes: &Changes) {
+        if self.has_ended {
+            self.attached.place(&[], changes);
+            let reason = "the lease has ended; the probe is removed once its last window is stored";
+            let pending = |interface: &InterfacePattern| Pending {
+                interface: interface.text.clone(),
+                reason: reason.to_owned(),
+            };
+            return self.set_pending(self.config.interfaces.iter().map(pending).collect(), None);
+        }
         match wanted(&self.config, false) {
             Ok(Wanted { pending, unlisted: Some(reason), .. }) => self.set_pending(pending, Some(reason)),
             Ok(Wanted { interfaces, mut pending, unlisted: None }) => {
@@ -185,8 +200,15 @@ impl Running {
         self.windows.untaken().into_iter().find_map(|stored| {
             let claim = self.in_flight.claim(stored.seq())?;
             // A damaged window has been set aside and reported: the next one is tried.
-            Delivery::of_window(&self.windows, &stored, Arc::clone(&self.skipped), Some(claim)).ok()
+            let delivery =
+                Delivery::of_window(&self.windows, &stored, Arc::clone(&self.skipped), Some(claim));
+            delivery.ok().filter(|delivery| self.is_own(delivery.origin.as_deref()))
         })
+    }
+
+    /// Tells whether a window is of this probe, and not of an expired one of the same name. Earlier versions had no leases.
+    pub fn is_own(&self, origin: Option<&Origin>) -> bool {
+        origin.is_none_or(|origin| origin.instance == self.origin.instance)
     }
 
     /// Returns the configured names; if the configuration has a pattern, the names of the attached interfaces, sorted.
@@ -214,7 +236,7 @@ impl Running {
 
 /// Returns the limits of retained windows. A probe without a `window` setting has no collectors: a window that a client
 /// has taken counts as acknowledged.
-fn limits(config: &ProbeConfig) -> Limits {
+pub fn limits(config: &ProbeConfig) -> Limits {
     let WindowConfig { retain, retain_bytes, collectors, .. } = config.window.clone().unwrap_or_default();
     Limits { retain, bytes: retain_bytes, collectors, taken_counts: config.window.is_none() }
 }

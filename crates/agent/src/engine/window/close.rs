@@ -94,6 +94,7 @@ impl Running {
                 let (shown, hidden) = (of(Part::Shown), of(Part::Hidden));
                 let head = WindowHead {
                     probe: self.config.name.clone(),
+                    origin: Some(Arc::clone(&self.origin)),
                     interfaces,
                     window: Window {
                         seq: epoch,
@@ -153,6 +154,7 @@ fn stored_metric(reader: &MetricState) -> StoredMetric {
         map: metric.map.clone(),
         help: metric.help.clone(),
         agg: metric.agg,
+        sample: metric.sample,
         layout: Arc::clone(&metric.layout),
         reading: metric.temporality,
         dropped: reader.sum.as_ref().map_or(0, |sum| sum.dropped),

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
+use twinprobe_ebpf_common::Origin;
 use twinprobe_ebpf_common::window::Listing;
 use twinprobe_windows::{AckError, ClosedBy, Missing, WindowError};
 
+use crate::engine::deploy::expire::Retained;
 use crate::engine::engine::Engine;
 use crate::engine::error::{CloseError, EngineError};
 use crate::engine::window::delivery::Delivery;
@@ -39,14 +41,19 @@ impl Engine {
         let until = Instant::now() + wait;
         let mut disturbed = self.disturbed.subscribe();
         loop {
-            let windows = Arc::clone(&self.get(name)?.windows);
+            let Retained { windows, origin, .. } = self.retained(name)?;
             let mut changed = windows.changed();
             let cursor = collector.map_or(Ok(0), |collector| windows.acknowledged(collector));
             let cursor = cursor.map_err(|error| refused(name, error))?;
             let listing = windows.list(after.unwrap_or(cursor));
+            if listing.windows.is_empty() {
+                // No window of an expired probe will come any more.
+                self.get(name)?;
+            }
             let stopping = *disturbed.borrow_and_update();
             if !listing.windows.is_empty() || stopping || Instant::now() >= until {
-                return Ok(listing);
+                let Origin { node, instance, .. } = Origin::clone(&origin);
+                return Ok(Listing { node, instance, ..listing });
             }
             let change = async {
                 tokio::select! {
@@ -61,11 +68,11 @@ impl Engine {
 
     /// Returns one retained window.
     pub async fn window(&self, name: &str, seq: u64) -> Result<Delivery, EngineError> {
-        let probe = self.get(name)?;
+        let Retained { windows, skipped, .. } = self.retained(name)?;
         let name = name.to_owned();
         let found = tokio::task::spawn_blocking(move || {
-            let stored = probe.windows.get(seq).map_err(|missing| no_window(&name, seq, &missing))?;
-            probe.deliver(&stored).map_err(|error| match error {
+            let stored = windows.get(seq).map_err(|missing| no_window(&name, seq, &missing))?;
+            Delivery::of_window(&windows, &stored, skipped, None).map_err(|error| match error {
                 WindowError::Gone => no_window(&name, seq, &Missing::Acknowledged),
                 error => EngineError::Close(error.into()),
             })
@@ -75,17 +82,18 @@ impl Engine {
 
     /// Acknowledges all windows up to `seq`, for `collector` or for everybody.
     pub async fn acknowledge(
-        &self,
+        self: &Arc<Self>,
         name: &str,
         seq: u64,
         collector: Option<String>,
     ) -> Result<(), EngineError> {
-        let windows = Arc::clone(&self.get(name)?.windows);
-        let name = name.to_owned();
+        let windows = self.retained(name)?.windows;
+        let of = name.to_owned();
         let acknowledged = tokio::task::spawn_blocking(move || {
-            windows.acknowledge(seq, collector.as_deref()).map_err(|error| refused(&name, error))
+            windows.acknowledge(seq, collector.as_deref()).map_err(|error| refused(&of, error))
         });
-        acknowledged.await?
+        acknowledged.await??;
+        self.forget_acknowledged(name).await
     }
 }
 

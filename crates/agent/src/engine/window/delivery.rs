@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use twinprobe_ebpf_common::{Context, Direction, Format, Head, RawTable, Window};
+use twinprobe_ebpf_common::{Context, Direction, Format, Head, Origin, RawTable, Window};
 use twinprobe_exporter::{Cache, Metric};
 use twinprobe_windows::{StoredMetric, StoredWindow, WindowError, WindowReader, Windows};
 
@@ -45,6 +45,8 @@ pub struct Claim {
 #[derive(Debug)]
 pub struct Delivery {
     pub probe: String,
+    /// The origin of the numbers; `None` for windows of earlier versions.
+    pub origin: Option<Arc<Origin>>,
     pub interfaces: Vec<String>,
     pub window: Option<Window>,
     /// The facts about the machine that encoders need. Those of a stored window are from the time when the window was
@@ -88,10 +90,19 @@ impl Drop for Claim {
 impl Part {
     /// Returns the metric at this index of a stored window, as it was when the window was closed.
     pub fn stored(window: &Arc<WindowReader>, index: usize) -> Self {
-        let StoredMetric { direction, name, map, help, agg, layout, reading, dropped } =
+        let StoredMetric { direction, name, map, help, agg, sample, layout, reading, dropped } =
             window.head.metrics[index].clone();
-        let metric =
-            Metric { name, map, help, agg, layout, temporality: reading, dropped, cache: Cache::default() };
+        let metric = Metric {
+            name,
+            map,
+            help,
+            agg,
+            sample,
+            layout,
+            temporality: reading,
+            dropped,
+            cache: Cache::default(),
+        };
         Self { direction, metric: Arc::new(metric), rows: Rows::Stored(Arc::clone(window), index) }
     }
 }
@@ -121,6 +132,7 @@ impl Delivery {
         let head = &reader.head;
         Ok(Self {
             probe: head.probe.clone(),
+            origin: head.origin.clone(),
             interfaces: head.interfaces.clone(),
             window: Some(head.window.clone()),
             context: Arc::new(head.context.clone()),
@@ -139,7 +151,8 @@ impl Delivery {
     }
 
     pub fn head(&self) -> Head<'_> {
-        Head { probe: &self.probe, interfaces: &self.interfaces, window: self.window.as_ref() }
+        let Self { probe, origin, interfaces, window, .. } = self;
+        Head { probe, origin: origin.as_deref(), interfaces, window: window.as_ref() }
     }
 
     /// The window on disk that the reading shows.

@@ -17,10 +17,12 @@ impl Running {
     pub fn compose(&self) -> Delivery {
         // Retained windows of an earlier configuration are not part of a reading if this configuration has no windows.
         let newest = self.windows.newest().filter(|_| self.has_windows());
-        let last = newest.and_then(|stored| stored.open().ok()).map(Arc::new);
+        let last = newest.and_then(|stored| stored.open().ok());
+        let last = last.filter(|last| self.is_own(last.head.origin.as_deref())).map(Arc::new);
         let shown = self.readers.iter().filter(|reader| reader.is_shown());
         Delivery {
             probe: self.config.name.clone(),
+            origin: Some(Arc::clone(&self.origin)),
             interfaces: self.interfaces(),
             window: last.as_ref().map(|window| window.head.window.clone()),
             context: Arc::new(self.context()),

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use twinprobe_client::{ConfigDocument, DirectionDocument};
+use twinprobe_ebpf_common::Direction;
+
 use crate::engine::engine::Engine;
 use crate::engine::error::{EngineError, describe};
 use crate::engine::events::probe_events::ProbeEvents;
@@ -75,8 +78,14 @@ impl Engine {
 fn facts(probe: &Probe) -> ProbeFacts {
     let sums = probe.sums.lock().clone();
     let attachments = probe.shown.lock().facts();
+    let ConfigDocument { ingress, egress, .. } = &probe.stored.config;
+    let directions = [(Direction::Ingress, ingress), (Direction::Egress, egress)];
+    let sample =
+        |(direction, config): (_, &Option<DirectionDocument>)| Some((direction, config.as_ref()?.sample?));
     ProbeFacts {
         name: probe.name.clone(),
+        origin: Arc::clone(&probe.origin),
+        samples: directions.into_iter().filter_map(sample).collect(),
         running: probe.events.is_some(),
         windows: probe.windows.statistics(),
         sums,

@@ -1,11 +1,13 @@
 //! The encoder of an OpenMetrics document about one probe.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::{Context, Direction, Head, RawTable};
+use twinprobe_ebpf_common::{Context, Direction, Head, Origin, RawTable};
 
 use super::distinct::Seen;
+use super::info::origins;
 use super::page_encoder::PageEncoder;
 use super::series::{Count, Series};
 use crate::encode::encoder::{CHUNK, DocumentEncoder, Progress};
@@ -15,6 +17,8 @@ use crate::metric::Metric;
 #[derive(Debug, Default)]
 pub struct Collector {
     probe: String,
+    /// The origin of the numbers, if it is known.
+    origin: Option<Origin>,
     context: Arc<Context>,
     skipped_before: u64,
     /// The metric that was begun last, with its rows so far.
@@ -27,9 +31,9 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Begins the document. The format has no place for its head, except for the name of the probe.
+    /// Begins the document. The format has no place for its head, except for the name of the probe and the origin.
     pub fn new(head: &Head<'_>, context: Arc<Context>) -> Self {
-        Self { probe: head.probe.to_owned(), context, ..Self::default() }
+        Self { probe: head.probe.to_owned(), origin: head.origin.cloned(), context, ..Self::default() }
     }
 }
 
@@ -51,7 +55,9 @@ impl DocumentEncoder for Collector {
 
     fn end_metric(&mut self, _: &mut Vec<u8>) {
         let Some((direction, metric, table)) = self.current.take() else { return };
-        let series = Series::new(&self.probe, direction, &metric, Arc::clone(&self.context));
+        let none = BTreeMap::new();
+        let labels = self.origin.as_ref().map_or(&none, |origin| &origin.labels);
+        let series = Series::new(&self.probe, labels, direction, &metric, Arc::clone(&self.context));
         let prepared = series.prepare(Cow::Owned(table));
         let rows = series.len(&prepared);
         let (distinct, duplicates) = Seen::default().distinct(&series, prepared);
@@ -61,10 +67,10 @@ impl DocumentEncoder for Collector {
 
     fn finish(&mut self, out: &mut Vec<u8>) -> Progress {
         self.end_metric(out);
-        let Self { page, tables, skipped_before, .. } = self;
+        let Self { page, probe, origin, tables, skipped_before, .. } = self;
         let position = self.position.get_or_insert_with(|| {
             page.add_account(String::new(), *skipped_before);
-            page.begin("", out);
+            page.begin(&origins(origin.iter().map(|origin| (&**probe, origin))), out);
             None
         });
         while out.len() < CHUNK {

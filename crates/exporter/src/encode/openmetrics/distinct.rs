@@ -83,6 +83,7 @@ const fn is_exact<L>(plan: &Plan<L>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::sync::Arc;
 
     use twinprobe_ebpf_common::{Direction, Layout, MapKind, Member, Render, Shape, TableLayout};
@@ -93,7 +94,7 @@ mod tests {
     fn series(kind: MapKind, key: Layout, temporality: Temporality) -> Series {
         let layout = TableLayout { kind, key, value: Layout::unsigned(1), slots: 1, inner: None };
         let metric = Metric { temporality, ..Metric::example("m", layout) };
-        Series::new("p", Direction::Ingress, &Arc::new(metric), Arc::default())
+        Series::new("p", &BTreeMap::new(), Direction::Ingress, &Arc::new(metric), Arc::default())
     }
 
     /// One byte that is shown and one of padding.

@@ -153,6 +153,7 @@ pub fn reserved(text: &str) -> HashSet<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::sync::Arc;
 
     use twinprobe_ebpf_common::{Direction, Layout, MapKind, TableLayout};
@@ -164,7 +165,7 @@ mod tests {
         let (key, value) = (Layout::unsigned(4), Layout::unsigned(1));
         let layout = TableLayout { kind: MapKind::Hash, key, value, slots: 1, inner: None };
         let metric = Metric { temporality, ..Metric::example(name, layout) };
-        Series::new(probe, Direction::Ingress, &Arc::new(metric), Arc::default())
+        Series::new(probe, &BTreeMap::new(), Direction::Ingress, &Arc::new(metric), Arc::default())
     }
 
     fn kinds(all: &[Series], own: &str) -> (Vec<(String, Kind)>, usize) {

@@ -74,6 +74,7 @@ fn bucket(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::sync::Arc;
 
     use twinprobe_ebpf_common::{Direction, Layout, MapKind, TableLayout};
@@ -86,7 +87,7 @@ mod tests {
         let (key, value) = (Layout::unsigned(4), Layout::unsigned(1));
         let layout = TableLayout { kind: MapKind::Array, key, value, slots: 1, inner: None };
         let metric = Arc::new(Metric::example("m", layout));
-        let series = Series::new("p", Direction::Ingress, &metric, Arc::default());
+        let series = Series::new("p", &BTreeMap::new(), Direction::Ingress, &metric, Arc::default());
         let rows = |indices: &[u32], counts: &[u8]| RawTable {
             keys: indices.iter().flat_map(|index| index.to_le_bytes()).collect(),
             values: counts.to_vec(),

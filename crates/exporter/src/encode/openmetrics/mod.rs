@@ -3,9 +3,9 @@
 //! - A value that is a number is one family, named after its metric; each number of a struct has a family of its own,
 //!   named `metric_member`. Booleans are 0 and 1, enums their number, times and flags the number they are stored as.
 //!   Texts, addresses and blobs are no numbers: they are left out and counted.
-//! - Labels are `probe`, `direction`, the parts of the key (`key` if it has no parts), `cpu` where values are
-//!   not aggregated, and `index`, `index1`, ... for arrays. A part of the key that has one of these names is
-//!   prefixed with `key_`.
+//! - Labels are `probe`, `direction`, those of the probe's configuration, the parts of the key (`key` if it has no
+//!   parts), `cpu` where values are not aggregated, and `index`, `index1`, ... for arrays. A part of the key that has
+//!   one of these names is prefixed with `key_`.
 //! - A metric that is reset with each window is a gauge. A metric that is never reset is a counter if its name ends in
 //!   `_total`; else it is a gauge if it is read live, and `unknown` if its windows add up.
 //! - An array tagged `histogram` is written as a histogram: slot `i` counts the values whose highest bit is `i`, hence
@@ -24,6 +24,7 @@ pub mod distinct;
 pub mod family;
 pub mod flat;
 pub mod histogram;
+pub mod info;
 pub mod page_encoder;
 pub mod samples;
 pub mod series;

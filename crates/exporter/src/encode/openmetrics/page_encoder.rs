@@ -1,9 +1,10 @@
 //! A page: family after family, and for each the tables that have a part in it, one after the other.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::{Context, Direction, RawTable, Temporality};
+use twinprobe_ebpf_common::{Context, Direction, Head, RawTable, Temporality};
 
 use super::distinct::{Seen, is_certain};
 use super::family::{Family, families, reserved};
@@ -88,8 +89,9 @@ struct Member {
 /// Each call appends to the caller's buffer, which can be handed on and emptied between any two calls.
 #[derive(Debug, Default)]
 pub struct PageEncoder {
-    /// The name of the probe that was added last.
+    /// The name of the probe that was added last, and the labels of its configuration.
     probe: String,
+    labels: BTreeMap<String, String>,
     tables: Vec<Table>,
     families: Vec<Family>,
     accounts: Vec<Account>,
@@ -106,8 +108,10 @@ impl PageEncoder {
 
     /// Adds a probe. `skipped_before` is the number of numbers and texts that earlier pages left out, so that the
     /// counter at the end of the page never decreases.
-    pub fn add_probe(&mut self, probe: &str, skipped_before: u64) {
+    pub fn add_probe(&mut self, head: &Head<'_>, skipped_before: u64) {
+        let Head { probe, origin, .. } = *head;
         self.probe = probe.to_owned();
+        self.labels = origin.map(|origin| origin.labels.clone()).unwrap_or_default();
         let mut labels = b"{probe=\"".to_vec();
         escaped(&mut labels, probe);
         labels.extend_from_slice(b"\"}");
@@ -117,7 +121,8 @@ impl PageEncoder {
     /// Adds a metric of the probe that was added last. Returns the number by which [`Self::next_table`] asks for it. In
     /// its table no key comes twice, unless it is a trie that is read live.
     pub fn add_metric(&mut self, direction: Direction, metric: &Arc<Metric>, context: Arc<Context>) -> usize {
-        self.add(Series::new(&self.probe, direction, metric, context), None)
+        let series = Series::new(&self.probe, &self.labels, direction, metric, context);
+        self.add(series, None)
     }
 
     /// Adds an account, to which the tables that are added next belong.
@@ -341,6 +346,7 @@ fn each_item(arrays: &[Dimension], base: usize, labels: &mut Vec<u8>, sample: &m
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use twinprobe_ebpf_common::{Layout, MapKind, Member, Shape, TableLayout};
 
     use super::*;
@@ -360,7 +366,7 @@ mod tests {
         let metric = Arc::new(Metric::example("m", layout));
         let (mut page, mut out, mut asked) = (PageEncoder::new(), Vec::new(), 0);
         page.add_account(String::new(), 4);
-        page.add(Series::new("p", Direction::Ingress, &metric, Arc::default()), known);
+        page.add(Series::new("p", &BTreeMap::new(), Direction::Ingress, &metric, Arc::default()), known);
         page.begin(own, &mut Vec::new());
         while page.next_table(&mut out).is_some() {
             asked += 1;

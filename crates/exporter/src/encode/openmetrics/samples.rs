@@ -64,7 +64,8 @@ fn elements(arrays: &[Dimension]) -> u64 {
 }
 
 impl Samples {
-    pub fn new(metric: &Metric) -> Self {
+    /// `configured` are the names of labels that the samples have beside their own.
+    pub fn new<'a>(metric: &Metric, configured: impl Iterator<Item = &'a String>) -> Self {
         let layout = &*metric.layout;
         let mut samples = Self { keys: Vec::new(), values: Vec::new(), unfit: 0, is_histogram: false };
         let plan = Plan::new(&layout.value, str::to_owned);
@@ -81,6 +82,7 @@ impl Samples {
             && matches!(plan, Plan::Scalar { kind: Scalar::Unsigned | Scalar::Swapped, .. });
         if layout.kind.has_keys() {
             let mut taken = samples.own_labels(layout.kind.is_percpu() && metric.agg.is_none());
+            taken.extend(configured.cloned());
             let (plan, size) = (Plan::new(&layout.key, str::to_owned), layout.key.size);
             let keys = &mut samples.keys;
             if split_key(&plan, "", 0, size, None, keys).is_none() || keys.is_empty() {
@@ -225,15 +227,16 @@ mod tests {
     }
 
     fn samples(kind: MapKind, key: Layout, value: Layout) -> Samples {
-        Samples::new(&Metric::example("m", TableLayout { kind, key, value, slots: 1, inner: None }))
+        let metric = Metric::example("m", TableLayout { kind, key, value, slots: 1, inner: None });
+        Samples::new(&metric, ["site".to_owned()].iter())
     }
 
     #[test]
     fn keys_become_labels_that_no_other_label_has() {
-        let key = record(&["probe", "key_probe", "a$b", "a_b"]);
+        let key = record(&["probe", "key_probe", "a$b", "a_b", "site"]);
         let labels: Vec<String> =
             samples(MapKind::Hash, key, Layout::unsigned(1)).keys.into_iter().map(|key| key.label).collect();
-        let expected = [",key_probe=\"", ",key_key_probe=\"", ",a_b=\"", ",key_a_b=\""];
+        let expected = [",key_probe=\"", ",key_key_probe=\"", ",a_b=\"", ",key_a_b=\"", ",key_site=\""];
         assert_eq!(labels, expected);
         let many: Vec<String> = (0..=MAX_LABELS).map(|index| format!("m{index}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();

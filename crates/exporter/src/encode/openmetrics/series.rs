@@ -1,11 +1,13 @@
 //! A metric of one probe and direction as samples: all that is the same for every row.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::{Context, Direction, RawTable};
 
 use super::flat::{flat, flatten};
+use super::info::label;
 use super::samples::Samples;
 use super::text::{Labels, escaped};
 use crate::aggregate::Folder;
@@ -20,7 +22,7 @@ pub struct Series {
     /// The metric with a map of maps as one table.
     pub metric: Arc<Metric>,
     pub samples: Arc<Samples>,
-    /// The first labels of every sample: `{probe="flows",direction="ingress"`.
+    /// The first labels of every sample: `{probe="flows",direction="ingress"`, then those of the configuration.
     pub labels: String,
     pub context: Arc<Context>,
     /// True if the values of the CPUs are folded into one.
@@ -39,15 +41,22 @@ pub struct Count {
 }
 
 impl Series {
-    pub fn new(probe: &str, direction: Direction, metric: &Arc<Metric>, context: Arc<Context>) -> Self {
+    /// `configured` are the labels of the probe's configuration, which are the same for the life of `metric`.
+    pub fn new(
+        probe: &str,
+        configured: &BTreeMap<String, String>,
+        direction: Direction,
+        metric: &Arc<Metric>,
+        context: Arc<Context>,
+    ) -> Self {
         let mut labels = b"{probe=\"".to_vec();
         escaped(&mut labels, probe);
-        labels.extend_from_slice(b"\",direction=\"");
-        labels.extend_from_slice(direction.name().as_bytes());
+        label(&mut labels, "direction", direction.name());
+        configured.iter().for_each(|(name, value)| label(&mut labels, name, value));
         labels.push(b'"');
         let original = Arc::clone(metric);
         let metric = flat(metric);
-        let samples = metric.cache.get(|| Samples::new(&metric));
+        let samples = metric.cache.get(|| Samples::new(&metric, configured.keys()));
         let labels = String::from_utf8_lossy(&labels).into_owned();
         let folded = metric.agg.is_some() && metric.layout.kind.is_percpu();
         Self { original, metric, samples, labels, context, folded, nameless: 0 }
@@ -137,7 +146,7 @@ mod tests {
         let (key, value) = (Layout::unsigned(1), Layout::unsigned(8));
         let layout = TableLayout { kind: MapKind::PercpuHash, key, value, slots: 2, inner: None };
         let metric = Metric { agg, ..Metric::example("m", layout) };
-        Series::new("p\"", Direction::Egress, &Arc::new(metric), Arc::default())
+        Series::new("p\"", &BTreeMap::new(), Direction::Egress, &Arc::new(metric), Arc::default())
     }
 
     #[test]

@@ -135,6 +135,33 @@ fn functions_are_followed_with_what_they_get() {
     assert_eq!(of(Xdp, &body), only(0, Act::TooDeep));
 }
 
+/// A read beyond the packet's end leaves the function with what its callers have at that moment.
+#[test]
+fn a_read_of_the_packet_may_end_its_function() {
+    let body = |read: bpf_insn| {
+        [
+            mov(1, 10),
+            add_imm(1, -8),
+            mov(2, 7),
+            call_subprogram(3),
+            load(8, 3, 10, -8),
+            store_number(1, 3, -16, 1),
+            exit(),
+            mov(9, 1), // the function
+            store(8, 9, 0, 2),
+            read,
+            store(8, 9, 0, 10),
+            exit(),
+        ]
+    };
+    let number = mov_imm(0, 0);
+    assert_eq!(of(Tc, &body(number)), BTreeMap::new());
+    for code in [0x20, 0x28, 0x30, 0x40, 0x48, 0x50] {
+        let found = of(Tc, &body(raw(code, 0, 0, 0, 60_000)));
+        assert_eq!(found.get(&5), Some(&Act::WritesPacket), "{code:#x}: {found:?}");
+    }
+}
+
 #[test]
 fn a_function_that_is_called_back_is_followed() {
     let callback = |argument: u8| {

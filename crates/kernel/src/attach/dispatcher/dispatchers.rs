@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::num::NonZeroU32;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -38,6 +39,7 @@ pub struct Addition<'a> {
     pub callee: Callee<'a>,
     pub epoch: &'a EpochWord,
     pub verdict: Verdict,
+    pub sample: Option<NonZeroU32>,
     pub xdp_mode: XdpMode,
 }
 
@@ -260,7 +262,8 @@ impl Dispatchers {
         if !dispatcher.adopted {
             crash::point("filled");
         }
-        let call = Call { pair, epoch_offset: addition.epoch.offset(), verdict: addition.verdict };
+        let Addition { epoch, verdict, sample, .. } = *addition;
+        let call = Call { pair, epoch_offset: epoch.offset(), verdict, sample };
         let entry = Entry { owner: addition.owner, rank: addition.rank, call, xdp_mode: addition.xdp_mode };
         let at = entries.partition_point(|other| other.rank <= entry.rank);
         entries.insert(at, entry);

@@ -5,6 +5,7 @@
 //! which costs 10 ns more. The tail call stands in a subprogram so that the called program returns to the dispatcher,
 //! which can then overrule its verdict and call the next probe.
 
+use std::num::NonZeroU32;
 use std::os::fd::BorrowedFd;
 
 use aya_obj::btf::{Btf, BtfParam, BtfType, Func, FuncLinkage, FuncProto, Int, IntEncoding, Ptr};
@@ -23,6 +24,8 @@ pub struct Call {
     /// The offset of the probe's epoch word in the epoch map's value, in bytes.
     pub epoch_offset: i32,
     pub verdict: Verdict,
+    /// The probe sees one packet in this many, chosen at random; `None` if it sees all.
+    pub sample: Option<NonZeroU32>,
 }
 
 /// The instructions, and the index at which each function begins; the first function is the program itself.
@@ -44,19 +47,25 @@ pub fn build(hook: Hook, slots: BorrowedFd<'_>, epochs: BorrowedFd<'_>, calls: &
         _ => (calls, None),
     };
     for call in calls {
+        let enforced = if call.verdict == Verdict::Enforce { enforce(hook) } else { Vec::new() };
+        main.extend(choose(call.sample, 2 + enforced.len()));
         main.push(asm::mov(1, 6));
         call_sites.push(main.len());
         main.push(asm::call_subprogram(0));
-        if call.verdict == Verdict::Enforce {
-            main.extend(enforce(hook));
-        }
+        main.extend(enforced);
     }
+    let pass = [asm::mov_imm(0, hook.pass()), asm::exit()];
     match last {
         Some(last) => {
+            let tail_call = tail_call(hook, slots, epochs, last);
+            let choice = choose(last.sample, 1 + tail_call.len());
+            let may_skip = !choice.is_empty();
+            main.extend(choice);
             main.push(asm::mov(1, 6));
-            main.extend(tail_call(hook, slots, epochs, last));
+            main.extend(tail_call);
+            main.extend(pass.into_iter().filter(|_| may_skip));
         }
-        None => main.extend([asm::mov_imm(0, hook.pass()), asm::exit()]),
+        None => main.extend(pass),
     }
     let mut functions = vec![0];
     for (site, call) in call_sites.into_iter().zip(calls) {
@@ -65,6 +74,34 @@ pub fn build(hook: Hook, slots: BorrowedFd<'_>, epochs: BorrowedFd<'_>, calls: &
         main.extend(tail_call(hook, slots, epochs, call));
     }
     Program { instructions: main, functions }
+}
+
+/// The largest number that one random number of 32 bits can choose one packet out of with an error below a
+/// hundred-thousandth.
+const ONE_DRAW: u32 = 1 << 16;
+
+/// Skips the next `skipped` instructions unless the packet is chosen. A choice of one in very many is two choices: one
+/// in [`ONE_DRAW`], and out of these by the remaining ratio.
+fn choose(sample: Option<NonZeroU32>, skipped: usize) -> Vec<bpf_insn> {
+    let one_in = sample.map_or(1, NonZeroU32::get);
+    let limits = match one_in {
+        1 => Vec::new(),
+        ..=ONE_DRAW => vec![limit(1, one_in)],
+        _ => vec![limit(1, ONE_DRAW), limit(ONE_DRAW, one_in)],
+    };
+    let draws = limits.len();
+    let draw = |(index, limit): (usize, i32)| {
+        let rest = 2 * (draws - 1 - index) + skipped;
+        [asm::call_helper(asm::HELPER_PRANDOM_U32), asm::jump_gt32(0, limit, rest as i16)]
+    };
+    limits.into_iter().enumerate().flat_map(draw).collect()
+}
+
+/// Returns the largest random number of 32 bits that chooses `part` packets out of `whole`.
+fn limit(part: u32, whole: u32) -> i32 {
+    let whole = u64::from(whole);
+    let numbers = ((u64::from(part) << 32) + whole / 2) / whole;
+    (numbers - 1) as i32
 }
 
 /// Ends the program with the verdict in R0 if it is a final one.

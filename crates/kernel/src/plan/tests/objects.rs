@@ -1,5 +1,7 @@
 //! Plans of whole probes, from objects that clang writes.
 
+use std::time::{Duration, Instant};
+
 use twinprobe_ebpf_common::finding::Stage;
 use twinprobe_ebpf_common::hook::Hook;
 
@@ -52,6 +54,45 @@ fn each_direction_is_planned_and_the_mistakes_of_both_are_found() {
     // well.
     let (plan, objects, findings) = build(vec![live("a")], good());
     assert_eq!((plan.directions[0].entry.as_str(), objects.len(), findings.len()), ("watch", 1, 1));
+}
+
+/// clang puts each table into a section by its size, and says that it is in `.rodata`.
+#[test]
+fn tables_of_all_sizes_are_in_one_section() {
+    let table = |bytes: usize| {
+        let values: Vec<String> = (0..bytes).map(|index| (bytes + index).to_string()).collect();
+        format!("static const unsigned char of{bytes}[{bytes}] = {{ {} }};\n", values.join(", "))
+    };
+    let sizes = [32_usize, 4, 64, 8, 16];
+    let tables: String = sizes.map(table).concat();
+    let sum = sizes.map(|bytes| format!("of{bytes}[*i & {}]", bytes - 1)).join(" + ");
+    for limit in ["", "const volatile u32 limit = 3;"] {
+        let elf = compile(&format!("{limit}{tables}SEC(\"xdp\") int see(u32 *i) {{ return {sum}; }}"));
+        let (plan, objects, findings) = ProbePlan::build([(at(Hook::Xdp, Vec::new()), &elf[..])], FACTS);
+        assert_eq!(findings, [], "{limit}");
+        let [map] = &plan.directions[0].maps[..] else { panic!("{:?}", plan.directions[0].maps) };
+        assert_eq!((map.name.as_str(), map.spec.frozen), (".rodata", true));
+        let variables = objects[0].defined.btf.section_variables(".rodata");
+        assert!(variables.is_sorted_by_key(|variable| variable.offset), "{variables:?}");
+        for bytes in sizes {
+            let name = format!("of{bytes}");
+            let variable = variables.iter().find(|variable| variable.name == name).unwrap();
+            let expected: Vec<u8> = (0..bytes).map(|index| (bytes + index) as u8).collect();
+            assert_eq!(map.spec.initial[variable.offset..][..bytes], expected, "{name}: {variables:?}");
+        }
+    }
+}
+
+/// A plan is made before the number of its maps is held against the limit: it takes time in proportion to them.
+#[test]
+fn many_maps_are_planned_in_time() {
+    let map = "struct { __uint(type, 1); __uint(max_entries, 4); __type(key, u32); __type(value, u64); }";
+    let maps: String = (0..4000).map(|index| format!("{map} m{index} SEC(\".maps\");\n")).collect();
+    let elf = compile(&format!("{maps}SEC(\"xdp\") int see(void *ctx) {{ return 2; }}"));
+    let begun = Instant::now();
+    let (plan, _, findings) = ProbePlan::build([(at(Hook::Xdp, Vec::new()), &elf[..])], FACTS);
+    assert_eq!((plan.directions[0].maps.len(), findings), (4000, Vec::new()));
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
 }
 
 #[test]

@@ -105,7 +105,8 @@ pub fn cumulative(map: &str) -> MetricRequest {
 /// Makes the request for a direction at this hook with these metrics.
 pub fn at(hook: Hook, metrics: Vec<MetricRequest>) -> DirectionRequest {
     let (xdp_mode, verdict) = (XdpMode::Auto, Verdict::Observe);
-    let attach = AttachRequest { hook, xdp_mode, verdict, priority: 0, position: Position::Last };
+    let attach =
+        AttachRequest { hook, xdp_mode, verdict, sample: None, priority: 0, position: Position::Last };
     let metrics = metrics.into_iter().enumerate().map(|(index, metric)| {
         let field = format!("{}.metrics[{index}]", hook.direction());
         MetricRequest { field, ..metric }

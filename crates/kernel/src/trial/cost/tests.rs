@@ -60,7 +60,7 @@ fn planned(hook: Hook, verdict: Verdict, before: &str, body: &str) -> (Direction
     let (xdp_mode, position) = (XdpMode::Auto, Position::Last);
     let request = DirectionRequest {
         code: format!("{}.source", hook.direction()),
-        attach: AttachRequest { hook, xdp_mode, verdict, priority: 0, position },
+        attach: AttachRequest { hook, xdp_mode, verdict, sample: None, priority: 0, position },
         on_replace: OnReplace::Carry,
         metrics: Vec::new(),
     };

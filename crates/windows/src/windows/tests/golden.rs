@@ -3,6 +3,7 @@
 //! the files that are missing.
 
 use std::fs;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use super::*;
@@ -69,26 +70,21 @@ fn windows_of_the_first_format_are_read() {
     }
 }
 
-#[test]
-fn windows_of_this_format_are_read_and_written() {
-    let directory = directory();
-    let windows = Windows::open(directory.path().to_owned());
+/// The head of the golden files of the second and the third format.
+fn golden_head() -> WindowHead {
     let mut head = head(7, ClosedBy::Request, 3);
-    head.metrics.truncate(1);
-    let seen = StoredMetric { dropped: 5, ..head.metrics[0].clone() };
+    let seen = StoredMetric { dropped: 5, ..head.metrics.swap_remove(0) };
     let hidden = StoredMetric { direction: Direction::Egress, ..seen.clone() };
     (head.metrics, head.hidden) = (vec![seen], vec![hidden]);
-    let mut writer = windows.write(&head).unwrap();
-    for place in 0..2 {
-        writer.rows(place, &rows(3, 4)).unwrap();
-        writer.rows(head.place_of_ages(place), &ages_as_rows(&[1, 3, 2, 3])).unwrap();
-    }
-    writer.commit().unwrap();
-    assert_golden("window-2", &fs::read(directory.path().join("7.window")).unwrap());
+    head
+}
 
-    let (_directory, windows) = with("7.acked", &golden("window-2"));
+/// Checks that the golden file `name` is read as the window with this head and with the sums of both directions.
+#[track_caller]
+fn assert_window(name: &str, head: &WindowHead) {
+    let (_directory, windows) = with("7.acked", &golden(name));
     let reader = windows.newest().unwrap().open().unwrap();
-    assert_eq!(*reader.head, head);
+    assert_eq!(*reader.head, *head);
     assert_eq!(reader.head.metrics.len(), 1, "what is hidden is not shown");
     let map = "map of a";
     let named = |part: Part| Part { metric: Some("a".into()), ..part };
@@ -96,21 +92,58 @@ fn windows_of_this_format_are_read_and_written() {
     assert_eq!(windows.base(None).unwrap(), Some(Base { through: 7, parts }));
 }
 
+/// The golden file is from a daemon that recorded no origin and had no samples.
 #[test]
-fn baselines_of_this_format_are_read_and_written() {
+fn windows_of_the_second_format_are_read() {
+    assert_window("window-2", &WindowHead { origin: None, ..golden_head() });
+}
+
+#[test]
+fn windows_of_this_format_are_read_and_written() {
     let directory = directory();
     let windows = Windows::open(directory.path().to_owned());
+    let mut head = golden_head();
+    head.metrics[0].sample = NonZeroU32::new(100);
+    let mut writer = windows.write(&head).unwrap();
+    for place in 0..2 {
+        writer.rows(place, &rows(3, 4)).unwrap();
+        writer.rows(head.place_of_ages(place), &ages_as_rows(&[1, 3, 2, 3])).unwrap();
+    }
+    writer.commit().unwrap();
+    assert_golden("window-3", &fs::read(directory.path().join("7.window")).unwrap());
+    assert_window("window-3", &head);
+}
+
+/// The sum of one map and the open rows of another, as the golden files have them.
+fn golden_parts() -> [Part; 2] {
     let open = Part {
         content: PartContent::Open,
         ages: Vec::new(),
         dropped: 0,
         ..sum(Direction::Egress, ".bss:b", 8)
     };
-    let parts = [sum(Direction::Ingress, "a", 8), open];
-    windows.write_baseline("p", 9, 12, &parts).unwrap();
-    assert_golden("baseline-1", &fs::read(directory.path().join("9.12.baseline")).unwrap());
+    [sum(Direction::Ingress, "a", 8), open]
+}
 
-    let (directory, windows) = with("9.12.baseline", &golden("baseline-1"));
+/// The golden file is from a daemon that had one metric for each map.
+#[test]
+fn baselines_of_the_first_format_are_read() {
+    let (_directory, windows) = with("9.12.baseline", &golden("baseline-1"));
+    let base = Base { through: 8, parts: golden_parts().into() };
+    assert_eq!(windows.base(Some(12)).unwrap(), Some(base));
+}
+
+#[test]
+fn baselines_of_this_format_are_read_and_written() {
+    let directory = directory();
+    let windows = Windows::open(directory.path().to_owned());
+    let [sum, open] = golden_parts();
+    let named = |name: &str| Part { metric: Some(name.into()), ..sum.clone() };
+    let parts = [named("x"), named("y"), open];
+    windows.write_baseline("p", 9, 12, &parts).unwrap();
+    assert_golden("baseline-2", &fs::read(directory.path().join("9.12.baseline")).unwrap());
+
+    let (directory, windows) = with("9.12.baseline", &golden("baseline-2"));
     let base = Base { through: 8, parts: parts.into() };
     assert_eq!(windows.base(Some(12)).unwrap(), Some(base.clone()));
     assert_eq!(windows.base(Some(11)).unwrap(), None, "it is another deployment's");
@@ -118,33 +151,6 @@ fn baselines_of_this_format_are_read_and_written() {
     commit(&windows, 9, 1);
     assert_eq!(windows.base(Some(12)).unwrap().unwrap().through, 9, "the window has its sums");
     assert_eq!(files(directory.path()), ["9.window", "state.json"]);
-}
-
-/// Earlier versions of twinprobe would add the sums of all metrics of a map up: the versions tell them not to.
-#[test]
-fn files_with_several_metrics_of_a_map_have_versions_of_their_own() {
-    let directory = directory();
-    let windows = Windows::open(directory.path().to_owned());
-    let mut head = head(7, ClosedBy::Request, 3);
-    head.metrics.truncate(1);
-    let other = StoredMetric { name: "b".into(), ..head.metrics[0].clone() };
-    head.metrics.push(other);
-    let mut writer = windows.write(&head).unwrap();
-    (0..2).for_each(|place| writer.rows(place, &rows(3, 4)).unwrap());
-    writer.commit().unwrap();
-    assert_golden("window-3", &fs::read(directory.path().join("7.window")).unwrap());
-    let (_directory, windows) = with("7.acked", &golden("window-3"));
-    let names: Vec<_> =
-        windows.base(None).unwrap().unwrap().parts.into_iter().map(|part| part.metric).collect();
-    assert_eq!(names, [Some("a".to_owned()), Some("b".to_owned())]);
-
-    let windows = Windows::open(directory.path().to_owned());
-    let named = |name: &str| Part { metric: Some(name.into()), ..sum(Direction::Ingress, "a", 8) };
-    let parts = [named("x"), named("y")];
-    windows.write_baseline("p", 9, 12, &parts).unwrap();
-    assert_golden("baseline-2", &fs::read(directory.path().join("9.12.baseline")).unwrap());
-    let (_directory, windows) = with("9.12.baseline", &golden("baseline-2"));
-    assert_eq!(windows.base(Some(12)).unwrap(), Some(Base { through: 8, parts: parts.into() }));
 }
 
 #[test]

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use twinprobe_ebpf_common::{Aggregation, Context, Direction, Format, Temporality, Window};
+use twinprobe_ebpf_common::{Aggregation, Context, Direction, Format, Origin, Temporality, Window};
 use twinprobe_ebpf_common::{Layout, MapKind, RawTable, TableLayout};
 
 use crate::file::head::{ClosedBy, StoredMetric, WindowHead};
@@ -35,13 +35,28 @@ fn metric(direction: Direction, name: &str, layout: Arc<TableLayout>) -> StoredM
     let text = |text: &str| format!("{text} of {name}");
     let agg = Some(Aggregation::Max);
     let (name, map, help) = (name.to_owned(), text("map"), text("help"));
-    StoredMetric { direction, name, map, help, agg, layout, reading: Temporality::Cumulative, dropped: 0 }
+    StoredMetric {
+        direction,
+        name,
+        map,
+        help,
+        agg,
+        layout,
+        sample: None,
+        reading: Temporality::Cumulative,
+        dropped: 0,
+    }
 }
 
 fn head(seq: u64, closed_by: ClosedBy, lost_windows: u64) -> WindowHead {
     let inner = layout(MapKind::Hash, None);
     WindowHead {
         probe: "p".into(),
+        origin: Some(Arc::new(Origin {
+            node: "gw-1".into(),
+            instance: "4f0c".into(),
+            labels: [("rack".into(), "7".into())].into(),
+        })),
         interfaces: vec!["eth0".into()],
         window: Window {
             seq,

@@ -1,3 +1,4 @@
+mod fields;
 mod openapi;
 mod shared;
 
@@ -303,6 +304,10 @@ fn sources_and_defines_are_limited() {
         "ingress.source",
         "1048576 are the limit",
     );
+    refused(&json!({ "ingress": { "dialect": "c" } }), "ingress.dialect", "libbpf");
+    refused(&json!({ "ingress": { "entry": "a b" } }), "ingress.entry", "no C identifier");
+    let both = json!({ "ingress": { "dialect": "libbpf", "entry": "a" } });
+    refused(&both, "ingress.entry", "entry is for the dialect bcc");
     refused(&json!({ "ingress": { "defines": { "A B": "1" } } }), "ingress.defines", "no C identifier");
     refused(&json!({ "ingress": { "defines": { "A": "1\n2" } } }), "ingress.defines.A", "line break");
     refused(

@@ -28,6 +28,8 @@ struct Machine<'a> {
     /// The verdicts of the programs in the slots.
     programs: &'a BTreeMap<usize, i32>,
     words: &'a BTreeMap<i32, u64>,
+    /// The random numbers, of which the last comes first.
+    random: Vec<u32>,
     /// The slots whose programs have run, in order.
     called: Vec<usize>,
 }
@@ -95,6 +97,12 @@ impl Machine<'_> {
                     registers[..6].fill(Value::Nothing);
                     registers[0] = Value::Number(result);
                 }
+                0x85 if imm == asm::HELPER_PRANDOM_U32 => {
+                    assert_eq!(src, 0);
+                    registers[..6].fill(Value::Nothing);
+                    let random = self.random.pop().expect("a random number");
+                    registers[0] = Value::Number(u64::from(random));
+                }
                 0x85 => {
                     assert_eq!((src, imm), (0, asm::HELPER_TAIL_CALL));
                     assert_eq!((registers[1], registers[2]), (Value::Context, Value::Slots));
@@ -120,9 +128,14 @@ fn expected(
     calls: &[Call],
     programs: &BTreeMap<usize, i32>,
     words: &BTreeMap<i32, u64>,
+    random: &[u32],
 ) -> (i32, Vec<usize>) {
     let mut called = Vec::new();
+    let mut random = random.iter().rev();
     for call in calls {
+        if !is_chosen(call.sample.map_or(1, NonZeroU32::get), &mut random) {
+            continue;
+        }
         let slot = 2 * call.pair + (words[&call.epoch_offset] % 2) as usize;
         let Some(verdict) = programs.get(&slot) else { continue };
         called.push(slot);
@@ -138,30 +151,50 @@ fn expected(
     (if hook == Hook::Xdp { 2 } else { -1 }, called)
 }
 
-fn check(hook: Hook, calls: &[Call], programs: &BTreeMap<usize, i32>, words: &BTreeMap<i32, u64>) {
+/// Tells whether a packet is one of the sample. One random number decides if that is exact enough, else two.
+fn is_chosen<'a>(one_in: u32, random: &mut impl Iterator<Item = &'a u32>) -> bool {
+    let mut draw = |numbers: f64| f64::from(*random.next().expect("a random number")) < numbers.round();
+    let all = 2_f64.powi(32);
+    match one_in {
+        1 => true,
+        ..=65_536 => draw(all / f64::from(one_in)),
+        _ => draw(65_536.0) && draw(all * 65_536.0 / f64::from(one_in)),
+    }
+}
+
+fn check(
+    hook: Hook,
+    calls: &[Call],
+    programs: &BTreeMap<usize, i32>,
+    words: &BTreeMap<i32, u64>,
+    random: &[u32],
+) {
     let files = [File::open("/dev/null").unwrap(), File::open("/dev/null").unwrap()];
     let program = build(hook, files[0].as_fd(), files[1].as_fd(), calls);
     let mut words = words.clone();
     words.insert(EpochWords::pass_offset(hook), u64::from(hook.pass() as u32));
     let [slots, epochs] = files.each_ref().map(AsRawFd::as_raw_fd);
+    let (random_left, called) = (random.to_vec(), Vec::new());
     let mut machine =
-        Machine { program: &program, slots, epochs, programs, words: &words, called: Vec::new() };
+        Machine { program: &program, slots, epochs, programs, words: &words, random: random_left, called };
     let verdict = machine.run(0, Value::Context) as i32;
-    assert_eq!((verdict, machine.called), expected(hook, calls, programs, &words), "{hook:?}: {calls:?}");
+    let expected = expected(hook, calls, programs, &words, random);
+    assert_eq!((verdict, machine.called), expected, "{hook:?}: {calls:?}");
 }
 
-/// One probe of a chain: true if its verdict counts, its epoch, and the results of its twins; `None` if the slot is
-/// empty.
-type Probe = (bool, usize, [Option<i32>; 2]);
+/// One probe of a chain: true if its verdict counts, its epoch, the number of packets of which it sees one, and the
+/// results of its twins; `None` if the slot is empty.
+type Probe = (bool, usize, u32, [Option<i32>; 2]);
 
 fn chain(probes: &[Probe]) -> (Vec<Call>, BTreeMap<usize, i32>) {
     let mut programs = BTreeMap::new();
-    let call = |(i, (enforces, epoch, twins)): (usize, &Probe)| {
+    let call = |(i, (enforces, epoch, one_in, twins)): (usize, &Probe)| {
         // The pairs are in another order than the probes.
         let pair = 31 - i;
         programs.extend((0..2).filter_map(|twin| Some((2 * pair + twin, twins[twin]?))));
         let verdict = if *enforces { Verdict::Enforce } else { Verdict::Observe };
-        Call { pair, epoch_offset: 64 + 32 * *epoch as i32, verdict }
+        let sample = NonZeroU32::new(*one_in);
+        Call { pair, epoch_offset: 64 + 32 * *epoch as i32, verdict, sample }
     };
     let calls = probes.iter().enumerate().map(call).collect();
     (calls, programs)
@@ -171,19 +204,27 @@ fn epochs(values: &[u64]) -> BTreeMap<i32, u64> {
     values.iter().enumerate().map(|(i, value)| (64 + 32 * i as i32, *value)).collect()
 }
 
+/// Returns numbers of packets of which a probe sees one: 0 and 1 stand for all.
+fn sample() -> impl Strategy<Value = u32> {
+    prop_oneof![0..4_u32, 2..70_000_u32, any::<u32>()]
+}
+
 proptest! {
     #[test]
     fn any_chain_does_what_its_probes_ask_for(
-        probes in prop::collection::vec((any::<bool>(), 0..4usize, any::<[Option<i8>; 2]>()), 0..=16),
+        probes in prop::collection::vec((any::<bool>(), 0..4usize, sample(), any::<[Option<i8>; 2]>()), 0..=16),
         values in any::<[u64; 4]>(),
+        // Small numbers are as frequent as large ones, so that samples of every size are chosen.
+        random in prop::collection::vec((any::<u32>(), 0..32_u32), 32),
     ) {
         // Most numbers are small, as verdicts are; some are no verdict.
         let verdict = |verdict: i8| if verdict < 100 { i32::from(verdict.rem_euclid(11)) - 1 } else { i32::from(verdict) << 24 };
         let probes: Vec<Probe> =
-            probes.into_iter().map(|(enforces, epoch, twins)| (enforces, epoch, twins.map(|v| v.map(verdict)))).collect();
+            probes.into_iter().map(|(enforces, epoch, one_in, twins)| (enforces, epoch, one_in, twins.map(|v| v.map(verdict)))).collect();
+        let random: Vec<u32> = random.into_iter().map(|(number, shift)| number >> shift).collect();
         let (calls, programs) = chain(&probes);
         for hook in Hook::ALL {
-            check(hook, &calls, &programs, &epochs(&values));
+            check(hook, &calls, &programs, &epochs(&values), &random);
         }
     }
 }
@@ -195,10 +236,29 @@ fn every_verdict_is_enforced_or_not() {
         for verdict in (-2..=12).chain([255, i32::MIN, i32::MAX]) {
             for (first, enforces, epoch) in (0..8).map(|n| (n & 1 == 0, n & 2 == 0, n >> 2)) {
                 let twins = if epoch == 0 { [Some(verdict), Some(0)] } else { [Some(0), Some(verdict)] };
-                let (ours, other) = ((enforces, 0, twins), (false, 1, [Some(1), Some(1)]));
+                let (ours, other) = ((enforces, 0, 0, twins), (false, 1, 1, [Some(1), Some(1)]));
                 let (calls, programs) = chain(&if first { [ours, other] } else { [other, ours] });
-                check(hook, &calls, &programs, &epochs(&[epoch, 0]));
+                check(hook, &calls, &programs, &epochs(&[epoch, 0]), &[]);
             }
         }
+    }
+}
+
+#[test]
+fn samples_have_the_size_that_is_asked_for() {
+    for one_in in [2, 3, 7, 1000, 65_535, 65_536, 65_537, 1_000_003, u32::MAX - 1, u32::MAX] {
+        let choice = choose(NonZeroU32::new(one_in), 9);
+        let jumps = choice.iter().filter(|insn| insn.code == 0x26);
+        let ratio: f64 = jumps.map(|jump| (f64::from(jump.imm as u32) + 1.0) / 2_f64.powi(32)).product();
+        let error = ratio * f64::from(one_in) - 1.0;
+        assert!(error.abs() < 1e-5, "{one_in}: {error}");
+        assert_eq!(choice.len(), if one_in <= 65_536 { 2 } else { 4 });
+    }
+}
+
+#[test]
+fn a_probe_that_sees_every_packet_has_no_instruction_for_samples() {
+    for sample in [None, NonZeroU32::new(1)] {
+        assert!(choose(sample, 9).is_empty());
     }
 }

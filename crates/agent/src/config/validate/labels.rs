@@ -1,0 +1,62 @@
+//! The rules of `labels`.
+
+use std::collections::BTreeMap;
+
+use crate::config::validate::findings::Findings;
+use crate::config::validate::names;
+
+const MOST_LABELS: usize = 32;
+/// The limits in bytes of a label's name, and of its value.
+const NAME_LIMIT: usize = 128;
+const VALUE_LIMIT: usize = 1024;
+/// The names of labels that samples have anyway, or that OpenMetrics and the documents have another meaning for.
+const RESERVED: [&str; 7] = ["probe", "direction", "node", "instance", "cpu", "le", "quantile"];
+
+/// Checks the labels and adds their mistakes to `findings`.
+pub fn check(labels: &BTreeMap<String, String>, findings: &mut Findings) {
+    if labels.len() > MOST_LABELS {
+        let message = format!("{} labels are too many; {MOST_LABELS} are possible", labels.len());
+        findings.add("labels", message);
+        return;
+    }
+    for (name, value) in labels {
+        if let Err(message) = check_name(name) {
+            findings.add("labels", message);
+            continue;
+        }
+        let field = format!("labels.{name}");
+        if value.len() > VALUE_LIMIT {
+            let size = value.len();
+            findings.add(&*field, format!("the value has {size} bytes; {VALUE_LIMIT} are the limit"));
+        }
+        if let Some(control) = value.chars().find(|c| c.is_control() && !matches!(c, '\n' | '\t')) {
+            let message = format!("the value has the control character {control:?}, which XML can't write");
+            findings.add(field, message);
+        }
+    }
+}
+
+fn check_name(name: &str) -> Result<(), String> {
+    let quoted = names::quote(name);
+    if !names::is_c_identifier(name) || name.starts_with("__") {
+        let rule = "letters, digits and '_' are allowed, no digit first, and no two '_' first";
+        return Err(format!("{quoted} is no name of a label; {rule}"));
+    }
+    if name.len() > NAME_LIMIT {
+        let size = name.len();
+        return Err(format!("the name {quoted} has {size} bytes; {NAME_LIMIT} are the limit"));
+    }
+    if RESERVED.contains(&name) || is_index(name) {
+        let reserved = RESERVED.join(", ");
+        return Err(format!(
+            "the label {quoted} is one that metrics have already; {reserved}, index, index1, ... are reserved: choose \
+             another name"
+        ));
+    }
+    Ok(())
+}
+
+/// Tells whether a name is the label of an array's element.
+fn is_index(name: &str) -> bool {
+    name.strip_prefix("index").is_some_and(|number| number.bytes().all(|digit| digit.is_ascii_digit()))
+}

@@ -1,0 +1,58 @@
+//! Fields of the probe as a whole, and samples.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+#[test]
+fn samples_are_one_packet_in_so_many() {
+    let sample = |sample: Value| {
+        let config = validate(&patched(&json!({ "ingress": { "sample": sample } }))).unwrap();
+        config.ingress.unwrap().attach.sample.map(std::num::NonZeroU32::get)
+    };
+    assert_eq!(sample(json!(1)), Some(1));
+    assert_eq!(sample(json!(u32::MAX)), Some(u32::MAX));
+    for wrong in [0, u64::from(u32::MAX) + 1, u64::MAX] {
+        refused(&json!({ "ingress": { "sample": wrong } }), "ingress.sample", "1 to 4294967295");
+    }
+    assert_eq!(validate(&patched(&json!({}))).unwrap().ingress.unwrap().attach.sample, None);
+}
+
+#[test]
+fn labels_are_those_of_openmetrics() {
+    let valid =
+        json!({ "site": "turin", "_x9": "\"\\\n\t\u{e4}\u{1f980}", "indexed": "", "key": "k", "job": "j" });
+    let labels = validate(&patched(&json!({ "labels": valid }))).unwrap().labels;
+    assert_eq!(serde_json::to_value(&labels).unwrap(), valid);
+    assert_eq!(validate(&patched(&json!({}))).unwrap().labels, BTreeMap::new());
+    for name in ["", "9a", "a-b", "a.b", "\u{e4}", "__name__", "a b"] {
+        refused(&json!({ "labels": { name: "x" } }), "labels", "is no name of a label");
+    }
+    for name in ["probe", "direction", "node", "instance", "cpu", "le", "quantile", "index", "index12"] {
+        refused(&json!({ "labels": { name: "x" } }), "labels", "choose another name");
+    }
+    refused(&json!({ "labels": { "n".repeat(129): "x" } }), "labels", "128 are the limit");
+    refused(&json!({ "labels": { "a": "x".repeat(1025) } }), "labels.a", "1024 are the limit");
+    for control in ["\u{0}", "a\rb", "\u{1b}", "\u{7f}", "\u{85}"] {
+        refused(&json!({ "labels": { "a": control } }), "labels.a", "control character");
+    }
+    let many = |count: usize| (0..count).map(|i| (format!("l{i}"), "x")).collect::<BTreeMap<_, _>>();
+    assert!(validate(&patched(&json!({ "labels": many(32) }))).is_ok());
+    refused(&json!({ "labels": many(33) }), "labels", "32 are possible");
+    let mistakes = json!({ "labels": { "probe": "x", "b": "\u{1}", "9": "x" } });
+    assert_eq!(validate(&patched(&mistakes)).unwrap_err().len(), 3, "all mistakes at once");
+}
+
+#[test]
+fn leases_are_durations() {
+    let expires = |text: &str| validate(&patched(&json!({ "expires": text }))).unwrap().expires.unwrap();
+    for (text, milliseconds) in
+        [("100ms", 100), ("10m", 600_000), ("1h 30m", 5_400_000), ("8760h", 31_536_000_000)]
+    {
+        assert_eq!(expires(text), Duration::from_millis(milliseconds), "{text}");
+    }
+    for text in ["", "10", "-5m", "99ms", "8761h", "1d", "never"] {
+        refused(&json!({ "expires": text }), "expires", &format!("{text:?} is no"));
+    }
+    assert_eq!(validate(&patched(&json!({}))).unwrap().expires, None);
+}

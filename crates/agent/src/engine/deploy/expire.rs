@@ -1,0 +1,275 @@
+//! The end of a lease. Packets go to the probe no more, its last window is closed, and the probe is removed. Windows that
+//! nobody has acknowledged stay readable for a while.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::OwnedMutexGuard;
+use twinprobe_client::ProbeStatus;
+use twinprobe_ebpf_common::Origin;
+use twinprobe_kernel::crash;
+use twinprobe_windows::Windows;
+
+use crate::config::probe::ProbeConfig;
+use crate::engine::engine::Engine;
+use crate::engine::error::{EngineError, describe};
+use crate::engine::probe::lease::Lease;
+use crate::engine::probe::probe::Probe;
+use crate::engine::probe::running::limits;
+use crate::store::files::StoreError;
+use crate::store::format::Unread;
+use crate::store::record::StoredProbe;
+
+/// The time for which windows of a probe whose lease has ended can be read.
+const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+/// The longest sleep of a task that waits for the end of a lease: its clock stands still while the machine sleeps.
+const LOOK: Duration = Duration::from_secs(10);
+/// The time until a last window that could not be stored is closed again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// The windows of a probe, which may be removed already.
+#[derive(Clone, Debug)]
+pub struct Retained {
+    pub windows: Arc<Windows>,
+    pub origin: Arc<Origin>,
+    /// The number of values that OpenMetrics answers have left out so far.
+    pub skipped: Arc<AtomicU64>,
+}
+
+/// The windows of probes whose leases have ended, each until the end of a lease of its own.
+#[derive(Debug, Default)]
+pub struct Expired(Mutex<BTreeMap<String, (Retained, Lease)>>);
+
+impl Expired {
+    /// Returns the windows of an expired probe.
+    pub fn get(&self, name: &str) -> Option<Retained> {
+        self.0.lock().get(name).map(|(retained, _)| retained.clone())
+    }
+
+    /// Tells whether the windows of an expired probe are still kept for this lease.
+    fn is(&self, name: &str, lease: Lease) -> bool {
+        self.0.lock().get(name).is_some_and(|(_, known)| *known == lease)
+    }
+}
+
+impl Engine {
+    /// Returns the windows of a probe, or of one whose lease has ended.
+    pub fn retained(&self, name: &str) -> Result<Retained, EngineError> {
+        match self.get(name) {
+            Ok(probe) => Ok(probe.retained()),
+            Err(error) => self.expired.get(name).ok_or(error),
+        }
+    }
+
+    /// Grants a running probe another lease of this duration, if it has one, and attaches the probe where it should be and
+    /// is not. The turn is that of the probe.
+    pub async fn renew(
+        self: &Arc<Self>,
+        probe: Arc<Probe>,
+        duration: Option<Duration>,
+        turn: OwnedMutexGuard<()>,
+    ) -> Result<ProbeStatus, EngineError> {
+        if let Some(duration) = duration {
+            let renewed = Arc::clone(&probe);
+            let renewed = self.change(move |engine| {
+                let _turn = turn;
+                let lease = Lease::begin(duration);
+                let record = Some(lease.stored(&engine.kernel.host.boot_id));
+                let stored = StoredProbe { lease: record, ..renewed.stored.clone() };
+                engine.store.prepare(&renewed.name, &stored)?.commit()?;
+                renewed.set_lease(lease);
+                Ok::<(), EngineError>(())
+            });
+            renewed.await??;
+        }
+        // A client that sends the same again may have seen that an attachment is gone.
+        self.attach_again(probe).await
+    }
+
+    /// Starts the task that removes the probe at the end of its lease.
+    pub fn watch_lease(self: &Arc<Self>, probe: &Arc<Probe>) {
+        if probe.lease().is_none() {
+            return;
+        }
+        let (engine, probe) = (Arc::downgrade(self), Arc::downgrade(probe));
+        self.clock.spawn(async move {
+            while let Some(left) = probe.upgrade().and_then(|probe| Some(probe.lease()?.left())) {
+                let pause = match left {
+                    Duration::ZERO if expire(&engine, &probe).await => return,
+                    Duration::ZERO => AGAIN,
+                    left => left.min(LOOK),
+                };
+                tokio::time::sleep(pause).await;
+            }
+        });
+    }
+
+    /// Removes a probe whose lease has ended. Returns false if that has to be tried again.
+    async fn expire(self: &Arc<Self>, probe: Arc<Probe>) -> Result<bool, EngineError> {
+        let turn = self.turns.take(&probe.name).await;
+        if !self.get(&probe.name).is_ok_and(|present| Arc::ptr_eq(&present, &probe)) {
+            return Ok(true);
+        }
+        if probe.lease().is_none_or(|lease| !lease.left().is_zero()) {
+            return Ok(false);
+        }
+        let ended = Arc::clone(&probe);
+        self.change(move |_| ended.end()).await?;
+        crash::point("ended");
+        let (last, engine) = (Arc::clone(&probe), Arc::clone(self));
+        let closed = tokio::task::spawn_blocking(move || {
+            let closed = last.close_at_end();
+            engine.windows.enforce();
+            closed
+        });
+        match closed.await? {
+            // The window stays in the kernel until there is room for it.
+            Err(error @ (EngineError::Close(_) | EngineError::Kernel(_))) => return Err(error),
+            Ok(_) | Err(_) => {}
+        }
+        crash::point("closed_last");
+        self.change(move |engine| {
+            let _turn = turn;
+            let kept = probe.retained();
+            let is_kept = kept.windows.statistics().retained > 0;
+            if is_kept {
+                engine.store.keep_expired(&probe.name)?;
+                crash::point("kept");
+            }
+            engine.store.remove(&probe.name).inspect_err(|_| engine.store.forget_expired(&probe.name))?;
+            crash::point("expired");
+            if let Some(lease) = probe.lease().filter(|_| is_kept) {
+                engine.watch_expired(&probe.name, kept, lease);
+            } else {
+                engine.windows.remove(&probe.name);
+            }
+            engine.take_out(&probe);
+            tracing::info!(probe = probe.name, "removed, since its lease has ended");
+            Ok(true)
+        })
+        .await?
+    }
+
+    /// Goes on with the windows of probes whose leases have ended under an earlier daemon. Adds their names to `names`,
+    /// those of the stored probes.
+    pub fn restore_expired(
+        self: &Arc<Self>,
+        mut names: BTreeSet<String>,
+    ) -> Result<BTreeSet<String>, StoreError> {
+        for (name, stored) in self.store.load_expired()? {
+            if names.contains(&name) {
+                // The daemon ended before the probe's own file was removed, or after the probe was created anew.
+                self.store.forget_expired(&name);
+                continue;
+            }
+            match stored {
+                Ok(stored) => self.go_on_with_expired(&name, &stored),
+                Err(Unread(reason)) => {
+                    tracing::error!(
+                        probe = name,
+                        reason,
+                        "windows of an expired probe can't be shown, and stay"
+                    );
+                }
+            }
+            names.insert(name);
+        }
+        Ok(names)
+    }
+
+    fn go_on_with_expired(self: &Arc<Self>, name: &str, stored: &StoredProbe) {
+        let lease = Lease::recorded(stored, &self.kernel.host.boot_id);
+        let windows = self.windows.of(name);
+        if let Ok(config) = ProbeConfig::validate(name, &stored.config) {
+            windows.set_limits(limits(&config));
+        }
+        let retained = Retained { windows, origin: stored.origin(&self.node), skipped: Arc::default() };
+        self.watch_expired(name, retained, lease.unwrap_or_else(|| Lease::begin(Duration::ZERO)));
+    }
+
+    fn watch_expired(self: &Arc<Self>, name: &str, retained: Retained, ended: Lease) {
+        let lease = ended.extended(KEPT);
+        self.expired.0.lock().insert(name.to_owned(), (retained, lease));
+        let (engine, name) = (Arc::downgrade(self), name.to_owned());
+        self.clock.spawn(async move {
+            while let Some(engine) = engine.upgrade().filter(|engine| engine.expired.is(&name, lease)) {
+                let left = lease.left();
+                if left.is_zero() {
+                    let _ = engine.change(move |engine| engine.forget_expired(&name, lease)).await;
+                    return;
+                }
+                drop(engine);
+                tokio::time::sleep(left.min(LOOK)).await;
+            }
+        });
+    }
+
+    /// Removes the windows of an expired probe, if they are still those with this lease. To be called while nothing else
+    /// changes.
+    fn forget_expired(&self, name: &str, lease: Lease) {
+        if self.expired.is(name, lease) {
+            self.expired.0.lock().remove(name);
+            self.store.forget_expired(name);
+            self.windows.remove(name);
+            self.disturbed.send_modify(|_| {});
+        }
+    }
+
+    /// Removes the windows of an expired probe if all of them are acknowledged.
+    pub async fn forget_acknowledged(self: &Arc<Self>, name: &str) -> Result<(), EngineError> {
+        let known = self.expired.0.lock().get(name).cloned();
+        if let Some((retained, lease)) = known
+            && retained.windows.statistics().retained == 0
+        {
+            let name = name.to_owned();
+            self.change(move |engine| engine.forget_expired(&name, lease)).await?;
+        }
+        Ok(())
+    }
+
+    /// Hands the windows of an expired probe on to the probe of the same name that has been created.
+    pub fn hand_on_expired(&self, name: &str) {
+        if self.expired.0.lock().remove(name).is_some() {
+            self.store.forget_expired(name);
+        }
+    }
+}
+
+impl Probe {
+    pub fn lease(&self) -> Option<Lease> {
+        *self.lease.lock()
+    }
+
+    /// Notes another lease: a probe whose lease had just ended goes on.
+    fn set_lease(&self, lease: Lease) {
+        *self.lease.lock() = Some(lease);
+        self.set_ended(false);
+    }
+
+    /// Lets packets go to the probe no more. Its maps stay until the last window is stored.
+    fn end(&self) {
+        self.set_ended(true);
+    }
+
+    fn retained(&self) -> Retained {
+        let (windows, origin) = (Arc::clone(&self.windows), Arc::clone(&self.origin));
+        Retained { windows, origin, skipped: Arc::clone(&self.skipped) }
+    }
+}
+
+/// Removes a probe whose lease has ended. Returns false if that has to be tried again.
+async fn expire(engine: &Weak<Engine>, probe: &Weak<Probe>) -> bool {
+    let (Some(engine), Some(probe)) = (engine.upgrade(), probe.upgrade()) else { return true };
+    let name = probe.name.clone();
+    engine.expire(probe).await.unwrap_or_else(|error| {
+        tracing::error!(
+            probe = name,
+            reason = describe(&error),
+            "a probe whose lease has ended can't be removed yet"
+        );
+        false
+    })
+}

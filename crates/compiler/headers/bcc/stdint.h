@@ -1,0 +1,25 @@
+/* The integer types of C, without the C library of the host, whose headers are for the host only. */
+#ifndef TWINPROBE_BCC_STDINT_H
+#define TWINPROBE_BCC_STDINT_H
+
+#include <linux/types.h>
+
+typedef __u8 uint8_t;
+typedef __u16 uint16_t;
+typedef __u32 uint32_t;
+typedef __u64 uint64_t;
+typedef __s8 int8_t;
+typedef __s16 int16_t;
+typedef __s32 int32_t;
+typedef __s64 int64_t;
+typedef unsigned long uintptr_t;
+typedef long intptr_t;
+
+#define UINT8_MAX 0xff
+#define UINT16_MAX 0xffff
+#define UINT32_MAX 0xffffffffU
+#define UINT64_MAX 0xffffffffffffffffULL
+#define INT32_MAX 0x7fffffff
+#define INT64_MAX 0x7fffffffffffffffLL
+
+#endif

@@ -1,0 +1,311 @@
+/* Tables. Each is a map as libbpf defines it, whose symbol is the table's name, and a constant struct of functions, whose name in C is
+ * the table's name: the compiler puts the functions in place of their calls, and the struct vanishes. */
+#ifndef TWINPROBE_BCC_TABLES_H
+#define TWINPROBE_BCC_TABLES_H
+
+#define TP_IS(kind, name) (__builtin_strcmp(kind, name) == 0)
+
+/* The types of map by BCC's names. The keys of a histogram are slots of an array if they are integers. A table of programs is an array of
+ * numbers that nothing uses: no program can get into it. */
+#define TP_TYPE(kind, key) ( \
+	TP_IS(kind, "hash") ? BPF_MAP_TYPE_HASH : \
+	TP_IS(kind, "lru_hash") ? BPF_MAP_TYPE_LRU_HASH : \
+	TP_IS(kind, "percpu_hash") ? BPF_MAP_TYPE_PERCPU_HASH : \
+	TP_IS(kind, "lru_percpu_hash") ? BPF_MAP_TYPE_LRU_PERCPU_HASH : \
+	TP_IS(kind, "array") ? BPF_MAP_TYPE_ARRAY : \
+	TP_IS(kind, "percpu_array") ? BPF_MAP_TYPE_PERCPU_ARRAY : \
+	TP_IS(kind, "lpm_trie") ? BPF_MAP_TYPE_LPM_TRIE : \
+	TP_IS(kind, "queue") ? BPF_MAP_TYPE_QUEUE : \
+	TP_IS(kind, "stack") ? BPF_MAP_TYPE_STACK : \
+	TP_IS(kind, "prog") ? BPF_MAP_TYPE_ARRAY : \
+	TP_IS(kind, "histogram") ? (TP_IS_INT(key) ? BPF_MAP_TYPE_ARRAY : BPF_MAP_TYPE_HASH) : \
+	TP_IS(kind, "perf_output") ? BPF_MAP_TYPE_PERF_EVENT_ARRAY : \
+	BPF_MAP_TYPE_UNSPEC)
+#define TP_IS_INT(type) (__builtin_types_compatible_p(type, int) || __builtin_types_compatible_p(type, u32))
+
+/* Adds to a number of 1, 2, 4 or 8 bytes; to one of 4 or 8 bytes no addition of another CPU gets lost. */
+#define TP_ADD(number, size, n) do { \
+	if ((size) == 8) \
+		__sync_fetch_and_add((u64 *)(number), (u64)(n)); \
+	else if ((size) == 4) \
+		__sync_fetch_and_add((u32 *)(number), (u32)(n)); \
+	else if ((size) == 2) \
+		*(u16 *)(number) += (u16)(n); \
+	else if ((size) == 1) \
+		*(u8 *)(number) += (u8)(n); \
+} while (0)
+
+/* Whether the values of a table are integers, and what increment() is for other tables: nothing that can be called. */
+#define TP_IS_NUMBER(type) _Generic(*(__typeof__(type) *)0, \
+	bool: 1, char: 1, signed char: 1, unsigned char: 1, short: 1, unsigned short: 1, int: 1, unsigned int: 1, \
+	long: 1, unsigned long: 1, long long: 1, unsigned long long: 1, default: 0)
+typedef int increment_is_for_integers;
+#define TP_ADDER(key_type, leaf_type) __typeof__(__builtin_choose_expr( \
+	TP_IS_NUMBER(leaf_type), (void (*)(__typeof__(key_type), u64))0, (increment_is_for_integers)0))
+
+/* The members that are of no use here say so. */
+#define TP_NO_PROGRAMS "nothing fills the slots of a table of programs, so that call() goes on with the next statement; call the " \
+	"function itself"
+#define TP_NO_TASK "it is about tasks of this host, and packets belong to none"
+#define TP_UNAVAILABLE(name, why) int (*name)(/* any arguments */) __attribute__((unavailable(why)));
+
+/* A table. Sources test the result of lookup_or_try_init(), not that of lookup_or_init(): where a table is full, the latter gives a
+ * value that belongs to no entry. increment() adds as atomic_increment() does, in an entry that is made if there is none. */
+#define BPF_F_TABLE(kind, key_type, leaf_type, name, size, flags) \
+struct name##_table_t { \
+	__typeof__(leaf_type) *(*lookup)(const __typeof__(key_type) *); \
+	__typeof__(leaf_type) *(*lookup_or_try_init)(const __typeof__(key_type) *, const __typeof__(leaf_type) *); \
+	__typeof__(leaf_type) *(*lookup_or_init)(const __typeof__(key_type) *, const __typeof__(leaf_type) *); \
+	int (*update)(const __typeof__(key_type) *, const __typeof__(leaf_type) *); \
+	int (*insert)(const __typeof__(key_type) *, const __typeof__(leaf_type) *); \
+	int (*delete)(const __typeof__(key_type) *); \
+	TP_ADDER(key_type, leaf_type) increment; \
+	TP_ADDER(key_type, leaf_type) atomic_increment; \
+	void (*call)(void *, u32) __attribute__((deprecated(TP_NO_PROGRAMS))); \
+	TP_UNAVAILABLE(get_stackid, "stack traces show how a function of the kernel was reached; a packet has none") \
+	TP_UNAVAILABLE(sk_storage_get, TP_NO_TASK "; keep state by address and port in a BPF_HASH") \
+	TP_UNAVAILABLE(sk_storage_delete, TP_NO_TASK "; keep state by address and port in a BPF_HASH") \
+	TP_UNAVAILABLE(task_storage_get, TP_NO_TASK) \
+	TP_UNAVAILABLE(inode_storage_get, TP_NO_TASK) \
+	TP_UNAVAILABLE(check_current_task, TP_NO_TASK) \
+	TP_UNAVAILABLE(perf_read, "hardware counters are no property of packets; measure the cost of a probe by POST /v1/validate") \
+	u32 max_entries; \
+}; \
+_Static_assert(TP_TYPE(kind, key_type) != BPF_MAP_TYPE_UNSPEC, \
+	       "there is no table of type " kind " for packets; BPF_TABLE has hash, lru_hash, percpu_hash, lru_percpu_hash, " \
+	       "array, percpu_array, lpm_trie, prog and histogram"); \
+struct { \
+	int (*type)[TP_TYPE(kind, key_type)]; \
+	int (*max_entries)[size]; \
+	int (*map_flags)[flags]; \
+	__typeof__(key_type) *key; \
+	__typeof__(leaf_type) *value; \
+} name##_map __asm__(#name) SEC(".maps"); \
+static __always_inline __typeof__(leaf_type) *name##_lookup(const __typeof__(key_type) *key) \
+{ \
+	return bpf_map_lookup_elem(&name##_map, key); \
+} \
+static __always_inline int name##_update(const __typeof__(key_type) *key, const __typeof__(leaf_type) *leaf) \
+{ \
+	return bpf_map_update_elem(&name##_map, key, leaf, BPF_ANY); \
+} \
+static __always_inline int name##_insert(const __typeof__(key_type) *key, const __typeof__(leaf_type) *leaf) \
+{ \
+	return bpf_map_update_elem(&name##_map, key, leaf, BPF_NOEXIST); \
+} \
+static __always_inline int name##_delete(const __typeof__(key_type) *key) \
+{ \
+	return bpf_map_delete_elem(&name##_map, key); \
+} \
+static __always_inline __typeof__(leaf_type) * \
+name##_lookup_or_try_init(const __typeof__(key_type) *key, const __typeof__(leaf_type) *leaf) \
+{ \
+	__typeof__(leaf_type) *found = bpf_map_lookup_elem(&name##_map, key); \
+	if (found) \
+		return found; \
+	bpf_map_update_elem(&name##_map, key, leaf, BPF_NOEXIST); \
+	return bpf_map_lookup_elem(&name##_map, key); \
+} \
+static __always_inline __typeof__(leaf_type) * \
+name##_lookup_or_init(const __typeof__(key_type) *key, const __typeof__(leaf_type) *leaf) \
+{ \
+	static __typeof__(leaf_type) lost; \
+	__typeof__(leaf_type) *found = name##_lookup_or_try_init(key, leaf); \
+	if (found) \
+		return found; \
+	__builtin_memcpy(&lost, leaf, sizeof(lost)); \
+	return &lost; \
+} \
+static __always_inline void name##_increment(__typeof__(key_type) key, u64 n) \
+{ \
+	__typeof__(leaf_type) *found = bpf_map_lookup_elem(&name##_map, &key); \
+	if (!found && TP_TYPE(kind, key_type) != BPF_MAP_TYPE_ARRAY && TP_TYPE(kind, key_type) != BPF_MAP_TYPE_PERCPU_ARRAY) { \
+		__typeof__(leaf_type) zero; \
+		__builtin_memset(&zero, 0, sizeof(zero)); \
+		found = name##_lookup_or_try_init(&key, &zero); \
+	} \
+	if (found) \
+		TP_ADD(found, sizeof(leaf_type), n); \
+} \
+static __always_inline void name##_call(void *ctx, u32 slot) \
+{ \
+} \
+static const struct name##_table_t name __asm__("twinprobe." #name) __attribute__((unused)) = { \
+	.lookup = name##_lookup, \
+	.lookup_or_try_init = name##_lookup_or_try_init, \
+	.lookup_or_init = name##_lookup_or_init, \
+	.update = name##_update, \
+	.insert = name##_insert, \
+	.delete = name##_delete, \
+	.increment = __builtin_choose_expr(TP_IS_NUMBER(leaf_type), name##_increment, 0), \
+	.atomic_increment = __builtin_choose_expr(TP_IS_NUMBER(leaf_type), name##_increment, 0), \
+	.call = name##_call, \
+	.max_entries = (size), \
+}
+
+
+#define BPF_TABLE(kind, key_type, leaf_type, name, size) BPF_F_TABLE(kind, key_type, leaf_type, name, size, 0)
+
+/* Tables for other programs: within a probe, `shared_maps` of the configuration says what both directions share. */
+#define BPF_TABLE_PUBLIC(kind, key_type, leaf_type, name, size) BPF_F_TABLE(kind, key_type, leaf_type, name, size, 0)
+#define BPF_TABLE_SHARED(kind, key_type, leaf_type, name, size, ...) \
+	BPF_F_TABLE(kind, key_type, leaf_type, name, size, TP_DEFAULT(0, ##__VA_ARGS__))
+#define BPF_TABLE_PINNED(kind, key_type, leaf_type, name, size, path, ...) \
+	BPF_F_TABLE(kind, key_type, leaf_type, name, size, TP_DEFAULT(0, ##__VA_ARGS__))
+
+/* The last of one or two arguments, so that the second one replaces the default. */
+#define TP_DEFAULT(...) TP_LAST(__VA_ARGS__, TP_SECOND, TP_FIRST)(__VA_ARGS__)
+#define TP_LAST(a, b, macro, ...) macro
+#define TP_FIRST(a) a
+#define TP_SECOND(a, b) b
+/* The macro for 1, 2, 3 or 4 arguments. */
+#define TP_BY_COUNT(a, b, c, d, macro, ...) macro
+
+#define TP_HASH_1(kind, flags, name) BPF_F_TABLE(kind, u64, u64, name, 10240, flags)
+#define TP_HASH_2(kind, flags, name, key_type) BPF_F_TABLE(kind, key_type, u64, name, 10240, flags)
+#define TP_HASH_3(kind, flags, name, key_type, leaf_type) BPF_F_TABLE(kind, key_type, leaf_type, name, 10240, flags)
+#define TP_HASH_4(kind, flags, name, key_type, leaf_type, size) BPF_F_TABLE(kind, key_type, leaf_type, name, size, flags)
+#define TP_HASH(kind, flags, ...) \
+	TP_BY_COUNT(__VA_ARGS__, TP_HASH_4, TP_HASH_3, TP_HASH_2, TP_HASH_1)(kind, flags, __VA_ARGS__)
+/* (name, key_type = u64, leaf_type = u64, size = 10240) */
+#define BPF_HASH(...) TP_HASH("hash", 0, __VA_ARGS__)
+#define BPF_PERCPU_HASH(...) TP_HASH("percpu_hash", 0, __VA_ARGS__)
+#define BPF_LPM_TRIE(...) TP_HASH("lpm_trie", BPF_F_NO_PREALLOC, __VA_ARGS__)
+
+#define TP_ARRAY_1(kind, name) BPF_F_TABLE(kind, int, u64, name, 10240, 0)
+#define TP_ARRAY_2(kind, name, leaf_type) BPF_F_TABLE(kind, int, leaf_type, name, 10240, 0)
+#define TP_ARRAY_3(kind, name, leaf_type, size) BPF_F_TABLE(kind, int, leaf_type, name, size, 0)
+#define TP_ARRAY(kind, ...) TP_BY_COUNT(__VA_ARGS__, , TP_ARRAY_3, TP_ARRAY_2, TP_ARRAY_1)(kind, __VA_ARGS__)
+/* (name, leaf_type = u64, size = 10240) */
+#define BPF_ARRAY(...) TP_ARRAY("array", __VA_ARGS__)
+#define BPF_PERCPU_ARRAY(...) TP_ARRAY("percpu_array", __VA_ARGS__)
+
+#define TP_HISTOGRAM_1(name) BPF_F_TABLE("histogram", int, u64, name, 64, 0)
+#define TP_HISTOGRAM_2(name, key_type) BPF_F_TABLE("histogram", key_type, u64, name, 64, 0)
+#define TP_HISTOGRAM_3(name, key_type, size) BPF_F_TABLE("histogram", key_type, u64, name, size, 0)
+/* (name, key_type = int, size = 64) */
+#define BPF_HISTOGRAM(...) \
+	TP_BY_COUNT(__VA_ARGS__, , TP_HISTOGRAM_3, TP_HISTOGRAM_2, TP_HISTOGRAM_1)(__VA_ARGS__)
+
+#define BPF_PROG_ARRAY(name, size) BPF_F_TABLE("prog", u32, u32, name, size, 0)
+
+#define BPF_QUEUESTACK(kind, name, leaf_type, size, flags) \
+struct name##_table_t { \
+	int (*push)(const __typeof__(leaf_type) *, u64); \
+	int (*pop)(__typeof__(leaf_type) *); \
+	int (*peek)(__typeof__(leaf_type) *); \
+	u32 max_entries; \
+}; \
+_Static_assert(TP_TYPE(kind, int) == BPF_MAP_TYPE_QUEUE || TP_TYPE(kind, int) == BPF_MAP_TYPE_STACK, \
+	       "BPF_QUEUESTACK has no type " kind "; it has queue and stack"); \
+struct { \
+	int (*type)[TP_TYPE(kind, int)]; \
+	int (*max_entries)[size]; \
+	int (*map_flags)[flags]; \
+	__typeof__(leaf_type) *value; \
+} name##_map __asm__(#name) SEC(".maps"); \
+static __always_inline int name##_push(const __typeof__(leaf_type) *leaf, u64 mode) \
+{ \
+	return bpf_map_push_elem(&name##_map, leaf, mode); \
+} \
+static __always_inline int name##_pop(__typeof__(leaf_type) *leaf) \
+{ \
+	return bpf_map_pop_elem(&name##_map, leaf); \
+} \
+static __always_inline int name##_peek(__typeof__(leaf_type) *leaf) \
+{ \
+	return bpf_map_peek_elem(&name##_map, leaf); \
+} \
+static const struct name##_table_t name __asm__("twinprobe." #name) __attribute__((unused)) = { \
+	.push = name##_push, \
+	.pop = name##_pop, \
+	.peek = name##_peek, \
+	.max_entries = (size), \
+}
+#define BPF_QUEUESTACK_PUBLIC(kind, name, leaf_type, size, flags) BPF_QUEUESTACK(kind, name, leaf_type, size, flags)
+#define BPF_QUEUESTACK_SHARED(kind, name, leaf_type, size, flags) BPF_QUEUESTACK(kind, name, leaf_type, size, flags)
+#define BPF_QUEUESTACK_PINNED(kind, name, leaf_type, size, flags, path) \
+	BPF_QUEUESTACK(kind, name, leaf_type, size, flags)
+/* (name, leaf_type, size, flags = 0) */
+#define BPF_QUEUE(name, leaf_type, size, ...) BPF_QUEUESTACK("queue", name, leaf_type, size, TP_DEFAULT(0, ##__VA_ARGS__))
+#define BPF_STACK(name, leaf_type, size, ...) BPF_QUEUESTACK("stack", name, leaf_type, size, TP_DEFAULT(0, ##__VA_ARGS__))
+
+/* The type of an event leaves a trace in the object, so that a metric's `type` can name it. */
+#define TP_EVENT(data) ({ \
+	static __typeof__(*(data)) *const twinprobe_event SEC(".twinprobe.events"); \
+	(data); \
+})
+
+#define BPF_PERF_OUTPUT(name) \
+struct name##_table_t { \
+	int (*perf_submit)(void *, const void *, u32); \
+	int (*perf_submit_skb)(void *, u32, const void *, u32); \
+}; \
+struct { \
+	int (*type)[BPF_MAP_TYPE_PERF_EVENT_ARRAY]; \
+	int (*key_size)[sizeof(u32)]; \
+	int (*value_size)[sizeof(u32)]; \
+} name##_map __asm__(#name) SEC(".maps"); \
+static __always_inline int name##_perf_submit(void *ctx, const void *data, u32 size) \
+{ \
+	return bpf_perf_event_output(ctx, &name##_map, BPF_F_CURRENT_CPU, (void *)data, size); \
+} \
+static __always_inline int name##_perf_submit_skb(void *ctx, u32 packet_bytes, const void *data, u32 size) \
+{ \
+	return bpf_perf_event_output(ctx, &name##_map, (u64)packet_bytes << 32 | BPF_F_CURRENT_CPU, (void *)data, size); \
+} \
+static const struct name##_table_t name __asm__("twinprobe." #name) __attribute__((unused)) = { \
+	.perf_submit = name##_perf_submit, \
+	.perf_submit_skb = name##_perf_submit_skb, \
+}
+#define perf_submit(ctx, data, size) perf_submit(ctx, TP_EVENT(data), size)
+#define perf_submit_skb(ctx, packet_bytes, data, size) perf_submit_skb(ctx, packet_bytes, TP_EVENT(data), size)
+
+#define BPF_RINGBUF_OUTPUT(name, pages) \
+struct name##_table_t { \
+	int (*ringbuf_output)(const void *, u64, u64); \
+	void *(*ringbuf_reserve)(u64); \
+	void (*ringbuf_submit)(void *, u64); \
+	void (*ringbuf_discard)(void *, u64); \
+	u64 (*ringbuf_query)(u64); \
+}; \
+struct { \
+	int (*type)[BPF_MAP_TYPE_RINGBUF]; \
+	int (*max_entries)[(pages) * PAGE_SIZE]; \
+} name##_map __asm__(#name) SEC(".maps"); \
+static __always_inline int name##_ringbuf_output(const void *data, u64 size, u64 flags) \
+{ \
+	return bpf_ringbuf_output(&name##_map, (void *)data, size, flags); \
+} \
+static __always_inline void *name##_ringbuf_reserve(u64 size) \
+{ \
+	return bpf_ringbuf_reserve(&name##_map, size, 0); \
+} \
+static __always_inline void name##_ringbuf_submit(void *data, u64 flags) \
+{ \
+	bpf_ringbuf_submit(data, flags); \
+} \
+static __always_inline void name##_ringbuf_discard(void *data, u64 flags) \
+{ \
+	bpf_ringbuf_discard(data, flags); \
+} \
+static __always_inline u64 name##_ringbuf_query(u64 flags) \
+{ \
+	return bpf_ringbuf_query(&name##_map, flags); \
+} \
+static const struct name##_table_t name __asm__("twinprobe." #name) __attribute__((unused)) = { \
+	.ringbuf_output = name##_ringbuf_output, \
+	.ringbuf_reserve = name##_ringbuf_reserve, \
+	.ringbuf_submit = name##_ringbuf_submit, \
+	.ringbuf_discard = name##_ringbuf_discard, \
+	.ringbuf_query = name##_ringbuf_query, \
+}
+#define ringbuf_output(data, size, flags) ringbuf_output(TP_EVENT(data), size, flags)
+#define ringbuf_submit(data, flags) ringbuf_submit(TP_EVENT(data), flags)
+
+/* A single argument adds one. */
+#define increment(...) TP_INCREMENT(__VA_ARGS__, increment(__VA_ARGS__), increment(__VA_ARGS__, 1))
+#define atomic_increment(...) TP_INCREMENT(__VA_ARGS__, atomic_increment(__VA_ARGS__), atomic_increment(__VA_ARGS__, 1))
+#define TP_INCREMENT(key, n, call, ...) call
+
+#endif

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Histograms and samples. twinprobe.h has the overview. */
+#ifndef TWINPROBE_SAMPLING_H
+#define TWINPROBE_SAMPLING_H
+
+#define TP_HISTOGRAM(NAME) TP_PERCPU_ARRAY(NAME, __u64, 64) TP_AS(histogram)
+#define TP_LINEAR(NAME, SLOTS) TP_PERCPU_ARRAY(NAME, __u64, SLOTS)
+
+#define TP_ENTRIES(NAME) (sizeof(*NAME.max_entries) / sizeof(int))
+
+#define tp_histogram(NAME, VALUE)				\
+	({							\
+		__u64 *tp_slot_ = tp_at_index(NAME, tp_log2(VALUE));	\
+		if (tp_slot_)					\
+			(*tp_slot_)++;				\
+	})
+
+#define tp_linear(NAME, VALUE, WIDTH)									\
+	({												\
+		__u64 tp_number_ = (__u64)(VALUE) / (WIDTH);						\
+		__u64 *tp_slot_ = tp_at_index(NAME,							\
+			tp_number_ < TP_ENTRIES(NAME) ? tp_number_ : TP_ENTRIES(NAME) - 1);		\
+		if (tp_slot_)										\
+			(*tp_slot_)++;									\
+	})
+
+static __always_inline int tp_sample(__u32 n)
+{
+	return tp_scale(bpf_get_prandom_u32(), n) == 0;
+}
+
+#define TP_RESERVOIR(NAME, TYPE, SIZE)		\
+	struct NAME##_place {			\
+		__u64 seen;			\
+		TYPE item;			\
+	};					\
+	TP_ARRAY(NAME, struct NAME##_place, (SIZE) + 1)
+
+/*
+ * The n-th item goes to place n while there are empty places, then to a random one of n places, most of which do not exist
+ * (algorithm R). Two CPUs may draw the same n, which makes an item replace another one a little too often or too rarely.
+ */
+static __always_inline __u32 tp_reservoir_place(__u64 seen, __u32 size)
+{
+	__u32 n = seen < 0xffffffff ? seen : 0xffffffff;
+
+	return n <= size ? n : 1 + tp_scale(bpf_get_prandom_u32(), n);
+}
+
+#define tp_reservoir(NAME)									\
+	({											\
+		__typeof__(*NAME.value) *tp_place_ = tp_at_index(NAME, 0);			\
+		__u64 tp_seen_ = 0;								\
+		if (tp_place_) {								\
+			tp_add(&tp_place_->seen, 1);						\
+			tp_seen_ = tp_place_->seen;						\
+			tp_place_ = tp_at_index(NAME, tp_reservoir_place(tp_seen_, TP_ENTRIES(NAME) - 1));	\
+			if (tp_place_)								\
+				tp_place_->seen = tp_seen_;					\
+		}										\
+		tp_place_ ? &tp_place_->item : 0;						\
+	})
+
+#endif

@@ -1,0 +1,110 @@
+//! The dialect of a source, and what clang is told about a source for BCC.
+
+use twinprobe_ebpf_common::finding::Finding;
+use twinprobe_ebpf_common::hook::{ProgramKind, Verdict};
+
+use crate::bcc::entry::{self, CONVENTIONAL, HANDLE_RX};
+use crate::bcc::scan::{Function, Scan, scan};
+use crate::unit::Unit;
+
+/// The operator's choice of a dialect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dialect {
+    /// That of the source, by what it looks like.
+    #[default]
+    Auto,
+    /// Maps and programs in sections, as libbpf loads them.
+    Libbpf,
+    /// Tables with methods, and functions without sections, as BCC compiles them.
+    Bcc,
+}
+
+impl Dialect {
+    /// The choices by their names in a configuration.
+    pub const NAMES: [(&'static str, Self); 3] =
+        [("auto", Self::Auto), ("libbpf", Self::Libbpf), ("bcc", Self::Bcc)];
+}
+
+/// The names that place a program or a map in a section: a source that uses one is for libbpf.
+const SECTIONS: [&str; 3] = ["SEC", "__section", "section"];
+/// The macros that define tables, of which a source for BCC without functions has at least one.
+const TABLES: [&str; 5] = ["BPF_TABLE", "BPF_HASH", "BPF_ARRAY", "BPF_PERCPU_ARRAY", "BPF_PERCPU_HASH"];
+/// The structs of the dialect's headers that sources like to define themselves.
+const STRUCTS: [&str; 7] = ["eth_hdr", "iphdr", "tcphdr", "udphdr", "icmphdr", "lpm_key", "vlan_hdr"];
+/// The functions that need a map, which is defined only for them.
+const USES: [&str; 4] = ["dp_log", "pcn_log", "pkt_to_controller", "pcn_pkt_controller"];
+/// What would be noise: sources for BCC are compiled by BCC without `-Wall`.
+const QUIET: [&str; 8] = [
+    "-Wno-address-of-packed-member",
+    "-Wno-gnu-variable-sized-type-not-at-end",
+    "-Wno-int-conversion",
+    "-Wno-macro-redefined",
+    "-Wno-misleading-indentation",
+    "-Wno-pointer-sign",
+    "-Wno-unused",
+    "-Wno-incompatible-pointer-types-discards-qualifiers",
+];
+
+/// Returns what clang has to be told about a source that is for BCC, beside what every source needs; `None` if it is for
+/// libbpf. Fails if a source for BCC has no function that sees packets.
+pub fn arguments(unit: &Unit<'_>) -> Result<Option<Vec<String>>, Finding> {
+    let found = match unit.dialect {
+        Dialect::Libbpf => return Ok(None),
+        Dialect::Auto | Dialect::Bcc => scan(unit.source),
+    };
+    if unit.dialect == Dialect::Auto && !looks_like_bcc(&found) {
+        return Ok(None);
+    }
+    let function = entry::choose(&found, unit.entry, unit.hook, unit.field)?;
+    let mut arguments: Vec<String> = QUIET.map(str::to_owned).to_vec();
+    arguments
+        .extend(definitions(unit, &found, function).into_iter().map(|definition| format!("-D{definition}")));
+    arguments.extend(["-include", "bcc/dialect.h"].map(str::to_owned));
+    Ok(Some(arguments))
+}
+
+/// Tells whether a source has functions or tables of BCC's kind and places nothing in a section: for libbpf, it would have no
+/// program.
+fn looks_like_bcc(found: &Scan<'_>) -> bool {
+    let has_sections = SECTIONS.iter().any(|name| found.names.contains(name));
+    let is_for_bcc = |function| entry::is_candidate(function) || entry::traces(function);
+    !has_sections
+        && (found.functions.iter().any(is_for_bcc) || TABLES.iter().any(|name| found.names.contains(name)))
+}
+
+fn definitions(unit: &Unit<'_>, found: &Scan<'_>, function: &Function<'_>) -> Vec<String> {
+    let number = |name: &str, value: bool| format!("TWINPROBE_{name}={}", u8::from(value));
+    let is_xdp = unit.hook.kind() == ProgramKind::Xdp;
+    let conventional = CONVENTIONAL.contains(&function.name);
+    let mut list = vec![
+        number("XDP", is_xdp),
+        number("INGRESS", unit.hook.direction() == "ingress"),
+        number("ENFORCE", unit.verdict == Verdict::Enforce),
+        number("METADATA", conventional),
+        number("TAKES_METADATA", conventional && function.parameters.len() > 1),
+        number("HANDLE_RX", function.name == HANDLE_RX),
+        format!("TWINPROBE_ENTRY={}", function.name),
+        format!("TWINPROBE_CONTEXT={}", function.context().unwrap_or("CTXTYPE")),
+        format!("TWINPROBE_PACKET={}", packet(found, function)),
+    ];
+    let defined = STRUCTS.into_iter().filter(|name| found.structs.contains(name));
+    list.extend(defined.map(|name| format!("TWINPROBE_DEFINES_{name}")));
+    if found.structs.contains("ethhdr") {
+        list.push("__UAPI_DEF_ETHHDR=0".to_owned());
+    }
+    let used = USES.into_iter().filter(|name| found.names.contains(name));
+    list.extend(used.map(|name| format!("TWINPROBE_USES_{name}=1")));
+    let layouts: Vec<String> =
+        found.headers.iter().map(|(name, widths)| format!("struct {name} *: \"{widths}\",")).collect();
+    if !layouts.is_empty() {
+        list.push(format!("TWINPROBE_LAYOUTS={}", layouts.join(" ")));
+    }
+    list
+}
+
+/// Returns the name of the packet's context in the functions that read headers by a cursor: a cursor is only an offset.
+fn packet<'a>(found: &Scan<'a>, function: &Function<'a>) -> &'a str {
+    let with_cursor = found.functions.iter().filter(|function| function.has_cursor);
+    let first = |function: &Function<'a>| function.parameters.first().map(|parameter| parameter.name);
+    with_cursor.chain([function]).find_map(first).unwrap_or("ctx")
+}

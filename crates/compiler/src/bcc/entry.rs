@@ -1,0 +1,123 @@
+//! The function of a source that is called for each packet.
+
+use twinprobe_ebpf_common::finding::{Finding, Stage};
+use twinprobe_ebpf_common::hook::{Hook, ProgramKind};
+
+use crate::bcc::scan::{Function, Scan};
+
+/// The functions that conventions name: DeChainy's, and that of Polycube's dynmon.
+pub const CONVENTIONAL: [&str; 2] = ["handler", HANDLE_RX];
+pub const HANDLE_RX: &str = "handle_rx";
+/// The names of contexts: the macro that stands for that of the hook, and those of the hooks.
+const CONTEXTS: [&str; 3] = ["CTXTYPE", "xdp_md", "__sk_buff"];
+/// How BCC names functions that it attaches to functions of the kernel.
+const TRACING: [&str; 8] = [
+    "kprobe__",
+    "kretprobe__",
+    "tracepoint__",
+    "raw_tracepoint__",
+    "kfunc__",
+    "kretfunc__",
+    "lsm__",
+    "syscall__",
+];
+/// Contexts of programs that are no probes for packets, and what these are.
+const FOREIGN: [(&str, &str); 8] = [
+    ("pt_regs", "traces a function of the kernel"),
+    ("bpf_raw_tracepoint_args", "traces a tracepoint of the kernel"),
+    ("bpf_perf_event_data", "samples a hardware counter"),
+    ("bpf_sock_ops", "follows sockets"),
+    ("bpf_sock_addr", "decides on addresses of sockets"),
+    ("bpf_sock", "decides on sockets"),
+    ("sk_msg_md", "decides on messages of sockets"),
+    ("sk_reuseport_md", "selects sockets"),
+];
+
+/// Tells whether a packet's hook may call a function like this one.
+pub fn is_candidate(function: &Function<'_>) -> bool {
+    let conventional = CONVENTIONAL.contains(&function.name);
+    let fits = function.context().is_some_and(|context| CONTEXTS.contains(&context));
+    fits && (conventional || !function.is_static && function.parameters.len() == 1)
+}
+
+/// Chooses the function for the packets of `hook`: the one that the configuration `wants`, else one that a convention names,
+/// else the only one there is, or the one named for the direction.
+pub fn choose<'s, 'a>(
+    scan: &'s Scan<'a>,
+    wants: Option<&str>,
+    hook: Hook,
+    field: &str,
+) -> Result<&'s Function<'a>, Finding> {
+    let refuse = |line, message: String| {
+        let finding = Finding::new(Stage::Compile, field, message);
+        if line == 0 { finding } else { finding.at(line, None) }
+    };
+    if let Some(function) = scan.functions.iter().find(|function| traces(function)) {
+        let what = foreign(function).unwrap_or("traces a function of the kernel");
+        let message = format!(
+            "{} {what}; probes see packets: write a function such as int count(struct CTXTYPE *ctx)",
+            function.name
+        );
+        return Err(refuse(function.line, message));
+    }
+    let candidates: Vec<&Function<'_>> =
+        scan.functions.iter().filter(|function| is_candidate(function)).collect();
+    let named = |name: &str| candidates.iter().find(|function| function.name == name).copied();
+    let list = || candidates.iter().map(|function| function.name).collect::<Vec<_>>().join(", ");
+    let direction = if hook.direction() == "ingress" { "handle_ingress" } else { "handle_egress" };
+    let by_convention = || CONVENTIONAL.into_iter().chain([direction]).find_map(named);
+    let chosen = match (wants, candidates.as_slice()) {
+        (_, []) => {
+            let message = "no entry point: the source needs a function for packets, such as handler(struct CTXTYPE *ctx, struct \
+                           pkt_metadata *md), handle_rx with the same parameters, or int count(struct CTXTYPE *ctx), which must \
+                           not be static";
+            return Err(refuse(0, message.to_owned()));
+        }
+        (Some(name), _) => named(name).ok_or_else(|| {
+            refuse(0, format!("entry is {name}, but the source's functions for packets are {}", list()))
+        })?,
+        (None, [only]) => only,
+        (None, _) => by_convention().ok_or_else(|| {
+            let message = format!(
+                "several functions for packets: {}; choose one by the field entry of the direction, or make those that it calls \
+                 static",
+                list()
+            );
+            refuse(candidates[1].line, message)
+        })?,
+    };
+    let other = match (chosen.context(), hook.kind()) {
+        (Some("xdp_md"), ProgramKind::Tc) => Some("xdp"),
+        (Some("__sk_buff"), ProgramKind::Xdp) => Some("tc"),
+        _ => None,
+    };
+    match other {
+        None => Ok(chosen),
+        Some("xdp") if hook.direction() == "egress" => {
+            let message = format!(
+                "{} takes a struct xdp_md, and XDP sees incoming packets only; write struct CTXTYPE",
+                chosen.name
+            );
+            Err(refuse(chosen.line, message))
+        }
+        Some(other) => {
+            let context = chosen.context().unwrap_or_default();
+            let message = format!(
+                "{} takes a struct {context}, which the hook {other} has; set hook to {other}",
+                chosen.name
+            );
+            Err(refuse(chosen.line, message))
+        }
+    }
+}
+
+/// Tells whether a function is for a hook that has no packets.
+pub fn traces(function: &Function<'_>) -> bool {
+    TRACING.iter().any(|prefix| function.name.starts_with(prefix))
+        || !function.is_static && foreign(function).is_some()
+}
+
+fn foreign(function: &Function<'_>) -> Option<&'static str> {
+    let context = function.context()?;
+    FOREIGN.iter().find(|(name, _)| *name == context).map(|(_, what)| *what)
+}

@@ -1,0 +1,227 @@
+//! The functions and structs that a source defines, as far as they can be told without its headers and macros.
+
+use std::collections::BTreeSet;
+
+use crate::bcc::token::{Token, TokenKind, tokens};
+
+/// What is called like a function in front of or behind the parameters of one.
+const ATTRIBUTES: [&str; 8] =
+    ["__attribute__", "__attribute", "SEC", "BCC_SEC", "__section", "__asm__", "asm", "__declspec"];
+/// The attribute of BCC's packet headers.
+const PACKET_HEADER: &str = "BPF_PACKET_HEADER";
+
+/// A function with a body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function<'a> {
+    pub name: &'a str,
+    /// The line of the name.
+    pub line: u32,
+    pub is_static: bool,
+    pub parameters: Vec<Parameter<'a>>,
+    /// Whether the function reads headers by `cursor_advance()`.
+    pub has_cursor: bool,
+}
+
+/// A parameter of a function.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parameter<'a> {
+    pub name: &'a str,
+    /// The struct that the parameter points to.
+    pub points_to: Option<&'a str>,
+}
+
+impl<'a> Function<'a> {
+    /// The struct that the first parameter points to: the context that the kernel calls the function with.
+    pub fn context(&self) -> Option<&'a str> {
+        self.parameters.first()?.points_to
+    }
+}
+
+/// The definitions of a source.
+#[derive(Debug, Default)]
+pub struct Scan<'a> {
+    pub functions: Vec<Function<'a>>,
+    /// The structs with a body.
+    pub structs: BTreeSet<&'a str>,
+    /// The source's own packet headers, each with the widths of its fields in bytes, a digit each.
+    pub headers: Vec<(&'a str, String)>,
+    /// All names that are used anywhere.
+    pub names: BTreeSet<&'a str>,
+}
+
+/// Reads a source. Braces that alternatives of the preprocessor repeat count once.
+pub fn scan(source: &str) -> Scan<'_> {
+    let tokens = tokens(source);
+    let mut scan = Scan::default();
+    // Where the declaration at hand begins, and the alternatives that are open, with the depth at their beginning.
+    let (mut start, mut depth, mut alternatives) = (0, 0_usize, Vec::new());
+    for (at, token) in tokens.iter().enumerate() {
+        match token.kind {
+            TokenKind::Alternative => {
+                match token.text {
+                    "if" => alternatives.push(depth),
+                    "else" => depth = alternatives.last().copied().unwrap_or(depth),
+                    _ => drop(alternatives.pop()),
+                }
+                if depth == 0 {
+                    start = at + 1;
+                }
+                continue;
+            }
+            TokenKind::Name => {
+                scan.names.insert(token.text);
+                if token.text == "cursor_advance"
+                    && depth > 0
+                    && let Some(function) = scan.functions.last_mut()
+                {
+                    function.has_cursor = true;
+                }
+            }
+            _ => {}
+        }
+        match token.text {
+            _ if token.kind == TokenKind::Literal => {}
+            "{" => {
+                if depth == 0 {
+                    scan.functions.extend(function(&tokens[start..at]));
+                }
+                if let [.., keyword, name] = &tokens[..at]
+                    && keyword.is("struct")
+                    && name.kind == TokenKind::Name
+                {
+                    scan.structs.insert(name.text);
+                    scan.headers.extend(header(name.text, &tokens[at + 1..]));
+                }
+                depth += 1;
+            }
+            "}" => {
+                depth = depth.saturating_sub(1);
+                if depth == 0 {
+                    start = at + 1;
+                }
+            }
+            ";" if depth == 0 => start = at + 1,
+            _ => {}
+        }
+    }
+    scan
+}
+
+/// Reads what stands before the body of a function; `None` if it is the body of something else.
+fn function<'a>(declaration: &[Token<'a>]) -> Option<Function<'a>> {
+    let (mut found, mut depth) = (None, 0_usize);
+    for (at, token) in declaration.iter().enumerate() {
+        match token.text {
+            "=" if depth == 0 => return None,
+            "(" => {
+                let before = at.checked_sub(1).map(|before| declaration[before]);
+                let name = before.filter(|token| token.kind == TokenKind::Name);
+                if depth == 0
+                    && let Some(name) = name.filter(|name| !ATTRIBUTES.contains(&name.text))
+                {
+                    found = Some((name, at + 1, at + 1));
+                }
+                depth += 1;
+            }
+            ")" => {
+                depth = depth.saturating_sub(1);
+                if let Some((_, begin, end)) = &mut found
+                    && depth == 0
+                    && begin == end
+                {
+                    *end = at;
+                }
+            }
+            _ => {}
+        }
+    }
+    let (name, begin, end) = found?;
+    // A struct whose attributes have arguments is no function: its name would be that of the attribute.
+    let parameters = declaration.get(begin..end)?.split(|token| token.is(","));
+    Some(Function {
+        name: name.text,
+        line: name.line,
+        is_static: declaration.iter().any(|token| token.is("static")),
+        parameters: parameters.filter(|tokens| !tokens.is_empty()).map(parameter).collect(),
+        has_cursor: false,
+    })
+}
+
+fn parameter<'a>(tokens: &[Token<'a>]) -> Parameter<'a> {
+    let name = tokens.iter().rfind(|token| token.kind == TokenKind::Name).map_or("", |token| token.text);
+    let at = tokens.iter().position(|token| token.is("struct"));
+    let points_to = at.and_then(|at| tokens.get(at + 1)).filter(|_| tokens.iter().any(|token| token.is("*")));
+    Parameter { name, points_to: points_to.map(|token| token.text) }
+}
+
+/// Reads the fields of a struct up to its attribute as a packet header; `None` if it is none, or if not all of its
+/// fields are integers or arrays of bytes.
+fn header<'a>(name: &'a str, body: &[Token<'a>]) -> Option<(&'a str, String)> {
+    let end = body.iter().position(|token| token.is("}"))?;
+    body.get(end + 1).filter(|token| token.is(PACKET_HEADER))?;
+    let mut widths = String::new();
+    for field in body[..end].split(|token| token.is(";")).filter(|field| !field.is_empty()) {
+        let array = field.iter().position(|token| token.is("["));
+        let (field, count) = match array {
+            Some(at) => (&field[..at], field.get(at + 1)?.text.parse::<usize>().ok()?),
+            None => (field, 1),
+        };
+        let (_, types) = field.split_last()?;
+        let words: Vec<&str> = types.iter().map(|token| token.text).collect();
+        let width = match words.join(" ").as_str() {
+            "u8" | "__u8" | "uint8_t" | "char" | "unsigned char" | "signed char" => '1',
+            "u16" | "__u16" | "__be16" | "uint16_t" | "unsigned short" | "short" => '2',
+            "u32" | "__u32" | "__be32" | "uint32_t" | "unsigned int" | "unsigned" | "int" => '4',
+            "u64" | "__u64" | "__be64" | "uint64_t" | "unsigned long long" | "unsigned long" => '8',
+            _ => return None,
+        };
+        widths.extend(std::iter::repeat_n(width, count.min(64)));
+    }
+    Some((name, widths))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_are_told_from_everything_else() {
+        let source = "\
+            BPF_HASH(table, u32);\nBPF_TABLE(\"hash\", int, int, other, 1)__attributes__((SWAP));\n\
+            struct key { u32 a; } __attribute__((packed));\nstatic const int list[] = { 1, 2 };\n\
+            static __always_inline int help(struct key *k, u32 n) { if (n) { return 1; } return 0; }\n\
+            int later(struct xdp_md *ctx);\n\
+            __attribute__((noinline)) int\nrun(struct CTXTYPE *ctx, struct pkt_metadata *md) __attribute__((used))\n{}\n";
+        let found = scan(source);
+        let functions: Vec<_> = found
+            .functions
+            .iter()
+            .map(|function| {
+                (
+                    function.name,
+                    function.line,
+                    function.is_static,
+                    function.context(),
+                    function.parameters.len(),
+                )
+            })
+            .collect();
+        assert_eq!(functions, [("help", 5, true, Some("key"), 2), ("run", 8, false, Some("CTXTYPE"), 2)]);
+        assert_eq!(found.structs.into_iter().collect::<Vec<_>>(), ["key"]);
+    }
+
+    #[test]
+    fn alternatives_do_not_upset_the_depth() {
+        let source =
+            "int f(struct x *c)\n#if A\n{ if (1) {\n#else\n{ if (2) {\n#endif\n} }\nint g(void) {}\n";
+        let names: Vec<&str> = scan(source).functions.iter().map(|function| function.name).collect();
+        assert_eq!(names.last(), Some(&"g"));
+    }
+
+    #[test]
+    fn own_packet_headers_have_widths() {
+        let source = "struct dns_t { uint16_t id; u8 mac[3]; __be32 a; } BPF_PACKET_HEADER;\n\
+                      struct bits_t { u8 a:4; } BPF_PACKET_HEADER; struct plain { u8 a; };";
+        assert_eq!(scan(source).headers, [("dns_t", "21114".to_owned())]);
+    }
+}

@@ -1,0 +1,147 @@
+//! The headers that the daemon brings with it, and the view of files in which clang sees them.
+
+use std::io::{self, Write as _};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::PathBuf;
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use serde_json::{Value, json};
+
+/// The directory of the headers for all sources, as clang sees it. There is no such directory on disk.
+const COMMON: &str = "/twinprobe/include";
+/// The directory of the headers for sources in the dialect of BCC.
+pub const BCC: &str = "/twinprobe/bcc";
+
+/// The headers for all sources: the name that sources include, and the text.
+const COMMON_HEADERS: [(&str, &str); 7] = [
+    ("twinprobe.h", include_str!("../headers/twinprobe.h")),
+    ("twinprobe/flow.h", include_str!("../headers/twinprobe/flow.h")),
+    ("twinprobe/maps.h", include_str!("../headers/twinprobe/maps.h")),
+    ("twinprobe/numbers.h", include_str!("../headers/twinprobe/numbers.h")),
+    ("twinprobe/packet.h", include_str!("../headers/twinprobe/packet.h")),
+    ("twinprobe/parse.h", include_str!("../headers/twinprobe/parse.h")),
+    ("twinprobe/sampling.h", include_str!("../headers/twinprobe/sampling.h")),
+];
+/// The headers of the dialect, and those that take the place of a host's header.
+const BCC_HEADERS: [(&str, &str); 12] = [
+    ("bcc/conventions.h", include_str!("../headers/bcc/conventions.h")),
+    ("bcc/dialect.h", include_str!("../headers/bcc/dialect.h")),
+    ("bcc/entry.h", include_str!("../headers/bcc/entry.h")),
+    ("bcc/packet.h", include_str!("../headers/bcc/packet.h")),
+    ("bcc/proto.h", include_str!("../headers/bcc/proto.h")),
+    ("bcc/tables.h", include_str!("../headers/bcc/tables.h")),
+    ("bcc/unsupported.h", include_str!("../headers/bcc/unsupported.h")),
+    ("inttypes.h", INTEGERS),
+    ("linux/if_vlan.h", include_str!("../headers/bcc/if_vlan.h")),
+    ("stdint.h", INTEGERS),
+    ("sys/socket.h", include_str!("../headers/bcc/socket.h")),
+    (NONE, include_str!("../headers/bcc/none.h")),
+];
+const INTEGERS: &str = include_str!("../headers/bcc/stdint.h");
+/// The header that stands for every other one in [`NOTHING`].
+const NONE: &str = "bcc/helpers.h";
+/// The headers of the kernel that sources for BCC include and user space does not have. What probes need of them is in
+/// the dialect's own header.
+const NOTHING: [&str; 24] = [
+    "asm/page.h",
+    "linux/bitops.h",
+    "linux/compiler.h",
+    "linux/inetdevice.h",
+    "linux/init.h",
+    "linux/kconfig.h",
+    "linux/ktime.h",
+    "linux/list.h",
+    "linux/log2.h",
+    "linux/mm.h",
+    "linux/net.h",
+    "linux/skbuff.h",
+    "linux/slab.h",
+    "linux/time64.h",
+    "net/inet_sock.h",
+    "net/ip.h",
+    "net/ipv6.h",
+    "net/net_namespace.h",
+    "net/netns/generic.h",
+    "net/sock.h",
+    "net/tcp.h",
+    "net/tcp_states.h",
+    "net/udp.h",
+    "string.h",
+];
+/// The header by which a directory is known to have the kernel's headers.
+const LINUX: &str = "linux/bpf.h";
+
+/// Files in memory that clang inherits.
+pub struct View {
+    /// The description of the view, then the headers.
+    pub files: Vec<OwnedFd>,
+    /// The arguments that show clang the view.
+    pub arguments: Vec<String>,
+}
+
+impl View {
+    /// Makes the view of what the preprocessor sees: the daemon's headers, these directories of the host, and nothing
+    /// else. A file that may not be read is then not there, so that nobody can ask for it.
+    pub fn new(host: &[PathBuf]) -> io::Result<Self> {
+        let mut headers = Vec::new();
+        let mut entries = |list: &[(&str, &str)]| -> io::Result<Vec<Value>> {
+            let entry = |(name, text): &(&str, &str)| {
+                let file = sealed(name, text.as_bytes())?;
+                let entry = entry(name, &path(&file));
+                headers.push(file);
+                Ok(entry)
+            };
+            list.iter().map(entry).collect()
+        };
+        let common = entries(&COMMON_HEADERS)?;
+        let mut bcc = entries(&BCC_HEADERS)?;
+        if let Some(none) = headers.last().map(path) {
+            bcc.extend(NOTHING.map(|name| entry(name, &none)));
+        }
+        // BCC compiles against the sources of the kernel, which have the headers for user space in a directory of their own.
+        if let Some(linux) = host.iter().find(|path| path.join(LINUX).exists()).and_then(|path| path.to_str())
+        {
+            bcc.push(json!({ "type": "directory", "name": "uapi", "contents": [
+                { "type": "directory-remap", "name": "linux", "external-contents": format!("{linux}/linux") }
+            ]}));
+        }
+        let mut roots = vec![
+            json!({ "type": "directory", "name": COMMON, "contents": common }),
+            json!({ "type": "directory", "name": BCC, "contents": bcc }),
+        ];
+        roots.extend(host.iter().filter_map(|path| path.to_str()).map(remap));
+        // Messages of clang name the headers by the view.
+        let view = json!({
+            "version": 0, "case-sensitive": "true", "fallthrough": "false", "use-external-names": "false",
+            "roots": roots
+        });
+        let mut files = vec![sealed("view", view.to_string().as_bytes())?];
+        let arguments = ["-ivfsoverlay", &path(&files[0]), "-isystem", COMMON].map(str::to_owned).to_vec();
+        files.append(&mut headers);
+        Ok(Self { files, arguments })
+    }
+}
+
+/// Shows a file by this name.
+fn entry(name: &str, external: &str) -> Value {
+    json!({ "type": "file", "name": name, "external-contents": external })
+}
+
+/// Shows a directory of the host under its own name.
+fn remap(path: &str) -> Value {
+    json!({ "type": "directory-remap", "name": path, "external-contents": path })
+}
+
+/// Returns the path by which a process opens a file that it has inherited.
+fn path(file: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
+/// Makes a file that no directory has, and whose content can't be changed any more.
+fn sealed(name: &str, content: &[u8]) -> io::Result<OwnedFd> {
+    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let mut file = std::fs::File::from(file);
+    file.write_all(content)?;
+    fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+    Ok(file.into())
+}

@@ -1,0 +1,53 @@
+//! The family that tells where the numbers of probes come from.
+
+use twinprobe_ebpf_common::Origin;
+
+use super::text::escaped;
+
+/// Writes a family of type `info` with a sample for each probe: the labels of the sample are the node, the instance and
+/// the labels of the probe. Writes nothing if there are no probes.
+pub fn origins<'a>(probes: impl IntoIterator<Item = (&'a str, &'a Origin)>) -> String {
+    let mut out = Vec::new();
+    for (probe, Origin { node, instance, labels }) in probes {
+        if out.is_empty() {
+            out.extend_from_slice(
+                b"# TYPE twinprobe_probe info\n# HELP twinprobe_probe Where a probe runs.\n",
+            );
+        }
+        out.extend_from_slice(b"twinprobe_probe_info{probe=\"");
+        escaped(&mut out, probe);
+        let own = [("node", node), ("instance", instance)];
+        for (name, value) in own.into_iter().chain(labels.iter().map(|(name, value)| (&**name, value))) {
+            label(&mut out, name, value);
+        }
+        out.extend_from_slice(b"\"} 1\n");
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Ends the label before, and appends a label without its last quote.
+pub fn label(out: &mut Vec<u8>, name: &str, value: &str) {
+    for part in ["\",", name, "=\""] {
+        out.extend_from_slice(part.as_bytes());
+    }
+    escaped(out, value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_probe_has_a_sample() {
+        let labels = [("rack".to_owned(), "\"7\"\n".to_owned())].into();
+        let origin = Origin { node: "gw-1".into(), instance: "0a".into(), labels };
+        let plain = Origin { labels: Default::default(), ..origin.clone() };
+        assert_eq!(
+            origins([("a", &origin), ("b", &plain)]),
+            "# TYPE twinprobe_probe info\n# HELP twinprobe_probe Where a probe runs.\n\
+             twinprobe_probe_info{probe=\"a\",node=\"gw-1\",instance=\"0a\",rack=\"\\\"7\\\"\\n\"} 1\n\
+             twinprobe_probe_info{probe=\"b\",node=\"gw-1\",instance=\"0a\"} 1\n"
+        );
+        assert_eq!(origins([]), "");
+    }
+}
