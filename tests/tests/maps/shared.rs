@@ -1,6 +1,6 @@
 //! Maps that both directions use, and several metrics of one map. Packets come in at mon0 and go out at mon1.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::sample::total;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load, Spread};
@@ -35,7 +35,8 @@ impl Reading {
         json!({ "name": name, "map": map, "snapshot": snapshot, "init": self.is_reset() })
     }
 
-    /// The metrics of a direction: three of one PERCPU map, one of the table, one of the direction's own map.
+    /// The metrics of a direction: four of one PERCPU map, one of the table, one of the direction's own map, one of the
+    /// queue.
     fn metrics(self) -> Value {
         let (mut sum, mut max) = (self.metric("sum", "packets"), self.metric("max", "packets"));
         (sum["agg"], max["agg"]) = (json!("sum"), json!("max"));
@@ -46,7 +47,11 @@ impl Reading {
         };
         let [raw, sessions, own] = [("raw", "packets"), ("sessions", "sessions"), ("own", "own")]
             .map(|(name, map)| self.metric(name, map));
-        json!([hidden, sum, max, raw, sessions, own])
+        let mut metrics = vec![hidden, sum, max, raw, sessions, own];
+        if self.is_reset() {
+            metrics.push(self.metric("sizes", "sizes"));
+        }
+        json!(metrics)
     }
 
     fn config(self, shared: &[&str], defines: &[(&str, &str)]) -> Value {
@@ -78,7 +83,7 @@ fn sum(document: &Value, direction: &str, field: &str) -> u64 {
 #[track_caller]
 fn seen(document: &Value, at_rest: bool) -> [u64; 2] {
     if at_rest {
-        for metric in ["sessions", "raw", "sum", "max"] {
+        for metric in ["sessions", "raw", "sum", "max", "sizes"] {
             let entries = |direction: &str| document[direction][metric]["entries"].clone();
             assert_eq!(entries("ingress"), entries("egress"), "{metric} in {document}");
         }
@@ -132,7 +137,7 @@ fn both_directions_count_in_one_table_through_kills_and_replacements() -> Result
         let shared = json!([
             { "map": "sessions", "type": "hash", "twins": twins },
             { "map": "packets", "type": "percpu_array", "twins": twins },
-            { "map": "sizes", "type": "queue", "twins": false },
+            { "map": "sizes", "type": "queue", "twins": reading == Reading::Window },
         ]);
         assert_eq!(status["shared_maps"], shared, "{reading:?}");
         assert_eq!(daemon.post("/v1/validate", &config).expect(200).json()["shared_maps"], shared);
@@ -223,5 +228,69 @@ fn windows_under_load_have_each_packet_once() -> Result<()> {
     let sent = load.stop()?;
     add(&windows.close());
     assert_eq!(counted, [sent; 2]);
+    bystanders.finish()
+}
+
+/// Whatever step of a reading or a replacement a daemon ends at, nothing is lost or counted twice.
+#[test]
+fn a_daemon_that_ends_at_any_step_loses_nothing() -> Result<()> {
+    let mut scene = Scene::new()?;
+    let _forward = scene.topology.forward_to_egress()?;
+    let mut daemon = Daemon::start(scene.topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &scene.topology)?;
+    let options = DaemonOptions::default();
+    for (reading, step) in [
+        (Reading::Init, "moved"),
+        (Reading::Init, "emptied:2"),
+        (Reading::Init, "popped:30"),
+        (Reading::Init, "discarded:2"),
+        (Reading::Window, "flipped"),
+        (Reading::Window, "written"),
+        (Reading::Window, "stored"),
+        (Reading::Cumulative, "summed:3"),
+        (Reading::Cumulative, "stored"),
+    ] {
+        daemon.put(PROBE, &reading.config(&SHARED, &[])).expect(201);
+        scene.generator.send(200)?;
+        daemon = daemon.restart(libc::SIGKILL, &options.clone().environment("TWINPROBE_CRASH_AT", step))?;
+        let answer = daemon.try_request("GET", METRICS, &[], b"");
+        ensure!(answer.is_err(), "{step} was not reached: {answer:?}");
+        daemon = daemon.restart(libc::SIGKILL, &options)?;
+        scene.generator.send(30)?;
+        let (first, second) = (daemon.json(METRICS), daemon.json(METRICS));
+        let read = [&first, &second].map(|document| seen(document, true)[0]);
+        let expected = if reading.is_reset() { [200, 30] } else { [200, 230] };
+        ensure!(read == expected, "{reading:?}, {step}: {read:?}");
+        if reading.is_reset() {
+            let sizes = [&first, &second]
+                .map(|document| document["egress"]["sizes"]["entries"].as_array().map(Vec::len));
+            ensure!(sizes == [Some(400), Some(60)], "{reading:?}, {step}: {sizes:?}");
+        }
+        daemon.delete(PROBE).expect(204);
+    }
+    let steps = ["pinned", "switched", "committed", "transferred", "retired"];
+    for (reading, step) in
+        [Reading::Cumulative, Reading::Live].into_iter().flat_map(|reading| steps.map(|step| (reading, step)))
+    {
+        daemon.put(PROBE, &reading.config(&[], &[])).expect(201);
+        scene.generator.send(200)?;
+        daemon.get(METRICS).expect(200);
+        scene.generator.send(20)?;
+        daemon = daemon.restart(libc::SIGKILL, &options.clone().environment("TWINPROBE_CRASH_AT", step))?;
+        let body = reading.config(&SHARED, &[]).to_string();
+        let headers = [("content-type", "application/json")];
+        let answer = daemon.try_request("PUT", PROBE, &headers, body.as_bytes());
+        ensure!(answer.is_err(), "{step} was not reached: {answer:?}");
+        daemon = daemon.restart(libc::SIGKILL, &options)?;
+        scene.generator.send(3)?;
+        let document = daemon.json(METRICS);
+        let counted = if daemon.json(PROBE).get("shared_maps").is_some() {
+            seen(&document, true)
+        } else {
+            [sum(&document, "ingress", "in"), sum(&document, "egress", "out")]
+        };
+        ensure!(counted == [223; 2], "{reading:?}, {step}: {counted:?}");
+        daemon.delete(PROBE).expect(204);
+    }
     bystanders.finish()
 }

@@ -128,7 +128,7 @@ impl ProbeMaps {
         for (index, map) in plan.maps.iter().enumerate() {
             let failed = |source| KernelError::new("taking over", format!("map {}", map.name), source);
             if let Some((place, of_first)) =
-                first.filter(|_| map.shared).and_then(|first| first.find(&map.name))
+                first.filter(|_| map.common).and_then(|first| first.find(&map.name))
             {
                 inherited[index] = place;
                 fds.push(Twins::make(map.private, |twin| {

@@ -11,12 +11,12 @@ use crate::plan::request::{DirectionRequest, KernelFacts};
 use crate::plan::together;
 
 impl ProbePlan {
-    /// Plans a probe. `wanted` has the request and the object of each direction; `shared` are the names of the
+    /// Plans a probe. `wanted` has the request and the object of each direction; `common` are the names of the
     /// maps that both directions use. Returns the plan of the directions without mistakes, their objects in the same
     /// order, and the findings.
     pub fn build<'a>(
         wanted: impl IntoIterator<Item = (DirectionRequest, &'a [u8])>,
-        shared: &[String],
+        common: &[String],
         facts: KernelFacts,
     ) -> (Self, Vec<ProbeObject>, Vec<Finding>) {
         let (mut requests, mut parsed, mut findings) = (Vec::new(), Vec::new(), Vec::new());
@@ -30,7 +30,7 @@ impl ProbePlan {
             }
         }
         let planned =
-            directions(requests.into_iter().zip(parsed.iter().map(|of| &of.defined)), shared, facts);
+            directions(requests.into_iter().zip(parsed.iter().map(|of| &of.defined)), common, facts);
         let (mut plan, mut objects) = (Self::default(), Vec::new());
         for (planned, object) in planned.into_iter().zip(parsed) {
             match planned {
@@ -52,11 +52,11 @@ impl ProbePlan {
 /// refused.
 pub fn directions<'a>(
     wanted: impl IntoIterator<Item = (DirectionRequest, &'a Definitions)>,
-    shared: &[String],
+    common: &[String],
     facts: KernelFacts,
 ) -> Vec<Result<(DirectionPlan, Vec<String>), Vec<Finding>>> {
     let drafts = wanted.into_iter().map(|(request, defined)| Draft::new(request, defined, facts));
     let mut drafts: Vec<Draft<'_>> = drafts.collect();
-    together::plan(&mut drafts, shared);
+    together::plan(&mut drafts, common);
     drafts.into_iter().map(Draft::finish).collect()
 }

@@ -35,7 +35,7 @@ impl<'a> Draft<'a> {
             shape: MapShape::new(&defined.btf, name, spec),
             spec: spec.clone(),
             private: false,
-            shared: false,
+            common: false,
             is_read: false,
             slots: BTreeMap::new(),
             on_replace,

@@ -40,7 +40,7 @@ impl Footprint {
     fn add(&mut self, direction: &DirectionPlan, is_second: bool, cpus: u64) {
         let copies = |private: bool| if private { 2 } else { 1 };
         self.programs += copies(direction.has_twins());
-        for map in direction.maps.iter().filter(|map| !(is_second && map.shared)) {
+        for map in direction.maps.iter().filter(|map| !(is_second && map.common)) {
             let bytes = memory(&map.spec, cpus).saturating_mul(copies(map.private));
             self.maps += copies(map.private);
             self.map_bytes = self.map_bytes.saturating_add(bytes);

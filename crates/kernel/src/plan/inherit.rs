@@ -59,14 +59,14 @@ pub fn origins(
     earlier: Option<&DirectionPlan>,
     map: &MapPlan,
 ) -> Vec<usize> {
-    let before = |(index, old): (usize, &Replaced<'_>)| Some((index, old.plan.map(&map.name)?.shared));
+    let before = |(index, old): (usize, &Replaced<'_>)| Some((index, old.plan.map(&map.name)?.common));
     let mut found: Vec<(usize, bool)> = old.iter().enumerate().filter_map(before).collect();
-    if !map.shared {
+    if !map.common {
         let is_heir = earlier.is_none_or(|earlier| earlier.map(&map.name).is_none());
-        found.retain(|(index, shared)| {
-            old[*index].plan.direction() == new.direction() && (!shared || is_heir)
+        found.retain(|(index, common)| {
+            old[*index].plan.direction() == new.direction() && (!common || is_heir)
         });
-    } else if found.first().is_some_and(|(_, shared)| *shared) {
+    } else if found.first().is_some_and(|(_, common)| *common) {
         found.truncate(1);
     }
     found.into_iter().map(|(index, _)| index).collect()
@@ -86,6 +86,9 @@ pub fn inherit(old: &[Replaced<'_>], new: &DirectionPlan, origins: &[Vec<usize>]
         match before(index).filter(|_| is_kept) {
             None => Inherited::New,
             Some((old, before)) if !is_same(before, old.plan, map, new) => Inherited::Convert,
+            // The content of two maps can be put together in a new one, before packets are counted in it. What was counted
+            // in private maps goes with the open window.
+            Some(_) if origins[index].len() > 1 && !map.private => Inherited::Convert,
             Some((_, before)) if before.private == map.private => Inherited::Same,
             // A new map, unlike one that is taken over, can get the counts that are kept elsewhere before packets are
             // counted in it.

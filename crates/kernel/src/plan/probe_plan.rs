@@ -42,7 +42,7 @@ pub struct MapPlan {
     /// True if each twin has a map of its own; otherwise both twins use one.
     pub private: bool,
     /// True if both directions use the map, or its twins.
-    pub shared: bool,
+    pub common: bool,
     /// True if a metric of any direction reads the map.
     pub is_read: bool,
     /// The initial inner maps of a map of maps, by slot, as indices into [`DirectionPlan::maps`].

@@ -12,12 +12,12 @@ use crate::plan::map_spec::MapSpec;
 use crate::plan::probe_plan::MapPlan;
 use crate::plan::request::MetricRequest;
 
-/// Marks the maps in `shared`, which both directions use, and decides and checks the rest. Ingress comes first in `drafts`.
-pub fn plan(drafts: &mut [Draft<'_>], shared: &[String]) {
-    // Without one of the directions, which is refused then, nothing can be said of shared maps.
+/// Marks the maps in `common`, which both directions use, and decides and checks the rest. Ingress comes first in `drafts`.
+pub fn plan(drafts: &mut [Draft<'_>], common: &[String]) {
+    // Without one of the directions, which is refused then, nothing can be said of common maps.
     if let [ingress, egress] = drafts {
-        for (index, name) in shared.iter().enumerate() {
-            if let Err(message) = share(ingress, egress, name, shared) {
+        for (index, name) in common.iter().enumerate() {
+            if let Err(message) = share(ingress, egress, name, common) {
                 let finding = Finding::config(format!("shared_maps[{index}]"), message);
                 ingress.notes.findings.push(finding);
             }
@@ -32,12 +32,12 @@ pub fn plan(drafts: &mut [Draft<'_>], shared: &[String]) {
     check_together(drafts, &nodes);
 }
 
-/// Marks the map called `name` in both directions. The error says why the map can't be shared.
+/// Marks the map called `name` in both directions. The error says why the map can't be common.
 fn share(
     ingress: &mut Draft<'_>,
     egress: &mut Draft<'_>,
     name: &str,
-    shared: &[String],
+    common: &[String],
 ) -> Result<(), String> {
     let [first, second] =
         [&*ingress, &*egress].map(|draft| draft.maps.iter().position(|map| map.name == *name));
@@ -55,7 +55,7 @@ fn share(
         let (maps, map) = (&draft.maps, &draft.maps[index]);
         let near = maps.iter().enumerate().filter(|(other, near)| map.holds(*other) || near.holds(index));
         if let Some((_, other)) =
-            near.map(|(_, near)| (near, &near.name)).find(|(_, near)| !shared.contains(near))
+            near.map(|(_, near)| (near, &near.name)).find(|(_, near)| !common.contains(near))
         {
             let (outer, inner) = if map.slots.is_empty() { (other, name) } else { (&map.name, &other[..]) };
             return Err(format!(
@@ -68,7 +68,7 @@ fn share(
         let differences = differences.join("; ");
         return Err(format!("both sources have to define map {name} alike, and {differences}"));
     }
-    (ingress.maps[first].shared, egress.maps[second].shared) = (true, true);
+    (ingress.maps[first].common, egress.maps[second].common) = (true, true);
     Ok(())
 }
 
@@ -132,10 +132,10 @@ impl Nodes {
             let node = |(index, map): (usize, &MapPlan)| {
                 let is_it = |&(other, index): &(usize, usize)| {
                     other != direction
-                        && drafts[other].maps[index].shared
+                        && drafts[other].maps[index].common
                         && drafts[other].maps[index].name == map.name
                 };
-                let known = maps.iter().position(|maps| map.shared && maps.iter().any(is_it));
+                let known = maps.iter().position(|maps| map.common && maps.iter().any(is_it));
                 let node = known.unwrap_or(maps.len());
                 if known.is_none() {
                     maps.push(Vec::new());

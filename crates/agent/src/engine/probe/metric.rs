@@ -22,7 +22,7 @@ pub struct MetricState {
     /// reading serves all metrics of a map.
     pub group: usize,
     /// True if both directions use the map.
-    pub shared: bool,
+    pub common: bool,
     pub request: MetricRequest,
     pub metric: Arc<Metric>,
     /// The sum, for a snapshot that is not reset.
@@ -63,16 +63,16 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
                 findings.push(planned.request.finding(field, message));
                 None
             });
-            let shared = loaded.plan.maps[planned.map].shared;
+            let common = loaded.plan.maps[planned.map].common;
             let reads_it = |other: &MetricState| {
-                other.metric.map == metric.request.map && (other.direction == direction || shared)
+                other.metric.map == metric.request.map && (other.direction == direction || common)
             };
             let group = readers.iter().position(reads_it).unwrap_or(readers.len());
             readers.push(MetricState {
                 direction,
                 position: (at, index),
                 group,
-                shared,
+                common,
                 request: metric.request.clone(),
                 metric: Arc::new(Metric {
                     name: metric.request.name.clone(),

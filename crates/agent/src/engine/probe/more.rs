@@ -75,7 +75,7 @@ impl MetricState {
     fn own_of<'a>(&self, parts: &'a [Part], content: PartContent) -> Option<&'a Part> {
         let is_own = |part: &&Part| {
             let is_of_map = part.map == self.metric.map && part.content == content;
-            is_of_map && (part.direction == self.direction || self.shared)
+            is_of_map && (part.direction == self.direction || self.common)
         };
         let is_other = |part: &&Part| {
             let named = part.metric.as_ref().is_none_or(|name| *name == self.metric.name);
@@ -142,7 +142,7 @@ impl MetricState {
     }
 
     fn of_remains(&self, remains: &Remains) -> Option<RawTable> {
-        let is_own = remains.direction == self.direction.name() || self.shared;
+        let is_own = remains.direction == self.direction.name() || self.common;
         is_own.then(|| remains_for(&self.metric.map, remains, &self.metric.layout)).flatten()
     }
 

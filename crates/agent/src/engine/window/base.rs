@@ -123,7 +123,7 @@ impl Running {
         let origins = loaded[next.position.0].origins(next.position.1);
         let goes_on = |old: &MetricState| {
             old.metric.map == next.metric.map
-                && (origins.contains(&old.position.0) || old.shared && !origins.is_empty())
+                && (origins.contains(&old.position.0) || old.common && !origins.is_empty())
         };
         let of_map = |group: usize| {
             let members = self.readers.iter().filter(|old| old.group == group && goes_on(old));
@@ -137,7 +137,7 @@ impl Running {
     /// The metrics of a direction, one for each map.
     fn of_direction(&self, direction: &str) -> impl Iterator<Item = &MetricState> {
         let firsts = groups(&self.readers).into_iter().map(|group| &self.readers[group]);
-        firsts.filter(move |reader| reader.direction.name() == direction || reader.shared)
+        firsts.filter(move |reader| reader.direction.name() == direction || reader.common)
     }
 
     /// Adds the rows kept beside a map to the `rows` of the map.

@@ -14,7 +14,7 @@ pub fn is_full(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::E2BIG | libc::ENOSPC))
 }
 
-/// Adds the changes since the copy, while programs add, too. Returns the number of entries that do not fit, except
+/// Adds the changes since the copy, while programs add, too. Returns the keys of the entries that do not fit, except
 /// those that are `known` not to fit.
 pub fn add_changes(
     map: &OwnedFd,
@@ -22,9 +22,9 @@ pub fn add_changes(
     copied: &HashMap<Box<[u8]>, Box<[u8]>>,
     known: &HashSet<Box<[u8]>>,
     rows: &RawTable,
-) -> io::Result<usize> {
+) -> io::Result<HashSet<Box<[u8]>>> {
     let counters = counters(&layout.value);
-    let mut left = 0;
+    let mut left = HashSet::new();
     let mut changes = Vec::new();
     for (key, value) in rows.entries(layout) {
         let before = copied.get(key);
@@ -36,7 +36,7 @@ pub fn add_changes(
         match if is_new { map::map_insert(map.as_fd(), key, value) } else { Ok(false) } {
             Ok(true) => {}
             Ok(false) => changes.push((key, value, before)),
-            Err(error) if is_full(&error) => left += usize::from(!known.contains(key)),
+            Err(error) if is_full(&error) => left.extend((!known.contains(key)).then(|| key.into())),
             Err(error) => return Err(error),
         }
     }

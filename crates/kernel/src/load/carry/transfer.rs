@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_ebpf_common::metric::{AfterRead, OnReplace};
-use twinprobe_ebpf_common::{EventKind, MapFamily, RawTable, Shape, TableLayout, convert, convert_onto};
+use twinprobe_ebpf_common::{MapFamily, MapKind, RawTable, Shape, TableLayout, convert, convert_onto};
 
 use crate::capabilities::Capabilities;
 use crate::load::carry::changes::{add_changes, is_full};
@@ -54,8 +54,6 @@ struct Transfer {
     /// A value of the new map before anything is added.
     blank: Vec<u8>,
     target: Target,
-    /// Counts that are kept elsewhere, in the new layout, if they are to be added at the end.
-    elsewhere: RawTable,
     /// The size of the new map in entries, and the keys of the entries that did not fit into it.
     max_entries: u32,
     left: HashSet<Box<[u8]>>,
@@ -83,7 +81,7 @@ impl Transfers {
         let direction = new.plan.direction();
         let origins = new.inherited.iter().zip(&new.origins);
         // Maps that both directions use are those of the first one.
-        let own = new.each().zip(origins).filter(|((map, _), _)| !(new.is_second && map.shared));
+        let own = new.each().zip(origins).filter(|((map, _), _)| !(new.is_second && map.common));
         for (new, (inherited, origins)) in own {
             let name = &new.0.name;
             let mut begin = |origin: usize, is_added: bool| {
@@ -96,7 +94,11 @@ impl Transfers {
                         begun.leave(direction, name, transfer.left.len(), transfer.max_entries);
                         begun.transfers.push(transfer);
                     }
-                    Ok(None) if is_added && EventKind::from_bpf_type(new.0.spec.map_type).is_none() => {
+                    Ok(None)
+                        if is_added
+                            && MapKind::from_bpf_type(new.0.spec.map_type)
+                                .is_some_and(|kind| !kind.is_nested()) =>
+                    {
                         let message =
                             format!("map {name}: what {of} has counted does not fit and was left out");
                         begun.losses.push((direction, message));
@@ -113,12 +115,12 @@ impl Transfers {
             for other in others.iter().filter(|_| *inherited != Inherited::New) {
                 begin(*other, true);
             }
-            let was_shared = |old: &&&ProbeMaps| {
-                old.plan.direction() == direction && old.plan.map(name).is_some_and(|map| map.shared)
+            let was_common = |old: &&&ProbeMaps| {
+                old.plan.direction() == direction && old.plan.map(name).is_some_and(|map| map.common)
             };
             if first.is_none()
                 && new.0.on_replace == OnReplace::Carry
-                && old.iter().any(|old| was_shared(&old))
+                && old.iter().any(|old| was_common(&old))
             {
                 let message = format!(
                     "map {name} begins empty: the other direction goes on with what both have counted"
@@ -187,8 +189,8 @@ impl Transfers {
 }
 
 impl Transfer {
-    /// Begins the transfer of a map of the old direction `of` to a map of the new `direction`. If the content `is_added`
-    /// to that of another map, nothing is copied before the end.
+    /// Begins the transfer of a map of the old direction `of` to a map of the new `direction`. The content
+    /// may be added to that of another map.
     fn begin(
         direction: &'static str,
         (of, (old, old_fds), active): (&'static str, (&MapPlan, &Twins<OwnedFd>), usize),
@@ -224,25 +226,18 @@ impl Transfer {
         let name = name.clone();
         let max_entries = new.spec.max_entries;
         let left = HashSet::new();
-        let elsewhere = RawTable::default();
-        let mut transfer =
-            Self { direction, name, old, from, to, blank, target, elsewhere, max_entries, left };
+        let mut transfer = Self { direction, name, old, from, to, blank, target, max_entries, left };
         // Queues and stacks are not copied now: a popped value would be missing in the old map, which packets still
         // use.
         let is_live = matches!(transfer.target, Target::Live(..));
         if transfer.to.kind.family() == MapFamily::Fifo || !is_live {
             return Ok(Some(transfer));
         }
-        if is_added {
-            let more = more_known(of, &transfer.name, &transfer.from, RawTable::default());
-            transfer.elsewhere = transfer.converted(&more);
-        } else {
-            let rows = transfer.old.read(AfterRead::Keep)?;
-            let counted = transfer.converted(&rows);
-            let all = more_known(of, &transfer.name, &transfer.from, rows);
-            let all = transfer.converted(&all);
-            transfer.put(&counted, &all).map_err(failed)?;
-        }
+        let rows = transfer.old.read(AfterRead::Keep)?;
+        let counted = transfer.converted(&rows);
+        let all = more_known(of, &transfer.name, &transfer.from, rows);
+        let all = transfer.converted(&all);
+        transfer.put(&counted, &all, is_added).map_err(failed)?;
         Ok(Some(transfer))
     }
 
@@ -268,10 +263,13 @@ impl Transfer {
     }
 
     /// Writes `all` into a map that no program uses yet: the rows that the old map has `counted`, and the counts that
-    /// are kept elsewhere. Entries that do not fit are left out.
-    fn put(&mut self, counted: &RawTable, all: &RawTable) -> io::Result<()> {
+    /// are kept elsewhere. If the content `is_added`, it is added to what the map has. Entries that do not fit are left out.
+    fn put(&mut self, counted: &RawTable, all: &RawTable, is_added: bool) -> io::Result<()> {
         let Target::Live(map, copied) = &mut self.target else { return Ok(()) };
-        for (key, value) in all.entries(&self.to) {
+        if is_added {
+            self.left = add_changes(map, &self.to, &HashMap::new(), &HashSet::new(), all)?;
+        }
+        for (key, value) in all.entries(&self.to).filter(|_| !is_added) {
             match map::map_update(map.as_fd(), key, value) {
                 Ok(()) => {}
                 Err(error) if is_full(&error) => drop(self.left.insert(key.into())),
@@ -291,10 +289,8 @@ impl Transfer {
         let Target::Live(map, copied) = &self.target else { return Ok((Some(self.remains(rows)), 0)) };
         let failed = |source| KernelError::new("taking over", format!("map {}", self.name), source);
         if !fifo {
-            let more =
-                add_changes(map, &self.to, &HashMap::new(), &self.left, &self.elsewhere).map_err(failed)?;
             let left = add_changes(map, &self.to, copied, &self.left, &rows).map_err(failed)?;
-            return Ok((None, left + more));
+            return Ok((None, left.len()));
         }
         let mut left = 0;
         for (_, value) in rows.entries(&self.to) {

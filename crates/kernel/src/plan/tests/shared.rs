@@ -45,7 +45,7 @@ fn refused(ingress: Side, egress: Side, shared: &[&str], field: &str, words: &st
 fn a_snapshot_in_one_direction_makes_twins_in_both() {
     let [ingress, egress] = both((hash(), vec![]), (hash(), vec![window("m"), live("n")]), &["m"]).unwrap();
     assert_eq!((private(&ingress), private(&egress)), (vec!["m"], vec!["m"]));
-    assert!(ingress.has_twins() && ingress.map("m").unwrap().shared && !ingress.map("n").unwrap().shared);
+    assert!(ingress.has_twins() && ingress.map("m").unwrap().common && !ingress.map("n").unwrap().common);
     let apart = both((hash(), vec![]), (hash(), vec![window("m"), live("n")]), &[]).unwrap();
     assert!(!apart[0].has_twins());
 }
@@ -151,7 +151,9 @@ fn a_replacement_carries_what_is_shared_and_what_is_not() {
     let (apart, together) = (of(live("m"), &[]), of(live("m"), &["m"]));
     assert_eq!(replaced(&apart, &apart), [(vec![0], Same), (vec![1], Same)]);
     assert_eq!(replaced(&together, &together), [(vec![0], Same), (vec![0], Same)]);
-    assert_eq!(replaced(&apart, &together), [(vec![0, 1], Same), (vec![0, 1], Same)]);
+    assert_eq!(replaced(&apart, &together), [(vec![0, 1], Convert), (vec![0, 1], Convert)]);
+    let window = |common: &[&str]| of(window("m"), common);
+    assert_eq!(replaced(&window(&[]), &window(&["m"]))[0], (vec![0, 1], Same), "counts go with the window");
     assert_eq!(replaced(&together, &apart), [(vec![0], Same), (vec![], New)], "ingress goes on with it");
     let windows = of(cumulative("m"), &["m"]);
     assert_eq!(replaced(&together, &windows), [(vec![0], FromActive), (vec![0], FromActive)]);

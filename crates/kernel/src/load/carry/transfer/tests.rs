@@ -42,7 +42,6 @@ fn entries_that_come_after_the_copy_and_do_not_fit_are_counted() {
         let access = [capabilities.access(kind); 2];
         let table = Table::new(old.try_clone().unwrap(), "m", Arc::new(layout.clone()), 16, access);
         let mut transfer = Transfer {
-            elsewhere: RawTable::default(),
             direction: "ingress",
             name: "m".to_owned(),
             old: MetricMap::Table(table),
@@ -54,7 +53,7 @@ fn entries_that_come_after_the_copy_and_do_not_fit_are_counted() {
             left: HashSet::new(),
         };
         let rows = transfer.rows(AfterRead::Keep).unwrap();
-        transfer.put(&rows, &rows).unwrap();
+        transfer.put(&rows, &rows, false).unwrap();
         assert_eq!(transfer.left.len(), 3);
         count(5..9);
         let transfers = Transfers { transfers: vec![transfer], losses: Vec::new() };
