@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use twinprobe_ebpf_common::finding::{Finding, Stage};
 
-use crate::plan::draft::Draft;
+use crate::plan::draft::{Draft, Planned};
 use crate::plan::object::{Definitions, ProbeObject};
-use crate::plan::probe_plan::{DirectionPlan, ProbePlan};
+use crate::plan::probe_plan::ProbePlan;
 use crate::plan::request::{DirectionRequest, KernelFacts};
 use crate::plan::together;
 
@@ -48,13 +48,12 @@ impl ProbePlan {
     }
 }
 
-/// Plans directions, ingress first. Returns for each the plan and its warnings, or the findings by which the direction is
-/// refused.
+/// Plans directions, ingress first.
 pub fn directions<'a>(
     wanted: impl IntoIterator<Item = (DirectionRequest, &'a Definitions)>,
     common: &[String],
     facts: KernelFacts,
-) -> Vec<Result<(DirectionPlan, Vec<String>), Vec<Finding>>> {
+) -> Vec<Planned> {
     let drafts = wanted.into_iter().map(|(request, defined)| Draft::new(request, defined, facts));
     let mut drafts: Vec<Draft<'_>> = drafts.collect();
     together::plan(&mut drafts, common);

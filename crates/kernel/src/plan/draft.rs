@@ -10,6 +10,9 @@ use crate::plan::probe_plan::{DirectionPlan, MapPlan, MetricPlan, MetricSource};
 use crate::plan::request::{AttachRequest, DirectionRequest, KernelFacts, MetricRequest, Notes};
 use crate::plan::shape::MapShape;
 
+/// The plan of a direction with its warnings, or the findings by which the direction is refused.
+pub type Planned = Result<(DirectionPlan, Vec<String>), Vec<Finding>>;
+
 /// A direction that is being planned.
 pub struct Draft<'a> {
     attach: AttachRequest,
@@ -63,7 +66,7 @@ impl<'a> Draft<'a> {
         self.metrics.iter().zip(&self.read).filter_map(|(metric, map)| Some((metric, (*map)?)))
     }
 
-    pub fn finish(mut self) -> Result<(DirectionPlan, Vec<String>), Vec<Finding>> {
+    pub fn finish(mut self) -> Planned {
         warn_of_neighbours(self.defined, &self.maps, &self.metrics, &mut self.notes);
         let metrics = self.metrics.into_iter().zip(self.sources).zip(self.read);
         let metrics = metrics.filter_map(|((request, source), map)| {

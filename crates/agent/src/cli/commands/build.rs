@@ -59,11 +59,14 @@ async fn compile(compiler: &Compiler, name: &str, document: &mut ConfigDocument)
     if checked.interfaces.is_none() {
         checked.interface.get_or_insert_with(|| "lo".to_owned());
     }
-    let valid = ProbeConfig::validate(name, &checked).map_err(refusal)?;
+    let valid = ProbeConfig::validate(name, &checked).map_err(|rejection| refusal(&rejection))?;
     for (direction, config) in valid.directions() {
         let Code::Source(source) = &config.code else { continue };
         let field = format!("{direction}.source");
-        let object = compiler.compile(&source.unit(&field, &config.attach)).await.map_err(refusal)?;
+        let object = compiler
+            .compile(&source.unit(&field, &config.attach))
+            .await
+            .map_err(|rejection| refusal(&rejection))?;
         print::warnings(&object.warnings);
         let written = match direction {
             Direction::Ingress => &mut document.ingress,
@@ -77,7 +80,7 @@ async fn compile(compiler: &Compiler, name: &str, document: &mut ConfigDocument)
     Ok(())
 }
 
-fn refusal(rejection: Rejection) -> CommandError {
+fn refusal(rejection: &Rejection) -> CommandError {
     let findings = rejection.findings.iter().map(|finding| finding_line(finding, "error"));
     CommandError::NotCompiled(findings.collect::<Vec<_>>().join("\n"))
 }

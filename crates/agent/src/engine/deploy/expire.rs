@@ -125,10 +125,9 @@ impl Engine {
             engine.windows.enforce();
             closed
         });
-        match closed.await? {
-            // The window stays in the kernel until there is room for it.
-            Err(error @ (EngineError::Close(_) | EngineError::Kernel(_))) => return Err(error),
-            Ok(_) | Err(_) => {}
+        // The window stays in the kernel until there is room for it.
+        if let Err(error @ (EngineError::Close(_) | EngineError::Kernel(_))) = closed.await? {
+            return Err(error);
         }
         crash::point("closed_last");
         self.change(move |engine| {

@@ -68,7 +68,11 @@ impl MetricState {
             (sum.through, sum.dropped) = (through, 0);
         }
         let own = [PartContent::Sum, PartContent::Open].map(|content| self.own_of(parts, content));
-        own.into_iter().flatten().fold(true, |fits, part| self.go_on_with(part) && fits)
+        let mut fits = true;
+        for part in own.into_iter().flatten() {
+            fits &= self.go_on_with(part);
+        }
+        fits
     }
 
     /// Returns the part that the metric goes on with: that of its name, else the first one of its map.

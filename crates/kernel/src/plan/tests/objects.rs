@@ -68,7 +68,7 @@ fn tables_of_all_sizes_are_in_one_section() {
     let sum = sizes.map(|bytes| format!("of{bytes}[*i & {}]", bytes - 1)).join(" + ");
     for limit in ["", "const volatile u32 limit = 3;"] {
         let elf = compile(&format!("{limit}{tables}SEC(\"xdp\") int see(u32 *i) {{ return {sum}; }}"));
-        let (plan, objects, findings) = ProbePlan::build([(at(Hook::Xdp, Vec::new()), &elf[..])], FACTS);
+        let (plan, objects, findings) = ProbePlan::build([(at(Hook::Xdp, Vec::new()), &elf[..])], &[], FACTS);
         assert_eq!(findings, [], "{limit}");
         let [map] = &plan.directions[0].maps[..] else { panic!("{:?}", plan.directions[0].maps) };
         assert_eq!((map.name.as_str(), map.spec.frozen), (".rodata", true));
@@ -90,7 +90,7 @@ fn many_maps_are_planned_in_time() {
     let maps: String = (0..4000).map(|index| format!("{map} m{index} SEC(\".maps\");\n")).collect();
     let elf = compile(&format!("{maps}SEC(\"xdp\") int see(void *ctx) {{ return 2; }}"));
     let begun = Instant::now();
-    let (plan, _, findings) = ProbePlan::build([(at(Hook::Xdp, Vec::new()), &elf[..])], FACTS);
+    let (plan, _, findings) = ProbePlan::build([(at(Hook::Xdp, Vec::new()), &elf[..])], &[], FACTS);
     assert_eq!((plan.directions[0].maps.len(), findings), (4000, Vec::new()));
     assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
 }
@@ -114,5 +114,5 @@ fn objects_without_one_entry_point_are_refused() {
         assert!(finding.message.contains(words), "{}", finding.message);
     }
     let (_, _, findings) = ProbePlan::build([(at(Hook::Xdp, Vec::new()), HEADER.as_bytes())], &[], FACTS);
-    assert!(findings[0].message.contains("not an ELF object"), "{findings:?}");
+    assert!(findings[0].message.contains("no ELF file"), "{findings:?}");
 }

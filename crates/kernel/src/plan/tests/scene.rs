@@ -10,6 +10,7 @@ use twinprobe_ebpf_common::metric::{AfterRead, OnReplace, Source, StrategyChoice
 use twinprobe_ebpf_common::{Btf, MapKind};
 
 use crate::plan::build::directions;
+use crate::plan::draft::Planned;
 use crate::plan::map_spec::MapSpec;
 use crate::plan::object::Definitions;
 use crate::plan::probe_plan::{DirectionPlan, ProbePlan};
@@ -116,18 +117,12 @@ pub fn at(hook: Hook, metrics: Vec<MetricRequest>) -> DirectionRequest {
 }
 
 /// Plans a source with these metrics. Returns the plan and its warnings, or the findings.
-pub fn planned(
-    defined: &Definitions,
-    metrics: Vec<MetricRequest>,
-) -> Result<(DirectionPlan, Vec<String>), Vec<Finding>> {
+pub fn planned(defined: &Definitions, metrics: Vec<MetricRequest>) -> Planned {
     requested(at(Hook::Xdp, metrics), defined)
 }
 
 /// Plans a source as requested. Returns the plan and its warnings, or the findings.
-pub fn requested(
-    request: DirectionRequest,
-    defined: &Definitions,
-) -> Result<(DirectionPlan, Vec<String>), Vec<Finding>> {
+pub fn requested(request: DirectionRequest, defined: &Definitions) -> Planned {
     directions([(request, defined)], &[], FACTS).remove(0)
 }
 

@@ -146,7 +146,7 @@ fn replaced(old: &[DirectionPlan; 2], new: &[DirectionPlan; 2]) -> [(Vec<usize>,
 #[test]
 fn a_replacement_carries_what_is_shared_and_what_is_not() {
     let of = |metric: MetricRequest, shared: &[&str]| {
-        both((hash(), vec![metric.clone()]), (hash(), vec![]), shared).unwrap()
+        both((hash(), vec![metric]), (hash(), vec![]), shared).unwrap()
     };
     let (apart, together) = (of(live("m"), &[]), of(live("m"), &["m"]));
     assert_eq!(replaced(&apart, &apart), [(vec![0], Same), (vec![1], Same)]);
