@@ -10,7 +10,7 @@
 #   make bench   twin against single deployment, dispatcher against direct attachment, memory, latency, export of a
 #                million entries, batches against one by one, loss of packets by windows, predicted against
 #                live cost; 16 minutes; draws docs/figures/extraction.svg
-#   make probes  write the sources of probes/ into their configurations
+#   make probes  write the sources of probes/ into their configurations, and the lists of the probes
 #   make setup   install missing packages (clang, libbpf headers, ..., Rust if it is too old)
 
 SCALE ?= 1

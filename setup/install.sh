@@ -36,6 +36,7 @@ need_command nsenter util-linux          # the demo's daemon in its namespace
 need_command mount mount
 need_command ps procps
 need_command sysctl procps               # the demo's namespaces
+need_command tshark tshark               # a second opinion on captures
 need_command curl curl                   # the demo's and the documentation's HTTP client
 need_command ping iputils-ping
 need_file /etc/ssl/certs/ca-certificates.crt ca-certificates

@@ -18,6 +18,10 @@
  *   NO_FRAGS       for XDP on kernels before 5.18: IN_BYTES of a multi-buffer
  *                  frame is the length of its first buffer
  */
+#if defined(TWINPROBE_TC) && !defined(TC)
+#define TC
+#endif
+
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/ip.h>

@@ -10,6 +10,10 @@
  * Linux 5.18 or newer for XDP (length of multi-buffer frames); with NO_FRAGS
  * defined any kernel will do, and jumbo frames count with their first buffer.
  */
+#if defined(TWINPROBE_TC) && !defined(TC)
+#define TC
+#endif
+
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/ip.h>

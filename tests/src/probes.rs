@@ -1,6 +1,9 @@
 //! The ready-made probes in `probes/`: a folder each, with `NAME.bpf.c` and `NAME.json`, the configuration to push.
 //! The configuration carries the source inline, so that one file is all that a PUT needs.
 
+pub mod capture;
+pub mod index;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -41,9 +44,20 @@ pub fn source(name: &str) -> Result<String> {
     read(&source_path(name))
 }
 
+/// Returns the README of a probe.
+pub fn readme(name: &str) -> Result<String> {
+    read(&directory().join(name).join("README.md"))
+}
+
+/// Returns a JSON file of a probe's folder.
+pub fn json(name: &str, file: &str) -> Result<Value> {
+    let path = directory().join(name).join(file);
+    serde_json::from_str(&read(&path)?).with_context(|| format!("parse {}", path.display()))
+}
+
 /// Returns the configuration of a probe on `interface`.
 pub fn configuration(name: &str, interface: &str) -> Result<Value> {
-    let mut document = parse(name)?;
+    let mut document = json(name, &format!("{name}.json"))?;
     document["interface"] = interface.into();
     Ok(document)
 }
@@ -51,18 +65,13 @@ pub fn configuration(name: &str, interface: &str) -> Result<Value> {
 /// Returns the text that `NAME.json` should have: the present file with the present source in each direction.
 pub fn with_inline_source(name: &str) -> Result<String> {
     let source = source(name)?;
-    let mut document = parse(name)?;
+    let mut document = json(name, &format!("{name}.json"))?;
     for direction in ["ingress", "egress"] {
         if let Some(direction) = document.get_mut(direction) {
             direction["source"] = source.as_str().into();
         }
     }
     Ok(serde_json::to_string_pretty(&document)? + "\n")
-}
-
-fn parse(name: &str) -> Result<Value> {
-    let path = configuration_path(name);
-    serde_json::from_str(&read(&path)?).with_context(|| format!("parse {}", path.display()))
 }
 
 fn read(path: &Path) -> Result<String> {

@@ -51,6 +51,8 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Build(command) => Ok(command.run().await?),
         Command::Examine(command) => Ok(command.run()?),
         Command::Token(command) => Ok(command.run()?),
+        Command::Convert(command) => Ok(command.run()?),
+        Command::Probes(command) => Ok(command.run()?),
         Command::Client(command) => Ok(run::run(command, cli.server, &cli.credentials).await?),
     }
 }
@@ -62,9 +64,12 @@ fn runtime(command: &Command) -> std::io::Result<tokio::runtime::Runtime> {
         Command::Serve(_) => {
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
         }
-        Command::Build(_) | Command::Examine(_) | Command::Token(_) | Command::Client(_) => {
-            tokio::runtime::Builder::new_current_thread().enable_all().build()
-        }
+        Command::Build(_)
+        | Command::Examine(_)
+        | Command::Token(_)
+        | Command::Convert(_)
+        | Command::Probes(_)
+        | Command::Client(_) => tokio::runtime::Builder::new_current_thread().enable_all().build(),
     }
 }
 

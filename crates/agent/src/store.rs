@@ -17,6 +17,7 @@ pub mod files;
 pub mod format;
 pub mod pending;
 pub mod record;
+pub mod spool;
 #[cfg(test)]
 mod tests;
 
@@ -33,6 +34,7 @@ use crate::store::files::{StoreError, TEMPORARY, failed, hex, sync};
 use crate::store::format::Unread;
 use crate::store::pending::Pending;
 use crate::store::record::{StoredProbe, StoredRevision};
+use crate::store::spool::Spool;
 
 /// The number of configurations of a probe that are kept.
 const REVISIONS: u64 = 32;
@@ -44,6 +46,7 @@ pub struct Store {
     expired: PathBuf,
     revisions: PathBuf,
     objects: PathBuf,
+    state_dir: PathBuf,
     /// The lock files, locked while the daemon lives.
     _lock: Vec<File>,
 }
@@ -56,12 +59,13 @@ impl Store {
     pub fn open(state_dir: &Path) -> Result<Self, StoreError> {
         let [probes, expired, revisions, objects] =
             ["probes", "expired", "revisions", "objects"].map(|directory| state_dir.join(directory));
-        for directory in [state_dir, &probes, &expired, &revisions, &objects] {
+        for directory in [state_dir, &probes, &revisions, &objects] {
             private::directory(directory).map_err(failed("preparing", directory))?;
         }
-        let windows = state_dir.join("windows");
-        if windows.exists() {
-            private::directory(&windows).map_err(failed("preparing", &windows))?;
+        for directory in [&expired, &state_dir.join("windows")] {
+            if directory.exists() {
+                private::directory(directory).map_err(failed("preparing", directory))?;
+            }
         }
         let lock_path = state_dir.join("lock");
         let lock = files::lock(&lock_path, &probes).map_err(failed("locking", &lock_path))?;
@@ -71,7 +75,13 @@ impl Store {
         for history in fs::read_dir(&revisions).into_iter().flatten().flatten() {
             clean(&history.path());
         }
-        Ok(Self { probes, expired, revisions, objects, _lock: lock })
+        let state_dir = state_dir.to_owned();
+        Ok(Self { probes, expired, revisions, objects, state_dir, _lock: lock })
+    }
+
+    /// Makes a file for an upload, which leaves `keep_free` bytes of the disk free.
+    pub fn spool(&self, keep_free: u64) -> io::Result<Spool> {
+        Spool::create(&self.state_dir, keep_free)
     }
 
     /// Reads every stored probe, sorted by name.
@@ -81,15 +91,19 @@ impl Store {
 
     /// Reads the records of probes whose leases have ended, sorted by name.
     pub fn load_expired(&self) -> Result<Vec<Stored>, StoreError> {
-        read_all(&self.expired)
+        if self.expired.exists() { read_all(&self.expired) } else { Ok(Vec::new()) }
     }
 
     /// Keeps the record of a probe whose lease has ended beyond [`Self::remove`].
     pub fn keep_expired(&self, name: &str) -> Result<(), StoreError> {
+        private::directory(&self.expired).map_err(failed("preparing", &self.expired))?;
         let kept = self.expired.join(format!("{name}.json"));
         let _ = fs::remove_file(&kept);
         fs::hard_link(self.path(name), &kept).map_err(failed("writing", &kept))?;
-        sync(&self.expired).map_err(failed("syncing", &self.expired))
+        for directory in [self.expired.parent(), Some(&*self.expired)].into_iter().flatten() {
+            sync(directory).map_err(failed("syncing", directory))?;
+        }
+        Ok(())
     }
 
     /// Removes the record of a probe whose lease has ended.

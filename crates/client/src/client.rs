@@ -7,6 +7,7 @@ use serde_json::Value;
 use twinprobe_ebpf_common::window::Listing;
 
 use crate::answer::{Answer, EventStream};
+use crate::captures::Captures;
 use crate::config::document::ConfigDocument;
 use crate::credentials::Credentials;
 use crate::error::ClientError;
@@ -79,6 +80,17 @@ impl Client {
     /// `POST /v1/validate`.
     pub async fn validate(&self, config: &ConfigDocument) -> Result<Answer<ValidationReport>, ClientError> {
         self.whole(self.transport.request(Method::POST, ["v1", "validate"], JSON).json(config)).await
+    }
+
+    /// `POST /v1/replay`: returns the document of a window over captured packets. The files are read while they are sent.
+    pub async fn replay(
+        &self,
+        config: &ConfigDocument,
+        captures: &Captures,
+        accept: &str,
+    ) -> Result<Answer<Document>, ClientError> {
+        let form = captures.form(config).await?;
+        self.whole(self.transport.request(Method::POST, ["v1", "replay"], accept).multipart(form)).await
     }
 
     /// `GET /v1/probes/{name}/metrics`: reads the probe, which may close a window.

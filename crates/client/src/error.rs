@@ -1,6 +1,8 @@
 //! The reasons why a call failed.
 
 use std::error::Error;
+use std::io;
+use std::path::PathBuf;
 
 use crate::problem::Problem;
 use crate::server::Server;
@@ -23,6 +25,8 @@ pub enum ClientError {
     /// A credential that can't be used; the first part says which.
     #[error("the {0} can't be used")]
     Credential(&'static str, #[source] Option<Cause>),
+    #[error("could not read {}", path.display())]
+    Capture { path: PathBuf, source: io::Error },
     #[error("could not prepare for HTTP")]
     Setup(#[source] Cause),
 }

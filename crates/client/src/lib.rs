@@ -4,8 +4,10 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod captures;
 mod client;
 mod config;
+mod convert;
 mod credentials;
 mod error;
 mod problem;
@@ -14,11 +16,13 @@ mod status;
 mod transport;
 
 pub use answer::{Answer, EventStream};
+pub use captures::Captures;
 pub use client::{Client, Document, WindowQuery};
 pub use config::document::{
     ConfigDocument, DirectionDocument, MergeDocument, MetricDocument, Object, WindowDocument,
 };
 pub use config::parse::{ParseError, parse_document, parse_yaml};
+pub use convert::convert::{ConvertError, Converted, Wishes, convert};
 pub use credentials::Credentials;
 pub use error::{Cause, ClientError};
 pub use problem::{Problem, finding_line};

@@ -121,6 +121,12 @@ const FLAGS: &[&str] = &[
     "-gdwarf-5",
     "-gembed-source",
     "-ffile-prefix-map=<stdin>=probe.c",
+    // The source has one name everywhere. With two, clang 14 mixes files with and without embedded source if the first
+    // declaration comes from a macro, and its assembler then refuses inline assembly of headers.
+    "-Xclang",
+    "-main-file-name",
+    "-Xclang",
+    "<stdin>",
     // An address-significance table makes the `object` crate rewrite section names.
     "-fno-addrsig",
     "-fno-stack-protector",

@@ -17,6 +17,48 @@ pub struct Head<'a> {
     pub interfaces: &'a [String],
     /// The window that the snapshot metrics belong to, if one was closed.
     pub window: Option<&'a Window>,
+    /// What became of the packets, for a window over the packets of captures.
+    pub replayed: Option<&'a Replayed>,
+}
+
+/// What became of the packets of captures. A packet is counted once, except in the last three numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Replayed {
+    /// The packets that a program has seen.
+    pub packets: u64,
+    /// The packets that are shorter than an Ethernet header.
+    pub too_short: u64,
+    /// The packets that are longer than those that the kernel runs a program on without an interface.
+    pub too_long: u64,
+    /// The packets of which more was captured than they are long.
+    pub wrong_length: u64,
+    /// The packets of a direction that the configuration has no program for.
+    pub other_direction: u64,
+    /// The captures that end within a packet.
+    pub cut_off: u64,
+    /// Of the packets that were seen: those of which only the beginning was captured.
+    pub truncated: u64,
+    /// Of the packets that were seen: those with an earlier time than a packet before. The clock of the programs stays.
+    pub out_of_order: u64,
+    /// The events that the programs have written, which no document has.
+    pub events: u64,
+}
+
+impl Replayed {
+    /// Returns the numbers with their names: the packets that were seen, and all others that are not 0.
+    pub fn numbers(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let others = [
+            ("too_short", self.too_short),
+            ("too_long", self.too_long),
+            ("wrong_length", self.wrong_length),
+            ("other_direction", self.other_direction),
+            ("cut_off", self.cut_off),
+            ("truncated", self.truncated),
+            ("out_of_order", self.out_of_order),
+            ("events", self.events),
+        ];
+        std::iter::once(("packets", self.packets)).chain(others.into_iter().filter(|(_, number)| *number > 0))
+    }
 }
 
 /// The origin of a document. Node, probe, instance and the number of a window name the window among those of all

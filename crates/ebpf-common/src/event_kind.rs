@@ -1,7 +1,10 @@
 //! The map types that carry events instead of state.
 
+use serde::{Deserialize, Serialize};
+
 /// A BPF map type whose content is a stream: each event is read once, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum EventKind {
     /// One ring for all CPUs. The kernel does not count the events that did not fit; it tells the program.
     Ringbuf,

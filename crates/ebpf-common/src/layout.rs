@@ -90,6 +90,38 @@ pub enum Render {
 }
 
 impl Render {
+    /// All renderings.
+    pub const ALL: [Self; 11] = [
+        Self::Ipv4,
+        Self::Ipv6,
+        Self::Mac,
+        Self::Be16,
+        Self::Be32,
+        Self::Be64,
+        Self::Hex,
+        Self::String,
+        Self::Ktime,
+        Self::Ifindex,
+        Self::Histogram,
+    ];
+
+    /// The tag that asks for the rendering, and what it is for.
+    pub const fn tag(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Ipv4 => ("ipv4", "four bytes"),
+            Self::Ipv6 => ("ipv6", "sixteen bytes"),
+            Self::Mac => ("mac", "six bytes"),
+            Self::Be16 => ("be16", "integers of two bytes"),
+            Self::Be32 => ("be32", "integers of four bytes"),
+            Self::Be64 => ("be64", "integers of eight bytes"),
+            Self::Hex => ("hex", "integers, bytes, structs and unions"),
+            Self::String => ("string", "arrays of bytes"),
+            Self::Ktime => ("ktime", "integers of eight bytes"),
+            Self::Ifindex => ("ifindex", "integers of four or eight bytes"),
+            Self::Histogram => ("histogram", "ARRAY and PERCPU_ARRAY maps of unsigned integers"),
+        }
+    }
+
     /// The rendering that a decl tag names, as layouts are stored with it; `None` for the tags of other tools.
     pub fn from_tag(tag: &str) -> Option<Self> {
         let tag: StrDeserializer<'_, value::Error> = tag.into_deserializer();
@@ -142,6 +174,7 @@ mod tests {
             ["ipv4", "ipv6", "mac", "be16", "be32", "be64", "hex", "string", "ktime", "ifindex", "histogram"]
         {
             let render = Render::from_tag(tag).expect(tag);
+            assert_eq!(render.tag().0, tag);
             assert_eq!(serde_json::to_value(render).unwrap(), tag);
         }
         assert_eq!(Render::from_tag("Ipv4"), None, "a tag of another tool");

@@ -17,6 +17,29 @@ pub enum Temporality {
     Live,
 }
 
+/// How complete the content of a metric's map is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Completeness {
+    /// The most entries that the map can have; `None` if no number of entries bounds it (variables, rings).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_entries: Option<u32>,
+    /// The entries that the map had when the window ended, of a sum of windows; `None` if these are the rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entries_used: Option<u64>,
+    /// The counts of what found no room; `None` if the source does not count them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub losses: Option<Losses>,
+}
+
+/// The counts of what a program could not write to a map, because there was no room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Losses {
+    /// The losses in the time that the reading is about.
+    pub shown: u64,
+    /// All losses so far.
+    pub total: u64,
+}
+
 /// The rule that makes one value of a PERCPU metric's values of all possible CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use twinprobe_ebpf_common::{
-    Aggregation, Direction, Format, Head, Layout, MapKind, Member, RawTable, Render, Shape, TableLayout,
-    Temporality,
+    Aggregation, Completeness, Direction, Format, Head, Layout, MapKind, Member, RawTable, Render, Shape,
+    TableLayout, Temporality,
 };
 use twinprobe_exporter::{Cache, Metric, Progress, document_encoder};
 
@@ -135,6 +135,8 @@ fn metric(layout: TableLayout, agg: Option<Aggregation>) -> (Arc<Metric>, Vec<Ra
         sample: None,
         temporality: Temporality::default(),
         dropped: 0,
+        events: None,
+        completeness: Completeness::default(),
         cache: Cache::default(),
     };
     let piece = |first| table.slice(first, first + PIECE, &metric.layout);

@@ -14,6 +14,7 @@ mod metric;
 pub use accumulate::{Accumulator, UnknownField};
 pub use cache::Cache;
 pub use decode::decoder::Decoder;
+pub use decode::fit::misfits;
 pub use encode::document::document_encoder;
 pub use encode::encoder::{DocumentEncoder, Progress};
 pub use encode::event::EventEncoder;

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::{Aggregation, TableLayout, Temporality};
+use twinprobe_ebpf_common::{Aggregation, Completeness, EventKind, MapFamily, TableLayout, Temporality};
 
 use crate::cache::Cache;
 
@@ -27,8 +27,51 @@ pub struct Metric {
     pub temporality: Temporality,
     /// The number of entries that the sum of the windows has dropped so far for lack of room.
     pub dropped: u64,
+    /// The kind of a map of events, whose metric has no rows; `None` for all other maps.
+    pub events: Option<EventKind>,
+    pub completeness: Completeness,
     /// The values that the formats compute for the metric when they first need them; starts with the default.
     pub cache: Cache,
+}
+
+/// The fill of a map with a bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fill {
+    pub used: u64,
+    pub max: u32,
+    /// True if entries found no room, or the next one would not.
+    pub full: bool,
+}
+
+impl Fill {
+    /// Returns the part of the entries that is used, from 0 to 1; `None` if the map has room for none.
+    pub fn share(self) -> Option<f64> {
+        (self.max > 0).then(|| self.used as f64 / f64::from(self.max))
+    }
+}
+
+impl Metric {
+    /// The name of the map's type.
+    pub fn type_name(&self) -> &'static str {
+        self.events.map_or_else(|| self.layout.kind.name(), EventKind::name)
+    }
+
+    /// The name of the counter of losses.
+    pub const fn losses_name(&self) -> &'static str {
+        if self.events.is_some() { "failed_reserves" } else { "failed_inserts" }
+    }
+
+    /// Returns the fill of the map, of which `rows` entries are shown; `None` if the map has no bound. All entries of an
+    /// array are there from the start, so that an array is never full.
+    pub fn fill(&self, rows: u64) -> Option<Fill> {
+        let Completeness { max_entries, entries_used, losses } = self.completeness;
+        let max = max_entries?;
+        // Packets may add entries while others are taken out.
+        let used = entries_used.unwrap_or(rows).min(u64::from(max));
+        let lost = losses.is_some_and(|losses| losses.shown > 0);
+        let grows = self.layout.kind.family() != MapFamily::Array;
+        Some(Fill { used, max, full: grows && (lost || used == u64::from(max)) })
+    }
 }
 
 #[cfg(test)]
@@ -37,6 +80,19 @@ impl Metric {
     pub fn example(name: &str, layout: TableLayout) -> Self {
         let (name, map, help) = (name.to_owned(), String::new(), String::new());
         let (layout, temporality, cache) = (Arc::new(layout), Temporality::default(), Cache::default());
-        Self { name, map, help, agg: None, sample: None, layout, temporality, dropped: 0, cache }
+        let completeness = Completeness::default();
+        Self {
+            name,
+            map,
+            help,
+            agg: None,
+            sample: None,
+            layout,
+            temporality,
+            dropped: 0,
+            events: None,
+            completeness,
+            cache,
+        }
     }
 }

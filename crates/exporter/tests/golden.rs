@@ -13,7 +13,10 @@ use support::{
     Document, MetricTable, array, bits, char_array, encoded, enumeration, member, metric, packed, shaped,
     signed, tagged, unsigned,
 };
-use twinprobe_ebpf_common::{Aggregation, Context, Format, Layout, MapKind, Origin, Render, Shape, Window};
+use twinprobe_ebpf_common::{
+    Aggregation, Completeness, Context, EventKind, Format, Layout, Losses, MapKind, Origin, RawTable, Render,
+    Shape, TableLayout, Window,
+};
 use twinprobe_exporter::Metric;
 
 const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
@@ -32,6 +35,11 @@ fn every_rendering() {
 #[test]
 fn every_map_kind_and_aggregation() {
     check("kinds", &document(Some(window()), kinds(), aggregations()));
+}
+
+#[test]
+fn how_complete_maps_are() {
+    check("completeness", &document(Some(window()), completeness(), Vec::new()));
 }
 
 #[test]
@@ -133,6 +141,34 @@ fn document(window: Option<Window>, ingress: Vec<MetricTable>, egress: Vec<Metri
 /// One value under key 0.
 fn single(name: &str, value: Layout, bytes: &[u8]) -> MetricTable {
     metric(name, MapKind::Array, None, [unsigned(4), value], &[(&[0; 4], bytes)])
+}
+
+/// Maps with two entries.
+fn completeness() -> Vec<MetricTable> {
+    let of = |name: &str, kind, completeness| {
+        let entries: [(&[u8], &[u8]); 2] = [(&[1, 0, 0, 0], &[5]), (&[2, 0, 0, 0], &[6])];
+        let MetricTable { metric, table } = metric(name, kind, None, [unsigned(4), unsigned(1)], &entries);
+        MetricTable { metric: Arc::new(Metric { completeness, ..Metric::clone(&metric) }), table }
+    };
+    let bound = |max| Completeness { max_entries: Some(max), ..Completeness::default() };
+    let losses = |shown, total| Some(Losses { shown, total });
+    let ring = single("ring", Layout::opaque(0), &[]);
+    let events = Metric {
+        events: Some(EventKind::Ringbuf),
+        completeness: Completeness { losses: losses(7, 9), ..Completeness::default() },
+        layout: Arc::new(TableLayout { kind: MapKind::Global, ..TableLayout::clone(&ring.metric.layout) }),
+        ..Metric::clone(&ring.metric)
+    };
+    vec![
+        of("roomy", MapKind::Hash, bound(8)),
+        of("counted", MapKind::LruHash, Completeness { losses: losses(0, 3), ..bound(8) }),
+        of("full", MapKind::Hash, bound(2)),
+        // Entries found no room, and others have been deleted since.
+        of("was_full", MapKind::Hash, Completeness { losses: losses(1, 4), ..bound(8) }),
+        of("sum", MapKind::Hash, Completeness { entries_used: Some(1), ..bound(1) }),
+        of("array", MapKind::Array, bound(2)),
+        MetricTable { metric: Arc::new(events), table: RawTable::default() },
+    ]
 }
 
 fn shapes() -> Vec<MetricTable> {

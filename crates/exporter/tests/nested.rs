@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use support::{Document, MetricTable, encoded};
 use twinprobe_ebpf_common::{
-    Aggregation, Context, Format, Layout, MapKind, RawTable, TableLayout, Temporality,
+    Aggregation, Completeness, Context, Format, Layout, MapKind, RawTable, TableLayout, Temporality,
 };
 use twinprobe_exporter::Metric;
 
@@ -33,6 +33,8 @@ fn document(inner: TableLayout, agg: Option<Aggregation>, entries: RawTable) -> 
         sample: None,
         temporality: Temporality::Live,
         dropped: 0,
+        events: None,
+        completeness: Completeness::default(),
         cache: Default::default(),
     };
     let ingress = vec![MetricTable { metric: Arc::new(metric), table }];

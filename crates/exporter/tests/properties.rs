@@ -13,8 +13,8 @@ use proptest::strategy::{Union, ValueTree as _};
 use proptest::test_runner::TestRunner;
 use support::{Document, MetricTable, encoded};
 use twinprobe_ebpf_common::{
-    Aggregation, Context, EnumVariant, Format, Layout, MapFamily, MapKind, Member, MergeRule, RawTable,
-    Render, Shape, TableLayout, Temporality,
+    Aggregation, Completeness, Context, EnumVariant, Format, Layout, MapFamily, MapKind, Member, MergeRule,
+    RawTable, Render, Shape, TableLayout, Temporality,
 };
 use twinprobe_exporter::{Accumulator, Cache, Metric};
 
@@ -94,6 +94,8 @@ fn metric() -> impl Strategy<Value = MetricTable> {
                 layout,
                 temporality,
                 dropped: 0,
+                events: None,
+                completeness: Completeness::default(),
                 cache: Cache::default(),
             };
             MetricTable { metric: Arc::new(metric), table: RawTable { keys, values, ..RawTable::default() } }

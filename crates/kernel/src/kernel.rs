@@ -27,8 +27,9 @@ use crate::plan::request::KernelFacts;
 use crate::private;
 use crate::sys::bpffs::{self, Claim};
 use crate::sys::call::KernelError;
-use crate::sys::{cpus, process};
+use crate::sys::{clock, cpus, process};
 use crate::trial::cost;
+use crate::trial::replay::control::Control;
 
 /// The kernel objects of this daemon, and the claim that keeps other daemons from the same pins.
 #[derive(Debug)]
@@ -80,6 +81,7 @@ impl Kernel {
         KernelFacts {
             possible_cpus: self.host.capabilities.kernel.possible_cpus,
             page_size: rustix::param::page_size(),
+            monotonic_zero_ns: u64::try_from(clock::monotonic_zero_ns()).unwrap_or(0),
             btf: aya::features().btf(),
         }
     }
@@ -93,7 +95,19 @@ impl Kernel {
         old: Option<&Predecessor>,
         first: Option<&LoadedDirection>,
     ) -> Result<LoadedDirection, Rejection> {
-        twins::load(plan, object, &self.host.capabilities, old, first)
+        twins::load(plan, object, &self.host.capabilities, old, first, None)
+    }
+
+    /// Does the same as [`Self::load`] for a direction that is to see packets of a capture, with their time as its
+    /// clock: see [`Lane`](crate::trial::replay::lane::Lane).
+    pub fn load_for_replay(
+        &self,
+        plan: Arc<DirectionPlan>,
+        object: &ProbeObject,
+        clock: &Control,
+        first: Option<&LoadedDirection>,
+    ) -> Result<LoadedDirection, Rejection> {
+        twins::load(plan, object, &self.host.capabilities, None, first, Some(clock))
     }
 
     /// Tries the program of a planned direction on sample packets, with maps of its own. Refuses a program that does

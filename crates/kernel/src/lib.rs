@@ -54,7 +54,10 @@ pub use self::read::events::waiter::Waiter;
 pub use self::read::map::MetricMap;
 pub use self::sys::call::KernelError;
 pub use self::sys::clock;
+pub use self::sys::cpus::stay_on_one_cpu;
 pub use self::sys::process as memory;
+pub use self::trial::replay::control::Control as ReplayClock;
+pub use self::trial::replay::lane::{Counts as ReplayCounts, Lane as ReplayLane};
 
 /// Reading maps without a probe, for the benchmark that times it.
 pub mod extraction {

@@ -157,6 +157,70 @@ PROGRAM int probe(CONTEXT *ctx)
 }
 #endif
 
+#ifdef CASE_loop_in_a_loop // xdp tc
+static long inner(__u32 index, __u64 *sum)
+{
+	*sum += index;
+	return 0;
+}
+
+static long outer(__u32 index, __u64 *sum)
+{
+	bpf_loop(1 << 23, inner, sum, 0);
+	return 0;
+}
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	__u64 sum = 0;
+
+	bpf_loop(1 << 23, outer, &sum, 0); // refused
+	return sum == 7;
+}
+#endif
+
+#ifdef CASE_loop_in_a_loop_over_entries // xdp tc
+static long inner(__u32 index, __u64 *sum)
+{
+	*sum += index;
+	return 0;
+}
+
+static long outer(void *map, __u32 *key, __u64 *value, __u64 *sum)
+{
+	bpf_loop(*value, inner, sum, 0);
+	bpf_loop(*value + 1, inner, sum, 0);
+	bpf_loop(*value + 2, inner, sum, 0);
+	return 0;
+}
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	__u64 sum = 0;
+
+	bpf_for_each_map_elem(&counts, outer, &sum, 0); // refused
+	return sum == 7;
+}
+#endif
+
+#ifdef CASE_loop_in_a_loop_that_the_verifier_follows // xdp tc
+static long inner(__u32 index, __u64 *sum)
+{
+	*sum += index;
+	return 0;
+}
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	__u64 sum = 0;
+
+#pragma clang loop unroll(disable)
+	for (int i = 0; i < 1000; i++)
+		bpf_loop(1 << 23, inner, &sum, 0); // refused
+	return sum == 7;
+}
+#endif
+
 #ifdef CASE_memory_of_the_kernel // xdp tc
 PROGRAM int probe(CONTEXT *ctx)
 {

@@ -275,6 +275,64 @@ PROGRAM int probe(CONTEXT *ctx)
 }
 #endif
 
+#ifdef CASE_loops_in_loops // xdp tc
+static long add(__u32 index, struct value **value)
+{
+	(*value)->bytes[index & 7]++;
+	return 0;
+}
+
+static long rows(__u32 index, struct value **value)
+{
+	bpf_loop(64, add, value, 0);
+	return 0;
+}
+
+static long entries(void *map, __u32 *key, struct value *value, CONTEXT **ctx)
+{
+	__u64 length = (*ctx)->data_end - (*ctx)->data;
+
+	bpf_loop(length > 1500 ? 1500 : length, add, &value, 0);
+	return 0;
+}
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	struct value *value = first();
+	byte *data = DATA;
+
+	if (!value || data + 14 > END)
+		return 0;
+	bpf_loop(64, rows, &value, 0);
+	bpf_loop(data[3], rows, &value, 0);
+	bpf_for_each_map_elem(&values, entries, &ctx, 0);
+	/* One loop may take as long as the kernel allows. */
+	bpf_loop(value->packets, add, &value, 0);
+#pragma clang loop unroll(disable)
+	for (int i = 0; i < 4; i++)
+		bpf_loop(data[i] & 63, add, &value, 0);
+	return 0;
+}
+#endif
+
+#ifdef CASE_tables // xdp tc
+static const byte of32[32] = { 1, 5, 9, 2, 0, 7, [17] = 3, [31] = 8 };
+static const __u32 of16[4] = { 70000, 5, 80000, 2 };
+static const __u64 of8[1] = { 1ull << 40 };
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	static const byte of4[4] = { 9, 8, 7, 6 };
+	struct value *value = first();
+	byte *data = DATA;
+
+	if (!value || data + 14 > END)
+		return 0;
+	value->bytes[of4[data[0] & 3] & 7] += of32[data[1] & 31] + of16[data[2] & 3] + of8[data[3] & 0];
+	return 0;
+}
+#endif
+
 #ifdef CASE_called_back_for_entries // xdp tc
 static long add(void *map, __u32 *key, struct value *value, __u64 *sum)
 {

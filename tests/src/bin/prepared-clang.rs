@@ -36,6 +36,10 @@ use anyhow::{Context as _, Result, ensure};
 const TRIAL: (&str, &[u8]) =
     ("-target bpf -fintegrated-cc1 -x c -c - -o -", b"#include <stdarg.h>\nva_list *trial;\n");
 
+/// The directory of the daemon's headers as clang sees it, and where they are (`crates/compiler/src/headers.rs`).
+const HEADERS: (&str, &str) =
+    ("/twinprobe/include", concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/compiler/headers"));
+
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = env::args_os().skip(1).collect();
     let result = match arguments.as_slice() {
@@ -122,7 +126,12 @@ fn serve(mut stream: UnixStream, clang: &Path, lib: &Path) -> Result<()> {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes)?;
     let request = Request::from_bytes(&bytes).context("a request without an end of its arguments")?;
-    if request.directory(lib).exists() { Ok(()) } else { request.keep(clang, lib) }
+    for request in request.on_old_kernels().into_iter().chain([request]) {
+        if !request.directory(lib).exists() {
+            request.keep(clang, lib)?;
+        }
+    }
+    Ok(())
 }
 
 /// A request to clang.
@@ -138,6 +147,17 @@ impl Request {
         let is_view = |index| view.is_some_and(|view| (view..view + 2).contains(&index));
         let kept = arguments.iter().enumerate().filter(|(index, _)| !is_view(*index));
         Self { arguments: kept.map(|(_, argument)| argument.clone()).collect(), source }
+    }
+
+    /// Returns the request for the same program that a daemon sends whose kernel has no XDP packets of several buffers.
+    fn on_old_kernels(&self) -> Option<Self> {
+        let after = self.arguments.iter().position(|argument| {
+            ["-DTWINPROBE_TC=1", "-DTWINPROBE_XDP=1"].iter().any(|hook| argument == hook)
+        })?;
+        let mut arguments = self.arguments.clone();
+        // Macros are in the order of their names.
+        arguments.insert(after, "-DTWINPROBE_SINGLE_BUFFER=1".into());
+        Some(Self { arguments, source: self.source.clone() })
     }
 
     /// Returns the arguments with a zero byte between them, two zero bytes, the source.
@@ -160,8 +180,13 @@ impl Request {
 
     /// Asks clang and keeps its answer.
     fn keep(&self, clang: &Path, lib: &Path) -> Result<()> {
+        // The view of files shows the daemon's headers in a directory that exists nowhere else.
+        let shown = |argument: &OsString| match argument == HEADERS.0 {
+            true => HEADERS.1.into(),
+            false => argument.clone(),
+        };
         let mut child = Command::new(clang)
-            .args(&self.arguments)
+            .args(self.arguments.iter().map(shown))
             .env("LC_ALL", "C")
             .current_dir("/")
             .stdin(Stdio::piped())

@@ -3,10 +3,11 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 use twinprobe_tests::attachments::tc_counter;
+use twinprobe_tests::counter::{Counter, Place};
 use twinprobe_tests::sample::{counter_config, total, window};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::windows::Windows;
-use twinprobe_tests::{Counter, Daemon, DaemonOptions, Place, Topology};
+use twinprobe_tests::{Daemon, DaemonOptions, Topology};
 
 const PACKETS: u64 = 400_000;
 
@@ -84,13 +85,16 @@ fn each_probe_sees_its_part() -> Result<()> {
     let windows = Windows::of(&daemon, "ten");
     let xml = String::from_utf8(windows.bytes(2, "xml"))?;
     assert!(xml.contains(" sample=\"10\""), "{xml}");
-    // A replacement has a sample of its own; windows keep theirs.
+    // A replacement has a sample of its own; no window mixes samples.
+    generator.send(PACKETS)?;
     daemon.put("/v1/probes/ten", &sampled("XDP_DROP", 2, Some(2))).expect(200);
     generator.send(PACKETS)?;
-    let document = windows.close();
-    assert_eq!(document["ingress"]["packets"]["sample"], 2);
-    check(counted(&document), PACKETS, 2.0);
-    assert_eq!(windows.get(2)["ingress"]["packets"]["sample"], 10);
+    for (seq, one_in) in [(2, 10), (3, 10), (4, 2)] {
+        let document = if seq == 4 { windows.close() } else { windows.get(seq) };
+        assert_eq!(document["window"]["seq"], seq);
+        assert_eq!(document["ingress"]["packets"]["sample"], one_in);
+        check(counted(&document), PACKETS, f64::from(one_in));
+    }
     Ok(())
 }
 
@@ -111,5 +115,41 @@ fn directions_are_sampled_apart() -> Result<()> {
     assert_eq!(samples, [json!(8), json!(3)]);
     check(total(&document, "ingress", "packets"), PACKETS / 4, 8.0);
     check(total(&document, "egress", "packets"), sent.packets()?, 3.0);
+    Ok(())
+}
+
+/// What adds up or is read live goes on over a change of the sample, with a warning.
+#[test]
+fn sums_of_two_samples_are_named() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let mut generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
+    for (probe, snapshot, on_replace) in
+        [("sum", true, "carry"), ("live", false, "carry"), ("anew", true, "reset")]
+    {
+        let path = format!("/v1/probes/{probe}");
+        let mut config = sampled("XDP_PASS", 0, None);
+        config["ingress"]["metrics"] =
+            json!([{ "name": "packets", "map": "packets", "snapshot": snapshot, "on_replace": on_replace }]);
+        daemon.put(&path, &config).expect(201);
+        generator.send(100)?;
+        // One packet in one is all of them.
+        config["ingress"]["sample"] = json!(1);
+        assert_eq!(daemon.put(&path, &config).expect(200).json()["warnings"], json!([]));
+        config["ingress"]["sample"] = json!(u32::MAX);
+        let warnings = daemon.put(&path, &config).expect(200).json()["warnings"].clone();
+        generator.send(100)?;
+        let kept = counted(&daemon.json(&format!("{path}/metrics")));
+        if on_replace == "reset" {
+            assert_eq!((&warnings, kept), (&json!([]), 0));
+            continue;
+        }
+        assert_eq!((&warnings[0]["field"], kept), (&json!("ingress.sample"), 100), "{warnings}");
+        let message = warnings[0]["message"].as_str().unwrap_or_default();
+        assert!(
+            message.contains("one packet in 1 ") && message.contains("one in 4294967295 now"),
+            "{message}"
+        );
+    }
     Ok(())
 }

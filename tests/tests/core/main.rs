@@ -1,4 +1,6 @@
 //! Tests that must pass on every kernel: `make test-kernels` runs this binary on several.
 
 mod every_kernel;
+mod header;
+mod samples;
 mod scene;

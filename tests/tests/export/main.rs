@@ -1,8 +1,10 @@
 //! Answers to clients: documents, pages for Prometheus, events, results of the ready-made probes.
 
+mod bcc;
 mod documents;
 mod events;
 mod probe_results;
 mod probes;
 mod prometheus;
 mod prometheus_page;
+mod tags;

@@ -1,40 +1,9 @@
-//! The ready-made probes: configurations contain the present source, and features that are switched off cost nothing.
+//! The ready-made probes: features that are switched off cost nothing.
 
 use anyhow::{Context, Result};
 use aya::programs::{SchedClassifier, Xdp};
 use aya_obj::Object;
 use twinprobe_tests::{bpf, probes};
-
-#[test]
-fn configurations_carry_their_source() -> Result<()> {
-    let names = probes::names()?;
-    assert!(
-        names.iter().any(|name| name == "packet-counter") && names.iter().any(|name| name == "flow-features")
-    );
-    for name in names {
-        let file = std::fs::read_to_string(probes::configuration_path(&name))?;
-        assert!(file == probes::with_inline_source(&name)?, "{name}.json is out of date: run `make probes`");
-    }
-    Ok(())
-}
-
-#[test]
-fn configurations_name_themselves_and_their_maps() -> Result<()> {
-    for name in probes::names()? {
-        let document = probes::configuration(&name, "eth0")?;
-        assert_eq!(document["name"], name.as_str());
-        for direction in ["ingress", "egress"] {
-            for metric in document[direction]["metrics"].as_array().into_iter().flatten() {
-                let map = metric["map"].as_str().unwrap_or_default();
-                assert!(
-                    probes::source(&name)?.contains(&format!("}} {map} SEC(\".maps\");")),
-                    "{name}: {map}"
-                );
-            }
-        }
-    }
-    Ok(())
-}
 
 /// The size of a compiled `flow-features`: instructions, bytes of a key and of a value.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -7,6 +7,7 @@ mod init;
 mod init_scene;
 mod kinds;
 mod little_power;
+mod losses;
 mod nested;
 mod scene;
 mod shared;

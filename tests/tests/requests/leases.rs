@@ -1,16 +1,18 @@
 //! Leases: a probe is removed when its lease ends, after its last window; a PUT renews the lease. Nothing that was counted
 //! is lost, whatever happens to the daemon meanwhile.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::attachments::dispatcher;
+use twinprobe_tests::counter::{Counter, Place};
 use twinprobe_tests::sample::{counter_config, total};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::wait::wait_for;
 use twinprobe_tests::windows::Windows;
-use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Response, Topology};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Directories, Response, Topology};
 
 const PROBE: &str = "/v1/probes/p";
 /// The longest time until a probe whose lease has ended is gone.
@@ -46,13 +48,27 @@ fn seq(document: &Value) -> u64 {
 struct Scene {
     topology: Topology,
     generator: Generator,
+    /// Counts the packets that have passed the probe.
+    passed: Counter,
 }
 
 impl Scene {
     fn new() -> Result<Self> {
         let topology = Topology::new()?;
         let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
-        Ok(Self { topology, generator })
+        let passed = Counter::attach(topology.monitor(), "mon0", Place::TcIngress)?;
+        Ok(Self { topology, generator, passed })
+    }
+
+    /// Sends packets and waits until the probe has seen them: what is in the queue of an interface goes with its program.
+    fn send(&mut self, count: u64) -> Result<()> {
+        let expected = self.passed.packets()? + count;
+        self.generator.send(count)?;
+        wait_for("the packets", LIMIT, || {
+            let passed = self.passed.packets()?;
+            ensure!(passed == expected, "{passed} of {expected}");
+            Ok(())
+        })
     }
 }
 
@@ -120,10 +136,13 @@ fn the_last_window_is_closed_and_the_probe_is_removed() -> Result<()> {
         })?;
     }
     config["interface"] = json!("mon0");
+    config["expires"] = json!("1h");
     daemon.put(PROBE, &config).expect(200);
-    scene.generator.send(300)?;
+    scene.send(300)?;
     assert_eq!(packets(&windows.close()), 300);
-    scene.generator.send(700)?;
+    scene.send(700)?;
+    config["expires"] = json!("100ms");
+    daemon.put(PROBE, &config).expect(200);
     wait_until_gone(&daemon)?;
 
     assert!(!daemon.json("/v1/probes").to_string().contains("\"p\""));
@@ -160,17 +179,17 @@ fn a_lease_ends_once_whatever_happens_to_the_daemon() -> Result<()> {
     daemon.put("/v1/probes/other", &counter_config("mon0", "XDP_PASS")).expect(201);
     let mut directories = daemon.kill()?;
     let mut sent = 0;
-    for step in ["", "ended", "flipped", "stored", "closed_last", "kept", "expired", "detaching", "detached"]
-    {
+    for step in ["", "ended", "flipped", "stored", "closed_last", "kept", "expired", "detached"] {
         let dying = options.clone().environment("TWINPROBE_CRASH_AT", step);
         let daemon = Daemon::start_in(scene.topology.monitor(), &dying, directories)?;
         let windows = Windows::of(&daemon, "p");
-        let status = daemon.put(PROBE, &leased("700ms")).expect(201).json();
-        scene.generator.send(500)?;
+        daemon.put(PROBE, &leased("1h")).expect(201);
+        scene.send(500)?;
+        let status = daemon.put(PROBE, &leased("300ms")).expect(200).json();
         if step.is_empty() {
             // No daemon runs at the end of the lease.
             directories = daemon.kill()?;
-            scene.generator.send(100)?;
+            scene.send(100)?;
             wait_for("the end of the lease", LIMIT, || {
                 ensure!(left(&status, 0)? < 0.0, "not over");
                 Ok(())
@@ -208,8 +227,9 @@ fn a_successor_of_an_expired_probe_has_another_instance() -> Result<()> {
     let mut scene = Scene::new()?;
     let daemon = Daemon::start(scene.topology.monitor())?;
     let windows = Windows::of(&daemon, "p");
-    let first = daemon.put(PROBE, &leased("500ms")).expect(201).json();
-    scene.generator.send(100)?;
+    let first = daemon.put(PROBE, &leased("1h")).expect(201).json();
+    scene.send(100)?;
+    daemon.put(PROBE, &leased("100ms")).expect(200);
     wait_until_gone(&daemon)?;
     let mut config = leased("1h");
     config["window"] = json!({ "interval": "1h" });
@@ -218,7 +238,7 @@ fn a_successor_of_an_expired_probe_has_another_instance() -> Result<()> {
     let own = daemon.json("/v1/probes/p/metrics");
     assert_eq!((own.get("window"), packets(&own)), (None, 0));
     assert_eq!((packets(&windows.get(1)), &windows.get(1)["instance"]), (100, &first["instance"]));
-    scene.generator.send(50)?;
+    scene.send(50)?;
     let closed = windows.close();
     assert_eq!((seq(&closed), packets(&closed), &closed["instance"]), (2, 50, &second["instance"]));
     windows.acknowledge(2, None)?.expect(204);
@@ -228,5 +248,67 @@ fn a_successor_of_an_expired_probe_has_another_instance() -> Result<()> {
     assert_eq!(daemon.json(PROBE)["instance"], second["instance"]);
     daemon.delete(PROBE).expect(204);
     windows.try_get(2)?.expect(404);
+    Ok(())
+}
+
+/// On a full disk the probe sees no packets any more, and stays until there is room for its last window.
+#[test]
+fn a_last_window_that_can_not_be_stored_waits() -> Result<()> {
+    let mut scene = Scene::new()?;
+    let directories = Arc::new(Directories::with_state_in_memory(2 << 20)?);
+    let options = DaemonOptions::default();
+    let daemon = Daemon::start_in(scene.topology.monitor(), &options, Arc::clone(&directories))?;
+    daemon.put(PROBE, &leased("3s")).expect(201);
+    scene.send(100)?;
+    directories.state_in_memory().fill()?;
+    let status = wait_for("a window that can't be stored", LIMIT, || {
+        let status = daemon.get(PROBE).json();
+        ensure!(
+            status["windows"]["error"].as_str().is_some_and(|error| error.contains("No space")),
+            "{status}"
+        );
+        Ok(status)
+    })?;
+    assert_eq!(status["interfaces"][0]["state"], "pending", "{status}");
+    let reason = status["interfaces"][0]["reason"].as_str().unwrap_or_default();
+    assert!(reason.contains("the lease has ended"), "{status}");
+    scene.send(50)?;
+    // The next daemon goes on with it.
+    let daemon = daemon.restart(libc::SIGKILL, &options)?;
+    daemon.get(PROBE).expect(200);
+    directories.state_in_memory().free()?;
+    wait_until_gone(&daemon)?;
+    let windows = Windows::of(&daemon, "p");
+    let counted: u64 = windows.seqs().into_iter().map(|seq| packets(&windows.get(seq))).sum();
+    assert_eq!(counted, 100);
+    Ok(())
+}
+
+/// After a reboot a lease goes on by the wall clock; a probe whose lease is over is not deployed anew.
+#[test]
+fn leases_survive_a_reboot() -> Result<()> {
+    let mut scene = Scene::new()?;
+    let daemon = Daemon::start(scene.topology.monitor())?;
+    let long = daemon.put("/v1/probes/long", &leased("1h")).expect(201).json();
+    daemon.put(PROBE, &leased("1h")).expect(201);
+    scene.send(100)?;
+    Windows::of(&daemon, "p").close();
+    let short = daemon.put(PROBE, &leased("200ms")).expect(200).json();
+    let directories = daemon.kill()?;
+    std::fs::remove_dir_all(directories.bpffs())?;
+    wait_for("the end of the lease", LIMIT, || {
+        ensure!(left(&short, 0)? < 0.0, "not over");
+        Ok(())
+    })?;
+    let daemon = Daemon::start_in(scene.topology.monitor(), &DaemonOptions::default(), directories)?;
+    let anew = daemon.json("/v1/probes/long");
+    assert_eq!(
+        ["expires_at", "instance"].map(|field| &anew[field]),
+        ["expires_at", "instance"].map(|field| &long[field])
+    );
+    wait_until_gone(&daemon)?;
+    assert!(!daemon.log().contains("deployed probe=\"p\""), "{}", daemon.log());
+    let windows = Windows::of(&daemon, "p");
+    assert_eq!((windows.seqs(), packets(&windows.get(1))), (vec![1], 100));
     Ok(())
 }

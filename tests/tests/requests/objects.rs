@@ -182,7 +182,7 @@ fn objects_are_held_against_the_rules_of_sources() -> Result<()> {
             "load",
             "asks to lie at multiples of 1099511627776 bytes",
         ),
-        (encoded(&with_sections(&good, 0x18, 0)), "load", "?"),
+        (encoded(&with_sections(&good, 0x18, 0)), "load", "the object is no ELF file"),
         (encoded(&with_sections(&good, 0x20, good.len() as u64 / 2)), "load", ""),
         (encoded(&object(&writes)?), "admission", "the program writes to the packet"),
         (encoded(&object(&format!("{}{functions}", xdp_counter("XDP_PASS")))?), "load", "has 1026 functions"),

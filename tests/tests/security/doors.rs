@@ -116,6 +116,29 @@ fn bodies_are_json_or_yaml() -> Result<()> {
     Ok(())
 }
 
+/// Names that are no text, and parameters that stand there twice, are malformed wherever they stand.
+#[test]
+fn malformed_names_are_answered_as_described() -> Result<()> {
+    let scene = Scene::new(&[], DaemonOptions::default())?;
+    for (method, path) in [
+        ("GET", "/v1/probes/%ff"),
+        ("DELETE", "/v1/probes/%ff"),
+        ("GET", "/v1/probes/%ff/revisions"),
+        ("POST", "/v1/probes/%ff/rollback"),
+        ("GET", "/v1/probes/%ff/metrics"),
+        ("GET", "/v1/probes/%ff/windows"),
+        ("POST", "/v1/probes/%ff/windows"),
+        ("GET", "/v1/probes/%ff/windows/1"),
+        ("DELETE", "/v1/probes/%ff/windows/1"),
+        ("GET", "/v1/probes/%ff/events"),
+        ("GET", "/v1/probes/p/events?metric=a&metric=b"),
+    ] {
+        // The client of the tests holds each status against the description.
+        assert_eq!(scene.daemon.request(method, path, &[], b"").status, 400, "{method} {path}");
+    }
+    Ok(())
+}
+
 #[test]
 fn a_token_needs_a_name_and_a_role() -> Result<()> {
     for arguments in [

@@ -82,7 +82,7 @@ impl From<Refusal> for Problem {
             }
             Refusal::Role { .. } | Refusal::Origin => (StatusCode::FORBIDDEN, None),
             Refusal::Host => (StatusCode::MISDIRECTED_REQUEST, None),
-            Refusal::MediaType(_) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, None),
+            Refusal::MediaType(_) | Refusal::NotMultipart => (StatusCode::UNSUPPORTED_MEDIA_TYPE, None),
         };
         Self { challenge, ..Self::new(status, refusal.to_string()) }
     }
@@ -108,7 +108,14 @@ impl From<EngineError> for Problem {
             EngineError::NoCompiler(_) => {
                 Self::finding(StatusCode::SERVICE_UNAVAILABLE, Stage::Compile, error.to_string())
             }
+            EngineError::Capture(finding) => {
+                let detail =
+                    format!("{} can't be replayed", finding.field.as_deref().unwrap_or("the capture"));
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail).with(finding)
+            }
             EngineError::Close(_)
+            | EngineError::Spool(_)
+            | EngineError::Replay(_)
             | EngineError::NotWritten { .. }
             | EngineError::Gone
             | EngineError::LoadStuck(_)

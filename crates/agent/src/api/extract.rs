@@ -1,7 +1,8 @@
 //! A request's path, query and body. Values that can't be parsed are a [`Problem`]; bodies are JSON or YAML of a limited
 //! size.
 
-use axum::BoxError;
+use std::error::Error;
+
 use axum::body::{Body, HttpBody as _};
 use axum::extract::{self, FromRequestParts};
 use axum::http::request::Parts;
@@ -41,7 +42,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
 }
 
 /// The limit of a body in bytes. A configuration holds at most two sources of 1 MiB each, plus escapes.
-const MAX_BODY: usize = 2560 << 10;
+pub const MAX_BODY: usize = 2560 << 10;
 
 /// The limit of the bodies of all requests together, in bytes: some dozen of the largest. A client may send a body slowly,
 /// and a request may wait for its turn.
@@ -53,7 +54,8 @@ static ROOM: Semaphore = Semaphore::const_new(ALL_BODIES);
 pub struct Held(Option<SemaphorePermit<'static>>);
 
 impl Held {
-    fn add(&mut self, bytes: usize) -> Result<(), Problem> {
+    /// Takes room for some more bytes.
+    pub fn add(&mut self, bytes: usize) -> Result<(), Problem> {
         let taken = u32::try_from(bytes).ok().and_then(|bytes| ROOM.try_acquire_many(bytes).ok());
         let taken = taken.ok_or_else(|| {
             let detail =
@@ -102,12 +104,15 @@ impl Syntax {
 pub async fn read_config(headers: &HeaderMap, body: Body) -> Result<(ConfigDocument, Held), Problem> {
     let (bytes, held) = read_body(body).await?;
     // The guard has refused a body without a type. No body at all is an empty document.
-    let syntax = Syntax::of(headers).unwrap_or(Syntax::Json);
-    let document = match syntax {
-        Syntax::Json => parse_document(&bytes)?,
-        Syntax::Yaml => parse_yaml(&bytes)?,
-    };
-    Ok((document, held))
+    Ok((parse_config(Syntax::of(headers).unwrap_or(Syntax::Json), &bytes)?, held))
+}
+
+/// Parses a configuration.
+pub fn parse_config(syntax: Syntax, bytes: &[u8]) -> Result<ConfigDocument, Problem> {
+    Ok(match syntax {
+        Syntax::Json => parse_document(bytes)?,
+        Syntax::Yaml => parse_yaml(bytes)?,
+    })
 }
 
 /// Reads a request's body. Refuses a larger body than [`MAX_BODY`] with 413, one
@@ -118,7 +123,7 @@ pub async fn read_body(mut body: Body) -> Result<(Vec<u8>, Held), Problem> {
         return Err(too_large());
     }
     while let Some(frame) = body.frame().await {
-        let Ok(data) = frame.map_err(|error| unreadable(&error.into_inner()))?.into_data() else { continue };
+        let Ok(data) = frame.map_err(|error| unreadable(&*error.into_inner()))?.into_data() else { continue };
         if bytes.len() + data.len() > MAX_BODY {
             return Err(too_large());
         }
@@ -128,12 +133,12 @@ pub async fn read_body(mut body: Body) -> Result<(Vec<u8>, Held), Problem> {
     Ok((bytes, held))
 }
 
-fn too_large() -> Problem {
+pub fn too_large() -> Problem {
     let detail = format!("the body has more than {MAX_BODY} bytes; a source may have 1 MiB");
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
 }
 
-fn unreadable(error: &BoxError) -> Problem {
+pub fn unreadable(error: &(dyn Error + 'static)) -> Problem {
     let status = if error.is::<TooSlow>() { StatusCode::REQUEST_TIMEOUT } else { StatusCode::BAD_REQUEST };
     Problem::new(status, format!("the body could not be read: {error}"))
 }

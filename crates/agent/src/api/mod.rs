@@ -7,6 +7,7 @@ pub mod export;
 pub mod extract;
 pub mod negotiate;
 pub mod probes;
+pub mod replay;
 pub mod router;
 pub mod routes;
 pub mod scrape;

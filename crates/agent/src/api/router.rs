@@ -10,9 +10,9 @@ use axum::response::{IntoResponse as _, Response};
 
 use crate::api::error::Problem;
 use crate::api::extract::Syntax;
-use crate::api::routes::ROUTES;
+use crate::api::routes::{REPLAY, ROUTES};
 use crate::api::state::Api;
-use crate::api::{daemon, routes};
+use crate::api::{daemon, replay, routes};
 use twinprobe_serve::Peer;
 use twinprobe_serve::Principal;
 use twinprobe_serve::Record;
@@ -92,7 +92,10 @@ fn admit(
     record.set_principal(&principal);
     if let Some(role) = needed {
         principal.need(role)?;
-        if !body.is_end_stream() {
+        let is_replay = parts.extensions.get::<MatchedPath>().is_some_and(|path| path.as_str() == REPLAY);
+        if is_replay {
+            replay::boundary(&parts.headers)?;
+        } else if !body.is_end_stream() {
             Syntax::of(&parts.headers)?;
         }
     }

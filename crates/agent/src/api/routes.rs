@@ -9,7 +9,7 @@ use axum::routing::{MethodRouter, delete, get, post, put};
 
 use crate::api::error::Problem;
 use crate::api::state::Api;
-use crate::api::{daemon, events, probes, scrape, windows};
+use crate::api::{daemon, events, probes, replay, scrape, windows};
 use twinprobe_serve::Role;
 
 /// An endpoint: a method of a path, with its handler.
@@ -37,6 +37,8 @@ const WINDOWS: &str = "/v1/probes/{name}/windows";
 const WINDOW: &str = "/v1/probes/{name}/windows/{seq}";
 const EVENTS: &str = "/v1/probes/{name}/events";
 const REVISIONS: &str = "/v1/probes/{name}/revisions";
+/// The route whose body has parts.
+pub const REPLAY: &str = "/v1/replay";
 const ROLLBACK: &str = "/v1/probes/{name}/rollback";
 
 use Role::{Collector, Operator, Viewer};
@@ -45,19 +47,20 @@ use Role::{Collector, Operator, Viewer};
 #[rustfmt::skip]
 pub const ROUTES: &[Route] = &[
     route("GET", PROBES, Viewer, &[200], || get(probes::list)),
-    route("GET", PROBE, Viewer, &[200, 404], || get(probes::get)),
+    route("GET", PROBE, Viewer, &[200, 400, 404], || get(probes::get)),
     route("PUT", PROBE, Operator, &[200, 201, 400, 408, 409, 412, 413, 422, 429, 503, 507], || put(probes::put)),
-    route("DELETE", PROBE, Operator, &[204, 404, 412], || delete(probes::delete)),
-    route("GET", REVISIONS, Operator, &[200, 404], || get(probes::revisions)),
+    route("DELETE", PROBE, Operator, &[204, 400, 404, 412, 429], || delete(probes::delete)),
+    route("GET", REVISIONS, Operator, &[200, 400, 404], || get(probes::revisions)),
     route("POST", ROLLBACK, Operator, &[200, 400, 404, 408, 409, 412, 413, 422, 429, 503, 507], || post(probes::roll_back)),
     route("POST", "/v1/validate", Operator, &[200, 400, 408, 413, 422, 429, 503], || post(probes::validate)),
+    route("POST", REPLAY, Operator, &[200, 400, 406, 408, 413, 422, 429, 503, 507], || post(replay::replay)),
     // A HEAD would close a window, or take events, that no client receives.
     route("GET", METRICS, Collector, &[200, 400, 404, 406, 409, 507], || get(probes::metrics).head(method_not_allowed)),
     route("GET", WINDOWS, Collector, &[200, 400, 404], || get(windows::list)),
     route("POST", WINDOWS, Collector, &[201, 400, 404, 406, 409, 507], || post(windows::close)),
     route("GET", WINDOW, Collector, &[200, 400, 404, 406], || get(windows::get)),
     route("DELETE", WINDOW, Collector, &[204, 400, 404, 507], || delete(windows::acknowledge)),
-    route("GET", EVENTS, Collector, &[200, 404, 406, 409], || get(events::events).head(method_not_allowed)),
+    route("GET", EVENTS, Collector, &[200, 400, 404, 406, 409], || get(events::events).head(method_not_allowed)),
     route("GET", "/v1/capabilities", Viewer, &[200], || get(daemon::capabilities)),
     route("GET", "/metrics", Collector, &[200], || get(scrape::scrape).head(method_not_allowed)),
     route("GET", "/healthz", Viewer, &[200], || get(daemon::healthz)),

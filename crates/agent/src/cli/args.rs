@@ -6,6 +6,9 @@ use twinprobe_client::Server;
 use crate::cli::commands::apply::Files;
 use crate::cli::commands::build::Build;
 use crate::cli::commands::capabilities::Capabilities;
+use crate::cli::commands::convert::Convert;
+use crate::cli::commands::probes::Probes;
+use crate::cli::commands::replay::Replay;
 use crate::cli::commands::token::Token;
 use crate::cli::commands::watch::Watch;
 use crate::cli::commands::windows::Windows;
@@ -40,6 +43,10 @@ pub enum Command {
     Examine(Examine),
     /// Make a token: print it, and the line of --tokens that knows it
     Token(Token),
+    /// Turn a configuration of Polycube dynmon or DeChainy into one for apply
+    Convert(Convert),
+    /// List the probes of the library, which `apply --probe` deploys
+    Probes(Probes),
     #[command(flatten)]
     Client(ClientCommand),
 }
@@ -47,7 +54,7 @@ pub enum Command {
 /// Talks to a running daemon.
 #[derive(Debug, Subcommand)]
 pub enum ClientCommand {
-    /// Create or replace probes from files
+    /// Create or replace probes, from files or from the library
     Apply(Files),
     /// Compile and verify probes without attaching anything
     Validate(Files),
@@ -83,6 +90,8 @@ pub enum ClientCommand {
         #[arg(short, long)]
         metric: Option<String>,
     },
+    /// Show what a probe would have measured of captured packets
+    Replay(Replay),
     /// Show what the kernel can do, and how each map type is read
     Capabilities(Capabilities),
 }

@@ -5,5 +5,6 @@ pub mod commands;
 pub mod credentials;
 pub mod error;
 pub mod files;
+pub mod library;
 pub mod output;
 pub mod run;

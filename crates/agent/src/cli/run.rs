@@ -43,6 +43,7 @@ pub async fn run(
             }
             Ok(())
         }
+        ClientCommand::Replay(command) => command.run(&client).await,
         ClientCommand::Capabilities(command) => command.run(&client).await,
     }
 }

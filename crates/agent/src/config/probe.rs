@@ -60,12 +60,18 @@ pub struct SourceCode {
 }
 
 impl SourceCode {
-    /// Returns what the compiler takes. `field` is the place of the source in the configuration.
-    pub fn unit<'a>(&'a self, field: &'a str, attach: &AttachRequest) -> Unit<'a> {
+    /// Returns what the compiler takes. `field` is the place of the source in the configuration, and `defines` are its
+    /// macros with those of the target.
+    pub fn unit<'a>(
+        &'a self,
+        field: &'a str,
+        attach: &AttachRequest,
+        defines: &'a BTreeMap<String, String>,
+    ) -> Unit<'a> {
         Unit {
             field,
             source: &self.text,
-            defines: &self.defines,
+            defines,
             dialect: self.dialect,
             entry: self.entry.as_deref(),
             hook: attach.hook,

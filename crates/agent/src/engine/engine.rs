@@ -18,7 +18,6 @@ use twinprobe_windows::WindowStore;
 use crate::config::probe::ProbeConfig;
 use crate::engine::clock::Clock;
 use crate::engine::conditions::Conditions;
-use crate::engine::deploy::expire::Expired;
 use crate::engine::deploy::history::History;
 use crate::engine::error::EngineError;
 use crate::engine::events::framing::Framing;
@@ -27,6 +26,7 @@ use crate::engine::events::stream::EventStream;
 use crate::engine::placement::Namespace;
 use crate::engine::probe::lease::Lease;
 use crate::engine::probe::probe::Probe;
+use crate::engine::probe::retained::Expired;
 use crate::engine::probe::status;
 use crate::engine::turns::Turns;
 use crate::engine::window::delivery::Delivery;
@@ -35,6 +35,7 @@ use crate::limits::options::Limits;
 use crate::limits::queue::Queue;
 use crate::store::Store;
 use crate::store::record::StoredProbe;
+use crate::store::spool::Spool;
 use crate::telemetry::registry::Telemetry;
 use twinprobe_compiler::Toolchain;
 use twinprobe_serve::Role;
@@ -73,6 +74,7 @@ pub struct Engine {
     pub ledger: Arc<Ledger>,
     pub compilations: Queue,
     pub loads: Queue,
+    pub replays: Queue,
     pub clock: Clock,
     /// Every stored probe, running or not, once a start has listed the stored probes.
     probes: RwLock<BTreeMap<String, Arc<Probe>>>,
@@ -115,6 +117,7 @@ impl Engine {
             events: EventLoop::default(),
             telemetry: Telemetry::default(),
             compilations: Queue::new("compilations", "--max-compilations", places(limits.max_compilations)),
+            replays: Queue::new("replays", "--max-replays", places(limits.max_replays)),
             loads: Queue::new("loads", "--max-loads", places(limits.max_loads)),
             ledger: Ledger::new(limits),
             clock,
@@ -268,6 +271,11 @@ impl Engine {
         Ok(status::validation_report(&config, &loaded))
     }
 
+    /// Makes a file for a capture that is uploaded.
+    pub fn spool(&self) -> io::Result<Spool> {
+        self.store.spool(self.ledger.limits.keep_free_bytes)
+    }
+
     pub async fn delete(self: &Arc<Self>, name: &str, when: &Conditions) -> Result<(), EngineError> {
         let turn = self.turns.request(name).await?;
         when.check(Some(&self.get(name)?.stored))?;
@@ -369,15 +377,17 @@ impl Engine {
     pub fn insert(self: &Arc<Self>, probe: Arc<Probe>) {
         let name = probe.name.clone();
         self.start_schedule(&probe);
-        self.watch_lease(&probe);
         // Creates the probe's counters, so that /metrics shows them from now on, if only as zeros.
         self.telemetry.probe(&name);
+        let leased = Arc::downgrade(&probe);
         self.probes.write().insert(name, probe);
+        // The lease of a probe that was adopted may be over: the task looks for the probe in the list.
+        self.watch_lease(leased);
     }
 }
 
 /// Validates the configuration, and refuses one that decides about packets unless `by` may do that.
-fn permitted(name: &str, document: &ConfigDocument, by: &Principal) -> Result<ProbeConfig, EngineError> {
+pub fn permitted(name: &str, document: &ConfigDocument, by: &Principal) -> Result<ProbeConfig, EngineError> {
     let config = ProbeConfig::validate(name, document)?;
     if config.directions().any(|(_, direction)| direction.attach.verdict == Verdict::Enforce) {
         by.need(Role::Admin)?;

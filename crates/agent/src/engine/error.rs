@@ -60,6 +60,13 @@ pub enum EngineError {
     NotWritten { name: String, kind: ErrorKind },
     #[error(transparent)]
     Close(CloseError),
+    /// A capture can't be read.
+    #[error("{}", .0.message)]
+    Capture(Finding),
+    #[error("the capture can't be kept for the replay: {0}")]
+    Spool(io::Error),
+    #[error("the program can't be run on a packet of the capture: {0}")]
+    Replay(io::Error),
     /// The probe was replaced or deleted while a request waited for it.
     #[error("the probe is gone")]
     Gone,
@@ -75,7 +82,7 @@ impl EngineError {
     /// True if the disk or its quota is full.
     pub fn is_full(&self) -> bool {
         let kind = match self {
-            Self::Close(CloseError::Store(error)) => error.kind(),
+            Self::Close(CloseError::Store(error)) | Self::Spool(error) => error.kind(),
             Self::NotWritten { kind, .. } => *kind,
             _ => return false,
         };

@@ -75,7 +75,9 @@ mod tests {
         };
         let waiting: Vec<_> = (0..WAITING).map(|_| ask()).collect();
         tokio::task::yield_now().await;
+        let begun = tokio::time::Instant::now();
         assert_eq!(turns.request("a").await.unwrap_err(), Crowded("a".to_owned()));
+        assert!(begun.elapsed().is_zero(), "it has waited before it was sent away");
         turns.request("b").await.unwrap();
         drop(first);
         for waiting in waiting {

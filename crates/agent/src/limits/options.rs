@@ -35,6 +35,12 @@ pub struct Limits {
     /// CPUs]
     #[arg(long, value_name = "N", default_value_t = cpus(), hide_default_value = true)]
     pub max_loads: NonZeroUsize,
+    /// The largest number of replays at once, their uploads included; others wait for a while
+    #[arg(long, value_name = "N", default_value = "2")]
+    pub max_replays: NonZeroUsize,
+    /// The largest size of the captures of a replay, which are on the disk of the state directory meanwhile
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 30)]
+    pub max_capture_bytes: u64,
     /// The longest time for the kernel to verify and load the programs of a probe
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 30_000)]
     pub max_verification_ms: u64,

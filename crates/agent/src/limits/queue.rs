@@ -83,7 +83,9 @@ mod tests {
             })
             .collect();
         tokio::task::yield_now().await;
+        let begun = tokio::time::Instant::now();
         let busy = queue.take().await.unwrap_err().to_string();
+        assert!(begun.elapsed().is_zero(), "it has waited before it was sent away");
         assert!(busy.contains("--max-tests") && busy.contains("2 run") && busy.contains("32 wait"), "{busy}");
         drop(places);
         for waiting in waiting {

@@ -132,7 +132,7 @@ static __always_inline u64 twinprobe_time_epoch(struct CTXTYPE *ctx)
 /* The number of the lowest bit that is set; 0 for 0. */
 static __always_inline int first_bit_set_pos(u64 x)
 {
-	return x ? twinprobe_highest_bit(x & -x) : 0;
+	return x ? __builtin_popcountll((x & -x) - 1) : 0;
 }
 
 /* Messages are events of the map `log_buffer`, whose type is struct twinprobe_log. */

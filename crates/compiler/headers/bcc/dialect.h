@@ -90,19 +90,16 @@ typedef long ssize_t;
 #define lock_xadd(to, n) ((void)__sync_fetch_and_add(to, n))
 #define BCC_SEC(name) SEC(name)
 
-/* The number of the highest bit of a number; 0 for 0. */
+/* The number of the highest bit of a number; 0 for 0. Branches would double the verifier's ways through a program. */
 static __always_inline unsigned int twinprobe_highest_bit(u64 v)
 {
-	unsigned int bit = 0;
-
-#pragma unroll
-	for (unsigned int step = 32; step > 0; step /= 2) {
-		if (v >> step) {
-			v >>= step;
-			bit += step;
-		}
-	}
-	return bit;
+	v |= v >> 1;
+	v |= v >> 2;
+	v |= v >> 4;
+	v |= v >> 8;
+	v |= v >> 16;
+	v |= v >> 32;
+	return __builtin_popcountll(v >> 1);
 }
 
 static __always_inline unsigned int bpf_log2(unsigned int v)

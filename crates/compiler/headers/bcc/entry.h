@@ -22,13 +22,18 @@
 #define TP_MARK_OF(ctx) ((ctx)->mark)
 #endif
 
+#define TP_STRING(x) TP_STRING_(x)
+#define TP_STRING_(x) #x
+
 #if TWINPROBE_METADATA
-static __always_inline int TWINPROBE_ENTRY(TP_PARAMETERS);
+static __always_inline int TWINPROBE_ENTRY(TP_PARAMETERS) __asm__("twinprobe.entry");
 #else
-int TWINPROBE_ENTRY(TP_PARAMETERS);
+int TWINPROBE_ENTRY(TP_PARAMETERS) __asm__("twinprobe.entry");
 #endif
 
-SEC(TP_SECTION) int twinprobe_entry(struct TWINPROBE_CONTEXT *ctx)
+/* The program has the name of the source's function. */
+SEC(TP_SECTION) int twinprobe_entry(struct TWINPROBE_CONTEXT *ctx) __asm__(TP_STRING(TWINPROBE_ENTRY));
+int twinprobe_entry(struct TWINPROBE_CONTEXT *ctx)
 {
 #if TWINPROBE_TAKES_METADATA
 	struct pkt_metadata md = {

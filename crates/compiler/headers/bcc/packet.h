@@ -113,6 +113,13 @@ static __always_inline void twinprobe_reverse(u8 *bytes, u32 size)
 	}
 }
 
+#define TP_SWAP(type, swap, field) do { \
+	type twinprobe_number; \
+	__builtin_memcpy(&twinprobe_number, field, sizeof(type)); \
+	twinprobe_number = swap(twinprobe_number); \
+	__builtin_memcpy(field, &twinprobe_number, sizeof(type)); \
+} while (0)
+
 static __always_inline void *twinprobe_to_host(void *header, u32 size, const char *layout)
 {
 	u8 *field = header;
@@ -123,7 +130,12 @@ static __always_inline void *twinprobe_to_host(void *header, u32 size, const cha
 	}
 #pragma unroll
 	for (u32 i = 0; i < __builtin_strlen(layout); i++) {
-		twinprobe_reverse(field, layout[i] - '0');
+		if (layout[i] == '2')
+			TP_SWAP(u16, __builtin_bswap16, field);
+		else if (layout[i] == '4')
+			TP_SWAP(u32, __builtin_bswap32, field);
+		else if (layout[i] == '8')
+			TP_SWAP(u64, __builtin_bswap64, field);
 		field += layout[i] - '0';
 	}
 	return header;

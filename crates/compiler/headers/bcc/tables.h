@@ -49,10 +49,11 @@ typedef int increment_is_for_integers;
 #define TP_NO_TASK "it is about tasks of this host, and packets belong to none"
 #define TP_UNAVAILABLE(name, why) int (*name)(/* any arguments */) __attribute__((unavailable(why)));
 
-/* A table. Sources test the result of lookup_or_try_init(), not that of lookup_or_init(): where a table is full, the latter gives a
+/* A table. Naming call() in the struct would bring its warning up for every table. Sources test the result of lookup_or_try_init(), not that of lookup_or_init(): where a table is full, the latter gives a
  * value that belongs to no entry. increment() adds as atomic_increment() does, in an entry that is made if there is none. */
 #define BPF_F_TABLE(kind, key_type, leaf_type, name, size, flags) \
 struct name##_table_t { \
+	void (*call)(void *, u32) __attribute__((deprecated(TP_NO_PROGRAMS))); \
 	__typeof__(leaf_type) *(*lookup)(const __typeof__(key_type) *); \
 	__typeof__(leaf_type) *(*lookup_or_try_init)(const __typeof__(key_type) *, const __typeof__(leaf_type) *); \
 	__typeof__(leaf_type) *(*lookup_or_init)(const __typeof__(key_type) *, const __typeof__(leaf_type) *); \
@@ -61,7 +62,6 @@ struct name##_table_t { \
 	int (*delete)(const __typeof__(key_type) *); \
 	TP_ADDER(key_type, leaf_type) increment; \
 	TP_ADDER(key_type, leaf_type) atomic_increment; \
-	void (*call)(void *, u32) __attribute__((deprecated(TP_NO_PROGRAMS))); \
 	TP_UNAVAILABLE(get_stackid, "stack traces show how a function of the kernel was reached; a packet has none") \
 	TP_UNAVAILABLE(sk_storage_get, TP_NO_TASK "; keep state by address and port in a BPF_HASH") \
 	TP_UNAVAILABLE(sk_storage_delete, TP_NO_TASK "; keep state by address and port in a BPF_HASH") \
@@ -130,7 +130,10 @@ static __always_inline void name##_increment(__typeof__(key_type) key, u64 n) \
 static __always_inline void name##_call(void *ctx, u32 slot) \
 { \
 } \
+_Pragma("clang diagnostic push") \
+_Pragma("clang diagnostic ignored \"-Wdeprecated-declarations\"") \
 static const struct name##_table_t name __asm__("twinprobe." #name) __attribute__((unused)) = { \
+	name##_call, \
 	.lookup = name##_lookup, \
 	.lookup_or_try_init = name##_lookup_or_try_init, \
 	.lookup_or_init = name##_lookup_or_init, \
@@ -139,9 +142,9 @@ static const struct name##_table_t name __asm__("twinprobe." #name) __attribute_
 	.delete = name##_delete, \
 	.increment = __builtin_choose_expr(TP_IS_NUMBER(leaf_type), name##_increment, 0), \
 	.atomic_increment = __builtin_choose_expr(TP_IS_NUMBER(leaf_type), name##_increment, 0), \
-	.call = name##_call, \
 	.max_entries = (size), \
-}
+} \
+_Pragma("clang diagnostic pop")
 
 
 #define BPF_TABLE(kind, key_type, leaf_type, name, size) BPF_F_TABLE(kind, key_type, leaf_type, name, size, 0)

@@ -9,6 +9,7 @@ use twinprobe_ebpf_common::hook::{Hook, Verdict};
 
 use super::*;
 use crate::bcc::dialect::Dialect;
+use crate::target::target_macros;
 
 fn compiler() -> Compiler {
     Compiler::discover(false).expect("the tests need clang")
@@ -114,6 +115,38 @@ async fn errors_inside_headers_point_to_the_include() {
     let finding = &refused.findings[0];
     assert_eq!(finding.line, Some(2));
     assert_eq!(finding.message, format!("in {header}:2: expected expression"));
+}
+
+/// The first declaration comes from a macro of a header, and the headers have inline assembly.
+#[tokio::test]
+async fn a_source_for_all_hooks_compiles_for_each() {
+    let source = r#"#include <twinprobe.h>
+TP_HASH(flows, struct tp_flow, struct tp_counters, 16);
+TP_PROBE(probe, packet)
+{
+    struct tp_flow flow;
+
+    tp_parse(packet);
+    if (tp_decapsulate(packet) && tp_flow(packet, &flow))
+        tp_count(flows, &flow, tp_length(packet));
+    return TP_PASS;
+}
+char LICENSE[] SEC("license") = "GPL";
+"#;
+    let compiler = compiler();
+    let mut objects = Vec::new();
+    for hook in Hook::ALL {
+        for frags in [true, false] {
+            let defines = target_macros(hook, frags).collect();
+            let object = compiler.compile("ingress.source", source, &defines).await.unwrap();
+            assert_eq!(object.warnings, [], "{hook:?}");
+            let program = if hook == Hook::Xdp { "xdp" } else { "tc" };
+            assert!(!section(&object.elf, program).is_empty());
+            objects.push(section(&object.elf, program).to_vec());
+        }
+    }
+    assert_ne!(objects[0], objects[1], "XDP with and without several buffers");
+    assert_eq!(objects[2], objects[4], "ingress and egress differ only where the source says so");
 }
 
 #[tokio::test]

@@ -29,6 +29,27 @@ impl Btf {
         }
     }
 
+    /// The decl tags of types, fields and variables that ask for no rendering that we know, each with what it is on, in
+    /// words. Tags with a colon are meant for the kernel, tags of functions for other tools.
+    pub fn unknown_tags(&self) -> impl Iterator<Item = (&str, String)> {
+        let named = self.other_tags.iter().map(|(ty, component, name)| (*ty, *component, self.name(*name)));
+        named.filter_map(|(ty, component, name)| {
+            let name = name.ok().filter(|name| !name.contains(':'))?;
+            let kind = &self.get(ty).ok()?.kind;
+            let of = match kind {
+                Kind::Function | Kind::Prototype => return None,
+                kind => format!("{} {}", kind.describe(), self.type_name(ty)),
+            };
+            let fields = match kind {
+                Kind::Struct { members, .. } | Kind::Union { members, .. } => members.as_slice(),
+                _ => &[],
+            };
+            let field = usize::try_from(component).ok().and_then(|at| fields.get(at));
+            let field = field.and_then(|field| self.name(field.name).ok());
+            Some((name, field.map_or(of.clone(), |field| format!("field {field} of {of}"))))
+        })
+    }
+
     /// `struct x` for each struct that has a name, in the order of the blob.
     pub fn struct_names(&self) -> impl Iterator<Item = String> {
         self.types

@@ -45,7 +45,7 @@ impl Btf {
         }
 
         let (strings, renders, maps) = (strings.to_vec(), HashMap::new(), HashMap::new());
-        let mut btf = Self { types: Vec::new(), strings, renders, maps };
+        let mut btf = Self { types: Vec::new(), strings, renders, other_tags: Vec::new(), maps };
         let mut reader = ByteReader { bytes: types, part: "type section" };
         while !reader.bytes.is_empty() {
             one_type(&mut btf, &mut reader)?;
@@ -95,9 +95,12 @@ fn one_type(btf: &mut Btf, reader: &mut ByteReader<'_>) -> Result<(), BtfError> 
         16 => Kind::Float { size: size_or_type },
         17 => {
             let component = reader.u32()?.cast_signed();
-            if let Some(render) = btf.name(name).ok().and_then(Render::from_tag) {
+            match btf.name(name).ok().and_then(Render::from_tag) {
                 // The first tag that we know wins, as the first one in the source does.
-                btf.renders.entry((size_or_type, component)).or_insert(render);
+                Some(render) => {
+                    btf.renders.entry((size_or_type, component)).or_insert(render);
+                }
+                None => btf.other_tags.push((size_or_type, component, name)),
             }
             Kind::DeclTag
         }

@@ -3,6 +3,7 @@
 
 pub mod bits;
 pub mod decoder;
+pub mod fit;
 pub mod plan;
 pub mod sink;
 pub mod text;

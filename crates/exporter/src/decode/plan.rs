@@ -107,6 +107,22 @@ fn compile<L>(layout: &Layout, inherited: Option<Render>, label: fn(&str) -> L) 
     }
 }
 
+/// Tells whether the values of `layout` can be shown by `render`: as a whole, or the elements of an array each.
+pub fn fits(layout: &Layout, render: Render) -> bool {
+    rendered::<()>(layout, render).is_some()
+        || matches!(&layout.shape, Shape::Array { element, .. } if fits(element, render))
+}
+
+/// Tells whether a bitfield of this width can be shown by the rendering that its layout asks for.
+pub fn fits_bitfield(layout: &Layout, width: usize) -> bool {
+    let plain = Layout { render: None, ..layout.clone() };
+    let kind = |layout: &Layout| match bitfield::<()>(layout, width) {
+        Some(Plan::Scalar { kind, .. }) => Some(std::mem::discriminant(&kind)),
+        _ => None,
+    };
+    kind(layout) != kind(&plain)
+}
+
 /// Returns the plan if `render` fits the whole of `layout`.
 fn rendered<L>(layout: &Layout, render: Render) -> Option<Plan<L>> {
     let bytes = match &layout.shape {

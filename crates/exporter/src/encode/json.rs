@@ -8,7 +8,7 @@ use twinprobe_ebpf_common::{Head, Origin};
 use super::fragment::{Fragment, push_number, push_short};
 use super::sink::DocumentSink;
 use crate::decode::sink::ValueSink;
-use crate::metric::Metric;
+use crate::metric::{Fill, Metric};
 
 /// Appends a document in JSON to its buffer.
 #[derive(Debug, Default)]
@@ -190,6 +190,12 @@ impl DocumentSink for Json {
             }
             self.out.push(b'}');
         }
+        if let Some(replayed) = document.replayed {
+            self.name("replayed");
+            self.out.push(b'{');
+            replayed.numbers().for_each(|(name, number)| self.number(name, number));
+            self.out.push(b'}');
+        }
     }
 
     fn end_document(&mut self) {
@@ -209,7 +215,7 @@ impl DocumentSink for Json {
         self.name(&metric.name);
         self.out.push(b'{');
         self.property("map", &metric.map);
-        self.property("type", metric.layout.kind.name());
+        self.property("type", metric.type_name());
         self.property("help", &metric.help);
         if let Some(agg) = metric.agg {
             self.property("agg", agg.name());
@@ -223,8 +229,26 @@ impl DocumentSink for Json {
         self.push(",\"entries\":[");
     }
 
-    fn end_metric(&mut self) {
-        self.push("]}");
+    fn end_metric(&mut self, metric: &Metric, rows: u64) {
+        self.out.push(b']');
+        let fill = metric.fill(rows);
+        if let Some(Fill { used, max, full }) = fill {
+            self.number("entries_used", used);
+            self.number("max_entries", max);
+            if full {
+                self.push(",\"full\":true");
+            }
+        }
+        if let Some(losses) = metric.completeness.losses {
+            self.push(",\"completeness\":{");
+            if let Some(share) = fill.and_then(Fill::share) {
+                self.name("fill");
+                drop(write!(self.out, "{share}"));
+            }
+            self.number(metric.losses_name(), losses.shown);
+            self.out.push(b'}');
+        }
+        self.out.push(b'}');
     }
 
     fn begin_entry(&mut self, index: usize) {

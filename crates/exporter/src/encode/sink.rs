@@ -20,7 +20,8 @@ pub trait DocumentSink: ValueSink + Default + Send + Sync + 'static {
         self.end_direction(name);
     }
     fn begin_metric(&mut self, metric: &Metric);
-    fn end_metric(&mut self);
+    /// Ends a metric of which `rows` entries were written.
+    fn end_metric(&mut self, metric: &Metric, rows: u64);
     /// Begins an entry; `index` counts the entries of the metric, or of the inner map.
     fn begin_entry(&mut self, index: usize);
     fn begin_key(&mut self);

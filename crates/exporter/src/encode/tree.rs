@@ -18,7 +18,7 @@ pub struct Tree<S: DocumentSink> {
     context: Arc<Context>,
     /// The direction that is open.
     direction: Option<Direction>,
-    current: Option<Current<S>>,
+    current: Option<(Arc<Metric>, Current<S>)>,
 }
 
 /// The plans by which the format `S` decodes the rows of a map.
@@ -66,8 +66,8 @@ impl<S: DocumentSink> Tree<S> {
     }
 
     fn close_metric(&mut self) {
-        if self.current.take().is_some() {
-            self.sink.end_metric();
+        if let Some((metric, current)) = self.current.take() {
+            self.sink.end_metric(&metric, current.rows as u64);
         }
     }
 
@@ -102,12 +102,12 @@ impl<S: DocumentSink> DocumentEncoder for Tree<S> {
             tree.sink.begin_metric(metric);
         });
         let tables = metric.cache.get(|| Tables::new(&metric.layout));
-        self.current = Some(Current::new(metric, &metric.layout, &tables));
+        self.current = Some((Arc::clone(metric), Current::new(metric, &metric.layout, &tables)));
     }
 
     fn rows(&mut self, table: &RawTable, out: &mut Vec<u8>) {
         self.write(out, |Self { sink, context, current, .. }| {
-            let Some(current) = current else { return };
+            let Some((_, current)) = current else { return };
             let mut decoder = Decoder::new(context);
             for row in table.rows(&current.layout) {
                 current.row(row, &mut decoder, sink);

@@ -11,7 +11,7 @@ use twinprobe_ebpf_common::{Head, Origin};
 use super::fragment::{Fragment, push_number, push_short};
 use super::sink::DocumentSink;
 use crate::decode::sink::ValueSink;
-use crate::metric::Metric;
+use crate::metric::{Fill, Metric};
 
 /// Appends a document in XML to its buffer.
 pub struct Xml {
@@ -167,6 +167,12 @@ impl DocumentSink for Xml {
                 .chain((window.lost_windows > 0).then_some(("lost_windows", &*lost)));
             self.event(Event::Empty(element("window", attributes)));
         }
+        if let Some(replayed) = document.replayed {
+            let numbers: Vec<(&str, String)> =
+                replayed.numbers().map(|(name, number)| (name, number.to_string())).collect();
+            let attributes = numbers.iter().map(|(name, number)| (*name, &**number));
+            self.event(Event::Empty(element("replayed", attributes)));
+        }
     }
 
     fn end_document(&mut self) {
@@ -190,7 +196,7 @@ impl DocumentSink for Xml {
         let attributes = [
             ("name", &*metric.name),
             ("map", &metric.map),
-            ("type", metric.layout.kind.name()),
+            ("type", metric.type_name()),
             ("help", &metric.help),
         ];
         let agg = metric.agg.map(|agg| ("agg", agg.name()));
@@ -201,7 +207,25 @@ impl DocumentSink for Xml {
         self.begin("metric", attributes.into_iter().chain(agg).chain(sample).chain(dropped));
     }
 
-    fn end_metric(&mut self) {
+    fn end_metric(&mut self, metric: &Metric, rows: u64) {
+        let mut attributes = Vec::new();
+        let fill = metric.fill(rows);
+        if let Some(Fill { used, max, full }) = fill {
+            attributes.push(("entries_used", used.to_string()));
+            attributes.push(("max_entries", max.to_string()));
+            if full {
+                attributes.push(("full", "true".to_owned()));
+            }
+        }
+        if let Some(losses) = metric.completeness.losses {
+            let share = fill.and_then(Fill::share).map(|share| ("fill", share.to_string()));
+            attributes.extend(share);
+            attributes.push((metric.losses_name(), losses.shown.to_string()));
+        }
+        if !attributes.is_empty() {
+            let attributes = attributes.iter().map(|(name, value)| (*name, value.as_str()));
+            self.event(Event::Empty(element("completeness", attributes)));
+        }
         self.end("metric");
     }
 

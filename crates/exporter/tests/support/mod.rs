@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::{
-    Aggregation, Context, Direction, EnumVariant, Format, Head, Layout, MapKind, Member, Origin, RawTable,
-    Render, Shape, TableLayout, Temporality, Window,
+    Aggregation, Completeness, Context, Direction, EnumVariant, Format, Head, Layout, MapKind, Member,
+    Origin, RawTable, Render, Shape, TableLayout, Temporality, Window,
 };
 use twinprobe_exporter::{Cache, Metric, Progress, document_encoder};
 
@@ -89,6 +89,8 @@ pub fn metric(
         sample: None,
         temporality: Temporality::default(),
         dropped: 0,
+        events: None,
+        completeness: Completeness::default(),
         cache: Cache::default(),
     };
     MetricTable { metric: Arc::new(metric), table }
@@ -125,7 +127,7 @@ impl Document {
     /// Returns the head of the document, which comes before its first metric.
     pub fn head(&self) -> Head<'_> {
         let Self { probe, origin, interfaces, window, .. } = self;
-        Head { probe, origin: origin.as_ref(), interfaces, window: window.as_ref() }
+        Head { probe, origin: origin.as_ref(), interfaces, window: window.as_ref(), replayed: None }
     }
 
     /// Returns the metrics of both directions, in the order of the document.

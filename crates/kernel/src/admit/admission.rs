@@ -1,11 +1,13 @@
 //! The admission of one direction of a probe, with the line of the source that each refusal is about.
 
+use aya_obj::generated::bpf_insn;
 use aya_obj::{Function, Object};
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 use twinprobe_ebpf_common::hook::Verdict;
 
 use crate::admit::flow::{self, Act};
 use crate::admit::instruction::{Index, Unknown};
+use crate::admit::rounds::{MAX_ROUNDS, Rounds, rounds};
 use crate::admit::{maps, references};
 use crate::plan::object::ProbeObject;
 use crate::plan::probe_plan::DirectionPlan;
@@ -45,12 +47,26 @@ pub fn program(plan: &DirectionPlan, object: &ProbeObject, function: &Function) 
         | Act::CallsHelper(_)
         | Act::CallsBackAnything
         | Act::Unknown(_)
+        | Act::Repeats(_)
         | Act::TooDeep
         | Act::TooLong => true,
     });
+    if acts.is_empty() {
+        let Rounds { most, beyond } = rounds_of(plan, program);
+        acts.extend(beyond.map(|at| (at, Act::Repeats(most))));
+    }
     let of_maps = plan.maps.iter().filter_map(|map| maps::refusal(&map.name, &map.spec));
     let of_maps = of_maps.map(|message| Finding::new(Stage::Admission, source, message));
     refuse(acts.iter().map(|(at, act)| finding(source, object, function, *at, &describe(act))).chain(of_maps))
+}
+
+/// Returns the rounds of the linked program of a direction.
+pub fn rounds_of(plan: &DirectionPlan, program: &[bpf_insn]) -> Rounds {
+    let entries = plan.maps.iter().map(|map| {
+        let inner = map.spec.inner.as_ref().map_or(0, |inner| inner.max_entries);
+        u64::from(map.spec.max_entries.max(inner))
+    });
+    rounds(program, &entries.collect::<Vec<_>>())
 }
 
 fn refuse(findings: impl Iterator<Item = Finding>) -> Result<(), Rejection> {
@@ -69,9 +85,13 @@ fn refuse(findings: impl Iterator<Item = Finding>) -> Result<(), Rejection> {
 
 fn finding(source: &str, object: &ProbeObject, function: &Function, at: Index, message: &str) -> Finding {
     let finding = Finding::new(Stage::Admission, source, message);
-    match object.source_position(function, at) {
-        Some((line, column)) => finding.at(line, Some(column)),
-        None => finding,
+    match (object.source_position(function, at), object.position(function, at)) {
+        (Some((line, column)), _) => finding.at(line, Some(column)),
+        // The source says by `#line` that it was made from another file.
+        (None, Some((file, line))) => {
+            Finding::new(Stage::Admission, source, format!("in {file}:{line}: {message}"))
+        }
+        (None, None) => finding,
     }
 }
 
@@ -109,6 +129,13 @@ fn describe(act: &Act) -> String {
         }
         Act::Unknown(Unknown::Instruction) => {
             "this instruction is damaged, or it is not known here; leave it out".into()
+        }
+        Act::Repeats(most) => {
+            let most = if *most == u64::MAX { "any number of".into() } else { most.to_string() };
+            format!(
+                "loops in loops may take {most} rounds for one packet, and {MAX_ROUNDS} are possible; do without one of \
+                 them, or give bpf_loop constants"
+            )
         }
         Act::TooDeep => "calls of functions lead too deep; the kernel allows 8 functions at once".into(),
         Act::TooLong => {

@@ -41,6 +41,8 @@ pub enum Act {
     /// It has a function called that is not known here.
     CallsBackAnything,
     Unknown(Unknown),
+    /// A loop here may take this many rounds or more for one packet.
+    Repeats(u64),
     /// Calls lead too deep here.
     TooDeep,
     /// The program is too long to be followed.

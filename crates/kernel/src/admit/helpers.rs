@@ -22,6 +22,17 @@ pub struct Callback {
     pub function: usize,
     /// The argument of the helper function that is handed on, and the argument that it becomes.
     pub handed_on: Option<(usize, usize)>,
+    /// How often the function is called; `None` if it is called later on.
+    pub repeats: Option<Repeats>,
+}
+
+/// The number of calls of a function by a helper function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeats {
+    /// As many as the first argument of the helper function says.
+    First,
+    /// One for each entry of the map that is the first argument.
+    Entries,
 }
 
 /// The callee of a CO-RE relocation that does not fit this kernel. libbpf and aya put this call in place of the
@@ -201,11 +212,11 @@ pub fn written(number: u32) -> impl Iterator<Item = usize> {
 
 /// Returns the function that a helper function calls.
 pub fn callback(number: u32) -> Option<Callback> {
-    let handed_on = match number {
-        _ if number == Id::BPF_FUNC_for_each_map_elem as u32 => Some((3, 4)),
-        _ if number == Id::BPF_FUNC_loop as u32 => Some((3, 2)),
-        _ if number == Id::BPF_FUNC_timer_set_callback as u32 => None,
+    let (handed_on, repeats) = match number {
+        _ if number == Id::BPF_FUNC_for_each_map_elem as u32 => (Some((3, 4)), Some(Repeats::Entries)),
+        _ if number == Id::BPF_FUNC_loop as u32 => (Some((3, 2)), Some(Repeats::First)),
+        _ if number == Id::BPF_FUNC_timer_set_callback as u32 => (None, None),
         _ => return None,
     };
-    Some(Callback { function: 2, handed_on })
+    Some(Callback { function: 2, handed_on, repeats })
 }

@@ -21,8 +21,12 @@ pub fn examine(elf: &[u8], hook: Hook) {
     };
     let request =
         DirectionRequest { attach, code: String::new(), on_replace: OnReplace::Carry, metrics: Vec::new() };
-    let facts =
-        KernelFacts { possible_cpus: 1, page_size: rustix::param::page_size(), btf: aya::features().btf() };
+    let facts = KernelFacts {
+        possible_cpus: 1,
+        page_size: rustix::param::page_size(),
+        btf: aya::features().btf(),
+        monotonic_zero_ns: 0,
+    };
     crash::point("examined");
     let (plan, objects, _) = ProbePlan::build([(request, elf)], &[], facts);
     let (Some(plan), Some(object)) = (plan.directions.first(), objects.first()) else { return };

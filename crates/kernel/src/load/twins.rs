@@ -21,15 +21,19 @@ use crate::plan::probe_plan::DirectionPlan;
 use crate::sys::call::KernelError;
 use crate::sys::prog::{self, InfoRecords, ProgLoad};
 use crate::trial::programs;
+use crate::trial::replay::clock;
+use crate::trial::replay::control::Control;
 
 /// Loads the programs and maps of `plan`, the plan of `object`. Maps that are the same in `old` are taken over from
-/// there, and maps that both directions use from `first`, the direction that is loaded already.
+/// there, and maps that both directions use from `first`, the direction that is loaded already. The programs of a replay
+/// have the `clock` of a capture.
 pub fn load(
     plan: Arc<DirectionPlan>,
     object: &ProbeObject,
     capabilities: &Capabilities,
     old: Option<&Predecessor>,
     first: Option<&LoadedDirection>,
+    clock: Option<&Control>,
 ) -> Result<LoadedDirection, Rejection> {
     let source = plan.code.clone();
     let finding = |message: String| Finding::new(Stage::Load, &source, message);
@@ -46,7 +50,13 @@ pub fn load(
     let own = ProbeMaps::create(Arc::clone(&plan), types, old, first).map_err(refuse)?;
     let program = |twin| {
         let instructions = bind::bind(&function, &own.of_twin(twin));
-        load_program(object, plan.attach.hook.kind(), &btf, &source, &function, &instructions)
+        let load = |function: &Function, instructions: &[bpf_insn]| {
+            load_program(object, plan.attach.hook.kind(), &btf, &source, function, instructions)
+        };
+        let Some(clock) = clock else { return load(&function, &instructions) };
+        let replayed = clock::follow(&function, &instructions, clock.map());
+        let (function, instructions) = replayed.map_err(|error| finding(error.to_string()))?;
+        load(&function, &instructions)
     };
     let programs = Twins::make(plan.has_twins(), program)?;
     let maps = own.readers(capabilities).map_err(refuse)?;

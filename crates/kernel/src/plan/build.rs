@@ -7,7 +7,7 @@ use twinprobe_ebpf_common::finding::{Finding, Stage};
 use crate::plan::draft::{Draft, Planned};
 use crate::plan::object::{Definitions, ProbeObject};
 use crate::plan::probe_plan::ProbePlan;
-use crate::plan::request::{DirectionRequest, KernelFacts};
+use crate::plan::request::{DirectionRequest, KernelFacts, MetricRequest};
 use crate::plan::together;
 
 impl ProbePlan {
@@ -54,7 +54,15 @@ pub fn directions<'a>(
     common: &[String],
     facts: KernelFacts,
 ) -> Vec<Planned> {
-    let drafts = wanted.into_iter().map(|(request, defined)| Draft::new(request, defined, facts));
+    let wanted: Vec<(DirectionRequest, &Definitions)> = wanted.into_iter().collect();
+    let others = wanted.iter().map(|(of, _)| {
+        let others = wanted.iter().filter(|(other, _)| other.attach.hook != of.attach.hook);
+        let metrics = others.flat_map(|(other, _)| &other.metrics);
+        metrics.filter(|metric| common.contains(&metric.map)).cloned().collect()
+    });
+    let others: Vec<Vec<MetricRequest>> = others.collect();
+    let drafts = wanted.into_iter().zip(&others);
+    let drafts = drafts.map(|((request, defined), others)| Draft::new(request, others, defined, facts));
     let mut drafts: Vec<Draft<'_>> = drafts.collect();
     together::plan(&mut drafts, common);
     drafts.into_iter().map(Draft::finish).collect()

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use twinprobe_ebpf_common::finding::{Finding, Stage};
 
+use crate::plan::losses;
 use crate::plan::metric::source::{extraction, source};
 use crate::plan::object::Definitions;
 use crate::plan::probe_plan::{DirectionPlan, MapPlan, MetricPlan, MetricSource};
@@ -27,10 +28,20 @@ pub struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    pub fn new(request: DirectionRequest, defined: &'a Definitions, facts: KernelFacts) -> Self {
+    /// Begins the plan of a direction. `others` are the metrics of the other direction that read maps of both.
+    pub fn new(
+        request: DirectionRequest,
+        others: &[MetricRequest],
+        defined: &'a Definitions,
+        facts: KernelFacts,
+    ) -> Self {
         let mut notes = Notes::default();
-        let DirectionRequest { attach, code, on_replace, metrics } = request;
-        let sources = metrics.iter().map(|metric| source(defined, metric, facts, &mut notes)).collect();
+        let DirectionRequest { attach, code, on_replace, mut metrics } = request;
+        let mut sources: Vec<Option<MetricSource>> =
+            metrics.iter().map(|metric| source(defined, metric, facts, &mut notes)).collect();
+        let counters = losses::requests(defined, metrics.iter().chain(others));
+        sources.extend(counters.iter().map(|counter| losses::source(defined, counter)));
+        metrics.extend(counters);
         let names: Vec<&str> = defined.maps.keys().map(String::as_str).collect();
         let number = |name: &str| names.iter().position(|known| *known == name);
         let maps = defined.maps.iter().map(|(name, spec)| MapPlan {
@@ -74,8 +85,13 @@ impl<'a> Draft<'a> {
             let extraction = extraction(&source, &request);
             Some(MetricPlan { request, map, source, extraction })
         });
+        let metrics: Vec<MetricPlan> = metrics.collect();
+        let counter = |(index, metric): (usize, &MetricPlan)| {
+            Some((losses::counted(&metric.request.map)?.to_owned(), index))
+        };
+        let counters = metrics.iter().enumerate().filter_map(counter).collect();
         let (attach, code, entry) = (self.attach, self.code, self.defined.entry.clone());
-        let plan = DirectionPlan { attach, code, entry, maps: self.maps, metrics: metrics.collect() };
+        let plan = DirectionPlan { attach, code, entry, maps: self.maps, counters, metrics };
         if self.notes.findings.is_empty() {
             Ok((plan, self.notes.warnings))
         } else {
@@ -91,7 +107,9 @@ fn warn_of_neighbours(
     requests: &[MetricRequest],
     notes: &mut Notes,
 ) {
-    for section in maps.iter().filter(|map| map.private && map.name.starts_with('.')) {
+    for section in
+        maps.iter().filter(|map| map.private && map.name.starts_with('.') && !losses::is_section(&map.name))
+    {
         let section = &section.name;
         let variables = defined.btf.section_variables(section);
         let is_metric =

@@ -12,6 +12,8 @@ use crate::plan::request::KernelFacts;
 /// 40, and up to 16 in the table of buckets.
 const OF_HASH_ENTRY: u64 = 64;
 const OF_TRIE_ENTRY: u64 = 48;
+/// The variable of the dialect bcc that holds the nanoseconds from the Unix epoch to the zero of `bpf_ktime_get_ns`.
+const EPOCH_BASE: &str = "twinprobe_epoch_base";
 
 /// A map as the source defines it.
 #[derive(Clone, Debug, Default)]
@@ -86,6 +88,7 @@ pub fn map_specs(
         spec.frozen = map.section_kind() == EbpfSectionKind::Rodata;
         if spec.frozen || map.section_kind() == EbpfSectionKind::Data {
             spec.initial = map.data().to_vec();
+            set_epoch_base(&mut spec.initial, name, btf, facts);
         }
         if let Some(inner) = map.inner() {
             let mut inner = spec_of(&inner, facts);
@@ -97,6 +100,15 @@ pub fn map_specs(
         specs.insert(name.clone(), spec);
     }
     Ok(specs)
+}
+
+/// Fills in the variable by which sources for BCC know the time of day, if the section has it.
+fn set_epoch_base(data: &mut [u8], section: &str, btf: &Btf, facts: KernelFacts) {
+    let variables = btf.section_variables(section);
+    let variable = variables.iter().find(|variable| variable.name == EPOCH_BASE);
+    if let Some(place) = variable.and_then(|variable| data.get_mut(variable.offset..)?.first_chunk_mut()) {
+        *place = facts.monotonic_zero_ns.to_le_bytes();
+    }
 }
 
 /// Sets the sizes of key and value from their types, because aya-obj multiplies only the innermost dimension of an

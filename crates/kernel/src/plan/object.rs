@@ -121,11 +121,28 @@ impl ProbeObject {
     pub fn source_position(&self, function: &Function, instruction: usize) -> Option<(u32, u32)> {
         source_position(&self.btf_blob, function, instruction)
     }
+
+    /// Returns file and line that an instruction of `function` was compiled from, whichever file that is.
+    pub fn position(&self, function: &Function, instruction: usize) -> Option<(&str, u32)> {
+        let (file, line, _) = position(&self.btf_blob, function, instruction, |_| true)?;
+        Some((file, line))
+    }
 }
 
 /// Returns line and column of the user's source that an instruction was compiled from: those of the last record up to
 /// the instruction that is not from a header.
 fn source_position(btf: &[u8], function: &Function, instruction: usize) -> Option<(u32, u32)> {
+    let is_source = |file: &str| file.rsplit('/').next() == Some(SOURCE_NAME);
+    position(btf, function, instruction, is_source).map(|(_, line, column)| (line, column))
+}
+
+/// Returns file, line and column of the last record up to the instruction whose file is one that is wanted.
+fn position<'a>(
+    btf: &'a [u8],
+    function: &Function,
+    instruction: usize,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Option<(&'a str, u32, u32)> {
     let records = &function.line_info.line_info;
     // Records of a function that is not linked yet count from the start of its section.
     let start = records.first()?.insn_off;
@@ -134,9 +151,10 @@ fn source_position(btf: &[u8], function: &Function, instruction: usize) -> Optio
         // Code that belongs to several lines has line 0.
         .filter(|record| record.line_col >> 10 != 0)
         .filter(|record| (record.insn_off - start) as usize <= instruction)
-        .filter(|record| file_name(btf, record.file_name_off).is_some_and(|file| file.ends_with(SOURCE_NAME)))
-        .max_by_key(|record| record.insn_off)
-        .map(|record| (record.line_col >> 10, record.line_col & 0x3ff))
+        .filter_map(|record| Some((record, file_name(btf, record.file_name_off)?)))
+        .filter(|(_, file)| is_wanted(file))
+        .max_by_key(|(record, _)| record.insn_off)
+        .map(|(record, file)| (file, record.line_col >> 10, record.line_col & 0x3ff))
 }
 
 /// Returns the name of the file at `offset` in the strings of `btf`, as line information refers to files.

@@ -29,7 +29,9 @@ pub struct DirectionPlan {
     pub entry: String,
     /// All maps of the source, ordered by name.
     pub maps: Vec<MapPlan>,
-    /// The metrics, in the order of the configuration.
+    /// The indices of the metrics that count what found no room in a map, by the name of the map.
+    pub counters: BTreeMap<String, usize>,
+    /// The metrics, in the order of the configuration; then the counters of losses, which no document shows as metrics.
     pub metrics: Vec<MetricPlan>,
 }
 
@@ -101,6 +103,18 @@ impl Extraction {
     }
 }
 
+impl ProbePlan {
+    /// Gives up the twins: one program of each direction sees all packets, and nobody reads its maps meanwhile.
+    pub fn without_twins(mut self) -> Self {
+        for direction in &mut self.directions {
+            // Nobody else knows a plan before it is loaded.
+            let direction = Arc::get_mut(direction).into_iter();
+            direction.flat_map(|direction| &mut direction.maps).for_each(|map| map.private = false);
+        }
+        self
+    }
+}
+
 impl MapPlan {
     /// The name of the map's type; `None` for types that no metric reads.
     pub fn kind_name(&self) -> Option<&'static str> {
@@ -143,6 +157,14 @@ impl MetricPlan {
             MetricSource::Table(layout) => Some(layout),
             MetricSource::Variable(variable) => Some(&variable.layout),
             MetricSource::Events(..) => None,
+        }
+    }
+
+    /// The kind of a map of events.
+    pub const fn events(&self) -> Option<EventKind> {
+        match &self.source {
+            MetricSource::Events(kind, _) => Some(*kind),
+            MetricSource::Table(_) | MetricSource::Variable(_) => None,
         }
     }
 

@@ -15,6 +15,8 @@ pub struct KernelFacts {
     pub possible_cpus: usize,
     /// The size of a page, in bytes.
     pub page_size: usize,
+    /// The nanoseconds from the Unix epoch to the zero of `bpf_ktime_get_ns`, as the wall clock is set now.
+    pub monotonic_zero_ns: u64,
     /// The kinds of type information that the kernel takes; `None` if it takes none.
     pub btf: Option<&'static BtfFeatures>,
 }

@@ -62,6 +62,16 @@ pub fn store_u8(dst: Reg, off: Offset, value: i32) -> bpf_insn {
     insn(0x72, dst, 0, off, value)
 }
 
+/// `*(u32 *)(dst + off) = src`
+pub fn store_u32(dst: Reg, off: Offset, src: Reg) -> bpf_insn {
+    insn(0x63, dst, src, off, 0)
+}
+
+/// `*(u64 *)(dst + off) = src`
+pub fn store_u64(dst: Reg, off: Offset, src: Reg) -> bpf_insn {
+    insn(0x7b, dst, src, off, 0)
+}
+
 /// `lock *(u64 *)(dst + off) += src`
 pub fn atomic_add_u64(dst: Reg, off: Offset, src: Reg) -> bpf_insn {
     insn(0xdb, dst, src, off, 0)
@@ -75,6 +85,36 @@ pub fn atomic_add_u32(dst: Reg, off: Offset, src: Reg) -> bpf_insn {
 /// `dst += value`
 pub fn add_imm(dst: Reg, value: i32) -> bpf_insn {
     insn(0x07, dst, 0, 0, value)
+}
+
+/// `dst += src`
+pub fn add(dst: Reg, src: Reg) -> bpf_insn {
+    insn(0x0f, dst, src, 0, 0)
+}
+
+/// `dst -= src`
+pub fn sub(dst: Reg, src: Reg) -> bpf_insn {
+    insn(0x1f, dst, src, 0, 0)
+}
+
+/// `dst <<= bits`
+pub fn shift_left(dst: Reg, bits: i32) -> bpf_insn {
+    insn(0x67, dst, 0, 0, bits)
+}
+
+/// `if dst > value goto +off`, unsigned
+pub fn jump_gt_imm(dst: Reg, value: i32, off: Offset) -> bpf_insn {
+    insn(0x25, dst, 0, off, value)
+}
+
+/// `if dst < value goto +off`, unsigned
+pub fn jump_lt_imm(dst: Reg, value: i32, off: Offset) -> bpf_insn {
+    insn(0xa5, dst, 0, off, value)
+}
+
+/// `if dst != value goto +off`
+pub fn jump_ne(dst: Reg, value: i32, off: Offset) -> bpf_insn {
+    insn(0x55, dst, 0, off, value)
 }
 
 /// `if dst > src goto +off`, unsigned

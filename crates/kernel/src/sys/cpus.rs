@@ -3,7 +3,9 @@
 use std::io;
 use std::path::Path;
 
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::sys::call::KernelError;
 
 /// Returns the CPUs that are online, which can change at any time.
 pub fn online_cpus() -> io::Result<Vec<usize>> {
@@ -34,6 +36,15 @@ pub fn move_to(cpu: usize) -> io::Result<()> {
         set.set(cpu);
     }
     Ok(sched_setaffinity(None, &set)?)
+}
+
+/// Keeps this thread on the first of the CPUs that it may run on, so that a program always counts on the same one.
+pub fn stay_on_one_cpu() -> Result<(), KernelError> {
+    let stay = || {
+        let may = sched_getaffinity(None)?;
+        move_to((0..CpuSet::MAX_CPU).find(|cpu| may.is_set(*cpu)).unwrap_or(0))
+    };
+    stay().map_err(|error: io::Error| KernelError::new("sched_setaffinity", "a thread", error))
 }
 
 fn read_cpu_list(path: &Path) -> io::Result<Vec<usize>> {

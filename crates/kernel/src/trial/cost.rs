@@ -4,6 +4,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage, with_causes};
 use twinprobe_ebpf_common::hook::{ProgramKind, Verdict};
 use twinprobe_ebpf_common::{DirectionCost, EventKind, MapFamily, MapKind};
 
+use crate::admit::admission::rounds_of;
 use crate::load::bind;
 use crate::load::maps::ProbeMaps;
 use crate::load::refusal::map_finding;
@@ -33,13 +35,12 @@ const MAP_BYTES: u64 = 4 << 20;
 const COPY_BYTES: u64 = 64 << 20;
 /// The size of a log of statistics, which has a number for each of up to 256 subprograms, in bytes.
 const LOG_BYTES: usize = 16 << 10;
-/// Functions that keep a program from being run: `bpf_clone_redirect` sends a packet at once, while other redirections
-/// come after the program; `bpf_for_each_map_elem` and `bpf_loop` repeat a function for hours if they are nested, and
-/// nothing can end a run.
-const NOT_RUN: [i32; 3] = [13, 164, 181];
+/// A helper function that keeps a program from being run: `bpf_clone_redirect` sends a packet at once, while other
+/// redirections come after the program.
+const CLONE_REDIRECT: i32 = 13;
 const CALL: u8 = 0x85;
-/// `may_goto`, the end of a loop that the verifier does not bound (Linux 6.9).
-const MAY_GOTO: u8 = 0xe5;
+/// The most instructions of the rounds of a run, some tens of milliseconds: nothing can end a run.
+const MAX_RUN: u64 = 1 << 22;
 
 /// Tries the program of a planned direction. With `verdict: observe` refuses a program that changes a frame, and one
 /// that writes to packets by the kernel's opinion. Returns the cost.
@@ -72,10 +73,11 @@ pub fn cost(
         verified: copy.statistics.verified,
         stack_bytes: copy.statistics.stack_bytes,
     };
-    let keeps = |insn: &bpf_insn| {
-        insn.code == MAY_GOTO || (insn.code, insn.src_reg()) == (CALL, 0) && NOT_RUN.contains(&insn.imm)
-    };
-    if !copy.function.instructions.iter().any(keeps) {
+    let instructions = &copy.function.instructions;
+    let sends = |insn: &bpf_insn| (insn.code, insn.src_reg(), insn.imm) == (CALL, 0, CLONE_REDIRECT);
+    // One round takes no more instructions than the verifier has followed.
+    let run_at_most = rounds_of(plan, instructions).most.saturating_mul(cost.verified.max(1));
+    if run_at_most <= MAX_RUN && !instructions.iter().any(sends) {
         let mut streams = copy.streams().map_err(not_tried)?;
         let reset = || streams.iter_mut().try_for_each(Stream::empty);
         match run(copy.program.as_fd(), attach.hook, observe, reset).map_err(not_tried)? {
@@ -105,6 +107,7 @@ fn copied(plan: &DirectionPlan, cpus: Option<usize>) -> DirectionPlan {
         code: plan.code.clone(),
         entry: plan.entry.clone(),
         maps: plan.maps.iter().map(map).collect(),
+        counters: BTreeMap::new(),
         metrics: Vec::new(),
     }
 }

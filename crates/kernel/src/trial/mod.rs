@@ -1,10 +1,11 @@
 //! Trials: at its start the daemon tries the operations that this kernel may have, and before a program is attached, the
-//! program.
+//! program. A replay runs a program on the packets of a capture.
 
 pub mod cost;
 mod frames;
 pub mod maps;
 pub mod programs;
 mod prologue;
+pub mod replay;
 mod run;
 mod statistics;

@@ -16,6 +16,10 @@ pub enum Refusal {
     Origin,
     #[error("the body is {0}; send application/json or application/yaml")]
     MediaType(String),
+    #[error(
+        "the body is no multipart/form-data with a boundary; send the parts config and capture (curl -F)"
+    )]
+    NotMultipart,
 }
 
 fn owned(role: &Option<Role>) -> String {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use twinprobe_ebpf_common::window::is_default;
 use twinprobe_ebpf_common::{
-    Aggregation, Context, Direction, Format, Origin, TableLayout, Temporality, Window,
+    Aggregation, Completeness, Context, Direction, EventKind, Format, Origin, TableLayout, Temporality,
+    Window,
 };
 
 use crate::file::format::FileHead;
@@ -101,4 +102,9 @@ pub struct StoredMetric {
     /// The number of entries that the sum has dropped so far for lack of room.
     #[serde(default, skip_serializing_if = "is_default")]
     pub dropped: u64,
+    /// The kind of a map of events, whose metric has no rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub events: Option<EventKind>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub completeness: Completeness,
 }

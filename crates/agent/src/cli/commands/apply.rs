@@ -8,13 +8,20 @@ use twinprobe_ebpf_common::finding::Finding;
 
 use crate::cli::error::CommandError;
 use crate::cli::files::{self, ProbeFile};
+use crate::cli::library;
 use crate::cli::output::print;
 
 #[derive(Debug, Args)]
 pub struct Files {
     /// JSON or YAML with one or many configurations; - reads standard input. Repeatable
-    #[arg(short, long = "file", value_name = "FILE", required = true)]
+    #[arg(short, long = "file", value_name = "FILE", required_unless_present = "probe")]
     file: Vec<PathBuf>,
+    /// Take this probe of the library, for the interfaces that are given. Repeatable
+    #[arg(long, value_name = "NAME", requires = "interface")]
+    probe: Vec<String>,
+    /// Run the ingress of the library's probes at this hook, xdp or tc, instead of their default
+    #[arg(long, requires = "probe")]
+    hook: Option<String>,
     /// Use this interface instead of the ones in the file. Repeatable
     #[arg(long, value_name = "IFACE")]
     interface: Vec<String>,
@@ -68,6 +75,10 @@ impl Files {
         let mut probes = Vec::new();
         for file in &self.file {
             probes.extend(files::read(file)?);
+        }
+        for name in &self.probe {
+            let config = library::configuration(name, self.hook.as_deref())?;
+            probes.push(ProbeFile { name: name.clone(), config });
         }
         for probe in &mut probes {
             replace_interfaces(&mut probe.config, &self.interface);

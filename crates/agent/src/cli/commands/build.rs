@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use serde_json::{Map, Value, json};
 use twinprobe_client::{ConfigDocument, finding_line};
-use twinprobe_compiler::{Compiler, CompilerOptions, Toolchain};
+use twinprobe_compiler::{Compiler, CompilerOptions, Toolchain, target_macros};
 use twinprobe_ebpf_common::Direction;
 use twinprobe_ebpf_common::finding::Rejection;
 
@@ -27,6 +27,9 @@ pub struct Build {
     /// Take the source of egress from this file
     #[arg(long, value_name = "FILE")]
     egress: Option<PathBuf>,
+    /// Build for kernels whose XDP programs see packets of one buffer only (before Linux 5.18)
+    #[arg(long)]
+    single_buffer: bool,
     /// Write the configuration to this file instead of standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -40,7 +43,7 @@ impl Build {
         let compiler = Toolchain::discover(CompilerOptions { allow_unconfined_compiler: true }).known();
         let compiler = compiler.map_err(CommandError::NoCompiler)?;
         for ProbeFile { name, config } in &mut probes {
-            compile(&compiler, name, config).await?;
+            compile(&compiler, self.single_buffer, name, config).await?;
         }
         let text = format!("{:#}\n", document(probes)?);
         match self.output {
@@ -53,7 +56,12 @@ impl Build {
 }
 
 /// Compiles the sources of a configuration.
-async fn compile(compiler: &Compiler, name: &str, document: &mut ConfigDocument) -> Result<(), CommandError> {
+async fn compile(
+    compiler: &Compiler,
+    single_buffer: bool,
+    name: &str,
+    document: &mut ConfigDocument,
+) -> Result<(), CommandError> {
     // The interface may be named when the configuration is applied.
     let mut checked = document.clone();
     if checked.interfaces.is_none() {
@@ -63,10 +71,10 @@ async fn compile(compiler: &Compiler, name: &str, document: &mut ConfigDocument)
     for (direction, config) in valid.directions() {
         let Code::Source(source) = &config.code else { continue };
         let field = format!("{direction}.source");
-        let object = compiler
-            .compile(&source.unit(&field, &config.attach))
-            .await
-            .map_err(|rejection| refusal(&rejection))?;
+        let mut defines = source.defines.clone();
+        defines.extend(target_macros(config.attach.hook, !single_buffer));
+        let unit = source.unit(&field, &config.attach, &defines);
+        let object = compiler.compile(&unit).await.map_err(|rejection| refusal(&rejection))?;
         print::warnings(&object.warnings);
         let written = match direction {
             Direction::Ingress => &mut document.ingress,

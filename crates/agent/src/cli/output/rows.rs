@@ -30,6 +30,14 @@ fn title(direction: &str, name: &str, metric: &Value) -> String {
     if let Some(agg) = metric["agg"].as_str() {
         title.push_str(&format!(", {agg} over the CPUs"));
     }
+    if metric["full"] == true {
+        title.push_str(", full");
+    }
+    for (name, what) in [("failed_inserts", "insertions"), ("failed_reserves", "events")] {
+        if let Some(lost @ 1..) = metric["completeness"][name].as_u64() {
+            title.push_str(&format!(", {lost} {what} found no room"));
+        }
+    }
     title.push(')');
     if let Some(help) = metric["help"].as_str().filter(|help| !help.is_empty()) {
         title.push_str(&format!(": {help}"));

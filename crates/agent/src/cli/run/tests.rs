@@ -85,6 +85,31 @@ async fn apply_sends_every_probe_and_goes_on_after_a_refusal() {
 }
 
 #[tokio::test]
+async fn apply_takes_probes_of_the_library_for_an_interface_and_a_hook() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("s");
+    let served = serve(&socket, &[(201, "{}")]).await;
+    let apply = command(&["apply", "--probe", "packet-counter", "--interface", "veth7", "--hook", "tc"]);
+    run(apply, Server::Unix(socket.clone())).await.unwrap();
+    let asked = served.await.unwrap();
+    assert!(asked[0].starts_with("PUT /v1/probes/packet-counter HTTP/1.1\r\n"), "{}", asked[0]);
+    let (_, body) = asked[0].split_once("\r\n\r\n").unwrap();
+    let body: serde_json::Value = serde_json::from_str(body).unwrap();
+    assert_eq!((&body["interface"], &body["ingress"]["hook"]), (&"veth7".into(), &"tc".into()));
+    assert_eq!(body["ingress"].get("mode"), None);
+    for unknown in [vec!["other"], vec!["packet-counter", "--hook", "qdisc"]] {
+        let apply = command(&[&["apply", "--interface", "veth7", "--probe"], &unknown[..]].concat());
+        let error = run(apply, Server::Unix(socket.clone())).await.unwrap_err();
+        assert!(matches!(error, CommandError::Library(_)), "{error}");
+    }
+    for wrong in
+        [&["apply"][..], &["apply", "--probe", "packet-counter"], &["apply", "-f", "a", "--hook", "tc"]]
+    {
+        assert!(Cli::try_parse_from([&["twinprobe"], wrong].concat()).is_err(), "{wrong:?}");
+    }
+}
+
+#[tokio::test]
 async fn the_other_commands_ask_what_they_should() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("flows.json");

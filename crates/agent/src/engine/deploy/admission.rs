@@ -54,8 +54,9 @@ pub fn admit(
 fn excess(cost: &DirectionCost, limit: u64) -> Option<String> {
     let Some(run) = &cost.run else {
         return Some(
-            "the program was not tried, because it sends packets while it runs (bpf_clone_redirect) or has loops whose \
-             time has no bound (bpf_loop, bpf_for_each_map_elem, may_goto); leave max_ns_per_packet out, or do without"
+            "the program was not tried, because it sends packets while it runs (bpf_clone_redirect) or its loops may take \
+             long (bpf_loop, bpf_for_each_map_elem, may_goto); leave max_ns_per_packet out, do without, or give bpf_loop \
+             a constant"
                 .into(),
         );
     };

@@ -1,23 +1,20 @@
 //! The end of a lease. Packets go to the probe no more, its last window is closed, and the probe is removed. Windows that
 //! nobody has acknowledged stay readable for a while.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::AtomicU64;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 use twinprobe_client::ProbeStatus;
-use twinprobe_ebpf_common::Origin;
 use twinprobe_kernel::crash;
-use twinprobe_windows::Windows;
 
 use crate::config::probe::ProbeConfig;
 use crate::engine::engine::Engine;
 use crate::engine::error::{EngineError, describe};
 use crate::engine::probe::lease::Lease;
 use crate::engine::probe::probe::Probe;
+use crate::engine::probe::retained::Retained;
 use crate::engine::probe::running::limits;
 use crate::store::files::StoreError;
 use crate::store::format::Unread;
@@ -30,37 +27,12 @@ const LOOK: Duration = Duration::from_secs(10);
 /// The time until a last window that could not be stored is closed again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// The windows of a probe, which may be removed already.
-#[derive(Clone, Debug)]
-pub struct Retained {
-    pub windows: Arc<Windows>,
-    pub origin: Arc<Origin>,
-    /// The number of values that OpenMetrics answers have left out so far.
-    pub skipped: Arc<AtomicU64>,
-}
-
-/// The windows of probes whose leases have ended, each until the end of a lease of its own.
-#[derive(Debug, Default)]
-pub struct Expired(Mutex<BTreeMap<String, (Retained, Lease)>>);
-
-impl Expired {
-    /// Returns the windows of an expired probe.
-    pub fn get(&self, name: &str) -> Option<Retained> {
-        self.0.lock().get(name).map(|(retained, _)| retained.clone())
-    }
-
-    /// Tells whether the windows of an expired probe are still kept for this lease.
-    fn is(&self, name: &str, lease: Lease) -> bool {
-        self.0.lock().get(name).is_some_and(|(_, known)| *known == lease)
-    }
-}
-
 impl Engine {
     /// Returns the windows of a probe, or of one whose lease has ended.
     pub fn retained(&self, name: &str) -> Result<Retained, EngineError> {
         match self.get(name) {
             Ok(probe) => Ok(probe.retained()),
-            Err(error) => self.expired.get(name).ok_or(error),
+            Err(error) => self.expired.get(name).map(|(retained, _)| retained).ok_or(error),
         }
     }
 
@@ -89,12 +61,9 @@ impl Engine {
         self.attach_again(probe).await
     }
 
-    /// Starts the task that removes the probe at the end of its lease.
-    pub fn watch_lease(self: &Arc<Self>, probe: &Arc<Probe>) {
-        if probe.lease().is_none() {
-            return;
-        }
-        let (engine, probe) = (Arc::downgrade(self), Arc::downgrade(probe));
+    /// Starts the task that removes the probe at the end of its lease, if it has one.
+    pub fn watch_lease(self: &Arc<Self>, probe: Weak<Probe>) {
+        let engine = Arc::downgrade(self);
         self.clock.spawn(async move {
             while let Some(left) = probe.upgrade().and_then(|probe| Some(probe.lease()?.left())) {
                 let pause = match left {
@@ -125,7 +94,7 @@ impl Engine {
             engine.windows.enforce();
             closed
         });
-        // The window stays in the kernel until there is room for it.
+        // A window that can't be stored stays in the kernel until it can.
         if let Err(error @ (EngineError::Close(_) | EngineError::Kernel(_))) = closed.await? {
             return Err(error);
         }
@@ -133,7 +102,7 @@ impl Engine {
         self.change(move |engine| {
             let _turn = turn;
             let kept = probe.retained();
-            let is_kept = kept.windows.statistics().retained > 0;
+            let is_kept = kept.is_needed();
             if is_kept {
                 engine.store.keep_expired(&probe.name)?;
                 crash::point("kept");
@@ -191,7 +160,7 @@ impl Engine {
 
     fn watch_expired(self: &Arc<Self>, name: &str, retained: Retained, ended: Lease) {
         let lease = ended.extended(KEPT);
-        self.expired.0.lock().insert(name.to_owned(), (retained, lease));
+        self.expired.insert(name, retained, lease);
         let (engine, name) = (Arc::downgrade(self), name.to_owned());
         self.clock.spawn(async move {
             while let Some(engine) = engine.upgrade().filter(|engine| engine.expired.is(&name, lease)) {
@@ -210,7 +179,7 @@ impl Engine {
     /// changes.
     fn forget_expired(&self, name: &str, lease: Lease) {
         if self.expired.is(name, lease) {
-            self.expired.0.lock().remove(name);
+            self.expired.remove(name);
             self.store.forget_expired(name);
             self.windows.remove(name);
             self.disturbed.send_modify(|_| {});
@@ -219,9 +188,8 @@ impl Engine {
 
     /// Removes the windows of an expired probe if all of them are acknowledged.
     pub async fn forget_acknowledged(self: &Arc<Self>, name: &str) -> Result<(), EngineError> {
-        let known = self.expired.0.lock().get(name).cloned();
-        if let Some((retained, lease)) = known
-            && retained.windows.statistics().retained == 0
+        if let Some((retained, lease)) = self.expired.get(name)
+            && !retained.is_needed()
         {
             let name = name.to_owned();
             self.change(move |engine| engine.forget_expired(&name, lease)).await?;
@@ -231,7 +199,7 @@ impl Engine {
 
     /// Hands the windows of an expired probe on to the probe of the same name that has been created.
     pub fn hand_on_expired(&self, name: &str) {
-        if self.expired.0.lock().remove(name).is_some() {
+        if self.expired.remove(name) {
             self.store.forget_expired(name);
         }
     }
@@ -264,11 +232,11 @@ async fn expire(engine: &Weak<Engine>, probe: &Weak<Probe>) -> bool {
     let (Some(engine), Some(probe)) = (engine.upgrade(), probe.upgrade()) else { return true };
     let name = probe.name.clone();
     engine.expire(probe).await.unwrap_or_else(|error| {
-        tracing::error!(
-            probe = name,
-            reason = describe(&error),
-            "a probe whose lease has ended can't be removed yet"
-        );
+        // What keeps a window from being closed has been logged, and is in the status.
+        if !matches!(error, EngineError::Close(_) | EngineError::Kernel(_)) {
+            let reason = describe(&error);
+            tracing::error!(probe = name, reason, "a probe whose lease has ended can't be removed yet");
+        }
         false
     })
 }

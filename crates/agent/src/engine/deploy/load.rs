@@ -10,14 +10,16 @@ use twinprobe_ebpf_common::ProbeCost;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 use twinprobe_ebpf_common::hook::{Direction, Hook};
 use twinprobe_kernel::{
-    Deadline, Deployable, Footprint, Kernel, KernelError, LoadedDirection, ProbePlan, crash,
+    AttachRequest, Deadline, Deployable, Footprint, Kernel, KernelError, LoadedDirection, ProbePlan,
+    ReplayClock, crash,
 };
 
-use crate::config::probe::{Code, ProbeConfig};
+use crate::config::probe::{Code, ProbeConfig, SourceCode};
 use crate::engine::deploy::admission::admit;
 use crate::engine::deploy::examination;
 use crate::engine::deploy::history::History;
 use crate::engine::deploy::loaded::{LoadedProbe, requests};
+use crate::engine::deploy::tags;
 use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::placement::wanted;
@@ -28,7 +30,7 @@ use crate::store::Store;
 use crate::store::files::StoreError;
 use crate::store::pending::Pending;
 use crate::store::record::{StoredDeployment, StoredProbe};
-use twinprobe_compiler::{CompiledObject, Unit};
+use twinprobe_compiler::{CompiledObject, target_macros};
 
 /// The time limit for loading. The verifier needs a second for a million instructions. A load that takes much longer
 /// never ends: a verifier that fails in the kernel takes the calling thread with it.
@@ -47,6 +49,15 @@ impl Engine {
         // the probe is attached.
         let asked = config.clone();
         tokio::task::spawn_blocking(move || wanted(&asked, first)).await??;
+        self.load_as(config, Purpose::Deployment { first, old }).await
+    }
+
+    /// Compiles and loads the programs of a probe that is to see the packets of a capture.
+    pub async fn load_for_replay(&self, config: &ProbeConfig) -> Result<LoadedProbe, EngineError> {
+        self.load_as(config, Purpose::Replay).await
+    }
+
+    async fn load_as(&self, config: &ProbeConfig, purpose: Purpose) -> Result<LoadedProbe, EngineError> {
         let mut compiled = Vec::new();
         let mut refused = Vec::new();
         let [ingress, egress] = Direction::ALL.map(|direction| self.object(config, direction));
@@ -65,7 +76,7 @@ impl Engine {
         let (kernel, ledger, config) = (Arc::clone(&self.kernel), Arc::clone(&self.ledger), config.clone());
         let loading = tokio::task::spawn_blocking(move || {
             let _place = place;
-            load_all(&kernel, &ledger, first, &config, compiled, old.as_deref())
+            load_all(&kernel, &ledger, &purpose, &config, compiled)
         });
         match tokio::time::timeout(LOAD_LIMIT, loading).await {
             Ok(loaded) => loaded?,
@@ -82,20 +93,27 @@ impl Engine {
         let config = config.direction(direction)?;
         let field = format!("{direction}.{}", config.code.field());
         let object = match &config.code {
-            Code::Source(source) => self.compile(&source.unit(&field, &config.attach)).await,
+            Code::Source(source) => self.compile(&field, source, &config.attach).await,
             Code::Object(elf) => self.examine(&field, config.attach.hook, elf).await,
         };
         Some(object.map(|object| (direction, object)))
     }
 
-    async fn compile(&self, unit: &Unit<'_>) -> Result<CompiledObject, EngineError> {
+    async fn compile(
+        &self,
+        field: &str,
+        source: &SourceCode,
+        attach: &AttachRequest,
+    ) -> Result<CompiledObject, EngineError> {
         let toolchain = Arc::clone(&self.toolchain);
         let compiler = tokio::task::spawn_blocking(move || toolchain.get()).await?;
         let compiler = compiler.map_err(EngineError::NoCompiler)?;
         // Waiting does not count against the time limit of a compilation.
         let _place = self.compilations.take().await?;
         let started = Instant::now();
-        let object = compiler.compile(unit).await;
+        let mut defines = source.defines.clone();
+        defines.extend(target_macros(attach.hook, self.kernel.capabilities().kernel.xdp_frags));
+        let object = compiler.compile(&source.unit(field, attach, &defines)).await;
         self.telemetry.compiled(started.elapsed(), object.is_ok());
         Ok(object?)
     }
@@ -109,16 +127,28 @@ impl Engine {
     }
 }
 
+/// What programs are loaded for.
+enum Purpose {
+    Deployment { first: bool, old: Option<Arc<Probe>> },
+    Replay,
+}
+
 fn load_all(
     kernel: &Kernel,
     ledger: &Arc<Ledger>,
-    first: bool,
+    purpose: &Purpose,
     config: &ProbeConfig,
     compiled: Vec<(Direction, CompiledObject)>,
-    old: Option<&Probe>,
 ) -> Result<LoadedProbe, EngineError> {
+    let (first, old) = match purpose {
+        Purpose::Deployment { first, old } => (*first, old.as_deref()),
+        Purpose::Replay => (true, None),
+    };
     let wanted = requests(config).zip(compiled.iter().map(|(_, object)| &object.elf[..]));
     let (mut plan, parsed, findings) = ProbePlan::build(wanted, &config.shared_maps, kernel.facts());
+    if matches!(purpose, Purpose::Replay) {
+        plan = plan.without_twins();
+    }
     let mut refused: Vec<Rejection> = findings.into_iter().map(Rejection::from).collect();
     let mut metrics = plan.directions.iter().flat_map(|direction| &direction.metrics);
     if refused.is_empty() && config.schedule().is_some() && !metrics.any(|metric| metric.extraction.resets())
@@ -132,6 +162,14 @@ fn load_all(
         objects.insert(direction.name(), object.elf);
     }
     warnings.append(&mut plan.warnings);
+    for (plan, object) in plan.directions.iter().zip(&parsed) {
+        let direction = config.directions().find(|(direction, _)| direction.name() == plan.direction());
+        let source = direction.and_then(|(_, config)| match &config.code {
+            Code::Source(source) => Some(source.text.as_str()),
+            Code::Object(_) => None,
+        });
+        warnings.extend(tags::warnings(plan, object, source));
+    }
     let footprint = Footprint::of(&plan, &parsed, kernel.facts().possible_cpus);
     // Probes that have run go on, whatever the limits are at this start.
     let taken = match first {
@@ -148,11 +186,20 @@ fn load_all(
     let limit = Duration::from_millis(ledger.limits.max_verification_ms);
     let begun = Instant::now();
     let deadline = first.then(|| Deadline::start(limit)).transpose().map_err(no_deadline)?;
-    let mut directions: Vec<LoadedDirection> = Vec::new();
+    let (mut directions, mut clocks) = (Vec::<LoadedDirection>::new(), Vec::new());
     let old = old.and_then(Probe::predecessor);
     for (plan, object) in plan.directions.into_iter().zip(&parsed) {
         let code = plan.code.clone();
-        match kernel.load(plan, object, old.as_ref(), directions.first()) {
+        let loaded = match purpose {
+            Purpose::Deployment { .. } => kernel.load(plan, object, old.as_ref(), directions.first()),
+            Purpose::Replay => {
+                let clock = ReplayClock::new().map_err(no_clock)?;
+                let loaded = kernel.load_for_replay(plan, object, &clock, directions.first());
+                clocks.push(clock);
+                loaded
+            }
+        };
+        match loaded {
             Err(_) if first && begun.elapsed() >= limit => {
                 let message = format!(
                     "the kernel has not verified the programs within {} ms, as --max-verification-ms allows; simplify them",
@@ -181,7 +228,11 @@ fn load_all(
         return Err(merge(refused).into());
     }
     let metrics = readers(config, &directions)?;
-    Ok(LoadedProbe { first, directions, metrics, parsed, objects, warnings, cost, share })
+    Ok(LoadedProbe { first, directions, clocks, metrics, parsed, objects, warnings, cost, share })
+}
+
+fn no_clock(error: io::Error) -> EngineError {
+    KernelError::new("creation", "the clock of a replay", error).into()
 }
 
 fn no_deadline(error: io::Error) -> EngineError {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use twinprobe_ebpf_common::ProbeCost;
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
-use twinprobe_kernel::{DirectionRequest, Kernel, LoadedDirection, ProbeObject};
+use twinprobe_kernel::{DirectionRequest, Kernel, LoadedDirection, ProbeObject, ReplayClock};
 
 use crate::config::probe::ProbeConfig;
 use crate::engine::probe::metric::MetricState;
@@ -19,6 +19,8 @@ pub struct LoadedProbe {
     pub first: bool,
     /// The directions, in the order of [`ProbeConfig::directions`].
     pub directions: Vec<LoadedDirection>,
+    /// The clock of each direction that is to see the packets of a capture.
+    pub clocks: Vec<ReplayClock>,
     /// The metrics of all directions that are read, before they have counted anything.
     pub metrics: Vec<MetricState>,
     /// The objects that the directions were loaded from, in the same order.

@@ -9,3 +9,4 @@ pub mod history;
 pub mod load;
 pub mod loaded;
 pub mod restore;
+pub mod tags;

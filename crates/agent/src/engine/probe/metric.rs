@@ -5,11 +5,11 @@ use std::sync::Arc;
 use twinprobe_ebpf_common::finding::Rejection;
 use twinprobe_ebpf_common::hook::Direction;
 use twinprobe_ebpf_common::metric::Visibility;
-use twinprobe_ebpf_common::{MapFamily, Temporality};
+use twinprobe_ebpf_common::{Completeness, Layout, MapFamily, MapKind, TableLayout, Temporality};
 use twinprobe_exporter::{Accumulator, Cache, Metric};
 use twinprobe_kernel::{Extraction, LoadedDirection, MetricRequest};
 
-use crate::config::probe::ProbeConfig;
+use crate::config::probe::{MetricConfig, ProbeConfig};
 use crate::engine::probe::sum::{self, Sum};
 
 /// The state of one metric, and the location of its content.
@@ -30,6 +30,10 @@ pub struct MetricState {
     /// The rows of the open window that earlier deployments have counted.
     pub carried: Option<Accumulator>,
     pub extraction: Extraction,
+    /// The positions of the counters of what found no room in the map: one for each direction that uses it.
+    pub losses: Vec<(usize, usize)>,
+    /// Their sum when the last window ended, if this is known.
+    pub lost_before: Option<u64>,
 }
 
 impl MetricState {
@@ -45,25 +49,47 @@ impl MetricState {
     }
 }
 
-/// Returns the state of each metric that has a layout. Rejects `merge` rules and `sum_entries` that do not fit the map.
+/// The layout of events, which are no rows.
+const fn no_rows() -> TableLayout {
+    TableLayout {
+        kind: MapKind::Global,
+        key: Layout::opaque(0),
+        value: Layout::opaque(0),
+        slots: 1,
+        inner: None,
+    }
+}
+
+/// Returns the state of each metric that has a layout or a counter of losses. Rejects `merge` rules and `sum_entries` that do not fit the map.
 pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<MetricState>, Rejection> {
     let mut readers: Vec<MetricState> = Vec::new();
     let mut findings = Vec::new();
-    for (at, ((direction, config), loaded)) in config.directions().zip(loaded).enumerate() {
-        for (index, (metric, planned)) in config.metrics.iter().zip(&loaded.plan.metrics).enumerate() {
-            let Some(layout) = planned.layout() else { continue };
+    for (at, ((direction, config), own)) in config.directions().zip(loaded).enumerate() {
+        for (index, planned) in own.plan.metrics.iter().enumerate() {
+            // Behind the metrics of the configuration are the counters of losses.
+            let counter = || MetricConfig { request: planned.request.clone(), help: None, sum_entries: None };
+            let metric = &config.metrics.get(index).cloned().unwrap_or_else(counter);
+            let common = own.plan.maps[planned.map].common;
+            let counters = loaded.iter().enumerate().filter_map(|(direction, loaded)| {
+                let is_of = direction == at || common;
+                Some((direction, *loaded.plan.counters.get(&planned.request.map).filter(|_| is_of)?))
+            });
+            let losses: Vec<(usize, usize)> = counters.collect();
+            let events = planned.events().filter(|_| !losses.is_empty());
+            let layout = planned.layout().cloned().or_else(|| events.map(|_| Arc::new(no_rows())));
+            let Some(layout) = &layout else { continue };
             let extraction = planned.extraction;
             let temporality = match metric.request.merge {
                 Some(_) => Temporality::Cumulative,
                 None if extraction.resets() => Temporality::Window,
                 None => Temporality::Live,
             };
-            let entries = loaded.plan.maps[planned.map].spec.max_entries as usize;
-            let sum = sum::sum(metric, entries, layout).unwrap_or_else(|(field, message)| {
+            let entries = own.plan.maps[planned.map].spec.max_entries;
+            let bounded = events.is_none() && layout.kind.family() != MapFamily::Global;
+            let sum = sum::sum(metric, entries as usize, layout).unwrap_or_else(|(field, message)| {
                 findings.push(planned.request.finding(field, message));
                 None
             });
-            let common = loaded.plan.maps[planned.map].common;
             let reads_it = |other: &MetricState| {
                 other.metric.map == metric.request.map && (other.direction == direction || common)
             };
@@ -83,11 +109,18 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
                     layout: Arc::clone(layout),
                     temporality,
                     dropped: 0,
+                    events,
+                    completeness: Completeness {
+                        max_entries: bounded.then_some(entries),
+                        ..Completeness::default()
+                    },
                     cache: Cache::default(),
                 }),
                 sum,
                 carried: None,
                 extraction,
+                losses,
+                lost_before: None,
             });
         }
     }

@@ -181,6 +181,7 @@ impl MetricState {
         let Some(sum) = self.sum.as_mut() else { return };
         self.carried.iter().for_each(|carried| sum.rows.add(carried.table(), epoch));
         sum.rows.add(window, epoch);
+        sum.used = window.len(&self.metric.layout) as u64;
         sum.drop_surplus();
         sum.through = epoch;
     }

@@ -134,7 +134,9 @@ fn reason_of(health: &Health) -> Option<String> {
 
 pub fn validation_report(config: &ProbeConfig, loaded: &LoadedProbe) -> ValidationReport {
     let metrics = loaded.directions.iter().map(|loaded| {
-        let reports = loaded.plan.metrics.iter().map(|metric| MetricReport {
+        let configured =
+            config.direction(direction(loaded.plan.attach.hook)).map_or(0, |config| config.metrics.len());
+        let reports = loaded.plan.metrics.iter().take(configured).map(|metric| MetricReport {
             name: metric.request.name.clone(),
             map: metric.request.map.clone(),
             kind: metric.kind_name().into(),

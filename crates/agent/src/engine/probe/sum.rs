@@ -17,6 +17,8 @@ pub struct Sum {
     pub max_entries: Option<usize>,
     /// The number of entries dropped so far for lack of room.
     pub dropped: u64,
+    /// The number of entries that the map had in the last window.
+    pub used: u64,
 }
 
 impl Sum {
@@ -55,7 +57,7 @@ pub fn sum(
         }
         (map_entries, entries) => entries.or(map_entries.map(|entries| entries.saturating_mul(SUM_ENTRIES))),
     };
-    Ok(Some(Sum { rows, through: 0, max_entries, dropped: 0 }))
+    Ok(Some(Sum { rows, through: 0, max_entries, dropped: 0, used: 0 }))
 }
 
 /// The default limit of a sum's entries, as a multiple of the entries of the metric's map.

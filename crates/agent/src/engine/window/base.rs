@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::num::NonZeroU32;
 
 use twinprobe_ebpf_common::finding::{Finding, Stage};
 use twinprobe_ebpf_common::{RawTable, TableLayout, carries};
@@ -151,8 +152,8 @@ impl Running {
         knowing.map(|reader| reader.request.map_name().to_owned()).collect()
     }
 
-    /// Closes the open window if `next` has metrics that can take over none of their rows in it. Returns a finding for
-    /// each of these metrics.
+    /// Closes the open window if `next` has metrics that can take over none of their rows in it, or metrics of another
+    /// sample. Returns a finding for each metric that begins anew, and for each that goes on with another sample's counts.
     pub fn close_before(
         &mut self,
         next: &[MetricState],
@@ -160,9 +161,22 @@ impl Running {
     ) -> Result<Vec<Finding>, CloseError> {
         let is_cut = |reader: &&MetricState| reader.carries() && self.is_cut(reader, loaded);
         let cut: Vec<&MetricState> = next.iter().filter(is_cut).collect();
-        if cut.is_empty() {
+        let resampled =
+            || next.iter().filter_map(|reader| Some((reader, self.sample_before(reader, loaded)?)));
+        if cut.is_empty() && resampled().next().is_none() {
             return Ok(Vec::new());
         }
+        let mixed = resampled().filter(|(reader, _)| reader.sum.is_some() || !reader.extraction.resets());
+        let mixed = mixed.map(|(reader, before)| {
+            let message = format!(
+                "metric {} goes on with what a sample of one packet in {before} has counted, and the sample is one in {} \
+                 now; with on_replace: reset it begins anew",
+                reader.metric.name,
+                one_in(reader)
+            );
+            Finding::new(Stage::Load, format!("{}.sample", reader.direction), message)
+        });
+        let mixed: Vec<Finding> = mixed.collect();
         let closed = if self.has_windows() {
             let by = if self.config.schedule().is_some() { ClosedBy::Schedule } else { ClosedBy::Read };
             Some(self.close(by)?.seq())
@@ -181,7 +195,14 @@ impl Running {
             let field = format!("{}.metrics[{}].map", reader.direction, reader.position.1);
             Finding::new(Stage::Load, field, message)
         };
-        Ok(cut.into_iter().map(finding).collect())
+        Ok(cut.into_iter().map(finding).chain(mixed).collect())
+    }
+
+    /// The number of packets of which the metric has seen one so far; `None` if it does not go on, or with the same
+    /// sample.
+    fn sample_before(&self, next: &MetricState, loaded: &[LoadedDirection]) -> Option<u32> {
+        let mut before = self.readers_of(next, loaded).into_iter().map(one_in);
+        before.find(|before| next.carries() && *before != one_in(next))
     }
 
     /// True if `next` can take over nothing that its map has counted.
@@ -205,4 +226,9 @@ impl Running {
         };
         self.has_windows() || next.iter().any(goes_on)
     }
+}
+
+/// The number of packets of which the metric sees one.
+fn one_in(reader: &MetricState) -> u32 {
+    reader.metric.sample.map_or(1, NonZeroU32::get)
 }

@@ -8,10 +8,11 @@ use twinprobe_ebpf_common::Window;
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_kernel::clock::Moment;
 use twinprobe_kernel::clock::rfc3339;
-use twinprobe_kernel::crash;
+use twinprobe_kernel::{Quiesced, crash};
 use twinprobe_windows::{ClosedBy, StoredMetric, StoredWindow, WindowError, WindowHead, ages_as_rows};
 
 use crate::engine::error::CloseError;
+use crate::engine::probe::completeness;
 use crate::engine::probe::group::{self, groups};
 use crate::engine::probe::metric::MetricState;
 use crate::engine::probe::running::Running;
@@ -56,6 +57,7 @@ impl Running {
     /// `None` if the window was on disk, and somebody damaged or removed its file before the maps were empty.
     fn try_close(&mut self, by: ClosedBy) -> Result<Option<Arc<StoredWindow>>, CloseError> {
         self.load_base()?;
+        self.know_losses();
         let closed = self.attached.closed();
         if closed.is_none() {
             self.windows.expect_room()?;
@@ -87,6 +89,7 @@ impl Running {
                     group::gather(&mut self.readers, group, &quiesced)?;
                 }
                 crash::point("gathered");
+                let stored_metric = |reader| stored_metric(reader, &self.readers, &quiesced);
                 let of = |part: Part| {
                     let is_of = move |reader: &&MetricState| Part::of(reader, by) == Some(part);
                     self.readers.iter().filter(is_of).collect::<Vec<_>>()
@@ -109,8 +112,8 @@ impl Running {
                     context,
                     skipped_before: self.skipped.load(Ordering::Relaxed),
                     closed_by: by,
-                    metrics: shown.iter().copied().map(stored_metric).collect(),
-                    hidden: hidden.iter().copied().map(stored_metric).collect(),
+                    metrics: shown.iter().copied().map(stored_metric).collect::<Result<_, _>>()?,
+                    hidden: hidden.iter().copied().map(stored_metric).collect::<Result<_, _>>()?,
                 };
                 let mut file = self.windows.write(&head)?;
                 let placed: Vec<(usize, &MetricState)> =
@@ -128,6 +131,7 @@ impl Running {
                 }
                 crash::point("written");
                 let stored = file.commit()?;
+                completeness::note_losses(&mut self.readers, Some(&head));
                 // The window that contains the rows of earlier deployments is stored.
                 self.readers.iter_mut().for_each(|reader| reader.carried = None);
                 Some(stored)
@@ -146,9 +150,13 @@ impl Running {
     }
 }
 
-fn stored_metric(reader: &MetricState) -> StoredMetric {
+fn stored_metric(
+    reader: &MetricState,
+    all: &[MetricState],
+    quiesced: &Quiesced<'_>,
+) -> Result<StoredMetric, CloseError> {
     let metric = &reader.metric;
-    StoredMetric {
+    Ok(StoredMetric {
         direction: reader.direction,
         name: metric.name.clone(),
         map: metric.map.clone(),
@@ -158,7 +166,9 @@ fn stored_metric(reader: &MetricState) -> StoredMetric {
         layout: Arc::clone(&metric.layout),
         reading: metric.temporality,
         dropped: reader.sum.as_ref().map_or(0, |sum| sum.dropped),
-    }
+        events: metric.events,
+        completeness: completeness::at_close(reader, all, quiesced)?,
+    })
 }
 
 /// The next step of a closing, by what an error or a crash has left.

@@ -8,9 +8,9 @@ use twinprobe_ebpf_common::Origin;
 use twinprobe_ebpf_common::window::Listing;
 use twinprobe_windows::{AckError, ClosedBy, Missing, WindowError};
 
-use crate::engine::deploy::expire::Retained;
 use crate::engine::engine::Engine;
 use crate::engine::error::{CloseError, EngineError};
+use crate::engine::probe::retained::Retained;
 use crate::engine::window::delivery::Delivery;
 
 impl Engine {

@@ -12,6 +12,7 @@ use twinprobe_windows::{StoredMetric, StoredWindow, WindowError, WindowReader, W
 
 use crate::engine::error::Broken;
 use crate::engine::window::live::{LiveMap, LiveRows};
+use crate::engine::window::replay::Replay;
 
 /// One metric and the source of its rows.
 #[derive(Debug)]
@@ -63,6 +64,8 @@ pub struct Delivery {
     /// The window that a client takes; `None` if the reading closed none.
     pub taken: Option<(Arc<Windows>, u64)>,
     pub _claim: Option<Claim>,
+    /// The replay that the reading is of.
+    pub replay: Option<Replay>,
 }
 
 /// The position of a client in the rows of one metric.
@@ -90,8 +93,20 @@ impl Drop for Claim {
 impl Part {
     /// Returns the metric at this index of a stored window, as it was when the window was closed.
     pub fn stored(window: &Arc<WindowReader>, index: usize) -> Self {
-        let StoredMetric { direction, name, map, help, agg, sample, layout, reading, dropped } =
-            window.head.metrics[index].clone();
+        let StoredMetric {
+            direction,
+            name,
+            map,
+            help,
+            agg,
+            sample,
+            layout,
+            reading,
+            dropped,
+            events,
+            completeness,
+        } = window.head.metrics[index].clone();
+        let (temporality, cache) = (reading, Cache::default());
         let metric = Metric {
             name,
             map,
@@ -99,9 +114,11 @@ impl Part {
             agg,
             sample,
             layout,
-            temporality: reading,
+            temporality,
             dropped,
-            cache: Cache::default(),
+            events,
+            completeness,
+            cache,
         };
         Self { direction, metric: Arc::new(metric), rows: Rows::Stored(Arc::clone(window), index) }
     }
@@ -142,6 +159,7 @@ impl Delivery {
             skipped,
             taken: Some((Arc::clone(windows), stored.seq())),
             _claim: claim,
+            replay: None,
         })
     }
 
@@ -151,8 +169,9 @@ impl Delivery {
     }
 
     pub fn head(&self) -> Head<'_> {
-        let Self { probe, origin, interfaces, window, .. } = self;
-        Head { probe, origin: origin.as_deref(), interfaces, window: window.as_ref() }
+        let Self { probe, origin, interfaces, window, replay, .. } = self;
+        let replayed = replay.as_ref().map(|replay| &replay.replayed);
+        Head { probe, origin: origin.as_deref(), interfaces, window: window.as_ref(), replayed }
     }
 
     /// The window on disk that the reading shows.

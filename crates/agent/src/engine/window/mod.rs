@@ -6,6 +6,7 @@ pub mod collect;
 pub mod delivery;
 pub mod live;
 pub mod read;
+pub mod replay;
 pub mod schedule;
 pub mod scrape;
 pub mod turn;

@@ -32,6 +32,7 @@ impl Running {
             skipped: Arc::clone(&self.skipped),
             taken: None,
             _claim: None,
+            replay: None,
         }
     }
 
@@ -41,7 +42,7 @@ impl Running {
             let live = |map| Rows::Live(LiveMap { map: Arc::clone(map), gone: self.gone.subscribe() });
             let map = self.attached.live_map(reader.position.0, reader.position.1);
             let rows = map.map_or(Rows::None, live);
-            return Part { direction, metric, rows };
+            return Part { direction, metric: self.with_losses(reader), rows };
         }
         let stored = last.and_then(|window| {
             let is_it = |stored: &StoredMetric| stored.direction == direction && stored.name == metric.name;

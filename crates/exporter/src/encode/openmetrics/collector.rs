@@ -58,11 +58,12 @@ impl DocumentEncoder for Collector {
         let none = BTreeMap::new();
         let labels = self.origin.as_ref().map_or(&none, |origin| &origin.labels);
         let series = Series::new(&self.probe, labels, direction, &metric, Arc::clone(&self.context));
+        let entries = table.len(&metric.layout);
         let prepared = series.prepare(Cow::Owned(table));
         let rows = series.len(&prepared);
         let (distinct, duplicates) = Seen::default().distinct(&series, prepared);
         self.tables.push(distinct.into_owned());
-        self.page.add(series, Some(Count { rows, duplicates }));
+        self.page.add(series, Some(Count { rows, duplicates, entries }));
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) -> Progress {

@@ -22,6 +22,7 @@
 pub mod collector;
 pub mod distinct;
 pub mod family;
+pub mod fill;
 pub mod flat;
 pub mod histogram;
 pub mod info;

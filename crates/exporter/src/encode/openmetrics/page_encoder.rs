@@ -8,6 +8,7 @@ use twinprobe_ebpf_common::{Context, Direction, Head, RawTable, Temporality};
 
 use super::distinct::{Seen, is_certain};
 use super::family::{Family, families, reserved};
+use super::fill;
 use super::histogram::Histogram;
 use super::samples::{Dimension, Value};
 use super::series::{Count, Series};
@@ -147,6 +148,7 @@ impl PageEncoder {
         }
         let mut taken = reserved(own);
         taken.extend(reserved(SKIPPED));
+        taken.extend(reserved(&fill::metadata()));
         let all: Vec<&Series> = self.tables.iter().map(|table| &table.series).collect();
         let (families, nameless) = families(&all, &taken);
         self.families = families;
@@ -194,6 +196,7 @@ impl PageEncoder {
     pub fn rows(&mut self, rows: &RawTable, out: &mut Vec<u8>) {
         let Some(walk) = &mut self.walk else { return };
         let series = &self.tables[walk.table].series;
+        walk.count.entries += rows.len(&series.original.layout);
         let mut rows = series.prepare(Cow::Borrowed(rows));
         walk.count.rows += series.len(&rows);
         if let Some(seen) = &mut walk.seen {
@@ -239,6 +242,9 @@ impl PageEncoder {
                 account.skipped = account.skipped.saturating_add(series.skipped(*count));
             }
         }
+        let counted = self.tables.iter().filter(|table| !table.abandoned);
+        let counted = counted.filter_map(|table| Some((&table.series, table.count?.entries)));
+        fill::write(&counted.collect::<Vec<_>>(), out);
         out.extend_from_slice(SKIPPED.as_bytes());
         for Account { labels, before, skipped } in &self.accounts {
             out.extend_from_slice(b"twinprobe_export_skipped_total");
@@ -393,7 +399,7 @@ mod tests {
         let (text, asked) = page(None, own);
         assert!(text.contains("twinprobe_export_skipped_total 6\n"), "{text}");
         assert_eq!(asked, 1, "its rows had to be counted");
-        let (text, asked) = page(Some(Count { rows: 3, duplicates: 0 }), own);
+        let (text, asked) = page(Some(Count { rows: 3, ..Count::default() }), own);
         assert!(text.contains("twinprobe_export_skipped_total 10\n"), "{text}");
         assert_eq!(asked, 0, "they are known");
     }

@@ -18,7 +18,7 @@ use crate::metric::Metric;
 #[derive(Debug)]
 pub struct Series {
     /// The metric as it was given.
-    original: Arc<Metric>,
+    pub original: Arc<Metric>,
     /// The metric with a map of maps as one table.
     pub metric: Arc<Metric>,
     pub samples: Arc<Samples>,
@@ -38,6 +38,8 @@ pub struct Count {
     pub rows: usize,
     /// The rows whose labels an earlier row had.
     pub duplicates: usize,
+    /// The entries of the map; of a map of maps those of the outer map, where the rows are those of the inner maps.
+    pub entries: usize,
 }
 
 impl Series {

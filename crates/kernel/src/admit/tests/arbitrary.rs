@@ -8,8 +8,9 @@ use twinprobe_ebpf_common::hook::ProgramKind;
 
 use crate::admit::flow::{Act, acts};
 use crate::admit::references;
-use crate::admit::tests::code::{load, raw, store, store_number};
-use crate::sys::asm::{add_imm, exit, jump_eq, mov, mov_imm};
+use crate::admit::rounds::rounds;
+use crate::admit::tests::code::{load, load_function, raw, store, store_number};
+use crate::sys::asm::{add_imm, call_helper, exit, jump_eq, mov, mov_imm};
 
 /// Instructions as they come: any, or with an opcode that there is and operands that are near.
 fn instruction() -> impl Strategy<Value = bpf_insn> {
@@ -33,6 +34,7 @@ proptest! {
         for kind in [ProgramKind::Xdp, ProgramKind::Tc] {
             acts(&program, kind);
         }
+        rounds(&program, &[1 << 32]);
         references::unknown(&program).for_each(drop);
     }
 
@@ -90,5 +92,14 @@ fn the_analysis_ends_in_time() {
     }
     calls.push(exit());
     acts(&calls, ProgramKind::Xdp);
+    // A loop of each kind at the end, or in a loop around all.
+    let callback = [&load_function(2, 2)[..], &[call_helper(181), exit(), exit()]].concat();
+    for mut program in [loops, calls] {
+        program.pop();
+        program.extend(&callback);
+        rounds(&program, &[]);
+    }
+    let sites: Vec<bpf_insn> = callback[..3].iter().copied().cycle().take(LONGEST - LONGEST % 3).collect();
+    rounds(&[&sites[..], &[raw(0x06, 0, 0, 0, -(sites.len() as i32) - 1), exit()]].concat(), &[]);
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
 }

@@ -4,6 +4,7 @@ mod damaged;
 mod documented;
 mod frames;
 mod generator;
+mod rounds;
 mod rules;
 
 /// Returns the number of repetitions: `usual` times `TWINPROBE_SCALE`, or `full` if that is `full`.

@@ -116,3 +116,14 @@ fn objects_without_one_entry_point_are_refused() {
     let (_, _, findings) = ProbePlan::build([(at(Hook::Xdp, Vec::new()), HEADER.as_bytes())], &[], FACTS);
     assert!(findings[0].message.contains("no ELF file"), "{findings:?}");
 }
+
+#[test]
+fn the_time_of_day_is_filled_in() {
+    let source = "static const volatile u64 other = 5, twinprobe_epoch_base;
+        SEC(\"xdp\") int see(void *ctx) { return other + twinprobe_epoch_base; }";
+    let (plan, findings) = compiled(source, Vec::new());
+    assert_eq!(findings, []);
+    let data = &plan.directions[0].map(".rodata").unwrap().spec.initial;
+    let words: Vec<&[u8]> = data.chunks(8).collect();
+    assert_eq!(words, [5_u64.to_le_bytes(), FACTS.monotonic_zero_ns.to_le_bytes()]);
+}

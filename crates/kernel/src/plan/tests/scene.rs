@@ -18,7 +18,8 @@ use crate::plan::request::{AttachRequest, DirectionRequest, KernelFacts, MetricR
 
 static ALL_TYPES: BtfFeatures = BtfFeatures::new(true, true, true, true, true, true, true, true);
 
-pub const FACTS: KernelFacts = KernelFacts { possible_cpus: 3, page_size: 4096, btf: Some(&ALL_TYPES) };
+pub const FACTS: KernelFacts =
+    KernelFacts { possible_cpus: 3, page_size: 4096, monotonic_zero_ns: 7, btf: Some(&ALL_TYPES) };
 
 pub const HEADER: &str = r#"
 #define SEC(x) __attribute__((section(x), used))

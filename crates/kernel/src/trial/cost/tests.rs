@@ -54,6 +54,7 @@ fn planned(hook: Hook, verdict: Verdict, before: &str, body: &str) -> (Direction
     let facts = KernelFacts {
         possible_cpus: cpus::possible_cpus().unwrap(),
         page_size: rustix::param::page_size(),
+        monotonic_zero_ns: 0,
         btf: aya::features().btf(),
     };
     let object = ProbeObject::parse(&compiled(source), hook.kind(), facts).unwrap();
@@ -168,21 +169,25 @@ fn at_tc_the_kernel_tells_of_writes_that_no_sample_gets_to() {
     tried(Hook::Xdp, Verdict::Observe, "", write).unwrap();
 }
 
-/// One program would send a packet into the namespace of the daemon; the other could keep a CPU for days, if its loops were
-/// longer.
+/// One program would send a packet into the namespace of the daemon, others could keep a CPU for long.
 #[test]
 fn programs_that_send_packets_or_have_no_end_are_not_run() {
-    let nested = "static int inner(u64 i, void *x) { return 0; }\n\
-        static int outer(u64 i, void *x) { loop(3, inner, x, 0); return 0; }\n";
-    let endless = "u64 x = 0; loop(3, outer, &x, 0);";
-    let cases = [(Hook::TcIngress, "", "clone_redirect(ctx, 1, 0);"), (Hook::Xdp, nested, endless)];
-    for (hook, before, body) in cases {
+    let nested = "static int inner(u64 i, u64 *x) { *x += i; return 0; }\n\
+        static int outer(u64 i, u64 *x) { loop(30, inner, x, 0); return 0; }\n";
+    let cases = [
+        (Hook::TcIngress, "", "clone_redirect(ctx, 1, 0);", false),
+        (Hook::Xdp, nested, "u64 x = 0; loop(30, outer, &x, 0);", true),
+        (Hook::Xdp, nested, "u64 x = 0; loop(8000000, inner, &x, 0);", false),
+        (Hook::Xdp, nested, "u64 x = 0; loop(limit, inner, &x, 0);", false),
+    ];
+    for (hook, before, body, is_run) in cases {
+        let before = &format!("u64 limit = 3;\n{before}");
         let cost = match tried(hook, Verdict::Enforce, before, body) {
             // Kernels before Linux 5.17 have no bpf_loop.
             Err(rejection) if rejection.findings[0].message.contains("Invalid argument") => continue,
             cost => cost.unwrap(),
         };
-        assert_eq!(cost.run, None);
+        assert_eq!(cost.run.is_some(), is_run, "{body}: {cost:?}");
         assert!(cost.instructions > 2 && cost.verified > 2, "{cost:?}");
     }
 }

@@ -15,7 +15,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use twinprobe_ebpf_common::{Aggregation, Context, Direction, Format, Origin, Temporality, Window};
+use twinprobe_ebpf_common::{
+    Aggregation, Completeness, Context, Direction, Format, Origin, Temporality, Window,
+};
 use twinprobe_ebpf_common::{Layout, MapKind, RawTable, TableLayout};
 
 use crate::file::head::{ClosedBy, StoredMetric, WindowHead};
@@ -35,6 +37,7 @@ fn metric(direction: Direction, name: &str, layout: Arc<TableLayout>) -> StoredM
     let text = |text: &str| format!("{text} of {name}");
     let agg = Some(Aggregation::Max);
     let (name, map, help) = (name.to_owned(), text("map"), text("help"));
+    let (reading, completeness) = (Temporality::Cumulative, Completeness::default());
     StoredMetric {
         direction,
         name,
@@ -43,8 +46,10 @@ fn metric(direction: Direction, name: &str, layout: Arc<TableLayout>) -> StoredM
         agg,
         layout,
         sample: None,
-        reading: Temporality::Cumulative,
+        reading,
         dropped: 0,
+        events: None,
+        completeness,
     }
 }
 

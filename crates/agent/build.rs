@@ -1,0 +1,25 @@
+//! Lists the configurations of the library of probes: a new folder in `probes/` needs no line of Rust.
+
+use std::path::Path;
+use std::{env, fs, io};
+
+fn main() -> io::Result<()> {
+    let probes = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../probes");
+    println!("cargo::rerun-if-changed={}", probes.display());
+    let mut list = String::new();
+    for entry in fs::read_dir(&probes)? {
+        let folder = entry?.path();
+        let Some(name) = folder.file_name().and_then(|name| name.to_str()) else { continue };
+        let configuration = folder.join(format!("{name}.json"));
+        if configuration.is_file() {
+            list += &format!("    ({name:?}, include_str!({configuration:?})),\n");
+        }
+    }
+    let out = env::var_os("OUT_DIR").ok_or(io::ErrorKind::NotFound)?;
+    fs::write(
+        Path::new(&out).join("probes.rs"),
+        format!(
+            "/// The names and configurations of the library.\nconst CONFIGURATIONS: &[(&str, &str)] = &[\n{list}];\n"
+        ),
+    )
+}

@@ -1,0 +1,145 @@
+//! `POST /v1/replay`: a configuration and captures in, the document of a window over their packets out.
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::Response;
+use hyper::body::Bytes;
+use multer::{Field, Multipart};
+use tokio::task::spawn_blocking;
+use twinprobe_client::ConfigDocument;
+use twinprobe_serve::{Notes, Principal, Refusal};
+
+use crate::api::error::Problem;
+use crate::api::extract::{Held, MAX_BODY, Query, Syntax, parse_config, too_large, unreadable};
+use crate::api::negotiate;
+use crate::api::state::Api;
+use crate::api::windows::{FormatQuery, document};
+use crate::engine::error::EngineError;
+use crate::engine::window::replay::Captures;
+
+const CONFIG: &str = "config";
+const CAPTURE: &str = "capture";
+const EGRESS_CAPTURE: &str = "egress-capture";
+
+/// The bytes that are written to disk at once.
+const PIECE: usize = 1 << 20;
+
+/// Answers `POST /v1/replay`.
+pub async fn replay(
+    State(api): State<Api>,
+    Extension(principal): Extension<Principal>,
+    Extension(notes): Extension<Notes>,
+    Query(query): Query<FormatQuery>,
+    headers: HeaderMap,
+    request: Body,
+) -> Result<Response, Problem> {
+    let allowed = negotiate::allowed(&headers, query.format.as_deref())?;
+    let _place = api.engine.replays.take().await.map_err(EngineError::from)?;
+    let mut parts = Multipart::new(request.into_data_stream(), boundary(&headers)?);
+    let (mut config, mut captures) = (None, Captures { capture: None, egress: None });
+    let mut room = api.engine.ledger.limits.max_capture_bytes;
+    while let Some(part) = parts.next_field().await.map_err(|error| broken(&error))? {
+        let name = part.name().unwrap_or_default().to_owned();
+        let is_second = match &*name {
+            CONFIG => config.replace(read_config(&notes, part).await?).is_some(),
+            CAPTURE => captures.capture.replace(spool(&api, part, &mut room).await?).is_some(),
+            EGRESS_CAPTURE => captures.egress.replace(spool(&api, part, &mut room).await?).is_some(),
+            _ => {
+                let detail =
+                    format!("the part {name:?} is not known; {CONFIG}, {CAPTURE} and {EGRESS_CAPTURE} are");
+                return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+            }
+        };
+        if is_second {
+            return Err(Problem::new(StatusCode::BAD_REQUEST, format!("there are two parts {name:?}")));
+        }
+    }
+    let missing = |what: &str| Problem::new(StatusCode::BAD_REQUEST, format!("the part {what} is missing"));
+    let (config, _held) = config.ok_or_else(|| missing(CONFIG))?;
+    if captures.capture.is_none() && captures.egress.is_none() {
+        return Err(missing(CAPTURE));
+    }
+    let name = probe_name(&config);
+    document(api.engine.replay(&name, config, &principal, captures).await?, &allowed).await
+}
+
+/// Returns the boundary between the parts of a body.
+pub fn boundary(headers: &HeaderMap) -> Result<String, Refusal> {
+    let mut given = headers.get_all(header::CONTENT_TYPE).iter();
+    let (value, others) = (given.next().and_then(|value| value.to_str().ok()), given.count());
+    let boundary = value.filter(|_| others == 0).and_then(|value| multer::parse_boundary(value).ok());
+    boundary.ok_or(Refusal::NotMultipart)
+}
+
+fn probe_name(config: &ConfigDocument) -> String {
+    config.name.clone().unwrap_or_else(|| "unnamed".to_owned())
+}
+
+async fn read_config(notes: &Notes, mut part: Field<'_>) -> Result<(ConfigDocument, Held), Problem> {
+    // Clients give a file's part all kinds of types.
+    let is_yaml = part.content_type().is_some_and(|given| given.essence_str().ends_with("yaml"));
+    let (mut bytes, mut held) = (Vec::new(), Held::default());
+    while let Some(piece) = chunk(&mut part).await? {
+        if bytes.len() + piece.len() > MAX_BODY {
+            return Err(too_large());
+        }
+        held.add(piece.len())?;
+        bytes.extend_from_slice(&piece);
+    }
+    let config = parse_config(if is_yaml { Syntax::Yaml } else { Syntax::Json }, &bytes)?;
+    notes.set(&probe_name(&config), &config);
+    Ok((config, held))
+}
+
+/// Writes a part to disk, at most `room` bytes.
+async fn spool(api: &Api, mut part: Field<'_>, room: &mut u64) -> Result<std::fs::File, Problem> {
+    let limit = api.engine.ledger.limits.max_capture_bytes;
+    let mut spool = api.engine.spool().map_err(EngineError::Spool)?;
+    let mut bytes = Vec::with_capacity(PIECE);
+    loop {
+        let piece = chunk(&mut part).await?;
+        let is_last = piece.is_none();
+        if let Some(piece) = piece {
+            *room = room.checked_sub(piece.len() as u64).ok_or_else(|| {
+                let detail = format!(
+                    "the captures have more than {limit} bytes, which --max-capture-bytes allows; cut them (editcap -c), or \
+                     leave out what is not needed (tcpdump -s 128)"
+                );
+                Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
+            })?;
+            bytes.extend_from_slice(&piece);
+        }
+        if bytes.len() >= PIECE || is_last {
+            (spool, bytes) = spawn_blocking(move || {
+                spool.write(&bytes)?;
+                bytes.clear();
+                Ok::<_, std::io::Error>((spool, bytes))
+            })
+            .await
+            .map_err(EngineError::from)?
+            .map_err(EngineError::Spool)?;
+        }
+        if is_last {
+            return Ok(spool.finish().map_err(EngineError::Spool)?);
+        }
+    }
+}
+
+async fn chunk(part: &mut Field<'_>) -> Result<Option<Bytes>, Problem> {
+    part.chunk().await.map_err(|error| broken(&error))
+}
+
+/// Makes the problem of a body that breaks off, takes too long or has no parts.
+fn broken(error: &multer::Error) -> Problem {
+    match error {
+        multer::Error::StreamReadFailed(cause) => match cause.source() {
+            Some(cause) => unreadable(cause),
+            None => unreadable(&**cause),
+        },
+        error => {
+            Problem::new(StatusCode::BAD_REQUEST, format!("the body is no multipart/form-data: {error}"))
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! How complete the content of a metric's map is: its bound, its entries, and what found no room in it.
+
+use std::sync::Arc;
+
+use twinprobe_ebpf_common::metric::AfterRead;
+use twinprobe_ebpf_common::{Completeness, Losses, RawTable, Temporality};
+use twinprobe_exporter::Metric;
+use twinprobe_kernel::{KernelError, MetricMap, Quiesced, TwinMap};
+use twinprobe_windows::{StoredMetric, WindowHead};
+
+use crate::engine::error::CloseError;
+use crate::engine::probe::metric::MetricState;
+use crate::engine::probe::running::Running;
+
+/// Returns the completeness of a metric in the window that has ended, once all metrics have been gathered.
+pub fn at_close(
+    metric: &MetricState,
+    all: &[MetricState],
+    quiesced: &Quiesced<'_>,
+) -> Result<Completeness, CloseError> {
+    let mut completeness = metric.metric.completeness;
+    completeness.entries_used = metric.sum.as_ref().map(|sum| sum.used);
+    let (mut lost, mut total, mut is_reset) = (0, 0, true);
+    for counter in metric.counters(all) {
+        let own = quiesced.map(counter.position).map_or(Ok(0), count)?;
+        let carried = counter.carried.as_ref().map_or(0, |carried| number(carried.table()));
+        lost += own + carried;
+        total += counter.sum.as_ref().map_or(own, |sum| number(sum.rows.table()));
+        // The counter of a map that both twins share is never reset, unless a replacement begins anew.
+        is_reset &= counter.sum.is_some();
+    }
+    if !metric.losses.is_empty() {
+        let since = total.checked_sub(metric.lost_before.unwrap_or(0)).unwrap_or(total);
+        let losses = Losses { shown: if is_reset { lost } else { since }, total };
+        completeness.losses = Some(metric.shown(losses));
+    }
+    Ok(completeness)
+}
+
+impl MetricState {
+    fn counters<'a>(&self, all: &'a [Self]) -> impl Iterator<Item = &'a Self> {
+        all.iter().filter(|reader| self.losses.contains(&reader.position))
+    }
+
+    /// Only what is reset with each window is about that window alone.
+    fn shown(&self, losses: Losses) -> Losses {
+        match self.metric.temporality {
+            Temporality::Window => losses,
+            Temporality::Cumulative | Temporality::Live => Losses { shown: losses.total, ..losses },
+        }
+    }
+}
+
+impl Running {
+    /// Returns the metric with what has found no room in its map so far. A counter that can't be read is left out.
+    pub fn with_losses(&self, reader: &MetricState) -> Arc<Metric> {
+        let metric = &reader.metric;
+        let totals = reader.counters(&self.readers).map(|counter| {
+            let (direction, index) = counter.position;
+            let map = match self.attached.map(direction, index) {
+                TwinMap::Shared(map) => map,
+                TwinMap::Private(maps) => &maps[(self.attached.epoch.current() & 1) as usize],
+                TwinMap::Events(_) => return None,
+            };
+            let before = counter.sum.as_ref().map_or(0, |sum| number(sum.rows.table()));
+            Some(count(map).ok()? + before)
+        });
+        let totals: Option<Vec<u64>> = totals.collect();
+        let Some(totals) = totals.filter(|totals| !totals.is_empty()) else { return Arc::clone(metric) };
+        let total = totals.into_iter().sum();
+        let losses = Some(Losses { shown: total, total });
+        let completeness = Completeness { losses, ..metric.completeness };
+        Arc::new(Metric { completeness, ..Metric::clone(metric) })
+    }
+
+    /// Learns from the newest window what had been lost when it ended, unless this is known.
+    pub fn know_losses(&mut self) {
+        if self.readers.iter().any(|reader| reader.lost_before.is_none()) {
+            let newest = self.windows.newest().and_then(|newest| newest.open().ok());
+            note_losses(&mut self.readers, newest.as_ref().map(|newest| &*newest.head));
+        }
+    }
+}
+
+/// Keeps what had been lost when the window with this head ended.
+pub fn note_losses(readers: &mut [MetricState], head: Option<&WindowHead>) {
+    for reader in readers {
+        let is_its =
+            |stored: &&StoredMetric| stored.direction == reader.direction && stored.map == reader.metric.map;
+        let stored = head.and_then(|head| head.metrics.iter().find(is_its));
+        let losses = stored.and_then(|stored| stored.completeness.losses);
+        reader.lost_before = Some(losses.map_or(0, |losses| losses.total));
+    }
+}
+
+fn count(map: &MetricMap) -> Result<u64, KernelError> {
+    Ok(number(&map.read(AfterRead::Keep)?))
+}
+
+/// The number that a counter's only row is.
+fn number(rows: &RawTable) -> u64 {
+    rows.values.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+}

@@ -1,0 +1,51 @@
+//! The windows of a probe beyond the end of its lease.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use parking_lot::Mutex;
+use twinprobe_ebpf_common::Origin;
+use twinprobe_windows::Windows;
+
+use crate::engine::probe::lease::Lease;
+
+/// The windows of a probe, which may be removed already.
+#[derive(Clone, Debug)]
+pub struct Retained {
+    pub windows: Arc<Windows>,
+    pub origin: Arc<Origin>,
+    /// The number of values that OpenMetrics answers have left out so far.
+    pub skipped: Arc<AtomicU64>,
+}
+
+impl Retained {
+    /// Tells whether there are windows that nobody has acknowledged.
+    pub fn is_needed(&self) -> bool {
+        self.windows.statistics().retained > 0
+    }
+}
+
+/// The windows of probes whose leases have ended, each until the end of a lease of its own.
+#[derive(Debug, Default)]
+pub struct Expired(Mutex<BTreeMap<String, (Retained, Lease)>>);
+
+impl Expired {
+    pub fn get(&self, name: &str) -> Option<(Retained, Lease)> {
+        self.0.lock().get(name).cloned()
+    }
+
+    /// Tells whether the windows are still kept for this lease.
+    pub fn is(&self, name: &str, lease: Lease) -> bool {
+        self.0.lock().get(name).is_some_and(|(_, known)| *known == lease)
+    }
+
+    pub fn insert(&self, name: &str, retained: Retained, lease: Lease) {
+        self.0.lock().insert(name.to_owned(), (retained, lease));
+    }
+
+    /// Returns false if there were none.
+    pub fn remove(&self, name: &str) -> bool {
+        self.0.lock().remove(name).is_some()
+    }
+}

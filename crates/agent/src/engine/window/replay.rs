@@ -1,0 +1,267 @@
+//! A window over the packets of captures: a probe is loaded as for a deployment, attached to nothing, and sees each
+//! packet at the time at which it was captured.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use jiff::Timestamp;
+use tokio::sync::{oneshot, watch};
+use twinprobe_capture::{Capture, CaptureError};
+use twinprobe_client::ConfigDocument;
+use twinprobe_ebpf_common::finding::{Finding, with_causes};
+use twinprobe_ebpf_common::{Context, Direction, Origin, Replayed, Window};
+use twinprobe_kernel::clock::rfc3339;
+use twinprobe_kernel::{KernelError, ReplayLane, TwinMap, stay_on_one_cpu};
+use twinprobe_serve::Principal;
+
+use crate::config::probe::ProbeConfig;
+use crate::engine::deploy::loaded::LoadedProbe;
+use crate::engine::engine::{Engine, permitted};
+use crate::engine::error::EngineError;
+use crate::engine::probe::metric::MetricState;
+use crate::engine::window::delivery::{Delivery, Part, Rows};
+use crate::engine::window::live::LiveMap;
+use crate::limits::ledger::Share;
+
+/// The number of packets after which a replay looks whether its client is still there.
+const PATIENCE: u64 = 1024;
+
+/// The uploaded captures of a replay.
+#[derive(Debug)]
+pub struct Captures {
+    /// Packets of the ingress; those that the file says were sent are of the egress. All are of the egress if the
+    /// configuration has only that.
+    pub capture: Option<File>,
+    /// Packets of the egress.
+    pub egress: Option<File>,
+}
+
+/// A replay that is delivered: its maps live until its client has them.
+#[derive(Debug)]
+pub struct Replay {
+    pub replayed: Replayed,
+    _lanes: Vec<ReplayLane>,
+    _share: Share,
+    /// A channel that tells readers of the maps that they are still there.
+    _present: watch::Sender<()>,
+}
+
+/// A capture and the direction of its packets, if all have one.
+struct Source {
+    field: &'static str,
+    capture: Capture,
+    direction: Option<Direction>,
+}
+
+/// The lanes of a probe, and what they have come to.
+struct Run {
+    lanes: Vec<(Direction, ReplayLane)>,
+    replayed: Replayed,
+    /// The times of the first and the last packet, in nanoseconds since the Unix epoch.
+    span: Option<(u64, u64)>,
+}
+
+/// Stops a replay when its request ends.
+struct Stop(Arc<AtomicBool>);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Engine {
+    /// Replays captures to a probe, and returns the window that the probe would have closed after them. Nothing is
+    /// attached or stored.
+    pub async fn replay(
+        self: &Arc<Self>,
+        name: &str,
+        mut document: ConfigDocument,
+        by: &Principal,
+        captures: Captures,
+    ) -> Result<Delivery, EngineError> {
+        self.ledger.check_sources(&document)?;
+        if document.interface.is_none() && document.interfaces.is_none() {
+            // A valid configuration has an interface, and a replay looks for none.
+            document.interface = Some("lo".into());
+        }
+        let config = permitted(name, &document, by)?;
+        let loaded = self.load_for_replay(&config).await?;
+        let stop = Stop(Arc::default());
+        let (told, result) = oneshot::channel();
+        let stopped = Arc::clone(&stop.0);
+        // Nothing was created, so that no instance has an id.
+        let (node, instance) = (self.node.clone(), "replay".to_owned());
+        let origin = Arc::new(Origin { node, instance, labels: config.labels.clone() });
+        // A thread of its own: it stays on one CPU, and a replay may take minutes.
+        let replay = move || {
+            let _ = told.send(
+                stay_on_one_cpu()
+                    .map_err(EngineError::from)
+                    .and_then(|()| replay(&config, origin, loaded, captures, &stopped)),
+            );
+        };
+        let thread = std::thread::Builder::new().name("replay".into()).spawn(replay);
+        thread.map_err(EngineError::Replay)?;
+        result.await.map_err(|_| EngineError::Gone)?
+    }
+}
+
+fn replay(
+    config: &ProbeConfig,
+    origin: Arc<Origin>,
+    loaded: LoadedProbe,
+    captures: Captures,
+    stopped: &AtomicBool,
+) -> Result<Delivery, EngineError> {
+    let mut sources = sources(config, captures)?;
+    let LoadedProbe { directions, clocks, metrics, share, .. } = loaded;
+    let lanes = config.directions().zip(directions.into_iter().zip(clocks));
+    let lanes =
+        lanes.map(|((direction, _), (loaded, clock))| Ok((direction, ReplayLane::new(loaded, clock)?)));
+    let mut run =
+        Run { lanes: lanes.collect::<Result<_, KernelError>>()?, replayed: Replayed::default(), span: None };
+    run.all(&mut sources, stopped)?;
+    Ok(run.deliver(config, origin, &metrics, share))
+}
+
+/// Opens the captures, at their first packets.
+fn sources(config: &ProbeConfig, captures: Captures) -> Result<Vec<Source>, EngineError> {
+    let egress_only = config.ingress.is_none();
+    let of_capture = match &captures.egress {
+        Some(_) => Some(Direction::Ingress),
+        None if egress_only => Some(Direction::Egress),
+        None => None,
+    };
+    let files = [
+        ("capture", captures.capture, of_capture),
+        ("egress-capture", captures.egress, Some(Direction::Egress)),
+    ];
+    let mut sources = Vec::new();
+    for (field, file, direction) in files {
+        let Some(file) = file else { continue };
+        let capture = Capture::open(file).map_err(|error| refused(field, &error))?;
+        sources.push(Source { field, capture, direction });
+    }
+    Ok(sources)
+}
+
+fn refused(field: &str, error: &CaptureError) -> EngineError {
+    EngineError::Capture(Finding::config(field, with_causes(error)))
+}
+
+impl Run {
+    /// Hands over the packets of all captures in the order of their times.
+    fn all(&mut self, sources: &mut Vec<Source>, stopped: &AtomicBool) -> Result<(), EngineError> {
+        let mut number = 0;
+        let advance =
+            |source: &mut Source| source.capture.advance().map_err(|error| refused(source.field, &error));
+        let mut open = Vec::new();
+        for mut source in sources.drain(..) {
+            if advance(&mut source)? {
+                open.push(source);
+            } else {
+                self.replayed.cut_off += u64::from(source.capture.is_cut_off());
+            }
+        }
+        let time = |source: &Source| source.capture.packet().map(|packet| packet.time_ns);
+        while let Some(next) = (0..open.len()).min_by_key(|index| time(&open[*index])) {
+            self.packet(&open[next])?;
+            if !advance(&mut open[next])? {
+                self.replayed.cut_off += u64::from(open.remove(next).capture.is_cut_off());
+            }
+            number += 1;
+            if number % PATIENCE == 0 && stopped.load(Ordering::Relaxed) {
+                return Err(EngineError::Gone);
+            }
+        }
+        for (_, lane) in &mut self.lanes {
+            lane.flush().map_err(EngineError::Replay)?;
+        }
+        Ok(())
+    }
+
+    fn packet(&mut self, source: &Source) -> Result<(), EngineError> {
+        let Some(packet) = source.capture.packet() else { return Ok(()) };
+        let (_, last) = *self.span.get_or_insert((packet.time_ns, packet.time_ns));
+        let now = last.max(packet.time_ns);
+        self.span = self.span.map(|(first, _)| (first.min(packet.time_ns), now));
+        let length = packet.length as usize;
+        if packet.bytes.len() > length {
+            self.replayed.wrong_length += 1;
+            return Ok(());
+        }
+        let direction = source.direction.or(packet.direction).unwrap_or(Direction::Ingress);
+        let lane = self.lanes.iter_mut().find(|(of, _)| *of == direction);
+        let Some((_, lane)) = lane else {
+            self.replayed.other_direction += 1;
+            return Ok(());
+        };
+        self.replayed.truncated += u64::from(packet.bytes.len() < length);
+        self.replayed.out_of_order += u64::from(packet.time_ns < now);
+        lane.push(now, packet.bytes, length).map_err(EngineError::Replay)
+    }
+
+    /// Returns the window, whose maps are read while the client takes the answer.
+    fn deliver(
+        mut self,
+        config: &ProbeConfig,
+        origin: Arc<Origin>,
+        metrics: &[MetricState],
+        share: Share,
+    ) -> Delivery {
+        for (_, lane) in &self.lanes {
+            self.replayed.packets += lane.counts.seen;
+            self.replayed.too_short += lane.counts.too_short;
+            self.replayed.too_long += lane.counts.too_long;
+            self.replayed.events += lane.counts.events;
+        }
+        let present = watch::Sender::default();
+        let part = |metric: &MetricState| {
+            let (direction, index) = metric.position;
+            let rows = match &self.lanes[direction].1.loaded().maps[index] {
+                TwinMap::Shared(map) => {
+                    Rows::Live(LiveMap { map: Arc::clone(map), gone: present.subscribe() })
+                }
+                TwinMap::Private(_) | TwinMap::Events(_) => Rows::None,
+            };
+            Part { direction: metric.direction, metric: Arc::clone(&metric.metric), rows }
+        };
+        let parts = metrics.iter().filter(|metric| metric.is_shown()).map(part).collect();
+        Delivery {
+            probe: config.name.clone(),
+            origin: Some(origin),
+            interfaces: Vec::new(),
+            window: self.span.map(|(first, last)| window(first, last)),
+            // The clock of the programs counts from the Unix epoch.
+            context: Arc::new(Context::default()),
+            format: config.format,
+            parts,
+            skipped_before: 0,
+            skipped: Arc::default(),
+            taken: None,
+            _claim: None,
+            replay: Some(Replay {
+                replayed: self.replayed,
+                _lanes: self.lanes.into_iter().map(|(_, lane)| lane).collect(),
+                _share: share,
+                _present: present,
+            }),
+        }
+    }
+}
+
+/// The window from the first packet to the last one.
+fn window(first: u64, last: u64) -> Window {
+    let at = |time: u64| rfc3339(Timestamp::from_nanosecond(time.into()).unwrap_or(Timestamp::MAX));
+    Window {
+        seq: 1,
+        start: at(first),
+        end: at(last),
+        duration_ns: Some(last - first),
+        clock_step_ns: None,
+        quiesce_us: 0,
+        lost_windows: 0,
+    }
+}

@@ -1,0 +1,39 @@
+//! Uploads that are too large for the memory: files without a name, which go with their last descriptor.
+
+use std::fs::File;
+use std::io::{self, Seek as _, Write as _};
+use std::path::Path;
+
+/// The room that is left free on the disk is at most this part of the disk, as for windows.
+const KEEP_FREE_PART: u64 = 20;
+
+/// A file that is being written.
+#[derive(Debug)]
+pub struct Spool {
+    file: File,
+    keep_free: u64,
+}
+
+impl Spool {
+    /// Makes an empty file in `directory`, which leaves `keep_free` bytes of the disk free.
+    pub fn create(directory: &Path, keep_free: u64) -> io::Result<Self> {
+        Ok(Self { file: tempfile::tempfile_in(directory)?, keep_free })
+    }
+
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let system = rustix::fs::fstatvfs(&self.file)?;
+        let free = system.f_bavail.saturating_mul(system.f_frsize);
+        let keep_free = self.keep_free.min(system.f_blocks.saturating_mul(system.f_frsize) / KEEP_FREE_PART);
+        if free < keep_free.saturating_add(bytes.len() as u64) {
+            let reason = format!("No space left on device: {free} bytes are free, {keep_free} stay free");
+            return Err(io::Error::new(io::ErrorKind::StorageFull, reason));
+        }
+        self.file.write_all(bytes)
+    }
+
+    /// Returns the file, to be read from its beginning.
+    pub fn finish(mut self) -> io::Result<File> {
+        self.file.rewind()?;
+        Ok(self.file)
+    }
+}

@@ -1,0 +1,49 @@
+//! The body of the fuzz target `capture` on damaged captures.
+
+#[path = "../../../fuzz/capture.rs"]
+mod capture;
+#[path = "../../../fuzz/runner.rs"]
+mod runner;
+
+use std::time::Duration;
+
+/// Returns a pcap file with packets of these sizes.
+fn pcap(magic: u32, packets: &[usize]) -> Vec<u8> {
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+    let packet =
+        |size: &usize| [words(&[7, 8, *size as u32, *size as u32]), vec![*size as u8; *size]].concat();
+    let head = words(&[magic, 4 << 16 | 2, 0, 0, 65535, 1]);
+    head.into_iter().chain(packets.iter().flat_map(packet)).collect()
+}
+
+/// Returns a pcapng file with a block of each kind that is read, and one of names.
+fn pcapng() -> Vec<u8> {
+    let block = |kind: u32, body: &[u8]| {
+        let (kind, length) = (kind.to_le_bytes(), (12 + body.len() as u32).to_le_bytes());
+        [&kind[..], &length, body, &length].concat()
+    };
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+    [
+        block(0x0a0d_0d0a, &words(&[0x1a2b_3c4d, 1, u32::MAX, u32::MAX])),
+        // With the options for the resolution and the offset of stamps.
+        block(1, &words(&[1, 0, 1 << 16 | 9, 9, 8 << 16 | 14, 100, 0, 0])),
+        // With the option that tells the direction.
+        block(6, &words(&[0, 1, 2, 16, 16, 1, 2, 3, 4, 4 << 16 | 2, 2, 0])),
+        block(3, &words(&[16, 1, 2, 3, 4])),
+        block(4, &words(&[1, 4, 0])),
+        block(6, &words(&[0, 1, 3, 16, 1514, 5, 6, 7, 8])),
+    ]
+    .concat()
+}
+
+#[test]
+fn captures() {
+    let seeds = [
+        pcap(0xa1b2_c3d4, &[60, 1, 0, 1514]),
+        pcap(0xa1b2_3c4d, &[14; 9]),
+        pcap(0xa1b2_cd34, &[60; 3]),
+        pcapng(),
+    ];
+    runner::run("capture", Duration::from_secs(2), &seeds, capture::capture);
+    runner::assert_little_memory();
+}

@@ -1,0 +1,44 @@
+//! The files of a replay.
+
+use std::path::{Path, PathBuf};
+
+use reqwest::Body;
+use reqwest::multipart::{Form, Part};
+use tokio::fs::File;
+use tokio_util::io::ReaderStream;
+
+use crate::config::document::ConfigDocument;
+use crate::error::ClientError;
+
+/// The bytes of a file that are read at once.
+const PIECE: usize = 256 << 10;
+
+/// The captures of a replay: at least one file, in pcap or pcapng.
+#[derive(Clone, Debug, Default)]
+pub struct Captures {
+    /// Packets of the ingress; if the configuration has only an egress, of the egress.
+    pub capture: Option<PathBuf>,
+    /// Packets of the egress.
+    pub egress_capture: Option<PathBuf>,
+}
+
+impl Captures {
+    /// Makes the body of a request. Fails if a file can't be opened.
+    pub(crate) async fn form(&self, config: &ConfigDocument) -> Result<Form, ClientError> {
+        let config = Part::text(serde_json::to_string(config).expect("a configuration is JSON"));
+        let mut form = Form::new().part("config", config);
+        let files = [("capture", &self.capture), ("egress-capture", &self.egress_capture)];
+        for (name, path) in files.into_iter().filter_map(|(name, path)| Some((name, path.as_ref()?))) {
+            form = form.part(name, part(path).await?);
+        }
+        Ok(form)
+    }
+}
+
+async fn part(path: &Path) -> Result<Part, ClientError> {
+    let failed = |source| ClientError::Capture { path: path.to_owned(), source };
+    let file = File::open(path).await.map_err(failed)?;
+    let length = file.metadata().await.map_err(failed)?.len();
+    let body = Body::wrap_stream(ReaderStream::with_capacity(file, PIECE));
+    Ok(Part::stream_with_length(body, length).file_name("capture"))
+}

@@ -1,0 +1,138 @@
+//! Data-plane configurations of Polycube's dynmon.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::convert::{ConvertError, Converted, Wishes, probe_name, text};
+
+/// The path of each direction in a data-plane configuration.
+const PATHS: [(&str, &str); 2] = [("ingress", "ingress-path"), ("egress", "egress-path")];
+/// Where a cube's configuration has its data plane.
+const DATA_PLANES: [&str; 2] = ["dataplane-config", "dataplane"];
+
+/// Returns the data plane in a configuration of dynmon: all of it, or a part of the configuration of a cube.
+pub fn data_plane(object: &Map<String, Value>) -> Option<&Map<String, Value>> {
+    let has_path = |object: &Map<String, Value>| PATHS.iter().any(|(_, path)| object.contains_key(*path));
+    let inside = DATA_PLANES.iter().filter_map(|name| object.get(*name)?.as_object());
+    [object].into_iter().chain(inside).find(|object| has_path(object))
+}
+
+/// Adds the probe of a data plane that stands in the configuration `cube`.
+pub fn convert(
+    cube: &Map<String, Value>,
+    data_plane: &Map<String, Value>,
+    wishes: &Wishes,
+    converted: &mut Converted,
+) -> Result<(), ConvertError> {
+    let xdp = text(cube, "type", "")?.map(str::to_ascii_uppercase);
+    let mut labels = Vec::new();
+    let (mut directions, mut title) = (Vec::new(), None);
+    for (direction, path) in PATHS {
+        let Some(section) = data_plane.get(path).filter(|section| !section.is_null()) else { continue };
+        let section = section.as_object().ok_or_else(|| ConvertError::field(path, "is no object"))?;
+        let Some(code) = text(section, "code", &format!("{path}."))? else { continue };
+        title = title.or(text(section, "name", &format!("{path}."))?);
+        let metrics = metrics(section, path, &mut labels, converted)?;
+        let mut configured = json!({ "hook": "tc", "dialect": "bcc", "source": code, "metrics": metrics });
+        if let Some(xdp) = xdp.as_deref().filter(|kind| direction == "ingress" && kind.contains("XDP")) {
+            configured["hook"] = json!("xdp");
+            configured["mode"] = json!(if xdp.contains("DRV") { "native" } else { "generic" });
+        }
+        directions.push((direction, configured));
+    }
+    if directions.is_empty() {
+        return Ok(());
+    }
+    let cube_name = text(cube, "name", "")?;
+    let name = wishes.name.clone().or_else(|| cube_name.or(title).map(probe_name));
+    let interface = wishes.interface.as_deref().or(text(cube, "parent", "")?);
+    let interface = interface.ok_or_else(|| {
+        ConvertError::field("interface", "the configuration names none; give one by --interface")
+    })?;
+    let mut probe = json!({ "name": name.unwrap_or_else(|| "dynmon".to_owned()), "interface": interface });
+    if let Some(labels) = labels_of_all(&labels, converted) {
+        probe["labels"] = labels;
+    }
+    for (direction, configured) in directions {
+        probe[direction] = configured;
+    }
+    converted.probes.push(probe);
+    Ok(())
+}
+
+/// The labels of one metric, by name.
+type Labels = BTreeMap<String, String>;
+
+fn metrics(
+    section: &Map<String, Value>,
+    path: &str,
+    labels: &mut Vec<(String, Labels)>,
+    converted: &mut Converted,
+) -> Result<Vec<Value>, ConvertError> {
+    let configs = match section.get("metric-configs") {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Array(configs)) => configs,
+        Some(_) => return Err(ConvertError::field(format!("{path}.metric-configs"), "is no list")),
+    };
+    let mut metrics = Vec::new();
+    for (number, config) in configs.iter().enumerate() {
+        let at = format!("{path}.metric-configs[{number}]");
+        let config = config.as_object().ok_or_else(|| ConvertError::field(&at, "is no object"))?;
+        let inside = format!("{at}.");
+        let map = text(config, "map-name", &inside)?;
+        let map = map.ok_or_else(|| ConvertError::field(&at, "has no map-name"))?;
+        let name = text(config, "name", &inside)?.unwrap_or(map);
+        let mut metric = json!({ "name": name, "map": map });
+        let object = |name: &str| config.get(name).and_then(Value::as_object);
+        let flag = |name: &str| object("extraction-options")?.get(name)?.as_bool();
+        for (theirs, ours) in [("swap-on-read", "snapshot"), ("empty-on-read", "init")] {
+            if flag(theirs) == Some(true) {
+                metric[ours] = json!(true);
+            }
+        }
+        if let Some(metadata) = object("open-metrics-metadata") {
+            let inside = format!("{at}.open-metrics-metadata.");
+            if let Some(help) = text(metadata, "help", &inside)? {
+                metric["help"] = json!(help);
+            }
+            let kind = text(metadata, "type", &inside)?.map(str::to_ascii_lowercase);
+            if let Some(kind) = kind.filter(|kind| kind != "untyped" && kind != "gauge") {
+                converted.notes.push(format!(
+                    "{name}: type {kind} is left out: a metric is a counter in OpenMetrics if it has snapshot without init, a \
+                     histogram if its map has btf_decl_tag(\"histogram\")"
+                ));
+            }
+            let list = metadata.get("labels").and_then(Value::as_array).into_iter().flatten();
+            let label = |label: &Value| {
+                Some((label.get("name")?.as_str()?.to_owned(), label.get("value")?.as_str()?.to_owned()))
+            };
+            labels.push((name.to_owned(), list.filter_map(label).collect()));
+        } else {
+            labels.push((name.to_owned(), Labels::new()));
+        }
+        metrics.push(metric);
+    }
+    Ok(metrics)
+}
+
+/// Returns the labels that all metrics have: those of a probe. The others are left out.
+fn labels_of_all(labels: &[(String, Labels)], converted: &mut Converted) -> Option<Value> {
+    let (_, first) = labels.first()?;
+    let common: Labels = first
+        .iter()
+        .filter(|(name, value)| labels.iter().all(|(_, labels)| labels.get(*name) == Some(value)))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    for (metric, labels) in labels {
+        let own: Vec<&str> =
+            labels.keys().filter(|name| !common.contains_key(*name)).map(String::as_str).collect();
+        if !own.is_empty() {
+            let own = own.join(", ");
+            converted.notes.push(format!(
+                "{metric}: the labels {own} are left out: labels are for all metrics of a probe; make the metric a probe of its own"
+            ));
+        }
+    }
+    (!common.is_empty()).then(|| json!(common))
+}

@@ -1,0 +1,8 @@
+//! Configurations of other monitors, turned into ours.
+
+pub mod convert;
+mod dechainy;
+mod declared;
+mod dynmon;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+//! Configurations of the shapes that dynmon and DeChainy publish, with sources of our own.
+
+use serde_json::{Value, json};
+
+use super::convert::{ConvertError, Converted, Wishes, convert};
+use super::declared::declared;
+
+fn converted(document: &Value) -> Result<Converted, ConvertError> {
+    convert(&document.to_string(), &Wishes::default())
+}
+
+fn dynmon() -> Value {
+    let metadata = |labels: Value| json!({ "help": "Packets", "type": "counter", "labels": labels });
+    let both = json!([{ "name": "L4", "value": "UDP" }]);
+    let more = json!([{ "name": "L4", "value": "UDP" }, { "name": "KIND", "value": "a" }]);
+    json!({
+        "ingress-path": { "name": "NTP packets (all)", "code": "\r\n int a;", "metric-configs": [
+            { "name": "packets_total", "map-name": "N", "extraction-options": { "swap-on-read": true,
+              "empty-on-read": false }, "open-metrics-metadata": metadata(both) },
+            { "name": "odd_total", "map-name": "M", "extraction-options": { "swap-on-read": true,
+              "empty-on-read": true }, "open-metrics-metadata": metadata(more) }
+        ] },
+        "egress-path": {}
+    })
+}
+
+#[test]
+fn a_data_plane_of_dynmon() {
+    let wishes = Wishes { interface: Some("eth1".to_owned()), name: None };
+    let Converted { probes, notes } = convert(&dynmon().to_string(), &wishes).unwrap();
+    let expected = json!({
+        "name": "ntp-packets-all", "interface": "eth1", "labels": { "L4": "UDP" },
+        "ingress": { "hook": "tc", "dialect": "bcc", "source": "\r\n int a;", "metrics": [
+            { "name": "packets_total", "map": "N", "snapshot": true, "help": "Packets" },
+            { "name": "odd_total", "map": "M", "snapshot": true, "init": true, "help": "Packets" }
+        ] }
+    });
+    assert_eq!(probes, [expected]);
+    let about = |words: &str| notes.iter().filter(|note| note.contains(words)).count();
+    assert_eq!((about("type counter is left out"), about("odd_total: the labels KIND")), (2, 1), "{notes:?}");
+    assert!(converted(&dynmon()).unwrap_err().to_string().contains("--interface"));
+}
+
+#[test]
+fn a_cube_of_dynmon() {
+    let mut plane = dynmon();
+    plane["egress-path"] = json!({ "code": "int b;" });
+    let cube =
+        json!({ "name": "monitor_0", "type": "TYPE_XDP_DRV", "parent": "eth2", "dataplane-config": plane });
+    let probe = &converted(&cube).unwrap().probes[0];
+    assert_eq!((&probe["name"], &probe["interface"]), (&json!("monitor_0"), &json!("eth2")));
+    assert_eq!((&probe["ingress"]["hook"], &probe["ingress"]["mode"]), (&json!("xdp"), &json!("native")));
+    assert_eq!(probe["egress"], json!({ "hook": "tc", "dialect": "bcc", "source": "int b;", "metrics": [] }));
+}
+
+const SOURCE: &str = "
+#if INGRESS
+BPF_TABLE_SHARED(\"hash\", struct k, u64, SEEN, N * 2)__attributes__((SWAP, EXPORT, EMPTY));
+BPF_QUEUESTACK_SHARED(\"queue\", SAMPLES, struct f, 16, 0)__attributes__((EXPORT));
+#else
+BPF_TABLE(\"extern\", struct k, u64, SEEN, N * 2)__attributes__((SWAP, EXPORT, EMPTY));
+BPF_QUEUESTACK(\"extern\", SAMPLES, struct f, 16, 0);
+#endif
+BPF_TABLE(\"array\", int, int, SCRATCH, 1)__attributes__((EMPTY));
+BPF_ARRAY(OWN, u64, 1);
+BPF_PERF_SHARED(\"perf_output\", EVENTS);
+";
+
+#[test]
+fn a_startup_file_of_dechainy() {
+    let document = json!({
+        "plugins": ["adaptmon"], "server": { "port": 8080 },
+        "probes": [
+            { "plugin": "adaptmon", "name": "Statistics", "mode": "XDP", "interface": "eth0", "time_window": 2.5,
+              "ingress": SOURCE, "egress": SOURCE, "cp_function": "def f(): pass" },
+            { "plugin": "mitigator", "name": "probe", "interface": "eth0" }
+        ],
+        "clusters": [{ "name": "c", "probes": [
+            { "name": "in cluster", "mode": 6, "flags": 2, "interface": "eth3", "log_level": "DEBUG",
+              "ingress": { "required": true, "cflags": ["-DN=4", "-DTEST", "-w"], "code": "int a;" } }
+        ] }]
+    });
+    let Converted { probes, notes } = converted(&document).unwrap();
+    let metrics = json!([
+        { "name": "SEEN", "map": "SEEN", "snapshot": true, "init": true },
+        { "name": "SAMPLES", "map": "SAMPLES" },
+        { "name": "SCRATCH", "map": "SCRATCH", "init": true, "export": false },
+        { "name": "EVENTS", "map": "EVENTS" }
+    ]);
+    let statistics = json!({
+        "name": "statistics", "interface": "eth0", "shared_maps": ["SEEN", "SAMPLES"],
+        "ingress": { "hook": "xdp", "dialect": "bcc", "source": SOURCE, "metrics": metrics },
+        "egress": { "hook": "tc", "dialect": "bcc", "source": SOURCE, "metrics": [metrics[2], metrics[3]] },
+        "window": { "interval": "2500ms" }
+    });
+    let in_cluster = json!({
+        "name": "in-cluster", "interface": "eth3",
+        "ingress": { "hook": "xdp", "dialect": "bcc", "source": "int a;", "mode": "generic",
+            "defines": { "LOG_LEVEL": "10", "N": "4", "TEST": "1" }, "metrics": [] }
+    });
+    assert_eq!(probes, [statistics, in_cluster]);
+    for words in [
+        "probe: the configuration has no source",
+        "statistics: cp_function",
+        "c: a cluster becomes",
+        "the flag -w",
+    ] {
+        assert!(notes.iter().any(|note| note.contains(words)), "{words}: {notes:?}");
+    }
+}
+
+#[test]
+fn what_is_for_nobody_is_refused() {
+    for (document, words) in [
+        (json!({ "interface": "eth0", "window": {} }), "neither a data-plane configuration of dynmon"),
+        (json!([1]), "neither"),
+        (json!({ "ingress-path": {}, "egress-path": {} }), "no probe with a source"),
+        (json!({ "ingress-path": { "code": 1 } }), "ingress-path.code: is no string"),
+        (
+            json!({ "probes": [{ "interface": "e", "ingress": "int a;", "mode": "IP" }] }),
+            "probes[0].mode: IP is unknown",
+        ),
+        (json!({ "probes": [{ "ingress": "int a;" }] }), "probes[0].interface: is missing"),
+        (json!({ "probes": 1 }), "probes: is no list"),
+    ] {
+        let message = converted(&document).unwrap_err().to_string();
+        assert!(message.contains(words), "{document}: {message}");
+    }
+    assert!(matches!(convert("{", &Wishes::default()), Err(ConvertError::Json(_))));
+}
+
+#[test]
+fn declarations_that_are_cut_off_are_none() {
+    for source in ["BPF_TABLE(", "BPF_", "BPF_TABLE(\"a\", b)", "BPF_HASH((a)", "BPF_HASH(a"] {
+        assert!(declared(source).is_empty(), "{source}");
+    }
+    assert_eq!(declared("BPF_PERCPU_ARRAY(a)").first().map(|table| table.has_events), Some(false));
+}

@@ -1,0 +1,225 @@
+//! The packets of one direction on their way to a replayed program.
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
+
+use twinprobe_ebpf_common::hook::{Hook, ProgramKind, Verdict};
+
+use crate::load::direction::LoadedDirection;
+use crate::load::maps::TwinMap;
+use crate::read::events::event_map::EventReader;
+use crate::sys::call::KernelError;
+use crate::sys::map::BPF_MAP_TYPE_PROG_ARRAY;
+use crate::sys::prog;
+use crate::trial::replay::control::{BATCH, Control, LONGEST, ROOM};
+use crate::trial::replay::driver::Driver;
+
+/// The shortest packet that the kernel runs a program on: an Ethernet header, in bytes.
+pub const SHORTEST: usize = 14;
+/// The longest packet for which the driver's frame has room in any case, in bytes: a page has room for 256 bytes before
+/// the frame and the kernel's structure behind it.
+const LONGEST_XDP: usize = 3 << 10;
+/// The size of the frame that a driver begins with, in bytes.
+const FRAME: usize = 64;
+/// The VLAN tags that the kernel takes out of a packet before TC programs see it, as a packet has them.
+const TAGS: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
+const ADDRESSES: usize = 12;
+const TAG: usize = 4;
+
+/// A loaded program with the packets that it is about to see.
+#[derive(Debug)]
+pub struct Lane {
+    hook: Hook,
+    loaded: LoadedDirection,
+    control: Control,
+    /// The program that hands over packets; `None` on kernels where there can't be one, and each packet has a call of
+    /// its own.
+    driver: Option<Driver>,
+    /// The number of packets of a run.
+    most: usize,
+    rings: Vec<EventReader>,
+    batch: Batch,
+    pub counts: Counts,
+}
+
+/// The packets that wait for the next run.
+#[derive(Debug)]
+struct Batch {
+    packets: usize,
+    /// The bytes of the control memory that are taken.
+    bytes: usize,
+    group: Group,
+    frame: [u8; FRAME],
+}
+
+/// What all packets of a run share, since only the kernel sets it: the protocol and the VLAN tag beside the packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Group {
+    protocol: [u8; 2],
+    tag: [u16; 2],
+}
+
+/// What became of the packets.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// The packets that the program has seen.
+    pub seen: u64,
+    pub too_short: u64,
+    /// The packets for which this kernel has no room in a run of a program.
+    pub too_long: u64,
+    /// The events that the program has written to the maps of event metrics.
+    pub events: u64,
+}
+
+impl Lane {
+    /// Prepares a program that was loaded with the clock of `control`.
+    pub fn new(loaded: LoadedDirection, control: Control) -> Result<Self, KernelError> {
+        let attach = loaded.plan.attach;
+        let driver = Driver::load(attach.hook, control.map(), loaded.programs.of_twin(0).as_fd());
+        let driver = driver.inspect_err(|error| {
+            tracing::debug!(%error, "packets are replayed one by one");
+        });
+        // A program that changes packets would change the frame for the next one, and one with tail calls of its own
+        // needs all that the kernel allows.
+        let calls_on = loaded.plan.maps.iter().any(|map| map.spec.map_type == BPF_MAP_TYPE_PROG_ARRAY);
+        let alone = attach.verdict == Verdict::Enforce || calls_on;
+        let rings = loaded.maps.iter().filter_map(|map| match map {
+            TwinMap::Events(map) => Some(map.open()),
+            TwinMap::Shared(_) | TwinMap::Private(_) => None,
+        });
+        Ok(Self {
+            hook: attach.hook,
+            rings: rings.collect::<Result<_, _>>()?,
+            loaded,
+            control,
+            driver: driver.ok(),
+            most: if alone { 1 } else { BATCH },
+            batch: Batch { packets: 0, bytes: 0, group: Group::default(), frame: [0; FRAME] },
+            counts: Counts::default(),
+        })
+    }
+
+    /// The program with its maps.
+    pub const fn loaded(&self) -> &LoadedDirection {
+        &self.loaded
+    }
+
+    /// Hands a packet to the program, perhaps together with later ones: see [`Self::flush`]. `length` is that on the
+    /// link, in bytes; of a packet that was cut off, the rest is zeros. `time_ns` is what the program's clock shows.
+    pub fn push(&mut self, time_ns: u64, bytes: &[u8], length: usize) -> io::Result<()> {
+        if length < SHORTEST {
+            self.counts.too_short += 1;
+            return Ok(());
+        }
+        let is_tc = self.hook.kind() == ProgramKind::Tc;
+        let longest = if is_tc { LONGEST } else { LONGEST_XDP };
+        if self.driver.is_none() || !is_tc && length > longest {
+            self.flush()?;
+            return self.run_alone(time_ns, bytes, length);
+        }
+        let (group, pieces) = if is_tc { split(bytes) } else { (Group::default(), [bytes, &[][..]]) };
+        let length = length.max(bytes.len()) - (bytes.len() - pieces[0].len() - pieces[1].len());
+        if length > longest {
+            self.counts.too_long += 1;
+            return Ok(());
+        }
+        let batch = &self.batch;
+        if batch.packets == self.most || batch.bytes >= ROOM || batch.packets > 0 && batch.group != group {
+            self.flush()?;
+        }
+        let batch = &mut self.batch;
+        if batch.packets == 0 {
+            batch.group = group;
+            batch.frame = [0; FRAME];
+            let mut frame = &mut batch.frame[..];
+            for piece in pieces {
+                let (part, rest) = frame.split_at_mut(piece.len().min(frame.len()));
+                part.copy_from_slice(&piece[..part.len()]);
+                frame = rest;
+            }
+        }
+        self.control.set_packet(batch.bytes, pieces, length);
+        let kind = if self.hook == Hook::TcIngress { kind(bytes) } else { 0 };
+        self.control.set_record(batch.packets, time_ns, batch.bytes, length, kind);
+        batch.packets += 1;
+        batch.bytes += length.next_multiple_of(8);
+        Ok(())
+    }
+
+    /// Lets the program see all packets so far, and counts its events.
+    pub fn flush(&mut self) -> io::Result<()> {
+        let packets = std::mem::take(&mut self.batch.packets);
+        self.batch.bytes = 0;
+        if packets > 0
+            && let Some(driver) = &self.driver
+        {
+            self.control.start(packets, self.batch.group.tag);
+            driver.run(&self.batch.frame)?;
+            let seen = (0..packets).filter(|record| self.control.is_seen(*record)).count();
+            self.counts.seen += seen as u64;
+            self.counts.too_long += (packets - seen) as u64;
+            self.drain();
+        }
+        Ok(())
+    }
+
+    /// Runs the program itself on one packet.
+    fn run_alone(&mut self, time_ns: u64, bytes: &[u8], length: usize) -> io::Result<()> {
+        self.control.set_time(time_ns);
+        let mut packet = bytes.to_vec();
+        packet.resize(length, 0);
+        match prog::prog_test_run(self.program(), &packet, &mut [], &mut []) {
+            Ok(_) => self.counts.seen += 1,
+            Err(error) if is_about_length(&error) => self.counts.too_long += 1,
+            Err(error) => return Err(error),
+        }
+        self.drain();
+        Ok(())
+    }
+
+    fn program(&self) -> BorrowedFd<'_> {
+        self.loaded.programs.of_twin(0).as_fd()
+    }
+
+    /// Makes room in the rings: nobody else reads them.
+    fn drain(&mut self) {
+        for ring in &mut self.rings {
+            ring.read(usize::MAX, |_| self.counts.events += 1);
+        }
+    }
+}
+
+fn is_about_length(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EINVAL | libc::E2BIG | libc::ENOMEM | libc::EMSGSIZE | libc::ENOSPC)
+    )
+}
+
+/// Takes the outermost VLAN tag out of a packet, as the kernel does before TC programs see it. Returns what the packet
+/// has beside its bytes, and the bytes in two pieces.
+fn split(bytes: &[u8]) -> (Group, [&[u8]; 2]) {
+    let word = |at: usize| -> [u8; 2] { bytes.get(at..at + 2).map_or([0; 2], |word| [word[0], word[1]]) };
+    let protocol = word(ADDRESSES);
+    if TAGS.contains(&protocol) && bytes.len() >= ADDRESSES + TAG + 2 {
+        let tag = [u16::from_ne_bytes(protocol), u16::from_be_bytes(word(ADDRESSES + 2))];
+        let group = Group { protocol: kernels(word(ADDRESSES + TAG), word(ADDRESSES + TAG + 2)), tag };
+        return (group, [&bytes[..ADDRESSES], &bytes[ADDRESSES + TAG..]]);
+    }
+    (Group { protocol: kernels(protocol, word(ADDRESSES + 2)), tag: [0; 2] }, [bytes, &[]])
+}
+
+/// Returns what tells apart the protocols that the kernel gives to packets: of the lengths that old packets have in this
+/// place, whether the packet goes on with ones (`eth_type_trans`).
+fn kernels(protocol: [u8; 2], next: [u8; 2]) -> [u8; 2] {
+    if protocol[0] >= 0x06 { protocol } else { [0, u8::from(next == [0xff; 2])] }
+}
+
+/// Returns the type that the kernel gives to a received packet: `PACKET_HOST`, `PACKET_BROADCAST`, `PACKET_MULTICAST`.
+fn kind(bytes: &[u8]) -> u32 {
+    match bytes {
+        [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, ..] => 1,
+        [first, ..] if first & 1 != 0 => 2,
+        _ => 0,
+    }
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * tunnel-inside: who talks inside tunnels (GRE, IP in IP, VXLAN, Geneve), and what the tunnels cost.
+ *
+ *	CONVERSATIONS=n		entries at most (default 16384)
+ *	TUNNELS=n		tunnels at most (default 1024)
+ */
+#define TP_LABELS 0
+#define TP_EXTENSIONS 2
+#include <twinprobe.h>
+
+#ifndef CONVERSATIONS
+#define CONVERSATIONS 16384
+#endif
+#ifndef TUNNELS
+#define TUNNELS 1024
+#endif
+
+enum kind {
+	IPIP = TP_IPIP,
+	GRE = TP_GRE,
+	VXLAN = TP_VXLAN,
+	GENEVE = TP_GENEVE,
+};
+
+struct tunnel {
+	tp_ip source;
+	tp_ip destination;
+	enum kind kind;
+	__u32 id;	/* VNI, or key of GRE */
+};
+
+struct conversation {
+	tp_ip source;
+	tp_ip destination;
+	enum kind kind;
+	__u32 id;
+	__u32 protocol;
+};
+
+struct counters {
+	__u64 packets_total;
+	__u64 bytes_total;	/* of whole frames */
+};
+
+struct tunnel_counters {
+	__u64 packets_total;
+	__u64 bytes_total;
+	__u64 inside_bytes_total;	/* of the IP packets inside */
+	__u64 not_ip_packets_total;	/* with no IP packet inside */
+};
+
+TP_HASH(tunnels, struct tunnel, struct tunnel_counters, TUNNELS);
+TP_HASH(conversations, struct conversation, struct counters, CONVERSATIONS);
+
+TP_PROBE(look_inside, packet)
+{
+	struct conversation conversation = {};
+	struct tunnel_counters *counters;
+	struct tunnel tunnel = {};
+	__u32 length = tp_length(packet);
+
+	tp_parse(packet);
+	if (!tp_addresses(packet, &tunnel.source, &tunnel.destination))
+		return TP_PASS;
+	tunnel.kind = (enum kind)tp_decapsulate(packet);
+	if (!tunnel.kind)
+		return TP_PASS;
+	tunnel.id = packet->tunnel_id;
+	counters = tp_count(tunnels, &tunnel, length);
+	if (!counters)
+		return TP_PASS;
+	if (!tp_addresses(packet, &conversation.source, &conversation.destination)) {
+		tp_add(&counters->not_ip_packets_total, 1);
+		return TP_PASS;
+	}
+	tp_add(&counters->inside_bytes_total, packet->ip_length);
+	conversation.kind = tunnel.kind;
+	conversation.id = tunnel.id;
+	conversation.protocol = packet->protocol;
+	tp_count(conversations, &conversation, length);
+	return TP_PASS;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,39 @@
+//! Captures in the format of libpcap, as scapy writes them.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
+/// The number at the beginning of a capture with microseconds, written by a little-endian machine.
+const MAGIC: u32 = 0xa1b2_c3d4;
+/// The link type of Ethernet.
+const ETHERNET: u32 = 1;
+
+/// A packet of a capture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// The time since the epoch, in microseconds.
+    pub time: u64,
+    pub bytes: Vec<u8>,
+}
+
+/// Reads a capture.
+pub fn read_capture(path: &Path) -> Result<Vec<Packet>> {
+    let file = fs::read(path).with_context(|| format!("read {}", path.display()))?;
+    let word = |at: usize| -> Result<u32> {
+        let bytes = file.get(at..at + 4).with_context(|| format!("{} is cut off", path.display()))?;
+        Ok(u32::from_le_bytes(bytes.try_into()?))
+    };
+    ensure!(word(0)? == MAGIC && word(20)? == ETHERNET, "{} is another format", path.display());
+    let (mut packets, mut at) = (Vec::new(), 24);
+    while at < file.len() {
+        let length = word(at + 8)? as usize;
+        let bytes =
+            file.get(at + 16..at + 16 + length).with_context(|| format!("{} is cut off", path.display()))?;
+        let time = u64::from(word(at)?) * 1_000_000 + u64::from(word(at + 4)?);
+        packets.push(Packet { time, bytes: bytes.to_vec() });
+        at += 16 + length;
+    }
+    Ok(packets)
+}

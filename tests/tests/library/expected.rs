@@ -1,0 +1,142 @@
+//! What a probe's folder says of the document that its capture must give: `expected.json` and `check.json`.
+
+use std::env;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::{Map, Value, json};
+use twinprobe_tests::probes;
+
+/// The directions of a document.
+pub const DIRECTIONS: [&str; 2] = ["ingress", "egress"];
+
+/// Calls `check` for every ready-made probe, or for those that the variable `PROBES` names, separated by commas. Tells
+/// all failures at once.
+pub fn for_every_probe(mut check: impl FnMut(&str) -> Result<()>) -> Result<()> {
+    let chosen = env::var("PROBES").ok();
+    let chosen: Option<Vec<&str>> = chosen.as_deref().map(|names| names.split(',').collect());
+    let (mut checked, mut failures) = (0, String::new());
+    for name in probes::names()? {
+        if chosen.as_ref().is_some_and(|chosen| !chosen.contains(&name.as_str())) {
+            continue;
+        }
+        if let Err(error) = check(&name) {
+            failures += &format!("{name}: {error:#}\n\n");
+        }
+        checked += 1;
+    }
+    ensure!(checked > 0, "no probe {chosen:?}");
+    ensure!(failures.is_empty(), "\n{failures}");
+    Ok(())
+}
+
+/// Returns the entries of a metric.
+pub fn entries<'a>(document: &'a Value, direction: &str, metric: &str) -> Result<&'a [Value]> {
+    let entries = document[direction][metric]["entries"].as_array();
+    entries.map(Vec::as_slice).with_context(|| format!("no {direction}.{metric}"))
+}
+
+/// Leaves out of a document what follows the clock and the interfaces, and puts entries in an order.
+pub fn comparable(document: &Value) -> Value {
+    let mut comparable = Map::new();
+    for direction in DIRECTIONS {
+        comparable.insert(direction.to_owned(), without_times(&document[direction]));
+    }
+    if let Some(Value::Array(events)) = document.get("events") {
+        // The two directions have rings of their own, which are read in any order.
+        let mut events: Vec<Value> = events.iter().map(without_times).collect();
+        events.sort_by_cached_key(Value::to_string);
+        comparable.insert("events".to_owned(), Value::Array(events));
+    }
+    Value::Object(comparable)
+}
+
+fn without_times(value: &Value) -> Value {
+    match value {
+        Value::String(text) if is_time(text) => json!("TIME"),
+        Value::Array(items) => items.iter().map(without_times).collect(),
+        Value::Object(fields) => {
+            let mut fields: Map<String, Value> =
+                fields.iter().map(|(name, value)| (name.clone(), without_times(value))).collect();
+            if let Some(Value::Array(entries)) = fields.get_mut("entries") {
+                entries.sort_by_cached_key(Value::to_string);
+            }
+            Value::Object(fields)
+        }
+        other => other.clone(),
+    }
+}
+
+/// Returns whether the text is a time as documents show it: `2026-11-22T06:29:13.424902723Z`.
+fn is_time(text: &str) -> bool {
+    text.len() == 30 && text.ends_with('Z') && text.as_bytes()[10] == b'T' && text.as_bytes()[19] == b'.'
+}
+
+/// Replaces what depends on the time at which packets come by what does not: a metric that is listed as `timed` by the
+/// sum of its values, a field of a metric (`metric.field`) by nothing.
+pub fn without_timed(mut document: Value, check: &Value) -> Value {
+    for timed in check["timed"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        let (metric, field) =
+            timed.split_once('.').map_or((timed, None), |(metric, field)| (metric, Some(field)));
+        for direction in DIRECTIONS {
+            let Some(Value::Array(entries)) =
+                document[direction].get_mut(metric).map(|m| m["entries"].take())
+            else {
+                continue;
+            };
+            let kept = match field {
+                None => json!([entries.iter().filter_map(|entry| entry["value"].as_u64()).sum::<u64>()]),
+                Some(field) => entries
+                    .into_iter()
+                    .map(|mut entry| {
+                        entry["value"].as_object_mut().map(|value| value.remove(field));
+                        entry
+                    })
+                    .collect(),
+            };
+            document[direction][metric]["entries"] = kept;
+        }
+    }
+    document
+}
+
+/// Fails unless `document` has the metrics of `expected`, and each metric every field that is expected of it. Metrics
+/// may have further fields.
+pub fn agree(expected: &Value, document: &Value) -> Result<()> {
+    for direction in DIRECTIONS {
+        let of = |document: &Value| document[direction].as_object().cloned().unwrap_or_default();
+        let (expected, found) = (of(expected), of(document));
+        for name in found.keys().filter(|name| !expected.contains_key(*name)) {
+            bail!("{direction}.{name} is not expected");
+        }
+        for (name, metric) in &expected {
+            let found = found.get(name).with_context(|| format!("{direction}.{name} is not there"))?;
+            for (field, wanted) in
+                metric.as_object().into_iter().flatten().filter(|(field, _)| *field != "entries")
+            {
+                ensure!(
+                    found[field] == *wanted,
+                    "{direction}.{name}.{field}: {} instead of {wanted}",
+                    found[field]
+                );
+            }
+            same_entries(&metric["entries"], &found["entries"])
+                .with_context(|| format!("{direction}.{name}"))?;
+        }
+    }
+    let none = json!({});
+    let [wanted, found] = [expected, document].map(|of| of.get("events").unwrap_or(&none));
+    ensure!(wanted == found, "events: {found} instead of {wanted}");
+    Ok(())
+}
+
+fn same_entries(expected: &Value, found: &Value) -> Result<()> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let (expected, found) = (list(expected), list(found));
+    let only = |of: &[Value], other: &[Value]| {
+        let lines = of.iter().filter(|entry| !other.contains(entry)).map(|entry| format!("    {entry}\n"));
+        lines.collect::<String>()
+    };
+    let (missing, further) = (only(&expected, &found), only(&found, &expected));
+    ensure!(expected.len() == found.len() && missing.is_empty(), "missing:\n{missing}instead:\n{further}");
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! Each probe at each of its hooks, on a veth that its capture comes over.
+
+use std::fs;
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+use twinprobe_tests::probes::capture::read_capture;
+use twinprobe_tests::probes::{self, index};
+use twinprobe_tests::stream::Stream;
+use twinprobe_tests::traffic::PacketSocket;
+use twinprobe_tests::{Daemon, Topology};
+
+use crate::expected::{agree, comparable, for_every_probe, without_timed};
+
+/// A daemon, and an interface that packets can be sent to and from.
+struct Scene {
+    daemon: Daemon,
+    arriving: PacketSocket,
+    leaving: PacketSocket,
+    _topology: Topology,
+}
+
+impl Scene {
+    fn new() -> Result<Self> {
+        let topology = Topology::new()?;
+        // With GRO several packets would come to TC as one.
+        topology.monitor().run("ethtool", &["-K", "mon0", "gro", "off"])?;
+        Ok(Self {
+            daemon: Daemon::start(topology.monitor())?,
+            arriving: topology.generator().enter(|| PacketSocket::open("gen0"))??,
+            leaving: topology.monitor().enter(|| PacketSocket::open("mon0"))??,
+            _topology: topology,
+        })
+    }
+
+    /// Deploys a probe at mon0, its ingress at this hook, sends its captures, and returns the document and the events.
+    fn document(&self, name: &str, hook: &str) -> Result<Value> {
+        let config = configuration(name, hook)?;
+        let answer = self.daemon.put(&format!("/v1/probes/{name}"), &config);
+        anyhow::ensure!(answer.status == 201, "PUT: {} {}", answer.status, answer.text());
+        let status: Value = answer.json();
+        let events = status["events"].as_array().is_some_and(|events| !events.is_empty());
+        let stream = events
+            .then(|| Stream::open(&self.daemon, &format!("/v1/probes/{name}/events"), "application/x-ndjson"))
+            .transpose()?;
+        self.send(name, &config)?;
+        let mut document = self.daemon.json(&format!("/v1/probes/{name}/metrics"));
+        if let Some(mut stream) = stream {
+            // As many as are expected; the program's own counters would tell of more.
+            let expected = probes::json(name, "expected.json")?["events"].as_array().map_or(0, Vec::len);
+            let event = || Ok(serde_json::from_str(&stream.line()?.context("the stream has ended")?)?);
+            let events: Vec<Value> = std::iter::repeat_with(event).take(expected).collect::<Result<_>>()?;
+            document["events"] = events.into();
+        }
+        self.daemon.delete(&format!("/v1/probes/{name}")).expect(204);
+        Ok(document)
+    }
+
+    /// Sends `capture.pcap` to the interface, and `egress.pcap`, else the same, out of the interface: each direction
+    /// that the probe has, in the order of time.
+    fn send(&self, name: &str, config: &Value) -> Result<()> {
+        let folder = probes::directory().join(name);
+        let mut packets = Vec::new();
+        for (direction, socket, file) in
+            [("ingress", &self.arriving, "capture.pcap"), ("egress", &self.leaving, "egress.pcap")]
+        {
+            if config.get(direction).is_some() {
+                let own = folder.join(file);
+                let path = if own.is_file() { own } else { folder.join("capture.pcap") };
+                packets.extend(read_capture(&path)?.into_iter().map(|packet| (packet, socket)));
+            }
+        }
+        packets.sort_by_key(|(packet, _)| packet.time);
+        for (packet, socket) in &packets {
+            socket.send(&packet.bytes).with_context(|| format!("send {} bytes", packet.bytes.len()))?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the configuration for the capture: what `check.json` says of defines, and this hook.
+fn configuration(name: &str, hook: &str) -> Result<Value> {
+    let mut config = probes::configuration(name, "mon0")?;
+    let check = probes::json(name, "check.json")?;
+    for (direction, hook) in [("ingress", hook), ("egress", "tc")] {
+        let Some(direction) = config.get_mut(direction).and_then(Value::as_object_mut) else { continue };
+        let defines = direction.entry("defines").or_insert_with(|| json!({}));
+        for (name, value) in check["defines"].as_object().into_iter().flatten() {
+            defines[name] = value.clone();
+        }
+        direction.insert("hook".to_owned(), json!(hook));
+        if hook == "tc" {
+            direction.remove("mode");
+        }
+    }
+    Ok(config)
+}
+
+#[test]
+fn captures_give_what_is_expected_at_every_hook() -> Result<()> {
+    let scene = Scene::new()?;
+    for_every_probe(|name| {
+        let entry = index::entry(name)?;
+        let hooks = entry["hooks"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        for (i, hook) in hooks.enumerate() {
+            check(&scene, name, hook, i == 0).with_context(|| hook.to_owned())?;
+        }
+        Ok(())
+    })
+}
+
+fn check(scene: &Scene, name: &str, hook: &str, first: bool) -> Result<()> {
+    let found = comparable(&scene.document(name, hook)?);
+    let path = probes::directory().join(name).join("expected.json");
+    // The figures are to be looked at before they are committed.
+    if first && std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(&path, serde_json::to_string_pretty(&found)? + "\n")?;
+    }
+    let (expected, check) = (probes::json(name, "expected.json")?, probes::json(name, "check.json")?);
+    agree(&without_timed(comparable(&expected), &check), &without_timed(found, &check))
+}

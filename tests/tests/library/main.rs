@@ -1,0 +1,8 @@
+//! The ready-made probes: each gives the expected document for its capture, an independent tool agrees with the figures,
+//! and each costs what its README says. A new probe is a folder in `probes/` and needs no line here.
+
+mod cost;
+mod expected;
+mod listed;
+mod live;
+mod tshark;

@@ -1,0 +1,120 @@
+//! A second opinion on the expected documents: `check.json` has filters of tshark, whose figures must be there.
+//!
+//! `{"filter": F, "count": WHAT, "metric": M, "key": K, "value": V}`: of the packets of the capture that match F, WHAT
+//! (`packets`, `bytes`, `{"sum": FIELD}`, `{"distinct": FIELD}`) is the sum of the values V (`field.field`, absent for a
+//! value that is a number; `entries` for the number of entries) over the entries of the metric M whose key is K. K may
+//! name some of the key's fields only; absent it is any key. `direction` is `ingress` if it is absent.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use twinprobe_tests::probes;
+
+use crate::expected::{entries, for_every_probe};
+
+#[test]
+fn tshark_counts_the_same() -> Result<()> {
+    for_every_probe(|name| {
+        let (expected, check) = (probes::json(name, "expected.json")?, probes::json(name, "check.json")?);
+        let checks = check["tshark"].as_array().context("check.json has a list `tshark`")?;
+        ensure!(!checks.is_empty(), "check.json has nothing for tshark");
+        for direction in ["ingress", "egress"] {
+            let of = |check: &&Value| check["direction"].as_str().unwrap_or("ingress") == direction;
+            let checks: Vec<&Value> = checks.iter().filter(of).collect();
+            if checks.is_empty() {
+                continue;
+            }
+            let folder = probes::directory().join(name);
+            let own = folder.join("egress.pcap");
+            let capture =
+                if direction == "egress" && own.is_file() { own } else { folder.join("capture.pcap") };
+            let figures = figures(&capture, &checks, &check["options"])?;
+            for (check, figure) in checks.into_iter().zip(figures) {
+                let sum = sum(&expected, direction, check).with_context(|| check.to_string())?;
+                ensure!(sum == figure, "{check}: tshark finds {figure}, expected.json has {sum}");
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Returns the sum of what the expected document has for a check.
+fn sum(expected: &Value, direction: &str, check: &Value) -> Result<u64> {
+    let entries = entries(expected, direction, check["metric"].as_str().context("a metric")?)?;
+    let entries =
+        entries.iter().filter(|entry| check.get("key").is_none_or(|key| matches(key, &entry["key"])));
+    let value = check["value"].as_str();
+    if value == Some("entries") {
+        return Ok(entries.count() as u64);
+    }
+    let mut sum = 0;
+    for entry in entries {
+        let number =
+            value.into_iter().flat_map(|path| path.split('.')).fold(&entry["value"], |at, field| &at[field]);
+        sum += number.as_u64().with_context(|| format!("{entry} has no number there"))?;
+    }
+    Ok(sum)
+}
+
+fn matches(wanted: &Value, key: &Value) -> bool {
+    match wanted.as_object() {
+        Some(fields) => fields.iter().all(|(name, wanted)| key[name] == *wanted),
+        None => wanted == key,
+    }
+}
+
+/// Returns the figure of each check, by one run of tshark for all that it can count by itself.
+fn figures(capture: &Path, checks: &[&Value], options: &Value) -> Result<Vec<u64>> {
+    let mut statistics = String::from("io,stat,0");
+    for check in checks {
+        let filter = check["filter"].as_str().context("a filter")?;
+        ensure!(!filter.contains(','), "{filter}: commas separate filters; write `||`");
+        statistics += &match check["count"]["sum"].as_str() {
+            Some(field) => format!(",SUM({field}){field} && ({filter})"),
+            None => format!(",{filter}"),
+        };
+    }
+    let table = tshark(capture, options, &["-q", "-z", &statistics])?;
+    let numbers = table.lines().rfind(|line| line.contains("<>")).with_context(|| table.clone())?;
+    // The first cell has the interval. A column has two cells, packets and bytes, or one with a sum.
+    let mut cells = numbers.trim_matches('|').split('|').skip(1).map(str::trim);
+    let mut number =
+        || cells.next().with_context(|| table.clone())?.parse::<u64>().with_context(|| table.clone());
+    let mut figures = Vec::new();
+    for check in checks {
+        let count = &check["count"];
+        let first = number()?;
+        let second = if count["sum"].is_string() { 0 } else { number()? };
+        figures.push(match (count.as_str(), count["distinct"].as_str()) {
+            (Some("bytes"), _) => second,
+            (_, Some(field)) => {
+                distinct(capture, options, check["filter"].as_str().unwrap_or_default(), field)?
+            }
+            _ => first,
+        });
+    }
+    Ok(figures)
+}
+
+/// Returns the number of different values that a field has in the packets that match the filter.
+fn distinct(capture: &Path, options: &Value, filter: &str, field: &str) -> Result<u64> {
+    let lines = tshark(capture, options, &["-Y", filter, "-T", "fields", "-e", field])?;
+    Ok(lines.lines().collect::<BTreeSet<_>>().len() as u64)
+}
+
+fn tshark(capture: &Path, options: &Value, arguments: &[&str]) -> Result<String> {
+    let options = options.as_array().into_iter().flatten().filter_map(Value::as_str);
+    let output = Command::new("tshark")
+        .arg("-r")
+        .arg(capture)
+        .args(options)
+        .args(arguments)
+        .output()
+        .context("start tshark: `make setup` installs it")?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "tshark {arguments:?}: {errors}");
+    Ok(String::from_utf8(output.stdout)?)
+}
