@@ -8,8 +8,8 @@ use std::io;
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::{
-    Aggregation, Btf, Context, Direction, Format, Head, Layout, MapKind, MergeRule, RawTable, TableLayout,
-    Temporality,
+    Aggregation, Btf, Completeness, Context, Direction, Format, Head, Layout, MapKind, MergeRule, RawTable,
+    TableLayout, Temporality,
 };
 use twinprobe_exporter::{Accumulator, Cache, Metric, Progress, document_encoder};
 
@@ -82,6 +82,8 @@ pub fn decode(input: &[u8]) {
         temporality: [Temporality::Window, Temporality::Cumulative, Temporality::Live]
             [usize::from(reading % 3)],
         dropped: 0,
+        events: None,
+        completeness: Completeness { max_entries: Some(u32::from(agg)), ..Completeness::default() },
         cache: Cache::default(),
     });
 

@@ -14,13 +14,11 @@ mod limits;
 #[path = "../../../fuzz/runner.rs"]
 mod runner;
 mod sandbox;
-mod target;
 mod toolchain;
 mod unit;
 
 pub use self::bcc::dialect::Dialect;
 pub use self::compile::{CompiledObject, Compiler};
 pub use self::limits::Limits;
-pub use self::target::target_macros;
 pub use self::toolchain::{CompilerOptions, Toolchain};
 pub use self::unit::Unit;

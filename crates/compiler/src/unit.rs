@@ -16,6 +16,23 @@ pub struct Unit<'a> {
     pub dialect: Dialect,
     /// The function for packets, for a source in the dialect of BCC that has several; `None` to choose.
     pub entry: Option<&'a str>,
+    /// The source of the other direction, whose tables a source in the dialect of BCC may take over.
+    pub other: Option<&'a str>,
     pub hook: Hook,
     pub verdict: Verdict,
+    /// True if XDP programs get packets of several buffers (Linux 5.18), and with them the helper functions that read such
+    /// packets.
+    pub frags: bool,
+}
+
+impl Unit<'_> {
+    /// Returns the names of the macros that tell the source what it is compiled for; `twinprobe.h` reads them.
+    pub fn target(&self) -> impl Iterator<Item = &'static str> {
+        let names = match self.hook {
+            Hook::Xdp => ["TWINPROBE_XDP", "TWINPROBE_INGRESS"],
+            Hook::TcIngress => ["TWINPROBE_TC", "TWINPROBE_INGRESS"],
+            Hook::TcEgress => ["TWINPROBE_TC", "TWINPROBE_EGRESS"],
+        };
+        names.into_iter().chain((!self.frags).then_some("TWINPROBE_SINGLE_BUFFER"))
+    }
 }

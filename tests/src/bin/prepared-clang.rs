@@ -151,12 +151,11 @@ impl Request {
 
     /// Returns the request for the same program that a daemon sends whose kernel has no XDP packets of several buffers.
     fn on_old_kernels(&self) -> Option<Self> {
-        let after = self.arguments.iter().position(|argument| {
-            ["-DTWINPROBE_TC=1", "-DTWINPROBE_XDP=1"].iter().any(|hook| argument == hook)
+        let direction = self.arguments.iter().position(|argument| {
+            ["-DTWINPROBE_INGRESS=1", "-DTWINPROBE_EGRESS=1"].iter().any(|direction| argument == direction)
         })?;
         let mut arguments = self.arguments.clone();
-        // Macros are in the order of their names.
-        arguments.insert(after, "-DTWINPROBE_SINGLE_BUFFER=1".into());
+        arguments.insert(direction + 1, "-DTWINPROBE_SINGLE_BUFFER=1".into());
         Some(Self { arguments, source: self.source.clone() })
     }
 

@@ -135,8 +135,8 @@ fn both_directions_count_in_one_table_through_kills_and_replacements() -> Result
         let status = daemon.put(PROBE, &config).expect(201).json();
         let twins = matches!(reading, Reading::Window | Reading::Cumulative);
         let shared = json!([
-            { "map": "sessions", "type": "hash", "twins": twins },
             { "map": "packets", "type": "percpu_array", "twins": twins },
+            { "map": "sessions", "type": "hash", "twins": twins },
             { "map": "sizes", "type": "queue", "twins": reading == Reading::Window },
         ]);
         assert_eq!(status["shared_maps"], shared, "{reading:?}");

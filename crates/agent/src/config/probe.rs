@@ -59,27 +59,6 @@ pub struct SourceCode {
     pub defines: BTreeMap<String, String>,
 }
 
-impl SourceCode {
-    /// Returns what the compiler takes. `field` is the place of the source in the configuration, and `defines` are its
-    /// macros with those of the target.
-    pub fn unit<'a>(
-        &'a self,
-        field: &'a str,
-        attach: &AttachRequest,
-        defines: &'a BTreeMap<String, String>,
-    ) -> Unit<'a> {
-        Unit {
-            field,
-            source: &self.text,
-            defines,
-            dialect: self.dialect,
-            entry: self.entry.as_deref(),
-            hook: attach.hook,
-            verdict: attach.verdict,
-        }
-    }
-}
-
 /// The program of a direction as it was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Code {
@@ -122,6 +101,32 @@ impl ProbeConfig {
         match direction {
             Direction::Ingress => self.ingress.as_ref(),
             Direction::Egress => self.egress.as_ref(),
+        }
+    }
+
+    /// Returns what the compiler takes of a direction with this source, which stands at `field`. `frags` tells whether XDP
+    /// programs get packets of several buffers.
+    pub fn unit<'a>(
+        &'a self,
+        (direction, attach): (Direction, &AttachRequest),
+        source: &'a SourceCode,
+        field: &'a str,
+        frags: bool,
+    ) -> Unit<'a> {
+        let other = self.directions().find_map(|(name, config)| match &config.code {
+            Code::Source(source) if name != direction => Some(source.text.as_str()),
+            Code::Source(_) | Code::Object(_) => None,
+        });
+        Unit {
+            field,
+            source: &source.text,
+            defines: &source.defines,
+            dialect: source.dialect,
+            entry: source.entry.as_deref(),
+            other,
+            hook: attach.hook,
+            verdict: attach.verdict,
+            frags,
         }
     }
 

@@ -9,7 +9,6 @@ use twinprobe_ebpf_common::hook::{Hook, Verdict};
 
 use super::*;
 use crate::bcc::dialect::Dialect;
-use crate::target::target_macros;
 
 fn compiler() -> Compiler {
     Compiler::discover(false).expect("the tests need clang")
@@ -18,7 +17,8 @@ fn compiler() -> Compiler {
 /// A source for libbpf.
 fn unit<'a>(field: &'a str, source: &'a str, defines: &'a BTreeMap<String, String>) -> Unit<'a> {
     let dialect = Dialect::Libbpf;
-    Unit { field, source, defines, dialect, entry: None, hook: Hook::Xdp, verdict: Verdict::Observe }
+    let (hook, verdict) = (Hook::Xdp, Verdict::Observe);
+    Unit { field, source, defines, dialect, entry: None, other: None, hook, verdict, frags: true }
 }
 
 async fn compile(source: &str) -> Result<CompiledObject, Rejection> {
@@ -137,8 +137,10 @@ char LICENSE[] SEC("license") = "GPL";
     let mut objects = Vec::new();
     for hook in Hook::ALL {
         for frags in [true, false] {
-            let defines = target_macros(hook, frags).collect();
-            let object = compiler.compile("ingress.source", source, &defines).await.unwrap();
+            let defines = BTreeMap::new();
+            let unit =
+                Unit { hook, frags, dialect: Dialect::Auto, ..unit("ingress.source", source, &defines) };
+            let object = compiler.compile(&unit).await.unwrap();
             assert_eq!(object.warnings, [], "{hook:?}");
             let program = if hook == Hook::Xdp { "xdp" } else { "tc" };
             assert!(!section(&object.elf, program).is_empty());

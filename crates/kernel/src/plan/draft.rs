@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use twinprobe_ebpf_common::finding::{Finding, Stage};
 
-use crate::plan::losses;
+use crate::plan::metric::losses;
 use crate::plan::metric::source::{extraction, source};
 use crate::plan::object::Definitions;
 use crate::plan::probe_plan::{DirectionPlan, MapPlan, MetricPlan, MetricSource};

@@ -6,7 +6,6 @@ pub mod draft;
 pub mod elf;
 pub mod footprint;
 pub mod inherit;
-pub mod losses;
 pub mod map_spec;
 pub mod metric;
 pub mod object;

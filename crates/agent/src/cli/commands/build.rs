@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use serde_json::{Map, Value, json};
 use twinprobe_client::{ConfigDocument, finding_line};
-use twinprobe_compiler::{Compiler, CompilerOptions, Toolchain, target_macros};
+use twinprobe_compiler::{Compiler, CompilerOptions, Toolchain};
 use twinprobe_ebpf_common::Direction;
 use twinprobe_ebpf_common::finding::Rejection;
 
@@ -71,9 +71,7 @@ async fn compile(
     for (direction, config) in valid.directions() {
         let Code::Source(source) = &config.code else { continue };
         let field = format!("{direction}.source");
-        let mut defines = source.defines.clone();
-        defines.extend(target_macros(config.attach.hook, !single_buffer));
-        let unit = source.unit(&field, &config.attach, &defines);
+        let unit = valid.unit((direction, &config.attach), source, &field, !single_buffer);
         let object = compiler.compile(&unit).await.map_err(|rejection| refusal(&rejection))?;
         print::warnings(&object.warnings);
         let written = match direction {

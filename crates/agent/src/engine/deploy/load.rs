@@ -10,11 +10,11 @@ use twinprobe_ebpf_common::ProbeCost;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 use twinprobe_ebpf_common::hook::{Direction, Hook};
 use twinprobe_kernel::{
-    AttachRequest, Deadline, Deployable, Footprint, Kernel, KernelError, LoadedDirection, ProbePlan,
+    Deadline, Deployable, Footprint, Kernel, KernelError, KernelFacts, LoadedDirection, ProbePlan,
     ReplayClock, crash,
 };
 
-use crate::config::probe::{Code, ProbeConfig, SourceCode};
+use crate::config::probe::{Code, ProbeConfig};
 use crate::engine::deploy::admission::admit;
 use crate::engine::deploy::examination;
 use crate::engine::deploy::history::History;
@@ -30,7 +30,7 @@ use crate::store::Store;
 use crate::store::files::StoreError;
 use crate::store::pending::Pending;
 use crate::store::record::{StoredDeployment, StoredProbe};
-use twinprobe_compiler::{CompiledObject, target_macros};
+use twinprobe_compiler::{CompiledObject, Unit};
 
 /// The time limit for loading. The verifier needs a second for a million instructions. A load that takes much longer
 /// never ends: a verifier that fails in the kernel takes the calling thread with it.
@@ -90,30 +90,26 @@ impl Engine {
         config: &ProbeConfig,
         direction: Direction,
     ) -> Option<Result<(Direction, CompiledObject), EngineError>> {
-        let config = config.direction(direction)?;
+        let (whole, config) = (config, config.direction(direction)?);
         let field = format!("{direction}.{}", config.code.field());
+        let frags = self.kernel.capabilities().kernel.xdp_frags;
         let object = match &config.code {
-            Code::Source(source) => self.compile(&field, source, &config.attach).await,
+            Code::Source(source) => {
+                self.compile(&whole.unit((direction, &config.attach), source, &field, frags)).await
+            }
             Code::Object(elf) => self.examine(&field, config.attach.hook, elf).await,
         };
         Some(object.map(|object| (direction, object)))
     }
 
-    async fn compile(
-        &self,
-        field: &str,
-        source: &SourceCode,
-        attach: &AttachRequest,
-    ) -> Result<CompiledObject, EngineError> {
+    async fn compile(&self, unit: &Unit<'_>) -> Result<CompiledObject, EngineError> {
         let toolchain = Arc::clone(&self.toolchain);
         let compiler = tokio::task::spawn_blocking(move || toolchain.get()).await?;
         let compiler = compiler.map_err(EngineError::NoCompiler)?;
         // Waiting does not count against the time limit of a compilation.
         let _place = self.compilations.take().await?;
         let started = Instant::now();
-        let mut defines = source.defines.clone();
-        defines.extend(target_macros(attach.hook, self.kernel.capabilities().kernel.xdp_frags));
-        let object = compiler.compile(&source.unit(field, attach, &defines)).await;
+        let object = compiler.compile(unit).await;
         self.telemetry.compiled(started.elapsed(), object.is_ok());
         Ok(object?)
     }
@@ -123,7 +119,7 @@ impl Engine {
         let _place = self.compilations.take().await?;
         let examined = examination::examine(hook, elf).await;
         examined.map_err(|message| Rejection::from(Finding::new(Stage::Load, field, message)))?;
-        Ok(CompiledObject { elf: elf.to_owned(), warnings: Vec::new() })
+        Ok(CompiledObject { elf: elf.to_owned(), warnings: Vec::new(), shared: Vec::new() })
     }
 }
 
@@ -145,7 +141,16 @@ fn load_all(
         Purpose::Replay => (true, None),
     };
     let wanted = requests(config).zip(compiled.iter().map(|(_, object)| &object.elf[..]));
-    let (mut plan, parsed, findings) = ProbePlan::build(wanted, &config.shared_maps, kernel.facts());
+    // A source in the dialect of BCC names some by itself.
+    let named = compiled.iter().flat_map(|(_, object)| &object.shared);
+    let named = named.filter(|name| !config.shared_maps.contains(name));
+    let common: Vec<String> = config.shared_maps.iter().chain(named).cloned().collect();
+    let facts = match purpose {
+        Purpose::Deployment { .. } => kernel.facts(),
+        // The clock of a replay counts from the Unix epoch.
+        Purpose::Replay => KernelFacts { monotonic_zero_ns: 0, ..kernel.facts() },
+    };
+    let (mut plan, parsed, findings) = ProbePlan::build(wanted, &common, facts);
     if matches!(purpose, Purpose::Replay) {
         plan = plan.without_twins();
     }

@@ -42,6 +42,26 @@ impl MetricState {
         all.iter().filter(|reader| self.losses.contains(&reader.position))
     }
 
+    /// Returns the metric with what has found no room in its map so far. `map` returns the map of a counter by its
+    /// position. A counter that can't be read is left out.
+    pub fn with_losses<'a>(
+        &self,
+        all: &[Self],
+        map: impl Fn((usize, usize)) -> Option<&'a MetricMap>,
+    ) -> Arc<Metric> {
+        let metric = &self.metric;
+        let totals = self.counters(all).map(|counter| {
+            let before = counter.sum.as_ref().map_or(0, |sum| number(sum.rows.table()));
+            Some(count(map(counter.position)?).ok()? + before)
+        });
+        let totals: Option<Vec<u64>> = totals.collect();
+        let Some(totals) = totals.filter(|totals| !totals.is_empty()) else { return Arc::clone(metric) };
+        let total = totals.into_iter().sum();
+        let losses = Some(Losses { shown: total, total });
+        let completeness = Completeness { losses, ..metric.completeness };
+        Arc::new(Metric { completeness, ..Metric::clone(metric) })
+    }
+
     /// Only what is reset with each window is about that window alone.
     fn shown(&self, losses: Losses) -> Losses {
         match self.metric.temporality {
@@ -54,23 +74,11 @@ impl MetricState {
 impl Running {
     /// Returns the metric with what has found no room in its map so far. A counter that can't be read is left out.
     pub fn with_losses(&self, reader: &MetricState) -> Arc<Metric> {
-        let metric = &reader.metric;
-        let totals = reader.counters(&self.readers).map(|counter| {
-            let (direction, index) = counter.position;
-            let map = match self.attached.map(direction, index) {
-                TwinMap::Shared(map) => map,
-                TwinMap::Private(maps) => &maps[(self.attached.epoch.current() & 1) as usize],
-                TwinMap::Events(_) => return None,
-            };
-            let before = counter.sum.as_ref().map_or(0, |sum| number(sum.rows.table()));
-            Some(count(map).ok()? + before)
-        });
-        let totals: Option<Vec<u64>> = totals.collect();
-        let Some(totals) = totals.filter(|totals| !totals.is_empty()) else { return Arc::clone(metric) };
-        let total = totals.into_iter().sum();
-        let losses = Some(Losses { shown: total, total });
-        let completeness = Completeness { losses, ..metric.completeness };
-        Arc::new(Metric { completeness, ..Metric::clone(metric) })
+        reader.with_losses(&self.readers, |(direction, index)| match self.attached.map(direction, index) {
+            TwinMap::Shared(map) => Some(map),
+            TwinMap::Private(maps) => Some(&maps[(self.attached.epoch.current() & 1) as usize]),
+            TwinMap::Events(_) => None,
+        })
     }
 
     /// Learns from the newest window what had been lost when it ended, unless this is known.

@@ -45,7 +45,7 @@ impl Shown {
             unlisted: running.unlisted.clone(),
             hooks: attached.directions.iter().map(|loaded| loaded.plan.attach.hook).collect(),
             programs: programs(&attached.directions),
-            shared_maps: shared_maps(&running.config, &attached.directions),
+            shared_maps: shared_maps(&attached.directions),
             trouble: running.trouble.clone(),
         }
     }
@@ -147,7 +147,7 @@ pub fn validation_report(config: &ProbeConfig, loaded: &LoadedProbe) -> Validati
         valid: true,
         interfaces: config.interfaces.iter().map(|interface| interface.text.clone()).collect(),
         programs: programs(&loaded.directions),
-        shared_maps: shared_maps(config, &loaded.directions),
+        shared_maps: shared_maps(&loaded.directions),
         metrics: metrics.collect(),
         cost: loaded.cost.clone(),
         warnings: loaded.warnings.clone(),
@@ -164,16 +164,15 @@ fn programs(directions: &[LoadedDirection]) -> BTreeMap<Direction, ProgramStatus
         .collect()
 }
 
-/// Returns the maps that both directions use, in the order of the configuration.
-fn shared_maps(config: &ProbeConfig, directions: &[LoadedDirection]) -> Vec<SharedMapStatus> {
-    let Some(first) = directions.first() else { return Vec::new() };
-    let maps = config.shared_maps.iter().filter_map(|name| first.plan.map(name));
+/// Returns the maps that both directions use, ordered by name.
+fn shared_maps(directions: &[LoadedDirection]) -> Vec<SharedMapStatus> {
+    let maps = directions.first().into_iter().flat_map(|first| &first.plan.maps);
     let status = |map: &MapPlan| SharedMapStatus {
         map: map.name.clone(),
         kind: map.kind_name().unwrap_or("bloom_filter").into(),
         twins: map.private,
     };
-    maps.map(status).collect()
+    maps.filter(|map| map.common).map(status).collect()
 }
 
 /// Returns the direction of the packets at a hook.

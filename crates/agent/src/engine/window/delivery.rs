@@ -106,7 +106,6 @@ impl Part {
             events,
             completeness,
         } = window.head.metrics[index].clone();
-        let (temporality, cache) = (reading, Cache::default());
         let metric = Metric {
             name,
             map,
@@ -114,11 +113,11 @@ impl Part {
             agg,
             sample,
             layout,
-            temporality,
+            temporality: reading,
             dropped,
             events,
             completeness,
-            cache,
+            cache: Cache::default(),
         };
         Self { direction, metric: Arc::new(metric), rows: Rows::Stored(Arc::clone(window), index) }
     }

@@ -168,6 +168,6 @@ mod tests {
     #[test]
     fn duplicates_and_numbers_without_a_family_are_counted_for_each_cpu() {
         let series = Series { nameless: 1, ..series(None) };
-        assert_eq!(series.skipped(Count { rows: 5, duplicates: 2 }), 2 * 2 + 3 * 2);
+        assert_eq!(series.skipped(Count { rows: 5, duplicates: 2, entries: 5 }), 2 * 2 + 3 * 2);
     }
 }

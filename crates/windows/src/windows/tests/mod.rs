@@ -37,7 +37,6 @@ fn metric(direction: Direction, name: &str, layout: Arc<TableLayout>) -> StoredM
     let text = |text: &str| format!("{text} of {name}");
     let agg = Some(Aggregation::Max);
     let (name, map, help) = (name.to_owned(), text("map"), text("help"));
-    let (reading, completeness) = (Temporality::Cumulative, Completeness::default());
     StoredMetric {
         direction,
         name,
@@ -46,10 +45,10 @@ fn metric(direction: Direction, name: &str, layout: Arc<TableLayout>) -> StoredM
         agg,
         layout,
         sample: None,
-        reading,
+        reading: Temporality::Cumulative,
         dropped: 0,
         events: None,
-        completeness,
+        completeness: Completeness::default(),
     }
 }
 
