@@ -148,6 +148,13 @@ fn load_all(
     }
     let (mut objects, mut warnings) = (BTreeMap::new(), Vec::new());
     for (direction, object) in compiled {
+        for table in object.shared {
+            let message = format!(
+                "table {table} is \"extern\", that of the other direction, and directions have maps of their own; declare it with \
+                 its type here, too, and add up what both count"
+            );
+            refused.push(Finding::new(Stage::Compile, format!("{direction}.source"), message).into());
+        }
         warnings.extend(object.warnings);
         objects.insert(direction.name(), object.elf);
     }

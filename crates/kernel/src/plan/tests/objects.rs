@@ -116,7 +116,7 @@ fn objects_without_one_entry_point_are_refused() {
 #[test]
 fn the_time_of_day_is_filled_in() {
     let source = "static const volatile u64 other = 5, twinprobe_epoch_base;
-        SEC(\"xdp\") int see(void *ctx) { return other + twinprobe_epoch_base; }";
+        u64 time(void) { return other + twinprobe_epoch_base; }";
     let (plan, findings) = compiled(source, Vec::new());
     assert_eq!(findings, []);
     let data = &plan.directions[0].map(".rodata").unwrap().spec.initial;
