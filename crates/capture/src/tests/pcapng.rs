@@ -54,7 +54,8 @@ fn stamps_have_the_resolution_of_their_interface() {
     for words in Words::BOTH {
         let offset = if words.big_endian { 100_i64.to_be_bytes() } else { 100_i64.to_le_bytes() };
         // Ticks per second, as the option has them: 10 to the sixth (without the option), 10 to a power, 2 to a power.
-        let interfaces: [(&[(u16, &[u8])], u64, u64); 7] = [
+        type Case<'a> = (&'a [(u16, &'a [u8])], u64, u64);
+        let interfaces: [Case<'_>; 7] = [
             (&[], 3_000_001, 3 * SECOND + 1000),
             (&[(RESOLUTION, &[9])], 3_000_000_001, 3 * SECOND + 1),
             (&[(RESOLUTION, &[0])], 3, 3 * SECOND),

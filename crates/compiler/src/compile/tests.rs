@@ -17,17 +17,8 @@ fn compiler() -> Compiler {
 /// A source for libbpf.
 fn unit<'a>(field: &'a str, source: &'a str, defines: &'a BTreeMap<String, String>) -> Unit<'a> {
     let dialect = Dialect::Libbpf;
-    Unit {
-        field,
-        source,
-        defines,
-        dialect,
-        entry: None,
-        other: None,
-        hook: Hook::Xdp,
-        verdict: Verdict::Observe,
-        frags: true,
-    }
+    let (hook, verdict) = (Hook::Xdp, Verdict::Observe);
+    Unit { field, source, defines, dialect, entry: None, other: None, hook, verdict, frags: true }
 }
 
 async fn compile(source: &str) -> Result<CompiledObject, Rejection> {

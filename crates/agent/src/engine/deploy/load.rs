@@ -9,7 +9,9 @@ use twinprobe_client::ConfigDocument;
 use twinprobe_ebpf_common::ProbeCost;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 use twinprobe_ebpf_common::hook::Direction;
-use twinprobe_kernel::{Deadline, Deployable, Footprint, Kernel, KernelError, ProbePlan, ReplayClock, crash};
+use twinprobe_kernel::{
+    Deadline, Deployable, Footprint, Kernel, KernelError, KernelFacts, ProbePlan, ReplayClock, crash,
+};
 
 use crate::config::probe::ProbeConfig;
 use crate::engine::deploy::admission::admit;
@@ -135,7 +137,12 @@ fn load_all(
         Purpose::Replay => (true, None),
     };
     let wanted = requests(config).zip(compiled.iter().map(|(_, object)| &object.elf[..]));
-    let (mut plan, parsed, findings) = ProbePlan::build(wanted, kernel.facts());
+    let facts = match purpose {
+        Purpose::Deployment { .. } => kernel.facts(),
+        // The clock of a replay counts from the Unix epoch.
+        Purpose::Replay => KernelFacts { monotonic_zero_ns: 0, ..kernel.facts() },
+    };
+    let (mut plan, parsed, findings) = ProbePlan::build(wanted, facts);
     if matches!(purpose, Purpose::Replay) {
         plan = plan.without_twins();
     }

@@ -41,6 +41,24 @@ impl MetricState {
         all.iter().find(|reader| reader.position == position)
     }
 
+    /// Returns the metric with what has found no room in its map so far. `map` returns the map of a counter by its
+    /// position. A counter that can't be read is left out.
+    pub fn with_losses<'a>(
+        &self,
+        all: &[Self],
+        map: impl FnOnce((usize, usize)) -> Option<&'a MetricMap>,
+    ) -> Arc<Metric> {
+        let metric = &self.metric;
+        let total = self.counter(all).and_then(|counter| {
+            let before = counter.sum.as_ref().map_or(0, |sum| number(sum.rows.table()));
+            Some(count(map(counter.position)?).ok()? + before)
+        });
+        let Some(total) = total else { return Arc::clone(metric) };
+        let losses = Some(Losses { shown: total, total });
+        let completeness = Completeness { losses, ..metric.completeness };
+        Arc::new(Metric { completeness, ..Metric::clone(metric) })
+    }
+
     /// Only what is reset with each window is about that window alone.
     fn shown(&self, losses: Losses) -> Losses {
         match self.metric.temporality {
@@ -53,21 +71,11 @@ impl MetricState {
 impl Running {
     /// Returns the metric with what has found no room in its map so far. A counter that can't be read is left out.
     pub fn with_losses(&self, reader: &MetricState) -> Arc<Metric> {
-        let metric = &reader.metric;
-        let total = reader.counter(&self.readers).and_then(|counter| {
-            let (direction, index) = counter.position;
-            let map = match self.attached.map(direction, index) {
-                TwinMap::Shared(map) => map,
-                TwinMap::Private(maps) => &maps[(self.attached.epoch.current() & 1) as usize],
-                TwinMap::Events(_) => return None,
-            };
-            let before = counter.sum.as_ref().map_or(0, |sum| number(sum.rows.table()));
-            Some(count(map).ok()? + before)
-        });
-        let Some(total) = total else { return Arc::clone(metric) };
-        let losses = Some(Losses { shown: total, total });
-        let completeness = Completeness { losses, ..metric.completeness };
-        Arc::new(Metric { completeness, ..Metric::clone(metric) })
+        reader.with_losses(&self.readers, |(direction, index)| match self.attached.map(direction, index) {
+            TwinMap::Shared(map) => Some(map),
+            TwinMap::Private(maps) => Some(&maps[(self.attached.epoch.current() & 1) as usize]),
+            TwinMap::Events(_) => None,
+        })
     }
 
     /// Learns from the newest window what had been lost when it ended, unless this is known.
