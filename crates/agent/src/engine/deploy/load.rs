@@ -1,6 +1,6 @@
 //! The step from a valid configuration to programs in the kernel that are attached to nothing yet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -144,6 +144,8 @@ fn load_all(
     // A source in the dialect of BCC names some by itself.
     let named = compiled.iter().flat_map(|(_, object)| &object.shared);
     let named = named.filter(|name| !config.shared_maps.contains(name));
+    // Both directions of one source name a table.
+    let named: BTreeSet<&String> = named.collect();
     let common: Vec<String> = config.shared_maps.iter().chain(named).cloned().collect();
     let facts = match purpose {
         Purpose::Deployment { .. } => kernel.facts(),
@@ -163,13 +165,6 @@ fn load_all(
     }
     let (mut objects, mut warnings) = (BTreeMap::new(), Vec::new());
     for (direction, object) in compiled {
-        for table in object.shared {
-            let message = format!(
-                "table {table} is \"extern\", that of the other direction, and directions have maps of their own; declare it with \
-                 its type here, too, and add up what both count"
-            );
-            refused.push(Finding::new(Stage::Compile, format!("{direction}.source"), message).into());
-        }
         warnings.extend(object.warnings);
         objects.insert(direction.name(), object.elf);
     }
