@@ -1,6 +1,6 @@
 //! The step from a valid configuration to programs in the kernel that are attached to nothing yet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -144,6 +144,8 @@ fn load_all(
     // A source in the dialect of BCC names some by itself.
     let named = compiled.iter().flat_map(|(_, object)| &object.shared);
     let named = named.filter(|name| !config.shared_maps.contains(name));
+    // Both directions of one source name a table.
+    let named: BTreeSet<&String> = named.collect();
     let common: Vec<String> = config.shared_maps.iter().chain(named).cloned().collect();
     let facts = match purpose {
         Purpose::Deployment { .. } => kernel.facts(),
