@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * fragments-ttl: fragments of IP packets, how many hops packets may still take, and sources whose number of hops changes.
+ *
+ *	SOURCES=n	sources at most; those that were silent the longest make room (default 4096)
+ */
+#include <twinprobe.h>
+
+#ifndef SOURCES
+#define SOURCES 4096
+#endif
+
+#define DONT_FRAGMENT 0x4000
+
+enum family {
+	IPV4 = 4,
+	IPV6 = 6,
+};
+
+enum fragment {
+	WHOLE,		/* no fragment */
+	WHOLE_DF,	/* no fragment, and IPv4 routers may not make any */
+	FIRST,		/* with the transport header */
+	FIRST_TINY,	/* too short for its transport header: hides the ports from filters */
+	LATER,
+};
+
+enum transport {
+	ICMP = 1,
+	TCP = 6,
+	UDP = 17,
+	GRE = 47,
+	ESP = 50,
+	ICMPV6 = 58,
+	OSPF = 89,
+	SCTP = 132,
+};
+
+struct kind {
+	enum family family;
+	enum fragment fragment;
+	enum transport transport;
+};
+
+struct hops {
+	enum family family;
+	__u32 ttl;
+};
+
+struct counters {
+	__u64 packets_total;
+	__u64 bytes_total;
+};
+
+struct source {
+	__u64 packets;
+	__u32 least;
+	__u32 most;
+};
+
+TP_PERCPU_HASH(kinds, struct kind, struct counters, 2560);
+TP_PERCPU_HASH(ttls, struct hops, __u64, 512);
+TP_LRU_HASH(sources, tp_ip, struct source, SOURCES);
+
+static __always_inline enum fragment fragment_of(const struct tp_packet *packet)
+{
+	struct iphdr *ip;
+
+	if (packet->fragment == TP_LATER_FRAGMENT)
+		return LATER;
+	if (packet->fragment == TP_FIRST_FRAGMENT)
+		return packet->l4 ? FIRST : FIRST_TINY;
+	ip = tp_ipv4(packet);
+	return ip && ip->frag_off & bpf_htons(DONT_FRAGMENT) ? WHOLE_DF : WHOLE;
+}
+
+TP_PROBE(count_fragments, packet)
+{
+	struct kind kind = {};
+	struct hops hops = {};
+	struct source *source;
+	tp_ip address;
+	__u64 *count;
+
+	tp_parse(packet);
+	if (!packet->version)
+		return TP_PASS;
+	kind.family = packet->version;
+	kind.fragment = fragment_of(packet);
+	kind.transport = packet->protocol;
+	tp_count(kinds, &kind, tp_length(packet));
+
+	hops.family = packet->version;
+	hops.ttl = packet->ttl;
+	count = tp_get(ttls, &hops);
+	if (count)
+		(*count)++;
+
+	address = tp_source(packet);
+	source = tp_get(sources, &address);
+	if (!source)
+		return TP_PASS;
+	if (!source->packets)
+		source->least = packet->ttl;
+	tp_min(&source->least, packet->ttl);
+	tp_max(&source->most, packet->ttl);
+	tp_add(&source->packets, 1);
+	return TP_PASS;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * inter-arrival: times between packets, of the interface and within each flow.
+ *
+ *	FLOWS=n		flows that are remembered at most, a power of two (default 8192)
+ */
+#include <twinprobe.h>
+
+#ifndef FLOWS
+#define FLOWS 8192
+#endif
+
+TP_HISTOGRAM(gaps);
+TP_HISTOGRAM(flow_gaps);
+/* A flow and the time of its last packet. */
+struct flow_time {
+	__u64 flow;		/* a hash */
+	__u64 time;
+};
+
+/*
+ * Times of the last packets: of all, and of flows, at places that the hashes of the flows say. No metric reads these two: both
+ * twins share them.
+ */
+TP_ARRAY(last, __u64, 1);
+TP_ARRAY(flow_last, struct flow_time, FLOWS);
+
+/* Another CPU may have seen a later packet meanwhile: packets of the same moment. */
+static __always_inline __u64 since(__u64 before, __u64 now)
+{
+	return now > before ? now - before : 0;
+}
+
+TP_PROBE(measure_gaps, packet)
+{
+	__u64 *all = tp_at_index(last, 0), hash, now = tp_now();
+	struct flow_time *place;
+	struct tp_flow flow;
+
+	if (!all)
+		return TP_PASS;
+	if (*all)
+		tp_histogram(gaps, since(*all, now));
+	*all = now;
+
+	tp_parse(packet);
+	if (!tp_flow(packet, &flow))
+		return TP_PASS;
+	hash = tp_hash(&flow, sizeof(flow), 0);
+	place = tp_at_index(flow_last, hash & (FLOWS - 1));
+	if (!place)
+		return TP_PASS;
+	if (place->flow == hash)
+		tp_histogram(flow_gaps, since(place->time, now));
+	place->flow = hash;
+	place->time = now;
+	return TP_PASS;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
