@@ -7,11 +7,15 @@
  * check sequence and with VLAN tags, whether the tag is in the frame or was
  * taken out by the network card.
  *
- * Linux 5.18 or newer for XDP (length of multi-buffer frames); with NO_FRAGS
- * defined any kernel will do, and jumbo frames count with their first buffer.
+ * Jumbo frames count with their first buffer where XDP knows no others (before
+ * Linux 5.18).
  */
+/* What the daemon says of the hook. */
 #if defined(TWINPROBE_TC) && !defined(TC)
 #define TC
+#endif
+#if defined(TWINPROBE_SINGLE_BUFFER) && !defined(NO_FRAGS)
+#define NO_FRAGS
 #endif
 
 #include <linux/bpf.h>

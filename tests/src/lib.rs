@@ -25,6 +25,7 @@ pub mod packets;
 pub mod probes;
 pub mod programs;
 pub mod random;
+pub mod replays;
 pub mod report;
 pub mod sample;
 pub mod silent;

@@ -48,6 +48,8 @@ fn start(cli: Cli) -> anyhow::Result<()> {
 async fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Serve(options) => serve::serve(*options).await,
+        Command::Build(command) => Ok(command.run().await?),
+        Command::Examine(command) => Ok(command.run()?),
         Command::Token(command) => Ok(command.run()?),
         Command::Convert(command) => Ok(command.run()?),
         Command::Probes(command) => Ok(command.run()?),
@@ -62,9 +64,12 @@ fn runtime(command: &Command) -> std::io::Result<tokio::runtime::Runtime> {
         Command::Serve(_) => {
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
         }
-        Command::Token(_) | Command::Convert(_) | Command::Probes(_) | Command::Client(_) => {
-            tokio::runtime::Builder::new_current_thread().enable_all().build()
-        }
+        Command::Build(_)
+        | Command::Examine(_)
+        | Command::Token(_)
+        | Command::Convert(_)
+        | Command::Probes(_)
+        | Command::Client(_) => tokio::runtime::Builder::new_current_thread().enable_all().build(),
     }
 }
 

@@ -30,5 +30,5 @@ pub use reqwest::StatusCode;
 pub use server::{Server, ServerError};
 pub use status::{
     AttachmentStatus, CostStatus, EventStatus, LiveCost, MetricReport, ProbeList, ProbeStatus, ProgramStatus,
-    Revision, RevisionList, Rollback, SumStatus, ValidationReport, WindowStatus, Word,
+    Revision, RevisionList, Rollback, SharedMapStatus, SumStatus, ValidationReport, WindowStatus, Word,
 };

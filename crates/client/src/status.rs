@@ -50,6 +50,9 @@ pub struct ProbeStatus {
     pub pushed_by: Option<String>,
     pub interfaces: Vec<AttachmentStatus>,
     pub programs: BTreeMap<Direction, ProgramStatus>,
+    /// The maps that both directions use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shared_maps: Vec<SharedMapStatus>,
     /// The event metrics.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<EventStatus>,
@@ -62,7 +65,7 @@ pub struct ProbeStatus {
     /// The windows of the probe on disk.
     pub windows: WindowStatus,
     pub warnings: Vec<Finding>,
-    /// The configuration; in lists without the sources. `None` if a later version has written it with fields that this
+    /// The configuration; in lists without the sources and objects. `None` if a later version has written it with fields that this
     /// version does not know.
     #[serde(deserialize_with = "if_known")]
     pub config: Option<ConfigDocument>,
@@ -145,6 +148,16 @@ pub struct ProgramStatus {
     pub twins: bool,
 }
 
+/// A map that both directions use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedMapStatus {
+    pub map: String,
+    #[serde(rename = "type")]
+    pub kind: Word,
+    /// True if a metric of either direction asks for snapshots, so that each twin has a map.
+    pub twins: bool,
+}
+
 /// One event metric in a probe's status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventStatus {
@@ -166,6 +179,9 @@ pub struct ValidationReport {
     pub valid: bool,
     pub interfaces: Vec<String>,
     pub programs: BTreeMap<Direction, ProgramStatus>,
+    /// The maps that both directions use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shared_maps: Vec<SharedMapStatus>,
     pub metrics: BTreeMap<Direction, Vec<MetricReport>>,
     #[serde(default)]
     pub cost: ProbeCost,
@@ -220,7 +236,7 @@ impl ProbeStatus {
     pub fn without_sources(mut self) -> Self {
         let directions = self.config.iter_mut().flat_map(|config| [&mut config.ingress, &mut config.egress]);
         for direction in directions.flatten() {
-            direction.source = None;
+            (direction.source, direction.object) = (None, None);
         }
         self
     }

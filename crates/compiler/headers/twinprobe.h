@@ -132,6 +132,7 @@
 #include <twinprobe/packet.h>
 #include <twinprobe/numbers.h>
 #include <twinprobe/parse.h>
+#include <twinprobe/tunnel.h>
 #include <twinprobe/flow.h>
 #include <twinprobe/maps.h>
 #include <twinprobe/sampling.h>

@@ -11,7 +11,7 @@ use std::process::ExitStatus;
 
 use twinprobe_ebpf_common::finding::{Finding, Rejection, SOURCE_NAME, Stage};
 
-use crate::bcc::dialect;
+use crate::bcc::dialect::{self, Told};
 use crate::child::{self, Outcome};
 use crate::confine::confine::Confinement;
 use crate::diagnostics;
@@ -29,6 +29,8 @@ pub struct CompiledObject {
     pub elf: Vec<u8>,
     /// The findings at stage compile; none of them is an error.
     pub warnings: Vec<Finding>,
+    /// The maps that are to be those of the other direction, by the source's own words.
+    pub shared: Vec<String>,
 }
 
 /// The clang of this machine.
@@ -47,7 +49,8 @@ impl Compiler {
     pub async fn compile(&self, unit: &Unit<'_>) -> Result<CompiledObject, Rejection> {
         let Unit { field, source, .. } = *unit;
         let refuse = |message: String| Rejection::from(Finding::new(Stage::Compile, field, message));
-        let arguments = self.arguments(unit)?;
+        let told = dialect::told(unit)?;
+        let arguments = self.arguments(unit, told.as_ref());
         let run = child::run(&self.clang, &arguments, source.as_bytes(), self.limits, &self.confinement);
         let outcome =
             run.await.map_err(|error| refuse(format!("could not run {}: {error}", self.clang.display())))?;
@@ -62,7 +65,8 @@ impl Compiler {
                 let log = log.replace(&format!("{STDIN_NAME}:"), &format!("{SOURCE_NAME}:"));
                 let parsed = diagnostics::parse(field, &log);
                 if status.success() {
-                    return Ok(CompiledObject { elf, warnings: parsed.warnings });
+                    let shared = told.map(|told| told.shared).unwrap_or_default();
+                    return Ok(CompiledObject { elf, warnings: parsed.warnings, shared });
                 }
                 let log = diagnostics::without_crash_report(&log);
                 let mut errors = parsed.errors;
@@ -79,12 +83,12 @@ impl Compiler {
         }
     }
 
-    fn arguments(&self, unit: &Unit<'_>) -> Result<Vec<OsString>, Finding> {
+    fn arguments(&self, unit: &Unit<'_>, bcc: Option<&Told>) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = FLAGS.iter().map(OsString::from).collect();
-        if let Some(bcc) = dialect::arguments(unit)? {
+        if let Some(bcc) = bcc {
             // The dialect's headers take the place of others.
             arguments.extend(["-isystem", headers::BCC].map(OsString::from));
-            arguments.extend(bcc.into_iter().map(OsString::from));
+            arguments.extend(bcc.arguments.iter().map(OsString::from));
         }
         arguments.extend(self.include.iter().cloned());
         if let Some(arch) = target_arch() {
@@ -93,7 +97,7 @@ impl Compiler {
         arguments.extend(unit.target().map(|name| format!("-D{name}=1").into()));
         arguments.extend(unit.defines.iter().map(|(name, value)| format!("-D{name}={value}").into()));
         arguments.extend(["-x", "c", "-c", "-", "-o", "-"].map(OsString::from));
-        Ok(arguments)
+        arguments
     }
 }
 

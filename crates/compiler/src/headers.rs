@@ -13,7 +13,7 @@ const COMMON: &str = "/twinprobe/include";
 pub const BCC: &str = "/twinprobe/bcc";
 
 /// The headers for all sources: the name that sources include, and the text.
-const COMMON_HEADERS: [(&str, &str); 7] = [
+const COMMON_HEADERS: [(&str, &str); 8] = [
     ("twinprobe.h", include_str!("../headers/twinprobe.h")),
     ("twinprobe/flow.h", include_str!("../headers/twinprobe/flow.h")),
     ("twinprobe/maps.h", include_str!("../headers/twinprobe/maps.h")),
@@ -21,6 +21,7 @@ const COMMON_HEADERS: [(&str, &str); 7] = [
     ("twinprobe/packet.h", include_str!("../headers/twinprobe/packet.h")),
     ("twinprobe/parse.h", include_str!("../headers/twinprobe/parse.h")),
     ("twinprobe/sampling.h", include_str!("../headers/twinprobe/sampling.h")),
+    ("twinprobe/tunnel.h", include_str!("../headers/twinprobe/tunnel.h")),
 ];
 /// The headers of the dialect, and those that take the place of a host's header.
 const BCC_HEADERS: [(&str, &str); 12] = [

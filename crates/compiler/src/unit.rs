@@ -16,6 +16,8 @@ pub struct Unit<'a> {
     pub dialect: Dialect,
     /// The function for packets, for a source in the dialect of BCC that has several; `None` to choose.
     pub entry: Option<&'a str>,
+    /// The source of the other direction, whose tables a source in the dialect of BCC may take over.
+    pub other: Option<&'a str>,
     pub hook: Hook,
     pub verdict: Verdict,
     /// True if XDP programs get packets of several buffers (Linux 5.18), and with them the helper functions that read such

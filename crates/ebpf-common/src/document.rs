@@ -21,7 +21,7 @@ pub struct Head<'a> {
     pub replayed: Option<&'a Replayed>,
 }
 
-/// What became of the packets of captures. A packet is counted once, except in the last three numbers.
+/// What became of the packets of captures. Each packet is counted once, and the last three numbers are beside that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {
     /// The packets that a program has seen.
@@ -34,11 +34,13 @@ pub struct Replayed {
     pub wrong_length: u64,
     /// The packets of a direction that the configuration has no program for.
     pub other_direction: u64,
+    /// The packets that were left out by chance, because the configuration asks for a sample.
+    pub not_sampled: u64,
     /// The captures that end within a packet.
     pub cut_off: u64,
-    /// Of the packets that were seen: those of which only the beginning was captured.
+    /// The packets of which only the beginning was captured.
     pub truncated: u64,
-    /// Of the packets that were seen: those with an earlier time than a packet before. The clock of the programs stays.
+    /// The packets with an earlier time than a packet before. The clock of the programs stays where it is.
     pub out_of_order: u64,
     /// The events that the programs have written, which no document has.
     pub events: u64,
@@ -52,6 +54,7 @@ impl Replayed {
             ("too_long", self.too_long),
             ("wrong_length", self.wrong_length),
             ("other_direction", self.other_direction),
+            ("not_sampled", self.not_sampled),
             ("cut_off", self.cut_off),
             ("truncated", self.truncated),
             ("out_of_order", self.out_of_order),

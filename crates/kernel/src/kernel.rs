@@ -86,14 +86,16 @@ impl Kernel {
         }
     }
 
-    /// Lets the kernel verify the program of a planned direction, and loads it with its maps, attached to nothing.
+    /// Lets the kernel verify the program of a planned direction, and loads it with its maps, attached to nothing. Maps
+    /// that both directions use are those of `first`, the direction that is loaded already.
     pub fn load(
         &self,
         plan: Arc<DirectionPlan>,
         object: &ProbeObject,
         old: Option<&Predecessor>,
+        first: Option<&LoadedDirection>,
     ) -> Result<LoadedDirection, Rejection> {
-        twins::load(plan, object, &self.host.capabilities, old, None)
+        twins::load(plan, object, &self.host.capabilities, old, first, None)
     }
 
     /// Does the same as [`Self::load`] for a direction that is to see packets of a capture, with their time as its
@@ -103,8 +105,9 @@ impl Kernel {
         plan: Arc<DirectionPlan>,
         object: &ProbeObject,
         clock: &Control,
+        first: Option<&LoadedDirection>,
     ) -> Result<LoadedDirection, Rejection> {
-        twins::load(plan, object, &self.host.capabilities, None, Some(clock))
+        twins::load(plan, object, &self.host.capabilities, None, first, Some(clock))
     }
 
     /// Tries the program of a planned direction on sample packets, with maps of its own. Refuses a program that does

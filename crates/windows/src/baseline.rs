@@ -48,7 +48,8 @@ struct BaselineHead<'a> {
 
 impl FileHead for BaselineHead<'_> {
     const MAGIC: &'static [u8; 6] = b"tpbase";
-    const VERSION: u8 = 1;
+    /// Version 1 had one metric for each map.
+    const VERSION: u8 = 2;
 
     fn tables(&self) -> usize {
         2 * self.parts.len()

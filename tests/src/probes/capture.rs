@@ -1,9 +1,11 @@
 //! Captures in the format of libpcap, as scapy writes them.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+
+use super::directory;
 
 /// The number at the beginning of a capture with microseconds, written by a little-endian machine.
 const MAGIC: u32 = 0xa1b2_c3d4;
@@ -16,6 +18,13 @@ pub struct Packet {
     /// The time since the epoch, in microseconds.
     pub time: u64,
     pub bytes: Vec<u8>,
+}
+
+/// Returns the path of what passes in this direction: `egress.pcap` where there is one, else `capture.pcap`.
+pub fn of_direction(probe: &str, direction: &str) -> PathBuf {
+    let folder = directory().join(probe);
+    let own = folder.join("egress.pcap");
+    if direction == "egress" && own.is_file() { own } else { folder.join("capture.pcap") }
 }
 
 /// Reads a capture.

@@ -56,11 +56,7 @@ pub fn entry(name: &str) -> Result<Value> {
         .with_context(|| format!("{name}/README.md: `- Cost: N ns per packet`, not {cost}"))?;
     let tags: Vec<&str> = line("- Tags: ")?.split(", ").collect();
     ensure!(!summary.is_empty() && !title.is_empty(), "{name}/README.md says what the probe is for");
-    let hooks: &[&str] = match config["ingress"]["hook"].as_str() {
-        Some("tc") => &["tc"],
-        Some(_) => &["xdp", "tc"],
-        None => &[],
-    };
+    let hooks: &[&str] = if config["ingress"]["hook"] == "xdp" { &["xdp", "tc"] } else { &["tc"] };
     let directions: Vec<&str> =
         ["ingress", "egress"].into_iter().filter(|direction| config.get(direction).is_some()).collect();
     let metrics = directions.iter().flat_map(|direction| config[direction]["metrics"].as_array());

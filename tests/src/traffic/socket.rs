@@ -37,6 +37,21 @@ impl PacketSocket {
         Ok(Self(socket))
     }
 
+    /// Marks the packets of this socket from now on, as a firewall would.
+    pub fn mark(&self, mark: u32) -> io::Result<()> {
+        // SAFETY: a live number of the length that is passed.
+        let set = unsafe {
+            libc::setsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_MARK,
+                (&raw const mark).cast(),
+                size_of::<u32>() as libc::socklen_t,
+            )
+        };
+        if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
     /// Sends one frame. Kernels that report a full queue report it as `ENOBUFS`; others drop the frame silently.
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
         // SAFETY: the buffer is live and of the length that is passed.

@@ -150,3 +150,49 @@ fn what_a_source_cannot_have_is_refused_by_name() -> Result<()> {
     daemon.get("/v1/probes/p").expect(404);
     Ok(())
 }
+
+const DYNMON: &str = r#"
+BPF_ARRAY(PACKETS, uint64_t, 1);
+static __always_inline int handle_rx(struct CTXTYPE *ctx, struct pkt_metadata *md) {
+    unsigned int key = 0;
+    uint64_t *packets = PACKETS.lookup(&key);
+    if (!packets) return RX_DROP;
+    *packets += 1;
+    pcn_log(ctx, LOG_INFO, "packet of %d bytes", md->packet_len);
+    return md->in_port ? RX_DROP : RX_OK;
+}
+"#;
+
+#[test]
+fn a_converted_configuration_runs() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let path = |code: &str| {
+        json!({ "name": "Packets", "code": code, "metric-configs": [
+            { "name": "packets_total", "map-name": "PACKETS", "extraction-options": { "swap-on-read": true, "empty-on-read": true },
+              "open-metrics-metadata": { "help": "Packets seen", "type": "counter", "labels": [] } },
+            { "name": "log", "map-name": "log_buffer" }
+        ] })
+    };
+    let directory = tempfile::tempdir()?;
+    let (theirs, ours) = (directory.path().join("theirs.json"), directory.path().join("ours.json"));
+    std::fs::write(&theirs, json!({ "ingress-path": path(DYNMON), "egress-path": {} }).to_string())?;
+    let client = |arguments: &[&str]| -> Result<String> {
+        let output = daemon.client(arguments)?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        anyhow::ensure!(output.status.success(), "{arguments:?}: {errors}");
+        Ok(String::from_utf8(output.stdout)?)
+    };
+    let file = |path: &std::path::Path| path.to_str().unwrap().to_owned();
+    let converted = client(&["convert", "-f", &file(&theirs), "--interface", "mon0", "--name", "p"])?;
+    let mut config: Value = serde_json::from_str(&converted)?;
+    config["ingress"]["metrics"][1]["type"] = json!("struct twinprobe_log");
+    std::fs::write(&ours, config.to_string())?;
+    client(&["apply", "-f", &file(&ours)])?;
+    let mut stream = Stream::open(&daemon, "/v1/probes/p/events", LINES)?;
+    send_frames(topology.generator(), "gen0", frame(Protocol::Udp)?.bytes(), PACKETS)?;
+    assert_eq!(value(&daemon.json("/v1/probes/p/metrics"), "packets_total", 0), PACKETS);
+    let event = stream.json()?["event"].take();
+    assert_eq!(event, json!({ "level": 20, "args": [BYTES, 0, 0, 0], "message": "packet of %d bytes" }));
+    Ok(())
+}

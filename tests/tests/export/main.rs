@@ -7,4 +7,5 @@ mod probe_results;
 mod probes;
 mod prometheus;
 mod prometheus_page;
+mod replay;
 mod tags;

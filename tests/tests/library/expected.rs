@@ -29,6 +29,24 @@ pub fn for_every_probe(mut check: impl FnMut(&str) -> Result<()>) -> Result<()> 
     Ok(())
 }
 
+/// Returns the configuration for the capture: what `check.json` says of defines, and this hook.
+pub fn configuration(name: &str, hook: &str) -> Result<Value> {
+    let mut config = probes::configuration(name, "mon0")?;
+    let check = probes::json(name, "check.json")?;
+    for (direction, hook) in [("ingress", hook), ("egress", "tc")] {
+        let Some(direction) = config.get_mut(direction).and_then(Value::as_object_mut) else { continue };
+        let defines = direction.entry("defines").or_insert_with(|| json!({}));
+        for (name, value) in check["defines"].as_object().into_iter().flatten() {
+            defines[name] = value.clone();
+        }
+        direction.insert("hook".to_owned(), json!(hook));
+        if hook == "tc" {
+            direction.remove("mode");
+        }
+    }
+    Ok(config)
+}
+
 /// Returns the entries of a metric.
 pub fn entries<'a>(document: &'a Value, direction: &str, metric: &str) -> Result<&'a [Value]> {
     let entries = document[direction][metric]["entries"].as_array();

@@ -5,4 +5,5 @@ mod cost;
 mod expected;
 mod listed;
 mod live;
+mod replay;
 mod tshark;

@@ -3,15 +3,17 @@
 //! `{"filter": F, "count": WHAT, "metric": M, "key": K, "value": V}`: of the packets of the capture that match F, WHAT
 //! (`packets`, `bytes`, `{"sum": FIELD}`, `{"distinct": FIELD}`) is the sum of the values V (`field.field`, absent for a
 //! value that is a number; `entries` for the number of entries) over the entries of the metric M whose key is K. K may
-//! name some of the key's fields only; absent it is any key. `direction` is `ingress` if it is absent.
+//! name some of the key's fields only; absent it is any key. `direction` is `ingress` if it is absent; `passes` is the direction
+//! whose capture is looked at, if it is another one.
 
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use twinprobe_tests::probes;
+use twinprobe_tests::probes::capture::of_direction;
 
 use crate::expected::{entries, for_every_probe};
 
@@ -21,19 +23,16 @@ fn tshark_counts_the_same() -> Result<()> {
         let (expected, check) = (probes::json(name, "expected.json")?, probes::json(name, "check.json")?);
         let checks = check["tshark"].as_array().context("check.json has a list `tshark`")?;
         ensure!(!checks.is_empty(), "check.json has nothing for tshark");
-        for direction in ["ingress", "egress"] {
-            let of = |check: &&Value| check["direction"].as_str().unwrap_or("ingress") == direction;
-            let checks: Vec<&Value> = checks.iter().filter(of).collect();
-            if checks.is_empty() {
-                continue;
-            }
-            let folder = probes::directory().join(name);
-            let own = folder.join("egress.pcap");
-            let capture =
-                if direction == "egress" && own.is_file() { own } else { folder.join("capture.pcap") };
+        let direction = |check: &Value| check["direction"].as_str().unwrap_or("ingress").to_owned();
+        let mut captures: BTreeMap<PathBuf, Vec<&Value>> = BTreeMap::new();
+        for check in checks {
+            let passes = check["passes"].as_str().map_or_else(|| direction(check), str::to_owned);
+            captures.entry(of_direction(name, &passes)).or_default().push(check);
+        }
+        for (capture, checks) in captures {
             let figures = figures(&capture, &checks, &check["options"])?;
             for (check, figure) in checks.into_iter().zip(figures) {
-                let sum = sum(&expected, direction, check).with_context(|| check.to_string())?;
+                let sum = sum(&expected, &direction(check), check).with_context(|| check.to_string())?;
                 ensure!(sum == figure, "{check}: tshark finds {figure}, expected.json has {sum}");
             }
         }

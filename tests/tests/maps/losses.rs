@@ -63,11 +63,11 @@ fn expect(daemon: &Daemon, probe: &str, expected: &[(&str, u64, u64)]) {
 fn across_replacements_and_restarts() -> Result<()> {
     let topology = Topology::new()?;
     let mut daemon = Daemon::start(topology.monitor())?;
-    let put = |daemon: &Daemon, status, defines: Value| {
-        daemon.put("/v1/probes/twins", &config(true, &defines)).expect(status);
-        daemon.put("/v1/probes/shared", &config(false, &defines)).expect(status);
+    let put = |daemon: &Daemon, status, defines: &Value| {
+        daemon.put("/v1/probes/twins", &config(true, defines)).expect(status);
+        daemon.put("/v1/probes/shared", &config(false, defines)).expect(status);
     };
-    put(&daemon, 201, json!({}));
+    put(&daemon, 201, &json!({}));
     // In every window 10 ports are counted in maps for four, and then three.
     let mut total = 0;
     for round in 0..3 {
@@ -84,7 +84,7 @@ fn across_replacements_and_restarts() -> Result<()> {
         );
         expect(&daemon, "shared", &[("drained", 0, 3), ("queue", 0, 3), ("live", total, 4)]);
         match round {
-            0 => put(&daemon, 200, json!({ "REVISION": "2" })),
+            0 => put(&daemon, 200, &json!({ "REVISION": "2" })),
             _ => {
                 let directories = daemon.kill()?;
                 daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
@@ -103,7 +103,7 @@ fn across_replacements_and_restarts() -> Result<()> {
         assert!(page.text().contains(&sample), "{sample}: {}", page.text());
     }
     // A map with more room is another map; what found no room before is not forgotten.
-    put(&daemon, 200, json!({ "ROOM": "16" }));
+    put(&daemon, 200, &json!({ "ROOM": "16" }));
     send(&topology, 10)?;
     let document = daemon.json("/v1/probes/twins/metrics");
     let sums = &document["ingress"]["sums"];

@@ -10,3 +10,4 @@ mod little_power;
 mod losses;
 mod nested;
 mod scene;
+mod shared;

@@ -3,6 +3,7 @@
 mod hostile;
 mod leases;
 mod lifecycle;
+mod objects;
 mod origins;
 mod refusals;
 mod revisions;

@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use twinprobe_client::Server;
 
 use crate::cli::commands::apply::Files;
+use crate::cli::commands::build::Build;
 use crate::cli::commands::capabilities::Capabilities;
 use crate::cli::commands::convert::Convert;
 use crate::cli::commands::probes::Probes;
@@ -13,6 +14,7 @@ use crate::cli::commands::watch::Watch;
 use crate::cli::commands::windows::Windows;
 use crate::cli::credentials::CredentialOptions;
 use crate::cli::output::format::OutputFormat;
+use crate::engine::deploy::examination::Examine;
 use crate::serve::Serve;
 
 /// Fully adaptive network monitoring: eBPF probes pushed over HTTP, exact windows out.
@@ -35,6 +37,10 @@ pub struct Cli {
 pub enum Command {
     /// Run the daemon in the foreground
     Serve(Box<Serve>),
+    /// Compile the sources of configurations, for daemons without a compiler
+    Build(Build),
+    #[command(hide = true)]
+    Examine(Examine),
     /// Make a token: print it, and the line of --tokens that knows it
     Token(Token),
     /// Turn a configuration of Polycube dynmon or DeChainy into one for apply

@@ -14,6 +14,12 @@ pub enum CommandError {
     Client(#[from] ClientError),
     #[error(transparent)]
     File(#[from] FileError),
+    #[error("nothing can be compiled here: {0}")]
+    NoCompiler(String),
+    #[error("{0}")]
+    NotCompiled(String),
+    #[error("could not write {}", path.display())]
+    Written { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Library(#[from] LibraryError),
     #[error("could not read {}", path.display())]

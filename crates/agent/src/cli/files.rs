@@ -44,12 +44,17 @@ pub enum ContentError {
     NoName(usize),
     #[error("there are two probes {0:?}")]
     Twice(String),
-    #[error("{0}.source and {0}.source_file exclude each other; give one of them")]
+    #[error("{0}.source_file, {0}.source and {0}.object exclude each other; give one of them")]
     TwoSources(&'static str),
 }
 
 /// Reads the configurations of a file (`-`: standard input) and the sources that they refer to.
 pub fn read(path: &Path) -> Result<Vec<ProbeFile>, FileError> {
+    read_with(path, [None, None])
+}
+
+/// Does the same as [`read`], and takes the sources of ingress and egress from `sources` where these are given.
+pub fn read_with(path: &Path, sources: [Option<&Path>; 2]) -> Result<Vec<ProbeFile>, FileError> {
     let stdin = path.as_os_str() == "-";
     let text = if stdin { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(path) };
     let directory = if stdin { None } else { path.parent() }.unwrap_or(Path::new(""));
@@ -59,6 +64,16 @@ pub fn read(path: &Path) -> Result<Vec<ProbeFile>, FileError> {
     let probes = named(parse(path, &text)?, stem);
     let mut probes = probes.map_err(|problem| FileError::Content { path: path.to_owned(), problem })?;
     for probe in &mut probes {
+        let [ingress, egress] = sources;
+        for (direction, source) in [(&mut probe.config.ingress, ingress), (&mut probe.config.egress, egress)]
+        {
+            if let Some(source) = source {
+                let direction = direction.get_or_insert_default();
+                (direction.source, direction.object) = (None, None);
+                let source = std::path::absolute(source).unwrap_or_else(|_| source.to_owned());
+                direction.source_file = Some(source.to_string_lossy().into_owned());
+            }
+        }
         inline_sources(path, directory, &mut probe.config)?;
     }
     Ok(probes)
@@ -111,7 +126,7 @@ fn inline_sources(path: &Path, directory: &Path, config: &mut ConfigDocument) ->
     for (name, direction) in [("ingress", &mut config.ingress), ("egress", &mut config.egress)] {
         let Some(direction) = direction else { continue };
         let Some(file) = direction.source_file.take() else { continue };
-        if direction.source.is_some() {
+        if direction.source.is_some() || direction.object.is_some() {
             let problem = ContentError::TwoSources(name);
             return Err(FileError::Content { path: path.to_owned(), problem });
         }

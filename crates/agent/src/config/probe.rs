@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use twinprobe_compiler::Dialect;
+use twinprobe_compiler::{Dialect, Unit};
 use twinprobe_ebpf_common::Format;
 use twinprobe_ebpf_common::hook::Direction;
 use twinprobe_ebpf_common::metric::OnReplace;
@@ -31,6 +31,8 @@ pub struct ProbeConfig {
     pub labels: BTreeMap<String, String>,
     /// The treatment of maps that no metric names, when the probe is replaced.
     pub on_replace: OnReplace,
+    /// The names of the maps that both directions use.
+    pub shared_maps: Vec<String>,
     pub ingress: Option<DirectionConfig>,
     pub egress: Option<DirectionConfig>,
     pub window: Option<WindowConfig>,
@@ -40,16 +42,39 @@ pub struct ProbeConfig {
 pub struct DirectionConfig {
     /// The hook of the program, and the program's position there. A position means something for TC only.
     pub attach: AttachRequest,
-    /// The source in eBPF C.
-    pub source: String,
+    pub code: Code,
+    /// The most nanoseconds that the program may take for a packet in a trial; `None` for no limit.
+    pub max_ns_per_packet: Option<u64>,
+    /// The metrics, no two with the same name. Those of one map agree on `snapshot` and `init`.
+    pub metrics: Vec<MetricConfig>,
+}
+
+/// A source in eBPF C, and how it is compiled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceCode {
+    pub text: String,
     pub dialect: Dialect,
     /// The function for packets in a source for BCC; `None` if the source has one only, or a conventional one.
     pub entry: Option<String>,
     pub defines: BTreeMap<String, String>,
-    /// The most nanoseconds that the program may take for a packet in a trial; `None` for no limit.
-    pub max_ns_per_packet: Option<u64>,
-    /// The metrics, no two with the same name or the same map.
-    pub metrics: Vec<MetricConfig>,
+}
+
+/// The program of a direction as it was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Code {
+    Source(SourceCode),
+    /// An ELF object that was compiled elsewhere.
+    Object(Vec<u8>),
+}
+
+impl Code {
+    /// The name of the field in the direction.
+    pub const fn field(&self) -> &'static str {
+        match self {
+            Self::Source(_) => "source",
+            Self::Object(_) => "object",
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +101,32 @@ impl ProbeConfig {
         match direction {
             Direction::Ingress => self.ingress.as_ref(),
             Direction::Egress => self.egress.as_ref(),
+        }
+    }
+
+    /// Returns what the compiler takes of a direction with this source, which stands at `field`. `frags` tells whether XDP
+    /// programs get packets of several buffers.
+    pub fn unit<'a>(
+        &'a self,
+        (direction, attach): (Direction, &AttachRequest),
+        source: &'a SourceCode,
+        field: &'a str,
+        frags: bool,
+    ) -> Unit<'a> {
+        let other = self.directions().find_map(|(name, config)| match &config.code {
+            Code::Source(source) if name != direction => Some(source.text.as_str()),
+            Code::Source(_) | Code::Object(_) => None,
+        });
+        Unit {
+            field,
+            source: &source.text,
+            defines: &source.defines,
+            dialect: source.dialect,
+            entry: source.entry.as_deref(),
+            other,
+            hook: attach.hook,
+            verdict: attach.verdict,
+            frags,
         }
     }
 

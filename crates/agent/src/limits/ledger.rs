@@ -58,16 +58,20 @@ impl Ledger {
         Arc::new(Self { limits, taken: Mutex::default(), creating: Mutex::default() })
     }
 
-    /// Refuses sources that are too large.
+    /// Refuses sources and objects that are too large.
     pub fn check_sources(&self, document: &ConfigDocument) -> Result<(), Rejection> {
         let limit = self.limits.max_source_bytes;
-        let directions = [("ingress", &document.ingress), ("egress", &document.egress)];
-        let too_large = |(name, direction): (&str, &Option<DirectionDocument>)| {
-            let bytes = direction.as_ref()?.source.as_ref()?.len() as u64;
-            let message = format!("the source has {bytes} bytes; --max-source-bytes allows {limit}");
-            (bytes > limit).then(|| Finding::config(format!("{name}.source"), message))
-        };
-        let findings: Vec<Finding> = directions.into_iter().filter_map(too_large).collect();
+        let mut findings = Vec::new();
+        for (name, direction) in [("ingress", &document.ingress), ("egress", &document.egress)] {
+            let Some(DirectionDocument { source, object, .. }) = direction else { continue };
+            for (what, text) in [("source", source), ("object", object)] {
+                let bytes = text.as_ref().map_or(0, String::len) as u64;
+                if bytes > limit {
+                    let message = format!("the {what} has {bytes} bytes; --max-source-bytes allows {limit}");
+                    findings.push(Finding::config(format!("{name}.{what}"), message));
+                }
+            }
+        }
         if findings.is_empty() { Ok(()) } else { Err(findings.into()) }
     }
 
@@ -96,16 +100,15 @@ impl Ledger {
     pub fn take(self: &Arc<Self>, needed: &Footprint, replaced: Option<&Share>) -> Result<Share, Rejection> {
         let limits = &self.limits;
         let mut findings = Vec::new();
-        let mut refuse = |direction: Option<&str>, message| {
-            let finding = Finding::new(Stage::Load, "", message);
-            findings.push(Finding { field: direction.map(|name| format!("{name}.source")), ..finding });
+        let mut refuse = |field: Option<&String>, message| {
+            findings.push(Finding { field: field.cloned(), ..Finding::new(Stage::Load, "", message) });
         };
-        for (direction, instructions) in &needed.instructions {
+        for (field, instructions) in &needed.instructions {
             let limit = limits.max_instructions;
             if *instructions > limit {
                 let message =
                     format!("the program has {instructions} instructions; --max-instructions allows {limit}");
-                refuse(Some(direction), message);
+                refuse(Some(field), message);
             }
         }
         if needed.maps > limits.max_maps {
@@ -115,7 +118,8 @@ impl Ledger {
             refuse(None, message);
         }
         let largest = match &needed.largest {
-            Some((direction, map, bytes)) => {
+            Some((field, map, bytes)) => {
+                let direction = field.split('.').next().unwrap_or_default();
                 format!("map {map} of {direction} takes the most, {bytes} bytes: lower its max_entries")
             }
             None => "it has no maps".to_owned(),
@@ -127,7 +131,7 @@ impl Ledger {
                 "the maps of the probe take {bytes} bytes, those of twins counted twice; --max-map-bytes allows \
                  {limit} for each probe; {largest}"
             );
-            refuse(needed.largest.as_ref().map(|(direction, ..)| *direction), message);
+            refuse(needed.largest.as_ref().map(|(field, ..)| field), message);
         }
         let mut all = self.taken.lock();
         let gone = replaced.map_or(Taken::default(), |share| share.taken);
@@ -138,7 +142,7 @@ impl Ledger {
                 "the maps of the probe take {bytes} bytes and those of all others {others}; --max-map-bytes \
                  allows {limit} in all; {largest}, or remove another probe"
             );
-            refuse(needed.largest.as_ref().map(|(direction, ..)| *direction), message);
+            refuse(needed.largest.as_ref().map(|(field, ..)| field), message);
         }
         let (programs, others) = (needed.programs, all.programs.saturating_sub(gone.programs));
         if programs > limits.max_programs.saturating_sub(others) {

@@ -23,7 +23,7 @@ pub struct Limits {
     /// The largest number of instructions of one direction's code
     #[arg(long, value_name = "N", default_value_t = 262_144)]
     pub max_instructions: u64,
-    /// The largest size of a source, at most 1 MiB
+    /// The largest size of a source, or of an object in base64, at most 1 MiB
     #[arg(long, value_name = "BYTES", default_value_t = SOURCE_BYTES,
         value_parser = clap::value_parser!(u64).range(1..=SOURCE_BYTES))]
     pub max_source_bytes: u64,

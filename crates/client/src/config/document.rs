@@ -36,6 +36,8 @@ pub struct ConfigDocument {
     pub expires: Option<String>,
     #[serde(deserialize_with = "present_map", skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
+    #[serde(deserialize_with = "present_texts", skip_serializing_if = "Option::is_none")]
+    pub shared_maps: Option<Vec<String>>,
     #[serde(deserialize_with = "present_object", skip_serializing_if = "Option::is_none")]
     pub ingress: Option<DirectionDocument>,
     #[serde(deserialize_with = "present_object", skip_serializing_if = "Option::is_none")]
@@ -68,6 +70,9 @@ pub struct DirectionDocument {
     pub dialect: Option<String>,
     #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
     pub entry: Option<String>,
+    /// An ELF object that was compiled elsewhere, in base64.
+    #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
+    pub object: Option<String>,
     #[serde(deserialize_with = "present_map", skip_serializing_if = "Option::is_none")]
     pub defines: Option<BTreeMap<String, String>>,
     #[serde(deserialize_with = "present_integer", skip_serializing_if = "Option::is_none")]

@@ -89,7 +89,14 @@ fn probe(
         ));
         return Ok(());
     }
-    let tables: Vec<Vec<Declared>> = found.iter().map(|(_, source, _)| declared(source)).collect();
+    let mut tables: Vec<Vec<Declared>> = found.iter().map(|(_, source, _)| declared(source)).collect();
+    if !tables.iter().flatten().any(|table| table.swap || table.empty || table.export) {
+        converted.notes.push(format!(
+            "{name}: no table has __attributes__, so that every table is read as it is; leave out what nobody reads, add \
+             snapshot and init where a window is wanted"
+        ));
+        tables.iter_mut().flatten().for_each(|table| table.export = true);
+    }
     let shared: Vec<&str> = match &tables[..] {
         [ingress, egress] => {
             let is_shared = |table: &&Declared| {
@@ -119,11 +126,6 @@ fn probe(
         let own = tables[number].iter().filter(|table| number == 0 || !shared.contains(&table.name.as_str()));
         let metrics: Vec<Value> = own.filter_map(|table| metric(table, &name, converted)).collect();
         resets |= metrics.iter().any(|metric| metric.get("snapshot").or(metric.get("init")).is_some());
-        if metrics.is_empty() && number == 0 {
-            converted.notes.push(format!(
-                "{name}: no table has __attributes__((EXPORT)), so that nothing is read; add metrics for what you want to see"
-            ));
-        }
         configured["metrics"] = json!(metrics);
         probe[*direction] = configured;
     }

@@ -51,18 +51,18 @@ struct pkt_metadata {
 };
 
 #ifndef INGRESS
-#define INGRESS TWINPROBE_INGRESS
+#define INGRESS TBCC_INGRESS
 #endif
 #ifndef PTYPE
-#define PTYPE (!TWINPROBE_INGRESS)
+#define PTYPE (!TBCC_INGRESS)
 #endif
 #ifndef POLYCUBE_PROGRAM_TYPE
-#define POLYCUBE_PROGRAM_TYPE (!TWINPROBE_INGRESS)
+#define POLYCUBE_PROGRAM_TYPE (!TBCC_INGRESS)
 #endif
 #ifndef XDP
-#define XDP TWINPROBE_XDP
+#define XDP TBCC_XDP
 #endif
-#if TWINPROBE_XDP && !defined POLYCUBE_XDP
+#if TBCC_XDP && !defined POLYCUBE_XDP
 #define POLYCUBE_XDP 1
 #endif
 #ifndef PROGRAM_ID
@@ -81,15 +81,15 @@ struct pkt_metadata {
 #define MAX_PROGRAMS_PER_HOOK 32
 #endif
 
-#if TWINPROBE_XDP
-#define TP_PASS XDP_PASS
-#define TP_DROP XDP_DROP
-#define TP_REDIRECT XDP_REDIRECT
+#if TBCC_XDP
+#define TBCC_PASS XDP_PASS
+#define TBCC_DROP XDP_DROP
+#define TBCC_REDIRECT XDP_REDIRECT
 #define BACK_TX XDP_TX
 #else
-#define TP_PASS TC_ACT_OK
-#define TP_DROP TC_ACT_SHOT
-#define TP_REDIRECT TC_ACT_REDIRECT
+#define TBCC_PASS TC_ACT_OK
+#define TBCC_DROP TC_ACT_SHOT
+#define TBCC_REDIRECT TC_ACT_REDIRECT
 #endif
 
 /* handler() returns verdicts of the hook, handle_rx() returns numbers that entry.h turns into verdicts. */
@@ -97,8 +97,8 @@ struct pkt_metadata {
 enum { RX_OK, RX_REDIRECT, RX_DROP, RX_RECIRCULATE, RX_ERROR };
 enum { PASS = RX_OK, DROP = RX_DROP, REDIRECT = RX_REDIRECT };
 #else
-enum { PASS = TP_PASS, DROP = TP_DROP, REDIRECT = TP_REDIRECT };
-enum { RX_OK = TP_PASS, RX_DROP = TP_DROP, RX_REDIRECT = TP_REDIRECT };
+enum { PASS = TBCC_PASS, DROP = TBCC_DROP, REDIRECT = TBCC_REDIRECT };
+enum { RX_OK = TBCC_PASS, RX_DROP = TBCC_DROP, RX_REDIRECT = TBCC_REDIRECT };
 #endif
 /* REDIRECT(eth1): a probe that only watches redirects nothing. `defines` has the index of the interface as IFINDEX_eth1. */
 #if TWINPROBE_ENFORCE
@@ -120,14 +120,14 @@ static const volatile u64 twinprobe_epoch_base;
 
 static __always_inline u64 twinprobe_time_epoch(struct CTXTYPE *ctx)
 {
-#if !TWINPROBE_XDP && TWINPROBE_INGRESS
+#if !TBCC_XDP && TBCC_INGRESS
 	if (ctx && ctx->tstamp)
 		return ctx->tstamp;
 #endif
 	return EPOCH_BASE + bpf_ktime_get_ns();
 }
 /* The argument, the context, may be left out. */
-#define get_time_epoch(...) twinprobe_time_epoch(TP_DEFAULT(NULL, ##__VA_ARGS__))
+#define get_time_epoch(...) twinprobe_time_epoch(TBCC_DEFAULT(NULL, ##__VA_ARGS__))
 
 /* The number of the lowest bit that is set; 0 for 0. */
 static __always_inline int first_bit_set_pos(u64 x)
@@ -152,9 +152,9 @@ struct twinprobe_log {
 #if TWINPROBE_USES_dp_log || TWINPROBE_USES_pcn_log
 BPF_PERF_OUTPUT(log_buffer);
 #endif
-#define dp_log(severity, text, ...) TP_LOG(ctx, severity, text, ##__VA_ARGS__)
-#define pcn_log(ctx, severity, text, ...) TP_LOG(ctx, severity, text, ##__VA_ARGS__)
-#define TP_LOG(ctx, severity, text, ...) do { \
+#define dp_log(severity, text, ...) TBCC_LOG(ctx, severity, text, ##__VA_ARGS__)
+#define pcn_log(ctx, severity, text, ...) TBCC_LOG(ctx, severity, text, ##__VA_ARGS__)
+#define TBCC_LOG(ctx, severity, text, ...) do { \
 	if ((severity) >= LOG_LEVEL) { \
 		struct twinprobe_log twinprobe_message = { .level = (severity), .args = { __VA_ARGS__ } }; \
 		__builtin_memcpy(twinprobe_message.message, text, \

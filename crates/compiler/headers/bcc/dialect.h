@@ -1,4 +1,4 @@
-/* The names that sources for BCC expect, before the first line of a source. twinprobe_ and TP_ are names of this header. */
+/* The names that sources for BCC expect, before the first line of a source. Names with twinprobe_ and TBCC_ are its own. */
 #ifndef TWINPROBE_BCC_DIALECT_H
 #define TWINPROBE_BCC_DIALECT_H
 
@@ -35,9 +35,21 @@ typedef unsigned short ushort;
 typedef unsigned long ulong;
 typedef long ssize_t;
 
+/* What the source is compiled for, as a number. */
+#ifdef TWINPROBE_XDP
+#define TBCC_XDP 1
+#else
+#define TBCC_XDP 0
+#endif
+#ifdef TWINPROBE_INGRESS
+#define TBCC_INGRESS 1
+#else
+#define TBCC_INGRESS 0
+#endif
+
 /* The context of the hook, unless the configuration's `defines` say otherwise. */
 #ifndef CTXTYPE
-#if TWINPROBE_XDP
+#if TBCC_XDP
 #define CTXTYPE xdp_md
 #else
 #define CTXTYPE __sk_buff

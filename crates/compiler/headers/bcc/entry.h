@@ -6,56 +6,56 @@
 
 #ifdef TWINPROBE_ENTRY
 #if TWINPROBE_TAKES_METADATA
-#define TP_PARAMETERS struct TWINPROBE_CONTEXT *ctx, struct pkt_metadata *md
-#define TP_ARGUMENTS ctx, &md
+#define TBCC_PARAMETERS struct TWINPROBE_CONTEXT *ctx, struct pkt_metadata *md
+#define TBCC_ARGUMENTS ctx, &md
 #else
-#define TP_PARAMETERS struct TWINPROBE_CONTEXT *ctx
-#define TP_ARGUMENTS ctx
+#define TBCC_PARAMETERS struct TWINPROBE_CONTEXT *ctx
+#define TBCC_ARGUMENTS ctx
 #endif
-#if TWINPROBE_XDP
-#define TP_SECTION "xdp"
-#define TP_LENGTH(ctx) ((u32)((ctx)->data_end - (ctx)->data))
-#define TP_MARK_OF(ctx) 0
+#if TBCC_XDP
+#define TBCC_SECTION "xdp"
+#define TBCC_LENGTH(ctx) ((u32)((ctx)->data_end - (ctx)->data))
+#define TBCC_MARK_OF(ctx) 0
 #else
-#define TP_SECTION "tc"
-#define TP_LENGTH(ctx) ((ctx)->len)
-#define TP_MARK_OF(ctx) ((ctx)->mark)
+#define TBCC_SECTION "tc"
+#define TBCC_LENGTH(ctx) ((ctx)->len)
+#define TBCC_MARK_OF(ctx) ((ctx)->mark)
 #endif
 
-#define TP_STRING(x) TP_STRING_(x)
-#define TP_STRING_(x) #x
+#define TBCC_STRING(x) TBCC_STRING_(x)
+#define TBCC_STRING_(x) #x
 
 #if TWINPROBE_METADATA
-static __always_inline int TWINPROBE_ENTRY(TP_PARAMETERS) __asm__("twinprobe.entry");
+static __always_inline int TWINPROBE_ENTRY(TBCC_PARAMETERS) __asm__("twinprobe.entry");
 #else
-int TWINPROBE_ENTRY(TP_PARAMETERS) __asm__("twinprobe.entry");
+int TWINPROBE_ENTRY(TBCC_PARAMETERS) __asm__("twinprobe.entry");
 #endif
 
 /* The program has the name of the source's function. */
-SEC(TP_SECTION) int twinprobe_entry(struct TWINPROBE_CONTEXT *ctx) __asm__(TP_STRING(TWINPROBE_ENTRY));
+SEC(TBCC_SECTION) int twinprobe_entry(struct TWINPROBE_CONTEXT *ctx) __asm__(TBCC_STRING(TWINPROBE_ENTRY));
 int twinprobe_entry(struct TWINPROBE_CONTEXT *ctx)
 {
 #if TWINPROBE_TAKES_METADATA
 	struct pkt_metadata md = {
 		.ifindex = ctx->ingress_ifindex,
-		.length = TP_LENGTH(ctx),
-		.ingress = TWINPROBE_INGRESS,
-		.xdp = TWINPROBE_XDP,
-		.in_port = !TWINPROBE_INGRESS,
-		.packet_len = TP_LENGTH(ctx),
-		.traffic_class = TP_MARK_OF(ctx),
+		.length = TBCC_LENGTH(ctx),
+		.ingress = TBCC_INGRESS,
+		.xdp = TBCC_XDP,
+		.in_port = !TBCC_INGRESS,
+		.packet_len = TBCC_LENGTH(ctx),
+		.traffic_class = TBCC_MARK_OF(ctx),
 	};
 #endif
-	int verdict = TWINPROBE_ENTRY(TP_ARGUMENTS);
+	int verdict = TWINPROBE_ENTRY(TBCC_ARGUMENTS);
 
 #if TWINPROBE_HANDLE_RX
 	switch (verdict) {
 	case RX_OK:
-		return TP_PASS;
+		return TBCC_PASS;
 	case RX_DROP:
-		return TP_DROP;
+		return TBCC_DROP;
 	case RX_REDIRECT:
-		return TP_REDIRECT;
+		return TBCC_REDIRECT;
 	}
 #endif
 	return verdict;

@@ -1,11 +1,11 @@
-/* Bytes of the packet by their offset, in host order: load_byte() and its friends, and the cursor over the headers of bcc/proto.h. A
- * program ends with 0 where the packet is shorter, as it does in BCC. */
+/* Bytes of the packet by their offset, in host order: load_byte() and its friends, and the cursor over the headers of
+ * bcc/proto.h. A program ends with 0 where the packet is shorter, as it does in BCC. */
 #ifndef TWINPROBE_BCC_PACKET_H
 #define TWINPROBE_BCC_PACKET_H
 
-#if TWINPROBE_XDP
+#if TBCC_XDP
 /* The most bytes of a packet that a program may reach. */
-#define TP_REACH 0x7fff
+#define TBCC_REACH 0x7fff
 
 static __always_inline long twinprobe_load(void *ctx, u64 offset, void *to, u32 size)
 {
@@ -13,7 +13,7 @@ static __always_inline long twinprobe_load(void *ctx, u64 offset, void *to, u32 
 	void *data = (void *)(long)packet->data;
 	void *end = (void *)(long)packet->data_end;
 
-	if (offset > TP_REACH)
+	if (offset > TBCC_REACH)
 		return -1;
 	data += offset;
 	if (data + size > end)
@@ -28,16 +28,16 @@ static __always_inline long twinprobe_load(void *ctx, u64 offset, void *to, u32 
 }
 #endif
 
-#define TP_LOAD(type, ctx, offset) ({ \
+#define TBCC_LOAD(type, ctx, offset) ({ \
 	type twinprobe_bytes; \
 	if (twinprobe_load(ctx, offset, &twinprobe_bytes, sizeof(type))) \
 		return 0; \
 	twinprobe_bytes; \
 })
-#define load_byte(ctx, offset) ((unsigned long long)TP_LOAD(u8, ctx, offset))
-#define load_half(ctx, offset) ((unsigned long long)bpf_ntohs(TP_LOAD(u16, ctx, offset)))
-#define load_word(ctx, offset) ((unsigned long long)bpf_ntohl(TP_LOAD(u32, ctx, offset)))
-#define load_dword(ctx, offset) ((unsigned long long)bpf_be64_to_cpu(TP_LOAD(u64, ctx, offset)))
+#define load_byte(ctx, offset) ((unsigned long long)TBCC_LOAD(u8, ctx, offset))
+#define load_half(ctx, offset) ((unsigned long long)bpf_ntohs(TBCC_LOAD(u16, ctx, offset)))
+#define load_word(ctx, offset) ((unsigned long long)bpf_ntohl(TBCC_LOAD(u32, ctx, offset)))
+#define load_dword(ctx, offset) ((unsigned long long)bpf_be64_to_cpu(TBCC_LOAD(u64, ctx, offset)))
 
 /* `size` bits of the packet, `bit` bits after the first one of the byte at `offset`. */
 #define bpf_dext_pkt(ctx, offset, bit, size) ({ \
@@ -47,28 +47,20 @@ static __always_inline long twinprobe_load(void *ctx, u64 offset, void *to, u32 
 	bpf_be64_to_cpu(*(u64 *)twinprobe_bytes) << (bit) >> (64 - (size)); \
 })
 
-/* cursor_advance(cursor, sizeof(*header)) copies the header to where its fields are in host order, and moves the cursor on. The name of
- * the type is in the second argument, from which a macro takes it: TP_TYPE_OF_sizeof. */
-#define cursor_advance(cursor, n) TP_ADVANCE(cursor, n)
-#define TP_ADVANCE(cursor, n) TP_IF(TP_IS_PAREN(n))(TP_MOVE, TP_HEADER)(cursor, n)
-#define TP_IF(c) TP_PASTE(TP_IF_, c)
-#define TP_IF_1(a, b) a
-#define TP_IF_0(a, b) b
-#define TP_PASTE(a, b) TP_PASTE_(a, b)
-#define TP_PASTE_(a, b) a##b
-#define TP_SECOND_OF(a, b, ...) b
-#define TP_IS_MARK(...) TP_SECOND_OF(__VA_ARGS__, 0, )
-#define TP_MARK(...) ~, 1,
-#define TP_IS_PAREN(n) TP_IS_MARK(TP_MARK n)
+/* cursor_advance(cursor, sizeof(*header)) copies the header to where its fields are in host order, and moves the cursor on. The
+ * name of the type is in the second argument, from which a macro takes it: TBCC_TYPE_OF_sizeof. */
+#define cursor_advance(cursor, n) TBCC_ADVANCE(cursor, n)
+#define TBCC_ADVANCE(cursor, n) TBCC_IF(TBCC_IS_PAREN(n))(TBCC_MOVE, TBCC_HEADER)(cursor, n)
+#define TBCC_IS_PAREN(n) TBCC_IS_MARK(TBCC_MARK n)
 
-#define TP_TYPE_OF_sizeof(what) ~, 1, __typeof__(what)
-#define TP_HEADER(cursor, n) TP_HEADER_(cursor, n, TP_TYPE_OF_##n)
-#define TP_HEADER_(cursor, n, ...) TP_IF(TP_IS_MARK(__VA_ARGS__))(TP_COPY, TP_BYTES)(cursor, n, __VA_ARGS__)
-#define TP_COPY(cursor, n, mark, one, type) \
-	((type *)twinprobe_to_host(TP_LOAD_AT(cursor, &(type){}, sizeof(type), n), sizeof(type), TP_LAYOUT(type)))
-#define TP_BYTES(cursor, n, ...) ((void *)TP_LOAD_AT(cursor, &(u64){0}, __builtin_constant_p(n) && (n) <= 8 ? (n) : 0, n))
-#define TP_MOVE(cursor, n) ({ void *twinprobe_at = (void *)(cursor); (cursor) += (n); twinprobe_at; })
-#define TP_LOAD_AT(cursor, to, bytes, n) \
+#define TBCC_TYPE_OF_sizeof(what) ~, 1, __typeof__(what)
+#define TBCC_HEADER(cursor, n) TBCC_HEADER_(cursor, n, TBCC_TYPE_OF_##n)
+#define TBCC_HEADER_(cursor, n, ...) TBCC_IF(TBCC_IS_MARK(__VA_ARGS__))(TBCC_COPY, TBCC_BYTES)(cursor, n, __VA_ARGS__)
+#define TBCC_COPY(cursor, n, mark, one, type) \
+	((type *)twinprobe_to_host(TBCC_LOAD_AT(cursor, &(type){}, sizeof(type), n), sizeof(type), TBCC_LAYOUT(type)))
+#define TBCC_BYTES(cursor, n, ...) ((void *)TBCC_LOAD_AT(cursor, &(u64){0}, __builtin_constant_p(n) && (n) <= 8 ? (n) : 0, n))
+#define TBCC_MOVE(cursor, n) ({ void *twinprobe_at = (void *)(cursor); (cursor) += (n); twinprobe_at; })
+#define TBCC_LOAD_AT(cursor, to, bytes, n) \
 	(twinprobe_advance(TWINPROBE_PACKET, (u8 **)&(cursor), to, bytes, n) ?: ({ return 0; (void *)0; }))
 
 static __always_inline void *twinprobe_advance(void *ctx, u8 **cursor, void *to, u32 bytes, u64 n)
@@ -92,12 +84,12 @@ struct tcp_t;
 struct vxlan_t;
 struct vxlan_gbp_t;
 
-/* How the bytes of a header become fields in host order: "r" if the fields of its struct are declared backwards, else the widths of the
- * fields in bytes. The daemon knows these of the source's own headers. */
+/* How the bytes of a header become fields in host order: "r" if the fields of its struct are declared backwards, else the widths
+ * of the fields in bytes. The daemon knows these of the source's own headers. */
 #ifndef TWINPROBE_LAYOUTS
 #define TWINPROBE_LAYOUTS
 #endif
-#define TP_LAYOUT(type) _Generic((type *)0, \
+#define TBCC_LAYOUT(type) _Generic((type *)0, \
 	struct ethernet_t *: "r", struct dot1q_t *: "r", struct arp_t *: "r", struct ip_t *: "r", struct icmp_t *: "r", \
 	struct ip6_t *: "r", struct ip6_opt_t *: "r", struct icmp6_t *: "r", struct udp_t *: "r", struct tcp_t *: "r", \
 	struct vxlan_t *: "r", struct vxlan_gbp_t *: "r", TWINPROBE_LAYOUTS default: "")
@@ -113,7 +105,7 @@ static __always_inline void twinprobe_reverse(u8 *bytes, u32 size)
 	}
 }
 
-#define TP_SWAP(type, swap, field) do { \
+#define TBCC_SWAP(type, swap, field) do { \
 	type twinprobe_number; \
 	__builtin_memcpy(&twinprobe_number, field, sizeof(type)); \
 	twinprobe_number = swap(twinprobe_number); \
@@ -131,11 +123,11 @@ static __always_inline void *twinprobe_to_host(void *header, u32 size, const cha
 #pragma unroll
 	for (u32 i = 0; i < __builtin_strlen(layout); i++) {
 		if (layout[i] == '2')
-			TP_SWAP(u16, __builtin_bswap16, field);
+			TBCC_SWAP(u16, __builtin_bswap16, field);
 		else if (layout[i] == '4')
-			TP_SWAP(u32, __builtin_bswap32, field);
+			TBCC_SWAP(u32, __builtin_bswap32, field);
 		else if (layout[i] == '8')
-			TP_SWAP(u64, __builtin_bswap64, field);
+			TBCC_SWAP(u64, __builtin_bswap64, field);
 		field += layout[i] - '0';
 	}
 	return header;

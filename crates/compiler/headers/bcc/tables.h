@@ -1,30 +1,40 @@
-/* Tables. Each is a map as libbpf defines it, whose symbol is the table's name, and a constant struct of functions, whose name in C is
- * the table's name: the compiler puts the functions in place of their calls, and the struct vanishes. */
+/* Tables. Each is a map as libbpf defines it, whose symbol is the table's name, and a constant struct of functions, whose name
+ * in C is the table's name: the compiler puts the functions in place of their calls, and the struct vanishes. */
 #ifndef TWINPROBE_BCC_TABLES_H
 #define TWINPROBE_BCC_TABLES_H
 
-#define TP_IS(kind, name) (__builtin_strcmp(kind, name) == 0)
+/* TBCC_IF(1)(a, b) is a, TBCC_IF(0)(a, b) is b. TBCC_IS_MARK(x) is 1 if x is a macro for a mark (~, 1,), else 0. */
+#define TBCC_IF(c) TBCC_PASTE(TBCC_IF_, c)
+#define TBCC_IF_1(a, b) a
+#define TBCC_IF_0(a, b) b
+#define TBCC_PASTE(a, b) TBCC_PASTE_(a, b)
+#define TBCC_PASTE_(a, b) a##b
+#define TBCC_SECOND_OF(a, b, ...) b
+#define TBCC_IS_MARK(...) TBCC_SECOND_OF(__VA_ARGS__, 0, )
+#define TBCC_MARK(...) ~, 1,
 
-/* The types of map by BCC's names. The keys of a histogram are slots of an array if they are integers. A table of programs is an array of
- * numbers that nothing uses: no program can get into it. */
-#define TP_TYPE(kind, key) ( \
-	TP_IS(kind, "hash") ? BPF_MAP_TYPE_HASH : \
-	TP_IS(kind, "lru_hash") ? BPF_MAP_TYPE_LRU_HASH : \
-	TP_IS(kind, "percpu_hash") ? BPF_MAP_TYPE_PERCPU_HASH : \
-	TP_IS(kind, "lru_percpu_hash") ? BPF_MAP_TYPE_LRU_PERCPU_HASH : \
-	TP_IS(kind, "array") ? BPF_MAP_TYPE_ARRAY : \
-	TP_IS(kind, "percpu_array") ? BPF_MAP_TYPE_PERCPU_ARRAY : \
-	TP_IS(kind, "lpm_trie") ? BPF_MAP_TYPE_LPM_TRIE : \
-	TP_IS(kind, "queue") ? BPF_MAP_TYPE_QUEUE : \
-	TP_IS(kind, "stack") ? BPF_MAP_TYPE_STACK : \
-	TP_IS(kind, "prog") ? BPF_MAP_TYPE_ARRAY : \
-	TP_IS(kind, "histogram") ? (TP_IS_INT(key) ? BPF_MAP_TYPE_ARRAY : BPF_MAP_TYPE_HASH) : \
-	TP_IS(kind, "perf_output") ? BPF_MAP_TYPE_PERF_EVENT_ARRAY : \
+#define TBCC_IS(kind, name) (__builtin_strcmp(kind, name) == 0)
+
+/* The types of map by BCC's names. The keys of a histogram are slots of an array if they are integers. A table of programs is an
+ * array of numbers that nothing uses: no program can get into it. */
+#define TBCC_TYPE(kind, key) ( \
+	TBCC_IS(kind, "hash") ? BPF_MAP_TYPE_HASH : \
+	TBCC_IS(kind, "lru_hash") ? BPF_MAP_TYPE_LRU_HASH : \
+	TBCC_IS(kind, "percpu_hash") ? BPF_MAP_TYPE_PERCPU_HASH : \
+	TBCC_IS(kind, "lru_percpu_hash") ? BPF_MAP_TYPE_LRU_PERCPU_HASH : \
+	TBCC_IS(kind, "array") ? BPF_MAP_TYPE_ARRAY : \
+	TBCC_IS(kind, "percpu_array") ? BPF_MAP_TYPE_PERCPU_ARRAY : \
+	TBCC_IS(kind, "lpm_trie") ? BPF_MAP_TYPE_LPM_TRIE : \
+	TBCC_IS(kind, "queue") ? BPF_MAP_TYPE_QUEUE : \
+	TBCC_IS(kind, "stack") ? BPF_MAP_TYPE_STACK : \
+	TBCC_IS(kind, "prog") ? BPF_MAP_TYPE_ARRAY : \
+	TBCC_IS(kind, "histogram") ? (TBCC_IS_INT(key) ? BPF_MAP_TYPE_ARRAY : BPF_MAP_TYPE_HASH) : \
+	TBCC_IS(kind, "perf_output") ? BPF_MAP_TYPE_PERF_EVENT_ARRAY : \
 	BPF_MAP_TYPE_UNSPEC)
-#define TP_IS_INT(type) (__builtin_types_compatible_p(type, int) || __builtin_types_compatible_p(type, u32))
+#define TBCC_IS_INT(type) (__builtin_types_compatible_p(type, int) || __builtin_types_compatible_p(type, u32))
 
 /* Adds to a number of 1, 2, 4 or 8 bytes; to one of 4 or 8 bytes no addition of another CPU gets lost. */
-#define TP_ADD(number, size, n) do { \
+#define TBCC_ADD(number, size, n) do { \
 	if ((size) == 8) \
 		__sync_fetch_and_add((u64 *)(number), (u64)(n)); \
 	else if ((size) == 4) \
@@ -36,48 +46,54 @@
 } while (0)
 
 /* Whether the values of a table are integers, and what increment() is for other tables: nothing that can be called. */
-#define TP_IS_NUMBER(type) _Generic(*(__typeof__(type) *)0, \
+#define TBCC_IS_NUMBER(type) _Generic(*(__typeof__(type) *)0, \
 	bool: 1, char: 1, signed char: 1, unsigned char: 1, short: 1, unsigned short: 1, int: 1, unsigned int: 1, \
 	long: 1, unsigned long: 1, long long: 1, unsigned long long: 1, default: 0)
 typedef int increment_is_for_integers;
-#define TP_ADDER(key_type, leaf_type) __typeof__(__builtin_choose_expr( \
-	TP_IS_NUMBER(leaf_type), (void (*)(__typeof__(key_type), u64))0, (increment_is_for_integers)0))
+#define TBCC_ADDER(key_type, leaf_type) __typeof__(__builtin_choose_expr( \
+	TBCC_IS_NUMBER(leaf_type), (void (*)(__typeof__(key_type), u64))0, (increment_is_for_integers)0))
 
 /* The members that are of no use here say so. */
-#define TP_NO_PROGRAMS "nothing fills the slots of a table of programs, so that call() goes on with the next statement; call the " \
+#define TBCC_NO_PROGRAMS "nothing fills the slots of a table of programs, so that call() goes on with the next statement; call the " \
 	"function itself"
-#define TP_NO_TASK "it is about tasks of this host, and packets belong to none"
-#define TP_UNAVAILABLE(name, why) int (*name)(/* any arguments */) __attribute__((unavailable(why)));
+#define TBCC_NO_TASK "it is about tasks of this host, and packets belong to none"
+#define TBCC_UNAVAILABLE(name, why) int (*name)(/* any arguments */) __attribute__((unavailable(why)));
 
-/* A table. Naming call() in the struct would bring its warning up for every table. Sources test the result of lookup_or_try_init(), not that of lookup_or_init(): where a table is full, the latter gives a
- * value that belongs to no entry. increment() adds as atomic_increment() does, in an entry that is made if there is none. */
+/* A table. Naming call() in the struct would bring its warning up for every table. Sources test the result of
+ * lookup_or_try_init(), not that of lookup_or_init(): where a table is full, the latter gives a value that belongs to no entry.
+ * increment() adds as atomic_increment() does, in an entry that is made if there is none. */
 #define BPF_F_TABLE(kind, key_type, leaf_type, name, size, flags) \
+	TBCC_TABLE(TBCC_KIND(kind, name), key_type, leaf_type, name, size, flags)
+/* A table that is "extern" is of the type that it has in the source of the other direction. */
+#define TBCC_KIND(kind, name) TBCC_IF(TBCC_IS_MARK(TWINPROBE_EXTERN_##name))(TWINPROBE_TYPE_##name, kind)
+#define TBCC_TABLE(...) TBCC_TABLE_(__VA_ARGS__)
+#define TBCC_TABLE_(kind, key_type, leaf_type, name, size, flags) \
 struct name##_table_t { \
-	void (*call)(void *, u32) __attribute__((deprecated(TP_NO_PROGRAMS))); \
+	void (*call)(void *, u32) __attribute__((deprecated(TBCC_NO_PROGRAMS))); \
 	__typeof__(leaf_type) *(*lookup)(const __typeof__(key_type) *); \
 	__typeof__(leaf_type) *(*lookup_or_try_init)(const __typeof__(key_type) *, const __typeof__(leaf_type) *); \
 	__typeof__(leaf_type) *(*lookup_or_init)(const __typeof__(key_type) *, const __typeof__(leaf_type) *); \
 	int (*update)(const __typeof__(key_type) *, const __typeof__(leaf_type) *); \
 	int (*insert)(const __typeof__(key_type) *, const __typeof__(leaf_type) *); \
 	int (*delete)(const __typeof__(key_type) *); \
-	TP_ADDER(key_type, leaf_type) increment; \
-	TP_ADDER(key_type, leaf_type) atomic_increment; \
-	TP_UNAVAILABLE(get_stackid, "stack traces show how a function of the kernel was reached; a packet has none") \
-	TP_UNAVAILABLE(sk_storage_get, TP_NO_TASK "; keep state by address and port in a BPF_HASH") \
-	TP_UNAVAILABLE(sk_storage_delete, TP_NO_TASK "; keep state by address and port in a BPF_HASH") \
-	TP_UNAVAILABLE(task_storage_get, TP_NO_TASK) \
-	TP_UNAVAILABLE(inode_storage_get, TP_NO_TASK) \
-	TP_UNAVAILABLE(check_current_task, TP_NO_TASK) \
-	TP_UNAVAILABLE(perf_read, "hardware counters are no property of packets; measure the cost of a probe by POST /v1/validate") \
+	TBCC_ADDER(key_type, leaf_type) increment; \
+	TBCC_ADDER(key_type, leaf_type) atomic_increment; \
+	TBCC_UNAVAILABLE(get_stackid, "stack traces show how a function of the kernel was reached; a packet has none") \
+	TBCC_UNAVAILABLE(sk_storage_get, TBCC_NO_TASK "; keep state by address and port in a BPF_HASH") \
+	TBCC_UNAVAILABLE(sk_storage_delete, TBCC_NO_TASK "; keep state by address and port in a BPF_HASH") \
+	TBCC_UNAVAILABLE(task_storage_get, TBCC_NO_TASK) \
+	TBCC_UNAVAILABLE(inode_storage_get, TBCC_NO_TASK) \
+	TBCC_UNAVAILABLE(check_current_task, TBCC_NO_TASK) \
+	TBCC_UNAVAILABLE(perf_read, "hardware counters are no property of packets; measure the cost of a probe by POST /v1/validate") \
 	u32 max_entries; \
 }; \
-_Static_assert(TP_TYPE(kind, key_type) != BPF_MAP_TYPE_UNSPEC, \
+_Static_assert(TBCC_TYPE(kind, key_type) != BPF_MAP_TYPE_UNSPEC, \
 	       "there is no table of type " kind " for packets; BPF_TABLE has hash, lru_hash, percpu_hash, lru_percpu_hash, " \
-	       "array, percpu_array, lpm_trie, prog and histogram"); \
+	       "array, percpu_array, lpm_trie, prog and histogram, and extern for a table that the other direction has"); \
 struct { \
-	int (*type)[TP_TYPE(kind, key_type)]; \
+	int (*type)[TBCC_TYPE(kind, key_type)]; \
 	int (*max_entries)[size]; \
-	int (*map_flags)[flags]; \
+	int (*map_flags)[TBCC_IS(kind, "lpm_trie") ? BPF_F_NO_PREALLOC : (flags)]; \
 	__typeof__(key_type) *key; \
 	__typeof__(leaf_type) *value; \
 } name##_map __asm__(#name) SEC(".maps"); \
@@ -119,13 +135,13 @@ name##_lookup_or_init(const __typeof__(key_type) *key, const __typeof__(leaf_typ
 static __always_inline void name##_increment(__typeof__(key_type) key, u64 n) \
 { \
 	__typeof__(leaf_type) *found = bpf_map_lookup_elem(&name##_map, &key); \
-	if (!found && TP_TYPE(kind, key_type) != BPF_MAP_TYPE_ARRAY && TP_TYPE(kind, key_type) != BPF_MAP_TYPE_PERCPU_ARRAY) { \
+	if (!found && TBCC_TYPE(kind, key_type) != BPF_MAP_TYPE_ARRAY && TBCC_TYPE(kind, key_type) != BPF_MAP_TYPE_PERCPU_ARRAY) { \
 		__typeof__(leaf_type) zero; \
 		__builtin_memset(&zero, 0, sizeof(zero)); \
 		found = name##_lookup_or_try_init(&key, &zero); \
 	} \
 	if (found) \
-		TP_ADD(found, sizeof(leaf_type), n); \
+		TBCC_ADD(found, sizeof(leaf_type), n); \
 } \
 static __always_inline void name##_call(void *ctx, u32 slot) \
 { \
@@ -140,8 +156,8 @@ static const struct name##_table_t name __asm__("twinprobe." #name) __attribute_
 	.update = name##_update, \
 	.insert = name##_insert, \
 	.delete = name##_delete, \
-	.increment = __builtin_choose_expr(TP_IS_NUMBER(leaf_type), name##_increment, 0), \
-	.atomic_increment = __builtin_choose_expr(TP_IS_NUMBER(leaf_type), name##_increment, 0), \
+	.increment = __builtin_choose_expr(TBCC_IS_NUMBER(leaf_type), name##_increment, 0), \
+	.atomic_increment = __builtin_choose_expr(TBCC_IS_NUMBER(leaf_type), name##_increment, 0), \
 	.max_entries = (size), \
 } \
 _Pragma("clang diagnostic pop")
@@ -152,57 +168,60 @@ _Pragma("clang diagnostic pop")
 /* Tables for other programs: within a probe, `shared_maps` of the configuration says what both directions share. */
 #define BPF_TABLE_PUBLIC(kind, key_type, leaf_type, name, size) BPF_F_TABLE(kind, key_type, leaf_type, name, size, 0)
 #define BPF_TABLE_SHARED(kind, key_type, leaf_type, name, size, ...) \
-	BPF_F_TABLE(kind, key_type, leaf_type, name, size, TP_DEFAULT(0, ##__VA_ARGS__))
+	BPF_F_TABLE(kind, key_type, leaf_type, name, size, TBCC_DEFAULT(0, ##__VA_ARGS__))
 #define BPF_TABLE_PINNED(kind, key_type, leaf_type, name, size, path, ...) \
-	BPF_F_TABLE(kind, key_type, leaf_type, name, size, TP_DEFAULT(0, ##__VA_ARGS__))
+	BPF_F_TABLE(kind, key_type, leaf_type, name, size, TBCC_DEFAULT(0, ##__VA_ARGS__))
 
 /* The last of one or two arguments, so that the second one replaces the default. */
-#define TP_DEFAULT(...) TP_LAST(__VA_ARGS__, TP_SECOND, TP_FIRST)(__VA_ARGS__)
-#define TP_LAST(a, b, macro, ...) macro
-#define TP_FIRST(a) a
-#define TP_SECOND(a, b) b
+#define TBCC_DEFAULT(...) TBCC_LAST(__VA_ARGS__, TBCC_SECOND, TBCC_FIRST)(__VA_ARGS__)
+#define TBCC_LAST(a, b, macro, ...) macro
+#define TBCC_FIRST(a) a
+#define TBCC_SECOND(a, b) b
 /* The macro for 1, 2, 3 or 4 arguments. */
-#define TP_BY_COUNT(a, b, c, d, macro, ...) macro
+#define TBCC_BY_COUNT(a, b, c, d, macro, ...) macro
 
-#define TP_HASH_1(kind, flags, name) BPF_F_TABLE(kind, u64, u64, name, 10240, flags)
-#define TP_HASH_2(kind, flags, name, key_type) BPF_F_TABLE(kind, key_type, u64, name, 10240, flags)
-#define TP_HASH_3(kind, flags, name, key_type, leaf_type) BPF_F_TABLE(kind, key_type, leaf_type, name, 10240, flags)
-#define TP_HASH_4(kind, flags, name, key_type, leaf_type, size) BPF_F_TABLE(kind, key_type, leaf_type, name, size, flags)
-#define TP_HASH(kind, flags, ...) \
-	TP_BY_COUNT(__VA_ARGS__, TP_HASH_4, TP_HASH_3, TP_HASH_2, TP_HASH_1)(kind, flags, __VA_ARGS__)
+#define TBCC_HASH_1(kind, flags, name) BPF_F_TABLE(kind, u64, u64, name, 10240, flags)
+#define TBCC_HASH_2(kind, flags, name, key_type) BPF_F_TABLE(kind, key_type, u64, name, 10240, flags)
+#define TBCC_HASH_3(kind, flags, name, key_type, leaf_type) BPF_F_TABLE(kind, key_type, leaf_type, name, 10240, flags)
+#define TBCC_HASH_4(kind, flags, name, key_type, leaf_type, size) BPF_F_TABLE(kind, key_type, leaf_type, name, size, flags)
+#define TBCC_HASH(kind, flags, ...) \
+	TBCC_BY_COUNT(__VA_ARGS__, TBCC_HASH_4, TBCC_HASH_3, TBCC_HASH_2, TBCC_HASH_1)(kind, flags, __VA_ARGS__)
 /* (name, key_type = u64, leaf_type = u64, size = 10240) */
-#define BPF_HASH(...) TP_HASH("hash", 0, __VA_ARGS__)
-#define BPF_PERCPU_HASH(...) TP_HASH("percpu_hash", 0, __VA_ARGS__)
-#define BPF_LPM_TRIE(...) TP_HASH("lpm_trie", BPF_F_NO_PREALLOC, __VA_ARGS__)
+#define BPF_HASH(...) TBCC_HASH("hash", 0, __VA_ARGS__)
+#define BPF_PERCPU_HASH(...) TBCC_HASH("percpu_hash", 0, __VA_ARGS__)
+#define BPF_LPM_TRIE(...) TBCC_HASH("lpm_trie", BPF_F_NO_PREALLOC, __VA_ARGS__)
 
-#define TP_ARRAY_1(kind, name) BPF_F_TABLE(kind, int, u64, name, 10240, 0)
-#define TP_ARRAY_2(kind, name, leaf_type) BPF_F_TABLE(kind, int, leaf_type, name, 10240, 0)
-#define TP_ARRAY_3(kind, name, leaf_type, size) BPF_F_TABLE(kind, int, leaf_type, name, size, 0)
-#define TP_ARRAY(kind, ...) TP_BY_COUNT(__VA_ARGS__, , TP_ARRAY_3, TP_ARRAY_2, TP_ARRAY_1)(kind, __VA_ARGS__)
+#define TBCC_ARRAY_1(kind, name) BPF_F_TABLE(kind, int, u64, name, 10240, 0)
+#define TBCC_ARRAY_2(kind, name, leaf_type) BPF_F_TABLE(kind, int, leaf_type, name, 10240, 0)
+#define TBCC_ARRAY_3(kind, name, leaf_type, size) BPF_F_TABLE(kind, int, leaf_type, name, size, 0)
+#define TBCC_ARRAY(kind, ...) TBCC_BY_COUNT(__VA_ARGS__, , TBCC_ARRAY_3, TBCC_ARRAY_2, TBCC_ARRAY_1)(kind, __VA_ARGS__)
 /* (name, leaf_type = u64, size = 10240) */
-#define BPF_ARRAY(...) TP_ARRAY("array", __VA_ARGS__)
-#define BPF_PERCPU_ARRAY(...) TP_ARRAY("percpu_array", __VA_ARGS__)
+#define BPF_ARRAY(...) TBCC_ARRAY("array", __VA_ARGS__)
+#define BPF_PERCPU_ARRAY(...) TBCC_ARRAY("percpu_array", __VA_ARGS__)
 
-#define TP_HISTOGRAM_1(name) BPF_F_TABLE("histogram", int, u64, name, 64, 0)
-#define TP_HISTOGRAM_2(name, key_type) BPF_F_TABLE("histogram", key_type, u64, name, 64, 0)
-#define TP_HISTOGRAM_3(name, key_type, size) BPF_F_TABLE("histogram", key_type, u64, name, size, 0)
+#define TBCC_HISTOGRAM_1(name) BPF_F_TABLE("histogram", int, u64, name, 64, 0)
+#define TBCC_HISTOGRAM_2(name, key_type) BPF_F_TABLE("histogram", key_type, u64, name, 64, 0)
+#define TBCC_HISTOGRAM_3(name, key_type, size) BPF_F_TABLE("histogram", key_type, u64, name, size, 0)
 /* (name, key_type = int, size = 64) */
 #define BPF_HISTOGRAM(...) \
-	TP_BY_COUNT(__VA_ARGS__, , TP_HISTOGRAM_3, TP_HISTOGRAM_2, TP_HISTOGRAM_1)(__VA_ARGS__)
+	TBCC_BY_COUNT(__VA_ARGS__, , TBCC_HISTOGRAM_3, TBCC_HISTOGRAM_2, TBCC_HISTOGRAM_1)(__VA_ARGS__)
 
 #define BPF_PROG_ARRAY(name, size) BPF_F_TABLE("prog", u32, u32, name, size, 0)
 
 #define BPF_QUEUESTACK(kind, name, leaf_type, size, flags) \
+	TBCC_QUEUESTACK(TBCC_KIND(kind, name), name, leaf_type, size, flags)
+#define TBCC_QUEUESTACK(...) TBCC_QUEUESTACK_(__VA_ARGS__)
+#define TBCC_QUEUESTACK_(kind, name, leaf_type, size, flags) \
 struct name##_table_t { \
 	int (*push)(const __typeof__(leaf_type) *, u64); \
 	int (*pop)(__typeof__(leaf_type) *); \
 	int (*peek)(__typeof__(leaf_type) *); \
 	u32 max_entries; \
 }; \
-_Static_assert(TP_TYPE(kind, int) == BPF_MAP_TYPE_QUEUE || TP_TYPE(kind, int) == BPF_MAP_TYPE_STACK, \
+_Static_assert(TBCC_TYPE(kind, int) == BPF_MAP_TYPE_QUEUE || TBCC_TYPE(kind, int) == BPF_MAP_TYPE_STACK, \
 	       "BPF_QUEUESTACK has no type " kind "; it has queue and stack"); \
 struct { \
-	int (*type)[TP_TYPE(kind, int)]; \
+	int (*type)[TBCC_TYPE(kind, int)]; \
 	int (*max_entries)[size]; \
 	int (*map_flags)[flags]; \
 	__typeof__(leaf_type) *value; \
@@ -230,11 +249,11 @@ static const struct name##_table_t name __asm__("twinprobe." #name) __attribute_
 #define BPF_QUEUESTACK_PINNED(kind, name, leaf_type, size, flags, path) \
 	BPF_QUEUESTACK(kind, name, leaf_type, size, flags)
 /* (name, leaf_type, size, flags = 0) */
-#define BPF_QUEUE(name, leaf_type, size, ...) BPF_QUEUESTACK("queue", name, leaf_type, size, TP_DEFAULT(0, ##__VA_ARGS__))
-#define BPF_STACK(name, leaf_type, size, ...) BPF_QUEUESTACK("stack", name, leaf_type, size, TP_DEFAULT(0, ##__VA_ARGS__))
+#define BPF_QUEUE(name, leaf_type, size, ...) BPF_QUEUESTACK("queue", name, leaf_type, size, TBCC_DEFAULT(0, ##__VA_ARGS__))
+#define BPF_STACK(name, leaf_type, size, ...) BPF_QUEUESTACK("stack", name, leaf_type, size, TBCC_DEFAULT(0, ##__VA_ARGS__))
 
 /* The type of an event leaves a trace in the object, so that a metric's `type` can name it. */
-#define TP_EVENT(data) ({ \
+#define TBCC_EVENT(data) ({ \
 	static __typeof__(*(data)) *const twinprobe_event SEC(".twinprobe.events"); \
 	(data); \
 })
@@ -261,8 +280,8 @@ static const struct name##_table_t name __asm__("twinprobe." #name) __attribute_
 	.perf_submit = name##_perf_submit, \
 	.perf_submit_skb = name##_perf_submit_skb, \
 }
-#define perf_submit(ctx, data, size) perf_submit(ctx, TP_EVENT(data), size)
-#define perf_submit_skb(ctx, packet_bytes, data, size) perf_submit_skb(ctx, packet_bytes, TP_EVENT(data), size)
+#define perf_submit(ctx, data, size) perf_submit(ctx, TBCC_EVENT(data), size)
+#define perf_submit_skb(ctx, packet_bytes, data, size) perf_submit_skb(ctx, packet_bytes, TBCC_EVENT(data), size)
 
 #define BPF_RINGBUF_OUTPUT(name, pages) \
 struct name##_table_t { \
@@ -303,12 +322,12 @@ static const struct name##_table_t name __asm__("twinprobe." #name) __attribute_
 	.ringbuf_discard = name##_ringbuf_discard, \
 	.ringbuf_query = name##_ringbuf_query, \
 }
-#define ringbuf_output(data, size, flags) ringbuf_output(TP_EVENT(data), size, flags)
-#define ringbuf_submit(data, flags) ringbuf_submit(TP_EVENT(data), flags)
+#define ringbuf_output(data, size, flags) ringbuf_output(TBCC_EVENT(data), size, flags)
+#define ringbuf_submit(data, flags) ringbuf_submit(TBCC_EVENT(data), flags)
 
 /* A single argument adds one. */
-#define increment(...) TP_INCREMENT(__VA_ARGS__, increment(__VA_ARGS__), increment(__VA_ARGS__, 1))
-#define atomic_increment(...) TP_INCREMENT(__VA_ARGS__, atomic_increment(__VA_ARGS__), atomic_increment(__VA_ARGS__, 1))
-#define TP_INCREMENT(key, n, call, ...) call
+#define increment(...) TBCC_INCREMENT(__VA_ARGS__, increment(__VA_ARGS__), increment(__VA_ARGS__, 1))
+#define atomic_increment(...) TBCC_INCREMENT(__VA_ARGS__, atomic_increment(__VA_ARGS__), atomic_increment(__VA_ARGS__, 1))
+#define TBCC_INCREMENT(key, n, call, ...) call
 
 #endif

@@ -95,6 +95,25 @@ struct tp_packet {
 	__u32 payload;		/* what follows the transport header */
 };
 
+struct tp_icmp_header {
+	__u8 type;
+	__u8 code;
+	__be16 checksum;
+	__be32 rest;
+};
+
+struct tp_arp_header {
+	__be16 hardware;
+	__be16 protocol;
+	__u8 hardware_length;
+	__u8 protocol_length;
+	__be16 operation;	/* 1 request, 2 reply */
+	__u8 sender_mac[6];
+	__u8 sender_ip[4];
+	__u8 target_mac[6];
+	__u8 target_ip[4];
+};
+
 #define TP_PROBE(NAME, PACKET)							\
 	static __always_inline int NAME##_body(struct tp_packet *PACKET);	\
 	SEC(TP_SECTION) int NAME(TP_CONTEXT *context)				\

@@ -1,7 +1,7 @@
 //! The dialect of a source, and what clang is told about a source for BCC.
 
 use twinprobe_ebpf_common::finding::Finding;
-use twinprobe_ebpf_common::hook::{ProgramKind, Verdict};
+use twinprobe_ebpf_common::hook::Verdict;
 
 use crate::bcc::entry::{self, CONVENTIONAL, HANDLE_RX};
 use crate::bcc::scan::{Function, Scan, scan};
@@ -29,6 +29,8 @@ impl Dialect {
 const SECTIONS: [&str; 3] = ["SEC", "__section", "section"];
 /// The macros that define tables, of which a source for BCC without functions has at least one.
 const TABLES: [&str; 5] = ["BPF_TABLE", "BPF_HASH", "BPF_ARRAY", "BPF_PERCPU_ARRAY", "BPF_PERCPU_HASH"];
+/// The type of a table that another program defines.
+const EXTERN: &str = "extern";
 /// The structs of the dialect's headers that sources like to define themselves.
 const STRUCTS: [&str; 7] = ["eth_hdr", "iphdr", "tcphdr", "udphdr", "icmphdr", "lpm_key", "vlan_hdr"];
 /// The functions that need a map, which is defined only for them.
@@ -45,9 +47,17 @@ const QUIET: [&str; 8] = [
     "-Wno-incompatible-pointer-types-discards-qualifiers",
 ];
 
-/// Returns what clang has to be told about a source that is for BCC, beside what every source needs; `None` if it is for
-/// libbpf. Fails if a source for BCC has no function that sees packets.
-pub fn arguments(unit: &Unit<'_>) -> Result<Option<Vec<String>>, Finding> {
+/// What clang has to be told about a source for BCC, beside what every source needs.
+#[derive(Debug)]
+pub struct Told {
+    pub arguments: Vec<String>,
+    /// The tables that the source takes from the other direction.
+    pub shared: Vec<String>,
+}
+
+/// Returns what clang has to be told about a source that is for BCC; `None` if it is for libbpf. Fails if a source for BCC has no
+/// function that sees packets.
+pub fn told(unit: &Unit<'_>) -> Result<Option<Told>, Finding> {
     let found = match unit.dialect {
         Dialect::Libbpf => return Ok(None),
         Dialect::Auto | Dialect::Bcc => scan(unit.source),
@@ -59,8 +69,22 @@ pub fn arguments(unit: &Unit<'_>) -> Result<Option<Vec<String>>, Finding> {
     let mut arguments: Vec<String> = QUIET.map(str::to_owned).to_vec();
     arguments
         .extend(definitions(unit, &found, function).into_iter().map(|definition| format!("-D{definition}")));
+    let other = unit.other.map(scan).unwrap_or_default();
+    let mut shared = Vec::new();
+    for name in found.tables.iter().filter(|(_, kind)| *kind == EXTERN).map(|(name, _)| *name) {
+        let is_here = |(known, kind): &&(&str, &str)| *known == name && *kind != EXTERN;
+        // Where alternatives of the preprocessor declare the table, it depends on the direction which one counts.
+        let elsewhere = other.tables.iter().find(is_here);
+        if let Some((_, kind)) = elsewhere.or_else(|| found.tables.iter().find(is_here)) {
+            arguments.push(format!("-DTWINPROBE_EXTERN_{name}=~,1,"));
+            arguments.push(format!("-DTWINPROBE_TYPE_{name}=\"{kind}\""));
+        }
+        if elsewhere.is_some() {
+            shared.push(name.to_owned());
+        }
+    }
     arguments.extend(["-include", "bcc/dialect.h"].map(str::to_owned));
-    Ok(Some(arguments))
+    Ok(Some(Told { arguments, shared }))
 }
 
 /// Tells whether a source has functions or tables of BCC's kind and places nothing in a section: for libbpf, it would have no
@@ -74,11 +98,8 @@ fn looks_like_bcc(found: &Scan<'_>) -> bool {
 
 fn definitions(unit: &Unit<'_>, found: &Scan<'_>, function: &Function<'_>) -> Vec<String> {
     let number = |name: &str, value: bool| format!("TWINPROBE_{name}={}", u8::from(value));
-    let is_xdp = unit.hook.kind() == ProgramKind::Xdp;
     let conventional = CONVENTIONAL.contains(&function.name);
     let mut list = vec![
-        number("XDP", is_xdp),
-        number("INGRESS", unit.hook.direction() == "ingress"),
         number("ENFORCE", unit.verdict == Verdict::Enforce),
         number("METADATA", conventional),
         number("TAKES_METADATA", conventional && function.parameters.len() > 1),

@@ -45,6 +45,8 @@ pub struct Scan<'a> {
     pub structs: BTreeSet<&'a str>,
     /// The source's own packet headers, each with the widths of its fields in bytes, a digit each.
     pub headers: Vec<(&'a str, String)>,
+    /// The tables whose declarations give a type, with it: `"hash"`, `"extern"`. One that alternatives declare is there twice.
+    pub tables: Vec<(&'a str, &'a str)>,
     /// All names that are used anywhere.
     pub names: BTreeSet<&'a str>,
 }
@@ -81,6 +83,7 @@ pub fn scan(source: &str) -> Scan<'_> {
         }
         match token.text {
             _ if token.kind == TokenKind::Literal => {}
+            "(" if depth == 0 && at > 0 => scan.tables.extend(table(tokens[at - 1], &tokens[at + 1..])),
             "{" => {
                 if depth == 0 {
                     scan.functions.extend(function(&tokens[start..at]));
@@ -105,6 +108,29 @@ pub fn scan(source: &str) -> Scan<'_> {
         }
     }
     scan
+}
+
+/// Reads the arguments of a macro that declares a table of a given type; `None` for other macros.
+fn table<'a>(name: Token<'a>, arguments: &[Token<'a>]) -> Option<(&'a str, &'a str)> {
+    // (type, key, leaf, name, ...) or (type, name, leaf, ...)
+    let at = match name.text {
+        name if name.starts_with("BPF_TABLE") || name == "BPF_F_TABLE" => 3,
+        name if name.starts_with("BPF_QUEUESTACK") => 1,
+        _ => return None,
+    };
+    let mut depth = 0_usize;
+    let end = arguments.iter().position(|token| {
+        depth += usize::from(token.is("("));
+        let ends = token.is(")") && depth == 0;
+        depth = depth.saturating_sub(usize::from(token.is(")")));
+        ends
+    })?;
+    let kind = arguments.first()?.text.strip_prefix('"')?.strip_suffix('"')?;
+    let name = arguments[..end].split(|token| token.is(",")).nth(at)?;
+    match name {
+        [name] if name.kind == TokenKind::Name => Some((name.text, kind)),
+        _ => None,
+    }
 }
 
 /// Reads what stands before the body of a function; `None` if it is the body of something else.
@@ -216,6 +242,14 @@ mod tests {
             "int f(struct x *c)\n#if A\n{ if (1) {\n#else\n{ if (2) {\n#endif\n} }\nint g(void) {}\n";
         let names: Vec<&str> = scan(source).functions.iter().map(|function| function.name).collect();
         assert_eq!(names.last(), Some(&"g"));
+    }
+
+    #[test]
+    fn tables_have_the_types_of_all_alternatives() {
+        let source = "#if A\nBPF_TABLE_SHARED(\"hash\", struct k, u64, seen, N * (2))__attributes__((SWAP));\n#else\n\
+                      BPF_TABLE(\"extern\", struct k, u64, seen, N);\n#endif\nBPF_QUEUESTACK(\"queue\", q, int, 1, 0);\n\
+                      BPF_HASH(h); BPF_TABLE(KIND, int, int, t, 1);";
+        assert_eq!(scan(source).tables, [("seen", "hash"), ("seen", "extern"), ("q", "queue")]);
     }
 
     #[test]

@@ -9,19 +9,24 @@ use crate::bcc::dialect::Dialect;
 use crate::compile::{CompiledObject, Compiler};
 use crate::unit::Unit;
 
-async fn compile(hook: Hook, source: &str) -> Result<CompiledObject, Rejection> {
-    let defines = BTreeMap::new();
-    let unit = Unit {
+fn unit<'a>(hook: Hook, source: &'a str, defines: &'a BTreeMap<String, String>) -> Unit<'a> {
+    let (dialect, verdict) = (Dialect::Auto, Verdict::Observe);
+    Unit {
         field: "ingress.source",
         source,
-        defines: &defines,
-        dialect: Dialect::Auto,
+        defines,
+        dialect,
         entry: None,
+        other: None,
         hook,
-        verdict: Verdict::Observe,
+        verdict,
         frags: true,
-    };
-    Compiler::discover(false).expect("the tests need clang").compile(&unit).await
+    }
+}
+
+async fn compile(hook: Hook, source: &str) -> Result<CompiledObject, Rejection> {
+    let defines = BTreeMap::new();
+    Compiler::discover(false).expect("the tests need clang").compile(&unit(hook, source, &defines)).await
 }
 
 /// Returns the line and the message of the first finding.
@@ -206,6 +211,22 @@ async fn what_packets_have_not_is_named() {
             .await;
     let warning = &printed.unwrap().warnings[0];
     assert!(warning.line == Some(2) && warning.message.starts_with("what it prints goes to"), "{warning:?}");
+}
+
+#[tokio::test]
+async fn a_table_of_the_other_direction_has_its_type() {
+    let source = "BPF_TABLE(\"extern\", u32, u64, seen, 8);\nBPF_QUEUESTACK(\"extern\", q, u32, 8, 0);\n\
+                  int f(struct CTXTYPE *ctx) { u32 one = 1; seen.increment(1); q.push(&one, 0); return 0; }";
+    let other = "BPF_TABLE_SHARED(\"percpu_hash\", u32, u64, seen, 8);\nBPF_QUEUESTACK_SHARED(\"queue\", q, u32, 8, 0);\n";
+    let (line, message) = refused(Hook::TcEgress, source).await;
+    assert!(line == Some(1) && message.starts_with("there is no table of type extern"), "{message}");
+    let defines = BTreeMap::new();
+    let unit = Unit { other: Some(other), ..unit(Hook::TcEgress, source, &defines) };
+    let object = Compiler::discover(false).unwrap().compile(&unit).await.unwrap();
+    assert_eq!(object.shared, ["seen", "q"]);
+    // One source for both directions, with alternatives.
+    let both = format!("#if INGRESS\n{other}#else\n{source}\n#endif\n").replace("int f", "int handler");
+    compile(Hook::TcEgress, &both).await.unwrap();
 }
 
 #[tokio::test]

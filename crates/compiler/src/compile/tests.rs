@@ -18,7 +18,7 @@ fn compiler() -> Compiler {
 fn unit<'a>(field: &'a str, source: &'a str, defines: &'a BTreeMap<String, String>) -> Unit<'a> {
     let dialect = Dialect::Libbpf;
     let (hook, verdict) = (Hook::Xdp, Verdict::Observe);
-    Unit { field, source, defines, dialect, entry: None, hook, verdict, frags: true }
+    Unit { field, source, defines, dialect, entry: None, other: None, hook, verdict, frags: true }
 }
 
 async fn compile(source: &str) -> Result<CompiledObject, Rejection> {

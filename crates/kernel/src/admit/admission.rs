@@ -21,16 +21,16 @@ const ENFORCE: &str = "a program with verdict: observe may only read packets; le
 
 /// Refuses references that the source of `object` has written itself. `unbound` is its program before the relocation.
 pub fn references(plan: &DirectionPlan, object: &ProbeObject, unbound: &Object) -> Result<(), Rejection> {
-    let source = format!("{}.source", plan.direction());
+    let source = &plan.code;
     refuse(unbound.functions.values().flat_map(|function| {
         references::written(function)
-            .map(|(at, unknown)| finding(&source, object, function, at, &describe(&Act::Unknown(unknown))))
+            .map(|(at, unknown)| finding(source, object, function, at, &describe(&Act::Unknown(unknown))))
     }))
 }
 
 /// Refuses a relocated program that may do what its configuration does not allow, and maps that no monitor needs.
 pub fn program(plan: &DirectionPlan, object: &ProbeObject, function: &Function) -> Result<(), Rejection> {
-    let source = format!("{}.source", plan.direction());
+    let source = &plan.code;
     let program = &function.instructions;
     let mut acts: Vec<(Index, Act)> =
         references::unknown(program).map(|(at, unknown)| (at, Act::Unknown(unknown))).collect();
@@ -56,10 +56,8 @@ pub fn program(plan: &DirectionPlan, object: &ProbeObject, function: &Function) 
         acts.extend(beyond.map(|at| (at, Act::Repeats(most))));
     }
     let of_maps = plan.maps.iter().filter_map(|map| maps::refusal(&map.name, &map.spec));
-    let of_maps = of_maps.map(|message| Finding::new(Stage::Admission, &source, message));
-    refuse(
-        acts.iter().map(|(at, act)| finding(&source, object, function, *at, &describe(act))).chain(of_maps),
-    )
+    let of_maps = of_maps.map(|message| Finding::new(Stage::Admission, source, message));
+    refuse(acts.iter().map(|(at, act)| finding(source, object, function, *at, &describe(act))).chain(of_maps))
 }
 
 /// Returns the rounds of the linked program of a direction.

@@ -154,10 +154,11 @@ impl Attached {
         reclaim.wait();
     }
 
-    /// Returns the maps that a replacement of the direction called `name` can take over.
-    pub fn predecessor(&self, name: &str, more: BTreeSet<String>) -> Option<Predecessor> {
-        let maps = Arc::clone(&self.direction(name)?.own);
-        Some(Predecessor { maps, active: self.epoch.twin(), more_known: more })
+    /// Returns the maps that a replacement can take over. `more_known` names the maps of a direction with counts that are
+    /// kept elsewhere.
+    pub fn predecessor(&self, more_known: impl Fn(&'static str) -> BTreeSet<String>) -> Predecessor {
+        let of = |loaded: &LoadedDirection| (Arc::clone(&loaded.own), more_known(loaded.plan.direction()));
+        Predecessor { directions: self.directions.iter().map(of).collect(), active: self.epoch.twin() }
     }
 
     /// Tells whether `new` goes on with the maps that packets are counted in now: a flip since `new` was loaded may

@@ -58,11 +58,10 @@ impl Deployable {
         crash::point("pinned");
         let mut transfers = Transfers::default();
         for loaded in &directions {
-            let name = loaded.plan.direction();
-            if let Some(old) = replaces.and_then(|old| old.direction(name)) {
-                let (old, new, active) = (&old.own, &loaded.own, epoch.twin());
-                let capabilities = &host.capabilities;
-                transfers.extend(Transfers::begin(name, old, active, new, capabilities, more_known));
+            if let Some(old) = replaces {
+                let directions = old.directions.iter().map(|old| &*old.own).collect::<Vec<_>>();
+                let (new, active, capabilities) = (&loaded.own, epoch.twin(), &host.capabilities);
+                transfers.extend(Transfers::begin(&directions, active, new, capabilities, more_known));
             }
         }
         Ok(Self(Attached {
@@ -81,6 +80,11 @@ impl Deployable {
     /// The record to be kept on disk, by which a later daemon finds the deployment.
     pub const fn record(&self) -> &Deployment {
         &self.0.record
+    }
+
+    /// The loaded directions, ingress first.
+    pub fn directions(&self) -> &[LoadedDirection] {
+        &self.0.directions
     }
 
     /// The number of the open window.

@@ -29,6 +29,11 @@ impl LoadedDirection {
     pub fn takes_over(&self, metric: usize) -> bool {
         self.own.inherited[self.plan.metrics[metric].map].is_taken_over()
     }
+
+    /// Returns the directions of the replaced deployment whose map goes on in the map that a metric reads.
+    pub fn origins(&self, metric: usize) -> &[usize] {
+        &self.own.origins[self.plan.metrics[metric].map]
+    }
 }
 
 /// Returns the ids of the programs for even and odd epochs.

@@ -9,7 +9,7 @@ use twinprobe_ebpf_common::TableLayout;
 use twinprobe_ebpf_common::metric::StrategyChoice;
 
 use crate::capabilities::Capabilities;
-use crate::plan::inherit::{Inherited, inherit};
+use crate::plan::inherit::{self, Inherited, Replaced};
 use crate::plan::map_spec::MapSpec;
 use crate::plan::probe_plan::{DirectionPlan, MapPlan, MetricPlan, MetricSource};
 use crate::plan::request::MetricRequest;
@@ -60,27 +60,37 @@ impl<T> Twins<T> {
     }
 }
 
-/// The deployment that is being replaced, as one direction sees it.
+/// The deployment that is being replaced.
 #[derive(Clone, Debug)]
 pub struct Predecessor {
-    pub maps: Arc<ProbeMaps>,
+    /// The maps of each direction, and the names of those with counts that are kept elsewhere: sums of windows, and the
+    /// counts of earlier maps.
+    pub directions: Vec<(Arc<ProbeMaps>, BTreeSet<String>)>,
     /// The index of the twin that sees packets, if there are twins.
     pub active: usize,
-    /// The names of maps with counts that are kept elsewhere: sums of windows, and the counts of earlier maps.
-    pub more_known: BTreeSet<String>,
 }
 
 /// All maps of a loaded direction, as planned.
 #[derive(Debug)]
 pub struct ProbeMaps {
-    plan: Arc<DirectionPlan>,
+    pub plan: Arc<DirectionPlan>,
     fds: Vec<Twins<OwnedFd>>,
     /// The origin of each map's content, in the order of the plan.
     pub inherited: Vec<Inherited>,
+    /// The directions of the replaced deployment whose map goes on in each map, in the order of the plan.
+    pub origins: Vec<Vec<usize>>,
+    /// True if the maps that both directions use are those of the direction before this one.
+    pub is_second: bool,
     /// The twin of the replaced deployment that has to be the active one when these maps take over: its maps were
     /// chosen for those that were shared and become private to each twin, or the other way round. `None` if there are
     /// no such maps.
     pub expected_twin: Option<usize>,
+}
+
+impl Predecessor {
+    fn replaced(&self) -> Vec<Replaced<'_>> {
+        self.directions.iter().map(|(maps, more_known)| Replaced { plan: &maps.plan, more_known }).collect()
+    }
 }
 
 impl ProbeMaps {
@@ -89,29 +99,47 @@ impl ProbeMaps {
         self.plan.maps.iter().zip(&self.fds)
     }
 
+    /// Returns the origin of the content of the map with this name, and its descriptors.
+    fn find(&self, name: &str) -> Option<(Inherited, &Twins<OwnedFd>)> {
+        let (index, _) = self.plan.maps.iter().enumerate().find(|(_, map)| map.name == name)?;
+        Some((self.inherited[index], &self.fds[index]))
+    }
+
     pub fn by_name(&self, name: &str) -> Option<(&MapPlan, &Twins<OwnedFd>)> {
         self.each().find(|(map, _)| map.name == name)
     }
 
-    /// Makes the maps, and takes over the maps that are the same in `old`, with their content. Nothing is written to a
-    /// map of `old`: packets are still counted there, and the new source may yet be refused.
+    /// Makes the maps, and takes over the maps that are the same in `old`, with their content. Maps that both directions
+    /// use are those of `first`, the direction that is loaded already. Nothing is written to a map of `old`: packets are
+    /// still counted there, and the new source may yet be refused.
     pub fn create(
         plan: Arc<DirectionPlan>,
         btf: Option<BorrowedFd<'_>>,
         old: Option<&Predecessor>,
+        first: Option<&Self>,
     ) -> Result<Self, KernelError> {
-        let inherited = match old {
-            Some(old) => inherit(&old.maps.plan, &plan, &old.more_known),
-            None => vec![Inherited::New; plan.maps.len()],
-        };
+        let replaced: Vec<Replaced<'_>> = old.map_or(Vec::new(), Predecessor::replaced);
+        let earlier = first.map(|first| &*first.plan);
+        let origins = plan.maps.iter().map(|map| inherit::origins(&replaced, &plan, earlier, map));
+        let origins: Vec<Vec<usize>> = origins.collect();
+        let mut inherited = inherit::inherit(&replaced, &plan, &origins);
         let active = old.map_or(0, |old| old.active & 1);
-        let expected_twin = inherited.contains(&Inherited::FromActive).then_some(active);
         let (mut fds, mut empty) = (Vec::new(), Vec::new());
-        for (index, (map, inherited)) in plan.maps.iter().zip(&inherited).enumerate() {
+        for (index, map) in plan.maps.iter().enumerate() {
             let failed = |source| KernelError::new("taking over", format!("map {}", map.name), source);
-            let before = old.and_then(|old| old.maps.by_name(&map.name));
+            if let Some((place, of_first)) =
+                first.filter(|_| map.common).and_then(|first| first.find(&map.name))
+            {
+                inherited[index] = place;
+                fds.push(Twins::make(map.private, |twin| {
+                    of_first.of_twin(twin).try_clone().map_err(failed)
+                })?);
+                continue;
+            }
+            let before = old.zip(origins[index].first());
+            let before = before.and_then(|(old, origin)| old.directions[*origin].0.by_name(&map.name));
             fds.push(Twins::make(map.private, |twin| {
-                match (inherited.twin(map.private, twin, active), before) {
+                match (inherited[index].twin(map.private, twin, active), before) {
                     (Some(of), Some((_, fds))) => fds.of_twin(of).try_clone().map_err(failed),
                     _ => {
                         empty.push((index, twin));
@@ -120,7 +148,8 @@ impl ProbeMaps {
                 }
             })?);
         }
-        let made = Self { plan, fds, inherited, expected_twin };
+        let expected_twin = inherited.contains(&Inherited::FromActive).then_some(active);
+        let made = Self { plan, fds, inherited, origins, is_second: first.is_some(), expected_twin };
         empty.into_iter().try_for_each(|(map, twin)| made.fill(map, twin))?;
         Ok(made)
     }
@@ -133,7 +162,8 @@ impl ProbeMaps {
     ) -> Result<Self, String> {
         let fds = plan.maps.iter().map(|map| Twins::make(map.private, |twin| open(&map.name, twin)));
         let (fds, inherited) = (fds.collect::<Result<_, _>>()?, vec![Inherited::Same; plan.maps.len()]);
-        Ok(Self { plan, fds, inherited, expected_twin: None })
+        let origins = vec![Vec::new(); plan.maps.len()];
+        Ok(Self { plan, fds, inherited, origins, is_second: false, expected_twin: None })
     }
 
     /// Returns the descriptors that a twin's program is bound to, in the order of the plan.

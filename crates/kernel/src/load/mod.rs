@@ -4,6 +4,7 @@ pub mod bind;
 pub mod carry;
 pub mod deadline;
 pub mod direction;
+pub mod examine;
 pub mod maps;
 pub mod pins;
 pub mod refusal;

@@ -28,6 +28,15 @@ pub struct Deployment {
     pub directions: Vec<DirectionRecord>,
 }
 
+impl Deployment {
+    /// Returns the names of the maps that both directions use.
+    pub fn common_maps(&self) -> Vec<String> {
+        let [ingress, egress] = &self.directions[..] else { return Vec::new() };
+        let is_common = |map: &&MapRecord| egress.maps.contains(map);
+        ingress.maps.iter().filter(is_common).map(|map| map.name.clone()).collect()
+    }
+}
+
 /// The kernel objects of one direction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectionRecord {

@@ -25,15 +25,17 @@ use crate::trial::replay::clock;
 use crate::trial::replay::control::Control;
 
 /// Loads the programs and maps of `plan`, the plan of `object`. Maps that are the same in `old` are taken over from
-/// there. The programs of a replay have the `clock` of a capture.
+/// there, and maps that both directions use from `first`, the direction that is loaded already. The programs of a replay
+/// have the `clock` of a capture.
 pub fn load(
     plan: Arc<DirectionPlan>,
     object: &ProbeObject,
     capabilities: &Capabilities,
     old: Option<&Predecessor>,
+    first: Option<&LoadedDirection>,
     clock: Option<&Control>,
 ) -> Result<LoadedDirection, Rejection> {
-    let source = format!("{}.source", plan.direction());
+    let source = plan.code.clone();
     let finding = |message: String| Finding::new(Stage::Load, &source, message);
     let refuse = |error: KernelError| Rejection::from(map_finding(&source, &error));
     let resolved = bind::resolve(object).map_err(|error| finding(with_causes(&error)))?;
@@ -44,7 +46,8 @@ pub fn load(
     let btf = prog::btf_load(&object.btf_blob)
         .map_err(|error| warnings.push(finding(format!("the kernel takes no type information: {error}"))))
         .ok();
-    let own = ProbeMaps::create(Arc::clone(&plan), btf.as_ref().map(AsFd::as_fd), old).map_err(refuse)?;
+    let (types, first) = (btf.as_ref().map(AsFd::as_fd), first.map(|first| &*first.own));
+    let own = ProbeMaps::create(Arc::clone(&plan), types, old, first).map_err(refuse)?;
     let program = |twin| {
         let instructions = bind::bind(&function, &own.of_twin(twin));
         let load = |function: &Function, instructions: &[bpf_insn]| {

@@ -13,14 +13,21 @@ use twinprobe_ebpf_common::{Btf, BtfError};
 /// allocated.
 const MAX_SECTION_BYTES: u64 = 64 << 20;
 
+/// The most bytes that a section may ask to be aligned to: the object is written again with so many between its sections.
+const MAX_ALIGNMENT: u64 = 4096;
+
+/// The most bytes of the name of a section or symbol. The names of an object may lie over each other, so that together
+/// they are longer than it.
+const MAX_NAME_BYTES: usize = 512;
+
 /// The size of an instruction, in bytes.
 const INSTRUCTION: u64 = 8;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ElfError {
-    #[error("the compiler's output is not an ELF object")]
+    #[error("the object is no ELF file")]
     Elf(#[from] object::build::Error),
-    #[error("the compiler's output is not a 64-bit BPF object")]
+    #[error("the object is no little-endian 64-bit BPF object")]
     NotBpf,
     #[error(
         "section {name} has {size} bytes; globals and code together may have {} MiB",
@@ -33,6 +40,12 @@ pub enum ElfError {
     LegacyMaps(String),
     #[error("the object has no BTF; it must be compiled with debug information (-g)")]
     NoBtf,
+    #[error("section {name} asks to lie at multiples of {bytes} bytes; {MAX_ALIGNMENT} are the limit")]
+    Alignment { name: String, bytes: u64 },
+    #[error("a name in the object is longer than {MAX_NAME_BYTES} bytes")]
+    LongName,
+    #[error("sections of the object lie over each other")]
+    Overlap,
     #[error("the object's BTF is damaged")]
     DamagedBtf,
     #[error("the object's type information can't be read")]
@@ -70,6 +83,15 @@ pub fn prepare(elf: &[u8]) -> Result<Prepared, ElfError> {
     if !builder.is_64 || builder.header.e_machine != EM_BPF || builder.endian != object::Endianness::Little {
         return Err(ElfError::NotBpf);
     }
+    let names = builder.sections.iter().map(|section| section.name.as_slice());
+    let mut names = names.chain(builder.symbols.iter().map(|symbol| symbol.name.as_slice()));
+    if names.any(|name| name.len() > MAX_NAME_BYTES) {
+        return Err(ElfError::LongName);
+    }
+    let in_file = builder.sections.iter().filter(|section| section.sh_type != SHT_NOBITS);
+    if in_file.fold(0, |sum: u64, section| sum.saturating_add(section.sh_size)) > elf.len() as u64 {
+        return Err(ElfError::Overlap);
+    }
     let mut total = 0_u64;
     let mut renamed = Vec::new();
     for (index, section) in builder.sections.iter_mut().enumerate() {
@@ -79,6 +101,9 @@ pub fn prepare(elf: &[u8]) -> Result<Prepared, ElfError> {
             if total > MAX_SECTION_BYTES {
                 return Err(ElfError::TooLarge { name, size: section.sh_size });
             }
+        }
+        if section.sh_addralign > MAX_ALIGNMENT {
+            return Err(ElfError::Alignment { name, bytes: section.sh_addralign });
         }
         if name.starts_with("maps") {
             return Err(ElfError::LegacyMaps(name));

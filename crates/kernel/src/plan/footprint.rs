@@ -14,34 +14,38 @@ pub struct Footprint {
     /// The memory of the maps in bytes, when each map is full.
     pub map_bytes: u64,
     pub programs: u64,
-    /// The map that takes the most of the memory, with all its twins, and its bytes.
-    pub largest: Option<(&'static str, String, u64)>,
-    /// The number of instructions of each direction's code, once for both twins.
-    pub instructions: Vec<(&'static str, u64)>,
+    /// The map that takes the most of the memory: the field of its program in the configuration, its name, and its bytes
+    /// with all its twins.
+    pub largest: Option<(String, String, u64)>,
+    /// The number of instructions of each program, once for both twins, by the program's field in the configuration.
+    pub instructions: Vec<(String, u64)>,
 }
 
 impl Footprint {
     /// Computes the share of a plan. `objects` are those of the plan's directions, in the same order.
     pub fn of(plan: &ProbePlan, objects: &[ProbeObject], possible_cpus: usize) -> Self {
         let mut all = Self::default();
+        for (index, direction) in plan.directions.iter().enumerate() {
+            all.add(direction, index > 0, possible_cpus as u64);
+        }
         for (direction, object) in plan.directions.iter().zip(objects) {
-            all.add(direction, possible_cpus as u64);
             let functions = object.program.functions.values();
             let instructions = functions.map(|function| function.instructions.len() as u64).sum();
-            all.instructions.push((direction.attach.hook.direction(), instructions));
+            all.instructions.push((direction.code.clone(), instructions));
         }
         all
     }
 
-    fn add(&mut self, direction: &DirectionPlan, cpus: u64) {
+    /// Adds the share of a direction. Maps that both directions use count for the first one.
+    fn add(&mut self, direction: &DirectionPlan, is_second: bool, cpus: u64) {
         let copies = |private: bool| if private { 2 } else { 1 };
         self.programs += copies(direction.has_twins());
-        for map in &direction.maps {
+        for map in direction.maps.iter().filter(|map| !(is_second && map.common)) {
             let bytes = memory(&map.spec, cpus).saturating_mul(copies(map.private));
             self.maps += copies(map.private);
             self.map_bytes = self.map_bytes.saturating_add(bytes);
             if self.largest.as_ref().is_none_or(|(_, _, largest)| bytes > *largest) {
-                self.largest = Some((direction.attach.hook.direction(), map.name.clone(), bytes));
+                self.largest = Some((direction.code.clone(), map.name.clone(), bytes));
             }
         }
     }

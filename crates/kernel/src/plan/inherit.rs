@@ -42,23 +42,57 @@ impl Inherited {
     }
 }
 
-/// Decides the origin of the content of each map of `new`, which replaces `old`. `more_known` are the names of old maps
-/// with counts that are kept elsewhere: sums of windows, and the counts of earlier maps.
-pub fn inherit(old: &DirectionPlan, new: &DirectionPlan, more_known: &BTreeSet<String>) -> Vec<Inherited> {
-    let begin_anew = begin_anew(old, new);
-    let kept = |index: usize| {
-        let is_kept = new.maps[index].on_replace == OnReplace::Carry && !begin_anew.contains(&index);
-        old.map(&new.maps[index].name).filter(|_| is_kept)
+/// One direction of the deployment that is replaced.
+#[derive(Clone, Copy, Debug)]
+pub struct Replaced<'a> {
+    pub plan: &'a DirectionPlan,
+    /// The names of maps with counts that are kept elsewhere: sums of windows, and the counts of earlier maps.
+    pub more_known: &'a BTreeSet<String>,
+}
+
+/// Returns the directions of `old` whose map goes on in `map` of `new`. `earlier` is the direction of the new deployment
+/// that comes before `new`. A map that both directions use goes on with ingress's map, to which egress's is added. A map
+/// that both directions have used goes on in the first direction that still defines it.
+pub fn origins(
+    old: &[Replaced<'_>],
+    new: &DirectionPlan,
+    earlier: Option<&DirectionPlan>,
+    map: &MapPlan,
+) -> Vec<usize> {
+    let before = |(index, old): (usize, &Replaced<'_>)| Some((index, old.plan.map(&map.name)?.common));
+    let mut found: Vec<(usize, bool)> = old.iter().enumerate().filter_map(before).collect();
+    if !map.common {
+        let is_heir = earlier.is_none_or(|earlier| earlier.map(&map.name).is_none());
+        found.retain(|(index, common)| {
+            old[*index].plan.direction() == new.direction() && (!common || is_heir)
+        });
+    } else if found.first().is_some_and(|(_, common)| *common) {
+        found.truncate(1);
+    }
+    found.into_iter().map(|(index, _)| index).collect()
+}
+
+/// Decides the origin of the content of each map of `new`, which replaces a direction of `old`. `origins` are the
+/// [directions](origins) of `old` whose map goes on in each map.
+pub fn inherit(old: &[Replaced<'_>], new: &DirectionPlan, origins: &[Vec<usize>]) -> Vec<Inherited> {
+    let before = |index: usize| {
+        let old = old[*origins[index].first()?];
+        Some((old, old.plan.map(&new.maps[index].name)?))
     };
+    let begin_anew = begin_anew(new, &before);
     let inherited = |index: usize| {
         let map = &new.maps[index];
-        match kept(index) {
+        let is_kept = map.on_replace == OnReplace::Carry && !begin_anew.contains(&index);
+        match before(index).filter(|_| is_kept) {
             None => Inherited::New,
-            Some(before) if !is_same(before, old, map, new) => Inherited::Convert,
-            Some(before) if before.private == map.private => Inherited::Same,
+            Some((old, before)) if !is_same(before, old.plan, map, new) => Inherited::Convert,
+            // The content of two maps can be put together in a new one, before packets are counted in it. What was counted
+            // in private maps goes with the open window.
+            Some(_) if origins[index].len() > 1 && !map.private => Inherited::Convert,
+            Some((_, before)) if before.private == map.private => Inherited::Same,
             // A new map, unlike one that is taken over, can get the counts that are kept elsewhere before packets are
             // counted in it.
-            Some(before) if before.private && more_known.contains(&map.name) => Inherited::Convert,
+            Some((old, before)) if before.private && old.more_known.contains(&map.name) => Inherited::Convert,
             Some(_) => Inherited::FromActive,
         }
     };
@@ -71,20 +105,19 @@ pub fn inherit(old: &DirectionPlan, new: &DirectionPlan, more_known: &BTreeSet<S
 }
 
 /// Returns the inner maps that have to begin anew: the inner maps of each map of maps that a metric reads and that
-/// `old` has, but that can't be taken over. Such a map of maps starts empty, even if some of its inner maps are the
-/// same as before.
-fn begin_anew(old: &DirectionPlan, new: &DirectionPlan) -> BTreeSet<usize> {
+/// was there `before`, but that can't be taken over. Such a map of maps starts empty, even if some of its inner maps are
+/// the same as before.
+fn begin_anew<'a>(
+    new: &DirectionPlan,
+    before: &impl Fn(usize) -> Option<(Replaced<'a>, &'a MapPlan)>,
+) -> BTreeSet<usize> {
     let goes_on = |index: usize| {
         let map = &new.maps[index];
-        let before = old.map(&map.name).filter(|_| map.on_replace == OnReplace::Carry);
-        before.is_some_and(|before| is_same(before, old, map, new))
+        let before = before(index).filter(|_| map.on_replace == OnReplace::Carry);
+        before.is_some_and(|(old, before)| is_same(before, old.plan, map, new))
     };
-    let is_read = |outer: usize| new.metrics.iter().any(|metric| metric.map == outer);
-    let outer = new
-        .maps
-        .iter()
-        .enumerate()
-        .filter(|(index, map)| !map.slots.is_empty() && is_read(*index) && old.map(&map.name).is_some());
+    let outer = new.maps.iter().enumerate();
+    let outer = outer.filter(|(index, map)| !map.slots.is_empty() && map.is_read && before(*index).is_some());
     outer
         .filter(|(index, map)| !goes_on(*index) || !map.slots.values().all(|inner| goes_on(*inner)))
         .flat_map(|(_, map)| map.slots.values().copied())

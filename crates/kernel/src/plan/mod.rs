@@ -2,17 +2,16 @@
 //! needs neither the kernel nor a privilege. The code that loads, reads and shows a probe indexes its plan.
 
 pub mod build;
+pub mod draft;
 pub mod elf;
-pub mod events;
 pub mod footprint;
 pub mod inherit;
-pub mod losses;
 pub mod map_spec;
+pub mod metric;
 pub mod object;
 pub mod probe_plan;
 pub mod request;
 pub mod shape;
-pub mod tables;
 #[cfg(test)]
 pub mod tests;
-pub mod variables;
+pub mod together;

@@ -14,6 +14,10 @@ use crate::plan::elf::{self, MapPointer};
 use crate::plan::map_spec::{self, MapSpec};
 use crate::plan::request::KernelFacts;
 
+/// The most functions of an object. The kernel takes 256 of one program; the functions of an object are linked one
+/// within the other, which takes stack for each.
+const MAX_FUNCTIONS: usize = 1024;
+
 /// The size of a pointer in an object, in bytes.
 const POINTER: u64 = 8;
 
@@ -35,6 +39,10 @@ pub enum ObjectError {
         "the source uses {names} without defining it; neither other files nor kernel functions (kfuncs) are linked in"
     )]
     Undefined { names: String, position: Option<(u32, u32)> },
+    #[error(
+        "the source has {0} functions; {MAX_FUNCTIONS} are the limit, and the kernel takes 256 of one program"
+    )]
+    ManyFunctions(usize),
     #[error("the object is damaged in a way that its parser does not survive")]
     Panic,
     #[error("no entry point: the source needs one program in SEC(\"{section}\"){others}")]
@@ -86,6 +94,10 @@ impl ProbeObject {
     pub fn parse(elf: &[u8], kind: ProgramKind, facts: KernelFacts) -> Result<Self, ObjectError> {
         let elf::Prepared { elf, pointers, undefined } = elf::prepare(elf)?;
         let mut program = guarded(|| Object::parse(&elf))??;
+        let functions = program.functions.len();
+        if functions > MAX_FUNCTIONS {
+            return Err(ObjectError::ManyFunctions(functions));
+        }
         if let Some(first) = undefined.first() {
             let position = first.used_at.as_ref().and_then(|(function, instruction)| {
                 let function = program.functions.values().find(|known| known.name == *function)?;

@@ -23,10 +23,14 @@ pub struct ProbePlan {
 #[derive(Debug)]
 pub struct DirectionPlan {
     pub attach: AttachRequest,
+    /// The field of the configuration that the program comes from, for findings.
+    pub code: String,
     /// The function that is called for each packet.
     pub entry: String,
     /// All maps of the source, ordered by name.
     pub maps: Vec<MapPlan>,
+    /// The indices of the metrics that count what found no room in a map, by the name of the map.
+    pub counters: BTreeMap<String, usize>,
     /// The metrics, in the order of the configuration; then the counters of losses, which no document shows as metrics.
     pub metrics: Vec<MetricPlan>,
 }
@@ -37,8 +41,12 @@ pub struct MapPlan {
     pub name: String,
     pub spec: MapSpec,
     pub shape: MapShape,
-    /// True if each twin has a map of its own; otherwise both twins share one.
+    /// True if each twin has a map of its own; otherwise both twins use one.
     pub private: bool,
+    /// True if both directions use the map, or its twins.
+    pub common: bool,
+    /// True if a metric of any direction reads the map.
+    pub is_read: bool,
     /// The initial inner maps of a map of maps, by slot, as indices into [`DirectionPlan::maps`].
     pub slots: BTreeMap<u32, usize>,
     pub on_replace: OnReplace,
@@ -52,8 +60,6 @@ pub struct MetricPlan {
     pub map: usize,
     pub source: MetricSource,
     pub extraction: Extraction,
-    /// The index of the counter of what found no room in the map, in [`DirectionPlan::metrics`].
-    pub losses: Option<usize>,
 }
 
 /// The content that a metric is read from.
@@ -110,6 +116,12 @@ impl ProbePlan {
 }
 
 impl MapPlan {
+    /// The name of the map's type; `None` for types that no metric reads.
+    pub fn kind_name(&self) -> Option<&'static str> {
+        let kind = MapKind::from_bpf_type(self.spec.map_type).map(MapKind::name);
+        kind.or_else(|| EventKind::from_bpf_type(self.spec.map_type).map(EventKind::name))
+    }
+
     /// Tells whether the map with this index is an initial inner map of this map.
     pub fn holds(&self, map: usize) -> bool {
         self.slots.values().any(|inner| *inner == map)

@@ -25,6 +25,8 @@ pub struct KernelFacts {
 #[derive(Clone, Debug)]
 pub struct DirectionRequest {
     pub attach: AttachRequest,
+    /// The field of the configuration that the program comes from, for findings.
+    pub code: String,
     /// The treatment of the content of maps that no metric names, when the probe is replaced.
     pub on_replace: OnReplace,
     pub metrics: Vec<MetricRequest>,

@@ -4,6 +4,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -48,12 +49,12 @@ pub fn cost(
     object: &ProbeObject,
     possible_cpus: usize,
 ) -> Result<DirectionCost, Rejection> {
-    let source = format!("{}.source", plan.direction());
-    let failed = |stage, message: String| Rejection::from(Finding::new(stage, &source, message));
+    let source = &plan.code;
+    let failed = |stage, message: String| Rejection::from(Finding::new(stage, source, message));
     let not_tried = |error: io::Error| failed(Stage::Load, format!("the program can't be tried: {error}"));
-    let copy = match Copy::load(copied(plan, Some(possible_cpus)), object, &source) {
+    let copy = match Copy::load(copied(plan, Some(possible_cpus)), object, source) {
         // The verifier may need the sizes that the source has.
-        Err(_) => Copy::load(copied(plan, None), object, &source)?,
+        Err(_) => Copy::load(copied(plan, None), object, source)?,
         Ok(copy) => copy,
     };
     let attach = plan.attach;
@@ -103,8 +104,10 @@ fn copied(plan: &DirectionPlan, cpus: Option<usize>) -> DirectionPlan {
     };
     DirectionPlan {
         attach: plan.attach,
+        code: plan.code.clone(),
         entry: plan.entry.clone(),
         maps: plan.maps.iter().map(map).collect(),
+        counters: BTreeMap::new(),
         metrics: Vec::new(),
     }
 }
@@ -123,7 +126,7 @@ impl Copy {
         let resolved = bind::resolve(object).map_err(|error| failed(with_causes(&error)))?;
         let btf = prog::btf_load(&object.btf_blob).ok();
         let plan = Arc::new(plan);
-        let maps = ProbeMaps::create(Arc::clone(&plan), btf.as_ref().map(AsFd::as_fd), None)
+        let maps = ProbeMaps::create(Arc::clone(&plan), btf.as_ref().map(AsFd::as_fd), None, None)
             .map_err(|error| map_finding(source, &error))?;
         let function =
             bind::link(resolved.into_owned(), &plan).map_err(|error| failed(with_causes(&error)))?;

@@ -45,7 +45,7 @@ pub struct Notes(Arc<Mutex<Note>>);
 #[derive(Clone, Debug, Default)]
 struct Note {
     probe: Option<String>,
-    /// The SHA-256 of each direction's source.
+    /// The SHA-256 of each direction's source, or of its object as it was sent, in base64.
     sources: BTreeMap<&'static str, String>,
 }
 
@@ -55,9 +55,10 @@ impl Notes {
         let digest =
             |source: &String| Sha256::digest(source).iter().map(|byte| format!("{byte:02x}")).collect();
         let directions = [("ingress", &config.ingress), ("egress", &config.egress)];
-        let sources = directions
-            .into_iter()
-            .filter_map(|(name, direction)| Some((name, direction.as_ref()?.source.as_ref().map(digest)?)));
+        let sources = directions.into_iter().filter_map(|(name, direction)| {
+            let direction = direction.as_ref()?;
+            Some((name, digest(direction.source.as_ref().or(direction.object.as_ref())?)))
+        });
         *self.0.lock() = Note { probe: Some(probe.to_owned()), sources: sources.collect() };
     }
 }

@@ -49,7 +49,7 @@ impl WindowHead {
 
 impl FileHead for WindowHead {
     const MAGIC: &'static [u8; 6] = b"tpwind";
-    /// Version 1 had no hidden sums and no ages, version 2 no origin and no samples.
+    /// Version 1 had no hidden sums and no ages, version 2 no origin, no samples, and one metric for each map.
     const VERSION: u8 = 3;
 
     fn tables(&self) -> usize {

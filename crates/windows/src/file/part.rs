@@ -12,6 +12,9 @@ pub struct Part {
     pub direction: Direction,
     /// The map, as the metric names it.
     pub map: String,
+    /// The name of the metric; `None` in files from before several metrics could read one map.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metric: Option<String>,
     pub content: PartContent,
     /// The last window in the rows.
     #[serde(skip)]

@@ -127,6 +127,7 @@ impl WindowReader {
             Ok(Part {
                 direction: metric.direction,
                 map: metric.map.clone(),
+                metric: Some(metric.name.clone()),
                 content: PartContent::Sum,
                 through: self.head.window.seq,
                 layout: Arc::clone(&metric.layout),

@@ -3,15 +3,18 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use twinprobe_client::DirectionDocument;
 use twinprobe_compiler::Dialect;
 use twinprobe_ebpf_common::hook::{Direction, Hook, Position, Verdict, XdpMode};
 use twinprobe_kernel::AttachRequest;
 
-use crate::config::probe::DirectionConfig;
+use crate::config::probe::{Code, DirectionConfig, SourceCode};
 use crate::config::validate::findings::{Defaults, Findings};
 use crate::config::validate::{metric, names};
 
+/// The limit of a source, and of an object in base64, in bytes.
 const SOURCE_LIMIT: usize = 1 << 20;
 const DEFINES_LIMIT: usize = 256;
 /// The limit in bytes of a define's name, and of its value.
@@ -34,16 +37,7 @@ pub fn check(
     let priority = findings.priority(&format!("{at}.priority"), document.priority);
     let priority = priority.unwrap_or(defaults.priority);
     let position = position(at, hook, document, defaults, findings);
-    let source = document.source.as_deref().unwrap_or_default();
-    if let Err(message) = check_source(document.source.as_deref()) {
-        findings.add(format!("{at}.source"), message);
-    }
-    let dialect = document.dialect.as_deref();
-    let dialect = findings.choose(&format!("{at}.dialect"), "dialect", dialect, &Dialect::NAMES);
-    let dialect = dialect.unwrap_or_default();
-    check_entry(at, document, dialect, findings);
-    let defines = document.defines.clone().unwrap_or_default();
-    check_defines(&format!("{at}.defines"), &defines, findings);
+    let code = code(at, document, findings);
     let sample = document.sample.and_then(|one_in| {
         let sample = u32::try_from(one_in).ok().and_then(NonZeroU32::new);
         if sample.is_none() {
@@ -61,8 +55,7 @@ pub fn check(
     }
     let metrics = metric::check_all(at, document.metrics.as_deref().unwrap_or_default(), defaults, findings);
     let attach = AttachRequest { hook, xdp_mode, verdict, sample, priority, position };
-    let (source, entry) = (source.to_owned(), document.entry.clone());
-    DirectionConfig { attach, source, dialect, entry, defines, max_ns_per_packet, metrics }
+    DirectionConfig { attach, code, max_ns_per_packet, metrics }
 }
 
 fn hook(direction: Direction, document: &DirectionDocument, findings: &mut Findings) -> (Hook, XdpMode) {
@@ -108,8 +101,55 @@ fn position(
     findings.position(&field, document.position.as_deref()).unwrap_or(defaults.position)
 }
 
+/// Checks what the direction's program comes from.
+fn code(at: &str, document: &DirectionDocument, findings: &mut Findings) -> Code {
+    let defines = document.defines.clone().unwrap_or_default();
+    check_defines(&format!("{at}.defines"), &defines, findings);
+    let dialect = document.dialect.as_deref();
+    let dialect = findings.choose(&format!("{at}.dialect"), "dialect", dialect, &Dialect::NAMES);
+    let dialect = dialect.unwrap_or_default();
+    check_entry(at, document, dialect, findings);
+    let Some(object) = &document.object else {
+        if let Err(message) = check_source(document.source.as_deref()) {
+            findings.add(format!("{at}.source"), message);
+        }
+        let (text, entry) = (document.source.clone().unwrap_or_default(), document.entry.clone());
+        return Code::Source(SourceCode { text, dialect, entry, defines });
+    };
+    if document.source.is_some() {
+        findings.add(format!("{at}.object"), "source and object exclude each other; give one of them");
+    }
+    let for_compilers = [
+        ("dialect", document.dialect.is_some()),
+        ("entry", document.entry.is_some()),
+        ("defines", !defines.is_empty()),
+    ];
+    for (field, _) in for_compilers.into_iter().filter(|(_, given)| *given) {
+        let message = format!("{field} is for the compiler, and an object is compiled already; leave it out");
+        findings.add(format!("{at}.{field}"), message);
+    }
+    let decoded = decode(object).map_err(|message| findings.add(format!("{at}.object"), message));
+    Code::Object(decoded.unwrap_or_default())
+}
+
+/// Decodes an object in base64, which may be broken into lines.
+fn decode(text: &str) -> Result<Vec<u8>, String> {
+    if text.len() > SOURCE_LIMIT {
+        return Err(format!("the object has {} bytes in base64; {SOURCE_LIMIT} are the limit", text.len()));
+    }
+    let text: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    if text.is_empty() {
+        return Err(
+            "the object is empty; an ELF file in base64 is needed, as twinprobe build writes it".to_owned()
+        );
+    }
+    STANDARD.decode(text).map_err(|error| format!("the object is no base64: {error}"))
+}
+
 fn check_source(source: Option<&str>) -> Result<(), String> {
-    let Some(source) = source else { return Err("the eBPF C source is missing".to_owned()) };
+    let Some(source) = source else {
+        return Err("the eBPF C source is missing; give source, or object".to_owned());
+    };
     if source.trim().is_empty() {
         return Err("the source is empty; eBPF C with one program is needed".to_owned());
     }

@@ -1,6 +1,6 @@
 //! The rules of `metrics[]`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use twinprobe_client::{MergeDocument, MetricDocument};
 use twinprobe_ebpf_common::metric::{AfterRead, Source, StrategyChoice, Visibility};
@@ -19,7 +19,6 @@ pub fn check_all(
     findings: &mut Findings,
 ) -> Vec<MetricConfig> {
     let mut by_name = HashSet::new();
-    let mut by_map = HashMap::new();
     let mut metrics = Vec::with_capacity(documents.len());
     for (i, document) in documents.iter().enumerate() {
         let at = format!("{at}.metrics[{i}]");
@@ -28,17 +27,6 @@ pub fn check_all(
             let name = names::quote(&metric.request.name);
             let message = format!("another metric of this direction is called {name} already");
             findings.add(format!("{at}.name"), message);
-        }
-        // One map, one reader: a second one would find what the first has reset, or a different instant.
-        match by_map.get(&metric.request.map) {
-            Some(reader) if !metric.request.map.is_empty() => {
-                let message =
-                    format!("map {} is already read by metric {reader}", names::quote(&metric.request.map));
-                findings.add(format!("{at}.map"), message);
-            }
-            _ => {
-                by_map.insert(metric.request.map.clone(), names::quote(&metric.request.name));
-            }
         }
         metrics.push(metric);
     }

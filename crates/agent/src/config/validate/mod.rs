@@ -6,4 +6,5 @@ pub mod labels;
 pub mod metric;
 pub mod names;
 pub mod probe;
+pub mod shared;
 pub mod window;

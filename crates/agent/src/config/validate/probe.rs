@@ -14,7 +14,7 @@ use twinprobe_ebpf_common::hook::Direction;
 use crate::config::interface::InterfacePattern;
 use crate::config::probe::ProbeConfig;
 use crate::config::validate::findings::{Defaults, Findings};
-use crate::config::validate::{direction, labels, names, window};
+use crate::config::validate::{direction, labels, names, shared, window};
 
 const SHORTEST_LEASE: Duration = Duration::from_millis(100);
 const LONGEST_LEASE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -53,6 +53,10 @@ impl ProbeConfig {
         let mut check = |direction, document| direction::check(direction, document, &defaults, &mut findings);
         let ingress = document.ingress.as_ref().map(|document| check(Direction::Ingress, document));
         let egress = document.egress.as_ref().map(|document| check(Direction::Egress, document));
+        let shared_maps = shared::check(document, &mut findings);
+        let directions = [(Direction::Ingress, &ingress), (Direction::Egress, &egress)];
+        let directions = directions.into_iter().filter_map(|(name, config)| Some((name, config.as_ref()?)));
+        shared::agree(directions, &shared_maps, &mut findings);
         let window = document.window.as_ref().map(|document| window::check(document, &mut findings));
         let expires = document.expires.as_deref().and_then(|text| {
             let lease = names::duration(text, "lease", SHORTEST_LEASE..=LONGEST_LEASE, "100ms to 8760h");
@@ -72,6 +76,7 @@ impl ProbeConfig {
             expires,
             labels,
             on_replace: defaults.on_replace,
+            shared_maps,
             ingress,
             egress,
             window,

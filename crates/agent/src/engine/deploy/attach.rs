@@ -1,5 +1,6 @@
 //! The step from loaded to running: a probe is attached anew, replaces another one, or is adopted as it runs.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -38,6 +39,11 @@ impl Probe {
         // The interfaces are listed no earlier: interfaces that appear from now on are reported once this change is
         // done.
         let Wanted { interfaces, mut pending, unlisted } = wanted(&config, loaded.first)?;
+        let codes =
+            loaded.directions.iter().map(|loaded| (loaded.plan.direction(), loaded.plan.code.clone()));
+        let codes: BTreeMap<&str, String> = codes.collect();
+        let warning =
+            |(direction, message): &Loss| Finding::new(Stage::Load, codes[direction].clone(), message);
         let mut old_state = old.map(|old| old.state.lock());
         let mut warnings = Vec::new();
         if let Some(State::Running(running)) = old_state.as_deref_mut() {
@@ -65,7 +71,7 @@ impl Probe {
         let (kernel, directions, attached) = (&engine.kernel, loaded.directions, replaces.attached());
         let deployable =
             Deployable::new(&kernel.host, identity, directions, attached, first, order, &more_known)?;
-        warnings.extend(deployable.losses().iter().map(warning));
+        warnings.extend(deployable.losses().iter().map(&warning));
         let serial = deployable.record().serial;
         let begun =
             begin(&mut readers, &deployable, running, history.before, history.replaces, &windows, &name);
@@ -103,7 +109,7 @@ impl Probe {
         let mut running =
             Running::new(config, stored.origin(&engine.node), attached, readers, awaited, windows, counters);
         match old_state.as_deref_mut().map(|state| std::mem::replace(state, State::Gone)) {
-            Some(State::Running(old)) => warnings.extend(running.succeed(*old).iter().map(warning)),
+            Some(State::Running(old)) => warnings.extend(running.succeed(*old).iter().map(&warning)),
             state => {
                 running.resume();
                 if let Some(State::Failed { held: Some(held), .. }) = state {
@@ -157,8 +163,4 @@ impl Probe {
             state: Mutex::new(State::Running(Box::new(running))),
         }
     }
-}
-
-fn warning((direction, message): &Loss) -> Finding {
-    Finding::new(Stage::Load, format!("{direction}.source"), message)
 }

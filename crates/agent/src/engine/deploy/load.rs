@@ -1,6 +1,6 @@
 //! The step from a valid configuration to programs in the kernel that are attached to nothing yet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,11 +8,15 @@ use std::time::{Duration, Instant};
 use twinprobe_client::ConfigDocument;
 use twinprobe_ebpf_common::ProbeCost;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
-use twinprobe_ebpf_common::hook::Direction;
-use twinprobe_kernel::{Deadline, Deployable, Footprint, Kernel, KernelError, ProbePlan, ReplayClock, crash};
+use twinprobe_ebpf_common::hook::{Direction, Hook};
+use twinprobe_kernel::{
+    Deadline, Deployable, Footprint, Kernel, KernelError, KernelFacts, LoadedDirection, ProbePlan,
+    ReplayClock, crash,
+};
 
-use crate::config::probe::ProbeConfig;
+use crate::config::probe::{Code, ProbeConfig};
 use crate::engine::deploy::admission::admit;
+use crate::engine::deploy::examination;
 use crate::engine::deploy::history::History;
 use crate::engine::deploy::loaded::{LoadedProbe, requests};
 use crate::engine::deploy::tags;
@@ -26,7 +30,7 @@ use crate::store::Store;
 use crate::store::files::StoreError;
 use crate::store::pending::Pending;
 use crate::store::record::{StoredDeployment, StoredProbe};
-use twinprobe_compiler::{CompiledObject, Compiler, Unit};
+use twinprobe_compiler::{CompiledObject, Unit};
 
 /// The time limit for loading. The verifier needs a second for a million instructions. A load that takes much longer
 /// never ends: a verifier that fails in the kernel takes the calling thread with it.
@@ -54,12 +58,9 @@ impl Engine {
     }
 
     async fn load_as(&self, config: &ProbeConfig, purpose: Purpose) -> Result<LoadedProbe, EngineError> {
-        let toolchain = Arc::clone(&self.toolchain);
-        let compiler = tokio::task::spawn_blocking(move || toolchain.get()).await?;
-        let compiler = compiler.map_err(EngineError::NoCompiler)?;
         let mut compiled = Vec::new();
         let mut refused = Vec::new();
-        let [ingress, egress] = Direction::ALL.map(|direction| self.compile(&compiler, config, direction));
+        let [ingress, egress] = Direction::ALL.map(|direction| self.object(config, direction));
         let (ingress, egress) = tokio::join!(ingress, egress);
         for outcome in [ingress, egress].into_iter().flatten() {
             match outcome {
@@ -83,34 +84,42 @@ impl Engine {
         }
     }
 
-    /// Compiles the source of a direction; `None` if nothing is configured for the direction.
-    async fn compile(
+    /// Compiles the source of a direction, or examines its object; `None` if nothing is configured for the direction.
+    async fn object(
         &self,
-        compiler: &Compiler,
         config: &ProbeConfig,
         direction: Direction,
     ) -> Option<Result<(Direction, CompiledObject), EngineError>> {
-        let config = config.direction(direction)?;
-        let field = format!("{direction}.source");
+        let (whole, config) = (config, config.direction(direction)?);
+        let field = format!("{direction}.{}", config.code.field());
+        let frags = self.kernel.capabilities().kernel.xdp_frags;
+        let object = match &config.code {
+            Code::Source(source) => {
+                self.compile(&whole.unit((direction, &config.attach), source, &field, frags)).await
+            }
+            Code::Object(elf) => self.examine(&field, config.attach.hook, elf).await,
+        };
+        Some(object.map(|object| (direction, object)))
+    }
+
+    async fn compile(&self, unit: &Unit<'_>) -> Result<CompiledObject, EngineError> {
+        let toolchain = Arc::clone(&self.toolchain);
+        let compiler = tokio::task::spawn_blocking(move || toolchain.get()).await?;
+        let compiler = compiler.map_err(EngineError::NoCompiler)?;
         // Waiting does not count against the time limit of a compilation.
-        let _place = match self.compilations.take().await {
-            Ok(place) => place,
-            Err(busy) => return Some(Err(busy.into())),
-        };
+        let _place = self.compilations.take().await?;
         let started = Instant::now();
-        let unit = Unit {
-            field: &field,
-            source: &config.source,
-            defines: &config.defines,
-            dialect: config.dialect,
-            entry: config.entry.as_deref(),
-            hook: config.attach.hook,
-            verdict: config.attach.verdict,
-            frags: self.kernel.capabilities().kernel.xdp_frags,
-        };
-        let object = compiler.compile(&unit).await;
+        let object = compiler.compile(unit).await;
         self.telemetry.compiled(started.elapsed(), object.is_ok());
-        Some(object.map(|object| (direction, object)).map_err(EngineError::Rejected))
+        Ok(object?)
+    }
+
+    /// Lets a process of its own go through an object that was compiled elsewhere: a damaged one may end the process.
+    async fn examine(&self, field: &str, hook: Hook, elf: &[u8]) -> Result<CompiledObject, EngineError> {
+        let _place = self.compilations.take().await?;
+        let examined = examination::examine(hook, elf).await;
+        examined.map_err(|message| Rejection::from(Finding::new(Stage::Load, field, message)))?;
+        Ok(CompiledObject { elf: elf.to_owned(), warnings: Vec::new(), shared: Vec::new() })
     }
 }
 
@@ -132,7 +141,18 @@ fn load_all(
         Purpose::Replay => (true, None),
     };
     let wanted = requests(config).zip(compiled.iter().map(|(_, object)| &object.elf[..]));
-    let (mut plan, parsed, findings) = ProbePlan::build(wanted, kernel.facts());
+    // A source in the dialect of BCC names some by itself.
+    let named = compiled.iter().flat_map(|(_, object)| &object.shared);
+    let named = named.filter(|name| !config.shared_maps.contains(name));
+    // Both directions of one source name a table.
+    let named: BTreeSet<&String> = named.collect();
+    let common: Vec<String> = config.shared_maps.iter().chain(named).cloned().collect();
+    let facts = match purpose {
+        Purpose::Deployment { .. } => kernel.facts(),
+        // The clock of a replay counts from the Unix epoch.
+        Purpose::Replay => KernelFacts { monotonic_zero_ns: 0, ..kernel.facts() },
+    };
+    let (mut plan, parsed, findings) = ProbePlan::build(wanted, &common, facts);
     if matches!(purpose, Purpose::Replay) {
         plan = plan.without_twins();
     }
@@ -151,7 +171,10 @@ fn load_all(
     warnings.append(&mut plan.warnings);
     for (plan, object) in plan.directions.iter().zip(&parsed) {
         let direction = config.directions().find(|(direction, _)| direction.name() == plan.direction());
-        let source = direction.map(|(_, config)| config.source.as_str());
+        let source = direction.and_then(|(_, config)| match &config.code {
+            Code::Source(source) => Some(source.text.as_str()),
+            Code::Object(_) => None,
+        });
         warnings.extend(tags::warnings(plan, object, source));
     }
     let footprint = Footprint::of(&plan, &parsed, kernel.facts().possible_cpus);
@@ -170,15 +193,15 @@ fn load_all(
     let limit = Duration::from_millis(ledger.limits.max_verification_ms);
     let begun = Instant::now();
     let deadline = first.then(|| Deadline::start(limit)).transpose().map_err(no_deadline)?;
-    let (mut directions, mut clocks) = (Vec::new(), Vec::new());
+    let (mut directions, mut clocks) = (Vec::<LoadedDirection>::new(), Vec::new());
+    let old = old.and_then(Probe::predecessor);
     for (plan, object) in plan.directions.into_iter().zip(&parsed) {
-        let old = old.and_then(|old| old.predecessor(plan.direction()));
-        let name = plan.direction();
+        let code = plan.code.clone();
         let loaded = match purpose {
-            Purpose::Deployment { .. } => kernel.load(plan, object, old.as_ref()),
+            Purpose::Deployment { .. } => kernel.load(plan, object, old.as_ref(), directions.first()),
             Purpose::Replay => {
                 let clock = ReplayClock::new().map_err(no_clock)?;
-                let loaded = kernel.load_for_replay(plan, object, &clock);
+                let loaded = kernel.load_for_replay(plan, object, &clock, directions.first());
                 clocks.push(clock);
                 loaded
             }
@@ -189,7 +212,7 @@ fn load_all(
                     "the kernel has not verified the programs within {} ms, as --max-verification-ms allows; simplify them",
                     limit.as_millis()
                 );
-                refused.push(Finding::new(Stage::Load, format!("{name}.source"), message).into());
+                refused.push(Finding::new(Stage::Load, code, message).into());
                 break;
             }
             Err(rejection) => refused.push(rejection),

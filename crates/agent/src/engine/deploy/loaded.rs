@@ -34,23 +34,27 @@ pub struct LoadedProbe {
 }
 
 impl LoadedProbe {
-    /// Loads the directions again that were loaded for the other twin of `old`, because a window was closed since. Must
+    /// Loads the directions again if one was loaded for the other twin of `old`, because a window was closed since. Must
     /// be called while no window can be closed.
     pub fn follow(&mut self, kernel: &Kernel, old: &Running) -> Result<(), Rejection> {
-        for (loaded, object) in self.directions.iter_mut().zip(&self.parsed) {
-            if !old.attached.is_continued_by(loaded) {
-                let old = old.predecessor(loaded.plan.direction());
-                *loaded = kernel.load(Arc::clone(&loaded.plan), object, old.as_ref())?;
-            }
+        if self.directions.iter().all(|loaded| old.attached.is_continued_by(loaded)) {
+            return Ok(());
         }
+        let old = old.predecessor();
+        let mut again: Vec<LoadedDirection> = Vec::new();
+        for (loaded, object) in self.directions.iter().zip(&self.parsed) {
+            again.push(kernel.load(Arc::clone(&loaded.plan), object, Some(&old), again.first())?);
+        }
+        self.directions = again;
         Ok(())
     }
 }
 
 /// Returns the request for each direction, in the order of [`ProbeConfig::directions`].
 pub fn requests(config: &ProbeConfig) -> impl Iterator<Item = DirectionRequest> {
-    config.directions().map(|(_, direction)| DirectionRequest {
+    config.directions().map(|(name, direction)| DirectionRequest {
         attach: direction.attach,
+        code: format!("{name}.{}", direction.code.field()),
         on_replace: config.on_replace,
         metrics: direction.metrics.iter().map(|metric| metric.request.clone()).collect(),
     })

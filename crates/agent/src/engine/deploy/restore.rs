@@ -153,7 +153,8 @@ impl Engine {
             config.directions().map(|(direction, _)| object(&self.store, &running.objects, direction.name()));
         let elfs = elfs.collect::<Result<Vec<_>, _>>()?;
         let wanted_directions = requests(&config).zip(elfs.iter().map(|elf| &elf[..]));
-        let (plan, parsed, findings) = ProbePlan::build(wanted_directions, self.kernel.facts());
+        let common = running.deployment.common_maps();
+        let (plan, parsed, findings) = ProbePlan::build(wanted_directions, &common, self.kernel.facts());
         if !findings.is_empty() {
             return Err(failed(Rejection::from(findings).into()).into());
         }

@@ -20,25 +20,46 @@ pub fn at_close(
 ) -> Result<Completeness, CloseError> {
     let mut completeness = metric.metric.completeness;
     completeness.entries_used = metric.sum.as_ref().map(|sum| sum.used);
-    if let Some(counter) = metric.counter(all) {
+    let (mut lost, mut total, mut is_reset) = (0, 0, true);
+    for counter in metric.counters(all) {
         let own = quiesced.map(counter.position).map_or(Ok(0), count)?;
         let carried = counter.carried.as_ref().map_or(0, |carried| number(carried.table()));
-        let losses = match &counter.sum {
-            Some(sum) => Losses { shown: own + carried, total: number(sum.rows.table()) },
-            // The counter of a map that both twins share is never reset, unless a replacement begins anew.
-            None => {
-                Losses { shown: own.checked_sub(counter.lost_before.unwrap_or(0)).unwrap_or(own), total: own }
-            }
-        };
+        lost += own + carried;
+        total += counter.sum.as_ref().map_or(own, |sum| number(sum.rows.table()));
+        // The counter of a map that both twins share is never reset, unless a replacement begins anew.
+        is_reset &= counter.sum.is_some();
+    }
+    if !metric.losses.is_empty() {
+        let since = total.checked_sub(metric.lost_before.unwrap_or(0)).unwrap_or(total);
+        let losses = Losses { shown: if is_reset { lost } else { since }, total };
         completeness.losses = Some(metric.shown(losses));
     }
     Ok(completeness)
 }
 
 impl MetricState {
-    fn counter<'a>(&self, all: &'a [Self]) -> Option<&'a Self> {
-        let position = self.losses?;
-        all.iter().find(|reader| reader.position == position)
+    fn counters<'a>(&self, all: &'a [Self]) -> impl Iterator<Item = &'a Self> {
+        all.iter().filter(|reader| self.losses.contains(&reader.position))
+    }
+
+    /// Returns the metric with what has found no room in its map so far. `map` returns the map of a counter by its
+    /// position. A counter that can't be read is left out.
+    pub fn with_losses<'a>(
+        &self,
+        all: &[Self],
+        map: impl Fn((usize, usize)) -> Option<&'a MetricMap>,
+    ) -> Arc<Metric> {
+        let metric = &self.metric;
+        let totals = self.counters(all).map(|counter| {
+            let before = counter.sum.as_ref().map_or(0, |sum| number(sum.rows.table()));
+            Some(count(map(counter.position)?).ok()? + before)
+        });
+        let totals: Option<Vec<u64>> = totals.collect();
+        let Some(totals) = totals.filter(|totals| !totals.is_empty()) else { return Arc::clone(metric) };
+        let total = totals.into_iter().sum();
+        let losses = Some(Losses { shown: total, total });
+        let completeness = Completeness { losses, ..metric.completeness };
+        Arc::new(Metric { completeness, ..Metric::clone(metric) })
     }
 
     /// Only what is reset with each window is about that window alone.
@@ -53,21 +74,11 @@ impl MetricState {
 impl Running {
     /// Returns the metric with what has found no room in its map so far. A counter that can't be read is left out.
     pub fn with_losses(&self, reader: &MetricState) -> Arc<Metric> {
-        let metric = &reader.metric;
-        let total = reader.counter(&self.readers).and_then(|counter| {
-            let (direction, index) = counter.position;
-            let map = match self.attached.map(direction, index) {
-                TwinMap::Shared(map) => map,
-                TwinMap::Private(maps) => &maps[(self.attached.epoch.current() & 1) as usize],
-                TwinMap::Events(_) => return None,
-            };
-            let before = counter.sum.as_ref().map_or(0, |sum| number(sum.rows.table()));
-            Some(count(map).ok()? + before)
-        });
-        let Some(total) = total else { return Arc::clone(metric) };
-        let losses = Some(Losses { shown: total, total });
-        let completeness = Completeness { losses, ..metric.completeness };
-        Arc::new(Metric { completeness, ..Metric::clone(metric) })
+        reader.with_losses(&self.readers, |(direction, index)| match self.attached.map(direction, index) {
+            TwinMap::Shared(map) => Some(map),
+            TwinMap::Private(maps) => Some(&maps[(self.attached.epoch.current() & 1) as usize]),
+            TwinMap::Events(_) => None,
+        })
     }
 
     /// Learns from the newest window what had been lost when it ended, unless this is known.
@@ -81,15 +92,12 @@ impl Running {
 
 /// Keeps what had been lost when the window with this head ended.
 pub fn note_losses(readers: &mut [MetricState], head: Option<&WindowHead>) {
-    let total = |counter: &MetricState| {
-        let reader = readers.iter().find(|reader| reader.losses == Some(counter.position))?;
+    for reader in readers {
         let is_its =
             |stored: &&StoredMetric| stored.direction == reader.direction && stored.map == reader.metric.map;
-        head?.metrics.iter().find(is_its)?.completeness.losses.map(|losses| losses.total)
-    };
-    let totals: Vec<u64> = readers.iter().map(|counter| total(counter).unwrap_or(0)).collect();
-    for (reader, total) in readers.iter_mut().zip(totals) {
-        reader.lost_before = Some(total);
+        let stored = head.and_then(|head| head.metrics.iter().find(is_its));
+        let losses = stored.and_then(|stored| stored.completeness.losses);
+        reader.lost_before = Some(losses.map_or(0, |losses| losses.total));
     }
 }
 

@@ -1,6 +1,7 @@
 //! One probe: its configuration, its running programs, and its metrics.
 
 pub mod completeness;
+pub mod group;
 pub mod lease;
 pub mod metric;
 pub mod more;

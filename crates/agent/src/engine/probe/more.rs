@@ -5,10 +5,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use twinprobe_client::SumStatus;
-use twinprobe_ebpf_common::metric::{AfterRead, OnReplace};
+use twinprobe_ebpf_common::metric::OnReplace;
 use twinprobe_ebpf_common::{MapFamily, RawTable, Shape, TableLayout, convert_slots};
 use twinprobe_exporter::Accumulator;
-use twinprobe_kernel::{Extraction, KernelError, MetricMap, Remains};
+use twinprobe_kernel::{Extraction, Remains};
 use twinprobe_windows::{Part, PartContent};
 
 use crate::engine::probe::metric::MetricState;
@@ -48,6 +48,7 @@ impl MetricState {
         let part = |(content, rows, dropped): (PartContent, &Accumulator, u64)| Part {
             direction: self.direction,
             map: self.metric.map.clone(),
+            metric: Some(self.metric.name.clone()),
             content,
             through: self.sum.as_ref().map_or(0, |sum| sum.through),
             layout: Arc::clone(&self.metric.layout),
@@ -66,14 +67,25 @@ impl MetricState {
             sum.rows.take();
             (sum.through, sum.dropped) = (through, 0);
         }
-        let direction = self.direction;
+        let own = [PartContent::Sum, PartContent::Open].map(|content| self.own_of(parts, content));
         let mut fits = true;
-        for part in parts.iter().filter(|part| part.direction == direction) {
-            if part.map == self.metric.map {
-                fits &= self.go_on_with(part);
-            }
+        for part in own.into_iter().flatten() {
+            fits &= self.go_on_with(part);
         }
         fits
+    }
+
+    /// Returns the part that the metric goes on with: that of its name, else the first one of its map.
+    fn own_of<'a>(&self, parts: &'a [Part], content: PartContent) -> Option<&'a Part> {
+        let is_own = |part: &&Part| {
+            let is_of_map = part.map == self.metric.map && part.content == content;
+            is_of_map && (part.direction == self.direction || self.common)
+        };
+        let is_other = |part: &&Part| {
+            let named = part.metric.as_ref().is_none_or(|name| *name == self.metric.name);
+            (!named, part.direction != self.direction)
+        };
+        parts.iter().filter(is_own).min_by_key(is_other)
     }
 
     fn go_on_with(&mut self, part: &Part) -> bool {
@@ -134,7 +146,7 @@ impl MetricState {
     }
 
     fn of_remains(&self, remains: &Remains) -> Option<RawTable> {
-        let is_own = remains.direction == self.direction.name();
+        let is_own = remains.direction == self.direction.name() || self.common;
         is_own.then(|| remains_for(&self.metric.map, remains, &self.metric.layout)).flatten()
     }
 
@@ -156,16 +168,22 @@ impl MetricState {
         }
     }
 
-    /// Adds the window of `epoch` to the sum. The map keeps the window until [`Self::clear`].
-    pub fn sum_up(&mut self, map: &MetricMap, epoch: u64) -> Result<(), KernelError> {
-        let Some(sum) = self.sum.as_mut().filter(|sum| sum.through != epoch) else { return Ok(()) };
-        let window = map.read(AfterRead::Keep)?;
+    /// Tells whether the metric has a sum that the window of `epoch` is not in.
+    pub fn awaits(&self, epoch: u64) -> bool {
+        self.extraction == Extraction::Clear && self.sum.as_ref().is_some_and(|sum| sum.through != epoch)
+    }
+
+    /// Adds the window of `epoch`, whose rows the map has as well, to the sum if the sum [awaits](Self::awaits) it.
+    pub fn sum_up(&mut self, window: &RawTable, epoch: u64) {
+        if !self.awaits(epoch) {
+            return;
+        }
+        let Some(sum) = self.sum.as_mut() else { return };
         self.carried.iter().for_each(|carried| sum.rows.add(carried.table(), epoch));
-        sum.rows.add(&window, epoch);
+        sum.rows.add(window, epoch);
         sum.used = window.len(&self.metric.layout) as u64;
         sum.drop_surplus();
         sum.through = epoch;
-        Ok(())
     }
 }
 

@@ -141,10 +141,10 @@ impl Probe {
         }
     }
 
-    /// Returns the state that a replacement of the direction can take over.
-    pub fn predecessor(&self, direction: &str) -> Option<Predecessor> {
+    /// Returns the state that a replacement can take over.
+    pub fn predecessor(&self) -> Option<Predecessor> {
         match &*self.state.lock() {
-            State::Running(running) => running.predecessor(direction),
+            State::Running(running) => Some(running.predecessor()),
             State::Failed { .. } | State::Gone => None,
         }
     }
@@ -168,6 +168,7 @@ impl Probe {
             pushed_by: self.stored.pushed_by.clone(),
             interfaces,
             programs: shown.programs,
+            shared_maps: shown.shared_maps,
             events,
             sums,
             cost: self.cost_status(),

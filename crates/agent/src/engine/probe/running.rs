@@ -156,9 +156,9 @@ impl Running {
         self.finish_window()
     }
 
-    /// The state that a replacement of a direction can take over.
-    pub fn predecessor(&self, direction: &str) -> Option<Predecessor> {
-        self.attached.predecessor(direction, self.more_known(direction))
+    /// The state that a replacement can take over.
+    pub fn predecessor(&self) -> Predecessor {
+        self.attached.predecessor(|direction| self.more_known(direction))
     }
 
     pub fn detach(self) {

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use twinprobe_client::{AttachmentStatus, MetricReport, ProgramStatus, ValidationReport, Word};
+use twinprobe_client::{
+    AttachmentStatus, MetricReport, ProgramStatus, SharedMapStatus, ValidationReport, Word,
+};
 use twinprobe_ebpf_common::Direction;
 use twinprobe_ebpf_common::hook::Hook;
 use twinprobe_kernel::clock::rfc3339;
-use twinprobe_kernel::{AttachedAt, Health, Held, LoadedDirection};
+use twinprobe_kernel::{AttachedAt, Health, Held, LoadedDirection, MapPlan};
 
 use crate::config::probe::ProbeConfig;
 use crate::engine::deploy::loaded::LoadedProbe;
@@ -27,6 +29,7 @@ pub struct Shown {
     /// The hooks of the probe's directions.
     hooks: Vec<Hook>,
     pub programs: BTreeMap<Direction, ProgramStatus>,
+    pub shared_maps: Vec<SharedMapStatus>,
     /// The reason why the last window could not be closed.
     pub trouble: Option<String>,
 }
@@ -42,6 +45,7 @@ impl Shown {
             unlisted: running.unlisted.clone(),
             hooks: attached.directions.iter().map(|loaded| loaded.plan.attach.hook).collect(),
             programs: programs(&attached.directions),
+            shared_maps: shared_maps(&attached.directions),
             trouble: running.trouble.clone(),
         }
     }
@@ -143,6 +147,7 @@ pub fn validation_report(config: &ProbeConfig, loaded: &LoadedProbe) -> Validati
         valid: true,
         interfaces: config.interfaces.iter().map(|interface| interface.text.clone()).collect(),
         programs: programs(&loaded.directions),
+        shared_maps: shared_maps(&loaded.directions),
         metrics: metrics.collect(),
         cost: loaded.cost.clone(),
         warnings: loaded.warnings.clone(),
@@ -157,6 +162,17 @@ fn programs(directions: &[LoadedDirection]) -> BTreeMap<Direction, ProgramStatus
             (direction(loaded.plan.attach.hook), ProgramStatus { entry, twins })
         })
         .collect()
+}
+
+/// Returns the maps that both directions use, ordered by name.
+fn shared_maps(directions: &[LoadedDirection]) -> Vec<SharedMapStatus> {
+    let maps = directions.first().into_iter().flat_map(|first| &first.plan.maps);
+    let status = |map: &MapPlan| SharedMapStatus {
+        map: map.name.clone(),
+        kind: map.kind_name().unwrap_or("bloom_filter").into(),
+        twins: map.private,
+    };
+    maps.filter(|map| map.common).map(status).collect()
 }
 
 /// Returns the direction of the packets at a hook.

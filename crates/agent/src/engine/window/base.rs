@@ -1,6 +1,7 @@
 //! The base of a deployment: the sums of the windows so far and rows of the open window, from the predecessor or from
 //! disk.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::num::NonZeroU32;
 
@@ -11,6 +12,7 @@ use twinprobe_windows::{BaseError, ClosedBy, Part, Windows};
 
 use crate::engine::deploy::history::Before;
 use crate::engine::error::CloseError;
+use crate::engine::probe::group::groups;
 use crate::engine::probe::metric::MetricState;
 use crate::engine::probe::running::Running;
 
@@ -52,7 +54,8 @@ pub fn begin(
     match (old, before) {
         (Some(old), _) => {
             for reader in kept_ones {
-                old.reader_of(reader).into_iter().for_each(|old| reader.succeed(old));
+                let before = old.readers_of(reader, deployable.directions());
+                before.into_iter().for_each(|old| reader.succeed(old));
             }
         }
         (None, Some(before)) => match go_on(kept_ones, windows, before) {
@@ -115,23 +118,38 @@ impl Running {
         self.windows.forget_other_baselines(serial);
     }
 
-    /// Returns the metric that had the map of `next`.
-    fn reader_of(&self, next: &MetricState) -> Option<&MetricState> {
-        let same = |old: &&MetricState| old.direction == next.direction && old.metric.map == next.metric.map;
-        self.readers.iter().find(same)
+    /// Returns the metrics that had the content of the map of `next`: one for each map that goes on in it, which is the
+    /// one with the name of `next` if several have read the map.
+    fn readers_of(&self, next: &MetricState, loaded: &[LoadedDirection]) -> Vec<&MetricState> {
+        let origins = loaded[next.position.0].origins(next.position.1);
+        let goes_on = |old: &MetricState| {
+            old.metric.map == next.metric.map
+                && (origins.contains(&old.position.0) || old.common && !origins.is_empty())
+        };
+        let of_map = |group: usize| {
+            let members = self.readers.iter().filter(|old| old.group == group && goes_on(old));
+            let is_other =
+                |old: &&MetricState| (old.metric.name != next.metric.name, old.direction != next.direction);
+            members.min_by_key(is_other)
+        };
+        groups(&self.readers).into_iter().filter_map(of_map).collect()
+    }
+
+    /// The metrics of a direction, one for each map.
+    fn of_direction(&self, direction: &str) -> impl Iterator<Item = &MetricState> {
+        let firsts = groups(&self.readers).into_iter().map(|group| &self.readers[group]);
+        firsts.filter(move |reader| reader.direction.name() == direction || reader.common)
     }
 
     /// Adds the rows kept beside a map to the `rows` of the map.
     pub fn with_more(&self, direction: &str, map: &str, layout: &TableLayout, rows: RawTable) -> RawTable {
-        let own = self.readers.iter().filter(|reader| reader.direction.name() == direction);
-        own.fold(rows, |rows, reader| reader.with_more(map, layout, rows))
+        self.of_direction(direction).fold(rows, |rows, reader| reader.with_more(map, layout, rows))
     }
 
     /// Returns the maps of a direction whose metrics have rows that are not in the map.
-    pub fn more_known(&self, direction: &str) -> std::collections::BTreeSet<String> {
-        let knows = |reader: &&MetricState| reader.direction.name() == direction && reader.knows_more();
-        let name = |reader: &MetricState| reader.request.map_name().to_owned();
-        self.readers.iter().filter(knows).map(name).collect()
+    pub fn more_known(&self, direction: &str) -> BTreeSet<String> {
+        let knowing = self.of_direction(direction).filter(|reader| reader.knows_more());
+        knowing.map(|reader| reader.request.map_name().to_owned()).collect()
     }
 
     /// Closes the open window if `next` has metrics that can take over none of their rows in it, or metrics of another
@@ -141,10 +159,10 @@ impl Running {
         next: &[MetricState],
         loaded: &[LoadedDirection],
     ) -> Result<Vec<Finding>, CloseError> {
-        let is_cut =
-            |reader: &&MetricState| reader.carries() && self.is_cut(reader, &loaded[reader.position.0]);
+        let is_cut = |reader: &&MetricState| reader.carries() && self.is_cut(reader, loaded);
         let cut: Vec<&MetricState> = next.iter().filter(is_cut).collect();
-        let resampled = || next.iter().filter_map(|reader| Some((reader, self.sample_before(reader)?)));
+        let resampled =
+            || next.iter().filter_map(|reader| Some((reader, self.sample_before(reader, loaded)?)));
         if cut.is_empty() && resampled().next().is_none() {
             return Ok(Vec::new());
         }
@@ -182,18 +200,20 @@ impl Running {
 
     /// The number of packets of which the metric has seen one so far; `None` if it does not go on, or with the same
     /// sample.
-    fn sample_before(&self, next: &MetricState) -> Option<u32> {
-        let before = one_in(self.reader_of(next).filter(|_| next.carries())?);
-        (before != one_in(next)).then_some(before)
+    fn sample_before(&self, next: &MetricState, loaded: &[LoadedDirection]) -> Option<u32> {
+        let mut before = self.readers_of(next, loaded).into_iter().map(one_in);
+        before.find(|before| next.carries() && *before != one_in(next))
     }
 
     /// True if `next` can take over nothing that its map has counted.
-    fn is_cut(&self, next: &MetricState, loaded: &LoadedDirection) -> bool {
+    fn is_cut(&self, next: &MetricState, loaded: &[LoadedDirection]) -> bool {
+        let (direction, metric) = next.position;
         let constant = next.metric.map.starts_with(".rodata");
-        let cut = |old: &MetricState| {
-            !loaded.takes_over(next.position.1) && !carries(&old.metric.layout, &next.metric.layout)
+        let fits = |old: &&MetricState| {
+            loaded[direction].takes_over(metric) || carries(&old.metric.layout, &next.metric.layout)
         };
-        !constant && self.reader_of(next).is_some_and(cut)
+        let before = self.readers_of(next, loaded);
+        !constant && !before.is_empty() && !before.iter().any(fits)
     }
 
     /// True if the open window of a deployment with the metrics `next` goes on with the open window of this deployment.
@@ -201,8 +221,8 @@ impl Running {
         let goes_on = |reader: &MetricState| {
             reader.extraction.resets()
                 && reader.carries()
-                && self.reader_of(reader).is_some()
-                && !self.is_cut(reader, &loaded[reader.position.0])
+                && !self.readers_of(reader, loaded).is_empty()
+                && !self.is_cut(reader, loaded)
         };
         self.has_windows() || next.iter().any(goes_on)
     }

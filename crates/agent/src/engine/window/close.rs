@@ -13,6 +13,7 @@ use twinprobe_windows::{ClosedBy, StoredMetric, StoredWindow, WindowError, Windo
 
 use crate::engine::error::CloseError;
 use crate::engine::probe::completeness;
+use crate::engine::probe::group::{self, groups};
 use crate::engine::probe::metric::MetricState;
 use crate::engine::probe::running::Running;
 
@@ -84,8 +85,8 @@ impl Running {
             Next::Store => {
                 self.windows.expect_room()?;
                 self.windows.reclaim(epoch);
-                for reader in &mut self.readers {
-                    reader.gather(&quiesced)?;
+                for group in groups(&self.readers) {
+                    group::gather(&mut self.readers, group, &quiesced)?;
                 }
                 crash::point("gathered");
                 let stored_metric = |reader| stored_metric(reader, &self.readers, &quiesced);
@@ -115,8 +116,15 @@ impl Running {
                     hidden: hidden.iter().copied().map(stored_metric).collect::<Result<_, _>>()?,
                 };
                 let mut file = self.windows.write(&head)?;
-                for (place, reader) in shown.into_iter().chain(hidden).enumerate() {
-                    reader.window(&quiesced, &mut |rows| file.rows(place, rows))?;
+                let placed: Vec<(usize, &MetricState)> =
+                    shown.into_iter().chain(hidden).enumerate().collect();
+                for group in groups(&self.readers) {
+                    let members: Vec<(usize, &MetricState)> =
+                        placed.iter().copied().filter(|(_, reader)| reader.group == group).collect();
+                    let first = &self.readers[group];
+                    group::window(&members, first, &quiesced, &mut |place, rows| file.rows(place, rows))?;
+                }
+                for (place, reader) in placed {
                     if !reader.ages().is_empty() {
                         file.rows(head.place_of_ages(place), &ages_as_rows(reader.ages()))?;
                     }
@@ -131,8 +139,8 @@ impl Running {
         };
         crash::point("stored");
         quiesced.begin_clearing();
-        for reader in &self.readers {
-            reader.clear(&quiesced)?;
+        for group in groups(&self.readers) {
+            group::clear(&self.readers, group, &quiesced)?;
         }
         quiesced.finish(end);
         self.show_sums();

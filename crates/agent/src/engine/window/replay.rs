@@ -2,6 +2,7 @@
 //! packet at the time at which it was captured.
 
 use std::fs::File;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -86,7 +87,11 @@ impl Engine {
             // A valid configuration has an interface, and a replay looks for none.
             document.interface = Some("lo".into());
         }
-        let config = permitted(name, &document, by)?;
+        let mut config = permitted(name, &document, by)?;
+        // No dispatcher chooses packets: the program sees all, and the document must not say otherwise.
+        for direction in [&mut config.ingress, &mut config.egress].into_iter().flatten() {
+            direction.attach.sample = None;
+        }
         let loaded = self.load_for_replay(&config).await?;
         let stop = Stop(Arc::default());
         let (told, result) = oneshot::channel();
@@ -104,7 +109,9 @@ impl Engine {
         };
         let thread = std::thread::Builder::new().name("replay".into()).spawn(replay);
         thread.map_err(EngineError::Replay)?;
-        result.await.map_err(|_| EngineError::Gone)?
+        // The sender is dropped if the thread panics.
+        let died = || EngineError::Replay(io::Error::other("the replay ended before its time"));
+        result.await.map_err(|_| died())?
     }
 }
 
@@ -215,18 +222,21 @@ impl Run {
             self.replayed.packets += lane.counts.seen;
             self.replayed.too_short += lane.counts.too_short;
             self.replayed.too_long += lane.counts.too_long;
+            self.replayed.not_sampled += lane.counts.not_sampled;
             self.replayed.events += lane.counts.events;
         }
         let present = watch::Sender::default();
+        let map = |(direction, index): (usize, usize)| match &self.lanes[direction].1.loaded().maps[index] {
+            TwinMap::Shared(map) => Some(map),
+            TwinMap::Private(_) | TwinMap::Events(_) => None,
+        };
         let part = |metric: &MetricState| {
-            let (direction, index) = metric.position;
-            let rows = match &self.lanes[direction].1.loaded().maps[index] {
-                TwinMap::Shared(map) => {
-                    Rows::Live(LiveMap { map: Arc::clone(map), gone: present.subscribe() })
-                }
-                TwinMap::Private(_) | TwinMap::Events(_) => Rows::None,
-            };
-            Part { direction: metric.direction, metric: Arc::clone(&metric.metric), rows }
+            let live = |map| LiveMap { map: Arc::clone(map), gone: present.subscribe() };
+            Part {
+                direction: metric.direction,
+                metric: metric.with_losses(metrics, |counter| map(counter).map(|map| &**map)),
+                rows: map(metric.position).map_or(Rows::None, |map| Rows::Live(live(map))),
+            }
         };
         let parts = metrics.iter().filter(|metric| metric.is_shown()).map(part).collect();
         Delivery {

@@ -6,6 +6,12 @@ use super::series::Series;
 use super::text::{escaped, integer};
 use crate::metric::{Fill, Metric};
 
+/// The metadata of the counter that ends every page.
+pub const SKIPPED: &str = "\
+# TYPE twinprobe_export_skipped counter
+# HELP twinprobe_export_skipped Numbers and texts of metrics that can't be samples.
+";
+
 /// A family: its metadata, the name of its samples, and the number of a metric with so many entries.
 struct Family {
     metadata: &'static str,

@@ -8,7 +8,7 @@ use twinprobe_ebpf_common::{Context, Direction, Head, RawTable, Temporality};
 
 use super::distinct::{Seen, is_certain};
 use super::family::{Family, families, reserved};
-use super::fill;
+use super::fill::{self, SKIPPED};
 use super::histogram::Histogram;
 use super::samples::{Dimension, Value};
 use super::series::{Count, Series};
@@ -16,12 +16,6 @@ use super::text::{escaped, integer, number};
 use crate::decode::decoder::Decoder;
 use crate::encode::encoder::CHUNK;
 use crate::metric::Metric;
-
-/// The metadata of the counter that ends every page.
-const SKIPPED: &str = "\
-# TYPE twinprobe_export_skipped counter
-# HELP twinprobe_export_skipped Numbers and texts of metrics that can't be samples.
-";
 
 /// The counter of numbers and texts that were left out: those of one document, or of one probe of a page.
 #[derive(Debug)]

@@ -25,7 +25,8 @@ const SOURCE: &str = r#"
 
 /// Plans an object and judges its program. Fails with the reason for a refusal.
 fn admit(elf: &[u8]) -> Result<(), String> {
-    let (plan, objects, findings) = ProbePlan::build([(at(Hook::Xdp, vec![live("counts")]), elf)], FACTS);
+    let (plan, objects, findings) =
+        ProbePlan::build([(at(Hook::Xdp, vec![live("counts")]), elf)], &[], FACTS);
     let (Some(plan), Some(object)) = (plan.directions.first(), objects.first()) else {
         return Err(format!("{findings:?}"));
     };
@@ -74,7 +75,7 @@ fn a_refusal_names_the_file_of_its_line() {
              \tif (at + 1 > (u32 *)(long)ctx->data_end)\n\t\treturn 2;\n\t*at = 1;\n\treturn 2;\n}}"
         );
         let (plan, objects, _) =
-            ProbePlan::build([(at(Hook::Xdp, Vec::new()), &compile(&source)[..])], FACTS);
+            ProbePlan::build([(at(Hook::Xdp, Vec::new()), &compile(&source)[..])], &[], FACTS);
         let function = bind::link(objects[0].program.clone(), &plan.directions[0]).unwrap();
         let refused = admission::program(&plan.directions[0], &objects[0], &function).unwrap_err();
         let [finding] = &refused.findings[..] else { panic!("{refused:?}") };

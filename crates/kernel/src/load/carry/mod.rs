@@ -1,4 +1,5 @@
 //! The transfer of counts to maps of another layout.
 
 pub mod adder;
+pub mod changes;
 pub mod transfer;

@@ -8,18 +8,18 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::finding::with_causes;
-use twinprobe_ebpf_common::metric::AfterRead;
-use twinprobe_ebpf_common::{MapFamily, RawTable, Shape, TableLayout, convert, convert_onto, counters};
+use twinprobe_ebpf_common::metric::{AfterRead, OnReplace};
+use twinprobe_ebpf_common::{MapFamily, MapKind, RawTable, Shape, TableLayout, convert, convert_onto};
 
 use crate::capabilities::Capabilities;
-use crate::load::carry::adder::Adder;
+use crate::load::carry::changes::{add_changes, is_full};
 use crate::load::maps::{ProbeMaps, Twins};
 use crate::plan::inherit::Inherited;
 use crate::plan::probe_plan::MapPlan;
 use crate::read::map::MetricMap;
 use crate::read::table::Table;
 use crate::sys::call::KernelError;
-use crate::sys::{cpus, map};
+use crate::sys::map;
 
 /// The rows that are left in an old private map, which belong to the open window.
 #[derive(Debug)]
@@ -68,28 +68,64 @@ enum Target {
 }
 
 impl Transfers {
-    /// Copies the present content, while the old programs still run with the twin `active`. A map that fails is logged
-    /// and becomes a loss.
+    /// Copies the present content for the maps of a new direction, while the programs of the `old` directions still run
+    /// with the twin `active`. A map that fails is logged and becomes a loss.
     pub fn begin(
-        direction: &'static str,
-        old: &ProbeMaps,
+        old: &[&ProbeMaps],
         active: usize,
         new: &ProbeMaps,
         capabilities: &Capabilities,
         more_known: &MoreKnown<'_>,
     ) -> Self {
         let mut begun = Self::default();
-        let converted = new.each().zip(&new.inherited).filter(|(_, from)| **from == Inherited::Convert);
-        for (new, _) in converted {
+        let direction = new.plan.direction();
+        let origins = new.inherited.iter().zip(&new.origins);
+        // Maps that both directions use are those of the first one.
+        let own = new.each().zip(origins).filter(|((map, _), _)| !(new.is_second && map.common));
+        for (new, (inherited, origins)) in own {
             let name = &new.0.name;
-            let Some(old) = old.by_name(name) else { continue };
-            match Transfer::begin(direction, old, active, new, capabilities, more_known) {
-                Ok(Some(transfer)) => {
-                    begun.leave(direction, name, transfer.left.len(), transfer.max_entries);
-                    begun.transfers.push(transfer);
+            let mut begin = |origin: usize, is_added: bool| {
+                let Some(before) = old[origin].by_name(name) else { return };
+                let of = old[origin].plan.direction();
+                let transfer =
+                    Transfer::begin(direction, (of, before, active), new, is_added, capabilities, more_known);
+                match transfer {
+                    Ok(Some(transfer)) => {
+                        begun.leave(direction, name, transfer.left.len(), transfer.max_entries);
+                        begun.transfers.push(transfer);
+                    }
+                    Ok(None)
+                        if is_added
+                            && MapKind::from_bpf_type(new.0.spec.map_type)
+                                .is_some_and(|kind| !kind.is_nested()) =>
+                    {
+                        let message =
+                            format!("map {name}: what {of} has counted does not fit and was left out");
+                        begun.losses.push((direction, message));
+                    }
+                    Ok(None) => {}
+                    Err(error) => begun.give_up(direction, name, &error),
                 }
-                Ok(None) => {}
-                Err(error) => begun.give_up(direction, name, &error),
+            };
+            let (first, others) =
+                origins.split_first().map_or((None, &[][..]), |(first, rest)| (Some(first), rest));
+            if let Some(first) = first.filter(|_| *inherited == Inherited::Convert) {
+                begin(*first, false);
+            }
+            for other in others.iter().filter(|_| *inherited != Inherited::New) {
+                begin(*other, true);
+            }
+            let was_common = |old: &&&ProbeMaps| {
+                old.plan.direction() == direction && old.plan.map(name).is_some_and(|map| map.common)
+            };
+            if first.is_none()
+                && new.0.on_replace == OnReplace::Carry
+                && old.iter().any(|old| was_common(&old))
+            {
+                let message = format!(
+                    "map {name} begins empty: the other direction goes on with what both have counted"
+                );
+                begun.losses.push((direction, message));
             }
         }
         begun
@@ -153,11 +189,13 @@ impl Transfers {
 }
 
 impl Transfer {
+    /// Begins the transfer of a map of the old direction `of` to a map of the new `direction`. The content
+    /// may be added to that of another map.
     fn begin(
         direction: &'static str,
-        (old, old_fds): (&MapPlan, &Twins<OwnedFd>),
-        active: usize,
+        (of, (old, old_fds), active): (&'static str, (&MapPlan, &Twins<OwnedFd>), usize),
         (new, new_fds): (&MapPlan, &Twins<OwnedFd>),
+        is_added: bool,
         capabilities: &Capabilities,
         more_known: &MoreKnown<'_>,
     ) -> Result<Option<Self>, KernelError> {
@@ -187,17 +225,19 @@ impl Transfer {
         };
         let name = name.clone();
         let max_entries = new.spec.max_entries;
-        let mut transfer =
-            Self { direction, name, old, from, to, blank, target, max_entries, left: HashSet::new() };
+        let left = HashSet::new();
+        let mut transfer = Self { direction, name, old, from, to, blank, target, max_entries, left };
         // Queues and stacks are not copied now: a popped value would be missing in the old map, which packets still
         // use.
-        if transfer.to.kind.family() != MapFamily::Fifo && matches!(transfer.target, Target::Live(..)) {
-            let rows = transfer.old.read(AfterRead::Keep)?;
-            let counted = transfer.converted(&rows);
-            let all = more_known(direction, &transfer.name, &transfer.from, rows);
-            let all = transfer.converted(&all);
-            transfer.put(&counted, &all).map_err(failed)?;
+        let is_live = matches!(transfer.target, Target::Live(..));
+        if transfer.to.kind.family() == MapFamily::Fifo || !is_live {
+            return Ok(Some(transfer));
         }
+        let rows = transfer.old.read(AfterRead::Keep)?;
+        let counted = transfer.converted(&rows);
+        let all = more_known(of, &transfer.name, &transfer.from, rows);
+        let all = transfer.converted(&all);
+        transfer.put(&counted, &all, is_added).map_err(failed)?;
         Ok(Some(transfer))
     }
 
@@ -223,10 +263,13 @@ impl Transfer {
     }
 
     /// Writes `all` into a map that no program uses yet: the rows that the old map has `counted`, and the counts that
-    /// are kept elsewhere. Entries that do not fit are left out.
-    fn put(&mut self, counted: &RawTable, all: &RawTable) -> io::Result<()> {
+    /// are kept elsewhere. If the content `is_added`, it is added to what the map has. Entries that do not fit are left out.
+    fn put(&mut self, counted: &RawTable, all: &RawTable, is_added: bool) -> io::Result<()> {
         let Target::Live(map, copied) = &mut self.target else { return Ok(()) };
-        for (key, value) in all.entries(&self.to) {
+        if is_added {
+            self.left = add_changes(map, &self.to, &HashMap::new(), &HashSet::new(), all)?;
+        }
+        for (key, value) in all.entries(&self.to).filter(|_| !is_added) {
             match map::map_update(map.as_fd(), key, value) {
                 Ok(()) => {}
                 Err(error) if is_full(&error) => drop(self.left.insert(key.into())),
@@ -246,8 +289,8 @@ impl Transfer {
         let Target::Live(map, copied) = &self.target else { return Ok((Some(self.remains(rows)), 0)) };
         let failed = |source| KernelError::new("taking over", format!("map {}", self.name), source);
         if !fifo {
-            let left = add_changes(map, &self.to, copied, &self.left, &rows);
-            return Ok((None, left.map_err(failed)?));
+            let left = add_changes(map, &self.to, copied, &self.left, &rows).map_err(failed)?;
+            return Ok((None, left.len()));
         }
         let mut left = 0;
         for (_, value) in rows.entries(&self.to) {
@@ -258,11 +301,6 @@ impl Transfer {
         }
         Ok((None, left))
     }
-}
-
-/// Tells whether a map has no room for another entry: the error depends on the family of the map.
-fn is_full(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::E2BIG | libc::ENOSPC))
 }
 
 /// Removes variables from `from` whose initial value differs in the new source: these begin with the new value.
@@ -284,68 +322,6 @@ fn forget_new_initials(from: &mut TableLayout, old: &MapPlan, new: &MapPlan) {
                 == initial(new, variable.bit_offset, variable.layout.size)
         })
     });
-}
-
-/// Adds the changes since the copy, while programs add, too. Returns the number of entries that do not fit, except
-/// those that are `known` not to fit.
-fn add_changes(
-    map: &OwnedFd,
-    layout: &TableLayout,
-    copied: &HashMap<Box<[u8]>, Box<[u8]>>,
-    known: &HashSet<Box<[u8]>>,
-    rows: &RawTable,
-) -> io::Result<usize> {
-    let counters = counters(&layout.value);
-    let mut left = 0;
-    let mut changes = Vec::new();
-    for (key, value) in rows.entries(layout) {
-        let before = copied.get(key);
-        if before.is_some_and(|before| **before == *value) {
-            continue;
-        }
-        // An entry that is missing in the copy can only have been made by the new programs in the meantime.
-        let is_new = before.is_none() && layout.kind.family() != MapFamily::Array;
-        match if is_new { map::map_insert(map.as_fd(), key, value) } else { Ok(false) } {
-            Ok(true) => {}
-            Ok(false) => changes.push((key, value, before)),
-            Err(error) if is_full(&error) => left += usize::from(!known.contains(key)),
-            Err(error) => return Err(error),
-        }
-    }
-    if changes.is_empty() || counters.is_empty() {
-        return Ok(left);
-    }
-    let adder = Adder::new(map.as_fd(), layout.key.size, &counters)?;
-    let stride = layout.slot_stride();
-    for slot in 0..layout.slots {
-        let add = || {
-            for (key, value, before) in &changes {
-                let now = &value[slot * stride..][..stride];
-                let before = before.map(|before| &before[slot * stride..][..stride]);
-                let numbers: Vec<u64> = counters
-                    .iter()
-                    .map(|&(offset, size)| {
-                        let number = |slot: &[u8]| load(&slot[offset..offset + size]);
-                        number(now).wrapping_sub(before.map_or(0, number))
-                    })
-                    .collect();
-                if numbers.iter().any(|number| *number != 0) {
-                    adder.add(key, &numbers)?;
-                }
-            }
-            Ok(())
-        };
-        // Only programs on a CPU reach that CPU's value, so the addition runs there.
-        if layout.kind.is_percpu() { cpus::run_on(slot, add)? } else { add()? }
-    }
-    Ok(left)
-}
-
-fn load(bytes: &[u8]) -> u64 {
-    match bytes.len() {
-        4 => u64::from(u32::from_ne_bytes(bytes.try_into().unwrap_or_default())),
-        _ => u64::from_ne_bytes(bytes.try_into().unwrap_or_default()),
-    }
 }
 
 #[cfg(test)]

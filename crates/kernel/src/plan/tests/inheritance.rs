@@ -6,10 +6,9 @@ use twinprobe_ebpf_common::hook::Hook;
 use twinprobe_ebpf_common::metric::OnReplace;
 use twinprobe_ebpf_common::{Layout, MapKind};
 
-use super::scene::{FACTS, at, compiled, cumulative, defines, live, map, numbered, outer, plan, window};
-use crate::plan::build::direction;
+use super::scene::{at, compiled, cumulative, defines, live, map, numbered, outer, plan, requested, window};
 use crate::plan::inherit::Inherited::{Convert, FromActive, New, Same};
-use crate::plan::inherit::{Inherited, inherit};
+use crate::plan::inherit::{Inherited, Replaced, inherit, origins};
 use crate::plan::map_spec::MapSpec;
 use crate::plan::probe_plan::DirectionPlan;
 use crate::plan::request::MetricRequest;
@@ -17,7 +16,7 @@ use crate::plan::request::MetricRequest;
 /// Returns the origin of the map `m`, alone in its source, after a replacement.
 fn one(old: (MapSpec, MetricRequest), new: (MapSpec, MetricRequest)) -> Inherited {
     let of = |(spec, request)| plan(&defines(&[("m", spec)], &[]), vec![request]);
-    let [inherited] = inherit(&of(old), &of(new), &BTreeSet::new())[..] else { panic!("one map") };
+    let [inherited] = all(&of(old), &of(new))[..] else { panic!("one map") };
     inherited
 }
 
@@ -26,7 +25,13 @@ fn begins_anew(request: MetricRequest) -> MetricRequest {
 }
 
 fn all(old: &DirectionPlan, new: &DirectionPlan) -> Vec<Inherited> {
-    inherit(old, new, &BTreeSet::new())
+    replacing(old, new, &BTreeSet::new())
+}
+
+fn replacing(old: &DirectionPlan, new: &DirectionPlan, more_known: &BTreeSet<String>) -> Vec<Inherited> {
+    let old = [Replaced { plan: old, more_known }];
+    let origins: Vec<Vec<usize>> = new.maps.iter().map(|map| origins(&old, new, None, map)).collect();
+    inherit(&old, new, &origins)
 }
 
 #[test]
@@ -76,12 +81,12 @@ fn what_is_live_becomes_the_open_window_and_the_other_way_round() {
     let shared = plan(&source, vec![live("m"), live("n")]);
     let more_known = BTreeSet::from(["m".to_owned()]);
     assert_eq!(
-        inherit(&windows, &shared, &more_known),
+        replacing(&windows, &shared, &more_known),
         [Convert, FromActive],
         "the sum of m goes into a new map"
     );
-    assert_eq!(inherit(&shared, &windows, &more_known), [FromActive, FromActive]);
-    assert_eq!(inherit(&windows, &windows, &more_known), [Same, Same]);
+    assert_eq!(replacing(&shared, &windows, &more_known), [FromActive, FromActive]);
+    assert_eq!(replacing(&windows, &windows, &more_known), [Same, Same]);
 }
 
 #[test]
@@ -99,7 +104,7 @@ fn maps_that_no_metric_names_do_as_the_probe_says() {
     let old = plan(&source, vec![live("n")]);
     let with = |on_replace, metrics| {
         let request = crate::plan::request::DirectionRequest { on_replace, ..at(Hook::Xdp, metrics) };
-        direction(request, &source, FACTS).unwrap().0
+        requested(request, &source).unwrap().0
     };
     assert_eq!(all(&old, &with(OnReplace::Carry, vec![begins_anew(live("n"))])), [Same, New]);
     assert_eq!(all(&old, &with(OnReplace::Reset, vec![live("n")])), [New, Same]);

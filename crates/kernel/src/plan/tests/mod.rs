@@ -3,4 +3,5 @@ mod inheritance;
 mod objects;
 mod refusals;
 pub mod scene;
+mod shared;
 mod twins;

@@ -9,7 +9,8 @@ use twinprobe_ebpf_common::hook::{Hook, Position, Verdict, XdpMode};
 use twinprobe_ebpf_common::metric::{AfterRead, OnReplace, Source, StrategyChoice, Visibility};
 use twinprobe_ebpf_common::{Btf, MapKind};
 
-use crate::plan::build::direction;
+use crate::plan::build::directions;
+use crate::plan::draft::Planned;
 use crate::plan::map_spec::MapSpec;
 use crate::plan::object::Definitions;
 use crate::plan::probe_plan::{DirectionPlan, ProbePlan};
@@ -112,15 +113,18 @@ pub fn at(hook: Hook, metrics: Vec<MetricRequest>) -> DirectionRequest {
         let field = format!("{}.metrics[{index}]", hook.direction());
         MetricRequest { field, ..metric }
     });
-    DirectionRequest { attach, on_replace: OnReplace::Carry, metrics: metrics.collect() }
+    let code = format!("{}.source", hook.direction());
+    DirectionRequest { attach, code, on_replace: OnReplace::Carry, metrics: metrics.collect() }
 }
 
 /// Plans a source with these metrics. Returns the plan and its warnings, or the findings.
-pub fn planned(
-    defined: &Definitions,
-    metrics: Vec<MetricRequest>,
-) -> Result<(DirectionPlan, Vec<String>), Vec<Finding>> {
-    direction(at(Hook::Xdp, metrics), defined, FACTS)
+pub fn planned(defined: &Definitions, metrics: Vec<MetricRequest>) -> Planned {
+    requested(at(Hook::Xdp, metrics), defined)
+}
+
+/// Plans a source as requested. Returns the plan and its warnings, or the findings.
+pub fn requested(request: DirectionRequest, defined: &Definitions) -> Planned {
+    directions([(request, defined)], &[], FACTS).remove(0)
 }
 
 /// Plans a source without mistakes.
@@ -143,7 +147,7 @@ pub fn texts(findings: &[Finding]) -> Vec<(String, String)> {
 /// Plans a compiled XDP source. Returns the plan and the findings.
 pub fn compiled(source: &str, metrics: Vec<MetricRequest>) -> (ProbePlan, Vec<Finding>) {
     let elf = compile(&format!("{source}\nSEC(\"xdp\") int entry(void *ctx) {{ return 2; }}"));
-    let (plan, _, findings) = ProbePlan::build([(at(Hook::Xdp, metrics), &elf[..])], FACTS);
+    let (plan, _, findings) = ProbePlan::build([(at(Hook::Xdp, metrics), &elf[..])], &[], FACTS);
     (plan, findings)
 }
 

@@ -60,11 +60,12 @@ fn planned(hook: Hook, verdict: Verdict, before: &str, body: &str) -> (Direction
     let object = ProbeObject::parse(&compiled(source), hook.kind(), facts).unwrap();
     let (xdp_mode, position) = (XdpMode::Auto, Position::Last);
     let request = DirectionRequest {
+        code: format!("{}.source", hook.direction()),
         attach: AttachRequest { hook, xdp_mode, verdict, sample: None, priority: 0, position },
         on_replace: OnReplace::Carry,
         metrics: Vec::new(),
     };
-    let (plan, _) = build::direction(request, &object.defined, facts).unwrap();
+    let (plan, _) = build::directions([(request, &object.defined)], &[], facts).remove(0).unwrap();
     (plan, object)
 }
 

@@ -8,6 +8,8 @@ use aya_obj::generated::{bpf_func_id as Id, bpf_insn};
 
 use crate::sys::asm;
 
+/// Sends a packet at once, while the program runs.
+const CLONE_REDIRECT: i32 = Id::BPF_FUNC_clone_redirect as i32;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 const LOAD_64: u8 = 0x18;
@@ -28,21 +30,30 @@ const CLOCKS: [Id; 4] = [
     Id::BPF_FUNC_ktime_get_tai_ns,
 ];
 
-/// A jump is too far once the loads are in between.
+/// The reason why a program can't be replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the program is too long to be given the clock of a capture; make it smaller")]
-pub struct TooLong;
+pub enum NotReplayed {
+    /// A jump is too far once the loads are in between.
+    #[error("the program is too long to be given the clock of a capture; make it smaller")]
+    TooLong,
+    #[error("bpf_clone_redirect would send packets of the capture, and a replay sends none; leave it out")]
+    Sends,
+}
 
 /// Returns `function` with the bound `instructions`, reading the clock from the beginning of the array map `time`.
 pub fn follow(
     function: &Function,
     instructions: &[bpf_insn],
     time: BorrowedFd<'_>,
-) -> Result<(Function, Vec<bpf_insn>), TooLong> {
+) -> Result<(Function, Vec<bpf_insn>), NotReplayed> {
     let reads_clock = |insn: &bpf_insn| {
         let is_helper = insn.code == CALL && insn.src_reg() == 0;
         is_helper && CLOCKS.iter().any(|clock| *clock as i32 == insn.imm)
     };
+    let sends = |insn: &bpf_insn| (insn.code, insn.src_reg(), insn.imm) == (CALL, 0, CLONE_REDIRECT);
+    if instructions.iter().any(sends) {
+        return Err(NotReplayed::Sends);
+    }
     let [first, second] = asm::load_map_value(0, time, 0);
     let load = [first, second, asm::load_u64(0, 0, 0)];
     // The place of each old instruction, and the end.
@@ -66,19 +77,19 @@ pub fn follow(
             out.extend(load);
             continue;
         }
-        let moved = |distance: i64| -> Result<i64, TooLong> {
-            let target = usize::try_from(at as i64 + 1 + distance).map_err(|_| TooLong)?;
-            let target = *places.get(target).ok_or(TooLong)?;
+        let moved = |distance: i64| -> Result<i64, NotReplayed> {
+            let target = usize::try_from(at as i64 + 1 + distance).map_err(|_| NotReplayed::TooLong)?;
+            let target = *places.get(target).ok_or(NotReplayed::TooLong)?;
             Ok(target as i64 - places[at] as i64 - 1)
         };
         let mut insn = *insn;
         match (insn.code, insn.src_reg()) {
             (CALL, PSEUDO_CALL) | (LOAD_64, PSEUDO_FUNC) | (LONG_JUMP, _) => {
-                insn.imm = i32::try_from(moved(insn.imm.into())?).map_err(|_| TooLong)?;
+                insn.imm = i32::try_from(moved(insn.imm.into())?).map_err(|_| NotReplayed::TooLong)?;
             }
             (CALL | EXIT, _) => {}
             (code, _) if matches!(code & CLASS, JUMP | JUMP_32) => {
-                insn.off = i16::try_from(moved(insn.off.into())?).map_err(|_| TooLong)?;
+                insn.off = i16::try_from(moved(insn.off.into())?).map_err(|_| NotReplayed::TooLong)?;
             }
             _ => {}
         }

@@ -19,6 +19,9 @@ pub const SHORTEST: usize = 14;
 /// The longest packet for which the driver's frame has room in any case, in bytes: a page has room for 256 bytes before
 /// the frame and the kernel's structure behind it.
 const LONGEST_XDP: usize = 3 << 10;
+/// The size of a ring from which no event is lost when it is emptied only after each run, in bytes.
+const RING: u64 = (BATCH as u64) << 13;
+const SEED: u64 = 0x2545_f491_4f6c_dd1d;
 /// The size of the frame that a driver begins with, in bytes.
 const FRAME: usize = 64;
 /// The VLAN tags that the kernel takes out of a packet before TC programs see it, as a packet has them.
@@ -39,6 +42,8 @@ pub struct Lane {
     most: usize,
     rings: Vec<EventReader>,
     batch: Batch,
+    /// The state of the random numbers by which packets are sampled: those of a replay are the same each time.
+    random: u64,
     pub counts: Counts,
 }
 
@@ -67,6 +72,8 @@ pub struct Counts {
     pub too_short: u64,
     /// The packets for which this kernel has no room in a run of a program.
     pub too_long: u64,
+    /// The packets that the dispatcher would have left out, because the configuration asks for a sample.
+    pub not_sampled: u64,
     /// The events that the program has written to the maps of event metrics.
     pub events: u64,
 }
@@ -87,14 +94,17 @@ impl Lane {
             TwinMap::Events(map) => Some(map.open()),
             TwinMap::Shared(_) | TwinMap::Private(_) => None,
         });
+        let rings = rings.collect::<Result<Vec<_>, _>>()?;
+        let is_small = rings.iter().any(|ring| ring.room() < RING);
         Ok(Self {
             hook: attach.hook,
-            rings: rings.collect::<Result<_, _>>()?,
+            rings,
             loaded,
             control,
             driver: driver.ok(),
-            most: if alone { 1 } else { BATCH },
+            most: if alone || is_small { 1 } else { BATCH },
             batch: Batch { packets: 0, bytes: 0, group: Group::default(), frame: [0; FRAME] },
+            random: SEED,
             counts: Counts::default(),
         })
     }
@@ -109,6 +119,10 @@ impl Lane {
     pub fn push(&mut self, time_ns: u64, bytes: &[u8], length: usize) -> io::Result<()> {
         if length < SHORTEST {
             self.counts.too_short += 1;
+            return Ok(());
+        }
+        if !self.is_sampled() {
+            self.counts.not_sampled += 1;
             return Ok(());
         }
         let is_tc = self.hook.kind() == ProgramKind::Tc;
@@ -175,6 +189,15 @@ impl Lane {
         }
         self.drain();
         Ok(())
+    }
+
+    /// Chooses as the dispatcher does, but for the random numbers: xorshift64.
+    fn is_sampled(&mut self) -> bool {
+        let Some(one_in) = self.loaded.plan.attach.sample else { return true };
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        ((self.random >> 32) * u64::from(one_in.get())) >> 32 == 0
     }
 
     fn program(&self) -> BorrowedFd<'_> {

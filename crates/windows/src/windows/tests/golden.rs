@@ -39,6 +39,7 @@ fn sum(of: Direction, map: &str, through: u64) -> Part {
     Part {
         direction: of,
         map: map.into(),
+        metric: None,
         content: PartContent::Sum,
         through,
         layout: layout(MapKind::Hash, None),
@@ -86,7 +87,8 @@ fn assert_window(name: &str, head: &WindowHead) {
     assert_eq!(*reader.head, *head);
     assert_eq!(reader.head.metrics.len(), 1, "what is hidden is not shown");
     let map = "map of a";
-    let parts = vec![sum(Direction::Ingress, map, 7), sum(Direction::Egress, map, 7)];
+    let named = |part: Part| Part { metric: Some("a".into()), ..part };
+    let parts = vec![named(sum(Direction::Ingress, map, 7)), named(sum(Direction::Egress, map, 7))];
     assert_eq!(windows.base(None).unwrap(), Some(Base { through: 7, parts }));
 }
 
@@ -112,21 +114,36 @@ fn windows_of_this_format_are_read_and_written() {
     assert_window("window-3", &head);
 }
 
-#[test]
-fn baselines_of_this_format_are_read_and_written() {
-    let directory = directory();
-    let windows = Windows::open(directory.path().to_owned());
+/// The sum of one map and the open rows of another, as the golden files have them.
+fn golden_parts() -> [Part; 2] {
     let open = Part {
         content: PartContent::Open,
         ages: Vec::new(),
         dropped: 0,
         ..sum(Direction::Egress, ".bss:b", 8)
     };
-    let parts = [sum(Direction::Ingress, "a", 8), open];
-    windows.write_baseline("p", 9, 12, &parts).unwrap();
-    assert_golden("baseline-1", &fs::read(directory.path().join("9.12.baseline")).unwrap());
+    [sum(Direction::Ingress, "a", 8), open]
+}
 
-    let (directory, windows) = with("9.12.baseline", &golden("baseline-1"));
+/// The golden file is from a daemon that had one metric for each map.
+#[test]
+fn baselines_of_the_first_format_are_read() {
+    let (_directory, windows) = with("9.12.baseline", &golden("baseline-1"));
+    let base = Base { through: 8, parts: golden_parts().into() };
+    assert_eq!(windows.base(Some(12)).unwrap(), Some(base));
+}
+
+#[test]
+fn baselines_of_this_format_are_read_and_written() {
+    let directory = directory();
+    let windows = Windows::open(directory.path().to_owned());
+    let [sum, open] = golden_parts();
+    let named = |name: &str| Part { metric: Some(name.into()), ..sum.clone() };
+    let parts = [named("x"), named("y"), open];
+    windows.write_baseline("p", 9, 12, &parts).unwrap();
+    assert_golden("baseline-2", &fs::read(directory.path().join("9.12.baseline")).unwrap());
+
+    let (directory, windows) = with("9.12.baseline", &golden("baseline-2"));
     let base = Base { through: 8, parts: parts.into() };
     assert_eq!(windows.base(Some(12)).unwrap(), Some(base.clone()));
     assert_eq!(windows.base(Some(11)).unwrap(), None, "it is another deployment's");

@@ -137,7 +137,17 @@ fn damaged_files_and_sums_count_and_what_is_damaged_goes_first() {
         let layout = layout(MapKind::Hash, None);
         let rows = rows(1, bytes as usize / 12);
         let (direction, map, content) = (Direction::Ingress, "m".to_owned(), PartContent::Sum);
-        vec![Part { direction, map, content, through: 4, layout, rows, ages: Vec::new(), dropped: 0 }]
+        vec![Part {
+            direction,
+            map,
+            metric: None,
+            content,
+            through: 4,
+            layout,
+            rows,
+            ages: Vec::new(),
+            dropped: 0,
+        }]
     };
 
     // Eight sizes are kept. The limit of the probe and that of all probes count alike, as does the next daemon.

@@ -1,5 +1,6 @@
 mod fields;
 mod openapi;
+mod shared;
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use twinprobe_ebpf_common::metric::{AfterRead, OnReplace, Source, Visibility};
 use twinprobe_ebpf_common::{Aggregation, MergeRule};
 
 use super::*;
-use crate::config::probe::MetricConfig;
+use crate::config::probe::{Code, MetricConfig};
 use crate::config::validate::names::is_probe_name;
 use crate::config::window::{Schedule, WindowConfig};
 
@@ -63,8 +64,8 @@ fn defaults_are_those_of_the_contract() {
     let ingress = probe.direction(Direction::Ingress).unwrap();
     let attach = ingress.attach;
     assert_eq!((attach.xdp_mode, attach.verdict, attach.priority), (XdpMode::Auto, Verdict::Observe, 0));
-    assert_eq!(ingress.source, "int x;");
-    assert!(ingress.defines.is_empty());
+    let Code::Source(source) = &ingress.code else { panic!("{:?}", ingress.code) };
+    assert_eq!((source.text.as_str(), source.defines.len()), ("int x;", 0));
     let MetricConfig { request: metric, help, .. } = &ingress.metrics[0];
     assert_eq!((&metric.name[..], &metric.map[..], help), ("n", "m", &None));
     assert_eq!((metric.source, metric.after_read), (Source::Live, AfterRead::Keep));
@@ -91,7 +92,8 @@ fn everything_that_is_given_arrives() {
     assert_eq!(probe.format, Format::Xml);
     let ingress = probe.direction(Direction::Ingress).unwrap();
     assert_eq!((ingress.attach.hook, ingress.attach.verdict), (Hook::TcIngress, Verdict::Enforce));
-    assert_eq!(ingress.defines["N"], "4");
+    let Code::Source(source) = &ingress.code else { panic!("{:?}", ingress.code) };
+    assert_eq!(source.defines["N"], "4");
     let requests: Vec<_> = ingress.metrics.iter().map(|metric| &metric.request).collect();
     let [window, total, parts] = requests[..] else { panic!("three metrics") };
     assert_eq!((window.source, window.after_read), (Source::Snapshot, AfterRead::Reset));
@@ -107,7 +109,7 @@ fn all_mistakes_are_reported_at_once() {
         "format": "yaml",
         "interfaces": ["eth0", "eth0", "a/b"],
         "ingress": { "hook": "kprobe", "verdict": "drop", "source": " \n", "metrics": [
-            { "map": "m", "agg": "median" }, { "name": "1x", "map": "m" } ] },
+            { "map": "m", "agg": "median" }, { "name": "1x", "map": "m", "init": true } ] },
         "egress": { "mode": "native" },
     }))
     .unwrap_err();
@@ -124,9 +126,9 @@ fn all_mistakes_are_reported_at_once() {
             "ingress.metrics[0].name",
             "ingress.metrics[0].agg",
             "ingress.metrics[1].name",
-            "ingress.metrics[1].map",
             "egress.mode",
             "egress.source",
+            "ingress.metrics[1].init",
         ]
     );
 }
@@ -342,8 +344,6 @@ fn metrics_name_one_map_each() {
     );
     let twice = json!([{ "name": "a", "map": "m" }, { "name": "a", "map": "n" }]);
     refused(&with(twice), &at("[1].name"), "called \"a\" already");
-    let shared = json!([{ "name": "a", "map": "m" }, { "name": "b", "map": "m" }]);
-    refused(&with(shared), &at("[1].map"), "map \"m\" is already read by metric \"a\"");
     // The directions are two sources: the same names may mean different maps.
     let both = json!({ "source": "x", "metrics": [{ "name": "a", "map": "m" }] });
     assert!(validate(&patched(&json!({ "ingress": both, "egress": both }))).is_ok());

@@ -5,6 +5,7 @@ use twinprobe_ebpf_common::{Layout, MapKind};
 use super::*;
 use crate::attach::quiesce::method::QuiesceMethod;
 use crate::attach::quiesce::quiescer::Quiescer;
+use crate::sys::cpus;
 use crate::sys::map::{MapCreate, map_create, map_update};
 
 fn map(kind: MapKind, max_entries: u32) -> OwnedFd {
@@ -52,7 +53,7 @@ fn entries_that_come_after_the_copy_and_do_not_fit_are_counted() {
             left: HashSet::new(),
         };
         let rows = transfer.rows(AfterRead::Keep).unwrap();
-        transfer.put(&rows, &rows).unwrap();
+        transfer.put(&rows, &rows, false).unwrap();
         assert_eq!(transfer.left.len(), 3);
         count(5..9);
         let transfers = Transfers { transfers: vec![transfer], losses: Vec::new() };

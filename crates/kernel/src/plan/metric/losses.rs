@@ -19,8 +19,11 @@ const SIZE: usize = size_of::<u64>();
 
 /// Returns a request for the counter of each map that these metrics read, if the source has one. The counters are private to
 /// each twin if any map is, since the section is one map.
-pub fn requests(defined: &Definitions, metrics: &[MetricRequest]) -> Vec<MetricRequest> {
-    let snapshots = metrics.iter().any(MetricRequest::is_snapshot);
+pub fn requests<'a>(
+    defined: &Definitions,
+    metrics: impl Iterator<Item = &'a MetricRequest> + Clone,
+) -> Vec<MetricRequest> {
+    let snapshots = metrics.clone().any(MetricRequest::is_snapshot);
     let mut requests: Vec<MetricRequest> = Vec::new();
     for metric in metrics {
         let map = format!("{SECTION}:{PREFIX}{}", metric.map);
@@ -52,12 +55,9 @@ pub fn source(defined: &Definitions, request: &MetricRequest) -> Option<MetricSo
     Some(MetricSource::Variable(VariableSpec { layout, offset, initial: vec![0; SIZE].into() }))
 }
 
-/// Returns the index of the counter of this map among the metrics.
-pub fn position<'a>(map: &str, mut metrics: impl Iterator<Item = &'a MetricRequest>) -> Option<usize> {
-    metrics.position(|metric| {
-        let counter = metric.map.strip_prefix(SECTION).and_then(|rest| rest.strip_prefix(':'));
-        counter.and_then(|counter| counter.strip_prefix(PREFIX)) == Some(map)
-    })
+/// Returns the map that `counter`, the map of a metric, counts the losses of; `None` if it is no such counter.
+pub fn counted(counter: &str) -> Option<&str> {
+    counter.strip_prefix(SECTION)?.strip_prefix(':')?.strip_prefix(PREFIX)
 }
 
 pub fn is_section(name: &str) -> bool {

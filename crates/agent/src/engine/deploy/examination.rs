@@ -1,0 +1,79 @@
+//! The examination of an object that was compiled elsewhere. Nobody knows who has made it, and the parser can abort on
+//! an object that is damaged on purpose: a process of its own goes through the object first, with little memory and time.
+
+use std::io::{self, Read as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use clap::Args;
+use rustix::process::{Resource, Rlimit, Signal, setrlimit};
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::Command;
+use twinprobe_ebpf_common::hook::Hook;
+
+/// The limits of the process: memory in bytes, time on a CPU in seconds, and time in all.
+const MEMORY: u64 = 1 << 30;
+const CPU_TIME: u64 = 10;
+const TIME: Duration = Duration::from_secs(20);
+/// The stack in bytes, which is less than that of the threads that load programs.
+const STACK: usize = 1 << 20;
+
+/// Goes through an object on standard input
+#[derive(Debug, Args)]
+pub struct Examine {
+    /// Hook of the object's program
+    #[arg(value_parser = |name: &str| Hook::from_name(name).ok_or("no hook"))]
+    hook: Hook,
+}
+
+impl Examine {
+    /// Goes through the object as a load would. What comes of it does not matter here, if the process survives.
+    pub fn run(self) -> io::Result<()> {
+        for (resource, limit) in [(Resource::As, MEMORY), (Resource::Cpu, CPU_TIME), (Resource::Core, 0)] {
+            setrlimit(resource, Rlimit { current: Some(limit), maximum: Some(limit) })?;
+        }
+        let mut elf = Vec::new();
+        io::stdin().read_to_end(&mut elf)?;
+        let examine = move || twinprobe_kernel::examine(&elf, self.hook);
+        let examined = std::thread::Builder::new().stack_size(STACK).spawn(examine)?.join();
+        examined.map_err(|_| io::Error::other("the examination panicked"))
+    }
+}
+
+/// Lets a process of its own go through `elf`, whose program is for `hook`. The error is the message for an object that
+/// the process has not survived.
+pub async fn examine(hook: Hook, elf: &[u8]) -> Result<(), String> {
+    let failed = |error: io::Error| format!("the object could not be examined: {error}");
+    let mut child = Command::new("/proc/self/exe")
+        .args(["examine", hook.name()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(failed)?;
+    let input = child.stdin.take();
+    let whole = async {
+        if let Some(mut input) = input {
+            // A process that has ended reads no more: its status says why.
+            let _ = input.write_all(elf).await;
+        }
+        child.wait().await
+    };
+    match tokio::time::timeout(TIME, whole).await {
+        Ok(Ok(status)) if status.success() => Ok(()),
+        Ok(Ok(status)) => Err(damaged(status)),
+        Ok(Err(error)) => Err(failed(error)),
+        Err(_) => Err(format!("to go through the object takes more than {} s", TIME.as_secs())),
+    }
+}
+
+fn damaged(status: ExitStatus) -> String {
+    match status.signal() {
+        Some(signal) if [Signal::KILL, Signal::XCPU].map(Signal::as_raw).contains(&signal) => {
+            format!("to go through the object takes more than {CPU_TIME} s, or more memory than there is")
+        }
+        _ => "the object is damaged in a way that its parser does not survive; compile it again".to_owned(),
+    }
+}

@@ -1,0 +1,142 @@
+//! The metrics of one map. One reading of the map serves all of them: what it shows belongs to one moment, and nothing is
+//! taken out of the map twice.
+
+use std::io;
+use std::ops::ControlFlow;
+
+use twinprobe_ebpf_common::metric::AfterRead;
+use twinprobe_ebpf_common::{RawTable, TableLayout};
+use twinprobe_kernel::{Extraction, KernelError, MetricMap, Quiesced, crash};
+
+use crate::engine::error::CloseError;
+use crate::engine::probe::metric::MetricState;
+
+/// The receiver of a window's rows: it takes the place of a metric, and rows.
+pub type Out<'a> = dyn FnMut(usize, &RawTable) -> io::Result<()> + 'a;
+
+/// Returns the index of the first metric of each map.
+pub fn groups(metrics: &[MetricState]) -> Vec<usize> {
+    let firsts = metrics.iter().enumerate().filter(|(index, metric)| metric.group == *index);
+    firsts.map(|(index, _)| index).collect()
+}
+
+fn members(metrics: &[MetricState], group: usize) -> impl Iterator<Item = &MetricState> {
+    metrics.iter().filter(move |metric| metric.group == group)
+}
+
+/// Moves rows that packets may change meanwhile, or that can only be popped, out of the map of a group into the journal of
+/// the window that has ended, and adds the window to the sums. A second call changes nothing.
+pub fn gather(metrics: &mut [MetricState], group: usize, quiesced: &Quiesced<'_>) -> Result<(), CloseError> {
+    let position = metrics[group].position;
+    let Some(map) = quiesced.map(position) else { return Ok(()) };
+    if members(metrics, group).any(MetricState::is_drained) {
+        map.drain_into(&quiesced.journal(position))?;
+    }
+    let epoch = quiesced.epoch;
+    if members(metrics, group).any(|metric| metric.awaits(epoch)) {
+        let window = map.read(AfterRead::Keep)?;
+        metrics
+            .iter_mut()
+            .filter(|metric| metric.group == group)
+            .for_each(|metric| metric.sum_up(&window, epoch));
+    }
+    Ok(())
+}
+
+/// Hands on the rows of a window after [`gather`] to the metrics of a group, each with its place in the window. `first` is
+/// the first metric of the group. The map or its journal keeps the rows until [`clear`].
+pub fn window(
+    metrics: &[(usize, &MetricState)],
+    first: &MetricState,
+    quiesced: &Quiesced<'_>,
+    out: &mut Out<'_>,
+) -> Result<(), CloseError> {
+    let Some(map) = quiesced.map(first.position) else { return Ok(()) };
+    let layout = &first.metric.layout;
+    let mut read = Vec::new();
+    for (place, metric) in metrics {
+        match &metric.sum {
+            Some(sum) => {
+                pieces(*place, sum.rows.table(), layout, out)?;
+                crash::point("summed");
+            }
+            None => read.push((*place, *metric)),
+        }
+    }
+    if read.is_empty() {
+        return Ok(());
+    }
+    if read.iter().any(|(_, metric)| metric.is_drained()) {
+        for (place, metric) in &read {
+            if let Some(carried) = &metric.carried {
+                pieces(*place, carried.table(), layout, out)?;
+            }
+        }
+        let mut to_all = |rows: &RawTable| read.iter().try_for_each(|(place, _)| out(*place, rows));
+        written(&mut to_all, |sink| map.read_drained(&quiesced.journal(first.position), sink))?;
+    } else if read.iter().any(|(_, metric)| metric.carried.is_some()) {
+        let rows = map.read(AfterRead::Keep)?;
+        for (place, metric) in read {
+            match metric.carried.clone() {
+                Some(mut all) => {
+                    all.add(&rows, 0);
+                    pieces(place, all.table(), layout, out)?;
+                }
+                None => pieces(place, &rows, layout, out)?,
+            }
+        }
+    } else {
+        let mut to_all = |rows: &RawTable| read.iter().try_for_each(|(place, _)| out(*place, rows));
+        written(&mut to_all, |sink| map.read_chunks(AfterRead::Keep, sink))?;
+    }
+    Ok(())
+}
+
+/// Removes the content of the stored window: empties the map at rest, or forgets the journal. A map that packets change
+/// and that no document shows is emptied, too.
+pub fn clear(metrics: &[MetricState], group: usize, quiesced: &Quiesced<'_>) -> Result<(), CloseError> {
+    let position = metrics[group].position;
+    let Some(map) = quiesced.map(position) else { return Ok(()) };
+    let is_drained = members(metrics, group).any(MetricState::is_drained);
+    let is_emptied = |metric: &MetricState| match metric.extraction {
+        Extraction::Clear => true,
+        Extraction::Discard => !is_drained,
+        Extraction::Drain | Extraction::Copy | Extraction::Stream => false,
+    };
+    if members(metrics, group).any(is_emptied) {
+        map.empty()?;
+    }
+    if is_drained {
+        MetricMap::forget_drained(&quiesced.journal(position))?;
+        crash::point("discarded");
+    }
+    Ok(())
+}
+
+/// The approximate size in bytes of the pieces in which the rows of a window are stored.
+const PIECE: usize = 256 << 10;
+
+fn pieces(place: usize, table: &RawTable, layout: &TableLayout, out: &mut Out<'_>) -> Result<(), CloseError> {
+    let rows = (PIECE / (layout.key.size + layout.value_stride()).max(1)).max(1);
+    for from in (0..table.len(layout)).step_by(rows) {
+        out(place, &table.slice(from, from + rows, layout))?;
+    }
+    Ok(())
+}
+
+/// Hands the rows that `read` reads on to `out`.
+fn written(
+    out: &mut dyn FnMut(&RawTable) -> io::Result<()>,
+    read: impl FnOnce(&mut dyn FnMut(&RawTable) -> ControlFlow<()>) -> Result<ControlFlow<()>, KernelError>,
+) -> Result<(), CloseError> {
+    let mut failed = None;
+    let mut sink = |chunk: &RawTable| match out(chunk) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => {
+            failed = Some(error);
+            ControlFlow::Break(())
+        }
+    };
+    let _ = read(&mut sink)?;
+    failed.map_or(Ok(()), |error| Err(error.into()))
+}

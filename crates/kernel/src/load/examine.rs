@@ -1,0 +1,39 @@
+//! All that is done with an object before the kernel sees it, for a process that may end by it.
+
+use twinprobe_ebpf_common::hook::{Hook, Position, Verdict, XdpMode};
+use twinprobe_ebpf_common::metric::OnReplace;
+
+use crate::admit::admission;
+use crate::crash;
+use crate::load::bind;
+use crate::plan::probe_plan::ProbePlan;
+use crate::plan::request::{AttachRequest, DirectionRequest, KernelFacts};
+
+/// Parses, plans, relocates and judges an object as a load does. The result is dropped: the load finds it again.
+pub fn examine(elf: &[u8], hook: Hook) {
+    let attach = AttachRequest {
+        hook,
+        xdp_mode: XdpMode::Auto,
+        verdict: Verdict::Observe,
+        sample: None,
+        priority: 0,
+        position: Position::Last,
+    };
+    let request =
+        DirectionRequest { attach, code: String::new(), on_replace: OnReplace::Carry, metrics: Vec::new() };
+    let facts = KernelFacts {
+        possible_cpus: 1,
+        page_size: rustix::param::page_size(),
+        btf: aya::features().btf(),
+        monotonic_zero_ns: 0,
+    };
+    crash::point("examined");
+    let (plan, objects, _) = ProbePlan::build([(request, elf)], &[], facts);
+    let (Some(plan), Some(object)) = (plan.directions.first(), objects.first()) else { return };
+    let Ok(resolved) = bind::resolve(object) else { return };
+    if admission::references(plan, object, &resolved).is_ok()
+        && let Ok(function) = bind::link(resolved.into_owned(), plan)
+    {
+        let _ = admission::program(plan, object, &function);
+    }
+}

@@ -1,0 +1,127 @@
+//! One direction of a probe while it is planned.
+
+use std::collections::BTreeMap;
+
+use twinprobe_ebpf_common::finding::{Finding, Stage};
+
+use crate::plan::metric::losses;
+use crate::plan::metric::source::{extraction, source};
+use crate::plan::object::Definitions;
+use crate::plan::probe_plan::{DirectionPlan, MapPlan, MetricPlan, MetricSource};
+use crate::plan::request::{AttachRequest, DirectionRequest, KernelFacts, MetricRequest, Notes};
+use crate::plan::shape::MapShape;
+
+/// The plan of a direction with its warnings, or the findings by which the direction is refused.
+pub type Planned = Result<(DirectionPlan, Vec<String>), Vec<Finding>>;
+
+/// A direction that is being planned.
+pub struct Draft<'a> {
+    attach: AttachRequest,
+    code: String,
+    defined: &'a Definitions,
+    pub maps: Vec<MapPlan>,
+    metrics: Vec<MetricRequest>,
+    sources: Vec<Option<MetricSource>>,
+    /// The map of each metric; `None` if the source does not define it.
+    read: Vec<Option<usize>>,
+    pub notes: Notes,
+}
+
+impl<'a> Draft<'a> {
+    /// Begins the plan of a direction. `others` are the metrics of the other direction that read maps of both.
+    pub fn new(
+        request: DirectionRequest,
+        others: &[MetricRequest],
+        defined: &'a Definitions,
+        facts: KernelFacts,
+    ) -> Self {
+        let mut notes = Notes::default();
+        let DirectionRequest { attach, code, on_replace, mut metrics } = request;
+        let mut sources: Vec<Option<MetricSource>> =
+            metrics.iter().map(|metric| source(defined, metric, facts, &mut notes)).collect();
+        let counters = losses::requests(defined, metrics.iter().chain(others));
+        sources.extend(counters.iter().map(|counter| losses::source(defined, counter)));
+        metrics.extend(counters);
+        let names: Vec<&str> = defined.maps.keys().map(String::as_str).collect();
+        let number = |name: &str| names.iter().position(|known| *known == name);
+        let maps = defined.maps.iter().map(|(name, spec)| MapPlan {
+            name: name.clone(),
+            shape: MapShape::new(&defined.btf, name, spec),
+            spec: spec.clone(),
+            private: false,
+            common: false,
+            is_read: false,
+            slots: BTreeMap::new(),
+            on_replace,
+        });
+        let mut maps: Vec<MapPlan> = maps.collect();
+        for (outer, slot, inner) in &defined.slots {
+            if let (Some(outer), Some(inner)) = (number(outer), number(inner)) {
+                maps[outer].slots.insert(*slot, inner);
+            } else {
+                let message = format!("map {outer}, slot {slot}: the source defines no map {inner}");
+                notes.findings.push(Finding::new(Stage::Load, &code, message));
+            }
+        }
+        let read = metrics.iter().map(|metric| number(metric.map_name())).collect();
+        Self { attach, code, defined, maps, metrics, sources, read, notes }
+    }
+
+    /// The name of the direction in configurations.
+    pub const fn direction(&self) -> &'static str {
+        self.attach.hook.direction()
+    }
+
+    /// The metrics whose map the source defines, each with the index of the map.
+    pub fn readers(&self) -> impl Iterator<Item = (&MetricRequest, usize)> {
+        self.metrics.iter().zip(&self.read).filter_map(|(metric, map)| Some((metric, (*map)?)))
+    }
+
+    pub fn finish(mut self) -> Planned {
+        warn_of_neighbours(self.defined, &self.maps, &self.metrics, &mut self.notes);
+        let metrics = self.metrics.into_iter().zip(self.sources).zip(self.read);
+        let metrics = metrics.filter_map(|((request, source), map)| {
+            let (map, source) = (map?, source?);
+            let extraction = extraction(&source, &request);
+            Some(MetricPlan { request, map, source, extraction })
+        });
+        let metrics: Vec<MetricPlan> = metrics.collect();
+        let counter = |(index, metric): (usize, &MetricPlan)| {
+            Some((losses::counted(&metric.request.map)?.to_owned(), index))
+        };
+        let counters = metrics.iter().enumerate().filter_map(counter).collect();
+        let (attach, code, entry) = (self.attach, self.code, self.defined.entry.clone());
+        let plan = DirectionPlan { attach, code, entry, maps: self.maps, counters, metrics };
+        if self.notes.findings.is_empty() {
+            Ok((plan, self.notes.warnings))
+        } else {
+            Err(self.notes.findings)
+        }
+    }
+}
+
+/// Warns of variables that become private although no metric names them: a section is private as a whole.
+fn warn_of_neighbours(
+    defined: &Definitions,
+    maps: &[MapPlan],
+    requests: &[MetricRequest],
+    notes: &mut Notes,
+) {
+    for section in
+        maps.iter().filter(|map| map.private && map.name.starts_with('.') && !losses::is_section(&map.name))
+    {
+        let section = &section.name;
+        let variables = defined.btf.section_variables(section);
+        let is_metric =
+            |name: &str| requests.iter().any(|request| request.map == format!("{section}:{name}"));
+        let others: Vec<&str> =
+            variables.iter().map(|variable| variable.name.as_str()).filter(|name| !is_metric(name)).collect();
+        if !others.is_empty() {
+            notes.warnings.push(format!(
+                "{section} is private to each twin, because of the snapshots of its variables; so are {}: what one \
+                 twin writes there the other does not see",
+                others.join(", ")
+            ));
+        }
+    }
+}

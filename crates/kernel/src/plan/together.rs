@@ -1,0 +1,253 @@
+//! The decisions that need all directions of a probe: which maps both directions use, which maps are private to each twin,
+//! and which metrics can't go together.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use twinprobe_ebpf_common::EventKind;
+use twinprobe_ebpf_common::finding::Finding;
+use twinprobe_ebpf_common::metric::OnReplace;
+
+use crate::plan::draft::Draft;
+use crate::plan::map_spec::MapSpec;
+use crate::plan::probe_plan::MapPlan;
+use crate::plan::request::MetricRequest;
+
+/// Marks the maps in `common`, which both directions use, and decides and checks the rest. Ingress comes first in `drafts`.
+pub fn plan(drafts: &mut [Draft<'_>], common: &[String]) {
+    // Without one of the directions, which is refused then, nothing can be said of common maps.
+    if let [ingress, egress] = drafts {
+        for (index, name) in common.iter().enumerate() {
+            if let Err(message) = share(ingress, egress, name, common) {
+                let finding = Finding::config(format!("shared_maps[{index}]"), message);
+                ingress.notes.findings.push(finding);
+            }
+        }
+    }
+    let nodes = Nodes::of(drafts);
+    for node in nodes.readers(drafts).map(|(_, node)| node).collect::<BTreeSet<usize>>() {
+        nodes.maps[node].iter().for_each(|&(direction, map)| drafts[direction].maps[map].is_read = true);
+    }
+    set_private(drafts, &nodes);
+    set_on_replace(drafts, &nodes);
+    check_together(drafts, &nodes);
+}
+
+/// Marks the map called `name` in both directions. The error says why the map can't be common.
+fn share(
+    ingress: &mut Draft<'_>,
+    egress: &mut Draft<'_>,
+    name: &str,
+    common: &[String],
+) -> Result<(), String> {
+    let [first, second] =
+        [&*ingress, &*egress].map(|draft| draft.maps.iter().position(|map| map.name == *name));
+    let (Some(first), Some(second)) = (first, second) else {
+        let lacking: &Draft<'_> = if first.is_none() { ingress } else { egress };
+        let known: Vec<&str> =
+            lacking.maps.iter().map(|map| map.name.as_str()).filter(|name| !name.starts_with('.')).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        let direction = lacking.direction();
+        return Err(format!(
+            "the {direction} source defines no map {name}, but {known}; both have to define it"
+        ));
+    };
+    for (draft, index) in [(&*ingress, first), (&*egress, second)] {
+        let (maps, map) = (&draft.maps, &draft.maps[index]);
+        let near = maps.iter().enumerate().filter(|(other, near)| map.holds(*other) || near.holds(index));
+        if let Some((_, other)) =
+            near.map(|(_, near)| (near, &near.name)).find(|(_, near)| !common.contains(near))
+        {
+            let (outer, inner) = if map.slots.is_empty() { (other, name) } else { (&map.name, &other[..]) };
+            return Err(format!(
+                "map {outer} holds map {inner}: share both, or neither; {other} is not in shared_maps"
+            ));
+        }
+    }
+    let differences = differences((ingress, first), (egress, second));
+    if !differences.is_empty() {
+        let differences = differences.join("; ");
+        return Err(format!("both sources have to define map {name} alike, and {differences}"));
+    }
+    (ingress.maps[first].common, egress.maps[second].common) = (true, true);
+    Ok(())
+}
+
+/// Returns what differs between two definitions of a map.
+fn differences((ingress, first): (&Draft<'_>, usize), (egress, second): (&Draft<'_>, usize)) -> Vec<String> {
+    let (first, second) = (&ingress.maps[first], &egress.maps[second]);
+    let mut found = Vec::new();
+    figures("", &first.spec, &second.spec, &mut found);
+    match (&first.spec.inner, &second.spec.inner) {
+        (Some(first), Some(second)) => figures("of the maps in it, ", first, second, &mut found),
+        (None, None) => {}
+        _ => found.push("only one of them says what the maps in it are".to_owned()),
+    }
+    if found.is_empty() {
+        let parts = [
+            ("key", &first.shape.key, &second.shape.key),
+            ("value", &first.shape.value, &second.shape.value),
+        ];
+        let others = parts.into_iter().filter(|(_, first, second)| first != second);
+        found.extend(others.map(|(part, ..)| {
+            format!("the {part} has other fields or renderings in ingress than in egress")
+        }));
+    }
+    let inner = |draft: &Draft<'_>, map: &MapPlan| -> Vec<(u32, String)> {
+        map.slots.iter().map(|(slot, inner)| (*slot, draft.maps[*inner].name.clone())).collect()
+    };
+    if inner(ingress, first) != inner(egress, second) {
+        found.push("other maps are in it from the start".to_owned());
+    }
+    found
+}
+
+/// Adds the figures that differ between two definitions to `found`.
+fn figures(of: &str, first: &MapSpec, second: &MapSpec, found: &mut Vec<String>) {
+    let numbers = |spec: &MapSpec| {
+        let MapSpec { map_type, key_size, value_size, max_entries, flags, extra, .. } = *spec;
+        [map_type.into(), key_size.into(), value_size.into(), max_entries.into(), flags.into(), extra]
+    };
+    let names =
+        ["type", "the size of the key", "the size of the value", "max_entries", "map_flags", "map_extra"];
+    for (name, (first, second)) in names.into_iter().zip(numbers(first).into_iter().zip(numbers(second))) {
+        if first != second {
+            let name = if of.is_empty() { name.to_owned() } else { format!("{of}{name}") };
+            found.push(format!("{name} is {first} in ingress and {second} in egress"));
+        }
+    }
+}
+
+/// The maps of all directions, each with a number: a map that both directions use has one number.
+struct Nodes {
+    /// The number of each map, by direction and index.
+    of: Vec<Vec<usize>>,
+    /// The maps of each number: direction and index.
+    maps: Vec<Vec<(usize, usize)>>,
+}
+
+impl Nodes {
+    fn of(drafts: &[Draft<'_>]) -> Self {
+        let (mut of, mut maps) = (Vec::new(), Vec::<Vec<(usize, usize)>>::new());
+        for (direction, draft) in drafts.iter().enumerate() {
+            let node = |(index, map): (usize, &MapPlan)| {
+                let is_it = |&(other, index): &(usize, usize)| {
+                    other != direction
+                        && drafts[other].maps[index].common
+                        && drafts[other].maps[index].name == map.name
+                };
+                let known = maps.iter().position(|maps| map.common && maps.iter().any(is_it));
+                let node = known.unwrap_or(maps.len());
+                if known.is_none() {
+                    maps.push(Vec::new());
+                }
+                maps[node].push((direction, index));
+                node
+            };
+            of.push(draft.maps.iter().enumerate().map(node).collect());
+        }
+        Self { of, maps }
+    }
+
+    /// The maps that are initial inner maps of this map, or that hold this map.
+    fn neighbours(&self, drafts: &[Draft<'_>], node: usize) -> Vec<usize> {
+        let of = |&(direction, map): &(usize, usize)| {
+            let maps = &drafts[direction].maps;
+            let near = (0..maps.len()).filter(move |&other| maps[map].holds(other) || maps[other].holds(map));
+            near.map(move |other| self.of[direction][other])
+        };
+        self.maps[node].iter().flat_map(of).collect()
+    }
+
+    /// Tells whether a map is an initial inner map of another one.
+    fn holds(&self, drafts: &[Draft<'_>], outer: usize, inner: usize) -> bool {
+        let holds = |&(direction, map): &(usize, usize)| {
+            let slots = &drafts[direction].maps[map].slots;
+            slots.values().any(|held| self.of[direction][*held] == inner)
+        };
+        self.maps[outer].iter().any(holds)
+    }
+
+    /// Every metric with the number of its map.
+    fn readers<'a>(&'a self, drafts: &'a [Draft<'_>]) -> impl Iterator<Item = (&'a MetricRequest, usize)> {
+        let of = move |(direction, draft): (usize, &'a Draft<'_>)| {
+            draft.readers().map(move |(request, map)| (request, self.of[direction][map]))
+        };
+        drafts.iter().enumerate().flat_map(of)
+    }
+}
+
+/// Makes private to each twin: the maps that snapshots read, the maps inside of these, and the maps of maps that
+/// contain one of them.
+fn set_private(drafts: &mut [Draft<'_>], nodes: &Nodes) {
+    let snapshots = nodes.readers(drafts).filter(|(request, _)| request.is_snapshot());
+    let mut todo: Vec<usize> = snapshots.map(|(_, node)| node).collect();
+    while let Some(node) = todo.pop() {
+        for &(direction, map) in &nodes.maps[node] {
+            if !std::mem::replace(&mut drafts[direction].maps[map].private, true) {
+                todo.extend(nodes.neighbours(drafts, node));
+            }
+        }
+    }
+}
+
+/// Decides for each map whether a replacement keeps its content: only if all metrics that read the map ask for that. A
+/// map in a map of maps is read through the outer map, and begins anew together with the outer map.
+fn set_on_replace(drafts: &mut [Draft<'_>], nodes: &Nodes) {
+    for node in 0..nodes.maps.len() {
+        let readers = nodes.readers(drafts).filter(|(_, of)| *of == node || nodes.holds(drafts, *of, node));
+        let wishes = readers.map(|(request, _)| request.on_replace);
+        if let Some(wish) = wishes.reduce(|all, one| if all == OnReplace::Carry { one } else { all }) {
+            for &(direction, map) in &nodes.maps[node] {
+                drafts[direction].maps[map].on_replace = wish;
+            }
+        }
+    }
+}
+
+/// Reports metrics that can't go together: a private map has to be private for every metric that reads it, no map may be
+/// read both directly and through a map of maps, and a stream of events has one metric.
+fn check_together(drafts: &mut [Draft<'_>], nodes: &Nodes) {
+    let outer: BTreeSet<usize> = nodes.readers(drafts).map(|(_, node)| node).collect();
+    let mut streams = BTreeMap::new();
+    for direction in 0..drafts.len() {
+        let (draft, mut findings) = (&drafts[direction], Vec::new());
+        for (request, map) in
+            draft.readers().filter(|(request, map)| !request.is_snapshot() && draft.maps[*map].private)
+        {
+            let message = match request.map_name() {
+                section if section.starts_with('.') => {
+                    format!(
+                        "another variable of {section} is a snapshot, so all of {section} is; add snapshot: true"
+                    )
+                }
+                _ => {
+                    let map = &draft.maps[map].name;
+                    format!("map {map} belongs to the snapshot of another metric; add snapshot: true")
+                }
+            };
+            findings.push(request.finding("snapshot", message));
+        }
+        for (request, map) in draft.readers() {
+            let node = nodes.of[direction][map];
+            for outer in outer.iter().filter(|outer| nodes.holds(drafts, **outer, node)) {
+                let (of, index) = nodes.maps[*outer][0];
+                let outer = &drafts[of].maps[index].name;
+                let message = format!("map {} is already read as part of map {outer}", request.map);
+                findings.push(request.finding("map", message));
+            }
+            if EventKind::from_bpf_type(draft.maps[map].spec.map_type).is_none() {
+                continue;
+            }
+            if let Some(first) = streams.get(&node) {
+                let map = &request.map;
+                let message = format!(
+                    "the events of map {map} are streamed by metric {first} already, each once; leave one of them out"
+                );
+                findings.push(request.finding("map", message));
+            } else {
+                streams.insert(node, request.name.clone());
+            }
+        }
+        drafts[direction].notes.findings.extend(findings);
+    }
+}

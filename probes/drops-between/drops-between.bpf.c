@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * drops-between: packets that came in and did not go out, per conversation. For hosts that forward, on the interfaces that
+ * they forward between. Both directions of all interfaces use one map.
+ *
+ *	CONVERSATIONS=n		entries at most (default 65536)
+ */
+#define TP_LABELS 0
+#include <twinprobe.h>
+
+#ifndef CONVERSATIONS
+#define CONVERSATIONS 65536
+#endif
+
+struct conversation {
+	tp_ip source;
+	tp_ip destination;
+	__u32 protocol;
+};
+
+struct passage {
+	__u64 entered_packets_total;
+	__u64 left_packets_total;
+	__s64 missing_packets;	/* the difference; below 0 where this host sends itself */
+};
+
+TP_HASH(passages, struct conversation, struct passage, CONVERSATIONS);
+
+TP_PROBE(count_passages, packet)
+{
+	struct conversation conversation = {};
+	struct passage *passage;
+	__u64 frames = tp_segments(packet);
+
+	tp_parse(packet);
+	if (!tp_addresses(packet, &conversation.source, &conversation.destination))
+		return TP_PASS;
+	conversation.protocol = packet->protocol;
+	passage = tp_get(passages, &conversation);
+	if (!passage)
+		return TP_PASS;
+	if (TP_IS_INGRESS) {
+		tp_add(&passage->entered_packets_total, frames);
+		tp_add(&passage->missing_packets, frames);
+	} else {
+		tp_add(&passage->left_packets_total, frames);
+		tp_add(&passage->missing_packets, -frames);
+	}
+	return TP_PASS;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
