@@ -466,3 +466,48 @@ fn a_replay_is_fast() -> Result<()> {
     assert!(rate > least, "{rate:.0} packets/s");
     Ok(())
 }
+
+const TURNS: &str = r#"
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+struct turns { __u32 last; __u32 changes; };
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct turns);
+} turns SEC(".maps");
+SEC("tc") int see(struct __sk_buff *skb)
+{
+	__u32 zero = 0;
+	struct turns *value = bpf_map_lookup_elem(&turns, &zero);
+	if (value && value->last != DIRECTION) {
+		value->last = DIRECTION;
+		value->changes++;
+	}
+	return 0;
+}
+char LICENSE[] SEC("license") = "GPL";
+"#;
+
+#[test]
+fn directions_see_a_common_map_in_the_order_of_the_packets() -> Result<()> {
+    const PACKETS: u64 = 200;
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let direction = |number: &str, metrics: Value| {
+        json!({ "hook": "tc", "source": TURNS, "defines": { "DIRECTION": number }, "metrics": metrics })
+    };
+    let config = json!({
+        "name": "turns", "shared_maps": ["turns"],
+        "ingress": direction("1", json!([{ "name": "turns", "map": "turns" }])),
+        "egress": direction("2", json!([])),
+    });
+    let frame = frame(0x0800, 60, 1);
+    let of = |odd: u64| pcap((0..PACKETS / 2).map(|i| (START + 10 * (2 * i + odd), &frame[..])));
+    let captures = [("capture", &of(0)), ("egress-capture", &of(1))];
+    let document = replay(&daemon, &config, &captures.map(|(name, capture)| (name, &capture[..]))).expect(200);
+    let document = document.json();
+    assert_eq!(document["ingress"]["turns"]["entries"][0]["value"]["changes"], PACKETS, "{document}");
+    Ok(())
+}

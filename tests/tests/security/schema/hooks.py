@@ -40,7 +40,12 @@ IN_WORDS = [
     (r"source$", "the source is empty|a NUL byte|bytes; .* are the limit"),
     (r"defines", "bytes; .* are the limit"),
     (r"^netns$", "bytes without NUL are the limit"),
-    (r"^window\.interval$", "no duration|are possible|resets nothing"),
+    (r"^window\.interval$|^expires$", "no duration|are possible|resets nothing"),
+    (r"^labels", "metrics have already|bytes; .* are the limit|control character"),
+    (r"^shared_maps", "both are needed|must agree"),
+    (r"entry$", "is for the dialect bcc"),
+    (r"object$", "is no base64|the object is empty|exclude each other"),
+    (r"(source|defines|dialect|entry)$", "an object is compiled already|exclude each other"),
 ]
 # What metrics may ask for depends on the maps of a program, if it is one.
 OF_A_PROGRAM = r"metrics\[\d+\]|on_replace"

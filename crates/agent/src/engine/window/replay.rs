@@ -200,11 +200,17 @@ impl Run {
             return Ok(());
         }
         let direction = source.direction.or(packet.direction).unwrap_or(Direction::Ingress);
-        let lane = self.lanes.iter_mut().find(|(of, _)| *of == direction);
-        let Some((_, lane)) = lane else {
+        let Some(at) = self.lanes.iter().position(|(of, _)| *of == direction) else {
             self.replayed.other_direction += 1;
             return Ok(());
         };
+        // Packets wait in a lane until there are enough of them. The directions see a map that both use in the order of the
+        // packets.
+        let uses_common = |lane: &ReplayLane| lane.loaded().plan.maps.iter().any(|map| map.common);
+        for (_, other) in self.lanes.iter_mut().filter(|(of, lane)| *of != direction && uses_common(lane)) {
+            other.flush().map_err(EngineError::Replay)?;
+        }
+        let lane = &mut self.lanes[at].1;
         self.replayed.truncated += u64::from(packet.bytes.len() < length);
         self.replayed.out_of_order += u64::from(packet.time_ns < now);
         lane.push(now, packet.bytes, length).map_err(EngineError::Replay)
