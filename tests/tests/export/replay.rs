@@ -495,9 +495,7 @@ fn directions_see_a_common_map_in_the_order_of_the_packets() -> Result<()> {
     const PACKETS: u64 = 200;
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
-    let direction = |number: &str, metrics: Value| {
-        json!({ "hook": "tc", "source": TURNS, "defines": { "DIRECTION": number }, "metrics": metrics })
-    };
+    let direction = |number: &str, metrics: Value| json!({ "hook": "tc", "source": TURNS, "defines": { "DIRECTION": number }, "metrics": metrics });
     let config = json!({
         "name": "turns", "shared_maps": ["turns"],
         "ingress": direction("1", json!([{ "name": "turns", "map": "turns" }])),
@@ -506,7 +504,8 @@ fn directions_see_a_common_map_in_the_order_of_the_packets() -> Result<()> {
     let frame = frame(0x0800, 60, 1);
     let of = |odd: u64| pcap((0..PACKETS / 2).map(|i| (START + 10 * (2 * i + odd), &frame[..])));
     let captures = [("capture", &of(0)), ("egress-capture", &of(1))];
-    let document = replay(&daemon, &config, &captures.map(|(name, capture)| (name, &capture[..]))).expect(200);
+    let document =
+        replay(&daemon, &config, &captures.map(|(name, capture)| (name, &capture[..]))).expect(200);
     let document = document.json();
     assert_eq!(document["ingress"]["turns"]["entries"][0]["value"]["changes"], PACKETS, "{document}");
     Ok(())

@@ -6,6 +6,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixListener;
 
 use super::*;
+use crate::captures::Captures;
 
 /// Answers every request with `{}` and sends on its first line.
 async fn serve(listener: UnixListener, lines: tokio::sync::mpsc::UnboundedSender<String>) {
@@ -14,8 +15,13 @@ async fn serve(listener: UnixListener, lines: tokio::sync::mpsc::UnboundedSender
         let head = loop {
             assert_ne!(stream.read_buf(&mut request).await.unwrap(), 0, "the request is cut off");
             let text = std::str::from_utf8(&request).unwrap();
-            let body = if text.contains("content-length") { "}" } else { "\r\n\r\n" };
-            if text.contains("\r\n\r\n") && text.ends_with(body) {
+            let end = match text {
+                chunked if chunked.contains("chunked") => "\r\n0\r\n\r\n",
+                parts if parts.contains("multipart/") => "--\r\n",
+                document if document.contains("content-length") => "}",
+                _ => "\r\n\r\n",
+            };
+            if text.contains("\r\n\r\n") && text.ends_with(end) {
                 break text;
             }
         };
@@ -50,6 +56,10 @@ async fn there_is_a_call_for_each_route() {
     client.revisions("{name}").await.unwrap();
     client.roll_back("{name}", Rollback { revision: None }).await.unwrap();
     client.validate(&config).await.unwrap();
+    let capture = directory.path().join("capture");
+    std::fs::write(&capture, "").unwrap();
+    let captures = Captures { capture: Some(capture), egress_capture: None };
+    client.replay(&config, &captures, JSON).await.unwrap();
     client.metrics("{name}", JSON).await.unwrap();
     client.close_window("{name}", JSON).await.unwrap();
     client.windows("{name}", WindowQuery::default()).await.unwrap();
