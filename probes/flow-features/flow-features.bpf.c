@@ -18,8 +18,12 @@
  *   NO_FRAGS       for XDP on kernels before 5.18: IN_BYTES of a multi-buffer
  *                  frame is the length of its first buffer
  */
+/* What the daemon says of the hook. */
 #if defined(TWINPROBE_TC) && !defined(TC)
 #define TC
+#endif
+#if defined(TWINPROBE_SINGLE_BUFFER) && !defined(NO_FRAGS)
+#define NO_FRAGS
 #endif
 
 #include <linux/bpf.h>
