@@ -4,6 +4,8 @@ use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, absolute};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::process::geteuid;
 
@@ -11,6 +13,9 @@ const ROOT: u32 = 0;
 const WRITABLE_FOR_ALL: u32 = 0o002;
 const STICKY: u32 = 0o1000;
 const ALL_BUT_OWNER: u32 = 0o077;
+/// The time to wait for a lock. A daemon that was killed while it started a compiler leaves a child that has the daemon's
+/// descriptors, locks included, until the child runs another program.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Makes sure that `directory` exists, that it and what it lies in is nobody else's, and that nobody else can enter it.
 pub fn directory(directory: &Path) -> io::Result<()> {
@@ -64,16 +69,24 @@ pub enum Lock {
     Foreign,
 }
 
-/// Tries to lock a file or directory.
+/// Tries to lock a file or directory, for [`PATIENCE`] if a process of this user has the lock.
 pub fn try_lock(file: &File) -> io::Result<Lock> {
-    match file.try_lock() {
-        Ok(()) => Ok(Lock::Taken),
-        Err(TryLockError::Error(error)) => Err(error),
-        Err(TryLockError::WouldBlock) => {
-            let owners = owners(file.metadata()?.ino());
-            let ours = geteuid().as_raw();
-            let foreign = !owners.is_empty() && owners.iter().all(|owner| ![ROOT, ours].contains(owner));
-            Ok(if foreign { Lock::Foreign } else { Lock::Held })
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(Lock::Taken),
+            Err(TryLockError::Error(error)) => return Err(error),
+            Err(TryLockError::WouldBlock) => {
+                let owners = owners(file.metadata()?.ino());
+                let ours = geteuid().as_raw();
+                if !owners.is_empty() && owners.iter().all(|owner| ![ROOT, ours].contains(owner)) {
+                    return Ok(Lock::Foreign);
+                }
+                if Instant::now() >= end {
+                    return Ok(Lock::Held);
+                }
+                thread::sleep(PATIENCE / 100);
+            }
         }
     }
 }

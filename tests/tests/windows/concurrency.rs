@@ -80,9 +80,10 @@ fn act(address: &Address, random: &mut Random, seen: &Seen) -> Result<()> {
         Ok(one.map_or(1, |window| window["seq"].as_u64().unwrap_or(1)))
     };
     let query = ["", "?collector=one", "?collector=two"][random.below(3) as usize];
+    // No more than 16 changes of one probe wait: others are answered with 429.
     let (kind, method, path, body, right): (_, _, _, _, &[u16]) = match random.below(64) {
-        0..2 => ("put", "PUT", path, probe(random).to_string(), &[200, 201]),
-        2 => ("delete", "DELETE", path, String::new(), &[204, 404]),
+        0..2 => ("put", "PUT", path, probe(random).to_string(), &[200, 201, 429]),
+        2 => ("delete", "DELETE", path, String::new(), &[204, 404, 429]),
         3..14 => ("metrics", "GET", format!("{path}/metrics"), String::new(), &[200, 404]),
         14..26 => ("close", "POST", format!("{path}/windows"), String::new(), &[201, 404]),
         26..36 => ("list", "GET", format!("{path}/windows"), String::new(), &[200, 404]),
