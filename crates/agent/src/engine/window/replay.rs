@@ -87,11 +87,7 @@ impl Engine {
             // A valid configuration has an interface, and a replay looks for none.
             document.interface = Some("lo".into());
         }
-        let mut config = permitted(name, &document, by)?;
-        // No dispatcher chooses packets: the program sees all, and the document must not say otherwise.
-        for direction in [&mut config.ingress, &mut config.egress].into_iter().flatten() {
-            direction.attach.sample = None;
-        }
+        let config = permitted(name, &document, by)?;
         let loaded = self.load_for_replay(&config).await?;
         let stop = Stop(Arc::default());
         let (told, result) = oneshot::channel();
