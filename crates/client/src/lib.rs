@@ -22,7 +22,8 @@ pub use config::document::{
     ConfigDocument, DirectionDocument, MergeDocument, MetricDocument, Object, WindowDocument,
 };
 pub use config::parse::{ParseError, parse_document, parse_yaml};
-pub use convert::convert::{ConvertError, Converted, Wishes, convert};
+pub use convert::convert::convert;
+pub use convert::converted::{ConvertError, Converted, Wishes};
 pub use credentials::Credentials;
 pub use error::{Cause, ClientError};
 pub use problem::{Problem, finding_line};

@@ -17,8 +17,7 @@ mod sandbox;
 mod toolchain;
 mod unit;
 
-pub use self::bcc::dialect::Dialect;
 pub use self::compile::{CompiledObject, Compiler};
 pub use self::limits::Limits;
 pub use self::toolchain::{CompilerOptions, Toolchain};
-pub use self::unit::Unit;
+pub use self::unit::{Dialect, Unit};

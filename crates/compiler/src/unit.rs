@@ -4,7 +4,23 @@ use std::collections::BTreeMap;
 
 use twinprobe_ebpf_common::hook::{Hook, Verdict};
 
-use crate::bcc::dialect::Dialect;
+/// The operator's choice of a dialect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dialect {
+    /// That of the source, by what it looks like.
+    #[default]
+    Auto,
+    /// Maps and programs in sections, as libbpf loads them.
+    Libbpf,
+    /// Tables with methods, and functions without sections, as BCC compiles them.
+    Bcc,
+}
+
+impl Dialect {
+    /// The choices by their names in a configuration.
+    pub const NAMES: [(&'static str, Self); 3] =
+        [("auto", Self::Auto), ("libbpf", Self::Libbpf), ("bcc", Self::Bcc)];
+}
 
 /// A source to compile.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,6 @@ use crate::scene::{ADDRESSES, send_and_count};
 use anyhow::Result;
 use serde_json::{Value, json};
 use twinprobe_tests::event_scene::LINES;
-use twinprobe_tests::replays::{pcap, replay};
 use twinprobe_tests::sample::{COUNTER_MAPS, COUNTERS, counter_config, total, window};
 use twinprobe_tests::stream::Stream;
 use twinprobe_tests::{Daemon, DaemonOptions, Response, Topology};
@@ -17,7 +16,7 @@ const PACKETS: u64 = 3_000;
 const MAPS: &str = include_str!("../../bpf/maps.bpf.c");
 
 /// Returns a configuration with [`COUNTERS`] at one hook, observing.
-fn counters(interface: &str, direction: &str, hook: &str, mode: Option<&str>) -> Value {
+pub fn counters(interface: &str, direction: &str, hook: &str, mode: Option<&str>) -> Value {
     let context = if hook == "xdp" { "xdp_md" } else { "__sk_buff" };
     let metrics: Vec<Value> = COUNTER_MAPS
         .iter()
@@ -362,42 +361,6 @@ fn what_is_there_and_what_is_missing() -> Result<()> {
     if response.status == 422 {
         let text = message(response);
         assert!(text.contains("this kernel has no atomic operations that give back a value"), "{text}");
-    }
-    Ok(())
-}
-
-/// Old kernels run programs on one packet at a time, and each sees the same.
-#[test]
-fn captures_are_replayed() -> Result<()> {
-    const START: u64 = 1_700_000_000_000_000_000;
-    let topology = Topology::new()?;
-    let daemon = Daemon::start(topology.monitor())?;
-    // The counters go by the low byte of the source port. Frames of several lengths follow each other.
-    let frames: Vec<Vec<u8>> = (0..100_u8)
-        .map(|number| {
-            let mut frame = vec![0; 60 + usize::from(number) * 7];
-            (frame[12], frame[35]) = (0x08, number % 10);
-            frame
-        })
-        .collect();
-    let capture = pcap(frames.iter().zip(START..).map(|(frame, time)| (time, &frame[..])));
-    for (direction, hook) in [("ingress", "xdp"), ("ingress", "tc"), ("egress", "tc")] {
-        let mut config = counters("mon0", direction, hook, None);
-        let clock = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n__u64 clock;\n\
-             static int now(void) { clock = bpf_ktime_get_ns(); return 0; }\n";
-        config[direction]["source"] = json!(format!("{clock}{COUNTERS}"));
-        config[direction]["defines"]["VERDICT"] = json!("now()");
-        let metrics = config[direction]["metrics"].as_array_mut().expect("metrics");
-        metrics.push(json!({ "name": "clock", "map": ".bss:clock" }));
-        let document = replay(&daemon, &config, &[("capture", &capture)]).expect(200).json();
-        assert_eq!(document["replayed"], json!({ "packets": 100 }), "{direction} {hook}");
-        for (map, _) in COUNTER_MAPS {
-            let entries = document[direction][map]["entries"].as_array().expect("entries");
-            let counts =
-                entries.iter().filter_map(|entry| entry["value"].as_u64()).filter(|count| *count > 0);
-            assert_eq!(counts.collect::<Vec<_>>(), [10; 10], "{map}");
-        }
-        assert_eq!(document[direction]["clock"]["entries"][0]["value"], START + 99);
     }
     Ok(())
 }

@@ -8,4 +8,5 @@ mod probes;
 mod prometheus;
 mod prometheus_page;
 mod replay;
+mod replayed;
 mod tags;

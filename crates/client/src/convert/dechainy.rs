@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::convert::{ConvertError, Converted, Wishes, probe_name, text};
+use super::converted::{ConvertError, Converted, Wishes, probe_name, text};
 use super::declared::{Declared, declared};
 
 const DIRECTIONS: [&str; 2] = ["ingress", "egress"];

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::convert::{ConvertError, Converted, Wishes, probe_name, text};
+use super::converted::{ConvertError, Converted, Wishes, probe_name, text};
 
 /// The path of each direction in a data-plane configuration.
 const PATHS: [(&str, &str); 2] = [("ingress", "ingress-path"), ("egress", "egress-path")];

@@ -1,6 +1,7 @@
 //! Configurations of other monitors, turned into ours.
 
 pub mod convert;
+pub mod converted;
 mod dechainy;
 mod declared;
 mod dynmon;

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::convert::{ConvertError, Converted, Wishes, convert};
+use super::convert::convert;
+use super::converted::{ConvertError, Converted, Wishes};
 use super::declared::declared;
 
 fn converted(document: &Value) -> Result<Converted, ConvertError> {

@@ -5,25 +5,7 @@ use twinprobe_ebpf_common::hook::Verdict;
 
 use crate::bcc::entry::{self, CONVENTIONAL, HANDLE_RX};
 use crate::bcc::scan::{Function, Scan, scan};
-use crate::unit::Unit;
-
-/// The operator's choice of a dialect.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Dialect {
-    /// That of the source, by what it looks like.
-    #[default]
-    Auto,
-    /// Maps and programs in sections, as libbpf loads them.
-    Libbpf,
-    /// Tables with methods, and functions without sections, as BCC compiles them.
-    Bcc,
-}
-
-impl Dialect {
-    /// The choices by their names in a configuration.
-    pub const NAMES: [(&'static str, Self); 3] =
-        [("auto", Self::Auto), ("libbpf", Self::Libbpf), ("bcc", Self::Bcc)];
-}
+use crate::unit::{Dialect, Unit};
 
 /// The names that place a program or a map in a section: a source that uses one is for libbpf.
 const SECTIONS: [&str; 3] = ["SEC", "__section", "section"];

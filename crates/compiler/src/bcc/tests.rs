@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use twinprobe_ebpf_common::finding::Rejection;
 use twinprobe_ebpf_common::hook::{Hook, Verdict};
 
-use crate::bcc::dialect::Dialect;
 use crate::compile::{CompiledObject, Compiler};
-use crate::unit::Unit;
+use crate::unit::{Dialect, Unit};
 
 fn unit<'a>(hook: Hook, source: &'a str, defines: &'a BTreeMap<String, String>) -> Unit<'a> {
     let (dialect, verdict) = (Dialect::Auto, Verdict::Observe);

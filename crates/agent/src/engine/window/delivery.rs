@@ -12,7 +12,7 @@ use twinprobe_windows::{StoredMetric, StoredWindow, WindowError, WindowReader, W
 
 use crate::engine::error::Broken;
 use crate::engine::window::live::{LiveMap, LiveRows};
-use crate::engine::window::replay::Replay;
+use crate::engine::window::replayed::Replay;
 
 /// One metric and the source of its rows.
 #[derive(Debug)]

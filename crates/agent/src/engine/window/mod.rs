@@ -7,6 +7,7 @@ pub mod delivery;
 pub mod live;
 pub mod read;
 pub mod replay;
+pub mod replayed;
 pub mod schedule;
 pub mod scrape;
 pub mod turn;

@@ -23,6 +23,7 @@ use crate::engine::error::EngineError;
 use crate::engine::probe::metric::MetricState;
 use crate::engine::window::delivery::{Delivery, Part, Rows};
 use crate::engine::window::live::LiveMap;
+use crate::engine::window::replayed::Replay;
 use crate::limits::ledger::Share;
 
 /// The number of packets after which a replay looks whether its client is still there.
@@ -36,16 +37,6 @@ pub struct Captures {
     pub capture: Option<File>,
     /// Packets of the egress.
     pub egress: Option<File>,
-}
-
-/// A replay that is delivered: its maps live until its client has them.
-#[derive(Debug)]
-pub struct Replay {
-    pub replayed: Replayed,
-    _lanes: Vec<ReplayLane>,
-    _share: Share,
-    /// A channel that tells readers of the maps that they are still there.
-    _present: watch::Sender<()>,
 }
 
 /// A capture and the direction of its packets, if all have one.
@@ -254,12 +245,12 @@ impl Run {
             skipped: Arc::default(),
             taken: None,
             _claim: None,
-            replay: Some(Replay {
-                replayed: self.replayed,
-                _lanes: self.lanes.into_iter().map(|(_, lane)| lane).collect(),
-                _share: share,
-                _present: present,
-            }),
+            replay: Some(Replay::new(
+                self.replayed,
+                self.lanes.into_iter().map(|(_, lane)| lane).collect(),
+                share,
+                present,
+            )),
         }
     }
 }

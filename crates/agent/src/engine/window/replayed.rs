@@ -1,0 +1,23 @@
+//! A replay whose window is delivered.
+
+use tokio::sync::watch;
+use twinprobe_ebpf_common::Replayed;
+use twinprobe_kernel::ReplayLane;
+
+use crate::limits::ledger::Share;
+
+/// A replay that is delivered: its maps live until its client has them.
+#[derive(Debug)]
+pub struct Replay {
+    pub replayed: Replayed,
+    _lanes: Vec<ReplayLane>,
+    _share: Share,
+    /// A channel that tells readers of the maps that they are still there.
+    _present: watch::Sender<()>,
+}
+
+impl Replay {
+    pub fn new(replayed: Replayed, lanes: Vec<ReplayLane>, share: Share, present: watch::Sender<()>) -> Self {
+        Self { replayed, _lanes: lanes, _share: share, _present: present }
+    }
+}

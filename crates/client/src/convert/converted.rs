@@ -1,0 +1,63 @@
+//! What a conversion gives, and what conversions share.
+
+use serde_json::{Map, Value};
+
+/// A file that was converted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Converted {
+    /// The configurations as `twinprobe apply` reads them.
+    pub probes: Vec<Value>,
+    /// What was left out, and what to do about it.
+    pub notes: Vec<String>,
+}
+
+/// What the file does not say, or what is to be instead of what it says.
+#[derive(Clone, Debug, Default)]
+pub struct Wishes {
+    pub name: Option<String>,
+    pub interface: Option<String>,
+}
+
+/// Why a file can't be converted.
+#[derive(Debug, thiserror::Error)]
+pub enum ConvertError {
+    #[error("the file is not JSON")]
+    Json(#[from] serde_json::Error),
+    #[error(
+        "this is neither a data-plane configuration of dynmon (ingress-path, egress-path) nor a configuration of DeChainy \
+         (probes, clusters, or one probe with ingress or egress)"
+    )]
+    Unknown,
+    #[error("{at}: {problem}")]
+    Field { at: String, problem: String },
+    #[error("no probe with a source is in it")]
+    Empty,
+}
+
+impl ConvertError {
+    pub(super) fn field(at: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self::Field { at: at.into(), problem: problem.into() }
+    }
+}
+
+/// Returns a field that has to be text if it is there and not empty.
+pub(super) fn text<'a>(
+    object: &'a Map<String, Value>,
+    name: &str,
+    at: &str,
+) -> Result<Option<&'a str>, ConvertError> {
+    match object.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => {
+            Ok(Some(text).filter(|text| !text.trim().is_empty()).map(String::as_str))
+        }
+        Some(_) => Err(ConvertError::field(format!("{at}{name}"), "is no string")),
+    }
+}
+
+/// Turns any text into the name of a probe.
+pub(super) fn probe_name(text: &str) -> String {
+    let words = text.split(|char: char| !char.is_ascii_alphanumeric() && char != '_' && char != '.');
+    let words: Vec<String> = words.filter(|word| !word.is_empty()).map(str::to_ascii_lowercase).collect();
+    words.join("-")
+}
