@@ -4,7 +4,6 @@
 
 mod api;
 mod cli;
-mod config;
 mod engine;
 mod limits;
 mod privileges;

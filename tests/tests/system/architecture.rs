@@ -40,7 +40,7 @@ fn every_crate_inherits_the_workspace_lints() -> Result<()> {
 }
 
 /// Each crate, the crates of this workspace that it may depend on, and what else it may not depend on.
-const EDGES: [(&str, &[&str], &[&str]); 9] = [
+const EDGES: [(&str, &[&str], &[&str]); 10] = [
     ("ebpf-common", &[], &["aya", "libc", "tokio", "axum"]),
     ("exporter", &["ebpf-common"], &["aya", "libc", "tokio", "axum"]),
     ("capture", &["ebpf-common"], &["aya", "libc", "tokio", "axum"]),
@@ -48,10 +48,11 @@ const EDGES: [(&str, &[&str], &[&str]); 9] = [
     ("kernel", &["ebpf-common"], &["axum", "clap"]),
     ("client", &["ebpf-common"], &["axum", "clap", "aya"]),
     ("compiler", &["ebpf-common"], &["aya", "axum"]),
+    ("config", &["ebpf-common", "client", "compiler", "kernel"], &["aya", "tokio", "axum"]),
     ("serve", &["ebpf-common", "client", "kernel"], &["aya"]),
     (
         "agent",
-        &["ebpf-common", "exporter", "windows", "kernel", "client", "compiler", "serve", "capture"],
+        &["ebpf-common", "exporter", "windows", "kernel", "client", "compiler", "config", "serve", "capture"],
         &["aya"],
     ),
 ];

@@ -13,9 +13,9 @@ use hyper::body::{Bytes, Frame};
 use serde::Deserialize;
 use tokio::time::{Instant, Sleep};
 
+use crate::api::documents::negotiate;
 use crate::api::error::Problem;
 use crate::api::extract::{Path, Query};
-use crate::api::negotiate;
 use crate::api::state::Api;
 use crate::engine::events::framing::Framing;
 

@@ -7,15 +7,15 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use twinprobe_client::{ConfigDocument, Object, ProbeList, ProbeStatus, RevisionList, Rollback};
 
+use crate::api::documents::negotiate;
 use crate::api::error::Problem;
 use crate::api::extract::{Path, Query, Syntax, read_body, read_config};
-use crate::api::negotiate;
 use crate::api::state::Api;
 use crate::api::windows::{FormatQuery, document};
-use crate::config::validate::probe::check_name;
 use crate::engine::conditions::{Conditions, tag};
-use crate::engine::engine::Deployed;
+use crate::engine::deploy::cause::Deployed;
 use crate::engine::error::EngineError;
+use twinprobe_config::check_name;
 use twinprobe_serve::Notes;
 use twinprobe_serve::Principal;
 use twinprobe_serve::Role;

@@ -11,9 +11,9 @@ use tokio::task::spawn_blocking;
 use twinprobe_client::ConfigDocument;
 use twinprobe_serve::{Notes, Principal, Refusal};
 
+use crate::api::documents::negotiate;
 use crate::api::error::Problem;
 use crate::api::extract::{Held, MAX_BODY, Query, Syntax, parse_config, too_large, unreadable};
-use crate::api::negotiate;
 use crate::api::state::Api;
 use crate::api::windows::{FormatQuery, document};
 use crate::engine::error::EngineError;

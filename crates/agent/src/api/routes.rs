@@ -7,9 +7,10 @@ use axum::Router;
 use axum::http::{Method, StatusCode};
 use axum::routing::{MethodRouter, delete, get, post, put};
 
+use crate::api::documents::scrape;
 use crate::api::error::Problem;
 use crate::api::state::Api;
-use crate::api::{daemon, events, probes, replay, scrape, windows};
+use crate::api::{daemon, events, probes, replay, windows};
 use twinprobe_serve::Role;
 
 /// An endpoint: a method of a path, with its handler.

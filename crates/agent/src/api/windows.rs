@@ -11,10 +11,10 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use twinprobe_ebpf_common::Format;
 
+use crate::api::documents::export::Export;
+use crate::api::documents::negotiate;
 use crate::api::error::Problem;
-use crate::api::export::Export;
 use crate::api::extract::{Path, Query};
-use crate::api::negotiate;
 use crate::api::state::Api;
 use crate::engine::error::EngineError;
 use crate::engine::window::delivery::Delivery;

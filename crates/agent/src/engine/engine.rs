@@ -15,9 +15,9 @@ use twinprobe_ebpf_common::hook::Verdict;
 use twinprobe_kernel::{Kernel, crash};
 use twinprobe_windows::WindowStore;
 
-use crate::config::probe::ProbeConfig;
 use crate::engine::clock::Clock;
 use crate::engine::conditions::Conditions;
+use crate::engine::deploy::cause::{Cause, Deployed};
 use crate::engine::deploy::history::History;
 use crate::engine::error::EngineError;
 use crate::engine::events::framing::Framing;
@@ -34,30 +34,11 @@ use crate::limits::ledger::Ledger;
 use crate::limits::options::Limits;
 use crate::limits::queue::Queue;
 use crate::store::Store;
-use crate::store::record::StoredProbe;
 use crate::store::spool::Spool;
 use crate::telemetry::registry::Telemetry;
 use twinprobe_compiler::Toolchain;
-use twinprobe_serve::Role;
-use twinprobe_serve::{Principal, Who};
-
-/// The effect of a PUT on the list of probes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deployed {
-    Created,
-    Replaced,
-    /// The probe runs with this configuration already.
-    Unchanged,
-}
-
-/// The cause of a deployment.
-#[derive(Debug)]
-pub enum Cause {
-    /// The request of this sender.
-    Request(Who),
-    /// A start. The stored probe does not run, and goes on with the same revision.
-    Start(Box<StoredProbe>),
-}
+use twinprobe_config::ProbeConfig;
+use twinprobe_serve::{Principal, Role, Who};
 
 /// All probes of this daemon.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use twinprobe_kernel::interface::{self, Interfaces};
 use twinprobe_kernel::netns::Netns;
 use twinprobe_kernel::{Interface, NotAttached};
 
-use crate::config::probe::ProbeConfig;
+use twinprobe_config::ProbeConfig;
 
 /// A network namespace: the daemon's own, or that of a path.
 pub type Namespace = Option<PathBuf>;

@@ -14,7 +14,7 @@ use twinprobe_ebpf_common::finding::Rejection;
 use crate::cli::error::CommandError;
 use crate::cli::files::{self, ProbeFile};
 use crate::cli::output::print;
-use crate::config::probe::{Code, ProbeConfig};
+use twinprobe_config::{Code, ProbeConfig};
 
 #[derive(Debug, Args)]
 pub struct Build {

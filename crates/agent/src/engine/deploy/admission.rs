@@ -5,7 +5,7 @@ use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 use twinprobe_ebpf_common::{DirectionCost, ProbeCost};
 use twinprobe_kernel::{Kernel, LoadedDirection, ProbeObject};
 
-use crate::config::probe::ProbeConfig;
+use twinprobe_config::ProbeConfig;
 
 /// The number of trials before a program is refused for its cost: other work on the machine only adds to what a trial
 /// finds.

@@ -10,7 +10,6 @@ use twinprobe_ebpf_common::finding::{Finding, Stage};
 use twinprobe_kernel::clock::Moment;
 use twinprobe_kernel::{Deployable, Identity, Loss, Replaced, crash};
 
-use crate::config::probe::ProbeConfig;
 use crate::engine::deploy::history::History;
 use crate::engine::deploy::load::prepare;
 use crate::engine::deploy::loaded::LoadedProbe;
@@ -25,6 +24,7 @@ use crate::engine::probe::status::Shown;
 use crate::engine::window::base::begin;
 use crate::limits::ledger::Share;
 use crate::store::record::StoredProbe;
+use twinprobe_config::ProbeConfig;
 
 impl Probe {
     /// Attaches a loaded probe, in the place of `old` if `old` runs, and makes the new probe the stored one.

@@ -9,7 +9,6 @@ use tokio::sync::OwnedMutexGuard;
 use twinprobe_client::ProbeStatus;
 use twinprobe_kernel::crash;
 
-use crate::config::probe::ProbeConfig;
 use crate::engine::engine::Engine;
 use crate::engine::error::{EngineError, describe};
 use crate::engine::probe::lease::Lease;
@@ -19,6 +18,7 @@ use crate::engine::probe::running::limits;
 use crate::store::files::StoreError;
 use crate::store::format::Unread;
 use crate::store::record::StoredProbe;
+use twinprobe_config::ProbeConfig;
 
 /// The time for which windows of a probe whose lease has ended can be read.
 const KEPT: Duration = Duration::from_secs(24 * 60 * 60);

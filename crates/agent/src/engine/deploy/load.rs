@@ -14,7 +14,6 @@ use twinprobe_kernel::{
     ReplayClock, crash,
 };
 
-use crate::config::probe::{Code, ProbeConfig};
 use crate::engine::deploy::admission::admit;
 use crate::engine::deploy::examination;
 use crate::engine::deploy::history::History;
@@ -31,6 +30,7 @@ use crate::store::files::StoreError;
 use crate::store::pending::Pending;
 use crate::store::record::{StoredDeployment, StoredProbe};
 use twinprobe_compiler::{CompiledObject, Unit};
+use twinprobe_config::{Code, ProbeConfig};
 
 /// The time limit for loading. The verifier needs a second for a million instructions. A load that takes much longer
 /// never ends: a verifier that fails in the kernel takes the calling thread with it.

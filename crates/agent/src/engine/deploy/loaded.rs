@@ -7,10 +7,10 @@ use twinprobe_ebpf_common::ProbeCost;
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
 use twinprobe_kernel::{DirectionRequest, Kernel, LoadedDirection, ProbeObject, ReplayClock};
 
-use crate::config::probe::ProbeConfig;
 use crate::engine::probe::metric::MetricState;
 use crate::engine::probe::running::Running;
 use crate::limits::ledger::Share;
+use twinprobe_config::ProbeConfig;
 
 /// A probe whose programs are compiled, verified and loaded.
 #[derive(Debug)]

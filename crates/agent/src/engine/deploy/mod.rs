@@ -2,6 +2,7 @@
 
 pub mod admission;
 pub mod attach;
+pub mod cause;
 pub mod examination;
 pub mod expire;
 pub mod follow;

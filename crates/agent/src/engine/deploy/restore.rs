@@ -9,10 +9,10 @@ use twinprobe_client::ConfigDocument;
 use twinprobe_ebpf_common::finding::{Rejection, with_causes};
 use twinprobe_kernel::{Attached, Footprint, Held, Identity, ProbePlan, crash};
 
-use crate::config::probe::ProbeConfig;
+use crate::engine::deploy::cause::Cause;
 use crate::engine::deploy::history::Before;
 use crate::engine::deploy::loaded::requests;
-use crate::engine::engine::{Cause, Engine};
+use crate::engine::engine::Engine;
 use crate::engine::error::{EngineError, describe};
 use crate::engine::events::probe_events::ProbeEvents;
 use crate::engine::placement::{Wanted, refused, wanted};
@@ -24,6 +24,7 @@ use crate::store::Store;
 use crate::store::files::StoreError;
 use crate::store::format::Unread;
 use crate::store::record::StoredProbe;
+use twinprobe_config::ProbeConfig;
 
 /// The reason why a stored probe is not adopted.
 enum NotAdopted {

@@ -10,12 +10,12 @@ use tokio::runtime::Handle;
 use twinprobe_client::EventStatus;
 use twinprobe_kernel::{KernelError, LoadedDirection, TwinMap};
 
-use crate::config::probe::ProbeConfig;
 use crate::engine::events::client::{Backlog, Client};
 use crate::engine::events::event_metric::EventMetric;
 use crate::engine::events::framing::Framing;
 use crate::engine::events::pump;
 use crate::engine::events::stream::EventStream;
+use twinprobe_config::ProbeConfig;
 
 /// A thread of its own on which all event maps are read: neither requests nor exports delay it, and its
 /// wake-ups do not go through other threads.

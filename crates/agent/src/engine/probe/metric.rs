@@ -9,8 +9,8 @@ use twinprobe_ebpf_common::{Completeness, Layout, MapFamily, MapKind, TableLayou
 use twinprobe_exporter::{Accumulator, Cache, Metric};
 use twinprobe_kernel::{Extraction, LoadedDirection, MetricRequest};
 
-use crate::config::probe::{MetricConfig, ProbeConfig};
 use crate::engine::probe::sum::{self, Sum};
+use twinprobe_config::{MetricConfig, ProbeConfig};
 
 /// The state of one metric, and the location of its content.
 #[derive(Debug)]

@@ -14,8 +14,6 @@ use twinprobe_kernel::watch::Changes;
 use twinprobe_kernel::{Held, Predecessor};
 use twinprobe_windows::{ClosedBy, StoredWindow, WindowError, Windows};
 
-use crate::config::probe::ProbeConfig;
-use crate::config::window::Schedule;
 use crate::engine::error::EngineError;
 use crate::engine::events::probe_events::ProbeEvents;
 use crate::engine::probe::lease::Lease;
@@ -25,6 +23,8 @@ use crate::engine::window::delivery::Delivery;
 use crate::limits::ledger::Share;
 use crate::store::record::StoredProbe;
 use crate::telemetry::counters::Counters;
+use twinprobe_config::ProbeConfig;
+use twinprobe_config::Schedule;
 
 #[derive(Debug)]
 pub struct Probe {

@@ -13,15 +13,15 @@ use twinprobe_kernel::watch::Changes;
 use twinprobe_kernel::{Attached, Loss, Predecessor};
 use twinprobe_windows::{ClosedBy, Limits, Windows};
 
-use crate::config::interface::InterfacePattern;
-use crate::config::probe::ProbeConfig;
-use crate::config::window::WindowConfig;
 use crate::engine::deploy::history::Before;
 use crate::engine::error::CloseError;
 use crate::engine::placement::{self, Pending, Wanted, refused, wanted};
 use crate::engine::probe::metric::MetricState;
 use crate::engine::window::delivery::{Delivery, InFlight};
 use crate::telemetry::counters::Counters;
+use twinprobe_config::InterfacePattern;
+use twinprobe_config::ProbeConfig;
+use twinprobe_config::WindowConfig;
 
 /// A probe that is attached and read.
 #[derive(Debug)]

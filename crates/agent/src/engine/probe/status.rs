@@ -10,11 +10,11 @@ use twinprobe_ebpf_common::hook::Hook;
 use twinprobe_kernel::clock::rfc3339;
 use twinprobe_kernel::{AttachedAt, Health, Held, LoadedDirection, MapPlan};
 
-use crate::config::probe::ProbeConfig;
 use crate::engine::deploy::loaded::LoadedProbe;
 use crate::engine::placement::Pending;
 use crate::engine::probe::running::Running;
 use crate::telemetry::page::AttachmentFacts;
+use twinprobe_config::ProbeConfig;
 
 /// The part of the state that the status shows, kept apart from the state, which is locked while a window is read.
 #[derive(Clone, Debug, Default)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use twinprobe_ebpf_common::{MapFamily, TableLayout};
 use twinprobe_exporter::Accumulator;
 
-use crate::config::probe::MetricConfig;
+use twinprobe_config::MetricConfig;
 
 /// The sum of all windows so far.
 #[derive(Debug)]

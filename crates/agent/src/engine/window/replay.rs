@@ -16,7 +16,6 @@ use twinprobe_kernel::clock::rfc3339;
 use twinprobe_kernel::{KernelError, ReplayLane, TwinMap, stay_on_one_cpu};
 use twinprobe_serve::Principal;
 
-use crate::config::probe::ProbeConfig;
 use crate::engine::deploy::loaded::LoadedProbe;
 use crate::engine::engine::{Engine, permitted};
 use crate::engine::error::EngineError;
@@ -25,6 +24,7 @@ use crate::engine::window::delivery::{Delivery, Part, Rows};
 use crate::engine::window::live::LiveMap;
 use crate::engine::window::replayed::Replay;
 use crate::limits::ledger::Share;
+use twinprobe_config::ProbeConfig;
 
 /// The number of packets after which a replay looks whether its client is still there.
 const PATIENCE: u64 = 1024;

@@ -12,10 +12,10 @@ use tokio::time::{self, Instant, MissedTickBehavior};
 use twinprobe_kernel::clock::{self, Moment};
 use twinprobe_windows::ClosedBy;
 
-use crate::config::window::Schedule;
 use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::probe::probe::Probe;
+use twinprobe_config::Schedule;
 
 /// The longest sleep of a task that follows the wall clock: the clock can be set meanwhile.
 const LOOK: Duration = Duration::from_secs(1);

@@ -13,8 +13,8 @@ use hyper::body::Bytes;
 use twinprobe_ebpf_common::Format;
 use twinprobe_exporter::PageEncoder;
 
+use crate::api::documents::export::{CHUNK, Current, PIECE};
 use crate::api::error::Problem;
-use crate::api::export::{CHUNK, Current, PIECE};
 use crate::api::state::Api;
 use crate::engine::error::Broken;
 use crate::engine::window::scrape::Scraped;

@@ -5,9 +5,9 @@ use std::collections::{BTreeSet, HashMap};
 use twinprobe_client::ConfigDocument;
 use twinprobe_ebpf_common::hook::Direction;
 
-use crate::config::probe::DirectionConfig;
-use crate::config::validate::findings::Findings;
-use crate::config::validate::names;
+use crate::probe::DirectionConfig;
+use crate::validate::findings::Findings;
+use crate::validate::names;
 
 /// Checks `shared_maps` and adds its mistakes to `findings`.
 pub fn check(document: &ConfigDocument, findings: &mut Findings) -> Vec<String> {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::config::validate::findings::Findings;
-use crate::config::validate::names;
+use crate::validate::findings::Findings;
+use crate::validate::names;
 
 const MOST_LABELS: usize = 32;
 /// The limits in bytes of a label's name, and of its value.

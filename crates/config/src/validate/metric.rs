@@ -7,9 +7,9 @@ use twinprobe_ebpf_common::metric::{AfterRead, Source, StrategyChoice, Visibilit
 use twinprobe_ebpf_common::{Aggregation, MergeRule, MergeRules};
 use twinprobe_kernel::MetricRequest;
 
-use crate::config::probe::MetricConfig;
-use crate::config::validate::findings::{Defaults, Findings};
-use crate::config::validate::names;
+use crate::probe::MetricConfig;
+use crate::validate::findings::{Defaults, Findings};
+use crate::validate::names;
 
 /// Checks the metrics of the direction `at` and adds their mistakes to `findings`.
 pub fn check_all(

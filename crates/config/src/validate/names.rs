@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 
-use crate::config::interface::{InterfacePattern, is_pattern};
+use crate::interface::{InterfacePattern, is_pattern};
 
 const PATTERN_LIMIT: usize = 64;
 /// The longest path in bytes: `PATH_MAX` without its NUL.

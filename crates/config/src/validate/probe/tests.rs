@@ -12,9 +12,9 @@ use twinprobe_ebpf_common::metric::{AfterRead, OnReplace, Source, Visibility};
 use twinprobe_ebpf_common::{Aggregation, MergeRule};
 
 use super::*;
-use crate::config::probe::{Code, MetricConfig};
-use crate::config::validate::names::is_probe_name;
-use crate::config::window::{Schedule, WindowConfig};
+use crate::probe::{Code, MetricConfig};
+use crate::validate::names::is_probe_name;
+use crate::window::{Schedule, WindowConfig};
 
 fn validate(config: &Value) -> Result<ProbeConfig, Vec<(String, String)>> {
     let document = parse_document(config.to_string().as_bytes()).expect("a well-formed document");

@@ -5,7 +5,7 @@ use twinprobe_ebpf_common::finding::Finding;
 use twinprobe_ebpf_common::hook::Position;
 use twinprobe_ebpf_common::metric::OnReplace;
 
-use crate::config::validate::names;
+use crate::validate::names;
 
 /// The mistakes found so far, each at a field of the configuration.
 #[derive(Default)]

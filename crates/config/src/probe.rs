@@ -10,8 +10,8 @@ use twinprobe_ebpf_common::hook::Direction;
 use twinprobe_ebpf_common::metric::OnReplace;
 use twinprobe_kernel::{AttachRequest, MetricRequest};
 
-use crate::config::interface::InterfacePattern;
-use crate::config::window::{Schedule, WindowConfig};
+use crate::interface::InterfacePattern;
+use crate::window::{Schedule, WindowConfig};
 
 /// The programs to run, the interfaces to run them on, and the metrics to read.
 #[derive(Clone, Debug, PartialEq, Eq)]

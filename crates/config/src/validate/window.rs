@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use twinprobe_client::WindowDocument;
 
-use crate::config::validate::findings::Findings;
-use crate::config::validate::names;
-use crate::config::window::{Schedule, WindowConfig};
+use crate::validate::findings::Findings;
+use crate::validate::names;
+use crate::window::{Schedule, WindowConfig};
 
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);

@@ -11,10 +11,10 @@ use twinprobe_ebpf_common::Format;
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
 use twinprobe_ebpf_common::hook::Direction;
 
-use crate::config::interface::InterfacePattern;
-use crate::config::probe::ProbeConfig;
-use crate::config::validate::findings::{Defaults, Findings};
-use crate::config::validate::{direction, labels, names, shared, window};
+use crate::interface::InterfacePattern;
+use crate::probe::ProbeConfig;
+use crate::validate::findings::{Defaults, Findings};
+use crate::validate::{direction, labels, names, shared, window};
 
 const SHORTEST_LEASE: Duration = Duration::from_millis(100);
 const LONGEST_LEASE: Duration = Duration::from_secs(365 * 24 * 60 * 60);

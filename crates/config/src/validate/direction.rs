@@ -10,9 +10,9 @@ use twinprobe_compiler::Dialect;
 use twinprobe_ebpf_common::hook::{Direction, Hook, Position, Verdict, XdpMode};
 use twinprobe_kernel::AttachRequest;
 
-use crate::config::probe::{Code, DirectionConfig, SourceCode};
-use crate::config::validate::findings::{Defaults, Findings};
-use crate::config::validate::{metric, names};
+use crate::probe::{Code, DirectionConfig, SourceCode};
+use crate::validate::findings::{Defaults, Findings};
+use crate::validate::{metric, names};
 
 /// The limit of a source, and of an object in base64, in bytes.
 const SOURCE_LIMIT: usize = 1 << 20;

@@ -1,0 +1,5 @@
+//! Documents as answers: which format a client wants, and how it gets the document at its own pace.
+
+pub mod export;
+pub mod negotiate;
+pub mod scrape;

@@ -1,0 +1,14 @@
+//! A probe's configuration in two stages: a `ConfigDocument` is what a client may write, a `ProbeConfig` is a
+//! configuration that obeys every rule. Validation needs no file, no kernel and no root.
+
+#![forbid(unsafe_code)]
+
+mod interface;
+mod probe;
+mod validate;
+mod window;
+
+pub use self::interface::InterfacePattern;
+pub use self::probe::{Code, MetricConfig, ProbeConfig};
+pub use self::validate::probe::check_name;
+pub use self::window::{Schedule, WindowConfig};
