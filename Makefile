@@ -50,7 +50,7 @@ test-build: setup
 # in the kernel that other tests have as well.
 LONG := crashes attach maps security export windows
 GROUPS := $(LONG) $(filter-out $(LONG),$(notdir $(wildcard tests/tests/*)))
-ALONE := crowd:: grace_period:: a_long_poll_ends_with_the_next_window readings_keep_their_latency \
+ALONE := crowd:: grace_period:: schedule:: a_long_poll_ends_with_the_next_window readings_keep_their_latency \
 	a_crowd_of_readers_does_not_stop_the_clock nothing_is_left_of_a_probe_with_events \
 	a_thousand_windows_a_second probes_cost_what_their_readmes_say lifecycle:: capabilities::
 WITHOUT_KERNEL := $(sort $(basename $(notdir $(wildcard crates/*/tests/*.rs))))
