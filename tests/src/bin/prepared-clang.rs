@@ -33,8 +33,10 @@ use anyhow::{Context as _, Result, ensure};
 
 /// The trial by which a daemon finds out how far it can confine its compiler (`compiler/sandbox.rs` of the agent). It
 /// fails while answers are recorded, so its answer is recorded beforehand.
-const TRIAL: (&str, &[u8]) =
-    ("-target bpf -fintegrated-cc1 -x c -c - -o -", b"#include <stdarg.h>\nva_list *trial;\n");
+const TRIAL: (&str, &[u8]) = (
+    "-isystem /twinprobe/include -target bpf -fintegrated-cc1 -x c -c - -o -",
+    b"#include <stdarg.h>\nva_list *trial;\n",
+);
 
 /// The directory of the daemon's headers as clang sees it, and where they are (`crates/compiler/src/headers.rs`).
 const HEADERS: (&str, &str) =
