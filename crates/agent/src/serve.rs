@@ -70,7 +70,7 @@ pub struct Serve {
 }
 
 impl Serve {
-    /// What the daemon has to keep the privileges for.
+    /// The reasons for which the daemon has to keep privileges.
     pub fn needs(&self) -> Needs {
         let low = |port: u16| (1..1024).contains(&port);
         let is_low = |address: &Address| matches!(address, Address::Tcp(address) if low(address.port()));

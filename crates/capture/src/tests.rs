@@ -8,7 +8,7 @@ use twinprobe_ebpf_common::Direction;
 
 use crate::{Capture, CaptureError};
 
-/// What a packet is read as: time, direction, length, bytes.
+/// The fields that are read of a packet: time, direction, length, bytes.
 type Read = (u64, Option<Direction>, u32, Vec<u8>);
 
 const SECOND: u64 = 1_000_000_000;

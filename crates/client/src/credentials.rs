@@ -1,4 +1,4 @@
-//! What a client shows, and whose certificates it believes.
+//! The credentials of a client, and the authorities that it believes.
 
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Certificate, ClientBuilder, Identity};

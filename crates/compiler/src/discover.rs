@@ -13,7 +13,7 @@ use crate::sandbox::{self, Sandbox};
 const VARIABLE: &str = "TWINPROBE_CLANG";
 const NAMES: [&str; 7] = ["clang", "clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14"];
 
-/// Why no usable clang was found.
+/// The reason why no usable clang was found.
 #[derive(Debug, thiserror::Error)]
 pub enum DiscoverError {
     #[error("no clang on PATH (tried {}); install clang or set {VARIABLE}", NAMES.join(", "))]

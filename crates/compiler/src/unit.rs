@@ -1,4 +1,4 @@
-//! What is compiled: a source, and what is known about the program that it becomes.
+//! The unit of compilation: a source, and what is known about the program that it becomes.
 
 use std::collections::BTreeMap;
 

@@ -17,11 +17,11 @@ pub struct Head<'a> {
     pub interfaces: &'a [String],
     /// The window that the snapshot metrics belong to, if one was closed.
     pub window: Option<&'a Window>,
-    /// What became of the packets, for a window over the packets of captures.
+    /// The outcomes of the packets, for a window over the packets of captures.
     pub replayed: Option<&'a Replayed>,
 }
 
-/// What became of the packets of captures. Each packet is counted once, and the last three numbers are beside that.
+/// The outcomes of the packets of captures. Each packet is counted once, and the last three numbers are beside that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {
     /// The packets that a program has seen.

@@ -14,7 +14,7 @@ pub const SOURCE_NAME: &str = "probe.c";
 pub enum Stage {
     Config,
     Compile,
-    /// What the program may do, or what it would cost, is judged.
+    /// Judgement of what the program may do and would cost.
     Admission,
     Load,
     Attach,

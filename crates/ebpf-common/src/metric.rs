@@ -17,7 +17,7 @@ pub enum Temporality {
     Live,
 }
 
-/// How complete the content of a metric's map is.
+/// The completeness of a metric's map.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Completeness {
     /// The most entries that the map can have; `None` if no number of entries bounds it (variables, rings).

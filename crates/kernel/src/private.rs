@@ -100,7 +100,7 @@ fn owners(inode: u64) -> Vec<u32> {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let [_, "FLOCK", _, _, pid, at, ..] = fields[..] else { return None };
         let is_it = at.rsplit(':').next().and_then(|number| number.parse().ok()) == Some(inode);
-        // Whose process can't be looked at may be ours.
+        // A process that can't be looked at may be this user's.
         is_it.then(|| fs::metadata(format!("/proc/{pid}")).map_or(ROOT, |process| process.uid()))
     };
     locks.lines().filter_map(owner).collect()
@@ -143,7 +143,7 @@ mod tests {
         assert!(message.contains("can be changed by every user"), "{message}");
         fs::set_permissions(&ours, Permissions::from_mode(0o1777)).unwrap();
         directory(&ours.join("inner")).unwrap();
-        // What everybody could enter, nobody can any more.
+        // The directory that everybody could enter is closed to all others now.
         fs::set_permissions(&ours, Permissions::from_mode(0o777)).unwrap();
         directory(&ours).unwrap();
         assert_eq!(fs::metadata(&ours).unwrap().mode() & 0o777, 0o700);

@@ -11,7 +11,7 @@ pub struct Peer {
     pub names: Arc<[String]>,
 }
 
-/// How a peer reached the daemon.
+/// The way by which a peer reached the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     Unix { uid: u32, gid: u32, pid: Option<i32> },

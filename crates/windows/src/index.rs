@@ -360,7 +360,7 @@ impl Index {
         let page = self.retained.values().next_back().filter(|kept| kept.is_page());
         let (extra, bytes) = page.map_or((0, 0), |page| (1, page.window.entry.bytes));
         while self.retained.len() - extra > self.limits.retain && self.drop_oldest(change) {}
-        // What is damaged is of no use to a collector: it goes before any window.
+        // A damaged file is of no use to a collector: it goes before any window.
         while self.bytes() - bytes > self.limits.bytes
             && (self.drop_damaged(change) || self.drop_oldest(change))
         {}

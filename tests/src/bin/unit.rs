@@ -12,9 +12,9 @@ use anyhow::{Context as _, Result, bail};
 use seccompiler::{SeccompAction, SeccompFilter, apply_filter};
 
 const UNIT: &str = include_str!("../../../deploy/twinprobe.service");
-/// What `systemd-analyze syscall-filter @system-service` of systemd 252 comes to.
+/// The list that `systemd-analyze syscall-filter @system-service` of systemd 252 prints.
 const SYSTEM_SERVICE: &str = include_str!("../../golden/system-service");
-/// Where distributions have the numbers of system calls.
+/// The files in which distributions have the numbers of system calls.
 const HEADERS: [&str; 3] = [
     "/usr/include/x86_64-linux-gnu/asm/unistd_64.h",
     "/usr/include/asm/unistd_64.h",

@@ -118,7 +118,7 @@ fn directions_are_sampled_apart() -> Result<()> {
     Ok(())
 }
 
-/// What adds up or is read live goes on over a change of the sample, with a warning.
+/// A metric that adds up or is read live goes on over a change of the sample, with a warning.
 #[test]
 fn sums_of_two_samples_are_named() -> Result<()> {
     let topology = Topology::new()?;

@@ -1,4 +1,4 @@
-//! What the documents of replays say.
+//! The content of the documents of replays.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -167,7 +167,7 @@ fn a_replay_is_fast() -> Result<()> {
         let document = replay(&daemon, &config, &[("capture", capture)]).expect(200).json();
         (begun.elapsed(), document)
     };
-    // What compiling and loading takes does not grow with the capture.
+    // The time of compiling and loading does not grow with the capture.
     let (base, _) = run(&head(1));
     let (took, document) = run(&capture);
     let counted = &document["ingress"]["ingress_protocols"]["entries"][0]["value"]["packets"];

@@ -1,4 +1,4 @@
-//! What each probe costs, by its README and by the daemon's trial.
+//! The cost of each probe, by its README and by the daemon's trial.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;

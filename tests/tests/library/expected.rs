@@ -1,4 +1,4 @@
-//! What a probe's folder says of the document that its capture must give: `expected.json` and `check.json`.
+//! The expectations in a probe's folder about the document that its capture must give: `expected.json` and `check.json`.
 
 use std::env;
 

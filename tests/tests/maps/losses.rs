@@ -1,4 +1,4 @@
-//! What finds no room in a map is counted: in its window or for good, across replacements and the end of the daemon.
+//! Entries that find no room in a map are counted: in its window or for good, across replacements and the end of the daemon.
 
 use anyhow::Result;
 use serde_json::{Value, json};

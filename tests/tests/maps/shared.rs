@@ -160,7 +160,7 @@ fn both_directions_count_in_one_table_through_kills_and_replacements() -> Result
     bystanders.finish()
 }
 
-/// What each direction has counted for itself is added up when they begin to share, and ingress goes on with all of it
+/// Numbers that each direction has counted for itself are added up when they begin to share, and ingress goes on with all of it
 /// when they end to.
 #[test]
 fn counts_are_kept_when_sharing_begins_and_ends() -> Result<()> {

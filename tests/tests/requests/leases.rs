@@ -95,7 +95,7 @@ fn a_lease_is_renewed_by_each_put_and_counts_real_time() -> Result<()> {
     // A daemon that is killed has written the lease down, also one that was only renewed.
     let mut daemon = daemon.restart(libc::SIGKILL, &options)?;
     assert_eq!(daemon.json(PROBE)["expires_at"], renewed["expires_at"]);
-    // Whether the clock is set while the daemon runs or between two daemons: the probe stays.
+    // The probe stays if the clock is set, while the daemon runs or between two daemons.
     for (offset, restarts) in [(2 * DAY, false), (-3 * DAY, false), (DAY, true), (0, false)] {
         std::fs::write(clock.path().join("offset"), (offset * 1_000_000_000).to_string())?;
         if restarts {

@@ -1,4 +1,4 @@
-//! Where numbers come from: labels, node and instance in the status, in documents and in lists of windows.
+//! The origin of numbers: labels, node and instance in the status, in documents and in lists of windows.
 
 use anyhow::Result;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Where the daemon listens, to whom, and what it tells of each request.
+//! The addresses of the daemon, who may connect, and what it tells of each request.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

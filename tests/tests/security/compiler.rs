@@ -187,7 +187,7 @@ fn readings_keep_their_latency_beside_endless_compilations() -> Result<()> {
         println!("status and window beside {beside}: p99 {p99:?}");
         p99
     };
-    // What else runs on this machine may be slow as well.
+    // Other work on this machine may be slow as well.
     let usual = p99("nothing");
     let requests: Vec<UnixStream> = (0..8).map(|_| compile_endlessly(&daemon)).collect::<Result<_>>()?;
     compilers(&daemon, std::thread::available_parallelism()?.get().min(8))?;

@@ -214,7 +214,7 @@ fn too_many_compilations_wait_and_more_are_sent_away() -> Result<()> {
     let wait = busy.header("retry-after").and_then(|seconds| seconds.parse::<u32>().ok());
     assert!(wait.is_some_and(|seconds| seconds > 0), "{:?}", busy.headers);
     assert!(busy.text().contains("--max-compilations"), "{}", busy.text());
-    // What needs no compiler is answered meanwhile, and those who hang up hold no place.
+    // Requests that need no compiler are answered meanwhile, and clients that hang up hold no place.
     scene.daemon.get("/v1/probes/p/metrics").expect(200);
     drop(streams);
     scene.put("p", &counter_config("mon0", "XDP_DROP"), 200);

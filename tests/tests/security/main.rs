@@ -1,4 +1,4 @@
-//! What an operator, a program and a stranger may do, and what they may not.
+//! The rights of operators, programs and strangers.
 
 mod addresses;
 mod admission;

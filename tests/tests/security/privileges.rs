@@ -1,4 +1,4 @@
-//! What the daemon may do, and what is its own.
+//! The privileges of the daemon, and the directories that are its alone.
 
 use std::fs;
 use std::io::Read as _;

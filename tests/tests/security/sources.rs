@@ -134,13 +134,13 @@ fn defines_are_defines() -> Result<()> {
     }
     let (status, text) = ask("A", &format!("1\n#include \"{file}\""), "");
     assert_eq!(status, 422, "{text}");
-    // What is not a define is not an option either: the macro has it as text.
+    // A text that is no define is no option either: the macro has it as text.
     let (status, text) = ask("A", "-DOF_THIS_HOST", "#ifdef OF_THIS_HOST\n#error an option\n#endif\n");
     assert_eq!(status, 200, "{text}");
     Ok(())
 }
 
-/// What makes clang itself fail or print without end is refused, and the next source compiles.
+/// A source that makes clang itself fail or print without end is refused, and the next source compiles.
 #[test]
 fn failures_of_clang_and_floods_are_refusals() -> Result<()> {
     let topology = Topology::new()?;

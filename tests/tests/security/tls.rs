@@ -155,7 +155,7 @@ fn a_handshake_that_does_not_come_is_not_waited_for() -> Result<()> {
     let begun = Instant::now();
     until_closed(scene.connect_tcp(0)?)?;
     assert!((Duration::from_millis(900)..Duration::from_secs(5)).contains(&begun.elapsed()));
-    // What follows a handshake has the same time.
+    // The request after a handshake has the same time.
     let connection = ClientConnection::new(believing(&[&ours])?, ServerName::try_from(NAME)?)?;
     let mut stream = StreamOwned::new(connection, scene.connect_tcp(0)?);
     let begun = Instant::now();

@@ -151,7 +151,7 @@ fn windows_that_cannot_be_stored_stay_where_they_are() -> Result<()> {
     Ok(())
 }
 
-/// Where a window has no room it is not begun: all that is counted meanwhile is in the next one. Windows leave some room
+/// A window without room is not begun: all that is counted meanwhile is in the next one. Windows leave some room
 /// to others.
 #[test]
 fn a_window_without_room_is_not_begun() -> Result<()> {
@@ -164,7 +164,7 @@ fn a_window_without_room_is_not_begun() -> Result<()> {
         generator.send(10)?;
         Trouble::Full.check(scene.windows.try_close()?);
     }
-    // What is left is for others, such as acknowledgements.
+    // The room that is left is for others, such as acknowledgements.
     scene.daemon.delete("/v1/probes/p/windows/1").expect(204);
     scene.disk().free()?;
     assert_eq!(packets(&scene.windows.close()), 30);

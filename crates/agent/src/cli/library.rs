@@ -8,7 +8,7 @@ const INDEX: &str = include_str!("../../../../probes/index.json");
 
 include!(concat!(env!("OUT_DIR"), "/probes.rs"));
 
-/// What a list shows of a probe of the library.
+/// The description of a probe of the library, as lists show it.
 #[derive(Debug, Deserialize)]
 pub struct Entry {
     pub name: String,

@@ -1,4 +1,4 @@
-//! What a conversion gives, and what conversions share.
+//! The result of a conversion, and what conversions share.
 
 use serde_json::{Map, Value};
 
@@ -7,18 +7,18 @@ use serde_json::{Map, Value};
 pub struct Converted {
     /// The configurations as `twinprobe apply` reads them.
     pub probes: Vec<Value>,
-    /// What was left out, and what to do about it.
+    /// Notes about what was left out, and what to do about it.
     pub notes: Vec<String>,
 }
 
-/// What the file does not say, or what is to be instead of what it says.
+/// Values that the file lacks, or that take the place of its own.
 #[derive(Clone, Debug, Default)]
 pub struct Wishes {
     pub name: Option<String>,
     pub interface: Option<String>,
 }
 
-/// Why a file can't be converted.
+/// The reason why a file can't be converted.
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {
     #[error("the file is not JSON")]

@@ -122,7 +122,7 @@ fn probe(
         if !defines.is_empty() {
             configured["defines"] = json!(defines);
         }
-        // What both directions share is read once.
+        // Tables that both directions share are read once.
         let own = tables[number].iter().filter(|table| number == 0 || !shared.contains(&table.name.as_str()));
         let metrics: Vec<Value> = own.filter_map(|table| metric(table, &name, converted)).collect();
         resets |= metrics.iter().any(|metric| metric.get("snapshot").or(metric.get("init")).is_some());

@@ -7,9 +7,9 @@ pub struct Declared {
     pub swap: bool,
     pub empty: bool,
     pub export: bool,
-    /// Whether the other direction has the table.
+    /// True if the other direction has the table.
     pub is_extern: bool,
-    /// Whether what is written to the table is a stream of events.
+    /// True if writing to the table gives a stream of events.
     pub has_events: bool,
 }
 

@@ -8,7 +8,7 @@ use super::converted::{ConvertError, Converted, Wishes, probe_name, text};
 
 /// The path of each direction in a data-plane configuration.
 const PATHS: [(&str, &str); 2] = [("ingress", "ingress-path"), ("egress", "egress-path")];
-/// Where a cube's configuration has its data plane.
+/// The place of the data plane in a cube's configuration.
 const DATA_PLANES: [&str; 2] = ["dataplane-config", "dataplane"];
 
 /// Returns the data plane in a configuration of dynmon: all of it, or a part of the configuration of a cube.

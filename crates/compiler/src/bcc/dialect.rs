@@ -17,7 +17,7 @@ const EXTERN: &str = "extern";
 const STRUCTS: [&str; 7] = ["eth_hdr", "iphdr", "tcphdr", "udphdr", "icmphdr", "lpm_key", "vlan_hdr"];
 /// The functions that need a map, which is defined only for them.
 const USES: [&str; 4] = ["dp_log", "pcn_log", "pkt_to_controller", "pcn_pkt_controller"];
-/// What would be noise: sources for BCC are compiled by BCC without `-Wall`.
+/// The warnings that would be noise: sources for BCC are compiled by BCC without `-Wall`.
 const QUIET: [&str; 8] = [
     "-Wno-address-of-packed-member",
     "-Wno-gnu-variable-sized-type-not-at-end",
@@ -29,7 +29,7 @@ const QUIET: [&str; 8] = [
     "-Wno-incompatible-pointer-types-discards-qualifiers",
 ];
 
-/// What clang has to be told about a source for BCC, beside what every source needs.
+/// The arguments of clang for a source for BCC, beside those that every source needs.
 #[derive(Debug)]
 pub struct Told {
     pub arguments: Vec<String>,
@@ -55,7 +55,7 @@ pub fn told(unit: &Unit<'_>) -> Result<Option<Told>, Finding> {
     let mut shared = Vec::new();
     for name in found.tables.iter().filter(|(_, kind)| *kind == EXTERN).map(|(name, _)| *name) {
         let is_here = |(known, kind): &&(&str, &str)| *known == name && *kind != EXTERN;
-        // Where alternatives of the preprocessor declare the table, it depends on the direction which one counts.
+        // Alternatives of the preprocessor may declare the table; the direction decides which one counts.
         let elsewhere = other.tables.iter().find(is_here);
         if let Some((_, kind)) = elsewhere.or_else(|| found.tables.iter().find(is_here)) {
             arguments.push(format!("-DTWINPROBE_EXTERN_{name}=~,1,"));

@@ -10,7 +10,7 @@ pub const CONVENTIONAL: [&str; 2] = ["handler", HANDLE_RX];
 pub const HANDLE_RX: &str = "handle_rx";
 /// The names of contexts: the macro that stands for that of the hook, and those of the hooks.
 const CONTEXTS: [&str; 3] = ["CTXTYPE", "xdp_md", "__sk_buff"];
-/// How BCC names functions that it attaches to functions of the kernel.
+/// The prefixes by which BCC names functions that it attaches to functions of the kernel.
 const TRACING: [&str; 8] = [
     "kprobe__",
     "kretprobe__",

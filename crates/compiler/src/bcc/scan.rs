@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::bcc::token::{Token, TokenKind, tokens};
 
-/// What is called like a function in front of or behind the parameters of one.
+/// Names that are called like a function in front of or behind the parameters of one.
 const ATTRIBUTES: [&str; 8] =
     ["__attribute__", "__attribute", "SEC", "BCC_SEC", "__section", "__asm__", "asm", "__declspec"];
 /// The attribute of BCC's packet headers.
@@ -18,7 +18,7 @@ pub struct Function<'a> {
     pub line: u32,
     pub is_static: bool,
     pub parameters: Vec<Parameter<'a>>,
-    /// Whether the function reads headers by `cursor_advance()`.
+    /// True if the function reads headers by `cursor_advance()`.
     pub has_cursor: bool,
 }
 
@@ -55,7 +55,7 @@ pub struct Scan<'a> {
 pub fn scan(source: &str) -> Scan<'_> {
     let tokens = tokens(source);
     let mut scan = Scan::default();
-    // Where the declaration at hand begins, and the alternatives that are open, with the depth at their beginning.
+    // The start of the declaration at hand, and the alternatives that are open, with the depth at their beginning.
     let (mut start, mut depth, mut alternatives) = (0, 0_usize, Vec::new());
     for (at, token) in tokens.iter().enumerate() {
         match token.kind {

@@ -36,7 +36,7 @@ pub fn tokens(source: &str) -> Vec<Token<'_>> {
 struct Lexer<'a> {
     rest: &'a str,
     line: u32,
-    /// Whether nothing but space stands before in this line.
+    /// True if nothing but space stands before in this line.
     fresh: bool,
     found: Vec<Token<'a>>,
 }

@@ -95,7 +95,7 @@ struct Means {
     files: Option<OwnedFd>,
     /// Filters of system calls; none on architectures that seccompiler does not know.
     calls: Vec<BpfProgram>,
-    /// Whose rights the child has; `None` for the daemon's user.
+    /// The user whose rights the child has; `None` for the daemon's user.
     user: Option<u32>,
     limits: Vec<(Resource, Rlimit)>,
     libraries: OsString,

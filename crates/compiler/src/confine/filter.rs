@@ -1,4 +1,4 @@
-//! Which system calls a child may make: those that a compiler needs, and no others. Others fail with `EPERM`, or with
+//! The system calls that a child may make: those that a compiler needs, and no others. Others fail with `EPERM`, or with
 //! `ENOSYS` if they are newer than what a C library can do without.
 
 use std::collections::BTreeMap;

@@ -41,7 +41,7 @@ pub fn program(plan: &DirectionPlan, object: &ProbeObject, function: &Function) 
         Act::WritesPacket | Act::WritesContext | Act::HasPacketWritten(_) | Act::CallsChange(_) => {
             plan.attach.verdict == Verdict::Observe
         }
-        // What a timer starts runs beyond the grace period of its twin.
+        // A callback of a timer runs beyond the grace period of its twin.
         Act::CallsTimer(_) => plan.has_twins(),
         Act::WritesAnywhere
         | Act::CallsHelper(_)

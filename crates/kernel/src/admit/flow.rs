@@ -21,7 +21,7 @@ const MAX_FRAMES: usize = 8;
 /// The most instructions that are followed, and registers that are remembered: some seconds, and some 100 MB.
 const MAX_EFFORT: usize = 4_000_000;
 
-/// What an instruction may do that a monitor does not.
+/// The acts of instructions that no monitor does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
     /// It writes to the packet.
@@ -300,7 +300,7 @@ impl Reached {
     }
 }
 
-/// Where a program goes on.
+/// The places where a program goes on.
 enum Next {
     At(Index),
     Both(Index, Index),

@@ -4,7 +4,7 @@
 use aya_obj::generated::bpf_func_id as Id;
 use twinprobe_ebpf_common::hook::ProgramKind;
 
-/// What a call of a helper function does.
+/// The effect of a call of a helper function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// It leaves the packet, its metadata and its fate alone.
@@ -22,7 +22,7 @@ pub struct Callback {
     pub function: usize,
     /// The argument of the helper function that is handed on, and the argument that it becomes.
     pub handed_on: Option<(usize, usize)>,
-    /// How often the function is called; `None` if it is called later on.
+    /// The number of calls of the function; `None` if it is called later on.
     pub repeats: Option<Repeats>,
 }
 

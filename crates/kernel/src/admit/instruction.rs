@@ -44,7 +44,7 @@ pub struct Memory {
     pub size: i64,
 }
 
-/// What one instruction does.
+/// The operation of one instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Instruction {
     Compute {
@@ -87,7 +87,7 @@ pub enum Instruction {
     Exit,
 }
 
-/// Why an instruction has no meaning here.
+/// The reason why an instruction has no meaning here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unknown {
     /// It refers to an object of the kernel that no relocation has named.

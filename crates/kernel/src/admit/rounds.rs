@@ -13,13 +13,13 @@ pub const MAX_ROUNDS: u64 = 1 << 26;
 /// The most rounds of one `bpf_loop`, and of the loops with `may_goto` in one run of a function (`BPF_MAX_LOOPS` of the
 /// kernel).
 const ENDLESS: u64 = 1 << 23;
-/// What counts as the rounds of a loop that the verifier follows, whose number is not worked out here.
+/// The number of rounds that stands for a loop that the verifier follows; the true number is not worked out here.
 const FOLLOWED: u64 = 1 << 12;
 /// The most functions that can be running at once, as for the kernel.
 const MAX_FRAMES: usize = 8;
 /// The most instructions that are looked at.
 const MAX_EFFORT: usize = 2_000_000;
-/// How often the registers at the start of a block may grow until nothing is known of those that grow.
+/// The number of times that registers at the start of a block may grow until nothing is known of those that grow.
 const EXACT: usize = 4;
 const CALL: u8 = 0x85;
 /// The code of `may_goto`.
@@ -63,7 +63,7 @@ pub fn rounds(program: &[bpf_insn], entries: &[u64]) -> Rounds {
     Rounds { most, beyond: count.beyond }
 }
 
-/// What is known of a register.
+/// The knowledge about a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
     /// A number, and the most that it can be.
@@ -91,7 +91,7 @@ struct Call {
     at: Index,
     /// The function that is called; `None` if it is not known.
     entry: Option<Index>,
-    /// How often a helper function calls it.
+    /// The number of calls of it by a helper function.
     repeats: Option<u64>,
 }
 
@@ -101,7 +101,7 @@ struct Count<'a> {
     /// The rounds of functions that were looked at.
     known: HashMap<Index, u64>,
     beyond: Option<Index>,
-    /// Whether each instruction is jumped to. The place after the last one is there as well.
+    /// True for each instruction that is jumped to. The place after the last one is there as well.
     is_target: Vec<bool>,
     /// The call from which each instruction was reached last.
     seen: Vec<Index>,

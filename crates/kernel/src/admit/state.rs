@@ -1,4 +1,4 @@
-//! What registers and stack may hold at one instruction.
+//! The state of registers and stack at one instruction.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ const SLOT: i64 = 8;
 /// The size of a frame, in bytes.
 const FRAME: i64 = 512;
 
-/// What registers and stack may hold.
+/// The values that registers and stack may hold.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     registers: [Value; 11],
@@ -88,7 +88,7 @@ impl State {
         is_new
     }
 
-    /// What is read from the stack at `memory`, whose base is a pointer to `stack`.
+    /// Reads from the stack at `memory`, whose base is a pointer to `stack`.
     pub fn load(&self, stack: Known<Place>, memory: Memory) -> Value {
         let of_frame = |frame: &Frame| frame.values().copied().fold(Value::NUMBER, Value::join);
         // The kernel gives back a pointer only from eight bytes.
@@ -159,7 +159,7 @@ fn touched(start: i64, memory: Memory) -> impl Iterator<Item = i64> {
     (first..=last).map(|slot| slot * SLOT)
 }
 
-/// What nobody has written reads as a number.
+/// A slot that nobody has written reads as a number.
 fn get(frame: &Frame, slot: i64) -> Value {
     frame.get(&slot).copied().unwrap_or(Value::NUMBER)
 }

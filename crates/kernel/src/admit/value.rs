@@ -1,9 +1,9 @@
-//! What a register or a slot of the stack may hold: the lattice of the analysis. A value says of each kind whether it is
+//! The values of registers and slots of the stack: the lattice of the analysis. A value says of each kind whether it is
 //! possible; nothing is possible of what nobody has written. [`Value::join`] is the least upper bound.
 
 use crate::admit::instruction::Operation;
 
-/// What may be in 64 bits.
+/// The values that 64 bits may hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Value {
     /// A number: the kernel lets no program use it as a pointer.
@@ -23,7 +23,7 @@ pub struct Value {
 /// A distance in bytes. One that is too large for it is as good as unknown.
 pub type Offset = i16;
 
-/// What is known of a pointer of one kind.
+/// The knowledge about a pointer of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Known<T> {
     /// There is no such pointer.
@@ -129,7 +129,7 @@ impl Value {
         }
     }
 
-    /// What it may be if it is a pointer.
+    /// The pointers that the value may be.
     const fn as_pointer(self) -> Self {
         Self { number: false, ..self }
     }
@@ -148,7 +148,7 @@ impl Value {
         }
     }
 
-    /// What it is once the function with this frame has ended.
+    /// The value once the function with this frame has ended.
     #[must_use]
     pub fn left(self, frame: u8) -> Self {
         match self.stack {

@@ -68,7 +68,7 @@ impl Netns {
         if rustix::fs::fstatfs(&found)?.f_type != NSFS_MAGIC {
             return Err(other());
         }
-        // What was found is opened, and not what may be at the path by now.
+        // Opening goes by the descriptor that was checked: the path may lead elsewhere by now.
         let file = File::open(format!("/proc/self/fd/{}", found.as_raw_fd())).map_err(failed)?;
         if !is_netns(file.as_fd()) {
             return Err(other());

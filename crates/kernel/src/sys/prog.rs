@@ -176,7 +176,7 @@ pub fn enable_statistics() -> io::Result<OwnedFd> {
     bpf_fd(bpf_cmd::BPF_ENABLE_STATS, &mut 0_u32)
 }
 
-/// What a run of a program came to.
+/// The outcome of a run of a program.
 #[derive(Clone, Copy, Debug)]
 pub struct TestRun {
     pub result: u32,

@@ -28,7 +28,7 @@ pub struct Changed {
     pub what: &'static str,
 }
 
-/// What became of the runs.
+/// The outcome of the runs.
 #[derive(Debug)]
 pub enum Outcome {
     /// No run has changed a frame, unless the caller did not ask.

@@ -20,7 +20,7 @@ impl Hosts {
 
     /// Refuses a request to the address `local` that names another host, or that comes from another server's page.
     pub fn check(&self, local: SocketAddr, uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
-        // Which of several `Host` counts is not defined: a proxy may have looked at another one.
+        // Several `Host` lines are refused, since nothing defines which one counts: a proxy may have looked at another one.
         if headers.get_all(HOST).iter().count() > 1 {
             return Err(Refusal::Host);
         }

@@ -1,4 +1,4 @@
-//! What a connection is doing, and until when it may: half-open connections, idle ones and those whose client does not
+//! The phase of a connection and its deadline: half-open connections, idle ones and those whose client does not
 //! take its answer are ended.
 
 use std::time::Duration;

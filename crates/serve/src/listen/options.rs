@@ -8,7 +8,7 @@ use anyhow::bail;
 
 use crate::connection::limits::ConnectionLimits;
 
-/// Where the daemon listens, and what connections may take.
+/// The addresses of the daemon, and the limits of connections.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ListenOptions {
     /// Address to listen on; may be given several times

@@ -19,7 +19,7 @@ use x509_cert::ext::pkix::name::GeneralName;
 use crate::file;
 use crate::listen::options::ListenOptions;
 
-/// What new connections are encrypted with.
+/// The encryption of new connections.
 #[derive(Debug)]
 pub struct Tls {
     files: Files,

@@ -1,4 +1,4 @@
-//! Why something is deployed, and what comes of it.
+//! The causes of deployments and their effects.
 
 use twinprobe_serve::Who;
 

@@ -232,7 +232,7 @@ async fn expire(engine: &Weak<Engine>, probe: &Weak<Probe>) -> bool {
     let (Some(engine), Some(probe)) = (engine.upgrade(), probe.upgrade()) else { return true };
     let name = probe.name.clone();
     engine.expire(probe).await.unwrap_or_else(|error| {
-        // What keeps a window from being closed has been logged, and is in the status.
+        // The reason why a window can't be closed has been logged, and is in the status.
         if !matches!(error, EngineError::Close(_) | EngineError::Kernel(_)) {
             let reason = describe(&error);
             tracing::error!(probe = name, reason, "a probe whose lease has ended can't be removed yet");

@@ -123,7 +123,7 @@ impl Engine {
     }
 }
 
-/// What programs are loaded for.
+/// The purpose for which programs are loaded.
 enum Purpose {
     Deployment { first: bool, old: Option<Arc<Probe>> },
     Replay,

@@ -1,4 +1,4 @@
-//! How complete the content of a metric's map is: its bound, its entries, and what found no room in it.
+//! The completeness of a metric's map: its bound, its entries, and what found no room in it.
 
 use std::sync::Arc;
 

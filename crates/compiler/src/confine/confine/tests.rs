@@ -17,7 +17,7 @@ fn allowed() -> Allowed {
     }
 }
 
-/// What a shell says and whether it succeeds.
+/// The output of a shell, and its success.
 fn shell(confinement: &Confinement, script: &str) -> (bool, String) {
     let mut command = Command::new("/bin/bash");
     command.args(["--norc", "-c", script]).current_dir("/").stdin(Stdio::null());

@@ -46,7 +46,7 @@ proptest! {
     ) {
         let mut program = vec![load(4, 9, 1, 0)];
         let harmless = before.into_iter().filter(|raw| {
-            // What stays in a straight line and leaves R9 alone.
+            // Instructions that stay in a straight line and leave R9 alone.
             matches!(raw.code & 7, 4 | 7) && raw.dst_reg() != 9
         });
         program.extend(harmless);

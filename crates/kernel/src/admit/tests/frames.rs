@@ -16,7 +16,7 @@ use crate::sys::prog::{self, InfoRecords, ProgLoad};
 /// The frames that each program runs on.
 const FRAMES: usize = 2;
 
-/// What became of the programs of a run.
+/// The outcomes of the programs of a run.
 #[derive(Debug, Default)]
 struct Figures {
     made: u64,
@@ -24,7 +24,7 @@ struct Figures {
     admitted: u64,
     /// Refused by the analysis, accepted by the kernel and run all the same.
     refused: u64,
-    /// Those of the refused ones that changed a frame.
+    /// The number of refused programs that changed a frame.
     changed: u64,
     not_accepted: u64,
 }

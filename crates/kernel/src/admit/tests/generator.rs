@@ -44,7 +44,7 @@ impl Random {
     }
 }
 
-/// What the generator knows of a register or slot.
+/// The knowledge of the generator about a register or slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holds {
     Nothing,

@@ -77,7 +77,7 @@ fn a_store_is_refused_where_the_packet_may_be() {
         // Two ways to one store, and a loop whose second round has the packet.
         refused(&[mov(3, 10), jump_eq(8, 0, 1), mov(3, 7), store_number(1, 3, 0, 1)], 3);
         refused(&[mov(3, 10), store_number(1, 3, -1, 1), mov(3, 7), jump_eq(8, 0, -3)], 1);
-        // What is read from the packet is a number.
+        // A value read from the packet is a number.
         admitted(&[
             load(8, 3, 7, 0),
             store(8, 10, -8, 3),
@@ -218,7 +218,7 @@ fn helper_functions_are_on_a_list() {
     for number in [12, 113, 165, 36, 9999, -1] {
         assert_eq!(of(Xdp, &call(number)), only(3, Act::CallsHelper(number as u32)));
     }
-    // What can't be reached after a CO-RE relocation that does not fit is not looked at.
+    // Code that can't be reached after a CO-RE relocation that does not fit is not looked at.
     let poisoned = [call_helper(0x0bad_2310), store_number(1, 7, 0, 1), exit()];
     assert_eq!(of(Xdp, &poisoned), BTreeMap::new());
 }
@@ -273,7 +273,7 @@ fn values_are_joined_to_what_covers_both() {
             assert!(covers(both, one) && covers(both, other));
             for third in values {
                 assert_eq!(both.join(third), one.join(other.join(third)));
-                // What is known of more values is no less.
+                // Knowledge about more values is no less.
                 for operation in [Operation::Move, Operation::Add, Operation::Subtract, Operation::Other] {
                     let of_both = both.combine(operation, third, None);
                     assert!(covers(of_both, one.combine(operation, third, None)), "{operation:?}");

@@ -108,7 +108,7 @@ fn maps_of_maps_are_shared_with_the_maps_in_them() {
     assert_eq!(findings[0].0, "shared_maps[1]");
     assert!(findings[0].1.contains("other maps are in it from the start"), "{findings:?}");
     assert!(both(of(1), of(1), &["inner", "outer"]).is_ok());
-    // What one direction reads through the map of maps, the other can't read directly.
+    // A map that one direction reads through a map of maps can't be read directly by the other.
     let read = |metric: MetricRequest| (of(1).0, vec![metric]);
     let words = "map inner is already read as part of map outer";
     refused(read(live("outer")), read(live("inner")), &["inner", "outer"], "egress.metrics[0].map", words);

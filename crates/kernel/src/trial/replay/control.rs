@@ -23,7 +23,7 @@ pub const BATCH: usize = 32;
 /// The longest packet that a driver takes, in bytes. The kernel lets a TC program make a packet no longer than about
 /// this (`SKB_MAX_ALLOC`).
 pub const LONGEST: usize = 16 << 10;
-/// Where a packet may begin, in bytes: below a power of two, so that an offset can be masked.
+/// The offsets at which a packet may begin, in bytes: below a power of two, so that an offset can be masked.
 pub const ROOM: usize = 128 << 10;
 
 pub const NEXT: usize = 8;

@@ -57,14 +57,14 @@ struct Batch {
     frame: [u8; FRAME],
 }
 
-/// What all packets of a run share, since only the kernel sets it: the protocol and the VLAN tag beside the packet.
+/// The fields that all packets of a run share, since only the kernel sets them: the protocol and the VLAN tag beside the packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Group {
     protocol: [u8; 2],
     tag: [u16; 2],
 }
 
-/// What became of the packets.
+/// The outcomes of the packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     /// The packets that the program has seen.
