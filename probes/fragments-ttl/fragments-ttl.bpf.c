@@ -2,12 +2,12 @@
 /*
  * fragments-ttl: fragments of IP packets, how many hops packets may still take, and sources whose number of hops changes.
  *
- *	SOURCES=n	sources at most; those that were silent the longest make room (default 4096)
+ *	SOURCES=n	sources at most; those that were silent the longest make room (default 2048)
  */
 #include <twinprobe.h>
 
 #ifndef SOURCES
-#define SOURCES 4096
+#define SOURCES 2048
 #endif
 
 #define DONT_FRAGMENT 0x4000
