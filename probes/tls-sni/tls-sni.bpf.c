@@ -141,7 +141,7 @@ static __always_inline enum hello find(const struct tp_packet *packet, struct fo
 	extensions_end = tp_opaque(packet, at + number(head));
 	if (extensions_end > hello_end)
 		return MALFORMED;
-#pragma clang loop unroll(disable)
+#pragma unroll
 	for (i = 0; i < MAX_EXTENSIONS; i++) {
 		/* Opaque: the verifier goes through each round once, not for each way of having come there. */
 		at = tp_opaque(packet, at);
@@ -202,7 +202,7 @@ static __always_inline void count_versions(const struct tp_packet *packet, const
 			count_version(number(bytes));
 		return;
 	}
-#pragma clang loop unroll(disable)
+#pragma unroll
 	for (i = 0; i < 2 * MAX_VERSIONS; i += 2) {
 		if (i + 2 > found->versions_length || !load(packet, found->versions + i, found->end, bytes, 2))
 			return;
@@ -247,7 +247,7 @@ TP_PROBE(count_names, packet)
 	struct tp_flow flow;
 	struct name *known;
 	enum hello hello;
-	union text text;
+	union text text = {};
 
 	tp_parse(packet);
 	if (packet->protocol != IPPROTO_TCP || !packet->l4 ||
