@@ -4,18 +4,18 @@
 //! (`packets`, `bytes`, `{"sum": FIELD}`, `{"distinct": FIELD}`) is the sum of the values V (`field.field`, absent for a
 //! value that is a number; `entries` for the number of entries) over the entries of the metric M whose key is K. K may
 //! name some of the key's fields only; absent it is any key. `direction` is `ingress` if it is absent; `passes` is the direction
-//! whose capture is looked at, if it is another one.
+//! whose capture is looked at, if it is another one, or `both`: the two captures merged by time.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use twinprobe_tests::probes;
 use twinprobe_tests::probes::capture::of_direction;
 
-use crate::expected::{entries, for_every_probe};
+use crate::expected::{DIRECTIONS, entries, for_every_probe};
 
 #[test]
 fn tshark_counts_the_same() -> Result<()> {
@@ -24,13 +24,17 @@ fn tshark_counts_the_same() -> Result<()> {
         let checks = check["tshark"].as_array().context("check.json has a list `tshark`")?;
         ensure!(!checks.is_empty(), "check.json has nothing for tshark");
         let direction = |check: &Value| check["direction"].as_str().unwrap_or("ingress").to_owned();
-        let mut captures: BTreeMap<PathBuf, Vec<&Value>> = BTreeMap::new();
+        let mut captures: BTreeMap<Vec<PathBuf>, Vec<&Value>> = BTreeMap::new();
         for check in checks {
             let passes = check["passes"].as_str().map_or_else(|| direction(check), str::to_owned);
-            captures.entry(of_direction(name, &passes)).or_default().push(check);
+            let paths = match passes.as_str() {
+                "both" => DIRECTIONS.iter().map(|passes| of_direction(name, passes)).collect(),
+                one => vec![of_direction(name, one)],
+            };
+            captures.entry(paths).or_default().push(check);
         }
-        for (capture, checks) in captures {
-            let figures = figures(&capture, &checks, &check["options"])?;
+        for (captures, checks) in captures {
+            let figures = figures(&captures, &checks, &check["options"])?;
             for (check, figure) in checks.into_iter().zip(figures) {
                 let sum = sum(&expected, &direction(check), check).with_context(|| check.to_string())?;
                 ensure!(sum == figure, "{check}: tshark finds {figure}, expected.json has {sum}");
@@ -66,7 +70,7 @@ fn matches(wanted: &Value, key: &Value) -> bool {
 }
 
 /// Returns the figure of each check, by one run of tshark for all that it can count by itself.
-fn figures(capture: &Path, checks: &[&Value], options: &Value) -> Result<Vec<u64>> {
+fn figures(captures: &[PathBuf], checks: &[&Value], options: &Value) -> Result<Vec<u64>> {
     let mut statistics = String::from("io,stat,0");
     for check in checks {
         let filter = check["filter"].as_str().context("a filter")?;
@@ -76,7 +80,7 @@ fn figures(capture: &Path, checks: &[&Value], options: &Value) -> Result<Vec<u64
             None => format!(",{filter}"),
         };
     }
-    let table = tshark(capture, options, &["-q", "-z", &statistics])?;
+    let table = tshark(captures, options, &["-q", "-z", &statistics])?;
     let numbers = table.lines().rfind(|line| line.contains("<>")).with_context(|| table.clone())?;
     // The first cell has the interval. A column has two cells, packets and bytes, or one with a sum.
     let mut cells = numbers.trim_matches('|').split('|').skip(1).map(str::trim);
@@ -90,7 +94,7 @@ fn figures(capture: &Path, checks: &[&Value], options: &Value) -> Result<Vec<u64
         figures.push(match (count.as_str(), count["distinct"].as_str()) {
             (Some("bytes"), _) => second,
             (_, Some(field)) => {
-                distinct(capture, options, check["filter"].as_str().unwrap_or_default(), field)?
+                distinct(captures, options, check["filter"].as_str().unwrap_or_default(), field)?
             }
             _ => first,
         });
@@ -99,21 +103,30 @@ fn figures(capture: &Path, checks: &[&Value], options: &Value) -> Result<Vec<u64
 }
 
 /// Returns the number of different values that a field has in the packets that match the filter.
-fn distinct(capture: &Path, options: &Value, filter: &str, field: &str) -> Result<u64> {
-    let lines = tshark(capture, options, &["-Y", filter, "-T", "fields", "-e", field])?;
+fn distinct(captures: &[PathBuf], options: &Value, filter: &str, field: &str) -> Result<u64> {
+    let lines = tshark(captures, options, &["-Y", filter, "-T", "fields", "-e", field])?;
     Ok(lines.lines().collect::<BTreeSet<_>>().len() as u64)
 }
 
-fn tshark(capture: &Path, options: &Value, arguments: &[&str]) -> Result<String> {
+/// Returns what tshark says of a capture, or of several, which are merged by time.
+fn tshark(captures: &[PathBuf], options: &Value, arguments: &[&str]) -> Result<String> {
     let options = options.as_array().into_iter().flatten().filter_map(Value::as_str);
+    let mut merging = Command::new("mergecap")
+        .args(["-w", "-"])
+        .args(captures)
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("start mergecap, which comes with tshark: `make setup` installs it")?;
+    let merged = merging.stdout.take().context("mergecap has an output")?;
     let output = Command::new("tshark")
-        .arg("-r")
-        .arg(capture)
+        .args(["-r", "-"])
         .args(options)
         .args(arguments)
+        .stdin(merged)
         .output()
         .context("start tshark: `make setup` installs it")?;
     let errors = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "tshark {arguments:?}: {errors}");
+    ensure!(merging.wait()?.success(), "mergecap {captures:?} fails");
     Ok(String::from_utf8(output.stdout)?)
 }
