@@ -7,11 +7,12 @@
 //! whose capture is looked at, if it is another one, or `both`: the two captures merged by time.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
+use tempfile::NamedTempFile;
 use twinprobe_tests::probes;
 use twinprobe_tests::probes::capture::of_direction;
 
@@ -24,17 +25,16 @@ fn tshark_counts_the_same() -> Result<()> {
         let checks = check["tshark"].as_array().context("check.json has a list `tshark`")?;
         ensure!(!checks.is_empty(), "check.json has nothing for tshark");
         let direction = |check: &Value| check["direction"].as_str().unwrap_or("ingress").to_owned();
-        let mut captures: BTreeMap<Vec<PathBuf>, Vec<&Value>> = BTreeMap::new();
+        let merged = merged(name)?;
+        let mut captures: BTreeMap<PathBuf, Vec<&Value>> = BTreeMap::new();
         for check in checks {
             let passes = check["passes"].as_str().map_or_else(|| direction(check), str::to_owned);
-            let paths = match passes.as_str() {
-                "both" => DIRECTIONS.iter().map(|passes| of_direction(name, passes)).collect(),
-                one => vec![of_direction(name, one)],
-            };
-            captures.entry(paths).or_default().push(check);
+            let path =
+                if passes == "both" { merged.path().to_owned() } else { of_direction(name, &passes) };
+            captures.entry(path).or_default().push(check);
         }
-        for (captures, checks) in captures {
-            let figures = figures(&captures, &checks, &check["options"])?;
+        for (capture, checks) in captures {
+            let figures = figures(&capture, &checks, &check["options"])?;
             for (check, figure) in checks.into_iter().zip(figures) {
                 let sum = sum(&expected, &direction(check), check).with_context(|| check.to_string())?;
                 ensure!(sum == figure, "{check}: tshark finds {figure}, expected.json has {sum}");
@@ -42,6 +42,19 @@ fn tshark_counts_the_same() -> Result<()> {
         }
         Ok(())
     })
+}
+
+/// Returns a file with the captures of both directions, merged by time.
+fn merged(name: &str) -> Result<NamedTempFile> {
+    let file = NamedTempFile::new()?;
+    let output = Command::new("mergecap")
+        .arg("-w")
+        .arg(file.path())
+        .args(DIRECTIONS.map(|direction| of_direction(name, direction)))
+        .output()
+        .context("start mergecap, which comes with tshark: `make setup` installs it")?;
+    ensure!(output.status.success(), "mergecap: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(file)
 }
 
 /// Returns the sum of what the expected document has for a check.
@@ -70,7 +83,7 @@ fn matches(wanted: &Value, key: &Value) -> bool {
 }
 
 /// Returns the figure of each check, by one run of tshark for all that it can count by itself.
-fn figures(captures: &[PathBuf], checks: &[&Value], options: &Value) -> Result<Vec<u64>> {
+fn figures(capture: &Path, checks: &[&Value], options: &Value) -> Result<Vec<u64>> {
     let mut statistics = String::from("io,stat,0");
     for check in checks {
         let filter = check["filter"].as_str().context("a filter")?;
@@ -80,7 +93,7 @@ fn figures(captures: &[PathBuf], checks: &[&Value], options: &Value) -> Result<V
             None => format!(",{filter}"),
         };
     }
-    let table = tshark(captures, options, &["-q", "-z", &statistics])?;
+    let table = tshark(capture, options, &["-q", "-z", &statistics])?;
     let numbers = table.lines().rfind(|line| line.contains("<>")).with_context(|| table.clone())?;
     // The first cell has the interval. A column has two cells, packets and bytes, or one with a sum.
     let mut cells = numbers.trim_matches('|').split('|').skip(1).map(str::trim);
@@ -94,7 +107,7 @@ fn figures(captures: &[PathBuf], checks: &[&Value], options: &Value) -> Result<V
         figures.push(match (count.as_str(), count["distinct"].as_str()) {
             (Some("bytes"), _) => second,
             (_, Some(field)) => {
-                distinct(captures, options, check["filter"].as_str().unwrap_or_default(), field)?
+                distinct(capture, options, check["filter"].as_str().unwrap_or_default(), field)?
             }
             _ => first,
         });
@@ -103,30 +116,21 @@ fn figures(captures: &[PathBuf], checks: &[&Value], options: &Value) -> Result<V
 }
 
 /// Returns the number of different values that a field has in the packets that match the filter.
-fn distinct(captures: &[PathBuf], options: &Value, filter: &str, field: &str) -> Result<u64> {
-    let lines = tshark(captures, options, &["-Y", filter, "-T", "fields", "-e", field])?;
+fn distinct(capture: &Path, options: &Value, filter: &str, field: &str) -> Result<u64> {
+    let lines = tshark(capture, options, &["-Y", filter, "-T", "fields", "-e", field])?;
     Ok(lines.lines().collect::<BTreeSet<_>>().len() as u64)
 }
 
-/// Returns what tshark says of a capture, or of several, which are merged by time.
-fn tshark(captures: &[PathBuf], options: &Value, arguments: &[&str]) -> Result<String> {
+fn tshark(capture: &Path, options: &Value, arguments: &[&str]) -> Result<String> {
     let options = options.as_array().into_iter().flatten().filter_map(Value::as_str);
-    let mut merging = Command::new("mergecap")
-        .args(["-w", "-"])
-        .args(captures)
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("start mergecap, which comes with tshark: `make setup` installs it")?;
-    let merged = merging.stdout.take().context("mergecap has an output")?;
     let output = Command::new("tshark")
-        .args(["-r", "-"])
+        .arg("-r")
+        .arg(capture)
         .args(options)
         .args(arguments)
-        .stdin(merged)
         .output()
         .context("start tshark: `make setup` installs it")?;
     let errors = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "tshark {arguments:?}: {errors}");
-    ensure!(merging.wait()?.success(), "mergecap {captures:?} fails");
     Ok(String::from_utf8(output.stdout)?)
 }
