@@ -40,7 +40,7 @@ struct latency {
 
 /* What is not complete yet. */
 struct handshake {
-	__u32 hash;		/* of the flow from client to server */
+	__u32 hash;		/* of the flow from client to server and the interface */
 	__u32 sequence;		/* of the SYN */
 	__u32 length;		/* of the data that the SYN carries (TCP Fast Open) */
 	__u32 server_sequence;	/* of the SYN-ACK */
@@ -57,7 +57,7 @@ TP_HISTOGRAM(server_side);
 TP_HISTOGRAM(client_side);
 TP_LRU_HASH(servers, struct server, struct latency, SERVERS);
 /*
- * A table by hashes of flows from client to server: a hash table of the kernel would cost more than all the rest. No metric
+ * A table by hashes of flows from client to server, for each interface: a hash table of the kernel would cost more than all the rest. No metric
  * reads the map: both twins share it.
  */
 TP_ARRAY(handshakes, struct bucket, HANDSHAKES / 2);
@@ -194,7 +194,7 @@ TP_PROBE(measure_handshakes, packet)
 	from_server = flags == (FLAG_SYN | FLAG_ACK) || flags == (FLAG_RST | FLAG_ACK);
 	if (from_server)
 		turn(&flow);
-	hash = tp_hash(&flow, sizeof(flow), 0);
+	hash = tp_hash(&flow, sizeof(flow), tp_ifindex(packet));
 	bucket = tp_at_index(handshakes, hash >> 32 & (HANDSHAKES / 2 - 1));
 	if (!bucket)
 		return TP_PASS;

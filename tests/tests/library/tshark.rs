@@ -29,8 +29,7 @@ fn tshark_counts_the_same() -> Result<()> {
         let mut captures: BTreeMap<PathBuf, Vec<&Value>> = BTreeMap::new();
         for check in checks {
             let passes = check["passes"].as_str().map_or_else(|| direction(check), str::to_owned);
-            let path =
-                if passes == "both" { merged.path().to_owned() } else { of_direction(name, &passes) };
+            let path = if passes == "both" { merged.path().to_owned() } else { of_direction(name, &passes) };
             captures.entry(path).or_default().push(check);
         }
         for (capture, checks) in captures {
