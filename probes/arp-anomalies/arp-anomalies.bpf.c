@@ -3,18 +3,18 @@
  * arp-anomalies: ARP messages by kind, addresses that change their MAC, senders that are not who they say, and senders that
  * ask for many addresses.
  *
- *	ADDRESSES=n	claimed addresses at most; those that were silent the longest make room (default 1024)
- *	SENDERS=n	senders of requests at most, likewise (default 512)
+ *	ADDRESSES=n	claimed addresses at most; those that were silent the longest make room (default 512)
+ *	SENDERS=n	senders of requests at most, likewise (default 256)
  */
 #define TP_LABELS 0
 #define TP_EXTENSIONS 0
 #include <twinprobe.h>
 
 #ifndef ADDRESSES
-#define ADDRESSES 1024
+#define ADDRESSES 512
 #endif
 #ifndef SENDERS
-#define SENDERS 512
+#define SENDERS 256
 #endif
 
 #define VLAN 0xfff
@@ -153,7 +153,7 @@ static __always_inline void ask(const struct ethhdr *eth, __u32 vlan, __be32 tar
 TP_PROBE(watch_arp, packet)
 {
 	__be32 sender = 0, target = 0;
-	struct tp_arp_header arp;
+	struct tp_arp_header arp = {};
 	enum message message;
 	struct ethhdr *eth;
 	__u32 vlan;
