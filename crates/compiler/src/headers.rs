@@ -24,7 +24,8 @@ const COMMON_HEADERS: [(&str, &str); 8] = [
     ("twinprobe/tunnel.h", include_str!("../headers/twinprobe/tunnel.h")),
 ];
 /// The headers of the dialect, and those that take the place of a host's header.
-const BCC_HEADERS: [(&str, &str); 12] = [
+const BCC_HEADERS: [(&str, &str); 13] = [
+    ("bcc/calls.h", include_str!("../headers/bcc/calls.h")),
     ("bcc/conventions.h", include_str!("../headers/bcc/conventions.h")),
     ("bcc/dialect.h", include_str!("../headers/bcc/dialect.h")),
     ("bcc/entry.h", include_str!("../headers/bcc/entry.h")),

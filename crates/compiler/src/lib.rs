@@ -17,7 +17,8 @@ mod sandbox;
 mod toolchain;
 mod unit;
 
+pub use self::bcc::scan::declared;
 pub use self::compile::{CompiledObject, Compiler};
 pub use self::limits::Limits;
 pub use self::toolchain::{CompilerOptions, Toolchain};
-pub use self::unit::{Dialect, Unit};
+pub use self::unit::{Calls, Dialect, Unit};

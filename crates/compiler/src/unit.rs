@@ -22,6 +22,9 @@ impl Dialect {
         [("auto", Self::Auto), ("libbpf", Self::Libbpf), ("bcc", Self::Bcc)];
 }
 
+/// For each table of programs the function in each slot.
+pub type Calls = BTreeMap<String, BTreeMap<u32, String>>;
+
 /// A source to compile.
 #[derive(Clone, Copy, Debug)]
 pub struct Unit<'a> {
@@ -32,6 +35,8 @@ pub struct Unit<'a> {
     pub dialect: Dialect,
     /// The function for packets, for a source in the dialect of BCC that has several; `None` to choose.
     pub entry: Option<&'a str>,
+    /// The functions that tables of programs lead to, for a source in the dialect of BCC: table, slot, function.
+    pub calls: &'a Calls,
     /// The source of the other direction, whose tables a source in the dialect of BCC may take over.
     pub other: Option<&'a str>,
     pub hook: Hook,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use twinprobe_compiler::{Dialect, Unit};
+use twinprobe_compiler::{Calls, Dialect, Unit};
 use twinprobe_ebpf_common::Format;
 use twinprobe_ebpf_common::hook::Direction;
 use twinprobe_ebpf_common::metric::OnReplace;
@@ -56,6 +56,8 @@ pub struct SourceCode {
     pub dialect: Dialect,
     /// The function for packets in a source for BCC; `None` if the source has one only, or a conventional one.
     pub entry: Option<String>,
+    /// The functions that tables of programs lead to, in a source for BCC.
+    pub calls: Calls,
     pub defines: BTreeMap<String, String>,
 }
 
@@ -123,6 +125,7 @@ impl ProbeConfig {
             defines: &source.defines,
             dialect: source.dialect,
             entry: source.entry.as_deref(),
+            calls: &source.calls,
             other,
             hook: attach.hook,
             verdict: attach.verdict,

@@ -69,6 +69,8 @@ pub enum Render {
     Ipv4,
     /// Sixteen bytes in network order: `2001:db8::1`.
     Ipv6,
+    /// An address of either family: four bytes, or sixteen, of which those that map an IPv4 address are shown as that.
+    Ip,
     /// Six bytes: `02:00:00:00:00:01`.
     Mac,
     /// A number of two bytes in network order.
@@ -91,9 +93,10 @@ pub enum Render {
 
 impl Render {
     /// All renderings.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Ipv4,
         Self::Ipv6,
+        Self::Ip,
         Self::Mac,
         Self::Be16,
         Self::Be32,
@@ -110,6 +113,7 @@ impl Render {
         match self {
             Self::Ipv4 => ("ipv4", "four bytes"),
             Self::Ipv6 => ("ipv6", "sixteen bytes"),
+            Self::Ip => ("ip", "four or sixteen bytes"),
             Self::Mac => ("mac", "six bytes"),
             Self::Be16 => ("be16", "integers of two bytes"),
             Self::Be32 => ("be32", "integers of four bytes"),
@@ -170,9 +174,20 @@ mod tests {
 
     #[test]
     fn tags_are_the_names_that_layouts_are_stored_with() {
-        for tag in
-            ["ipv4", "ipv6", "mac", "be16", "be32", "be64", "hex", "string", "ktime", "ifindex", "histogram"]
-        {
+        for tag in [
+            "ipv4",
+            "ipv6",
+            "ip",
+            "mac",
+            "be16",
+            "be32",
+            "be64",
+            "hex",
+            "string",
+            "ktime",
+            "ifindex",
+            "histogram",
+        ] {
             let render = Render::from_tag(tag).expect(tag);
             assert_eq!(render.tag().0, tag);
             assert_eq!(serde_json::to_value(render).unwrap(), tag);

@@ -137,7 +137,7 @@ fn collect<T>(
             }
             return;
         }
-        Plan::Text { .. } | Plan::Blob { .. } | Plan::Ipv4 | Plan::Ipv6 | Plan::Mac => return,
+        Plan::Text { .. } | Plan::Blob { .. } | Plan::Ipv4 | Plan::Ipv6 | Plan::Ip | Plan::Mac => return,
     };
     nodes.extend(tag(path, meaning).map(|tag| Node::Leaf(Leaf { kind, tag, offset, size, bits })));
 }

@@ -3,7 +3,7 @@
 mod support;
 
 use std::fmt::Write as _;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use proptest::collection::vec;
 use proptest::option;
@@ -88,6 +88,15 @@ fn show(layout: &Layout, bits: Bits<'_>) -> String {
         Some(Render::Ipv6) => {
             return format!("\"{}\"", Ipv6Addr::from(<[u8; 16]>::try_from(bytes).expect("16 bytes")));
         }
+        Some(Render::Ip) => {
+            let address = match bytes {
+                [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d] => {
+                    Ipv4Addr::new(*a, *b, *c, *d).into()
+                }
+                _ => IpAddr::from(<[u8; 16]>::try_from(bytes).expect("16 bytes")),
+            };
+            return format!("\"{address}\"");
+        }
         Some(Render::Mac) => {
             let parts: Vec<_> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
             return format!("\"{}\"", parts.join(":"));
@@ -169,6 +178,7 @@ fn leaf() -> impl Strategy<Value = Layout> {
         Layout::opaque(3),
         tagged(Render::Ipv4, unsigned(4)),
         tagged(Render::Ipv6, array(unsigned(1), 16)),
+        tagged(Render::Ip, array(unsigned(1), 16)),
         tagged(Render::Mac, array(unsigned(1), 6)),
         tagged(Render::Hex, unsigned(8)),
         tagged(Render::Hex, unsigned(16)),

@@ -235,6 +235,7 @@ fn shapes() -> Vec<MetricTable> {
 fn renderings() -> Vec<MetricTable> {
     use Render::*;
     let address: Vec<u8> = [0x20, 0x01, 0x0d, 0xb8].into_iter().chain([0; 11]).chain([1]).collect();
+    let mapped = [[0; 10].as_slice(), &[0xff, 0xff, 192, 0, 2, 1]].concat();
     let ports = packed([
         ("be16", tagged(Be16, unsigned(2))),
         ("be32", tagged(Be32, unsigned(4))),
@@ -263,6 +264,9 @@ fn renderings() -> Vec<MetricTable> {
         single("ipv6", tagged(Ipv6, array(unsigned(1), 16)), &address),
         single("ipv6_words", tagged(Ipv6, array(unsigned(4), 4)), &address),
         single("ipv6_record", tagged(Ipv6, packed([("in6_u", array(unsigned(1), 16))])), &address),
+        single("ip", tagged(Ip, array(unsigned(1), 16)), &address),
+        single("ip_mapped", tagged(Ip, array(unsigned(1), 16)), &mapped),
+        single("ip_short", tagged(Ip, unsigned(4)), &[10, 0, 0, 255]),
         single("mac", tagged(Mac, array(unsigned(1), 6)), &[2, 0, 0, 0xab, 0, 1]),
         single("mac_list", array(tagged(Mac, array(unsigned(1), 6)), 1), &[2, 0, 0, 0xab, 0, 1]),
         single("ports", ports, &[0, 80, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 187]),

@@ -18,9 +18,10 @@ use twinprobe_ebpf_common::{
 };
 use twinprobe_exporter::{Accumulator, Cache, Metric};
 
-const RENDERS: [Render; 11] = [
+const RENDERS: [Render; 12] = [
     Render::Ipv4,
     Render::Ipv6,
+    Render::Ip,
     Render::Mac,
     Render::Be16,
     Render::Be32,

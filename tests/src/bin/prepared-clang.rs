@@ -9,6 +9,7 @@
 //! | file | content |
 //! |---|---|
 //! | `lib/answers/HASH/` | `request`: the arguments and the source; `status`, `output`, `log`: CLANG's answer |
+//! | `lib/bcc/` | the headers for sources in the dialect of BCC |
 //! | `lib/recording` | while COMMAND runs: the socket of the recorder, which asks CLANG and keeps its answers |
 //!
 //! A daemon lets its compiler read the directories that the compiler names for headers. The replacement names `lib`, so
@@ -24,6 +25,7 @@ use std::{
     net::Shutdown,
     os::unix::{
         ffi::OsStrExt as _,
+        fs::symlink,
         net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
@@ -43,6 +45,18 @@ const TRIAL: (&str, &[u8]) = (
 /// The directory of the daemon's headers as clang sees it, and where they are (`crates/compiler/src/headers.rs`).
 const HEADERS: (&str, &str) =
     ("/twinprobe/include", concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/compiler/headers"));
+/// The directory for sources in the dialect of BCC, as clang sees it, and what is in it: the name that sources include, and
+/// the file or folder in the directory of the headers.
+const BCC: (&str, [(&str, &str); 5]) = (
+    "/twinprobe/bcc",
+    [
+        ("bcc", "bcc"),
+        ("inttypes.h", "bcc/stdint.h"),
+        ("linux/if_vlan.h", "bcc/if_vlan.h"),
+        ("stdint.h", "bcc/stdint.h"),
+        ("sys/socket.h", "bcc/socket.h"),
+    ],
+);
 
 /// The directory of the headers for arm64 there, and where Debian's packages for cross-compilation have them.
 const ARM64_HEADERS: (&str, &str) = ("/usr/include/aarch64-linux-gnu", "/usr/aarch64-linux-gnu/include");
@@ -106,6 +120,11 @@ fn record(directory: &Path, clang: &Path, command: &[OsString], guest: GuestRequ
         fs::remove_dir_all(directory)?;
     }
     fs::create_dir_all(lib.join("answers"))?;
+    for (name, file) in BCC.1 {
+        let shown = lib.join("bcc").join(name);
+        fs::create_dir_all(shown.parent().context("a file is in a directory")?)?;
+        symlink(Path::new(HEADERS.1).join(file), shown)?;
+    }
     fs::create_dir_all(&bin)?;
     fs::copy(env::current_exe()?, bin.join("clang"))?;
     let (arguments, source) = TRIAL;
@@ -209,9 +228,13 @@ impl Request {
     /// Asks clang and keeps its answer.
     fn keep(&self, clang: &Path, lib: &Path) -> Result<()> {
         // The view of files shows the daemon's headers in a directory that exists nowhere else.
-        let shown = |argument: &OsString| {
-            let elsewhere = [HEADERS, ARM64_HEADERS].into_iter().find(|(name, _)| argument == name);
-            elsewhere.map_or_else(|| argument.clone(), |(_, place)| place.into())
+        let bcc = lib.join("bcc");
+        let shown = |argument: &OsString| match argument {
+            _ if argument == BCC.0 => bcc.clone().into(),
+            _ => {
+                let elsewhere = [HEADERS, ARM64_HEADERS].into_iter().find(|(name, _)| argument == name);
+                elsewhere.map_or_else(|| argument.clone(), |(_, place)| place.into())
+            }
         };
         let mut child = Command::new(clang)
             .args(self.arguments.iter().map(shown))

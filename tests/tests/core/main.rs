@@ -1,5 +1,6 @@
 //! Tests that must pass on every kernel: `make test-kernels` runs this binary on several.
 
+mod bcc;
 mod captures;
 mod every_kernel;
 mod header;

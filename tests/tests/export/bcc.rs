@@ -140,6 +140,20 @@ fn what_a_source_cannot_have_is_refused_by_name() -> Result<()> {
             "BPF_STACK_TRACE holds calls",
         ),
         ("int kprobe__a(struct pt_regs *c) { return 0; }", "tc", 1, "kprobe__a traces a function"),
+        (
+            "int f(struct __sk_buff *c) {\n u8 *cursor = 0;\n struct ip_t *ip = cursor_advance(cursor, sizeof(*ip));\n \
+             return (u64)ip->src + (u64)ip; }",
+            "tc",
+            4,
+            "ip is a copy of a header",
+        ),
+        (
+            "BPF_HASH(a);\nBPF_F_TABLE(\"hash\", u32, u64, b, 4, 1 << 30);\nint f(struct CTXTYPE *c) { return 0; }",
+            "xdp",
+            2,
+            "map b has the flags 0x40000000",
+        ),
+        ("\n\nBPF_QUEUE(q, u32, 0);\nint f(struct CTXTYPE *c) { return 0; }", "xdp", 3, "map q failed"),
         ("int f(struct __sk_buff *c) {\n c->mark = 1;\n return 0; }", "tc", 2, "writes to its context"),
     ] {
         let config = json!({ "interface": "mon0", "ingress": { "hook": hook, "source": source } });

@@ -222,3 +222,33 @@ fn directions_see_a_common_map_in_the_order_of_the_packets() -> Result<()> {
     assert_eq!(document["ingress"]["turns"]["entries"][0]["value"]["changes"], PACKETS, "{document}");
     Ok(())
 }
+
+/// A reading takes the values out of a queue: metrics of one queue show the same ones.
+#[test]
+fn metrics_of_one_queue_show_the_same() -> Result<()> {
+    const SOURCE: &str = "BPF_QUEUE(lasts, u32, 64);\nBPF_STACK(own, u32, 64);\nint see(struct CTXTYPE *ctx) {\n\
+        u32 last = load_byte(ctx, 59);\n lasts.push(&last, 0);\n own.push(&last, 0);\n return 0; }";
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let frames: Vec<Vec<u8>> = (0..6).map(|last| frame(0x0800, 60, last)).collect();
+    let of = |odd: usize| pcap((0..3).map(|i| 2 * i + odd).map(|i| (START + i as u64, &frames[i][..])));
+    let metrics = json!([{ "name": "a", "map": "lasts" }, { "name": "b", "map": "lasts" }, { "name": "c", "map": "own" },
+        { "name": "d", "map": "own" }]);
+    let config = json!({ "name": "queues", "shared_maps": ["lasts"],
+        "ingress": { "source": SOURCE, "metrics": metrics }, "egress": { "source": SOURCE, "metrics": metrics } });
+    let captures = [("capture", &of(0)[..]), ("egress-capture", &of(1)[..])];
+    let document = replay(&daemon, &config, &captures).expect(200).json();
+    let values = |direction: &str, metric: &str| -> Vec<u64> {
+        let entries = document[direction][metric]["entries"].as_array().expect("entries");
+        entries.iter().map(|entry| entry["value"].as_u64().expect("a number")).collect()
+    };
+    for metric in ["a", "b"] {
+        assert_eq!(values("ingress", metric), [0, 1, 2, 3, 4, 5], "{metric}: {document}");
+        assert_eq!(values("egress", metric), [0, 1, 2, 3, 4, 5], "{metric}: {document}");
+    }
+    for metric in ["c", "d"] {
+        assert_eq!(values("ingress", metric), [4, 2, 0], "{metric}: {document}");
+        assert_eq!(values("egress", metric), [5, 3, 1], "{metric}: {document}");
+    }
+    Ok(())
+}

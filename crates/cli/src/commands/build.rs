@@ -80,7 +80,8 @@ async fn compile(
         };
         if let Some(written) = written {
             written.object = Some(STANDARD.encode(object.elf));
-            (written.source, written.defines, written.dialect, written.entry) = (None, None, None, None);
+            (written.source, written.defines) = (None, None);
+            (written.dialect, written.entry, written.calls) = (None, None, None);
         }
     }
     Ok(())

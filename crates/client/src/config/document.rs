@@ -70,6 +70,9 @@ pub struct DirectionDocument {
     pub dialect: Option<String>,
     #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
     pub entry: Option<String>,
+    /// For each table of programs the function in each slot, whose number is a key.
+    #[serde(deserialize_with = "present_maps", skip_serializing_if = "Option::is_none")]
+    pub calls: Option<Maps>,
     /// An ELF object that was compiled elsewhere, in base64.
     #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
     pub object: Option<String>,
@@ -173,7 +176,15 @@ fn present_objects<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
 fn present_map<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<BTreeMap<String, String>>, D::Error> {
-    deserializer.deserialize_map(StringMap).map(Some)
+    Texts::deserialize(deserializer).map(|texts| Some(texts.0))
+}
+
+/// The objects of strings by their names.
+type Maps = BTreeMap<String, BTreeMap<String, String>>;
+
+fn present_maps<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Maps>, D::Error> {
+    let maps = deserializer.deserialize_map(Unique::<Texts>::of("objects"))?;
+    Ok(Some(maps.into_iter().map(|(key, texts)| (key, texts.0)).collect()))
 }
 
 /// A struct written as an object. Without this type serde would also accept an array of the values in order.
@@ -257,14 +268,20 @@ impl<'de, T: TryFrom<i128>> Deserialize<'de> for Integer<T> {
     }
 }
 
-/// A map of strings in which no key comes twice (without this type serde would keep the last value).
-struct StringMap;
+/// An object in which no key comes twice (without this type serde would keep the last value).
+struct Unique<T>(&'static str, PhantomData<T>);
 
-impl<'de> Visitor<'de> for StringMap {
-    type Value = BTreeMap<String, String>;
+impl<T> Unique<T> {
+    const fn of(values: &'static str) -> Self {
+        Self(values, PhantomData)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Unique<T> {
+    type Value = BTreeMap<String, T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object whose values are strings")
+        write!(f, "an object whose values are {}", self.0)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Self::Value, A::Error> {
@@ -273,10 +290,23 @@ impl<'de> Visitor<'de> for StringMap {
             if map.contains_key(&key) {
                 return Err(A::Error::custom(format_args!("duplicate field `{key}`")));
             }
-            map.insert(key, access.next_value::<Text>()?.0);
+            map.insert(key, access.next_value()?);
         }
         Ok(map)
     }
+}
+
+/// An object of strings.
+struct Texts(BTreeMap<String, String>);
+
+impl<'de> Deserialize<'de> for Texts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Unique::of("strings")).map(texts)
+    }
+}
+
+fn texts(map: BTreeMap<String, Text>) -> Texts {
+    Texts(map.into_iter().map(|(key, text)| (key, text.0)).collect())
 }
 
 impl<'de> Deserialize<'de> for MergeDocument {
@@ -295,7 +325,7 @@ impl<'de> Deserialize<'de> for MergeDocument {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, access: A) -> Result<MergeDocument, A::Error> {
-                StringMap.visit_map(access).map(MergeDocument::Fields)
+                Unique::of("strings").visit_map(access).map(|map| MergeDocument::Fields(texts(map).0))
             }
         }
 

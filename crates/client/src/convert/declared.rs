@@ -51,7 +51,7 @@ fn table(line: &str) -> Option<Declared> {
         empty: has("EMPTY"),
         export: has("EXPORT"),
         is_extern: at > 0 && arguments[0].trim() == "\"extern\"",
-        has_events: kind.contains("PERF") && !kind.contains("PERCPU") || kind.contains("RINGBUF"),
+        has_events: kind.contains("PERF") || kind.contains("RINGBUF"),
         name,
     })
 }

@@ -111,6 +111,64 @@ fn a_startup_file_of_dechainy() {
 }
 
 #[test]
+fn modes_of_dechainy_are_hooks() {
+    let hook = |mode: Value, flags: u64| {
+        let probe = json!({ "interface": "e", "mode": mode, "flags": flags, "ingress": "int a;" });
+        let ingress = converted(&probe).unwrap().probes[0]["ingress"].clone();
+        (ingress["hook"].clone(), ingress.get("mode").cloned())
+    };
+    for (mode, flags, ours) in [
+        (json!("TC"), 0, ("tc", None)),
+        (json!(3), 0, ("tc", None)),
+        (json!("xdp"), 0, ("xdp", None)),
+        (json!(6), 0, ("xdp", None)),
+        (json!(6), 2, ("xdp", Some("generic"))),
+        (json!("XDP_SKB"), 0, ("xdp", Some("generic"))),
+        (json!(6), 4, ("xdp", Some("native"))),
+        (json!("XDP_DRV"), 0, ("xdp", Some("native"))),
+        (json!(6), 8, ("xdp", Some("native"))),
+    ] {
+        assert_eq!(hook(mode, flags), (json!(ours.0), ours.1.map(|mode| json!(mode))), "flags {flags}");
+    }
+}
+
+/// Without `__attributes__` nobody says which tables are read. The command line says what the file lacks or has otherwise.
+#[test]
+fn tables_without_attributes_are_read_as_they_are() {
+    let source = "BPF_HASH(FLOWS, u32);\nBPF_ARRAY(SIZES, u64, 4);";
+    let probe = json!({ "name": "theirs", "interface": "eth0", "ingress": source, "files": { "a.h": "" } });
+    let wishes = Wishes { name: Some("ours".to_owned()), interface: Some("eth7".to_owned()) };
+    let Converted { probes, notes } = convert(&probe.to_string(), &wishes).unwrap();
+    let metrics = ["FLOWS", "SIZES"].map(|table| json!({ "name": table, "map": table }));
+    assert_eq!(probes[0]["ingress"]["metrics"], json!(metrics));
+    assert_eq!((&probes[0]["name"], &probes[0]["interface"]), (&json!("ours"), &json!("eth7")));
+    for words in ["ours: no table has __attributes__", "ours: files is left out"] {
+        assert!(notes.iter().any(|note| note.contains(words)), "{words}: {notes:?}");
+    }
+}
+
+/// Alternatives of the preprocessor declare a table twice, each with a part of what is asked of it.
+#[test]
+fn features_of_all_declarations_count() {
+    let source = "BPF_HASH(A, u32)__attributes__((SWAP));\nBPF_HASH(A, u32)__attributes__((EMPTY));\n\
+                  BPF_HASH(A, u32)__attributes__((EXPORT));";
+    let [table] = &declared(source)[..] else { panic!("one table") };
+    assert_eq!((table.swap, table.empty, table.export), (true, true, true));
+}
+
+#[test]
+fn labels_of_a_probe_are_those_of_all_its_metrics() {
+    let metric = |map: &str, labels: Value| json!({ "map-name": map, "open-metrics-metadata": { "type": "gauge", "labels": labels } });
+    let labels = |value: &str| json!([{ "name": "L4", "value": value }, { "name": "site", "value": "a" }]);
+    let path = json!({ "code": "int a;", "metric-configs": [metric("A", labels("UDP")), metric("B", labels("TCP"))] });
+    let wishes = Wishes { interface: Some("eth1".to_owned()), name: None };
+    let found = convert(&json!({ "ingress-path": path }).to_string(), &wishes).unwrap();
+    assert_eq!(found.probes[0]["labels"], json!({ "site": "a" }));
+    assert_eq!(found.notes.iter().filter(|note| note.contains("the labels L4 are left out")).count(), 2);
+    assert_eq!(found.notes.len(), 2, "a gauge is what a metric is anyway: {:?}", found.notes);
+}
+
+#[test]
 fn what_is_for_nobody_is_refused() {
     for (document, words) in [
         (json!({ "interface": "eth0", "window": {} }), "neither a data-plane configuration of dynmon"),
@@ -123,6 +181,19 @@ fn what_is_for_nobody_is_refused() {
         ),
         (json!({ "probes": [{ "ingress": "int a;" }] }), "probes[0].interface: is missing"),
         (json!({ "probes": 1 }), "probes: is no list"),
+        (
+            json!({ "interface": "e", "mode": true, "ingress": "int a;" }),
+            "mode: is neither a name nor a number",
+        ),
+        (json!({ "interface": "e", "ingress": 1 }), "ingress: is neither a source nor an object"),
+        (
+            json!({ "ingress-path": { "code": "int a;", "metric-configs": {} } }),
+            "ingress-path.metric-configs: is no list",
+        ),
+        (
+            json!({ "ingress-path": { "code": "int a;", "metric-configs": [{ "name": "n" }] } }),
+            "ingress-path.metric-configs[0]: has no map-name",
+        ),
     ] {
         let message = converted(&document).unwrap_err().to_string();
         assert!(message.contains(words), "{document}: {message}");
@@ -135,5 +206,6 @@ fn declarations_that_are_cut_off_are_none() {
     for source in ["BPF_TABLE(", "BPF_", "BPF_TABLE(\"a\", b)", "BPF_HASH((a)", "BPF_HASH(a"] {
         assert!(declared(source).is_empty(), "{source}");
     }
+    assert_eq!(declared("BPF_RINGBUF_OUTPUT(a, 8)").first().map(|table| table.has_events), Some(true));
     assert_eq!(declared("BPF_PERCPU_ARRAY(a)").first().map(|table| table.has_events), Some(false));
 }

@@ -14,10 +14,12 @@
 #endif
 #if TBCC_XDP
 #define TBCC_SECTION "xdp"
+#define TBCC_LET_PASS XDP_PASS
 #define TBCC_LENGTH(ctx) ((u32)((ctx)->data_end - (ctx)->data))
 #define TBCC_MARK_OF(ctx) 0
 #else
 #define TBCC_SECTION "tc"
+#define TBCC_LET_PASS TC_ACT_OK
 #define TBCC_LENGTH(ctx) ((ctx)->len)
 #define TBCC_MARK_OF(ctx) ((ctx)->mark)
 #endif
@@ -25,29 +27,16 @@
 #define TBCC_STRING(x) TBCC_STRING_(x)
 #define TBCC_STRING_(x) #x
 
-#if TWINPROBE_METADATA
+/* Only what is inlined into a function can end it by a call. */
+#if TWINPROBE_METADATA || defined TWINPROBE_PROGRAMS
 static __always_inline int TWINPROBE_ENTRY(TBCC_PARAMETERS) __asm__("twinprobe.entry");
 #else
 int TWINPROBE_ENTRY(TBCC_PARAMETERS) __asm__("twinprobe.entry");
 #endif
 
-/* The program has the name of the source's function. */
-SEC(TBCC_SECTION) int twinprobe_entry(struct TWINPROBE_CONTEXT *ctx) __asm__(TBCC_STRING(TWINPROBE_ENTRY));
-int twinprobe_entry(struct TWINPROBE_CONTEXT *ctx)
+/* The verdict of the hook for what a function returns. */
+static __always_inline int twinprobe_verdict(int verdict)
 {
-#if TWINPROBE_TAKES_METADATA
-	struct pkt_metadata md = {
-		.ifindex = ctx->ingress_ifindex,
-		.length = TBCC_LENGTH(ctx),
-		.ingress = TBCC_INGRESS,
-		.xdp = TBCC_XDP,
-		.in_port = !TBCC_INGRESS,
-		.packet_len = TBCC_LENGTH(ctx),
-		.traffic_class = TBCC_MARK_OF(ctx),
-	};
-#endif
-	int verdict = TWINPROBE_ENTRY(TBCC_ARGUMENTS);
-
 #if TWINPROBE_HANDLE_RX
 	switch (verdict) {
 	case RX_OK:
@@ -60,6 +49,70 @@ int twinprobe_entry(struct TWINPROBE_CONTEXT *ctx)
 #endif
 	return verdict;
 }
+
+static __always_inline int twinprobe_first(struct TWINPROBE_CONTEXT *ctx)
+{
+#if TWINPROBE_TAKES_METADATA
+	struct pkt_metadata md = {
+		.ifindex = ctx->ingress_ifindex,
+		.length = TBCC_LENGTH(ctx),
+		.ingress = TBCC_INGRESS,
+		.xdp = TBCC_XDP,
+		.in_port = !TBCC_INGRESS,
+		.packet_len = TBCC_LENGTH(ctx),
+		.traffic_class = TBCC_MARK_OF(ctx),
+	};
+#endif
+	return twinprobe_verdict(TWINPROBE_ENTRY(TBCC_ARGUMENTS));
+}
+
+/* The program has the name of the source's function. */
+SEC(TBCC_SECTION) int twinprobe_entry(struct TWINPROBE_CONTEXT *ctx) __asm__(TBCC_STRING(TWINPROBE_ENTRY));
+
+#ifndef TWINPROBE_PROGRAMS
+int twinprobe_entry(struct TWINPROBE_CONTEXT *ctx)
+{
+	return twinprobe_first(ctx);
+}
+#else
+/* The verifier goes through each of these functions once, as if each were a program. The compiler must not draw conclusions from what they
+ * return, since it does not see the calls, nor leave out a context that one does not need. The first function of this file comes from no macro, since clang 14 would not embed the file then. */
+__attribute__((noinline)) u64 twinprobe_call(struct TWINPROBE_CONTEXT *ctx)
+{
+	u64 verdict = (u32)twinprobe_first(ctx);
+
+	asm volatile("" : "+r"(verdict) : "r"(ctx));
+	return verdict;
+}
+
+#define TBCC_DECLARE(number, name, context) static __always_inline int name(context *) __asm__("twinprobe." #name);
+#define TBCC_DEFINE(number, name, context) \
+__attribute__((noinline)) u64 twinprobe_call_##name(struct TWINPROBE_CONTEXT *ctx) \
+{ \
+	u64 verdict = (u32)twinprobe_verdict(name((context *)ctx)); \
+\
+	asm volatile("" : "+r"(verdict) : "r"(ctx)); \
+	return verdict; \
+}
+#define TBCC_CASE(number, name, context) case number + 1: next = twinprobe_call_##name(ctx); break;
+
+TWINPROBE_PROGRAMS(TBCC_DECLARE)
+TWINPROBE_PROGRAMS(TBCC_DEFINE)
+
+/* A packet that is called for too often passes. */
+int twinprobe_entry(struct TWINPROBE_CONTEXT *ctx)
+{
+	u64 next = twinprobe_call(ctx);
+
+	for (int calls = 0; calls < TBCC_MAX_CALLS && next >> 32; calls++) {
+		switch (next >> 32) {
+		case 1: next = twinprobe_call(ctx); break;
+		TWINPROBE_PROGRAMS(TBCC_CASE)
+		}
+	}
+	return next >> 32 ? TBCC_LET_PASS : next;
+}
+#endif
 
 static const char twinprobe_license[] SEC("license") = "GPL";
 #endif

@@ -13,10 +13,14 @@
 #define TBCC_IS_MARK(...) TBCC_SECOND_OF(__VA_ARGS__, 0, )
 #define TBCC_MARK(...) ~, 1,
 
+#define TBCC_NOTHING(...)
+
+#include <bcc/calls.h>
+
 #define TBCC_IS(kind, name) (__builtin_strcmp(kind, name) == 0)
 
 /* The types of map by BCC's names. The keys of a histogram are slots of an array if they are integers. A table of programs is an
- * array of numbers that nothing uses: no program can get into it. */
+ * array of numbers that nothing uses: call() knows the programs by itself, see bcc/calls.h. */
 #define TBCC_TYPE(kind, key) ( \
 	TBCC_IS(kind, "hash") ? BPF_MAP_TYPE_HASH : \
 	TBCC_IS(kind, "lru_hash") ? BPF_MAP_TYPE_LRU_HASH : \
@@ -54,8 +58,8 @@ typedef int increment_is_for_integers;
 	TBCC_IS_NUMBER(leaf_type), (void (*)(__typeof__(key_type), u64))0, (increment_is_for_integers)0))
 
 /* The members that are of no use here say so. */
-#define TBCC_NO_PROGRAMS "nothing fills the slots of a table of programs, so that call() goes on with the next statement; call the " \
-	"function itself"
+#define TBCC_NO_PROGRAMS(name) "no function stands in a slot of " name ", so that call() goes on with the next statement; the field calls " \
+	"of the direction says which ones do: \"calls\": {\"" name "\": {\"1\": \"FUNCTION\"}}"
 #define TBCC_NO_TASK "it is about tasks of this host, and packets belong to none"
 #define TBCC_UNAVAILABLE(name, why) int (*name)(/* any arguments */) __attribute__((unavailable(why)));
 
@@ -69,7 +73,8 @@ typedef int increment_is_for_integers;
 #define TBCC_TABLE(...) TBCC_TABLE_(__VA_ARGS__)
 #define TBCC_TABLE_(kind, key_type, leaf_type, name, size, flags) \
 struct name##_table_t { \
-	void (*call)(void *, u32) __attribute__((deprecated(TBCC_NO_PROGRAMS))); \
+	void (*call)(void *, u32) \
+		TBCC_IF(TBCC_HAS_PROGRAMS(name))(, __attribute__((deprecated(TBCC_NO_PROGRAMS(#name))))); \
 	__typeof__(leaf_type) *(*lookup)(const __typeof__(key_type) *); \
 	__typeof__(leaf_type) *(*lookup_or_try_init)(const __typeof__(key_type) *, const __typeof__(leaf_type) *); \
 	__typeof__(leaf_type) *(*lookup_or_init)(const __typeof__(key_type) *, const __typeof__(leaf_type) *); \
@@ -145,6 +150,7 @@ static __always_inline void name##_increment(__typeof__(key_type) key, u64 n) \
 } \
 static __always_inline void name##_call(void *ctx, u32 slot) \
 { \
+	TBCC_IF(TBCC_HAS_PROGRAMS(name))(TBCC_CALL, TBCC_NOTHING)(size, TWINPROBE_CALLS_##name) \
 } \
 _Pragma("clang diagnostic push") \
 _Pragma("clang diagnostic ignored \"-Wdeprecated-declarations\"") \

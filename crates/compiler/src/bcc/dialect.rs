@@ -1,8 +1,9 @@
 //! The dialect of a source, and what clang is told about a source for BCC.
 
-use twinprobe_ebpf_common::finding::Finding;
+use twinprobe_ebpf_common::finding::{Finding, Stage};
 use twinprobe_ebpf_common::hook::Verdict;
 
+use crate::bcc::calls;
 use crate::bcc::entry::{self, CONVENTIONAL, HANDLE_RX};
 use crate::bcc::scan::{Function, Scan, scan};
 use crate::unit::{Dialect, Unit};
@@ -29,6 +30,9 @@ const QUIET: [&str; 8] = [
     "-Wno-incompatible-pointer-types-discards-qualifiers",
 ];
 
+/// A call ends the function that it has been inlined to: as in BCC, every function is.
+const INLINE: [&str; 2] = ["-mllvm", "-inline-threshold=1000000"];
+
 /// The arguments of clang for a source for BCC, beside those that every source needs.
 #[derive(Debug)]
 pub struct Told {
@@ -45,12 +49,23 @@ pub fn told(unit: &Unit<'_>) -> Result<Option<Told>, Finding> {
         Dialect::Auto | Dialect::Bcc => scan(unit.source),
     };
     if unit.dialect == Dialect::Auto && !looks_like_bcc(&found) {
-        return Ok(None);
+        return calls::refused_for_libbpf(unit).map_or(Ok(None), Err);
     }
-    let function = entry::choose(&found, unit.entry, unit.hook, unit.field)?;
+    let function = entry::choose(&found, unit)?;
+    if let Some((header, line)) = found.addresses.first() {
+        let message = format!(
+            "{header} is a copy of a header, whose address says nothing of the packet: the cursor is the offset of what \
+             follows, write (u64)cursor, or (u64)cursor - sizeof(*{header}) for that of {header}"
+        );
+        return Err(Finding::new(Stage::Compile, unit.field, message).at(*line, None));
+    }
+    let calls = calls::definitions(unit, &found, function)?;
     let mut arguments: Vec<String> = QUIET.map(str::to_owned).to_vec();
-    arguments
-        .extend(definitions(unit, &found, function).into_iter().map(|definition| format!("-D{definition}")));
+    if !calls.is_empty() {
+        arguments.extend(INLINE.map(str::to_owned));
+    }
+    let all = definitions(unit, &found, function).into_iter().chain(calls);
+    arguments.extend(all.map(|definition| format!("-D{definition}")));
     let other = unit.other.map(scan).unwrap_or_default();
     let mut shared = Vec::new();
     for name in found.tables.iter().filter(|(_, kind)| *kind == EXTERN).map(|(name, _)| *name) {

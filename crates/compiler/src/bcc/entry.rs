@@ -1,9 +1,12 @@
 //! The function of a source that is called for each packet.
 
+use std::collections::BTreeMap;
+
 use twinprobe_ebpf_common::finding::{Finding, Stage};
 use twinprobe_ebpf_common::hook::{Hook, ProgramKind};
 
 use crate::bcc::scan::{Function, Scan};
+use crate::unit::Unit;
 
 /// The functions that conventions name: DeChainy's, and that of Polycube's dynmon.
 pub const CONVENTIONAL: [&str; 2] = ["handler", HANDLE_RX];
@@ -40,18 +43,11 @@ pub fn is_candidate(function: &Function<'_>) -> bool {
     fits && (conventional || !function.is_static && function.parameters.len() == 1)
 }
 
-/// Chooses the function for the packets of `hook`: the one that the configuration `wants`, else one that a convention names,
-/// else the only one there is, or the one named for the direction.
-pub fn choose<'s, 'a>(
-    scan: &'s Scan<'a>,
-    wants: Option<&str>,
-    hook: Hook,
-    field: &str,
-) -> Result<&'s Function<'a>, Finding> {
-    let refuse = |line, message: String| {
-        let finding = Finding::new(Stage::Compile, field, message);
-        if line == 0 { finding } else { finding.at(line, None) }
-    };
+/// Chooses the function for the packets of the unit's hook: the one that the configuration wants, else one that a convention
+/// names, else the only one that no table leads to, or the one named for the direction.
+pub fn choose<'s, 'a>(scan: &'s Scan<'a>, unit: &Unit<'_>) -> Result<&'s Function<'a>, Finding> {
+    let Unit { hook, field, .. } = *unit;
+    let refuse = |line, message| refusal(field, line, message);
     if let Some(function) = scan.functions.iter().find(|function| traces(function)) {
         let what = foreign(function).unwrap_or("traces a function of the kernel");
         let message = format!(
@@ -60,13 +56,20 @@ pub fn choose<'s, 'a>(
         );
         return Err(refuse(function.line, message));
     }
-    let candidates: Vec<&Function<'_>> =
+    let mut candidates: Vec<&Function<'_>> =
         scan.functions.iter().filter(|function| is_candidate(function)).collect();
+    if unit.entry.is_none() {
+        let called: Vec<&String> = unit.calls.values().flat_map(BTreeMap::values).collect();
+        let is_called = |function: &&Function<'_>| called.iter().any(|called| *called == function.name);
+        if !candidates.iter().all(is_called) {
+            candidates.retain(|function| !is_called(function));
+        }
+    }
     let named = |name: &str| candidates.iter().find(|function| function.name == name).copied();
     let list = || candidates.iter().map(|function| function.name).collect::<Vec<_>>().join(", ");
     let direction = if hook.direction() == "ingress" { "handle_ingress" } else { "handle_egress" };
     let by_convention = || CONVENTIONAL.into_iter().chain([direction]).find_map(named);
-    let chosen = match (wants, candidates.as_slice()) {
+    let chosen = match (unit.entry, candidates.as_slice()) {
         (_, []) => {
             let message = "no entry point: the source needs a function for packets, such as handler(struct CTXTYPE *ctx, struct \
                            pkt_metadata *md), handle_rx with the same parameters, or int count(struct CTXTYPE *ctx), which must \
@@ -79,36 +82,47 @@ pub fn choose<'s, 'a>(
         (None, [only]) => only,
         (None, _) => by_convention().ok_or_else(|| {
             let message = format!(
-                "several functions for packets: {}; choose one by the field entry of the direction, or make those that it calls \
-                 static",
+                "several functions for packets: {}; choose one by the field entry of the direction, name those that a table \
+                 of programs leads to in the field calls, or make those that it calls static",
                 list()
             );
             refuse(candidates[1].line, message)
         })?,
     };
-    let other = match (chosen.context(), hook.kind()) {
+    check_hook(chosen, hook, field)?;
+    Ok(chosen)
+}
+
+/// Refuses a function whose context is that of another hook.
+pub fn check_hook(function: &Function<'_>, hook: Hook, field: &str) -> Result<(), Finding> {
+    let other = match (function.context(), hook.kind()) {
         (Some("xdp_md"), ProgramKind::Tc) => Some("xdp"),
         (Some("__sk_buff"), ProgramKind::Xdp) => Some("tc"),
         _ => None,
     };
     match other {
-        None => Ok(chosen),
+        None => Ok(()),
         Some("xdp") if hook.direction() == "egress" => {
             let message = format!(
                 "{} takes a struct xdp_md, and XDP sees incoming packets only; write struct CTXTYPE",
-                chosen.name
+                function.name
             );
-            Err(refuse(chosen.line, message))
+            Err(refusal(field, function.line, message))
         }
         Some(other) => {
-            let context = chosen.context().unwrap_or_default();
+            let context = function.context().unwrap_or_default();
             let message = format!(
                 "{} takes a struct {context}, which the hook {other} has; set hook to {other}",
-                chosen.name
+                function.name
             );
-            Err(refuse(chosen.line, message))
+            Err(refusal(field, function.line, message))
         }
     }
+}
+
+fn refusal(field: &str, line: u32, message: String) -> Finding {
+    let finding = Finding::new(Stage::Compile, field, message);
+    if line == 0 { finding } else { finding.at(line, None) }
 }
 
 /// Tells whether a function is for a hook that has no packets.

@@ -1,12 +1,15 @@
 //! The functions and structs that a source defines, as far as they can be told without its headers and macros.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::bcc::token::{Token, TokenKind, tokens};
 
 /// Names that are called like a function in front of or behind the parameters of one.
 const ATTRIBUTES: [&str; 8] =
     ["__attribute__", "__attribute", "SEC", "BCC_SEC", "__section", "__asm__", "asm", "__declspec"];
+/// The types that an address is cast to.
+const INTEGERS: [&str; 10] =
+    ["u32", "u64", "__u32", "__u64", "uint32_t", "uint64_t", "uintptr_t", "size_t", "long", "int"];
 /// The attribute of BCC's packet headers.
 const PACKET_HEADER: &str = "BPF_PACKET_HEADER";
 
@@ -45,8 +48,10 @@ pub struct Scan<'a> {
     pub structs: BTreeSet<&'a str>,
     /// The source's own packet headers, each with the widths of its fields in bytes, a digit each.
     pub headers: Vec<(&'a str, String)>,
-    /// The tables whose declarations give a type, with it: `"hash"`, `"extern"`. One that alternatives declare is there twice.
+    /// The tables whose declarations give a type, with it: `"hash"`, `"extern"`, `"prog"`. One that alternatives declare is there twice.
     pub tables: Vec<(&'a str, &'a str)>,
+    /// The headers of the packet whose address is taken as a number: the variable, and the line.
+    pub addresses: Vec<(&'a str, u32)>,
     /// All names that are used anywhere.
     pub names: BTreeSet<&'a str>,
 }
@@ -54,7 +59,7 @@ pub struct Scan<'a> {
 /// Reads a source. Braces that alternatives of the preprocessor repeat count once.
 pub fn scan(source: &str) -> Scan<'_> {
     let tokens = tokens(source);
-    let mut scan = Scan::default();
+    let mut scan = Scan { addresses: addresses(&tokens), ..Scan::default() };
     // The start of the declaration at hand, and the alternatives that are open, with the depth at their beginning.
     let (mut start, mut depth, mut alternatives) = (0, 0_usize, Vec::new());
     for (at, token) in tokens.iter().enumerate() {
@@ -110,12 +115,56 @@ pub fn scan(source: &str) -> Scan<'_> {
     scan
 }
 
+/// Returns the names outside of functions and structs, which those of maps are among, each with the line of its first use. The
+/// tag of a struct is no such name: a map may be called as its struct is.
+pub fn declared(source: &str) -> BTreeMap<String, u32> {
+    let (tokens, mut depth, mut lines) = (tokens(source), 0_usize, BTreeMap::new());
+    for (at, token) in tokens.iter().enumerate() {
+        let is_tag = at
+            .checked_sub(1)
+            .is_some_and(|before| ["struct", "union", "enum"].iter().any(|tag| tokens[before].is(tag)));
+        match token.text {
+            "{" if token.kind == TokenKind::Sign => depth += 1,
+            "}" if token.kind == TokenKind::Sign => depth = depth.saturating_sub(1),
+            name if token.kind == TokenKind::Name && depth == 0 && !is_tag => {
+                lines.entry(name.to_owned()).or_insert(token.line);
+            }
+            _ => {}
+        }
+    }
+    lines
+}
+
+/// Returns the variables that are set by `cursor_advance()` and cast to an integer, with the lines of the casts.
+fn addresses<'a>(tokens: &[Token<'a>]) -> Vec<(&'a str, u32)> {
+    let mut headers = BTreeSet::new();
+    let mut found = Vec::new();
+    for (at, token) in tokens.iter().enumerate() {
+        let before = |back: usize| at.checked_sub(back).map(|index| tokens[index]);
+        let is = |back, text| before(back).is_some_and(|token: Token<'_>| token.is(text));
+        if token.is("cursor_advance") && is(1, "=") {
+            headers.extend(before(2).map(|name| name.text));
+        }
+        let is_cast = is(1, ")")
+            && before(2).is_some_and(|name| INTEGERS.contains(&name.text))
+            && (is(3, "(") || is(3, "unsigned") && is(4, "("));
+        let is_whole = tokens
+            .get(at + 1)
+            .is_none_or(|next| !next.is("-") || !tokens.get(at + 2).is_some_and(|next| next.is(">")));
+        if headers.contains(token.text) && is_cast && is_whole {
+            found.push((token.text, token.line));
+        }
+    }
+    found
+}
+
 /// Reads the arguments of a macro that declares a table of a given type; `None` for other macros.
 fn table<'a>(name: Token<'a>, arguments: &[Token<'a>]) -> Option<(&'a str, &'a str)> {
     // (type, key, leaf, name, ...) or (type, name, leaf, ...)
-    let at = match name.text {
-        name if name.starts_with("BPF_TABLE") || name == "BPF_F_TABLE" => 3,
-        name if name.starts_with("BPF_QUEUESTACK") => 1,
+    let (at, known) = match name.text {
+        name if name.starts_with("BPF_TABLE") || name == "BPF_F_TABLE" => (3, None),
+        name if name.starts_with("BPF_QUEUESTACK") => (1, None),
+        "BPF_PROG_ARRAY" => (0, Some("prog")),
         _ => return None,
     };
     let mut depth = 0_usize;
@@ -125,7 +174,8 @@ fn table<'a>(name: Token<'a>, arguments: &[Token<'a>]) -> Option<(&'a str, &'a s
         depth = depth.saturating_sub(usize::from(token.is(")")));
         ends
     })?;
-    let kind = arguments.first()?.text.strip_prefix('"')?.strip_suffix('"')?;
+    let given = || arguments.first()?.text.strip_prefix('"')?.strip_suffix('"');
+    let kind = known.or_else(given)?;
     let name = arguments[..end].split(|token| token.is(",")).nth(at)?;
     match name {
         [name] if name.kind == TokenKind::Name => Some((name.text, kind)),
@@ -237,6 +287,17 @@ mod tests {
     }
 
     #[test]
+    fn declarations_have_lines() {
+        let source = "struct seen { int a; };\nstruct {\n int type;\n} seen SEC(\".maps\");\nBPF_HASH(\nflows);\n\
+                      int f(void) { return late; }\nTP_HASH(late, int, int, 1);";
+        let lines = declared(source);
+        assert_eq!(
+            ["seen", "flows", "late", "type"].map(|name| lines.get(name).copied()),
+            [Some(4), Some(6), Some(8), None]
+        );
+    }
+
+    #[test]
     fn alternatives_do_not_upset_the_depth() {
         let source =
             "int f(struct x *c)\n#if A\n{ if (1) {\n#else\n{ if (2) {\n#endif\n} }\nint g(void) {}\n";
@@ -248,8 +309,11 @@ mod tests {
     fn tables_have_the_types_of_all_alternatives() {
         let source = "#if A\nBPF_TABLE_SHARED(\"hash\", struct k, u64, seen, N * (2))__attributes__((SWAP));\n#else\n\
                       BPF_TABLE(\"extern\", struct k, u64, seen, N);\n#endif\nBPF_QUEUESTACK(\"queue\", q, int, 1, 0);\n\
-                      BPF_HASH(h); BPF_TABLE(KIND, int, int, t, 1);";
-        assert_eq!(scan(source).tables, [("seen", "hash"), ("seen", "extern"), ("q", "queue")]);
+                      BPF_HASH(h); BPF_TABLE(KIND, int, int, t, 1); BPF_PROG_ARRAY(next, 8);";
+        assert_eq!(
+            scan(source).tables,
+            [("seen", "hash"), ("seen", "extern"), ("q", "queue"), ("next", "prog")]
+        );
     }
 
     #[test]

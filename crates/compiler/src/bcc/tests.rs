@@ -6,7 +6,9 @@ use twinprobe_ebpf_common::finding::Rejection;
 use twinprobe_ebpf_common::hook::{Hook, Verdict};
 
 use crate::compile::{CompiledObject, Compiler};
-use crate::unit::{Dialect, Unit};
+use crate::unit::{Calls, Dialect, Unit};
+
+static NO_CALLS: Calls = Calls::new();
 
 fn unit<'a>(hook: Hook, source: &'a str, defines: &'a BTreeMap<String, String>) -> Unit<'a> {
     let (dialect, verdict) = (Dialect::Auto, Verdict::Observe);
@@ -16,6 +18,7 @@ fn unit<'a>(hook: Hook, source: &'a str, defines: &'a BTreeMap<String, String>) 
         defines,
         dialect,
         entry: None,
+        calls: &NO_CALLS,
         other: None,
         hook,
         verdict,
@@ -233,7 +236,10 @@ async fn calls_of_a_table_of_programs_go_on() {
     let source = "BPF_PROG_ARRAY(a, 4);\nint f(struct CTXTYPE *ctx) {\n  a.call(ctx, 1);\n  return 2; }";
     let object = compile(Hook::Xdp, source).await.unwrap();
     let warning = &object.warnings[0];
-    assert!(warning.line == Some(3) && warning.message.starts_with("nothing fills the slots"), "{warning:?}");
+    assert!(
+        warning.line == Some(3) && warning.message.contains("no function stands in a slot of a"),
+        "{warning:?}"
+    );
 }
 
 #[tokio::test]
@@ -258,4 +264,14 @@ async fn the_function_for_packets_is_found_or_asked_for() {
     assert!(line == Some(2) && message.contains("XDP sees incoming packets only"), "{message}");
     let (_, message) = refused(Hook::Xdp, "BPF_ARRAY(a, u64, 1);\n").await;
     assert!(message.starts_with("no entry point: the source needs a function for packets"), "{message}");
+}
+
+#[tokio::test]
+async fn calls_beside_a_source_for_libbpf_are_refused() {
+    let calls = Calls::from([("next".to_owned(), BTreeMap::from([(1, "f".to_owned())]))]);
+    let (source, defines) = ("SEC(\"xdp\") int f(struct xdp_md *ctx) { return 0; }", BTreeMap::new());
+    let unit = Unit { calls: &calls, ..unit(Hook::Xdp, source, &defines) };
+    let compiler = Compiler::discover(false).expect("the tests need clang");
+    let rejection = compiler.compile(&unit).await.expect_err("this source must not compile");
+    assert_eq!(rejection.findings[0].field.as_deref(), Some("ingress.calls.next"));
 }

@@ -8,17 +8,30 @@ use std::collections::BTreeMap;
 use twinprobe_ebpf_common::hook::{Hook, Verdict};
 
 use super::*;
-use crate::unit::Dialect;
+use crate::unit::{Calls, Dialect};
 
 fn compiler() -> Compiler {
     Compiler::discover(false).expect("the tests need clang")
 }
 
+static NO_CALLS: Calls = Calls::new();
+
 /// A source for libbpf.
 fn unit<'a>(field: &'a str, source: &'a str, defines: &'a BTreeMap<String, String>) -> Unit<'a> {
     let dialect = Dialect::Libbpf;
     let (hook, verdict) = (Hook::Xdp, Verdict::Observe);
-    Unit { field, source, defines, dialect, entry: None, other: None, hook, verdict, frags: true }
+    Unit {
+        field,
+        source,
+        defines,
+        dialect,
+        entry: None,
+        calls: &NO_CALLS,
+        other: None,
+        hook,
+        verdict,
+        frags: true,
+    }
 }
 
 async fn compile(source: &str) -> Result<CompiledObject, Rejection> {

@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use twinprobe_client::DirectionDocument;
-use twinprobe_compiler::Dialect;
+use twinprobe_compiler::{Calls, Dialect};
 use twinprobe_ebpf_common::hook::{Direction, Hook, Position, Verdict, XdpMode};
 use twinprobe_kernel::AttachRequest;
 
@@ -17,6 +17,8 @@ use crate::validate::{metric, names};
 /// The limit of a source, and of an object in base64, in bytes.
 const SOURCE_LIMIT: usize = 1 << 20;
 const DEFINES_LIMIT: usize = 256;
+/// The limit of a table's slots with functions: the kernel takes 256 functions of one program.
+const CALLS_LIMIT: usize = 250;
 /// The limit in bytes of a define's name, and of its value.
 const DEFINE_LIMIT: usize = 4 << 10;
 /// The highest limit of a program's cost: a second.
@@ -109,12 +111,13 @@ fn code(at: &str, document: &DirectionDocument, findings: &mut Findings) -> Code
     let dialect = findings.choose(&format!("{at}.dialect"), "dialect", dialect, &Dialect::NAMES);
     let dialect = dialect.unwrap_or_default();
     check_entry(at, document, dialect, findings);
+    let calls = calls(at, document, dialect, findings);
     let Some(object) = &document.object else {
         if let Err(message) = check_source(document.source.as_deref()) {
             findings.add(format!("{at}.source"), message);
         }
         let (text, entry) = (document.source.clone().unwrap_or_default(), document.entry.clone());
-        return Code::Source(SourceCode { text, dialect, entry, defines });
+        return Code::Source(SourceCode { text, dialect, entry, calls, defines });
     };
     if document.source.is_some() {
         findings.add(format!("{at}.object"), "source and object exclude each other; give one of them");
@@ -122,6 +125,7 @@ fn code(at: &str, document: &DirectionDocument, findings: &mut Findings) -> Code
     let for_compilers = [
         ("dialect", document.dialect.is_some()),
         ("entry", document.entry.is_some()),
+        ("calls", document.calls.is_some()),
         ("defines", !defines.is_empty()),
     ];
     for (field, _) in for_compilers.into_iter().filter(|(_, given)| *given) {
@@ -172,6 +176,48 @@ fn check_entry(at: &str, document: &DirectionDocument, dialect: Dialect, finding
     } else if !names::is_c_identifier(entry) {
         findings.add(field, format!("{} is no C identifier", names::quote(entry)));
     }
+}
+
+/// Checks the functions that tables of programs lead to.
+fn calls(at: &str, document: &DirectionDocument, dialect: Dialect, findings: &mut Findings) -> Calls {
+    let field = format!("{at}.calls");
+    let mut calls = Calls::new();
+    let Some(document) = &document.calls else { return calls };
+    if dialect == Dialect::Libbpf {
+        findings.add(field, "calls is for the dialect bcc; in a source for libbpf call the function itself");
+        return calls;
+    }
+    for (table, slots) in document {
+        if !names::is_c_identifier(table) {
+            findings.add(&field, format!("{} is no name of a table of programs", names::quote(table)));
+            continue;
+        }
+        let programs = calls.entry(table.clone()).or_default();
+        for (slot, function) in slots {
+            // Another way to write a number would name a slot twice.
+            let number = slot.parse::<u32>().ok().filter(|number| number.to_string() == *slot);
+            match number {
+                None => findings.add(
+                    format!("{field}.{table}"),
+                    format!("{} is no slot; slots are numbers from 0", names::quote(slot)),
+                ),
+                Some(_) if !names::is_c_identifier(function) => {
+                    findings.add(
+                        format!("{field}.{table}.{slot}"),
+                        format!("{} is no C identifier", names::quote(function)),
+                    );
+                }
+                Some(number) => drop(programs.insert(number, function.clone())),
+            }
+        }
+        if slots.len() > CALLS_LIMIT {
+            findings.add(
+                format!("{field}.{table}"),
+                format!("{} slots have functions; {CALLS_LIMIT} are the limit", slots.len()),
+            );
+        }
+    }
+    calls
 }
 
 fn check_defines(field: &str, defines: &BTreeMap<String, String>, findings: &mut Findings) {

@@ -54,6 +54,7 @@ impl<'a> Decoder<'a> {
                 sink.short(&text, len);
             }
             Plan::Ipv6 => self.plain(sink, |out| text::ipv6(out, &bytes[..16])),
+            Plan::Ip => self.plain(sink, |out| text::ip(out, &bytes[..16])),
             Plan::Mac => self.plain(sink, |out| text::mac(out, &bytes[..6])),
             Plan::Struct(fields) => {
                 sink.begin_struct();

@@ -27,6 +27,8 @@ pub enum Plan<L> {
     },
     Ipv4,
     Ipv6,
+    /// Sixteen bytes.
+    Ip,
     Mac,
     /// Structs and unions.
     Struct(Vec<Field<L>>),
@@ -144,8 +146,9 @@ fn rendered<L>(layout: &Layout, render: Render) -> Option<Plan<L>> {
     let record = matches!(layout.shape, Shape::Struct(_) | Shape::Union(_));
     let number = int || matches!(layout.shape, Shape::Char | Shape::Enum { .. });
     Some(match render {
-        Render::Ipv4 if size == 4 => Plan::Ipv4,
+        Render::Ipv4 | Render::Ip if size == 4 => Plan::Ipv4,
         Render::Ipv6 if size == 16 => Plan::Ipv6,
+        Render::Ip if size == 16 => Plan::Ip,
         Render::Mac if size == 6 => Plan::Mac,
         Render::Be16 if size == 2 && (int || bytes) => scalar(Scalar::Swapped, size),
         Render::Be32 if size == 4 && (int || bytes) => scalar(Scalar::Swapped, size),

@@ -38,6 +38,12 @@ pub fn ipv6(out: &mut String, bytes: &[u8]) {
     let _ = write!(out, "{}", Ipv6Addr::from(address));
 }
 
+/// Appends an address of either family, given as one of IPv6 in network order.
+pub fn ip(out: &mut String, bytes: &[u8]) {
+    let address: [u8; 16] = bytes.try_into().unwrap_or_default();
+    let _ = write!(out, "{}", Ipv6Addr::from(address).to_canonical());
+}
+
 /// Appends an address such as `02:00:00:00:00:01`.
 pub fn mac(out: &mut String, bytes: &[u8]) {
     for (index, &byte) in bytes.iter().enumerate() {

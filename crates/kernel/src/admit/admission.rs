@@ -55,8 +55,10 @@ pub fn program(plan: &DirectionPlan, object: &ProbeObject, function: &Function) 
         let Rounds { most, beyond } = rounds_of(plan, program);
         acts.extend(beyond.map(|at| (at, Act::Repeats(most))));
     }
-    let of_maps = plan.maps.iter().filter_map(|map| maps::refusal(&map.name, &map.spec));
-    let of_maps = of_maps.map(|message| Finding::new(Stage::Admission, source, message));
+    let of_maps = plan.maps.iter().filter_map(|map| {
+        let message = maps::refusal(&map.name, &map.spec)?;
+        Some(plan.about_map(Stage::Admission, &map.name, message))
+    });
     refuse(acts.iter().map(|(at, act)| finding(source, object, function, *at, &describe(act))).chain(of_maps))
 }
 

@@ -1,5 +1,7 @@
 //! All that is done with an object before the kernel sees it, for a process that may end by it.
 
+use std::collections::BTreeMap;
+
 use twinprobe_ebpf_common::hook::{Hook, Position, Verdict, XdpMode};
 use twinprobe_ebpf_common::metric::OnReplace;
 
@@ -19,8 +21,13 @@ pub fn examine(elf: &[u8], hook: Hook) {
         priority: 0,
         position: Position::Last,
     };
-    let request =
-        DirectionRequest { attach, code: String::new(), on_replace: OnReplace::Carry, metrics: Vec::new() };
+    let request = DirectionRequest {
+        attach,
+        code: String::new(),
+        on_replace: OnReplace::Carry,
+        metrics: Vec::new(),
+        lines: BTreeMap::new(),
+    };
     let facts = KernelFacts {
         possible_cpus: 1,
         page_size: rustix::param::page_size(),

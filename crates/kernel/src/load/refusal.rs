@@ -5,12 +5,13 @@ use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage, with_causes};
 
 use crate::load::verifier;
 use crate::plan::object::ProbeObject;
+use crate::plan::probe_plan::DirectionPlan;
 use crate::sys::call::KernelError;
 
 /// The most characters of a source line that a finding quotes.
 const MAX_QUOTE: usize = 120;
 
-pub fn map_finding(source: &str, error: &KernelError) -> Finding {
+pub fn map_finding(plan: &DirectionPlan, error: &KernelError) -> Finding {
     let hint = match error.errno() {
         libc::EINVAL => {
             "; its type, sizes, flags or max_entries do not go together (LPM_TRIE needs the flag BPF_F_NO_PREALLOC), \
@@ -22,7 +23,8 @@ pub fn map_finding(source: &str, error: &KernelError) -> Finding {
         }
         _ => "",
     };
-    Finding::new(Stage::Load, source, format!("{}{hint}", with_causes(error)))
+    let map = error.object.strip_prefix("map ").unwrap_or_default();
+    plan.about_map(Stage::Load, map, format!("{}{hint}", with_causes(error)))
 }
 
 pub fn refused(

@@ -37,7 +37,7 @@ pub fn load(
 ) -> Result<LoadedDirection, Rejection> {
     let source = plan.code.clone();
     let finding = |message: String| Finding::new(Stage::Load, &source, message);
-    let refuse = |error: KernelError| Rejection::from(map_finding(&source, &error));
+    let refuse = |error: KernelError| Rejection::from(map_finding(&plan, &error));
     let resolved = bind::resolve(object).map_err(|error| finding(with_causes(&error)))?;
     admission::references(&plan, object, &resolved)?;
     let function = bind::link(resolved.into_owned(), &plan).map_err(|error| finding(with_causes(&error)))?;

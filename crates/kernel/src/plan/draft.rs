@@ -1,6 +1,8 @@
 //! One direction of a probe while it is planned.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use twinprobe_ebpf_common::finding::{Finding, Stage};
 
@@ -18,6 +20,7 @@ pub type Planned = Result<(DirectionPlan, Vec<String>), Vec<Finding>>;
 pub struct Draft<'a> {
     attach: AttachRequest,
     code: String,
+    lines: BTreeMap<String, u32>,
     defined: &'a Definitions,
     pub maps: Vec<MapPlan>,
     metrics: Vec<MetricRequest>,
@@ -36,7 +39,7 @@ impl<'a> Draft<'a> {
         facts: KernelFacts,
     ) -> Self {
         let mut notes = Notes::default();
-        let DirectionRequest { attach, code, on_replace, mut metrics } = request;
+        let DirectionRequest { attach, code, on_replace, mut metrics, lines } = request;
         let mut sources: Vec<Option<MetricSource>> =
             metrics.iter().map(|metric| source(defined, metric, facts, &mut notes)).collect();
         let counters = losses::requests(defined, metrics.iter().chain(others));
@@ -64,12 +67,16 @@ impl<'a> Draft<'a> {
             }
         }
         let read = metrics.iter().map(|metric| number(metric.map_name())).collect();
-        Self { attach, code, defined, maps, metrics, sources, read, notes }
+        Self { attach, code, lines, defined, maps, metrics, sources, read, notes }
     }
 
     /// The name of the direction in configurations.
     pub const fn direction(&self) -> &'static str {
         self.attach.hook.direction()
+    }
+
+    pub const fn sample(&self) -> Option<NonZeroU32> {
+        self.attach.sample
     }
 
     /// The metrics whose map the source defines, each with the index of the map.
@@ -91,7 +98,8 @@ impl<'a> Draft<'a> {
         };
         let counters = metrics.iter().enumerate().filter_map(counter).collect();
         let (attach, code, entry) = (self.attach, self.code, self.defined.entry.clone());
-        let plan = DirectionPlan { attach, code, entry, maps: self.maps, counters, metrics };
+        let lines = Arc::new(self.lines);
+        let plan = DirectionPlan { attach, code, lines, entry, maps: self.maps, counters, metrics };
         if self.notes.findings.is_empty() {
             Ok((plan, self.notes.warnings))
         } else {

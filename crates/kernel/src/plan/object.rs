@@ -125,7 +125,8 @@ impl ProbeObject {
     /// Returns file and line that an instruction of `function` was compiled from, whichever file that is.
     pub fn position(&self, function: &Function, instruction: usize) -> Option<(&str, u32)> {
         let (file, line, _) = position(&self.btf_blob, function, instruction, |_| true)?;
-        Some((file, line))
+        // A relative name is one in the directory of the compilation, which is `/`.
+        Some((file.strip_prefix("//").unwrap_or(file), line))
     }
 }
 

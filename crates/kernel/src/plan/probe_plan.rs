@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::finding::Finding;
+use twinprobe_ebpf_common::finding::{Finding, Stage};
 use twinprobe_ebpf_common::metric::OnReplace;
 use twinprobe_ebpf_common::{EventKind, Layout, MapKind, TableLayout};
 
@@ -25,6 +25,8 @@ pub struct DirectionPlan {
     pub attach: AttachRequest,
     /// The field of the configuration that the program comes from, for findings.
     pub code: String,
+    /// The lines of the source in which names are declared.
+    pub lines: Arc<BTreeMap<String, u32>>,
     /// The function that is called for each packet.
     pub entry: String,
     /// All maps of the source, ordered by name.
@@ -129,6 +131,15 @@ impl MapPlan {
 }
 
 impl DirectionPlan {
+    /// Makes the finding about a map, at the line of the source that declares it.
+    pub fn about_map(&self, stage: Stage, map: &str, message: impl Into<String>) -> Finding {
+        let finding = Finding::new(stage, &self.code, message);
+        match self.lines.get(map) {
+            Some(line) => finding.at(*line, None),
+            None => finding,
+        }
+    }
+
     /// The name of the direction in configurations.
     pub const fn direction(&self) -> &'static str {
         self.attach.hook.direction()

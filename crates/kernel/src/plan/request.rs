@@ -1,5 +1,6 @@
 //! The request of a configuration for one direction of a probe, and the facts about the kernel that a plan depends on.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use aya_obj::btf::BtfFeatures;
@@ -30,6 +31,8 @@ pub struct DirectionRequest {
     /// The treatment of the content of maps that no metric names, when the probe is replaced.
     pub on_replace: OnReplace,
     pub metrics: Vec<MetricRequest>,
+    /// The lines of the source in which names are declared, for findings about maps; empty for an object.
+    pub lines: BTreeMap<String, u32>,
 }
 
 /// The hook at which a direction's program runs, and the program's place there.

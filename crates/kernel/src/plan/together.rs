@@ -22,6 +22,7 @@ pub fn plan(drafts: &mut [Draft<'_>], common: &[String]) {
                 ingress.notes.findings.push(finding);
             }
         }
+        warn_of_samples(ingress, egress);
     }
     let nodes = Nodes::of(drafts);
     for node in nodes.readers(drafts).map(|(_, node)| node).collect::<BTreeSet<usize>>() {
@@ -30,6 +31,24 @@ pub fn plan(drafts: &mut [Draft<'_>], common: &[String]) {
     set_private(drafts, &nodes);
     set_on_replace(drafts, &nodes);
     check_together(drafts, &nodes);
+}
+
+/// Warns of maps in which one direction counts more of its packets than the other does.
+fn warn_of_samples(ingress: &mut Draft<'_>, egress: &Draft<'_>) {
+    let maps: Vec<&str> = ingress.maps.iter().filter(|map| map.common).map(|map| &*map.name).collect();
+    let samples = [&*ingress, egress].map(|draft| draft.sample());
+    if samples[0] != samples[1] && !maps.is_empty() {
+        let [first, second] = samples.map(|sample| match sample {
+            Some(one_in) => format!("one packet in {one_in}"),
+            None => "all packets".to_owned(),
+        });
+        let warning = format!(
+            "both directions count in {}, where ingress sees {first} and egress {second}: their numbers can't be told apart, nor be \
+             scaled up; give both directions the same sample",
+            maps.join(", ")
+        );
+        ingress.notes.warnings.push(warning);
+    }
 }
 
 /// Marks the map called `name` in both directions. The error says why the map can't be common.

@@ -105,6 +105,7 @@ fn copied(plan: &DirectionPlan, cpus: Option<usize>) -> DirectionPlan {
     DirectionPlan {
         attach: plan.attach,
         code: plan.code.clone(),
+        lines: Arc::clone(&plan.lines),
         entry: plan.entry.clone(),
         maps: plan.maps.iter().map(map).collect(),
         counters: BTreeMap::new(),
@@ -127,7 +128,7 @@ impl Copy {
         let btf = prog::btf_load(&object.btf_blob).ok();
         let plan = Arc::new(plan);
         let maps = ProbeMaps::create(Arc::clone(&plan), btf.as_ref().map(AsFd::as_fd), None, None)
-            .map_err(|error| map_finding(source, &error))?;
+            .map_err(|error| map_finding(&plan, &error))?;
         let function =
             bind::link(resolved.into_owned(), &plan).map_err(|error| failed(with_causes(&error)))?;
         let bound = bind::bind(&function, &maps.of_twin(0));

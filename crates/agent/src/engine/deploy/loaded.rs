@@ -10,7 +10,8 @@ use twinprobe_kernel::{DirectionRequest, Kernel, LoadedDirection, ProbeObject, R
 use crate::engine::probe::metric::MetricState;
 use crate::engine::probe::running::Running;
 use crate::limits::ledger::Share;
-use twinprobe_config::ProbeConfig;
+use twinprobe_compiler::declared;
+use twinprobe_config::{Code, ProbeConfig};
 
 /// A probe whose programs are compiled, verified and loaded.
 #[derive(Debug)]
@@ -57,5 +58,9 @@ pub fn requests(config: &ProbeConfig) -> impl Iterator<Item = DirectionRequest> 
         code: format!("{name}.{}", direction.code.field()),
         on_replace: config.on_replace,
         metrics: direction.metrics.iter().map(|metric| metric.request.clone()).collect(),
+        lines: match &direction.code {
+            Code::Source(source) => declared(&source.text),
+            Code::Object(_) => BTreeMap::new(),
+        },
     })
 }

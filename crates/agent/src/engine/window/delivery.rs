@@ -27,6 +27,8 @@ pub enum Rows {
     /// A window on disk, and the metric's place in it.
     Stored(Arc<WindowReader>, usize),
     Live(LiveMap),
+    /// Rows that several metrics show, and that a reading has taken out of their map.
+    Held(Arc<RawTable>),
     /// A metric without rows.
     None,
 }
@@ -73,6 +75,7 @@ pub struct Delivery {
 pub enum Cursor {
     Stored { window: Arc<WindowReader>, metric: usize, next: usize },
     Live(LiveRows),
+    Held(Arc<RawTable>),
     End,
 }
 
@@ -131,6 +134,7 @@ impl Rows {
                 Cursor::Stored { window: Arc::clone(window), metric: *metric, next: 0 }
             }
             Self::Live(map) => Cursor::Live(map.clone().rows()?),
+            Self::Held(rows) => Cursor::Held(Arc::clone(rows)),
             Self::None => Cursor::End,
         })
     }
@@ -177,7 +181,7 @@ impl Delivery {
     pub fn stored(&self) -> Option<&Arc<WindowReader>> {
         self.parts.iter().find_map(|part| match &part.rows {
             Rows::Stored(window, _) => Some(window),
-            Rows::Live(_) | Rows::None => None,
+            Rows::Live(_) | Rows::Held(_) | Rows::None => None,
         })
     }
 
@@ -197,6 +201,11 @@ impl Cursor {
     pub async fn next(&mut self) -> Result<Option<Arc<RawTable>>, Broken> {
         match self {
             Self::Live(rows) => rows.chunk().await,
+            Self::Held(rows) => {
+                let rows = Arc::clone(rows);
+                *self = Self::End;
+                Ok(Some(rows))
+            }
             Self::End => Ok(None),
             Self::Stored { window, metric, next } => {
                 let (window, metric, index) = (Arc::clone(window), *metric, *next);

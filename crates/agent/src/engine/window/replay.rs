@@ -1,6 +1,7 @@
 //! A window over the packets of captures: a probe is loaded as for a deployment, attached to nothing, and sees each
 //! packet at the time at which it was captured.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use tokio::sync::{oneshot, watch};
 use twinprobe_capture::{Capture, CaptureError};
 use twinprobe_client::ConfigDocument;
 use twinprobe_ebpf_common::finding::{Finding, with_causes};
-use twinprobe_ebpf_common::{Context, Direction, Origin, Replayed, Window};
+use twinprobe_ebpf_common::metric::AfterRead;
+use twinprobe_ebpf_common::{Context, Direction, MapFamily, Origin, RawTable, Replayed, Window};
 use twinprobe_kernel::clock::rfc3339;
 use twinprobe_kernel::{KernelError, ReplayLane, TwinMap, stay_on_one_cpu};
 use twinprobe_serve::Principal;
@@ -117,7 +119,7 @@ fn replay(
     let mut run =
         Run { lanes: lanes.collect::<Result<_, KernelError>>()?, replayed: Replayed::default(), span: None };
     run.all(&mut sources, stopped)?;
-    Ok(run.deliver(config, origin, &metrics, share))
+    run.deliver(config, origin, &metrics, share)
 }
 
 /// Opens the captures, at their first packets.
@@ -210,7 +212,7 @@ impl Run {
         origin: Arc<Origin>,
         metrics: &[MetricState],
         share: Share,
-    ) -> Delivery {
+    ) -> Result<Delivery, EngineError> {
         for (_, lane) in &self.lanes {
             self.replayed.packets += lane.counts.seen;
             self.replayed.too_short += lane.counts.too_short;
@@ -223,16 +225,31 @@ impl Run {
             TwinMap::Shared(map) => Some(map),
             TwinMap::Private(_) | TwinMap::Events(_) => None,
         };
-        let part = |metric: &MetricState| {
-            let live = |map| LiveMap { map: Arc::clone(map), gone: present.subscribe() };
-            Part {
+        // Reading a queue takes its values out: metrics that read the same one show one reading.
+        let mut held: BTreeMap<usize, Arc<RawTable>> = BTreeMap::new();
+        let mut parts = Vec::new();
+        for metric in metrics.iter().filter(|metric| metric.is_shown()) {
+            let rows = match map(metric.position) {
+                None => Rows::None,
+                Some(map) if metric.metric.layout.kind.family() == MapFamily::Fifo => {
+                    Rows::Held(match held.get(&metric.group) {
+                        Some(rows) => Arc::clone(rows),
+                        None => {
+                            let rows = Arc::new(map.read(AfterRead::Keep)?);
+                            Arc::clone(held.entry(metric.group).or_insert(rows))
+                        }
+                    })
+                }
+                Some(map) => Rows::Live(LiveMap { map: Arc::clone(map), gone: present.subscribe() }),
+            };
+            let metric_map = |counter| map(counter).map(|map| &**map);
+            parts.push(Part {
                 direction: metric.direction,
-                metric: metric.with_losses(metrics, |counter| map(counter).map(|map| &**map)),
-                rows: map(metric.position).map_or(Rows::None, |map| Rows::Live(live(map))),
-            }
-        };
-        let parts = metrics.iter().filter(|metric| metric.is_shown()).map(part).collect();
-        Delivery {
+                metric: metric.with_losses(metrics, metric_map),
+                rows,
+            });
+        }
+        Ok(Delivery {
             probe: config.name.clone(),
             origin: Some(origin),
             interfaces: Vec::new(),
@@ -251,7 +268,7 @@ impl Run {
                 share,
                 present,
             )),
-        }
+        })
     }
 }
 

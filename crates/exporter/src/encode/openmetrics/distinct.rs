@@ -75,7 +75,7 @@ const fn is_exact<L>(plan: &Plan<L>) -> bool {
         Plan::Scalar { kind, .. } => {
             matches!(kind, Scalar::Unsigned | Scalar::Signed | Scalar::Swapped | Scalar::Hex)
         }
-        Plan::Blob { .. } | Plan::Ipv4 | Plan::Ipv6 | Plan::Mac => true,
+        Plan::Blob { .. } | Plan::Ipv4 | Plan::Ipv6 | Plan::Ip | Plan::Mac => true,
         // All NaNs look alike, texts that differ after a NUL do too, and two interfaces may have one name.
         Plan::Float { .. } | Plan::Text { .. } | Plan::Struct(_) | Plan::Array { .. } => false,
     }

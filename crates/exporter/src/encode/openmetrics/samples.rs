@@ -167,7 +167,9 @@ impl Walk<'_> {
                 self.value(element, offset, *stride, None);
                 self.arrays.pop();
             }
-            Plan::Text { .. } | Plan::Blob { .. } | Plan::Ipv4 | Plan::Ipv6 | Plan::Mac => self.unfit(),
+            Plan::Text { .. } | Plan::Blob { .. } | Plan::Ipv4 | Plan::Ipv6 | Plan::Ip | Plan::Mac => {
+                self.unfit();
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! Sources and requests for the tests: made by hand, or compiled by clang if types matter.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
@@ -114,7 +115,8 @@ pub fn at(hook: Hook, metrics: Vec<MetricRequest>) -> DirectionRequest {
         MetricRequest { field, ..metric }
     });
     let code = format!("{}.source", hook.direction());
-    DirectionRequest { attach, code, on_replace: OnReplace::Carry, metrics: metrics.collect() }
+    let (on_replace, metrics, lines) = (OnReplace::Carry, metrics.collect(), BTreeMap::new());
+    DirectionRequest { attach, code, on_replace, metrics, lines }
 }
 
 /// Plans a source with these metrics. Returns the plan and its warnings, or the findings.

@@ -1,5 +1,7 @@
 //! Maps that both directions use.
 
+use std::num::NonZeroU32;
+
 use twinprobe_ebpf_common::hook::Hook;
 use twinprobe_ebpf_common::metric::OnReplace;
 use twinprobe_ebpf_common::{Layout, MapKind};
@@ -12,7 +14,7 @@ use crate::plan::inherit::{Inherited, Replaced, inherit, origins};
 use crate::plan::map_spec::MapSpec;
 use crate::plan::object::Definitions;
 use crate::plan::probe_plan::{DirectionPlan, ProbePlan};
-use crate::plan::request::MetricRequest;
+use crate::plan::request::{AttachRequest, DirectionRequest, MetricRequest};
 
 type Side = (Definitions, Vec<MetricRequest>);
 
@@ -123,6 +125,29 @@ fn a_stream_of_events_has_one_metric() {
     refused(two(), two(), &["ring"], "egress.metrics[0].map", words);
     assert!(both(two(), two(), &[]).is_ok());
     refused(ring(vec![live("ring"), live("ring")]), ring(vec![]), &[], "ingress.metrics[1].map", words);
+}
+
+#[test]
+fn samples_that_differ_are_warned_of() {
+    let warned = |samples: [Option<u32>; 2], shared: &[String]| {
+        let hooks = [Hook::Xdp, Hook::TcEgress].into_iter().zip(samples);
+        let wanted: Vec<(DirectionRequest, Definitions)> = hooks
+            .map(|(hook, sample)| {
+                let request = at(hook, vec![live("m")]);
+                let attach = AttachRequest { sample: sample.and_then(NonZeroU32::new), ..request.attach };
+                (DirectionRequest { attach, ..request }, hash())
+            })
+            .collect();
+        let wanted = wanted.iter().map(|(request, defined)| (request.clone(), defined));
+        let warnings = directions(wanted, shared, FACTS).into_iter().flat_map(|planned| planned.unwrap().1);
+        warnings.collect::<Vec<String>>()
+    };
+    let shared = ["m".to_owned()];
+    let warnings = warned([Some(10), None], &shared);
+    let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+    assert!(warning.contains("ingress sees one packet in 10 and egress all packets"), "{warning}");
+    assert_eq!(warned([Some(10), Some(10)], &shared), [""; 0]);
+    assert_eq!(warned([Some(10), None], &[]), [""; 0]);
 }
 
 #[test]

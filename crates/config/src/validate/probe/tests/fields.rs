@@ -56,3 +56,29 @@ fn leases_are_durations() {
     }
     assert_eq!(validate(&patched(&json!({}))).unwrap().expires, None);
 }
+
+#[test]
+fn calls_are_functions_in_slots() {
+    let valid = json!({ "parser": { "0": "outer", "4294967295": "inner" }, "none": {} });
+    let found = validate(&patched(&json!({ "ingress": { "calls": valid } }))).unwrap();
+    let Code::Source(source) = found.ingress.unwrap().code else { panic!("a source") };
+    assert_eq!(
+        source.calls["parser"],
+        BTreeMap::from([(0, "outer".to_owned()), (u32::MAX, "inner".to_owned())])
+    );
+    assert!(source.calls["none"].is_empty());
+    let calls = |calls: Value| json!({ "ingress": { "calls": calls } });
+    refused(&calls(json!({ "a b": {} })), "ingress.calls", "no name of a table of programs");
+    for slot in ["-1", "01", "x", "4294967296"] {
+        refused(&calls(json!({ "t": { slot: "f" } })), "ingress.calls.t", "is no slot");
+    }
+    refused(&calls(json!({ "t": { "1": "a b" } })), "ingress.calls.t.1", "no C identifier");
+    let many: Value = (0..251).map(|slot: u32| (slot.to_string(), json!("f"))).collect();
+    refused(&calls(json!({ "t": many })), "ingress.calls.t", "250 are the limit");
+    let libbpf = json!({ "ingress": { "dialect": "libbpf", "calls": {} } });
+    refused(&libbpf, "ingress.calls", "calls is for the dialect bcc");
+    let object = json!({ "ingress": { "source": null, "object": "AAAA", "calls": {} } });
+    let mut object = patched(&object);
+    object["ingress"].as_object_mut().unwrap().remove("source");
+    assert_eq!(validate(&object).unwrap_err()[0].0, "ingress.calls");
+}
