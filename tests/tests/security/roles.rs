@@ -42,6 +42,7 @@ const REQUESTS: [(&str, &str, &str, &str, u16); 19] = [
     ("GET", "/healthz", "/healthz", "", 200),
     ("GET", "/readyz", "/readyz", "", 200),
     ("GET", "/openapi.yaml", "/openapi.yaml", "", 200),
+    ("GET", "/metrics.xsd", "/metrics.xsd", "", 200),
 ];
 
 /// A route, the role that it needs, and a request.
