@@ -12,7 +12,7 @@ use serde::Deserialize as _;
 use serde_path_to_error::Error as FieldError;
 use twinprobe_client::ConfigDocument;
 
-use crate::cli::files::contents::{Contents, Written};
+use crate::files::contents::{Contents, Written};
 
 /// A configuration and the name of its probe.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,7 +5,7 @@ mod tests;
 
 use serde_json::Value;
 
-use crate::cli::output::table::{Row, Table};
+use crate::output::table::{Row, Table};
 
 /// The largest number of CPUs shown side by side. More CPUs, or values that are structs, take a row each.
 const CPU_COLUMNS: usize = 8;

@@ -6,10 +6,10 @@ use clap::Args;
 use twinprobe_client::{Client, ClientError, ConfigDocument, StatusCode};
 use twinprobe_ebpf_common::finding::Finding;
 
-use crate::cli::error::CommandError;
-use crate::cli::files::{self, ProbeFile};
-use crate::cli::library;
-use crate::cli::output::print;
+use crate::error::CommandError;
+use crate::files::{self, ProbeFile};
+use crate::library;
+use crate::output::print;
 
 #[derive(Debug, Args)]
 pub struct Files {

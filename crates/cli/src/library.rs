@@ -4,7 +4,7 @@ use serde::Deserialize;
 use twinprobe_client::ConfigDocument;
 
 /// The list of the probes, which `make probes` writes.
-const INDEX: &str = include_str!("../../../../probes/index.json");
+const INDEX: &str = include_str!("../../../probes/index.json");
 
 include!(concat!(env!("OUT_DIR"), "/probes.rs"));
 

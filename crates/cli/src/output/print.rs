@@ -6,7 +6,7 @@ use terminal_size::Width;
 use twinprobe_client::{Answer, finding_line};
 use twinprobe_ebpf_common::finding::Finding;
 
-use crate::cli::error::CommandError;
+use crate::error::CommandError;
 
 /// The state of the output's reader. In `twinprobe ... | head` the reader is gone once `head` has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,26 +1,23 @@
 //! The arguments of the command line.
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use twinprobe_client::Server;
 
-use crate::cli::commands::apply::Files;
-use crate::cli::commands::build::Build;
-use crate::cli::commands::capabilities::Capabilities;
-use crate::cli::commands::convert::Convert;
-use crate::cli::commands::probes::Probes;
-use crate::cli::commands::replay::Replay;
-use crate::cli::commands::token::Token;
-use crate::cli::commands::watch::Watch;
-use crate::cli::commands::windows::Windows;
-use crate::cli::credentials::CredentialOptions;
-use crate::cli::output::format::OutputFormat;
-use crate::engine::deploy::examination::Examine;
-use crate::serve::Serve;
+use crate::commands::apply::Files;
+use crate::commands::build::Build;
+use crate::commands::capabilities::Capabilities;
+use crate::commands::convert::Convert;
+use crate::commands::probes::Probes;
+use crate::commands::replay::Replay;
+use crate::commands::token::Token;
+use crate::commands::watch::Watch;
+use crate::commands::windows::Windows;
+use crate::credentials::CredentialOptions;
+use crate::output::format::OutputFormat;
 
-/// Fully adaptive network monitoring: eBPF probes pushed over HTTP, exact windows out.
-#[derive(Debug, Parser)]
-#[command(name = "twinprobe", version, about)]
-pub struct Cli {
+/// The options of all commands.
+#[derive(Debug, Args)]
+pub struct Options {
     /// The daemon that client commands talk to
     #[arg(long, global = true, env = "TWINPROBE_SERVER", value_name = "URL", default_value = Server::DEFAULT)]
     pub server: Server,
@@ -29,18 +26,12 @@ pub struct Cli {
     /// Format of log lines
     #[arg(long, global = true, value_enum, default_value = "text")]
     pub log_format: LogFormat,
-    #[command(subcommand)]
-    pub command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run the daemon in the foreground
-    Serve(Box<Serve>),
     /// Compile the sources of configurations, for daemons without a compiler
     Build(Build),
-    #[command(hide = true)]
-    Examine(Examine),
     /// Make a token: print it, and the line of --tokens that knows it
     Token(Token),
     /// Turn a configuration of Polycube dynmon or DeChainy into one for apply

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use twinprobe_client::Credentials;
 
-use crate::cli::error::CommandError;
+use crate::error::CommandError;
 
 /// The variable with the token of a client that has no `--token-file`.
 const TOKEN: &str = "TWINPROBE_TOKEN";

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use twinprobe_client::{Answer, ClientError, Document};
 use twinprobe_ebpf_common::Format;
 
-use crate::cli::output::{print, rows};
+use crate::output::{print, rows};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use clap::Args;
 use twinprobe_client::{Captures, Client};
 
-use crate::cli::error::CommandError;
-use crate::cli::files::{self, ProbeFile};
-use crate::cli::output::format::OutputFormat;
-use crate::cli::output::print;
+use crate::error::CommandError;
+use crate::files::{self, ProbeFile};
+use crate::output::format::OutputFormat;
+use crate::output::print;
 
 #[derive(Debug, Args)]
 pub struct Replay {

@@ -7,8 +7,8 @@ use clap::Args;
 use serde_json::Value;
 use twinprobe_client::{Wishes, convert};
 
-use crate::cli::error::CommandError;
-use crate::cli::output::print;
+use crate::error::CommandError;
+use crate::output::print;
 
 #[derive(Debug, Args)]
 pub struct Convert {

@@ -4,9 +4,9 @@ use clap::{Args, ValueEnum};
 use serde_json::Value;
 use twinprobe_client::Client;
 
-use crate::cli::error::CommandError;
-use crate::cli::output::print;
-use crate::cli::output::table::Table;
+use crate::error::CommandError;
+use crate::output::print;
+use crate::output::table::Table;
 
 #[derive(Debug, Args)]
 pub struct Capabilities {

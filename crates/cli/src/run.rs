@@ -1,18 +1,29 @@
-//! Runs the commands that talk to a running daemon.
+//! Runs the commands.
 
 #[cfg(test)]
 mod tests;
 
 use twinprobe_client::{Client, Server};
 
-use crate::cli::args::ClientCommand;
-use crate::cli::commands::list;
-use crate::cli::credentials::CredentialOptions;
-use crate::cli::error::CommandError;
-use crate::cli::output::print::{self, PipeState};
+use crate::args::{ClientCommand, Command, Options};
+use crate::commands::list;
+use crate::credentials::CredentialOptions;
+use crate::error::CommandError;
+use crate::output::print::{self, PipeState};
 
 /// Runs one command. Results go to stdout; a refusal is returned as the error, to be printed with its sources.
-pub async fn run(
+pub async fn run(command: Command, options: Options) -> Result<(), CommandError> {
+    match command {
+        Command::Build(command) => command.run().await,
+        Command::Token(command) => command.run(),
+        Command::Convert(command) => command.run(),
+        Command::Probes(command) => command.run(),
+        Command::Client(command) => ask(command, options.server, &options.credentials).await,
+    }
+}
+
+/// Runs a command that talks to a running daemon.
+async fn ask(
     command: ClientCommand,
     server: Server,
     credentials: &CredentialOptions,

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use twinprobe_client::ClientError;
 
-use crate::cli::files::FileError;
-use crate::cli::library::LibraryError;
+use crate::files::FileError;
+use crate::library::LibraryError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {

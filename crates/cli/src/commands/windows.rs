@@ -5,10 +5,10 @@ use jiff::Timestamp;
 use twinprobe_client::{Client, WindowQuery};
 use twinprobe_ebpf_common::window::{Entry, Listing};
 
-use crate::cli::error::CommandError;
-use crate::cli::output::format::OutputFormat;
-use crate::cli::output::print;
-use crate::cli::output::table::Table;
+use crate::error::CommandError;
+use crate::output::format::OutputFormat;
+use crate::output::print;
+use crate::output::table::Table;
 
 /// Lists the windows that are retained; or shows, acknowledges or closes one.
 #[derive(Debug, Args)]

@@ -11,9 +11,9 @@ use twinprobe_compiler::{Compiler, CompilerOptions, Toolchain};
 use twinprobe_ebpf_common::Direction;
 use twinprobe_ebpf_common::finding::Rejection;
 
-use crate::cli::error::CommandError;
-use crate::cli::files::{self, ProbeFile};
-use crate::cli::output::print;
+use crate::error::CommandError;
+use crate::files::{self, ProbeFile};
+use crate::output::print;
 use twinprobe_config::{Code, ProbeConfig};
 
 #[derive(Debug, Args)]

@@ -7,10 +7,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep};
 use twinprobe_client::{Client, ClientError, WindowQuery};
 
-use crate::cli::commands::windows::lost;
-use crate::cli::error::CommandError;
-use crate::cli::output::format::OutputFormat;
-use crate::cli::output::print::{self, PipeState};
+use crate::commands::windows::lost;
+use crate::error::CommandError;
+use crate::output::format::OutputFormat;
+use crate::output::print::{self, PipeState};
 
 /// The time in seconds that the daemon is asked to wait for a window.
 const POLL: u64 = 60;

@@ -2,8 +2,8 @@
 
 use clap::Args;
 
-use crate::cli::error::CommandError;
-use crate::cli::output::print;
+use crate::error::CommandError;
+use crate::output::print;
 use twinprobe_serve::Role;
 use twinprobe_serve::check_name;
 use twinprobe_serve::tokens;

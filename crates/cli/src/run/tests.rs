@@ -7,10 +7,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
 use twinprobe_client::{ClientError, Server};
 
-use crate::cli::args::ClientCommand;
-use crate::cli::credentials::CredentialOptions;
-use crate::cli::error::CommandError;
-use crate::cli::run;
+use crate::args::ClientCommand;
+use crate::credentials::CredentialOptions;
+use crate::error::CommandError;
+use crate::run::ask;
 
 #[derive(Debug, Parser)]
 struct Cli {
@@ -19,7 +19,7 @@ struct Cli {
 }
 
 async fn run(command: ClientCommand, server: Server) -> Result<(), CommandError> {
-    run::run(command, server, &CredentialOptions::default()).await
+    ask(command, server, &CredentialOptions::default()).await
 }
 
 fn command(arguments: &[&str]) -> ClientCommand {

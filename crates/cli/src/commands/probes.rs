@@ -2,10 +2,10 @@
 
 use clap::Args;
 
-use crate::cli::error::CommandError;
-use crate::cli::library::{self, Entry};
-use crate::cli::output::print;
-use crate::cli::output::table::Table;
+use crate::error::CommandError;
+use crate::library::{self, Entry};
+use crate::output::print;
+use crate::output::table::Table;
 
 #[derive(Debug, Args)]
 pub struct Probes {

@@ -3,9 +3,9 @@
 use twinprobe_client::{AttachmentStatus, Client, ProbeStatus};
 use twinprobe_ebpf_common::Direction;
 
-use crate::cli::error::CommandError;
-use crate::cli::output::print;
-use crate::cli::output::table::Table;
+use crate::error::CommandError;
+use crate::output::print;
+use crate::output::table::Table;
 
 pub async fn list(client: &Client) -> Result<(), CommandError> {
     let list = client.probes().await?.read()?;
