@@ -11,6 +11,7 @@
 #                million entries, batches against one by one, loss of packets by windows, predicted against
 #                live cost; 16 minutes; draws docs/figures/extraction.svg
 #   make probes  write the sources of probes/ into their configurations, and the lists of the probes
+#   make manifests  render the Helm chart of deploy/ into the plain manifests beside it
 #   make setup   install missing packages (clang, libbpf headers, ..., Rust if it is too old)
 
 SCALE ?= 1
@@ -25,7 +26,7 @@ HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_'
 export CARGO_TARGET_$(HOST)_RUNNER := sudo -E
 endif
 
-.PHONY: all build setup check test-build test test-kernels soak bench probes demo
+.PHONY: all build setup check test-build test test-kernels soak bench probes manifests demo
 
 all: build
 
@@ -79,6 +80,12 @@ bench: build
 
 probes:
 	$(CARGO) run --quiet -p twinprobe-tests --bin inline-probes
+
+TOOLS := $(or $(CARGO_TARGET_DIR),target)/tmp/deploy-tools
+
+manifests:
+	@sh setup/deploy-tools.sh $(TOOLS) helm
+	@sh deploy/kubernetes/render.sh $(TOOLS)/bin/helm >deploy/kubernetes/twinprobe.yaml
 
 demo: setup
 	@bash tests/demo.sh

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use twinprobe_ebpf_common::{
-    Aggregation, Completeness, Direction, Format, Head, Layout, MapKind, Member, RawTable, Render, SeriesRules, Shape,
-    TableLayout, Temporality,
+    Aggregation, Completeness, Direction, Format, Head, Layout, MapKind, Member, RawTable, Render,
+    SeriesRules, Shape, TableLayout, Temporality,
 };
 use twinprobe_exporter::{Cache, Metric, Progress, document_encoder};
 

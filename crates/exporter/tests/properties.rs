@@ -96,7 +96,11 @@ fn metric() -> impl Strategy<Value = MetricTable> {
                 dropped: 0,
                 events: None,
                 completeness: Completeness::default(),
-                series: SeriesRules { merge: Some(MergeRule::Sum.into()), key_label: None, max_series: Some(3) },
+                series: SeriesRules {
+                    merge: Some(MergeRule::Sum.into()),
+                    key_label: None,
+                    max_series: Some(3),
+                },
                 cache: Cache::default(),
             };
             MetricTable { metric: Arc::new(metric), table: RawTable { keys, values, ..RawTable::default() } }

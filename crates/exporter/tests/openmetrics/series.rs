@@ -23,10 +23,9 @@ fn sums_are_counters() {
     ]);
     let row = [3_u8; 35];
     let table = metric("flows", MapKind::Hash, None, [unsigned(1), value], &[(&[1], &row)]);
-    let mut merge = MergeRules::default();
-    merge.fields = [("longest", MergeRule::Max), ("tcp.last", MergeRule::Last)]
-        .map(|(field, rule)| (field.to_owned(), rule))
-        .into();
+    let fields = [("longest", MergeRule::Max), ("tcp.last", MergeRule::Last)];
+    let fields = fields.map(|(field, rule)| (field.to_owned(), rule)).into();
+    let merge = MergeRules { default: MergeRule::Sum, fields };
     let with = |merge, table| ruled(SeriesRules { merge: Some(merge), ..SeriesRules::default() }, table);
     let metrics = vec![with(merge, table), with(MergeRule::Sum.into(), word("seen", 1))];
     let (families, skipped) = openmetrics(&document("p", metrics));
@@ -63,8 +62,10 @@ fn keys_get_the_label_that_they_are_to_have() {
         (table(address(), &[10, 0, 0, 1]), json!({ "key": "10.0.0.1" })),
         (table(interface(), &[7, 0, 0, 0]), json!({ "interface": "7" })),
         (labelled("port", table(interface(), &[7, 0, 0, 0])), json!({ "port": "7" })),
-        (table(packed([("port", interface()), ("vlan", unsigned(1))]), &[7, 0, 0, 0, 5]),
-            json!({ "interface": "7", "vlan": "5" })),
+        (
+            table(packed([("port", interface()), ("vlan", unsigned(1))]), &[7, 0, 0, 0, 5]),
+            json!({ "interface": "7", "vlan": "5" }),
+        ),
         (table(own, &[5, 7, 0, 0, 0]), json!({ "interface": "5", "port": "7" })),
         (table(two, &[7, 0, 0, 0, 8, 0, 0, 0]), json!({ "from": "7", "to": "8" })),
     ] {

@@ -145,7 +145,8 @@ fn unfit_for_series(metric: &MetricConfig, layout: &TableLayout) -> Option<(&'st
     if (metric.key_label.is_some() || metric.max_series.is_some()) && !layout.kind.has_keys() {
         return Some((field, format!("{map} has no keys, since it is of type {kind}; leave {field} out")));
     }
-    let has_parts = matches!(layout.key.shape, Shape::Struct(_) | Shape::Union(_)) && layout.key.render.is_none();
+    let has_parts =
+        matches!(layout.key.shape, Shape::Struct(_) | Shape::Union(_)) && layout.key.render.is_none();
     (metric.key_label.is_some() && (has_parts || layout.inner.is_some())).then(|| {
         let message = format!("the key of {map} has parts, whose names are the labels; leave key_label out");
         ("key_label", message)

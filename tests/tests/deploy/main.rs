@@ -1,0 +1,6 @@
+//! What deploy/ and examples/ have, run by the tools that it is made for.
+
+mod chart;
+mod folder;
+mod prometheus;
+mod tools;
