@@ -29,8 +29,12 @@ fn values() -> Result<Vec<Option<PathBuf>>> {
 fn template(bin: &Path, values: Option<&Path>, sets: &[&str]) -> Command {
     let mut command = Command::new(bin.join("helm"));
     command.args(["template", "twinprobe"]).arg(chart()).args(["--namespace", "twinprobe"]);
-    values.iter().for_each(|file| drop(command.arg("--values").arg(file)));
-    sets.iter().for_each(|set| drop(command.args(["--set", set])));
+    if let Some(file) = values {
+        command.arg("--values").arg(file);
+    }
+    for set in sets {
+        command.args(["--set", set]);
+    }
     command
 }
 
@@ -52,7 +56,9 @@ fn all_objects_are_valid_for_three_versions_of_kubernetes() -> Result<()> {
     for (index, values) in values()?.iter().enumerate() {
         let mut lint = Command::new(bin.join("helm"));
         lint.arg("lint").arg("--strict").arg(chart());
-        values.iter().for_each(|file| drop(lint.arg("--values").arg(file)));
+        if let Some(file) = values {
+            lint.arg("--values").arg(file);
+        }
         run(&mut lint)?;
         let text = run(&mut template(&bin, values.as_deref(), &[]))?;
         let path = directory.path().join(format!("{index}.yaml"));

@@ -2,5 +2,6 @@
 
 mod chart;
 mod folder;
+mod package;
 mod prometheus;
 mod tools;
