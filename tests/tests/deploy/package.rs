@@ -18,10 +18,12 @@ const LIMIT: std::time::Duration = std::time::Duration::from_secs(90);
 /// Builds the package of the binary under test, and the same as a later version.
 fn build(bin: &Path, directory: &Path) -> Result<()> {
     let binary = binary()?;
-    let profile = if binary.parent().is_some_and(|parent| parent.ends_with("debug")) { "dev" } else { "release" };
+    let profile =
+        if binary.parent().is_some_and(|parent| parent.ends_with("debug")) { "dev" } else { "release" };
     let target = binary.parent().and_then(Path::parent).context("the target directory")?;
     let path = std::env::join_paths(
-        std::iter::once(bin.to_owned()).chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())),
+        std::iter::once(bin.to_owned())
+            .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())),
     )?;
     let first = directory.join("1.deb");
     let mut command = Command::new("sh");
@@ -54,14 +56,25 @@ fn the_package_comes_goes_and_is_replaced_without_losing_a_packet() -> Result<()
     fs::write(at("probe.json"), json!({ "name": "p", "interface": "mon0", "ingress": ingress }).to_string())?;
     let mut command = Command::new("timeout");
     command
-        .args(["--signal=KILL", "150", "unshare", "--pid", "--fork", "--kill-child", "--mount", "--uts", "--ipc"])
+        .args([
+            "--signal=KILL",
+            "150",
+            "unshare",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount",
+            "--uts",
+            "--ipc",
+        ])
         .args(["--cgroup", "--mount-proc", "sh"])
         .arg(root().join("tests/tests/deploy/package.sh"))
         .arg(directory.path())
         .stdin(Stdio::null())
         .stdout(Stdio::null());
     let mut child = topology.monitor().enter(|| command.spawn())??;
-    let shown = || ["output", "daemon"].map(|name| fs::read_to_string(at(name)).unwrap_or_default()).join("\n---\n");
+    let shown =
+        || ["output", "daemon"].map(|name| fs::read_to_string(at(name)).unwrap_or_default()).join("\n---\n");
     let mut await_file = |name: &str| {
         wait_for(name, LIMIT, || {
             ensure!(at(name).exists() || child.try_wait()?.is_some(), "not yet");
@@ -71,7 +84,8 @@ fn the_package_comes_goes_and_is_replaced_without_losing_a_packet() -> Result<()
         Ok(())
     };
     await_file("counting")?;
-    let running = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.spawn(Load::default());
+    let running = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?
+        .spawn(Load { rate: Some(20_000), ..Load::default() });
     fs::write(at("sending"), "")?;
     await_file("upgraded")?;
     let sent = running.stop()?;

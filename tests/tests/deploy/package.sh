@@ -14,12 +14,15 @@ mount -t sysfs sysfs $root/sys
 mount -t cgroup2 cgroup2 $root/sys/fs/cgroup
 mount -t bpf -o mode=0700 bpf $root/sys/fs/bpf
 mount --rbind /dev $root/dev
-for path in run var/lib/twinprobe var/tmp tmp; do
+for path in run var/tmp tmp; do
     mkdir -p $root/$path
     mount -t tmpfs tmpfs $root/$path
 done
 mkdir -p $root/run/systemd/system $root/run/lock $root/run/shared
 mount --bind "$directory" $root/run/shared
+rm -rf $root/var/lib/twinprobe
+# The index of manual pages takes longer than all the rest.
+rm -f $root/var/lib/man-db/auto-update
 # Only the package's service and the steps below start. Units that this system has, or its packages have, do not.
 rm -f $root/usr/sbin/policy-rc.d
 cat >$root/run/systemd/system/try.target <<EOF
@@ -101,7 +104,7 @@ ip -details link show mon0 | grep -c 'prog/xdp'
 : purged
 dpkg -P twinprobe
 ! ls /etc/default/twinprobe
-! ls -d /var/lib/twinprobe/probes
+! ls -d /var/lib/twinprobe
 ! ls -d /sys/fs/bpf/twinprobe
 ! ip -details link show mon0 | grep 'prog/xdp'
 echo it works
