@@ -2,6 +2,7 @@
 
 mod chart;
 mod folder;
+mod image;
 mod package;
 mod prometheus;
 mod tools;
