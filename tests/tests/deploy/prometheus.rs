@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 use twinprobe_tests::probes;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Spread};
 use twinprobe_tests::wait::wait_for;
@@ -126,7 +126,10 @@ fn every_query_of_the_dashboard_has_an_answer() -> Result<()> {
     // Counters are counters, to the packet.
     wait_for("all packets in Prometheus", LIMIT, || {
         let answer = ask("/api/v1/query", r#"sum(talkers_all_packets_total{direction="ingress"})"#)?;
-        ensure!(answer["data"]["result"][0]["value"][1] == sent.to_string(), "{sent} were sent: {answer}");
+        ensure!(
+            answer["data"]["result"][0]["value"][1] == json!(sent.to_string()),
+            "{sent} were sent: {answer}"
+        );
         Ok(())
     })?;
     let types = ask("/api/v1/metadata", "")?;
