@@ -12,6 +12,9 @@
 #                million entries, batches against one by one, loss of packets by windows, predicted against
 #                live cost; 16 minutes; draws docs/figures/extraction.svg
 #   make probes  write the sources of probes/ into their configurations, and the lists of the probes
+#   make deb     the Debian package of the built binary, target/twinprobe.deb
+#   make image   the container image of the built binary, by podman; on Debian
+#   make manifests  render the Helm chart of deploy/ into the plain manifests beside it
 #   make setup   install missing packages (clang, libbpf headers, ..., Rust if it is too old)
 
 SCALE ?= 1
@@ -26,7 +29,7 @@ HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_'
 export CARGO_TARGET_$(HOST)_RUNNER := sudo -E
 endif
 
-.PHONY: all build setup check test-build test test-kernels test-arm64 soak bench probes demo
+.PHONY: all build setup check test-build test test-kernels test-arm64 soak bench probes manifests deb image demo
 
 all: build
 
@@ -49,7 +52,7 @@ test-build: setup
 # Integration tests mostly wait for the kernel, so several groups run at the same time, the long ones first. The tests of
 # one group run one after the other. Those below run alone: they measure delays, occupy a processor, or look for objects
 # in the kernel that other tests have as well.
-LONG := crashes attach maps security export windows
+LONG := deploy crashes attach maps security export windows
 GROUPS := $(LONG) $(filter-out $(LONG),$(notdir $(wildcard tests/tests/*)))
 ALONE := crowd:: grace_period:: schedule:: a_long_poll_ends_with_the_next_window readings_keep_their_latency \
 	a_crowd_of_readers_does_not_stop_the_clock nothing_is_left_of_a_probe_with_events \
@@ -84,6 +87,19 @@ bench: build
 
 probes:
 	$(CARGO) run --quiet -p twinprobe-tests --bin inline-probes
+
+TOOLS := $(or $(CARGO_TARGET_DIR),target)/tmp/deploy-tools
+
+manifests:
+	@sh setup/deploy-tools.sh $(TOOLS) helm
+	@sh deploy/kubernetes/render.sh $(TOOLS)/bin/helm >deploy/kubernetes/twinprobe.yaml
+
+deb: build
+	@sh setup/deploy-tools.sh $(TOOLS) cargo-deb
+	@PATH="$(abspath $(TOOLS))/bin:$$PATH" sh deploy/debian/build.sh target/twinprobe.deb
+
+image: build
+	@sh deploy/image/build.sh twinprobe
 
 demo: setup
 	@bash tests/demo.sh

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use twinprobe_ebpf_common::{
     Aggregation, Btf, Completeness, Context, Direction, Format, Head, Layout, MapKind, MergeRule, RawTable,
-    TableLayout, Temporality,
+    SeriesRules, TableLayout, Temporality,
 };
 use twinprobe_exporter::{Accumulator, Cache, Metric, Progress, document_encoder};
 
@@ -84,6 +84,11 @@ pub fn decode(input: &[u8]) {
         dropped: 0,
         events: None,
         completeness: Completeness { max_entries: Some(u32::from(agg)), ..Completeness::default() },
+        series: SeriesRules {
+            merge: Some(MergeRule::NAMES[usize::from(agg) % MergeRule::NAMES.len()].1.into()),
+            key_label: (agg > 7).then(|| "label".to_owned()),
+            max_series: (agg > 5).then_some(u64::from(reading)),
+        },
         cache: Cache::default(),
     });
 

@@ -44,6 +44,8 @@ need_command mount mount
 need_command ps procps
 need_command sysctl procps               # the demo's namespaces
 need_command tshark tshark               # a second opinion on captures
+need_command podman podman               # runs the container image
+need_command runc runc
 need_command curl curl                   # the demo's and the documentation's HTTP client
 need_command ping iputils-ping
 need_file /etc/ssl/certs/ca-certificates.crt ca-certificates

@@ -4,6 +4,7 @@
 
 mod api;
 mod engine;
+mod folder;
 mod limits;
 mod privileges;
 mod serve;

@@ -79,7 +79,7 @@ mod tests {
         let names: Vec<&str> = line.split(' ').map(|name| name.trim_start_matches("CAP_")).collect();
         assert_eq!(names, shipped());
 
-        let pods = include_str!("../../../deploy/daemonset.yaml");
+        let pods = include_str!("../../../deploy/kubernetes/twinprobe.yaml");
         let line = pods.lines().find_map(|line| line.trim().strip_prefix("add: [")).unwrap();
         let names: Vec<&str> =
             line.trim_end_matches(']').split(", ").map(|name| name.trim_matches('"')).collect();

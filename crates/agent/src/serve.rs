@@ -17,6 +17,8 @@ use crate::api::router;
 use crate::api::state::{self, Readiness};
 use crate::engine::cost::CostOptions;
 use crate::engine::engine::Engine;
+use crate::folder::changes::Files;
+use crate::folder::deploy::{self, FolderOptions};
 use crate::limits::options::Limits;
 use crate::privileges::Needs;
 use crate::store::Store;
@@ -64,12 +66,25 @@ pub struct Serve {
     #[arg(long, value_name = "METHOD", value_parser = tc_methods(), default_value = "auto")]
     tc_attach: TcMethod,
     #[command(flatten)]
+    folder: FolderOptions,
+    /// Read certificates, tokens and roles again when their files change, as on SIGHUP
+    #[arg(long)]
+    reload_on_change: bool,
+    #[command(flatten)]
     cost: CostOptions,
     #[command(flatten)]
     compiler: CompilerOptions,
 }
 
 impl Serve {
+    /// The files that can be exchanged while the daemon runs.
+    fn files(&self) -> Vec<PathBuf> {
+        let (listen, access) = (&self.listen, &self.access);
+        let files =
+            [&listen.tls_cert, &listen.tls_key, &listen.client_ca, &access.tokens, &access.client_roles];
+        files.into_iter().flatten().cloned().collect()
+    }
+
     /// The reasons for which the daemon has to keep privileges.
     pub fn needs(&self) -> Needs {
         let low = |port: u16| (1..1024).contains(&port);
@@ -113,6 +128,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     // order, too.
     let mut told = Told::new()?;
     let hangup = signal(SignalKind::hangup())?;
+    let files = options.reload_on_change.then(|| Files::new(options.files()));
     let node = options.node_name.map_or_else(host_name, Ok)?;
     options.listen.check(options.access.tokens.is_some())?;
     let open_tcp =
@@ -120,7 +136,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     let group = options.access.socket_gid()?;
     let access = Arc::new(Access::open(options.access, open_tcp).context("access can't be controlled")?);
     let tls = Tls::load(&options.listen)?;
-    tokio::spawn(reload(hangup, tls.clone(), Arc::clone(&access)));
+    tokio::spawn(reload(hangup, files, tls.clone(), Arc::clone(&access)));
     let store = Store::open(&options.state_dir).context("the state directory can't be used")?;
     // Addresses are bound before the kernel is touched: a daemon that fails here has changed no probe.
     let (mut listeners, mut metrics_listeners, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
@@ -164,7 +180,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     let scrapers = Connections::new(limits.of_scrapers(), counts.clone());
     let (stop, stopped) = watch::channel(false);
     let mut servers = JoinSet::new();
-    let mut names = Vec::new();
+    let (mut names, mut background) = (Vec::new(), JoinSet::new());
     let served = listeners.into_iter().map(|listener| (listener, &all, &connections));
     let scraped = metrics_listeners.into_iter().map(|listener| (listener, &metrics, &scrapers));
     for (listener, router, connections) in served.chain(scraped) {
@@ -188,6 +204,9 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     if restored {
         readiness.set_ready();
         engine.measure_costs(options.cost);
+        if let Some(directory) = options.folder.probes {
+            background.spawn(deploy::follow(Arc::clone(&engine), directory, options.folder.probes_removed));
+        }
         for name in names {
             // Scripts wait for this line; a log line could be filtered.
             let _ = writeln!(io::stderr(), "listening on {name}");
@@ -195,6 +214,8 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         told.wait(&mut servers).await?;
     }
     readiness.set_stopping();
+    // A change that is under way ends by itself, no other begins.
+    background.abort_all();
     tracing::info!("draining");
     let _ = stop.send(true);
     engine.end_streams();
@@ -210,9 +231,16 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads the files again that may be exchanged while the daemon runs, each time that it gets SIGHUP.
-async fn reload(mut hangup: Signal, tls: Option<Arc<Tls>>, access: Arc<Access>) {
-    while hangup.recv().await.is_some() {
+/// Reads the files again that may be exchanged while the daemon runs, each time that it gets SIGHUP or that `files` change.
+async fn reload(mut hangup: Signal, mut files: Option<Files>, tls: Option<Arc<Tls>>, access: Arc<Access>) {
+    loop {
+        match &mut files {
+            Some(files) => tokio::select! {
+                _ = hangup.recv() => {}
+                () = files.changed() => {}
+            },
+            None => drop(hangup.recv().await),
+        }
         let access = Arc::clone(&access);
         // An error means that the daemon ends.
         let _ = tokio::task::spawn_blocking(move || access.reload()).await;

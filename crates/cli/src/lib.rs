@@ -13,4 +13,5 @@ mod run;
 
 pub use self::args::{Command, LogFormat, Options};
 pub use self::error::CommandError;
+pub use self::files::{ProbeFile, read as read_file};
 pub use self::run::run;

@@ -159,6 +159,11 @@ impl Client {
         self.text("openapi.yaml").await
     }
 
+    /// `GET /metrics.xsd`: the schema of documents in XML.
+    pub async fn xml_schema(&self) -> Result<String, ClientError> {
+        self.text("metrics.xsd").await
+    }
+
     async fn text(&self, path: &str) -> Result<String, ClientError> {
         let answer: Answer<String> = self.whole(self.transport.request(Method::GET, [path], "*/*")).await?;
         Ok(String::from_utf8_lossy(&answer.body).into_owned())

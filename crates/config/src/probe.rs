@@ -85,8 +85,27 @@ pub struct MetricConfig {
     /// `AfterRead::Keep`) have rules by which windows add up.
     pub request: MetricRequest,
     pub help: Option<String>,
-    /// The limit of entries in the sum of all windows; `None` for the default of the map.
-    pub sum_entries: Option<usize>,
+    pub sum: SumConfig,
+    /// The label of a key without parts in OpenMetrics; `None` for the usual one.
+    pub key_label: Option<String>,
+    /// The most entries that become samples of OpenMetrics; `None` for no limit.
+    pub max_series: Option<u64>,
+}
+
+/// The limits of the sum of all windows, for maps whose entries come and go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SumConfig {
+    /// The limit of entries; `None` for the default of the map.
+    pub entries: Option<usize>,
+    /// The time after which an entry leaves the sum unless a window has it; `None` if it stays.
+    pub expires: Option<Duration>,
+}
+
+impl MetricConfig {
+    /// Makes a metric without settings of its own.
+    pub fn new(request: MetricRequest) -> Self {
+        Self { request, help: None, sum: SumConfig::default(), key_label: None, max_series: None }
+    }
 }
 
 impl ProbeConfig {

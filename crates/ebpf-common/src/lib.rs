@@ -29,6 +29,6 @@ pub use event_kind::EventKind;
 pub use hook::Direction;
 pub use layout::{EnumVariant, Layout, Member, Render, Shape};
 pub use map_kind::{MapFamily, MapKind};
-pub use metric::{Aggregation, Completeness, Losses, MergeRule, MergeRules, Temporality};
+pub use metric::{Aggregation, Completeness, Losses, MergeRule, MergeRules, SeriesRules, Temporality};
 pub use table::{RawTable, Row, TableLayout};
 pub use window::Window;

@@ -66,8 +66,23 @@ impl Aggregation {
     }
 }
 
+/// The way in which a metric becomes samples, beside its layout. Only OpenMetrics shows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeriesRules {
+    /// The rules by which windows add up; `None` if they do not, or if an earlier version has stored the window.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merge: Option<MergeRules>,
+    /// The label of a key that has no parts; `None` for the usual one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_label: Option<String>,
+    /// The most entries that become samples; `None` for no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_series: Option<u64>,
+}
+
 /// The rule by which a number in a new window joins the sum of the windows before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum MergeRule {
     #[default]
     Sum,
@@ -86,11 +101,12 @@ impl MergeRule {
 }
 
 /// The merge rules of one metric.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MergeRules {
     /// The rule for the fields that `fields` does not name.
     pub default: MergeRule,
     /// The rules by path of the value's field (`bytes`, `tcp.syn`); a struct's rule holds for all its fields.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fields: BTreeMap<String, MergeRule>,
 }
 
@@ -161,6 +177,9 @@ mod tests {
             let stored = serde_json::to_value(aggregation).unwrap();
             assert_eq!(stored, aggregation.name());
             assert_eq!(serde_json::from_value::<Aggregation>(stored).unwrap(), aggregation);
+        }
+        for (name, rule) in MergeRule::NAMES {
+            assert_eq!(serde_json::to_value(rule).unwrap(), name);
         }
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use twinprobe_ebpf_common::{
-    Aggregation, Completeness, Direction, Format, Head, Layout, MapKind, Member, RawTable, Render, Shape,
-    TableLayout, Temporality,
+    Aggregation, Completeness, Direction, Format, Head, Layout, MapKind, Member, RawTable, Render,
+    SeriesRules, Shape, TableLayout, Temporality,
 };
 use twinprobe_exporter::{Cache, Metric, Progress, document_encoder};
 
@@ -137,6 +137,7 @@ fn metric(layout: TableLayout, agg: Option<Aggregation>) -> (Arc<Metric>, Vec<Ra
         dropped: 0,
         events: None,
         completeness: Completeness::default(),
+        series: SeriesRules::default(),
         cache: Cache::default(),
     };
     let piece = |first| table.slice(first, first + PIECE, &metric.layout);

@@ -19,7 +19,7 @@ pub struct UnknownField(pub String);
 /// names the leaf, a quantity has the metric's rule, and a number that only names something is taken from the newest
 /// window. If the whole value is such a number, the metric's rule applies to it too, unless that rule is `sum`: names
 /// cannot be summed up.
-fn rule(rules: &MergeRules, path: &str, meaning: Meaning) -> MergeRule {
+pub fn rule(rules: &MergeRules, path: &str, meaning: Meaning) -> MergeRule {
     let mut prefix = Some(path);
     while let Some(path) = prefix {
         if let Some(rule) = rules.fields.get(path) {
@@ -135,6 +135,12 @@ impl Accumulator {
             self.ages.push(age);
         }
         surplus
+    }
+
+    /// Drops the entries that no window since the one numbered `oldest` has had.
+    pub fn drop_older(&mut self, oldest: u64) {
+        let left = self.ages.iter().filter(|age| **age >= oldest).count();
+        self.bound(left);
     }
 
     /// Returns the sum so far.

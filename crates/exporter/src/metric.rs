@@ -3,7 +3,9 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::{Aggregation, Completeness, EventKind, MapFamily, TableLayout, Temporality};
+use twinprobe_ebpf_common::{
+    Aggregation, Completeness, EventKind, MapFamily, SeriesRules, TableLayout, Temporality,
+};
 
 use crate::cache::Cache;
 
@@ -30,6 +32,8 @@ pub struct Metric {
     /// The kind of a map of events, whose metric has no rows; `None` for all other maps.
     pub events: Option<EventKind>,
     pub completeness: Completeness,
+    /// The way in which OpenMetrics shows the metric.
+    pub series: SeriesRules,
     /// The values that the formats compute for the metric when they first need them; starts with the default.
     pub cache: Cache,
 }
@@ -80,7 +84,7 @@ impl Metric {
     pub fn example(name: &str, layout: TableLayout) -> Self {
         let (name, map, help) = (name.to_owned(), String::new(), String::new());
         let (layout, temporality, cache) = (Arc::new(layout), Temporality::default(), Cache::default());
-        let completeness = Completeness::default();
+        let (completeness, series) = (Completeness::default(), SeriesRules::default());
         Self {
             name,
             map,
@@ -92,6 +96,7 @@ impl Metric {
             dropped: 0,
             events: None,
             completeness,
+            series,
             cache,
         }
     }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use support::{Document, MetricTable, encoded};
 use twinprobe_ebpf_common::{
-    Aggregation, Completeness, Context, Format, Layout, MapKind, RawTable, TableLayout, Temporality,
+    Aggregation, Completeness, Context, Format, Layout, MapKind, RawTable, SeriesRules, TableLayout,
+    Temporality,
 };
 use twinprobe_exporter::Metric;
 
@@ -35,6 +36,7 @@ fn document(inner: TableLayout, agg: Option<Aggregation>, entries: RawTable) -> 
         dropped: 0,
         events: None,
         completeness: Completeness::default(),
+        series: SeriesRules::default(),
         cache: Default::default(),
     };
     let ingress = vec![MetricTable { metric: Arc::new(metric), table }];

@@ -1,6 +1,8 @@
 //! OpenMetrics documents mean what they should to the reference parser.
 
 mod reference;
+#[path = "openmetrics/series.rs"]
+mod series;
 mod support;
 
 use std::sync::Arc;

@@ -14,7 +14,7 @@ use proptest::test_runner::TestRunner;
 use support::{Document, MetricTable, encoded};
 use twinprobe_ebpf_common::{
     Aggregation, Completeness, Context, EnumVariant, Format, Layout, MapFamily, MapKind, Member, MergeRule,
-    RawTable, Render, Shape, TableLayout, Temporality,
+    RawTable, Render, SeriesRules, Shape, TableLayout, Temporality,
 };
 use twinprobe_exporter::{Accumulator, Cache, Metric};
 
@@ -97,6 +97,11 @@ fn metric() -> impl Strategy<Value = MetricTable> {
                 dropped: 0,
                 events: None,
                 completeness: Completeness::default(),
+                series: SeriesRules {
+                    merge: Some(MergeRule::Sum.into()),
+                    key_label: None,
+                    max_series: Some(3),
+                },
                 cache: Cache::default(),
             };
             MetricTable { metric: Arc::new(metric), table: RawTable { keys, values, ..RawTable::default() } }

@@ -87,6 +87,7 @@ impl Index {
         let state = &mut self.state;
         if seq == state.last && state.lost.contains(seq) {
             state.lost.take_back(seq);
+            state.unclaimed -= u64::from(self.limits.collectors.is_empty()).min(state.unclaimed);
             state.last = seq - 1;
             self.unsaved = true;
         }
@@ -320,7 +321,14 @@ impl Index {
         self.state.lost.total().saturating_sub(self.state.reported)
     }
 
+    /// The number of windows that were lost to collectors that are named.
+    pub fn lost_to_collectors(&self) -> u64 {
+        let State { lost, unclaimed, .. } = &self.state;
+        if self.limits.collectors.is_empty() { 0 } else { lost.total().saturating_sub(*unclaimed) }
+    }
+
     fn lose(&mut self, seq: u64) {
+        self.state.unclaimed += u64::from(self.limits.collectors.is_empty());
         let oldest = self.retained.keys().next().copied().unwrap_or(u64::MAX);
         self.state.lost.add(seq, oldest);
         self.unsaved = true;

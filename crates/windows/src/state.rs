@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+use twinprobe_ebpf_common::window::is_default;
 
 /// The largest number of gaps that are stored one by one. Older gaps are merged, and only the number of their lost
 /// windows is exact.
@@ -24,6 +25,9 @@ pub struct State {
     /// The cursor of each collector.
     pub collectors: BTreeMap<String, u64>,
     pub lost: Lost,
+    /// The number of lost windows that no collector was to have: none was named when they went.
+    #[serde(skip_serializing_if = "is_default")]
+    pub unclaimed: u64,
     /// The number of lost windows that the windows up to `reported_through` have reported.
     pub reported: u64,
     pub reported_through: u64,

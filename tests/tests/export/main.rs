@@ -9,4 +9,5 @@ mod prometheus;
 mod prometheus_page;
 mod replay;
 mod replayed;
+mod series;
 mod tags;

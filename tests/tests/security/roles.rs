@@ -21,7 +21,7 @@ const OPENAPI: &str = include_str!("../../../api/openapi.yaml");
 
 /// A request of each route, and the status of its answer to those who may send it. None of them changes anything that
 /// the next one asks for.
-const REQUESTS: [(&str, &str, &str, &str, u16); 19] = [
+const REQUESTS: [(&str, &str, &str, &str, u16); 20] = [
     ("GET", "/v1/probes", "/v1/probes", "", 200),
     ("GET", "/v1/probes/{name}", "/v1/probes/kept", "", 200),
     ("PUT", "/v1/probes/{name}", "/v1/probes/none", "{}", 422),
@@ -42,6 +42,7 @@ const REQUESTS: [(&str, &str, &str, &str, u16); 19] = [
     ("GET", "/healthz", "/healthz", "", 200),
     ("GET", "/readyz", "/readyz", "", 200),
     ("GET", "/openapi.yaml", "/openapi.yaml", "", 200),
+    ("GET", "/metrics.xsd", "/metrics.xsd", "", 200),
 ];
 
 /// A route, the role that it needs, and a request.

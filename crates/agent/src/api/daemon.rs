@@ -15,6 +15,9 @@ use crate::api::state::{Api, READY, STOPPING};
 /// `api/openapi.yaml`, the description of every path.
 pub const OPENAPI: &str = include_str!("../../../../api/openapi.yaml");
 
+/// `api/metrics.xsd`, the schema of metrics documents in XML.
+const XML_SCHEMA: &str = include_str!("../../../../api/metrics.xsd");
+
 /// Answers `GET /healthz`: a daemon that answers at all lives.
 pub async fn healthz() -> &'static str {
     "ok\n"
@@ -23,6 +26,11 @@ pub async fn healthz() -> &'static str {
 /// Answers `GET /openapi.yaml`.
 pub async fn openapi() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/yaml")], OPENAPI)
+}
+
+/// Answers `GET /metrics.xsd`.
+pub async fn xml_schema() -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "application/xml")], XML_SCHEMA)
 }
 
 /// Answers `GET /v1/capabilities`.

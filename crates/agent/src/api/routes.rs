@@ -67,6 +67,7 @@ pub const ROUTES: &[Route] = &[
     route("GET", "/healthz", Viewer, &[200], || get(daemon::healthz)),
     route("GET", "/readyz", Viewer, &[200, 503], || get(daemon::readyz)),
     route("GET", "/openapi.yaml", Viewer, &[200], || get(daemon::openapi)),
+    route("GET", "/metrics.xsd", Viewer, &[200], || get(daemon::xml_schema)),
 ];
 
 const fn route(

@@ -2,6 +2,7 @@
 
 pub mod cost;
 pub mod counters;
+pub mod files;
 pub mod http;
 pub mod page;
 pub mod process;

@@ -13,6 +13,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::telemetry::counters::{Counters, ProbeFamilies};
+use crate::telemetry::files::ProbeFiles;
 use crate::telemetry::http::Http;
 use crate::telemetry::process::Process;
 
@@ -27,6 +28,7 @@ pub struct Telemetry {
     pub http: Http,
     compilations: Family<Outcome, Histogram>,
     families: ProbeFamilies,
+    pub probe_files: ProbeFiles,
     probes: Mutex<BTreeMap<String, Arc<Counters>>>,
 }
 
@@ -48,6 +50,7 @@ impl Default for Telemetry {
             http: Http::new(&mut registry),
             compilations,
             families: ProbeFamilies::new(&mut registry),
+            probe_files: ProbeFiles::new(&mut registry),
             probes: Mutex::default(),
             registry,
         }

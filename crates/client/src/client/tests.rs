@@ -71,6 +71,7 @@ async fn there_is_a_call_for_each_route() {
     client.health().await.unwrap();
     client.ready().await.unwrap();
     assert_eq!(client.description().await.unwrap(), "{}");
+    assert_eq!(client.xml_schema().await.unwrap(), "{}");
     served.abort();
     let mut calls = BTreeSet::new();
     while let Some(line) = asked.recv().await {

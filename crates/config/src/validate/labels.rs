@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use twinprobe_client::ConfigDocument;
+
 use crate::validate::findings::Findings;
 use crate::validate::names;
 
@@ -36,7 +38,22 @@ pub fn check(labels: &BTreeMap<String, String>, findings: &mut Findings) {
     }
 }
 
-fn check_name(name: &str) -> Result<(), String> {
+/// Checks that the keys of metrics have other labels than the probe.
+pub fn check_keys(document: &ConfigDocument, findings: &mut Findings) {
+    let Some(labels) = &document.labels else { return };
+    for (at, direction) in [("ingress", &document.ingress), ("egress", &document.egress)] {
+        let metrics = direction.iter().flat_map(|direction| direction.metrics.iter().flatten());
+        for (index, metric) in metrics.enumerate() {
+            if let Some(label) = metric.key_label.as_ref().filter(|label| labels.contains_key(*label)) {
+                let message = format!("the probe has a label {label} already; choose another name");
+                findings.add(format!("{at}.metrics[{index}].key_label"), message);
+            }
+        }
+    }
+}
+
+/// Checks the name of a label that the configuration chooses.
+pub fn check_name(name: &str) -> Result<(), String> {
     let quoted = names::quote(name);
     if !names::is_c_identifier(name) || name.starts_with("__") {
         let rule = "letters, digits and '_' are allowed, no digit first, and no two '_' first";

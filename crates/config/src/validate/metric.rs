@@ -1,15 +1,19 @@
 //! The rules of `metrics[]`.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use twinprobe_client::{MergeDocument, MetricDocument};
 use twinprobe_ebpf_common::metric::{AfterRead, Source, StrategyChoice, Visibility};
 use twinprobe_ebpf_common::{Aggregation, MergeRule, MergeRules};
 use twinprobe_kernel::MetricRequest;
 
-use crate::probe::MetricConfig;
+use crate::probe::{MetricConfig, SumConfig};
 use crate::validate::findings::{Defaults, Findings};
-use crate::validate::names;
+use crate::validate::{labels, names};
+
+const SHORTEST_EXPIRY: Duration = Duration::from_millis(100);
+const LONGEST_EXPIRY: Duration = Duration::from_hours(8760);
 
 /// Checks the metrics of the direction `at` and adds their mistakes to `findings`.
 pub fn check_all(
@@ -66,6 +70,22 @@ fn check(at: &str, document: &MetricDocument, defaults: &Defaults, findings: &mu
         let message = "sum_entries bounds what windows add up to; it needs snapshot: true and init: false";
         findings.add(format!("{at}.sum_entries"), message);
     }
+    let expires = document.sum_expires.as_deref().and_then(|text| {
+        let possible = SHORTEST_EXPIRY..=LONGEST_EXPIRY;
+        let time = names::duration(text, "time for entries of a sum", possible, "100ms to 8760h");
+        time.map_err(|message| findings.add(format!("{at}.sum_expires"), message)).ok()
+    });
+    if document.sum_expires.is_some() && !cumulative {
+        let message = "sum_expires is about what windows add up to; it needs snapshot: true and init: false";
+        findings.add(format!("{at}.sum_expires"), message);
+    }
+    if let Some(Err(message)) = document.key_label.as_deref().map(labels::check_name) {
+        findings.add(format!("{at}.key_label"), message);
+    }
+    if document.max_series == Some(0) {
+        let message = "at least 1 series is needed; export: false shows none";
+        findings.add(format!("{at}.max_series"), message);
+    }
     let (strategy, field) = (document.strategy.as_deref(), format!("{at}.strategy"));
     let strategy = findings.choose(&field, "strategy", strategy, &StrategyChoice::NAMES);
     let on_replace = findings.on_replace(&format!("{at}.on_replace"), document.on_replace.as_deref());
@@ -86,7 +106,13 @@ fn check(at: &str, document: &MetricDocument, defaults: &Defaults, findings: &mu
         on_replace: on_replace.unwrap_or(defaults.on_replace),
         event_type: document.event_type.clone(),
     };
-    MetricConfig { request, help: document.help.clone(), sum_entries }
+    MetricConfig {
+        request,
+        help: document.help.clone(),
+        sum: SumConfig { entries: sum_entries, expires },
+        key_label: document.key_label.clone(),
+        max_series: document.max_series,
+    }
 }
 
 fn check_map(map: Option<&str>) -> Result<(), String> {

@@ -64,6 +64,7 @@ impl ProbeConfig {
         });
         let labels = document.labels.clone().unwrap_or_default();
         labels::check(&labels, &mut findings);
+        labels::check_keys(document, &mut findings);
         if !findings.0.is_empty() {
             return Err(findings.0.into());
         }

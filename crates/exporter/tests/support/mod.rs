@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use twinprobe_ebpf_common::{
     Aggregation, Completeness, Context, Direction, EnumVariant, Format, Head, Layout, MapKind, Member,
-    Origin, RawTable, Render, Shape, TableLayout, Temporality, Window,
+    Origin, RawTable, Render, SeriesRules, Shape, TableLayout, Temporality, Window,
 };
 use twinprobe_exporter::{Cache, Metric, Progress, document_encoder};
 
@@ -91,6 +91,7 @@ pub fn metric(
         dropped: 0,
         events: None,
         completeness: Completeness::default(),
+        series: SeriesRules::default(),
         cache: Cache::default(),
     };
     MetricTable { metric: Arc::new(metric), table }

@@ -22,6 +22,8 @@ pub enum Who {
     Certificate(String),
     /// The user at the other end of a Unix socket.
     User(u32),
+    /// The name of a file in the directory of `--probes`.
+    File(String),
     /// A client of a daemon that asks for no credential, because of `--insecure`.
     Anonymous,
 }
@@ -39,6 +41,7 @@ impl fmt::Display for Who {
         match self {
             Self::Token(name) => write!(f, "token:{name}"),
             Self::Certificate(name) => write!(f, "certificate:{name}"),
+            Self::File(name) => write!(f, "file:{name}"),
             Self::User(uid) => write!(f, "uid:{uid}"),
             Self::Anonymous => f.write_str("anonymous"),
         }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use twinprobe_ebpf_common::window::is_default;
 use twinprobe_ebpf_common::{
-    Aggregation, Completeness, Context, Direction, EventKind, Format, Origin, TableLayout, Temporality,
-    Window,
+    Aggregation, Completeness, Context, Direction, EventKind, Format, Origin, SeriesRules, TableLayout,
+    Temporality, Window,
 };
 
 use crate::file::format::FileHead;
@@ -107,4 +107,7 @@ pub struct StoredMetric {
     pub events: Option<EventKind>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub completeness: Completeness,
+    /// The way in which OpenMetrics shows the metric. Windows of earlier versions lack it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub series: SeriesRules,
 }

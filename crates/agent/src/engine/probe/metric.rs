@@ -5,7 +5,9 @@ use std::sync::Arc;
 use twinprobe_ebpf_common::finding::Rejection;
 use twinprobe_ebpf_common::hook::Direction;
 use twinprobe_ebpf_common::metric::Visibility;
-use twinprobe_ebpf_common::{Completeness, Layout, MapFamily, MapKind, TableLayout, Temporality};
+use twinprobe_ebpf_common::{
+    Completeness, Layout, MapFamily, MapKind, SeriesRules, Shape, TableLayout, Temporality,
+};
 use twinprobe_exporter::{Accumulator, Cache, Metric};
 use twinprobe_kernel::{Extraction, LoadedDirection, MetricRequest};
 
@@ -60,14 +62,15 @@ const fn no_rows() -> TableLayout {
     }
 }
 
-/// Returns the state of each metric that has a layout or a counter of losses. Rejects `merge` rules and `sum_entries` that do not fit the map.
+/// Returns the state of each metric that has a layout or a counter of losses. Rejects settings that do not fit
+/// the map.
 pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<MetricState>, Rejection> {
     let mut readers: Vec<MetricState> = Vec::new();
     let mut findings = Vec::new();
     for (at, ((direction, config), own)) in config.directions().zip(loaded).enumerate() {
         for (index, planned) in own.plan.metrics.iter().enumerate() {
             // Behind the metrics of the configuration are the counters of losses.
-            let counter = || MetricConfig { request: planned.request.clone(), help: None, sum_entries: None };
+            let counter = || MetricConfig::new(planned.request.clone());
             let metric = &config.metrics.get(index).cloned().unwrap_or_else(counter);
             let common = own.plan.maps[planned.map].common;
             let counters = loaded.iter().enumerate().filter_map(|(direction, loaded)| {
@@ -90,6 +93,9 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
                 findings.push(planned.request.finding(field, message));
                 None
             });
+            if let Some((field, message)) = unfit_for_series(metric, layout) {
+                findings.push(planned.request.finding(field, message));
+            }
             let reads_it = |other: &MetricState| {
                 other.metric.map == metric.request.map && (other.direction == direction || common)
             };
@@ -114,6 +120,11 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
                         max_entries: bounded.then_some(entries),
                         ..Completeness::default()
                     },
+                    series: SeriesRules {
+                        merge: metric.request.merge.clone(),
+                        key_label: metric.key_label.clone(),
+                        max_series: metric.max_series,
+                    },
                     cache: Cache::default(),
                 }),
                 sum,
@@ -125,4 +136,19 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
         }
     }
     if findings.is_empty() { Ok(readers) } else { Err(Rejection { findings, log: None }) }
+}
+
+/// Returns the setting that does not fit the map's keys, and the reason.
+fn unfit_for_series(metric: &MetricConfig, layout: &TableLayout) -> Option<(&'static str, String)> {
+    let (map, kind) = (&metric.request.map, layout.kind.name());
+    let field = if metric.key_label.is_some() { "key_label" } else { "max_series" };
+    if (metric.key_label.is_some() || metric.max_series.is_some()) && !layout.kind.has_keys() {
+        return Some((field, format!("{map} has no keys, since it is of type {kind}; leave {field} out")));
+    }
+    let has_parts =
+        matches!(layout.key.shape, Shape::Struct(_) | Shape::Union(_)) && layout.key.render.is_none();
+    (metric.key_label.is_some() && (has_parts || layout.inner.is_some())).then(|| {
+        let message = format!("the key of {map} has parts, whose names are the labels; leave key_label out");
+        ("key_label", message)
+    })
 }

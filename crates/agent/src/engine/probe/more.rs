@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use twinprobe_client::SumStatus;
 use twinprobe_ebpf_common::metric::OnReplace;
@@ -183,6 +184,7 @@ impl MetricState {
         sum.rows.add(window, epoch);
         sum.used = window.len(&self.metric.layout) as u64;
         sum.drop_surplus();
+        sum.drop_expired(epoch, Instant::now());
         sum.through = epoch;
     }
 }

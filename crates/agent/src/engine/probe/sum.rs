@@ -1,6 +1,8 @@
 //! The sum of a metric over its windows.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use twinprobe_ebpf_common::{MapFamily, TableLayout};
 use twinprobe_exporter::Accumulator;
@@ -19,12 +21,39 @@ pub struct Sum {
     pub dropped: u64,
     /// The number of entries that the map had in the last window.
     pub used: u64,
+    /// The time after which an entry goes unless a window has it.
+    expires: Option<Duration>,
+    /// The ends of the windows within that time, oldest first. Of windows that end close together only some are there.
+    ends: VecDeque<(u64, Instant)>,
 }
 
 impl Sum {
     pub fn drop_surplus(&mut self) {
         let dropped = self.max_entries.map_or(0, |entries| self.rows.bound(entries));
         self.dropped += dropped as u64;
+    }
+
+    /// Drops the entries that no window has had for too long, once window `seq` has ended. Windows before the first one
+    /// that this daemon closes count as if they had ended just now.
+    pub fn drop_expired(&mut self, seq: u64, now: Instant) {
+        let Some(expires) = self.expires else { return };
+        if self.ends.is_empty() {
+            self.ends.push_back((seq.saturating_sub(1), now));
+        }
+        self.ends.push_back((seq, now));
+        // An entry may stay longer by this part of the time. Without it a window in each millisecond would be kept.
+        if let Some(at) = self.ends.len().checked_sub(3)
+            && now.duration_since(self.ends[at].1) < expires / 64
+        {
+            self.ends.remove(at + 1);
+        }
+        let mut gone = None;
+        while let Some((seq, _)) = self.ends.pop_front_if(|(_, end)| now.duration_since(*end) > expires) {
+            gone = Some(seq);
+        }
+        if let Some(seq) = gone {
+            self.rows.drop_older(seq + 1);
+        }
     }
 }
 
@@ -41,7 +70,13 @@ pub fn sum(
     };
     let rows = Accumulator::new(Arc::clone(layout), rules).map_err(|error| ("merge", error.to_string()))?;
     let map_entries = rows.has_ages().then_some(entries);
-    let max_entries = match (map_entries, metric.sum_entries) {
+    if !rows.has_ages() && metric.sum.expires.is_some() {
+        let (name, kind) = (&metric.request.map, layout.kind.name());
+        let message =
+            format!("the entries of {name} never go, since it is of type {kind}; leave sum_expires out");
+        return Err(("sum_expires", message));
+    }
+    let max_entries = match (map_entries, metric.sum.entries) {
         (None, Some(_)) => {
             let (name, kind) = (&metric.request.map, layout.kind.name());
             let message = format!(
@@ -57,8 +92,54 @@ pub fn sum(
         }
         (map_entries, entries) => entries.or(map_entries.map(|entries| entries.saturating_mul(SUM_ENTRIES))),
     };
-    Ok(Some(Sum { rows, through: 0, max_entries, dropped: 0, used: 0 }))
+    let (expires, ends) = (metric.sum.expires, VecDeque::new());
+    Ok(Some(Sum { rows, through: 0, max_entries, dropped: 0, used: 0, expires, ends }))
 }
 
 /// The default limit of a sum's entries, as a multiple of the entries of the metric's map.
 pub const SUM_ENTRIES: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use twinprobe_ebpf_common::{Layout, MapKind, MergeRules, RawTable};
+
+    use super::*;
+
+    fn sum(expires: Duration) -> Sum {
+        let (key, value) = (Layout::unsigned(1), Layout::unsigned(1));
+        let layout = TableLayout { kind: MapKind::Hash, key, value, slots: 1, inner: None };
+        let rows = Accumulator::new(Arc::new(layout), &MergeRules::default()).unwrap();
+        let (expires, ends) = (Some(expires), VecDeque::new());
+        Sum { rows, through: 0, max_entries: None, dropped: 0, used: 0, expires, ends }
+    }
+
+    fn close(sum: &mut Sum, seq: u64, keys: &[u8], now: Instant) -> Vec<u8> {
+        sum.rows.add(&RawTable { keys: keys.into(), values: keys.into(), ..RawTable::default() }, seq);
+        sum.drop_expired(seq, now);
+        sum.rows.table().keys.clone()
+    }
+
+    #[test]
+    fn an_entry_goes_once_no_window_has_had_it_for_the_time() {
+        let (mut sum, start) = (sum(Duration::from_secs(10)), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(close(&mut sum, 5, &[1, 2], at(0)), [1, 2]);
+        assert_eq!(close(&mut sum, 6, &[2, 3], at(6)), [1, 2, 3]);
+        assert_eq!(close(&mut sum, 7, &[], at(10)), [1, 2, 3], "not longer than the time");
+        assert_eq!(close(&mut sum, 8, &[], at(11)), [2, 3]);
+        assert_eq!(close(&mut sum, 9, &[1], at(17)), [1]);
+        assert_eq!(sum.rows.table().values, [1], "it begins anew");
+    }
+
+    #[test]
+    fn many_short_windows_take_little_room() {
+        let (mut sum, start) = (sum(Duration::from_secs(64)), Instant::now());
+        let at = |millis| start + Duration::from_millis(millis);
+        close(&mut sum, 1, &[1], at(0));
+        for seq in 2..100_000 {
+            close(&mut sum, seq, &[2], at(seq));
+        }
+        assert_eq!(sum.rows.table().keys, [2]);
+        assert!(sum.ends.len() < 200, "{}", sum.ends.len());
+    }
+}

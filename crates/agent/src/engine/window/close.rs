@@ -168,6 +168,7 @@ fn stored_metric(
         dropped: reader.sum.as_ref().map_or(0, |sum| sum.dropped),
         events: metric.events,
         completeness: completeness::at_close(reader, all, quiesced)?,
+        series: metric.series.clone(),
     })
 }
 

@@ -108,6 +108,7 @@ impl Part {
             dropped,
             events,
             completeness,
+            series,
         } = window.head.metrics[index].clone();
         let metric = Metric {
             name,
@@ -120,6 +121,7 @@ impl Part {
             dropped,
             events,
             completeness,
+            series,
             cache: Cache::default(),
         };
         Self { direction, metric: Arc::new(metric), rows: Rows::Stored(Arc::clone(window), index) }

@@ -62,8 +62,9 @@ impl DocumentEncoder for Collector {
         let prepared = series.prepare(Cow::Owned(table));
         let rows = series.len(&prepared);
         let (distinct, duplicates) = Seen::default().distinct(&series, prepared);
-        self.tables.push(distinct.into_owned());
-        self.page.add(series, Some(Count { rows, duplicates, entries }));
+        let mut count = Count { rows, duplicates, surplus: 0, entries };
+        self.tables.push(series.first(distinct, &mut count).into_owned());
+        self.page.add(series, Some(count));
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) -> Progress {

@@ -6,8 +6,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use twinprobe_ebpf_common::Temporality;
+use twinprobe_ebpf_common::{MergeRule, Temporality};
 
+use super::samples::Value;
 use super::series::Series;
 
 /// The type of a family.
@@ -81,47 +82,58 @@ fn claims(base: &str, kind: &str) -> impl Iterator<Item = String> {
     Kind::suffixes(kind).iter().map(move |suffix| format!("{base}{suffix}"))
 }
 
-/// Returns the type of the samples of one value, which follows from the name and from the metric's temporality.
-fn kind(series: &Series, value: usize) -> Kind {
-    let value = &series.samples.values[value];
+/// Returns the type of the samples of one value. A sum of numbers that are never negative is a counter; of live numbers
+/// only the name tells whether they count.
+fn kind(series: &Series, value: &Value) -> Kind {
     let (temporality, samples) = (series.metric.temporality, &series.samples);
-    let counter = value.counts && value.family.len() > TOTAL.len() && value.family.ends_with(TOTAL);
-    match temporality {
-        Temporality::Window if samples.is_histogram => Kind::GaugeHistogram,
+    let counter = value.counts && is_total(&value.family);
+    match (temporality, value.merge) {
+        (Temporality::Window, _) if samples.is_histogram => Kind::GaugeHistogram,
         _ if samples.is_histogram => Kind::Histogram,
-        Temporality::Window => Kind::Gauge,
-        Temporality::Cumulative | Temporality::Live if counter => Kind::Counter,
-        Temporality::Cumulative => Kind::Unknown,
-        Temporality::Live => Kind::Gauge,
+        (Temporality::Cumulative, Some(MergeRule::Sum)) if value.counts => Kind::Counter,
+        (Temporality::Cumulative, None) | (Temporality::Live, _) if counter => Kind::Counter,
+        // A version that did not store the rule has stored the window.
+        (Temporality::Cumulative, None) => Kind::Unknown,
+        (Temporality::Window | Temporality::Cumulative | Temporality::Live, _) => Kind::Gauge,
     }
+}
+
+fn is_total(name: &str) -> bool {
+    name.len() > TOTAL.len() && name.ends_with(TOTAL)
+}
+
+/// Returns the name of the samples of this type: that of a counter ends in [`TOTAL`].
+fn sample_name(kind: Kind, value: &Value) -> String {
+    let ending = if kind == Kind::Counter && !is_total(&value.family) { TOTAL } else { "" };
+    format!("{}{ending}", value.family)
 }
 
 /// Returns the families of all series, in the order of their first samples, and the members that belong to none: those
 /// of families with a name in `reserved`, and those with a name that their probe and direction already has.
 pub fn families(all: &[&Series], reserved: &HashSet<String>) -> (Vec<Family>, Vec<(usize, usize)>) {
     let mut families: Vec<Family> = Vec::new();
-    let mut by_name: HashMap<&str, usize> = HashMap::new();
+    let mut by_name: HashMap<String, usize> = HashMap::new();
     let mut members = HashSet::new();
     let mut nameless = Vec::new();
     for (at, series) in all.iter().enumerate() {
         for (index, value) in series.samples.values.iter().enumerate() {
-            let kind = kind(series, index);
-            let name = &*value.family;
+            let kind = kind(series, value);
+            let name = sample_name(kind, value);
             // Two values can have one name: members whose names differ in illegal characters only, or a metric that is
             // called like another metric and its member.
-            if !members.insert((name, &*series.labels)) {
+            if !members.insert((name.clone(), &*series.labels)) {
                 nameless.push((at, index));
                 continue;
             }
-            if let Some(&family) = by_name.get(name) {
+            if let Some(&family) = by_name.get(&name) {
                 let family = &mut families[family];
                 family.members.push((at, index));
                 if family.kind != kind {
                     family.kind = Kind::Unknown;
                 }
             } else {
-                by_name.insert(name, families.len());
-                families.push(Family { name: name.to_owned(), kind, members: vec![(at, index)] });
+                by_name.insert(name.clone(), families.len());
+                families.push(Family { name, kind, members: vec![(at, index)] });
             }
         }
     }

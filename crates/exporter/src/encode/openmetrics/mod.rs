@@ -6,8 +6,11 @@
 //! - Labels are `probe`, `direction`, those of the probe's configuration, the parts of the key (`key` if it has no
 //!   parts), `cpu` where values are not aggregated, and `index`, `index1`, ... for arrays. A part of the key that has
 //!   one of these names is prefixed with `key_`.
-//! - A metric that is reset with each window is a gauge. A metric that is never reset is a counter if its name ends in
-//!   `_total`; else it is a gauge if it is read live, and `unknown` if its windows add up.
+//! - A metric that is reset with each window is a gauge. Numbers without a sign whose windows add up by `sum` are counters,
+//!   and get the ending `_total` if they lack it; by another rule they are gauges. A live number is a counter if its name
+//!   ends in `_total`, else a gauge. Only windows of versions that did not store the rule are `unknown`.
+//! - The one part of a key that is an interface is called `interface`. `key_label` names a key without parts, and of the
+//!   entries that are more than `max_series` nothing is written but their count.
 //! - An array tagged `histogram` is written as a histogram: slot `i` counts the values whose highest bit is `i`, hence
 //!   up to `le = 2^(i+1) - 1`. Its buckets come without `_count` and `_sum`: the sum is not known, and the
 //!   specification wants both or none.

@@ -194,10 +194,10 @@ impl PageEncoder {
         let mut rows = series.prepare(Cow::Borrowed(rows));
         walk.count.rows += series.len(&rows);
         if let Some(seen) = &mut walk.seen {
-            let duplicates;
-            (rows, duplicates) = seen.distinct(series, rows);
-            walk.count.duplicates += duplicates;
+            let (distinct, duplicates) = seen.distinct(series, rows);
+            (rows, walk.count.duplicates) = (distinct, walk.count.duplicates + duplicates);
         }
+        rows = series.first(rows, &mut walk.count);
         let mut row = 0;
         while row < series.len(&rows) {
             row = write(&self.families, walk, series, &rows, row, out);

@@ -1,14 +1,17 @@
 //! The labels and samples of a metric: the parts of its keys that become labels, and the parts of its values that
 //! become samples.
 
-use twinprobe_ebpf_common::{MapFamily, Render};
+use twinprobe_ebpf_common::{MapFamily, MergeRule, Render};
 
 use super::text::{label_name, metric_name, push_name};
+use crate::accumulate::rule;
 use crate::decode::bits::Bits;
 use crate::decode::plan::{Field, Plan, Scalar};
 use crate::leaf::{Leaf, LeafKind, Meaning};
 use crate::metric::Metric;
 
+/// The label of an interface that is a key, or part of one.
+const INTERFACE: &str = "interface";
 /// The most labels that a key may have; one of more parts is written in hex, as one label.
 const MAX_LABELS: usize = 64;
 /// The longest name of a family, in bytes; numbers whose family would have a longer one (nested structs of long names)
@@ -27,6 +30,8 @@ pub struct Samples {
     pub unfit: u64,
     /// True if the rows are the slots of a histogram.
     pub is_histogram: bool,
+    /// The most rows that become samples.
+    pub max_rows: usize,
 }
 
 /// The samples that the values of one metric have in one family.
@@ -36,6 +41,8 @@ pub struct Value {
     pub family: String,
     /// True if the numbers can be those of a counter: neither negative nor mere names.
     pub counts: bool,
+    /// The rule by which windows add up, if they do and if it is known.
+    pub merge: Option<MergeRule>,
     /// The position of the number in the value.
     pub leaf: Leaf<()>,
     /// The arrays around the number, outermost first.
@@ -67,9 +74,11 @@ impl Samples {
     /// `configured` are the names of labels that the samples have beside their own.
     pub fn new<'a>(metric: &Metric, configured: impl Iterator<Item = &'a String>) -> Self {
         let layout = &*metric.layout;
-        let mut samples = Self { keys: Vec::new(), values: Vec::new(), unfit: 0, is_histogram: false };
+        let (keys, values) = Default::default();
+        let mut samples = Self { keys, values, unfit: 0, is_histogram: false, max_rows: usize::MAX };
         let plan = Plan::new(&layout.value, str::to_owned);
-        let mut walk = Walk { samples: &mut samples, path: metric_name(&metric.name), arrays: Vec::new() };
+        let (path, field, arrays) = (metric_name(&metric.name), String::new(), Vec::new());
+        let mut walk = Walk { metric, samples: &mut samples, path, field, arrays };
         walk.value(&plan, 0, layout.value.size, None);
         if layout.kind.family() == MapFamily::Fifo {
             samples.unfit = samples.unfit.saturating_add(samples.fit());
@@ -80,14 +89,22 @@ impl Samples {
             && layout.kind.family() == MapFamily::Array
             && layout.key.size == 4
             && matches!(plan, Plan::Scalar { kind: Scalar::Unsigned | Scalar::Swapped, .. });
+        if !samples.is_histogram {
+            let limit = metric.series.max_series.map(usize::try_from);
+            samples.max_rows = limit.and_then(Result::ok).unwrap_or(usize::MAX);
+        }
         if layout.kind.has_keys() {
             let mut taken = samples.own_labels(layout.kind.is_percpu() && metric.agg.is_none());
             taken.extend(configured.cloned());
             let (plan, size) = (Plan::new(&layout.key, str::to_owned), layout.key.size);
             let keys = &mut samples.keys;
-            if split_key(&plan, "", 0, size, None, keys).is_none() || keys.is_empty() {
-                let (label, plan) = ("key".to_owned(), Plan::Blob { size });
+            let whole = metric.series.key_label.as_deref().unwrap_or("key");
+            if split_key(&plan, whole, "", 0, size, None, keys).is_none() || keys.is_empty() {
+                let (label, plan) = (whole.to_owned(), Plan::Blob { size });
                 *keys = vec![Field { label, offset: 0, size, bits: None, plan }];
+            }
+            if metric.series.key_label.is_none() {
+                name_interface(keys);
             }
             for key in keys {
                 key.label = format!(",{}=\"", unique(&key.label, &mut taken));
@@ -134,10 +151,25 @@ fn unique(name: &str, taken: &mut Vec<String>) -> String {
     candidate
 }
 
+/// Calls the only interface among the parts of a key by what it is: the map has an entry for each interface.
+fn name_interface(keys: &mut [Field<String>]) {
+    let is_interface =
+        |key: &&mut Field<String>| matches!(key.plan, Plan::Scalar { kind: Scalar::Ifindex, .. });
+    if keys.iter().all(|key| key.label != INTERFACE)
+        && let [one] = &mut keys.iter_mut().filter(is_interface).collect::<Vec<_>>()[..]
+    {
+        INTERFACE.clone_into(&mut one.label);
+    }
+}
+
 /// Splits the layout of a value into samples.
 struct Walk<'a> {
+    metric: &'a Metric,
     samples: &'a mut Samples,
+    /// The name of the family.
     path: String,
+    /// The path of the field in the value, as rules of `merge` name it.
+    field: String,
     arrays: Vec<Dimension>,
 }
 
@@ -148,17 +180,23 @@ impl Walk<'_> {
                 let (leaf, meaning) = LeafKind::of(kind);
                 let counts =
                     meaning == Meaning::Quantity && matches!(kind, Scalar::Unsigned | Scalar::Swapped);
-                self.leaf(Leaf { kind: leaf, tag: (), offset, size, bits }, counts);
+                self.leaf(Leaf { kind: leaf, tag: (), offset, size, bits }, counts, meaning);
             }
             Plan::Float { .. } => {
-                self.leaf(Leaf { kind: LeafKind::Float, tag: (), offset, size, bits: None }, false);
+                let leaf = Leaf { kind: LeafKind::Float, tag: (), offset, size, bits: None };
+                self.leaf(leaf, false, Meaning::Quantity);
             }
             Plan::Struct(fields) => {
                 for field in fields {
-                    let parent = self.path.len();
+                    let (parent, outer) = (self.path.len(), self.field.len());
                     push_name(&mut self.path, &field.label);
+                    if outer > 0 {
+                        self.field.push('.');
+                    }
+                    self.field.push_str(&field.label);
                     self.value(&field.plan, offset + field.offset, field.size, field.bits);
                     self.path.truncate(parent);
+                    self.field.truncate(outer);
                 }
             }
             Plan::Array { element, stride, len } => {
@@ -173,12 +211,13 @@ impl Walk<'_> {
         }
     }
 
-    fn leaf(&mut self, leaf: Leaf<()>, counts: bool) {
+    fn leaf(&mut self, leaf: Leaf<()>, counts: bool, meaning: Meaning) {
         if self.path.len() > MAX_NAME_LEN {
             return self.unfit();
         }
         let (family, arrays) = (self.path.clone(), self.arrays.clone());
-        self.samples.values.push(Value { family, counts, leaf, arrays });
+        let merge = self.metric.series.merge.as_ref().map(|rules| rule(rules, &self.field, meaning));
+        self.samples.values.push(Value { family, counts, merge, leaf, arrays });
     }
 
     fn unfit(&mut self) {
@@ -186,23 +225,26 @@ impl Walk<'_> {
     }
 }
 
-/// Adds the parts of a key, each with its name; `None` if there are too many, or one with too long a name.
+/// Adds the parts of a key, each with its name; `None` if there are too many, or one with too long a name. A key without
+/// parts is called `whole`.
 fn split_key(
     plan: &Plan<String>,
+    whole: &str,
     path: &str,
     offset: usize,
     size: usize,
     bits: Option<Bits>,
     parts: &mut Vec<Field<String>>,
 ) -> Option<()> {
-    let name = if path.is_empty() { "key" } else { path };
+    let name = if path.is_empty() { whole } else { path };
     match plan {
         Plan::Struct(fields) => fields.iter().try_for_each(|field| {
             let below = if path.is_empty() { field.label.clone() } else { format!("{path}_{}", field.label) };
-            split_key(&field.plan, &below, offset + field.offset, field.size, field.bits, parts)
+            split_key(&field.plan, whole, &below, offset + field.offset, field.size, field.bits, parts)
         }),
         Plan::Array { element, stride, len } => (0..*len).try_for_each(|index| {
-            split_key(element, &format!("{name}_{index}"), offset + index * stride, *stride, None, parts)
+            let name = format!("{name}_{index}");
+            split_key(element, whole, &name, offset + index * stride, *stride, None, parts)
         }),
         plan => {
             parts.push(Field { label: name.to_owned(), offset, size, bits, plan: plan.clone() });

@@ -38,6 +38,8 @@ pub struct Count {
     pub rows: usize,
     /// The rows whose labels an earlier row had.
     pub duplicates: usize,
+    /// The rows that are more than the metric may have.
+    pub surplus: usize,
     /// The entries of the map; of a map of maps those of the outer map, where the rows are those of the inner maps.
     pub entries: usize,
 }
@@ -75,6 +77,23 @@ impl Series {
             folded.values.extend_from_slice(folder.fold(value));
         }
         Cow::Owned(folded)
+    }
+
+    /// Returns those of prepared rows that the limit of the metric allows. `count` has all rows so far, with these.
+    pub fn first<'a>(&self, rows: Cow<'a, RawTable>, count: &mut Count) -> Cow<'a, RawTable> {
+        let len = self.len(&rows);
+        let before = count.rows - count.duplicates - len;
+        let left = self.samples.max_rows.saturating_sub(before).min(len);
+        if left == len {
+            return rows;
+        }
+        count.surplus += len - left;
+        let mut rows = rows.into_owned();
+        if self.metric.layout.kind.has_keys() {
+            rows.keys.truncate(left * self.metric.layout.key.size);
+        }
+        rows.values.truncate(left * self.value_stride());
+        Cow::Owned(rows)
     }
 
     fn value_stride(&self) -> usize {
@@ -132,8 +151,9 @@ impl Series {
     pub fn skipped(&self, count: Count) -> u64 {
         let values = |rows: usize| (rows as u64).saturating_mul(self.cpus() as u64);
         let unfit = values(count.rows).saturating_mul(self.samples.unfit);
-        let alike = values(count.duplicates).saturating_mul(self.samples.fit());
-        let nameless = values(count.rows - count.duplicates).saturating_mul(self.nameless);
+        let without_sample = count.duplicates + count.surplus;
+        let alike = values(without_sample).saturating_mul(self.samples.fit());
+        let nameless = values(count.rows - without_sample).saturating_mul(self.nameless);
         unfit.saturating_add(alike).saturating_add(nameless)
     }
 }
@@ -168,6 +188,7 @@ mod tests {
     #[test]
     fn duplicates_and_numbers_without_a_family_are_counted_for_each_cpu() {
         let series = Series { nameless: 1, ..series(None) };
-        assert_eq!(series.skipped(Count { rows: 5, duplicates: 2, entries: 5 }), 2 * 2 + 3 * 2);
+        let count = Count { rows: 6, duplicates: 2, surplus: 1, entries: 6 };
+        assert_eq!(series.skipped(count), 3 * 2 + 3 * 2);
     }
 }

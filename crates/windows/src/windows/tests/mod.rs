@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use twinprobe_ebpf_common::{
-    Aggregation, Completeness, Context, Direction, Format, Origin, Temporality, Window,
+    Aggregation, Completeness, Context, Direction, Format, Origin, SeriesRules, Temporality, Window,
 };
 use twinprobe_ebpf_common::{Layout, MapKind, RawTable, TableLayout};
 
@@ -49,6 +49,7 @@ fn metric(direction: Direction, name: &str, layout: Arc<TableLayout>) -> StoredM
         dropped: 0,
         events: None,
         completeness: Completeness::default(),
+        series: SeriesRules::default(),
     }
 }
 

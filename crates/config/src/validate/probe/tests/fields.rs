@@ -82,3 +82,29 @@ fn calls_are_functions_in_slots() {
     object["ingress"].as_object_mut().unwrap().remove("source");
     assert_eq!(validate(&object).unwrap_err()[0].0, "ingress.calls");
 }
+
+#[test]
+fn series_of_metrics_have_their_rules() {
+    let metric = |more: Value| {
+        let mut metric = json!({ "name": "m", "map": "m", "snapshot": true });
+        metric.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({ "labels": { "site": "turin" }, "ingress": { "metrics": [metric] } })
+    };
+    let all = json!({ "sum_entries": 9, "sum_expires": "10m", "key_label": "sender", "max_series": 5 });
+    let config = validate(&patched(&metric(all))).unwrap();
+    let metric_of = &config.ingress.unwrap().metrics[0];
+    assert_eq!((metric_of.sum.entries, metric_of.sum.expires), (Some(9), Some(Duration::from_secs(600))));
+    assert_eq!((metric_of.key_label.as_deref(), metric_of.max_series), (Some("sender"), Some(5)));
+    let at = |field: &str| format!("ingress.metrics[0].{field}");
+    for text in ["", "10", "99ms", "8761h", "never"] {
+        refused(&metric(json!({ "sum_expires": text })), &at("sum_expires"), &format!("{text:?} is no"));
+    }
+    refused(&metric(json!({ "sum_expires": "1h", "init": true })), &at("sum_expires"), "it needs snapshot");
+    for name in ["", "9a", "a-b", "__name__"] {
+        refused(&metric(json!({ "key_label": name })), &at("key_label"), "is no name of a label");
+    }
+    for name in ["probe", "cpu", "le", "index", "site"] {
+        refused(&metric(json!({ "key_label": name })), &at("key_label"), "choose another name");
+    }
+    refused(&metric(json!({ "max_series": 0 })), &at("max_series"), "at least 1");
+}

@@ -1,0 +1,126 @@
+//! The changes of directories, as inotify tells them. A volume of Kubernetes changes by one rename, of the symbolic link
+//! `..data`, through which all its files lead.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use notify::event::{AccessKind, AccessMode, EventKind};
+use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
+use tokio::sync::mpsc;
+
+/// The time in which further changes are waited for: an editor makes several, and copying a file takes some time.
+const QUIET: Duration = Duration::from_millis(300);
+/// The time after which somebody looks even without a change: a directory may have been exchanged, or may be on a file
+/// system that tells nothing.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// Tells when something in some directories may have changed.
+#[derive(Debug)]
+pub struct Changes {
+    directories: Vec<PathBuf>,
+    /// `None` where inotify can't be used.
+    watcher: Option<RecommendedWatcher>,
+    events: mpsc::Receiver<()>,
+}
+
+impl Changes {
+    /// Watches these directories, but not those in them.
+    pub fn of_directories(directories: Vec<PathBuf>) -> Self {
+        // One event that waits stands for all.
+        let (sender, events) = mpsc::channel(1);
+        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+            if event.is_ok_and(|event| is_change(event.kind)) {
+                let _ = sender.try_send(());
+            }
+        });
+        let watcher = watcher.inspect_err(|error| {
+            let seconds = LOOK.as_secs();
+            tracing::warn!(%error, "inotify can't be used; changes of files are seen within {seconds} s");
+        });
+        let mut changes = Self { directories, watcher: watcher.ok(), events };
+        changes.watch();
+        changes
+    }
+
+    /// Watches the directories that are at the paths now.
+    fn watch(&mut self) {
+        let Some(watcher) = &mut self.watcher else { return };
+        for directory in &self.directories {
+            // A directory that is not there is looked for again.
+            let _ = watcher.unwatch(directory);
+            let _ = watcher.watch(directory, RecursiveMode::NonRecursive);
+        }
+    }
+
+    /// Waits for a change, and until no more come; or for a while.
+    pub async fn next(&mut self) {
+        if tokio::time::timeout(LOOK, self.events.recv()).await.is_ok_and(|event| event.is_some()) {
+            while tokio::time::timeout(QUIET, self.events.recv()).await.is_ok_and(|event| event.is_some()) {}
+        }
+        self.watch();
+    }
+}
+
+/// Files that are read again when they change.
+#[derive(Debug)]
+pub struct Files {
+    paths: Vec<PathBuf>,
+    /// The files that were at the paths when they were last looked at.
+    stamps: Vec<Option<Stamp>>,
+    changes: Changes,
+}
+
+/// The identity of a file, its length and the time of its last change.
+type Stamp = (u64, u64, u64, i64, i64);
+
+impl Files {
+    pub fn new(paths: Vec<PathBuf>) -> Self {
+        let changes = Changes::of_directories(parents(&paths));
+        Self { stamps: stamps(&paths), paths, changes }
+    }
+
+    /// Waits until a file is another one, or has another content.
+    pub async fn changed(&mut self) {
+        loop {
+            self.changes.next().await;
+            let stamps = stamps(&self.paths);
+            if stamps != self.stamps {
+                self.stamps = stamps;
+                return;
+            }
+        }
+    }
+}
+
+fn stamps(paths: &[PathBuf]) -> Vec<Option<Stamp>> {
+    let stamp = |path: &PathBuf| {
+        let file = fs::metadata(path).ok()?;
+        Some((file.dev(), file.ino(), file.len(), file.mtime(), file.mtime_nsec()))
+    };
+    paths.iter().map(stamp).collect()
+}
+
+/// Returns the directories that the files are in.
+fn parents(files: &[PathBuf]) -> Vec<PathBuf> {
+    let parent = |file: &PathBuf| match file.parent() {
+        Some(parent) if parent != Path::new("") => parent.to_owned(),
+        _ => PathBuf::from("."),
+    };
+    let mut parents: Vec<PathBuf> = files.iter().map(parent).collect();
+    parents.sort();
+    parents.dedup();
+    parents
+}
+
+/// Tells whether an event can change what a reader finds. Reading the files makes events, too.
+const fn is_change(kind: EventKind) -> bool {
+    matches!(
+        kind,
+        EventKind::Access(AccessKind::Close(AccessMode::Write))
+            | EventKind::Create(_)
+            | EventKind::Modify(_)
+            | EventKind::Remove(_)
+    )
+}

@@ -1,0 +1,24 @@
+#!/bin/sh
+# build.sh OUTPUT [OPTION...]: writes the Debian package of the binary that is built already to OUTPUT. The options are those
+# of cargo-deb, for example --profile dev.
+set -eu
+output=$1
+shift
+cd "$(dirname "$0")/../.."
+case " $* " in *" --profile dev "*) profile=debug ;; *) profile=release ;; esac
+binary=${CARGO_TARGET_DIR:-target}/$profile/twinprobe
+
+# The binary writes its manual pages and completions.
+rm -rf target/deb
+mkdir -p target/deb/man target/deb/completions
+if ! "$binary" man target/deb/man 2>/dev/null; then
+    # TODO-CLI14: to be removed once `twinprobe man` and `twinprobe completions` are merged.
+    printf '.TH TWINPROBE 1\n.SH DESCRIPTION\n.nf\n%s\n' "$("$binary" --help)" >target/deb/man/twinprobe.1
+    binary=true
+fi
+"$binary" completions bash >target/deb/completions/twinprobe
+"$binary" completions zsh >target/deb/completions/_twinprobe
+"$binary" completions fish >target/deb/completions/twinprobe.fish
+gzip -9n target/deb/man/*
+
+cargo deb --no-build --quiet --package twinprobe --output "$output" "$@"

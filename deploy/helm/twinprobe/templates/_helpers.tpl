@@ -1,0 +1,65 @@
+{{- define "twinprobe.fullname" -}}
+{{- if contains .Chart.Name .Release.Name }}{{ .Release.Name | trunc 63 | trimSuffix "-" }}{{ else }}{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 63 | trimSuffix "-" }}{{ end }}
+{{- end }}
+
+{{- define "twinprobe.selector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "twinprobe.labels" -}}
+{{ include "twinprobe.selector" . }}
+app.kubernetes.io/version: {{ .Values.image.tag | default .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{- define "twinprobe.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{- define "twinprobe.serviceAccount" -}}
+{{ .Values.serviceAccount.name | default (ternary (include "twinprobe.fullname" .) "default" .Values.serviceAccount.create) }}
+{{- end }}
+
+{{- define "twinprobe.priorityClass" -}}
+{{ .Values.priorityClass.name | default (ternary (include "twinprobe.fullname" .) "" .Values.priorityClass.create) }}
+{{- end }}
+
+{{- define "twinprobe.tlsSecret" -}}
+{{ .Values.api.tls.secretName | default (printf "%s-tls" (include "twinprobe.fullname" .)) }}
+{{- end }}
+
+{{- define "twinprobe.probes" -}}
+{{ .Values.probesConfigMap | default (printf "%s-probes" (include "twinprobe.fullname" .)) }}
+{{- end }}
+
+{{/* The names of the Service, which clients may use in `Host`. */}}
+{{- define "twinprobe.hosts" -}}
+{{- $service := printf "%s.%s.svc" (include "twinprobe.fullname" .) .Release.Namespace -}}
+{{- $hosts := list $service (printf "%s.cluster.local" $service) -}}
+{{ concat $hosts .Values.api.hosts | uniq | toJson }}
+{{- end }}
+
+{{/* Values that do not fit together. */}}
+{{- define "twinprobe.check" -}}
+{{- with .Values }}
+{{- if and .api.enabled (not .api.tls.secretName) (not .api.tls.certManager.enabled) }}
+{{- fail "api.enabled needs api.tls.secretName or api.tls.certManager.enabled: a daemon that other machines reach speaks TLS" }}
+{{- end }}
+{{- if and .api.enabled (not .api.accessSecret) (not .api.clientCASecret) }}
+{{- fail "api.enabled needs api.accessSecret (tokens) or api.clientCASecret (certificates of clients)" }}
+{{- end }}
+{{- if and .api.tls.certManager.enabled (not .api.tls.certManager.issuerRef.name) }}
+{{- fail "api.tls.certManager.enabled needs api.tls.certManager.issuerRef.name" }}
+{{- end }}
+{{- if and .api.clientRoles (not .api.accessSecret) }}
+{{- fail "api.clientRoles needs api.accessSecret, which has the file" }}
+{{- end }}
+{{- if and (or .metrics.podMonitor.enabled .metrics.annotations) (not .metrics.expose) }}
+{{- fail "metrics.podMonitor and metrics.annotations need metrics.expose: Prometheus can't reach 127.0.0.1 of a node" }}
+{{- end }}
+{{- if and .probes .probesConfigMap }}
+{{- fail "probes and probesConfigMap exclude each other; give one of them" }}
+{{- end }}
+{{- end }}
+{{- end }}

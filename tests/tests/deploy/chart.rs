@@ -1,0 +1,155 @@
+//! The Helm chart and the manifests that are rendered from it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+use crate::tools::{root, run, shown, tools};
+
+/// The versions whose schemas the objects are held against.
+const VERSIONS: [&str; 3] = ["1.29.0", "1.33.0", "1.37.0"];
+
+fn chart() -> PathBuf {
+    root().join("deploy/helm/twinprobe")
+}
+
+/// Returns the files with values, and none for the defaults.
+fn values() -> Result<Vec<Option<PathBuf>>> {
+    let mut files = vec![None];
+    for entry in fs::read_dir(chart().join("ci"))? {
+        files.push(Some(entry?.path()));
+    }
+    ensure!(files.len() > 3, "{files:?}");
+    Ok(files)
+}
+
+fn template(bin: &Path, values: Option<&Path>, sets: &[&str]) -> Command {
+    let mut command = Command::new(bin.join("helm"));
+    command.args(["template", "twinprobe"]).arg(chart()).args(["--namespace", "twinprobe"]);
+    if let Some(file) = values {
+        command.arg("--values").arg(file);
+    }
+    for set in sets {
+        command.args(["--set", set]);
+    }
+    command
+}
+
+fn objects(rendered: &str) -> Result<Vec<Value>> {
+    let documents = yaml_serde::Deserializer::from_str(rendered);
+    let objects: Result<Vec<Value>, _> = documents.map(serde::Deserialize::deserialize).collect();
+    Ok(objects?.into_iter().filter(|object: &Value| !object.is_null()).collect())
+}
+
+fn object<'a>(objects: &'a [Value], kind: &str) -> Option<&'a Value> {
+    objects.iter().find(|object| object["kind"] == kind)
+}
+
+#[test]
+fn all_objects_are_valid_for_three_versions_of_kubernetes() -> Result<()> {
+    let Some(bin) = tools(&["helm", "kubernetes-validate"])? else { return Ok(()) };
+    let directory = tempfile::tempdir()?;
+    let mut rendered = vec![root().join("deploy/kubernetes/twinprobe.yaml")];
+    for (index, values) in values()?.iter().enumerate() {
+        let mut lint = Command::new(bin.join("helm"));
+        lint.arg("lint").arg("--strict").arg(chart());
+        if let Some(file) = values {
+            lint.arg("--values").arg(file);
+        }
+        run(&mut lint)?;
+        let text = run(&mut template(&bin, values.as_deref(), &[]))?;
+        let path = directory.path().join(format!("{index}.yaml"));
+        fs::write(&path, text)?;
+        rendered.push(path);
+    }
+    for version in VERSIONS {
+        let mut validate = Command::new(bin.join("kubernetes-validate"));
+        let output = validate.args(["--strict", "-k", version]).args(&rendered).output()?;
+        ensure!(output.status.success(), "{version}: {}", shown(&output));
+        let text = shown(&output);
+        // Objects of operators have no schema there.
+        let unknown = text.lines().filter(|line| line.contains("Couldn't find schema"));
+        ensure!(
+            unknown.filter(|line| !line.contains("PodMonitor") && !line.contains("Certificate")).count() == 0,
+            "{text}"
+        );
+        ensure!(text.contains("daemonset/twinprobe against"), "{text}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_plain_manifests_are_those_of_the_chart() -> Result<()> {
+    let Some(bin) = tools(&["helm"])? else { return Ok(()) };
+    let mut script = Command::new("sh");
+    script.arg(root().join("deploy/kubernetes/render.sh")).arg(bin.join("helm"));
+    let committed = fs::read_to_string(root().join("deploy/kubernetes/twinprobe.yaml"))?;
+    ensure!(run(&mut script)? == committed, "the chart has changed: call `make manifests`");
+    Ok(())
+}
+
+#[test]
+fn values_that_do_not_fit_are_refused() -> Result<()> {
+    let Some(bin) = tools(&["helm"])? else { return Ok(()) };
+    for (set, message) in [
+        (&["api.enabled=true"][..], "api.enabled needs api.tls.secretName"),
+        (&["api.enabled=true", "api.tls.secretName=x"], "needs api.accessSecret"),
+        (&["metrics.podMonitor.enabled=true"], "need metrics.expose"),
+        (&["api.tls.certManager.enabled=true"], "issuerRef.name"),
+        (&["probes.p.interface=lo", "probesConfigMap=x"], "exclude each other"),
+        (&["tolerance=1"], "tolerance"),
+        (&["probesRemoved=perhaps"], "probesRemoved"),
+        (&["metrics.port=99999"], "port"),
+    ] {
+        let output = template(&bin, None, set).output()?;
+        ensure!(!output.status.success() && shown(&output).contains(message), "{set:?}: {}", shown(&output));
+    }
+    Ok(())
+}
+
+/// The daemon of the pods takes every option that the chart gives it, and has no more than it needs.
+#[test]
+fn the_pods_run_the_daemon_as_it_is_documented() -> Result<()> {
+    let Some(bin) = tools(&["helm"])? else { return Ok(()) };
+    let help = run(Command::new(twinprobe_tests::binary()?).args(["serve", "--help"]))?;
+    for values in values()? {
+        let objects = objects(&run(&mut template(&bin, values.as_deref(), &[]))?)?;
+        let daemons = object(&objects, "DaemonSet").context("a DaemonSet")?;
+        let pod = &daemons["spec"]["template"]["spec"];
+        let daemon = &pod["containers"][0];
+        let arguments: Vec<&str> =
+            daemon["args"].as_array().context("args")?.iter().filter_map(Value::as_str).collect();
+        for option in arguments.iter().filter_map(|argument| argument.strip_prefix("--")) {
+            let name = option.split('=').next().unwrap_or_default();
+            let known = help.contains(&format!("--{name} ")) || help.contains(&format!("--{name}\n"));
+            ensure!(known, "serve has no --{name}");
+        }
+        let detaches = values.as_ref().is_some_and(|file| file.ends_with("everything.yaml"));
+        ensure!(
+            arguments.contains(&"--detach-on-exit") == detaches,
+            "an update leaves probes running: {arguments:?}"
+        );
+        let context = &daemon["securityContext"];
+        let capabilities = serde_json::json!(["BPF", "PERFMON", "NET_ADMIN", "SETUID", "SETGID", "KILL"]);
+        ensure!(context["capabilities"]["add"] == capabilities, "{context}");
+        ensure!(context["capabilities"]["drop"][0] == "ALL" && context["allowPrivilegeEscalation"] == false);
+        ensure!(context["readOnlyRootFilesystem"] == true && pod["automountServiceAccountToken"] == false);
+        for (probe, path) in
+            [("startupProbe", "/readyz"), ("readinessProbe", "/readyz"), ("livenessProbe", "/healthz")]
+        {
+            ensure!(daemon[probe]["httpGet"]["path"] == path, "{probe}: {}", daemon[probe]);
+        }
+        // Without `expose` nobody else on the network reaches the counters.
+        let metrics = arguments.iter().find_map(|argument| argument.strip_prefix("--listen-metrics="));
+        let exposed = object(&objects, "Service").is_some()
+            || daemon["ports"].as_array().is_some_and(|ports| !ports.is_empty());
+        ensure!(metrics.is_some_and(|address| address.starts_with("127.0.0.1:") != exposed), "{metrics:?}");
+        let mounts = daemon["volumeMounts"].as_array().context("volumeMounts")?;
+        // A part of a volume would not follow changes of its ConfigMap or Secret.
+        ensure!(mounts.iter().all(|mount| mount.get("subPath").is_none()));
+    }
+    Ok(())
+}

@@ -1,0 +1,178 @@
+//! Counters, labels and bounds of the series that Prometheus gets, and the count of windows that collectors have missed.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+use twinprobe_tests::sample::counter_config;
+use twinprobe_tests::traffic::{Generator, GeneratorOptions, Spread};
+use twinprobe_tests::wait::wait_for;
+use twinprobe_tests::{Daemon, Topology};
+
+use crate::prometheus_page::Page;
+
+const SOURCE: &str = r#"
+#include <twinprobe.h>
+
+typedef __u32 port TP_AS(ifindex);
+
+struct counts {
+    __u64 packets;
+    __u64 bytes_total;
+    __u64 longest;
+};
+
+TP_HASH(ports, port, struct counts, 16);
+TP_HASH(senders, tp_ip, __u64, 4096);
+
+TP_PROBE(count, packet)
+{
+    __u32 length = tp_length(packet);
+    port port = tp_ifindex(packet);
+    struct counts *counts = tp_get(ports, &port);
+    __u64 *seen;
+    tp_ip sender;
+
+    tp_parse(packet);
+    sender = tp_source(packet);
+    if (counts) {
+        tp_add(&counts->packets, 1);
+        tp_add(&counts->bytes_total, length);
+        tp_max(&counts->longest, length);
+    }
+    seen = tp_get(senders, &sender);
+    if (seen)
+        tp_add(seen, 1);
+    return TP_PASS;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+"#;
+
+fn config(senders: &Value) -> Value {
+    let merge = json!({ "longest": "max" });
+    let ports = json!({ "name": "port", "map": "ports", "snapshot": true, "merge": merge });
+    let mut own = json!({ "name": "senders", "map": "senders", "snapshot": true });
+    own.as_object_mut().unwrap().extend(senders.as_object().unwrap().clone());
+    json!({ "interface": "mon0", "ingress": { "source": SOURCE, "metrics": [ports, own] } })
+}
+
+fn send(topology: &Topology, first: u32, addresses: u32, count: u64) -> Result<()> {
+    let spread = Spread { addresses, ports: 1, ..Spread::default() };
+    let options = GeneratorOptions { spread, ..GeneratorOptions::default() };
+    let mut generator = Generator::new(topology.generator(), "gen0", options)?;
+    generator.continue_at(first)?;
+    generator.send(count)
+}
+
+#[test]
+fn sums_are_counters_with_labels_of_choice_and_no_more_than_asked_for() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let senders = json!({ "key_label": "sender", "max_series": 10, "sum_expires": "1s" });
+    daemon.put("/v1/probes/p", &config(&senders)).expect(201);
+    send(&topology, 0, 25, 250)?;
+    let page = Page::scrape(&daemon);
+    for (family, kind) in [
+        ("port_packets", "counter"),
+        ("port_bytes", "counter"),
+        ("port_longest", "gauge"),
+        ("senders", "counter"),
+    ] {
+        ensure!(page.kind(family) == kind, "{family}: {}", page.text);
+    }
+    let port = [("probe", "p"), ("interface", "mon0")];
+    ensure!(page.one("port_packets_total", &port) == 250.0);
+    ensure!(page.one("port_bytes_total", &port) == 250.0 * page.one("port_longest", &port));
+    let labels = |page: &Page| {
+        let of = page.samples.keys().filter(|(name, _)| name == "senders_total");
+        of.map(|(_, labels)| labels["sender"].clone()).collect::<Vec<String>>()
+    };
+    let first = labels(&page);
+    ensure!(first.len() == 10, "{}", page.text);
+    ensure!(page.one("twinprobe_export_skipped_total", &[("probe", "p")]) == 15.0, "{}", page.text);
+    // Who is silent leaves the sum, and others take the places.
+    wait_for("other senders", Duration::from_secs(20), || {
+        send(&topology, 100, 5, 50)?;
+        let page = Page::scrape(&daemon);
+        let now = labels(&page);
+        ensure!(!now.is_empty() && now.len() <= 10, "{now:?}");
+        ensure!(now.iter().all(|label| !first.contains(label)), "{now:?} after {first:?}");
+        Ok(())
+    })?;
+    ensure!(page_total(&daemon, "port_packets_total") > 250.0, "the other metric keeps its sum");
+    Ok(())
+}
+
+fn page_total(daemon: &Daemon, name: &str) -> f64 {
+    Page::scrape(daemon).sum(name, &[])
+}
+
+#[test]
+fn labels_that_a_map_has_no_use_for_are_refused() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let queue = r#"
+#include <twinprobe.h>
+struct pair { __u32 from; __u32 to; };
+struct { __uint(type, BPF_MAP_TYPE_QUEUE); __uint(max_entries, 8); __type(value, __u64); } queue SEC(".maps");
+TP_HASH(pairs, struct pair, __u64, 8);
+TP_ARRAY(slots, __u64, 8);
+TP_PROBE(count, packet) { return TP_PASS; }
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+"#;
+    for (metric, message) in [
+        (json!({ "map": "pairs", "key_label": "pair" }), "has parts"),
+        (json!({ "map": "queue", "key_label": "x" }), "has no keys"),
+        (json!({ "map": "queue", "max_series": 1 }), "has no keys"),
+        (json!({ "map": "slots", "snapshot": true, "sum_expires": "1m" }), "never go"),
+    ] {
+        let mut metric = metric;
+        metric["name"] = json!("m");
+        let config = json!({ "interface": "mon0", "ingress": { "source": queue, "metrics": [metric] } });
+        let answer = daemon.put("/v1/probes/p", &config).expect(422);
+        ensure!(answer.text().contains(message), "{message}: {}", answer.text());
+        ensure!(answer.text().contains("ingress.metrics[0]."), "{}", answer.text());
+    }
+    Ok(())
+}
+
+/// A probe whose windows nobody collects gives no false alarm.
+#[test]
+fn windows_are_lost_to_collectors_that_are_named() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let put = |name: &str, collectors: &[&str], status: u16| {
+        let mut config = counter_config("mon0", "XDP_PASS");
+        config["window"] = json!({ "retain": 2, "collectors": collectors });
+        daemon.put(&format!("/v1/probes/{name}"), &config).expect(status);
+    };
+    put("free", &[], 201);
+    put("kept", &["archive"], 201);
+    let close = |name: &str| {
+        daemon.request("POST", &format!("/v1/probes/{name}/windows"), &[], b"").expect(201);
+    };
+    for name in ["free", "kept"] {
+        (0..5).for_each(|_| close(name));
+        let listed = daemon.json(&format!("/v1/probes/{name}/windows?after=0"));
+        ensure!(listed["lost_windows"] == 3, "lists count them in any case: {listed}");
+    }
+    let lost = |name: &str| Page::scrape(&daemon).one("twinprobe_windows_lost_total", &[("probe", name)]);
+    ensure!((lost("free"), lost("kept")) == (0.0, 3.0));
+    // What went before a collector was named is nobody's loss.
+    put("free", &["archive"], 200);
+    ensure!(lost("free") == 0.0);
+    (0..2).for_each(|_| close("free"));
+    ensure!(lost("free") == 2.0, "{}", lost("free"));
+    Ok(())
+}
+
+#[test]
+fn the_schema_of_xml_is_served() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let answer = daemon.get("/metrics.xsd").expect(200);
+    ensure!(answer.header("content-type") == Some("application/xml"), "{answer:?}");
+    ensure!(answer.text() == include_str!("../../../api/metrics.xsd"));
+    Ok(())
+}
