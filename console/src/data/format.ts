@@ -83,8 +83,12 @@ export function inUnit(value: number, name: string, perSecond = false): string {
 
 const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$/;
 
+/** An address as people write it: one of IPv4 without the prefix by which IPv6 has it. */
+export const address = (value: string) => value.replace(/(^|\s)::ffff:(\d+\.\d+\.\d+\.\d+)/g, "$1$2");
+
 /** A text as a table shows it: times by the browser's clock. */
 export function text(value: Value): string {
+  if (typeof value === "string") value = address(value);
   if (typeof value === "string") return TIME.test(value) ? `${moment(value)}.${(value.split(".")[1] ?? "").slice(0, 6)}` : value;
   if (value === null) return "";
   if (typeof value === "object") return JSON.stringify(value, (_, part) => (typeof part === "bigint" ? String(part) : part));

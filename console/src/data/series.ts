@@ -1,4 +1,5 @@
 // Windows as lines of a chart: one point for each window, one line for each of the largest keys.
+import { address } from "./format.ts";
 import type { Document } from "../api/types.ts";
 import { isNumber, metricAt, type Place, rowsOf } from "./rows.ts";
 
@@ -36,7 +37,7 @@ export function groupsOf(document: Document, choice: Pick<Choice, "place" | "fie
   for (const row of rowsOf(metric)) {
     const value = row[choice.field];
     if (!isNumber(value)) continue;
-    const label = choice.by.map((id) => String(row[id] ?? "")).join(" ");
+    const label = choice.by.map((id) => address(String(row[id] ?? ""))).join(" ");
     groups.set(label, (groups.get(label) ?? 0) + Number(value));
   }
   return groups;

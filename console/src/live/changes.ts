@@ -53,12 +53,13 @@ export function may(role: Role): boolean {
   return hello.value !== null && RANKS.indexOf(hello.value.role) >= RANKS.indexOf(role);
 }
 
-export const interfaces = computed(() => {
-  const names = [...probes.value.values()].flatMap((probe) => probe.interfaces.map((at) => at.interface));
-  return [...new Set(names)].sort();
-});
+/** The interfaces of the daemon's own namespace that it tells this credential of, with what goes through them. */
+export const interfaces = signal<{ name: string; packets: number | null }[]>([]);
 
 const place = (netns: unknown, ifindex: number) => `${netns ?? ""} ${ifindex}`;
+
+/** Whether lost windows are missed: somebody was to collect them. */
+export const isMissed = (probe: Probe) => (probe.config.window?.collectors?.length ?? 0) > 0;
 
 /** The packets per second that meet a probe; `null` while that is not known. */
 export function rateOf(probe: Probe, direction?: Direction): Rate | null {
@@ -98,6 +99,12 @@ function traffic(time: number, all: Counted[]) {
     rates.value = found;
   }
   before = { time, counted };
+  interfaces.value = all
+    .filter((one) => !one.netns)
+    .map((one) => {
+      const rate = rates.value.get(place(one.netns, one.ifindex));
+      return { name: one.interface, packets: rate ? rate.ingress.packets + rate.egress.packets : null };
+    });
 }
 
 /** The probes that the daemon has told of since the connection began. */

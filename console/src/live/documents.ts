@@ -2,7 +2,7 @@
 import { signal } from "@preact/signals";
 import { ask, asProblem, type Problem, probePath } from "../api/client.ts";
 import type { Document, WindowEntry } from "../api/types.ts";
-import { onWindow } from "./changes.ts";
+import { onWindow, probes } from "./changes.ts";
 
 /** At most so many windows are kept. */
 const WINDOWS = 360;
@@ -52,6 +52,8 @@ class Loader {
         room -= window.bytes;
         return index === 0 || (index < WINDOWS && room >= 0);
       });
+      // The oldest goes when the next window is closed, which may be before it is asked for.
+      if (newest.length > 2 && newest.length === list.windows.length) newest.splice(-2);
       this.want(newest.map((window) => window.seq));
     } catch (error) {
       this.failed(error);
@@ -77,6 +79,7 @@ class Loader {
     const got: Document[] = [];
     while (this.waiting.length > 0 && !this.control.signal.aborted) {
       const seq = this.waiting.shift()!;
+      if (seq < (probes.peek().get(this.name)?.windows.oldest ?? 0)) continue;
       try {
         got.push(await ask<Document>(`${probePath(this.name)}/windows/${seq}`, { signal: this.control.signal }));
         this.problem.value = null;

@@ -1,5 +1,5 @@
 // Lines over time. The same numbers stand in a legend, which is what screen readers get.
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import type { Line } from "../data/series.ts";
 import { clock } from "../data/format.ts";
@@ -14,17 +14,17 @@ export interface ChartProps {
   format: (value: number) => string;
   /** Whether the last line is what is left over. */
   hasOthers: boolean;
-  onPick?: (time: number) => void;
 }
 
-export function Chart({ label, times, lines, format, hasOthers, onPick }: ChartProps) {
+export function Chart({ label, times, lines, format, hasOthers }: ChartProps) {
   const holder = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
-  const newest = useRef({ format, onPick, hasOthers });
-  newest.current = { format, onPick, hasOthers };
+  const newest = useRef({ format, hasOthers });
+  newest.current = { format, hasOthers };
   const data = [times, ...lines.map((line) => line.values)] as uPlot.AlignedData;
   const latest = useRef(data);
   latest.current = data;
+  const [at, setAt] = useState<number | null>(null);
   const names = lines.map((line) => line.label).join("\n");
   const mode = shown.value;
 
@@ -51,28 +51,14 @@ export function Chart({ label, times, lines, format, hasOthers, onPick }: ChartP
             points: { show: times.length < 40, size: 4 },
           })),
         ],
-        hooks: { setCursor: [(plot) => tell(plot)] },
+        hooks: { setCursor: [(plot) => setAt(plot.cursor.idx ?? null)] },
       },
       latest.current,
       holder.current!,
     );
-    const cells = holder.current!.parentElement!.querySelectorAll<HTMLElement>("[data-line]");
-    const tell = (plot: uPlot) => {
-      const index = plot.cursor.idx;
-      cells.forEach((cell, line) => {
-        const values = latest.current[line + 1]!;
-        const value = index == null ? values[values.length - 1] : values[index];
-        cell.textContent = value == null ? "" : newest.current.format(value);
-      });
-    };
     plot.current = made;
     const resize = new ResizeObserver(() => made.setSize({ width: holder.current!.clientWidth, height: HEIGHT }));
     resize.observe(holder.current!);
-    const click = () => {
-      const index = made.cursor.idx;
-      if (index != null && made.select.width === 0) newest.current.onPick?.(latest.current[0]![index]!);
-    };
-    made.over.addEventListener("click", click);
     return () => {
       resize.disconnect();
       made.destroy();
@@ -81,17 +67,19 @@ export function Chart({ label, times, lines, format, hasOthers, onPick }: ChartP
 
   useEffect(() => plot.current?.setData(data), [times, lines]);
 
-  const last = (line: Line) => line.values[line.values.length - 1];
+  // The legend has the values under the pointer, else the newest.
+  const value = (line: Line) => line.values[at ?? line.values.length - 1];
   return (
     <figure class="chart" aria-label={label}>
       <div ref={holder} class="plot" aria-hidden="true" />
       <figcaption>
+        <p class="muted at">{at !== null && times[at] ? clock(times[at] * 1000) : "newest window"}</p>
         <ul class="legend">
           {lines.map((line, index) => (
             <li>
-              <span class={`swatch ${hasOthers && index === lines.length - 1 ? "others" : `line-${(index % 8) + 1}`}`} />
+              <span aria-hidden="true" class={`swatch ${hasOthers && index === lines.length - 1 ? "others" : `line-${(index % 8) + 1}`}`} />
               <span class="name">{line.label}</span>
-              <span class="number" data-line={index}>{last(line) == null ? "" : format(last(line)!)}</span>
+              <span class="number">{value(line) == null ? "" : format(value(line)!)}</span>
             </li>
           ))}
         </ul>

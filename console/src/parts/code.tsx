@@ -72,6 +72,7 @@ function diagnosticsOf(state: EditorState, findings: Finding[], severity: "error
 
 export interface CodeProps {
   label: string;
+  /** The text to begin with. The editor keeps the text from then on; another `key` makes another editor. */
   value: string;
   readOnly?: boolean;
   plain?: boolean;
@@ -125,12 +126,6 @@ export function Code(props: CodeProps) {
       parent.remove();
     };
   }, [props.readOnly, props.plain, props.label]);
-
-  useEffect(() => {
-    const editor = view.current!;
-    const text = editor.state.doc.toString();
-    if (text !== props.value) editor.dispatch({ changes: { from: 0, to: text.length, insert: props.value } });
-  }, [props.value]);
 
   useEffect(() => {
     const { state } = view.current!;

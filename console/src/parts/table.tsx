@@ -13,7 +13,7 @@ export type Rendering = "units" | "exact" | "hex" | "rate";
 function cell(row: Row, column: Column, metric: string, rendering: Rendering, seconds: number): string {
   const value = row[column.id];
   if (value === undefined) return "";
-  if (!isNumber(value)) return text(value);
+  if (!isNumber(value)) return rendering === "exact" && typeof value === "string" ? value : text(value);
   if (column.isKey && rendering !== "hex") return String(value);
   switch (rendering) {
     case "exact": return exact(value);

@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import type { Probe } from "../api/types.ts";
 import { bytes, count, duration, exact, plural } from "../data/format.ts";
-import { may, probes, rateOf } from "../live/changes.ts";
+import { isMissed, may, probes, rateOf } from "../live/changes.ts";
 import { Badge, Empty } from "../parts/basics.tsx";
 import { link } from "../parts/route.ts";
 
@@ -70,6 +70,7 @@ function Summary({ all }: { all: Probe[] }) {
   }
   const shares = all.map(share).filter((part) => part !== null);
   const lost = sum(all.map((probe) => probe.windows.lost));
+  const missed = all.some((probe) => probe.windows.lost > 0 && isMissed(probe));
   const failed = all.filter((probe) => probe.state === "failed").length;
   return (
     <dl class="figures">
@@ -77,7 +78,7 @@ function Summary({ all }: { all: Probe[] }) {
       <Figure title="Packets per second">{places.size > 0 ? count(sum([...places.values()])) : "–"}</Figure>
       <Figure title="Share of one CPU">{shares.length > 0 ? percent(sum(shares)) : "–"}</Figure>
       <Figure title="Windows retained">{exact(sum(all.map((probe) => probe.windows.retained)))} <span class="muted">{bytes(sum(all.map((probe) => probe.windows.bytes)))}</span></Figure>
-      <Figure title="Windows lost">{lost > 0 ? <span class="bad-text">{exact(lost)}</span> : "0"}</Figure>
+      <Figure title="Windows lost"><span class={missed ? "lost-number" : ""}>{exact(lost)}</span></Figure>
     </dl>
   );
 }
@@ -117,7 +118,7 @@ export function Overview() {
                     <td class="number">{ns === null ? "–" : duration(ns * 1)}</td>
                     <td class="number">{part === null ? "–" : percent(part)}</td>
                     <td class="number">{exact(probe.windows.retained)}{probe.config.window?.interval && <span class="muted"> every {probe.config.window.interval}</span>}</td>
-                    <td class="number">{probe.windows.lost > 0 ? <span class="bad-text">{exact(probe.windows.lost)}</span> : "0"}</td>
+                    <td class="number"><span class={probe.windows.lost > 0 && isMissed(probe) ? "bad-text" : ""}>{exact(probe.windows.lost)}</span></td>
                   </tr>
                 );
               })}

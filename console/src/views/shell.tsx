@@ -55,7 +55,7 @@ export function Shell() {
   return (
     <>
       <a class="skip" href="#main-content" onClick={(event) => { event.preventDefault(); document.getElementById("main-content")?.focus(); }}>Skip to content</a>
-      <header class="top">
+      <header class="topbar">
         <a class="brand" href="#/">twinprobe{hello.value && <span class="node">{hello.value.node}</span>}</a>
         {!signedOut && (
           <nav aria-label="Views">
@@ -66,7 +66,7 @@ export function Shell() {
           <State />
           {hello.value && <span class="who" title={hello.value.who}>{hello.value.role}</span>}
           <label class="theme">
-            <span class="hidden">Theme</span>
+            <span>Theme</span>
             <select value={theme.value} onChange={(event) => setTheme(event.currentTarget.value as Theme)}>
               {["system", "light", "dark"].map((value) => <option value={value} selected={theme.value === value}>{value}</option>)}
             </select>

@@ -37,9 +37,15 @@ function free(name: string): string {
   return found;
 }
 
+/** The interface that is most likely meant: the one with most packets now. */
+function busiest(): string {
+  const real = interfaces.value.filter((one) => one.name !== "lo");
+  return real.sort((a, b) => (b.packets ?? 0) - (a.packets ?? 0))[0]?.name ?? "";
+}
+
 /** A draft from a template, or with the name `empty` a small one to begin with. */
 export async function draft(template: string): Promise<Draft> {
-  const one = interfaces.value.find((name) => name !== "lo" && !/[*?[]/.test(name)) ?? "";
+  const one = busiest();
   if (template === "empty") {
     const metrics = [{ name: "sender", map: "senders", help: "Packets and bytes received, by sender", snapshot: true, init: true }];
     return { name: free("senders"), config: { interfaces: one ? [one] : [], ingress: { hook: "xdp", source: EMPTY, metrics }, window: { ...WINDOW } }, tag: null };

@@ -6,7 +6,7 @@ import type { Config, Direction, Finding, Probe, Report, Revision } from "../../
 import { DIRECTIONS } from "../../api/types.ts";
 import { bytes } from "../../data/format.ts";
 import { mapsOf } from "../../data/source.ts";
-import { may, probes, putProbe } from "../../live/changes.ts";
+import { may, putProbe } from "../../live/changes.ts";
 import { Check, Panel, ProblemBox, Tabs, useAsk, Warnings } from "../../parts/basics.tsx";
 import { Code } from "../../parts/code.tsx";
 import { link } from "../../parts/route.ts";
@@ -39,6 +39,18 @@ function Existing({ name, revision }: { name: string; revision: string | null })
   if (loading.state === "loading") return <p class="empty" role="status">Loading…</p>;
   if (loading.state === "failed") return <><h1>{name}</h1><ProblemBox problem={loading.problem} /></>;
   return <Write start={Promise.resolve(loading.value)} />;
+}
+
+/** Findings about the one text of both directions stand there once. */
+function once(problem: Problem): Problem {
+  const seen = new Set<string>();
+  const errors = problem.errors
+    .map((finding) => (finding.field && /^(in|e)gress\.source$/.test(finding.field) ? { ...finding, field: "source" } : finding))
+    .filter((finding) => {
+      const id = JSON.stringify(finding);
+      return !seen.has(id) && seen.add(id);
+    });
+  return new Problem(problem.status, problem.title, problem.detail, errors, problem.log);
 }
 
 /** Whether both directions have one text. */
@@ -92,6 +104,8 @@ function Editing({ start }: { start: Draft }) {
   const findings = outcome.kind === "refused" ? outcome.problem.errors : [];
   const warnings = outcome.kind === "valid" ? outcome.report.warnings : outcome.kind === "deployed" ? outcome.probe.warnings : [];
   const here = (all: Finding[]) => all.filter((finding) => finding.line && (one || !finding.field || finding.field.startsWith(shown)) && finding.stage !== "config");
+  const errors = useMemo(() => here(findings), [outcome, shown, one]);
+  const warned = useMemo(() => here(warnings), [outcome, shown, one]);
   const jump = (finding: Finding) => {
     const of = DIRECTIONS.find((each) => finding.field?.startsWith(each));
     if (of && of !== shown && !one) setDirection(of);
@@ -100,7 +114,7 @@ function Editing({ start }: { start: Draft }) {
 
   const run = async (what: string, request: () => Promise<Outcome>) => {
     setOutcome({ kind: "busy", what });
-    const next = await request().catch((error): Outcome => ({ kind: "refused", problem: asProblem(error) }));
+    const next = await request().catch((error): Outcome => ({ kind: "refused", problem: one ? once(asProblem(error)) : asProblem(error) }));
     setOutcome(next);
     const first = next.kind === "refused" ? next.problem.errors.find((finding) => finding.line && finding.stage !== "config") : undefined;
     if (first) jump(first);
@@ -141,7 +155,7 @@ function Editing({ start }: { start: Draft }) {
           )}
           {config[shown]?.object ? <p class="note">This direction has a compiled object and no source.</p> : (
             <Panel tab={shown}>
-              <Code label={`C source of ${one ? "both directions" : shown}`} value={source} errors={here(findings)} warnings={here(warnings)} goTo={goTo} onChange={setSource} onSave={validate} />
+              <Code key={shown} label={`C source of ${one ? "both directions" : shown}`} value={source} errors={errors} warnings={warned} goTo={goTo} onChange={setSource} onSave={validate} />
             </Panel>
           )}
           <div class="outcome" aria-live="polite">
@@ -165,7 +179,7 @@ function Editing({ start }: { start: Draft }) {
             {outcome.kind === "none" && <p class="muted">Ctrl+Enter validates: the daemon compiles the source, the kernel verifies it, and a trial says what it costs. Nothing is attached by that. Escape, then Tab leaves the editor.</p>}
           </div>
         </div>
-        <Form config={config} name={name} exists={exists} maps={maps as never} known={[...new Set([...probes.value.values()].flatMap((probe) => probe.interfaces.map((at) => at.interface)))]} findings={findings} onName={setName} onChange={setConfig} onDirections={setDirection} />
+        <Form config={config} name={name} exists={exists} maps={maps as never} findings={findings} onName={setName} onChange={setConfig} onDirections={setDirection} />
       </div>
     </>
   );

@@ -3,6 +3,8 @@ import { useEffect, useState } from "preact/hooks";
 import type { Config, Direction, DirectionConfig, Finding } from "../../api/types.ts";
 import { DIRECTIONS } from "../../api/types.ts";
 import type { SourceMap } from "../../data/source.ts";
+import { count } from "../../data/format.ts";
+import { interfaces } from "../../live/changes.ts";
 import { Check, Select } from "../../parts/basics.tsx";
 import { WindowFields } from "../probe/windows.tsx";
 import { MetricsForm } from "./metrics.tsx";
@@ -12,7 +14,6 @@ export interface FormProps {
   name: string;
   exists: boolean;
   maps: Record<Direction, SourceMap[]>;
-  known: string[];
   findings: Finding[];
   onName: (name: string) => void;
   onChange: (config: Config) => void;
@@ -27,20 +28,32 @@ export function FieldErrors({ findings, field }: { findings: Finding[]; field: s
   return <>{found.map((finding) => <span class="bad-text field-error">{finding.message}</span>)}</>;
 }
 
-function Interfaces({ config, known, findings, onChange }: Pick<FormProps, "config" | "known" | "findings" | "onChange">) {
-  const [text, setText] = useState(interfacesOf(config).join(" "));
+function Interfaces({ config, findings, onChange }: Pick<FormProps, "config" | "findings" | "onChange">) {
+  const chosen = interfacesOf(config);
+  const [text, setText] = useState(chosen.join(" "));
   const set = (value: string) => {
     setText(value);
     const { interface: _, ...rest } = config;
     onChange({ ...rest, interfaces: value.split(/[\s,]+/).filter(Boolean) });
   };
+  const toggle = (name: string) => set((chosen.includes(name) ? chosen.filter((one) => one !== name) : [...chosen, name]).join(" "));
   return (
-    <label class="field">
-      <span>Interfaces</span>
-      <input value={text} list="interfaces" placeholder="eth0, or veth* for all that match" spellcheck={false} onInput={(event) => set(event.currentTarget.value)} />
-      <datalist id="interfaces">{known.map((name) => <option value={name} />)}</datalist>
-      <FieldErrors findings={findings} field="interface" /><FieldErrors findings={findings} field="interfaces" />
-    </label>
+    <div class="interfaces">
+      <label class="field">
+        <span>Interfaces</span>
+        <input value={text} placeholder="eth0, or veth* for all that match" spellcheck={false} onInput={(event) => set(event.currentTarget.value)} />
+        <FieldErrors findings={findings} field="interface" /><FieldErrors findings={findings} field="interfaces" />
+      </label>
+      {!config.netns && interfaces.value.length > 0 && (
+        <div class="checks" role="group" aria-label="Interfaces of this host">
+          {interfaces.value.slice(0, 12).map((one) => (
+            <button type="button" class="chip" aria-pressed={chosen.includes(one.name)} onClick={() => toggle(one.name)}>
+              {one.name} {one.packets !== null && <span class="muted">{count(one.packets)}/s</span>}
+            </button>
+          ))}
+        </div>
+      )}
+    </div>
   );
 }
 
@@ -63,7 +76,7 @@ function DirectionForm({ direction, value, maps, findings, onChange }: {
       <div class="fields">
         {direction === "ingress" && <Select label="Hook" value={hook} options={[["xdp", "xdp"], ["tc", "tc"]] as const} onChange={setHook} />}
         {hook === "xdp" && <Select label="Mode" value={value.mode ?? "auto"} options={[["auto", "auto"], ["native", "native"], ["generic", "generic"]] as const} onChange={(mode) => set("mode", mode)} />}
-        <Select label="Verdict" value={value.verdict ?? "observe"} options={[["observe", "observe: packets pass"], ["enforce", "enforce: the program decides"]] as const} onChange={(verdict) => set("verdict", verdict)} />
+        <Select label="Verdict" value={value.verdict ?? "observe"} options={[["observe", "observe"], ["enforce", "enforce"]] as const} onChange={(verdict) => set("verdict", verdict)} />
       </div>
       <MetricsForm direction={direction} metrics={value.metrics ?? []} maps={maps} findings={findings} onChange={(metrics) => set("metrics", metrics)} />
     </fieldset>
@@ -103,7 +116,7 @@ function Json({ config, onChange }: Pick<FormProps, "config" | "onChange">) {
   );
 }
 
-export function Form({ config, name, exists, maps, known, findings, onName, onChange, onDirections }: FormProps) {
+export function Form({ config, name, exists, maps, findings, onName, onChange, onDirections }: FormProps) {
   const toggle = (direction: Direction, on: boolean) => {
     const next = { ...config };
     if (on) {
@@ -115,15 +128,15 @@ export function Form({ config, name, exists, maps, known, findings, onName, onCh
     }
     onChange(next);
   };
-  const count = DIRECTIONS.filter((direction) => config[direction]).length;
+  const directions = DIRECTIONS.filter((direction) => config[direction]).length;
   return (
     <form class="editor-form" onSubmit={(event) => event.preventDefault()} aria-label="Settings of the probe">
       <div class="fields">
         <label class="field"><span>Name</span><input value={name} readOnly={exists} spellcheck={false} onInput={(event) => onName(event.currentTarget.value.trim())} /><FieldErrors findings={findings} field="name" /></label>
-        <Interfaces config={config} known={known} findings={findings} onChange={onChange} />
       </div>
+      <Interfaces config={config} findings={findings} onChange={onChange} />
       <div class="checks">
-        {DIRECTIONS.map((direction) => <Check label={direction} value={!!config[direction]} disabled={!!config[direction] && count === 1} onChange={(on) => toggle(direction, on)} />)}
+        {DIRECTIONS.map((direction) => <Check label={direction} value={!!config[direction]} disabled={!!config[direction] && directions === 1} onChange={(on) => toggle(direction, on)} />)}
         <Check label="wait for interfaces that do not exist yet" value={config.wait_for_interface === true} onChange={(on) => onChange({ ...config, wait_for_interface: on })} />
       </div>
       {DIRECTIONS.filter((direction) => config[direction]).map((direction) => (

@@ -20,17 +20,18 @@ export function Histograms({ probe, documents }: { probe: Probe; documents: Docu
   const source = place && probe.config[place.direction]?.source;
   const tagged = useMemo(() => (source ? mapsOf(source).some((map) => map.name === metric?.map && map.histogram) : metric?.entries.length === 64), [source, metric?.map]);
   const scale: Scale = slots ? (chosenScale ?? (tagged ? "log2" : "linear")) : "log2";
-  const windows = useMemo(() => {
+  const all = useMemo(() => {
     if (!place) return [];
-    const all = documents.map((document) => bucketsOf(document, place, field?.id ?? null));
-    // Slots of sums are those of a window once the window before is taken off.
-    return slots && isCumulative(probe, place) ? all.map((one, index) => (index === 0 && documents.length > 1 ? new Map<number, number>() : difference(one, all[index - 1]))) : all;
+    return documents.map((document) => bucketsOf(document, place, field?.id ?? null));
   }, [documents, place && placeId(place), field?.id, slots]);
+  // Slots of sums are those of a window once the window before is taken off.
+  const isSum = slots && place !== undefined && isCumulative(probe, place) && all.length > 1;
+  const windows = useMemo(() => (isSum ? all.slice(1).map((one, index) => difference(one, all[index])) : all), [all, isSum]);
   if (!place) return <Empty>This probe shows no metric.</Empty>;
 
   const range = rangeOf(windows);
   const name = field ? unitName(field, place.name) : place.name;
-  const times = documents.map((document) => (document.window ? Date.parse(document.window.end) : Date.now()) / 1000);
+  const times = documents.slice(isSum ? 1 : 0).map((document) => (document.window ? Date.parse(document.window.end) : Date.now()) / 1000);
   const latest = [...windows].reverse().find((one) => one.size > 0) ?? new Map<number, number>();
   const most = Math.max(1, ...latest.values());
   const rows = range ? Array.from({ length: range.last - range.first + 1 }, (_, index) => range.first + index) : [];
@@ -62,8 +63,8 @@ export function Histograms({ probe, documents }: { probe: Probe; documents: Docu
               })}
             </tbody>
           </table>
-          <h2>Over {plural(documents.length, "window")}</h2>
-          <Heatmap label={`Heat map of ${place.direction} ${place.name} over ${documents.length} windows`} times={times} windows={windows} first={range.first} last={range.last} slotLabel={(slot) => slotLabel(slot, scale, name)} slotRange={(slot) => slotRange(slot, scale, name)} />
+          <h2>Over {plural(windows.length, "window")}</h2>
+          <Heatmap label={`Heat map of ${place.direction} ${place.name} over ${windows.length} windows`} times={times} windows={windows} first={range.first} last={range.last} slotLabel={(slot) => slotLabel(slot, scale, name)} slotRange={(slot) => slotRange(slot, scale, name)} />
         </>
       )}
     </>

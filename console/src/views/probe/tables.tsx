@@ -1,8 +1,9 @@
 // The entries of one window.
 import { useState } from "preact/hooks";
 import type { Document, Probe } from "../../api/types.ts";
-import { clock, duration, exact } from "../../data/format.ts";
+import { clock, duration, exact, plural } from "../../data/format.ts";
 import { metricAt, placeId } from "../../data/rows.ts";
+import { isMissed } from "../../live/changes.ts";
 import { Empty, Select } from "../../parts/basics.tsx";
 import { MetricTable } from "../../parts/table.tsx";
 import { isCumulative, placeOptions, usePlace } from "./choice.ts";
@@ -25,7 +26,7 @@ export function Tables({ probe, documents, readAt }: { probe: Probe; documents: 
           {window
             ? `Window ${exact(window.seq)}: ${clock(window.start)} to ${clock(window.end)}, ${duration(window.duration_ns ?? 0)}; grace period ${duration(window.quiesce_us * 1000)}`
             : readAt && `as read at ${clock(readAt)}`}
-          {window?.lost_windows && <strong class="bad-text"> {exact(window.lost_windows)} windows before it were lost</strong>}
+          {window?.lost_windows && <strong class={isMissed(probe) ? "bad-text" : "muted"}> {plural(window.lost_windows, "window")} lost before it</strong>}
         </p>
       </div>
       {metricAt(document, place)!.help && <p class="muted help">{metricAt(document, place)!.help}</p>}

@@ -18,7 +18,7 @@ use twinprobe_kernel::traffic::{self, Traffic};
 use twinprobe_windows::Closed;
 
 use crate::engine::engine::Engine;
-use twinprobe_serve::Principal;
+use twinprobe_serve::{Principal, Role};
 
 /// The time between two looks at the states of probes: most of what a status shows changes without anybody telling.
 const LOOK: Duration = Duration::from_millis(500);
@@ -26,6 +26,8 @@ const LOOK: Duration = Duration::from_millis(500);
 const COUNT: Duration = Duration::from_secs(2);
 /// The number of messages that may wait for a client before the daemon waits for it.
 const WAITING: usize = 64;
+/// The number of interfaces without a probe that those are told of who may deploy one.
+const OTHERS: usize = 64;
 
 /// The first message.
 #[derive(Serialize)]
@@ -95,6 +97,7 @@ impl Engine {
         let teller = Teller {
             out,
             only,
+            may_deploy: by.need(Role::Operator).is_ok(),
             told: BTreeMap::new(),
             closed: self.windows.closed.subscribe(),
             disturbed: self.disturbed.subscribe(),
@@ -104,8 +107,12 @@ impl Engine {
     }
 
     /// Counts what the interfaces that probes are attached to have received and sent.
-    fn count(&self) -> Vec<Counted> {
+    /// With `all`, also the other interfaces of the daemon's own namespace, up to [`OTHERS`].
+    fn count(&self, all: bool) -> Vec<Counted> {
         let mut wanted: BTreeMap<Option<PathBuf>, BTreeSet<u32>> = BTreeMap::new();
+        if all {
+            wanted.insert(None, BTreeSet::new());
+        }
         for probe in self.list() {
             let Some(namespace) = &probe.namespace else { continue };
             let attached = probe.shown.lock().interfaces().into_iter().filter_map(|at| at.ifindex).collect();
@@ -115,7 +122,7 @@ impl Engine {
         for (netns, indices) in wanted {
             let opened = netns.as_deref().map_or_else(Netns::own, Netns::open);
             // An interface that can't be counted is left out, as one that has gone.
-            let all = opened.and_then(|netns| traffic::traffic(&netns)).unwrap_or_default();
+            let present = opened.and_then(|netns| traffic::traffic(&netns)).unwrap_or_default();
             let of = |one: Traffic| Counted {
                 netns: netns.clone(),
                 interface: one.name,
@@ -123,7 +130,14 @@ impl Engine {
                 received: Amount { packets: one.received_packets, bytes: one.received_bytes },
                 sent: Amount { packets: one.sent_packets, bytes: one.sent_bytes },
             };
-            counted.extend(all.into_iter().filter(|one| indices.contains(&one.index)).map(of));
+            let mut others = if all && netns.is_none() { OTHERS } else { 0 };
+            let mut is_told = |one: &Traffic| {
+                let is_other = !indices.contains(&one.index);
+                let fits = !is_other || others > 0;
+                others -= usize::from(is_other && fits);
+                fits
+            };
+            counted.extend(present.into_iter().filter(|one| is_told(one)).map(of));
         }
         counted
     }
@@ -141,6 +155,8 @@ impl From<SendError<Bytes>> for Gone {
 struct Teller {
     out: mpsc::Sender<Bytes>,
     only: Option<String>,
+    /// Whether the client may choose interfaces.
+    may_deploy: bool,
     /// What the client knows of each probe.
     told: BTreeMap<String, Known>,
     closed: broadcast::Receiver<Arc<Closed>>,
@@ -236,9 +252,9 @@ impl Teller {
     }
 
     async fn count(&mut self, engine: &Arc<Engine>) -> Result<(), Gone> {
-        let engine = Arc::clone(engine);
+        let (engine, all) = (Arc::clone(engine), self.may_deploy);
         // A namespace's path may keep its thread waiting.
-        let counted = tokio::task::spawn_blocking(move || (engine.count(), Moment::now()));
+        let counted = tokio::task::spawn_blocking(move || (engine.count(all), Moment::now()));
         let Ok((interfaces, moment)) = counted.await else { return Ok(()) };
         let counts = Counts { time: rfc3339(moment.wall), interfaces };
         Ok(self.out.send(message("traffic", &counts)).await?)
