@@ -160,7 +160,8 @@ mod tests {
         };
         let mut routes: BTreeSet<Line> = ROUTES.iter().map(line).collect();
         assert_eq!(routes.len(), ROUTES.len(), "a route stands twice in the table");
-        routes.extend(CONSOLE.iter().map(|(path, answers, _)| {
+        // The names of the console's files change with each build.
+        routes.extend(CONSOLE.iter().filter(|(path, ..)| *path == "/").map(|(path, answers, _)| {
             let mut answers = [answers, &OPEN_ANSWERS[..]].concat();
             answers.sort_unstable();
             ("GET".to_owned(), (*path).to_owned(), "none".to_owned(), answers)
