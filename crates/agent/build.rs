@@ -30,7 +30,8 @@ fn main() -> io::Result<()> {
 fn console() -> io::Result<String> {
     let dist = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../console/dist");
     println!("cargo::rerun-if-changed={}", dist.display());
-    let mut list = String::from("/// The files of the console; none if it was not built.\nconst FILES: &[File] = &[\n");
+    let mut list =
+        String::from("/// The files of the console; none if it was not built.\nconst FILES: &[File] = &[\n");
     let mut names: Vec<_> = fs::read_dir(&dist)?.collect::<io::Result<_>>()?;
     names.sort_by_key(fs::DirEntry::file_name);
     for entry in names {
@@ -40,7 +41,8 @@ fn console() -> io::Result<String> {
         if gzip.is_file() && brotli.is_file() {
             let bytes = |path: &Path| format!("include_bytes!({path:?})");
             let (plain, gzip, brotli) = (bytes(&path), bytes(&gzip), bytes(&brotli));
-            list += &format!("    File {{ name: {name:?}, plain: {plain}, gzip: {gzip}, brotli: {brotli} }},\n");
+            list +=
+                &format!("    File {{ name: {name:?}, plain: {plain}, gzip: {gzip}, brotli: {brotli} }},\n");
         }
     }
     Ok(list + "];\n")

@@ -41,10 +41,10 @@ class Loader {
     this.stop = onWindow((probe, window) => {
       if (probe === name) this.want([window.seq]);
     });
-    void this.begin();
   }
 
-  private async begin() {
+  /** Fetches the windows that are retained and not known yet: to begin with, and after a connection was lost. */
+  async begin() {
     try {
       const list = await ask<{ windows: WindowEntry[] }>(`${probePath(this.name)}/windows`, { signal: this.control.signal });
       let room = FETCH_BYTES;

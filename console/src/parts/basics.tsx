@@ -8,6 +8,11 @@ export function Badge({ kind, children, title }: { kind: "good" | "bad" | "warn"
   return <span class={`badge ${kind}`} title={title}>{children}</span>;
 }
 
+/** A table that scrolls by itself where the screen is narrow. */
+export function Wide({ label, children }: { label: string; children: ComponentChildren }) {
+  return <div class="table-scroll" tabIndex={0} role="region" aria-label={label}><table>{children}</table></div>;
+}
+
 export function Empty({ children }: { children: ComponentChildren }) {
   return <p class="empty">{children}</p>;
 }

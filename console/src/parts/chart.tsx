@@ -29,10 +29,11 @@ export function Chart({ label, times, lines, format, hasOthers }: ChartProps) {
   const mode = shown.value;
 
   useEffect(() => {
+    const element = holder.current!;
     const axis = { stroke: colour("muted"), grid: { stroke: colour("grid"), width: 1 }, ticks: { stroke: colour("grid"), width: 1 } };
     const made = new uPlot(
       {
-        width: holder.current!.clientWidth,
+        width: element.clientWidth,
         height: HEIGHT,
         padding: [8, 12, 0, 0],
         legend: { show: false },
@@ -54,11 +55,11 @@ export function Chart({ label, times, lines, format, hasOthers }: ChartProps) {
         hooks: { setCursor: [(plot) => setAt(plot.cursor.idx ?? null)] },
       },
       latest.current,
-      holder.current!,
+      element,
     );
     plot.current = made;
-    const resize = new ResizeObserver(() => made.setSize({ width: holder.current!.clientWidth, height: HEIGHT }));
-    resize.observe(holder.current!);
+    const resize = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height: HEIGHT }));
+    resize.observe(element);
     return () => {
       resize.disconnect();
       made.destroy();

@@ -1,7 +1,7 @@
 // What the daemon can do on this machine.
 import { ask } from "../api/client.ts";
 import type { Capabilities as Answer } from "../api/types.ts";
-import { Badge, ProblemBox, Section, useAsk } from "../parts/basics.tsx";
+import { Badge, ProblemBox, Section, useAsk, Wide } from "../parts/basics.tsx";
 
 const OPERATIONS = [
   ["iterate", "iterate"], ["lookup_and_delete", "take one"], ["lookup_batch", "read batch"],
@@ -29,14 +29,14 @@ export function Capabilities() {
           </dl>
         </Section>
         <Section title="Grace periods">
-          <table>
+          <Wide label="Methods of waiting for grace periods">
             <thead><tr><th scope="col">Method</th><th scope="col">Available</th><th scope="col">Reason</th></tr></thead>
             <tbody>
               {kernel.quiesce_methods.map((method) => (
                 <tr><th scope="row">{method.name}{method.name === kernel.quiesce && <span class="muted"> in use</span>}</th><td><Yes value={method.available} /></td><td>{method.reason}</td></tr>
               ))}
             </tbody>
-          </table>
+          </Wide>
         </Section>
         <Section title="Compiler">
           <dl class="facts">

@@ -47,12 +47,10 @@ impl WindowStore {
     /// The windows of a probe, which may not have any yet.
     pub fn of(&self, probe: &str) -> Arc<Windows> {
         let place = Arc::clone(self.probes.lock().entry(probe.to_owned()).or_default());
-        Arc::clone(
-            place.get_or_init(|| {
-                let told = Told { probe: probe.to_owned(), closed: self.closed.clone() };
-                Windows::open_in(Directory::new(self.root.join(probe)), self.keep_free, Some(told))
-            }),
-        )
+        Arc::clone(place.get_or_init(|| {
+            let told = Told { probe: probe.to_owned(), closed: self.closed.clone() };
+            Windows::open_in(Directory::new(self.root.join(probe)), self.keep_free, Some(told))
+        }))
     }
 
     /// Removes the windows of a probe that was removed. Other holders of these windows can write no more.

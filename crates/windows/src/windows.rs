@@ -33,8 +33,8 @@ use crate::file::directory::{Directory, Form};
 use crate::file::stored::{StoredWindow, WindowFiles};
 use crate::index::{Change, Index};
 use crate::restore;
-use crate::told::Told;
 use crate::retention::{AckError, Limits, Missing};
+use crate::told::Told;
 
 /// The windows of one probe; they outlive its replacement. Methods wait for the disk, except those that only query.
 #[derive(Debug)]

@@ -3,11 +3,11 @@ import type { Probe } from "../../api/types.ts";
 import { DIRECTIONS } from "../../api/types.ts";
 import { bytes, count, duration, exact, moment } from "../../data/format.ts";
 import { ratesOf } from "../../live/changes.ts";
-import { Badge, Section } from "../../parts/basics.tsx";
+import { Badge, Section, Wide } from "../../parts/basics.tsx";
 
 export function Costs({ cost }: { cost: NonNullable<Probe["cost"]> }) {
   return (
-    <table>
+    <Wide label="Cost">
       <thead><tr><th scope="col">Direction</th><th scope="col" class="number">Per packet</th><th scope="col">Costliest sample packet</th><th scope="col" class="number">Instructions</th><th scope="col" class="number">Verified</th><th scope="col" class="number">Stack</th></tr></thead>
       <tbody>
         {DIRECTIONS.filter((direction) => cost.directions[direction]).map((direction) => {
@@ -22,7 +22,7 @@ export function Costs({ cost }: { cost: NonNullable<Probe["cost"]> }) {
           );
         })}
       </tbody>
-    </table>
+    </Wide>
   );
 }
 
@@ -30,8 +30,7 @@ export function Attachments({ probe }: { probe: Probe }) {
   return (
     <>
       <Section title="Interfaces">
-        <div class="table-scroll" tabIndex={0} role="region" aria-label="Interfaces">
-          <table>
+        <Wide label="Interfaces">
             <thead><tr><th scope="col">Interface</th><th scope="col">State</th><th scope="col">Direction</th><th scope="col">Hook</th><th scope="col">Mode</th><th scope="col" class="number">Packets/s</th><th scope="col" class="number">Bytes/s</th><th scope="col">Remarks</th></tr></thead>
             <tbody>
               {probe.interfaces.map((at) => {
@@ -47,19 +46,18 @@ export function Attachments({ probe }: { probe: Probe }) {
                 );
               })}
             </tbody>
-          </table>
-        </div>
+        </Wide>
       </Section>
       <div class="columns">
         <Section title="Programs">
-          <table>
+          <Wide label="Programs">
             <thead><tr><th scope="col">Direction</th><th scope="col">Function</th><th scope="col">Twins</th><th scope="col">Verdict</th></tr></thead>
             <tbody>
               {DIRECTIONS.filter((direction) => probe.programs[direction]).map((direction) => (
                 <tr><th scope="row">{direction}</th><td><code>{probe.programs[direction]!.entry}</code></td><td>{probe.programs[direction]!.twins ? "yes" : "no"}</td><td>{probe.config[direction]?.verdict ?? "observe"}</td></tr>
               ))}
             </tbody>
-          </table>
+          </Wide>
         </Section>
         <Section title="Probe">
           <dl class="facts">
@@ -77,11 +75,11 @@ export function Attachments({ probe }: { probe: Probe }) {
           <Costs cost={probe.cost} />
           <p class="muted">Found by running a copy on sample packets before the probe was attached. All maps together take {bytes(probe.cost.map_bytes)} once they are full.</p>
           {probe.cost.live && (
-            <table>
+            <Wide label="Measured while it runs">
               <caption>Measured while it runs</caption>
               <thead><tr><th scope="col">Interface</th><th scope="col">Direction</th><th scope="col" class="number">This probe</th><th scope="col" class="number">All probes of the hook</th><th scope="col">At</th></tr></thead>
               <tbody>{probe.cost.live.map((one) => <tr><th scope="row">{one.interface}</th><td>{one.direction} {one.hook}</td><td class="number">{duration(one.ns_per_packet)}</td><td class="number">{duration(one.dispatcher_ns_per_packet)}</td><td>{moment(one.measured)}</td></tr>)}</tbody>
-            </table>
+            </Wide>
           )}
         </Section>
       )}

@@ -4,7 +4,7 @@ import type { Document, Probe } from "../../api/types.ts";
 import { clock, exact, inUnit, plural } from "../../data/format.ts";
 import { placeId, unitName } from "../../data/rows.ts";
 import { type Choice, linesOf, pointsOf, withGaps } from "../../data/series.ts";
-import { Check, Empty, Select } from "../../parts/basics.tsx";
+import { Check, Empty, Select, Wide } from "../../parts/basics.tsx";
 import { Chart } from "../../parts/chart.tsx";
 import { columnsIn, isCumulative, placeOptions, usePlace } from "./choice.ts";
 
@@ -66,14 +66,14 @@ export function Lines({ probe, documents }: { probe: Probe; documents: Document[
           {keys.length > 0 && (
             <section>
               <h2>Largest over these windows</h2>
-              <table class="top">
+              <Wide label="Largest over these windows">
                 <thead><tr><th scope="col">{chosen.length > 0 ? keys.filter((key) => chosen.includes(key.id)).map((key) => key.title).join(" ") : "all"}</th><th scope="col" class="number">{field.title}</th><th scope="col"><span class="hidden">Share</span></th></tr></thead>
                 <tbody>
                   {lines.map((line) => (
                     <tr><th scope="row" class="key">{line.label}</th><td class="number">{inUnit(line.total, unit)}</td><td class="bar-cell"><meter min={0} max={most} value={line.total} aria-label={`share of ${line.label}`} /></td></tr>
                   ))}
                 </tbody>
-              </table>
+              </Wide>
             </section>
           )}
         </>

@@ -42,7 +42,12 @@ export function ProbeView({ name, tab }: { name: string; tab: string }) {
   const probe = probes.value.get(name);
   const collects = may("collector");
   const [deleting, setDeleting] = useState(false);
-  const loader = useMemo(() => (collects ? loadDocuments(name) : null), [name, collects, connection.value === "live", probe?.instance]);
+  const live = connection.value === "live";
+  const exists = probe !== undefined;
+  const loader = useMemo(() => (collects && exists ? loadDocuments(name) : null), [name, collects, exists, probe?.instance]);
+  useEffect(() => {
+    if (live) void loader?.begin();
+  }, [loader, live]);
   useEffect(() => () => loader?.end(), [loader]);
   if (!probe) {
     return <><h1>{name}</h1><Empty>There is no probe of this name. It may have been deleted, or its lease may be over. <a href="#/">Overview</a></Empty></>;
@@ -56,8 +61,8 @@ export function ProbeView({ name, tab }: { name: string; tab: string }) {
   const active = tabs.some(([id]) => id === tab) ? tab : tabs[0]![0];
   const figures = active === "chart" || active === "table" || active === "histogram";
   const windows = loader?.windows.value ?? [];
-  const live = loader?.live.value ?? null;
-  const documents = windows.length > 0 ? windows : live ? [live.document] : [];
+  const read = loader?.live.value ?? null;
+  const documents = windows.length > 0 ? windows : read ? [read.document] : [];
   const [rate, ns] = [rateOf(probe), nanoseconds(probe)];
   return (
     <>
@@ -88,10 +93,10 @@ export function ProbeView({ name, tab }: { name: string; tab: string }) {
       <Tabs label={`Views of ${name}`} tabs={tabs} active={active} onSelect={(id) => { location.hash = link("probe", name, id); }} />
       <Panel tab={active}>
         {loader?.problem.value && figures && <ProblemBox problem={loader.problem.value} />}
-        {figures && loader && (documents.length === 0 || (active === "chart" && windows.length === 0 && !live)
+        {figures && loader && (documents.length === 0 || (active === "chart" && windows.length === 0 && !read)
           ? <Nothing probe={probe} loader={loader} />
           : active === "chart" ? <Lines probe={probe} documents={documents} />
-          : active === "table" ? <Tables probe={probe} documents={documents} readAt={windows.length === 0 ? live?.time : undefined} />
+          : active === "table" ? <Tables probe={probe} documents={documents} readAt={windows.length === 0 ? read?.time : undefined} />
           : <Histograms probe={probe} documents={documents} />)}
         {active === "events" && <Events probe={probe} />}
         {active === "attachment" && <Attachments probe={probe} />}

@@ -5,7 +5,7 @@ import type { Probe, Revision } from "../../api/types.ts";
 import { differences } from "../../data/difference.ts";
 import { moment } from "../../data/format.ts";
 import { putProbe } from "../../live/changes.ts";
-import { Badge, Dialog, Empty, ProblemBox, Section, Select, useAsk } from "../../parts/basics.tsx";
+import { Badge, Dialog, Empty, ProblemBox, Section, Select, useAsk, Wide } from "../../parts/basics.tsx";
 import { link } from "../../parts/route.ts";
 
 function Differences({ before, after }: { before: Revision; after: Revision }) {
@@ -64,7 +64,7 @@ export function Revisions({ probe }: { probe: Probe }) {
   return (
     <>
       <p role="status" class="good-text">{done}</p>
-      <table>
+      <Wide label="Revisions">
         <thead><tr><th scope="col">Revision</th><th scope="col">Deployed</th><th scope="col">By</th><th scope="col">Actions</th></tr></thead>
         <tbody>
           {[...revisions].reverse().map((revision) => (
@@ -72,13 +72,13 @@ export function Revisions({ probe }: { probe: Probe }) {
               <th scope="row">{revision.revision} {revision.current && <Badge kind="good">deployed</Badge>}</th>
               <td>{moment(revision.created)}</td><td>{revision.pushed_by ?? "unknown"}</td>
               <td class="actions">
-                {!revision.current && <button type="button" onClick={() => setTarget(revision)} aria-label={`Roll back to revision ${revision.revision}`}>Roll back…</button>}
-                <a href={`${link("edit", probe.name)}?revision=${revision.revision}`} aria-label={`Open revision ${revision.revision} in the editor`}>Open in editor</a>
+                {!revision.current && <button type="button" onClick={() => setTarget(revision)} aria-label={`Roll back… to revision ${revision.revision}`}>Roll back…</button>}
+                <a href={`${link("edit", probe.name)}?revision=${revision.revision}`} aria-label={`Open in editor: revision ${revision.revision}`}>Open in editor</a>
               </td>
             </tr>
           ))}
         </tbody>
-      </table>
+      </Wide>
       {target && (
         <Dialog title={`Roll back to revision ${target.revision}?`} onClose={() => setTarget(null)}>
           <p>The probe is replaced between two packets: none is missed, none is counted twice. Maps that both revisions define alike go on counting. A second rollback undoes this one.</p>

@@ -116,7 +116,7 @@ impl Engine {
         for probe in self.list() {
             let Some(namespace) = &probe.namespace else { continue };
             let attached = probe.shown.lock().interfaces().into_iter().filter_map(|at| at.ifindex).collect();
-            wanted.entry(namespace.clone()).or_insert_with(BTreeSet::new).append(&mut { attached });
+            wanted.entry(namespace.clone()).or_default().append(&mut { attached });
         }
         let mut counted = Vec::new();
         for (netns, indices) in wanted {
