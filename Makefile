@@ -71,7 +71,7 @@ test: check test-build
 	$(CARGO) test --release --workspace --lib --bins
 	$(CARGO) test --release --workspace --doc
 	$(INTEGRATION) $(WITHOUT_KERNEL:%=--test %)
-	$(MAKE) --no-print-directory --jobs=$(LANES) --output-sync=target $(GROUPS:%=group-%)
+	$(MAKE) --no-print-directory --jobs=$(LANES) --keep-going --output-sync=target $(GROUPS:%=group-%)
 	$(INTEGRATION) $(GROUPS:%=--test %) -- --test-threads=1 $(ALONE)
 	@bash console/tests/run.sh
 	@bash tests/demo.sh --built

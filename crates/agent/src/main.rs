@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 mod api;
-mod cli;
 mod engine;
 mod limits;
 mod privileges;
@@ -14,15 +13,36 @@ mod telemetry;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
+use twinprobe_cli::LogFormat;
 
-use crate::cli::args::{Cli, Command, LogFormat};
-use crate::cli::run;
+use crate::engine::deploy::examination::Examine;
+use crate::serve::Serve;
+
+/// Fully adaptive network monitoring: eBPF probes pushed over HTTP, exact windows out.
+#[derive(Debug, Parser)]
+#[command(name = "twinprobe", version, about)]
+struct Cli {
+    #[command(flatten)]
+    options: twinprobe_cli::Options,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the daemon in the foreground
+    Serve(Box<Serve>),
+    #[command(hide = true)]
+    Examine(Examine),
+    #[command(flatten)]
+    Other(twinprobe_cli::Command),
+}
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    start_logging(cli.log_format);
+    start_logging(cli.options.log_format);
     twinprobe_kernel::memory::return_freed_memory();
     match start(cli) {
         Ok(()) => ExitCode::SUCCESS,
@@ -47,12 +67,8 @@ fn start(cli: Cli) -> anyhow::Result<()> {
 async fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Serve(options) => serve::serve(*options).await,
-        Command::Build(command) => Ok(command.run().await?),
         Command::Examine(command) => Ok(command.run()?),
-        Command::Token(command) => Ok(command.run()?),
-        Command::Convert(command) => Ok(command.run()?),
-        Command::Probes(command) => Ok(command.run()?),
-        Command::Client(command) => Ok(run::run(command, cli.server, &cli.credentials).await?),
+        Command::Other(command) => Ok(twinprobe_cli::run(command, cli.options).await?),
     }
 }
 
@@ -63,12 +79,9 @@ fn runtime(command: &Command) -> std::io::Result<tokio::runtime::Runtime> {
         Command::Serve(_) => {
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
         }
-        Command::Build(_)
-        | Command::Examine(_)
-        | Command::Token(_)
-        | Command::Convert(_)
-        | Command::Probes(_)
-        | Command::Client(_) => tokio::runtime::Builder::new_current_thread().enable_all().build(),
+        Command::Examine(_) | Command::Other(_) => {
+            tokio::runtime::Builder::new_current_thread().enable_all().build()
+        }
     }
 }
 

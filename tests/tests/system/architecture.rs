@@ -40,7 +40,7 @@ fn every_crate_inherits_the_workspace_lints() -> Result<()> {
 }
 
 /// Each crate, the crates of this workspace that it may depend on, and what else it may not depend on.
-const EDGES: [(&str, &[&str], &[&str]); 10] = [
+const EDGES: [(&str, &[&str], &[&str]); 11] = [
     ("ebpf-common", &[], &["aya", "libc", "tokio", "axum"]),
     ("exporter", &["ebpf-common"], &["aya", "libc", "tokio", "axum"]),
     ("capture", &["ebpf-common"], &["aya", "libc", "tokio", "axum"]),
@@ -50,9 +50,21 @@ const EDGES: [(&str, &[&str], &[&str]); 10] = [
     ("compiler", &["ebpf-common"], &["aya", "axum"]),
     ("config", &["ebpf-common", "client", "compiler", "kernel"], &["aya", "tokio", "axum"]),
     ("serve", &["ebpf-common", "client", "kernel"], &["aya"]),
+    ("cli", &["ebpf-common", "client", "compiler", "config", "serve"], &["aya", "axum", "libc"]),
     (
         "agent",
-        &["ebpf-common", "exporter", "windows", "kernel", "client", "compiler", "config", "serve", "capture"],
+        &[
+            "ebpf-common",
+            "exporter",
+            "windows",
+            "kernel",
+            "client",
+            "compiler",
+            "config",
+            "serve",
+            "capture",
+            "cli",
+        ],
         &["aya"],
     ),
 ];
@@ -75,7 +87,7 @@ fn crates_depend_on_each_other_one_way() -> Result<()> {
 
 #[test]
 fn only_the_kernel_and_the_confinement_of_the_compiler_have_unsafe_code() -> Result<()> {
-    for name in ["ebpf-common", "capture", "exporter", "windows", "client", "serve"] {
+    for name in ["ebpf-common", "capture", "exporter", "windows", "client", "serve", "cli"] {
         let library = fs::read_to_string(root().join("crates").join(name).join("src/lib.rs"))?;
         assert!(library.contains("#![forbid(unsafe_code)]"), "{name}");
     }

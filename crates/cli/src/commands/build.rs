@@ -1,0 +1,105 @@
+//! `twinprobe build`.
+
+use std::path::PathBuf;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use clap::Args;
+use serde_json::{Map, Value, json};
+use twinprobe_client::{ConfigDocument, finding_line};
+use twinprobe_compiler::{Compiler, CompilerOptions, Toolchain};
+use twinprobe_ebpf_common::Direction;
+use twinprobe_ebpf_common::finding::Rejection;
+
+use crate::error::CommandError;
+use crate::files::{self, ProbeFile};
+use crate::output::print;
+use twinprobe_config::{Code, ProbeConfig};
+
+#[derive(Debug, Args)]
+pub struct Build {
+    /// JSON or YAML with one or many configurations; - reads standard input
+    #[arg(short, long, value_name = "FILE")]
+    file: PathBuf,
+    /// Take the source of ingress from this file
+    #[arg(long, value_name = "FILE")]
+    ingress: Option<PathBuf>,
+    /// Take the source of egress from this file
+    #[arg(long, value_name = "FILE")]
+    egress: Option<PathBuf>,
+    /// Build for kernels whose XDP programs see packets of one buffer only (before Linux 5.18)
+    #[arg(long)]
+    single_buffer: bool,
+    /// Write the configuration to this file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+impl Build {
+    /// Writes the configurations with `object` in place of `source`.
+    pub async fn run(self) -> Result<(), CommandError> {
+        let mut probes = files::read_with(&self.file, [self.ingress.as_deref(), self.egress.as_deref()])?;
+        // The operator's own sources are compiled on the operator's own machine.
+        let compiler = Toolchain::discover(CompilerOptions { allow_unconfined_compiler: true }).known();
+        let compiler = compiler.map_err(CommandError::NoCompiler)?;
+        for ProbeFile { name, config } in &mut probes {
+            compile(&compiler, self.single_buffer, name, config).await?;
+        }
+        let text = format!("{:#}\n", document(probes)?);
+        match self.output {
+            None => print::print(text),
+            Some(path) => {
+                std::fs::write(&path, text).map_err(|source| CommandError::Written { path, source })
+            }
+        }
+    }
+}
+
+/// Compiles the sources of a configuration.
+async fn compile(
+    compiler: &Compiler,
+    single_buffer: bool,
+    name: &str,
+    document: &mut ConfigDocument,
+) -> Result<(), CommandError> {
+    // The interface may be named when the configuration is applied.
+    let mut checked = document.clone();
+    if checked.interfaces.is_none() {
+        checked.interface.get_or_insert_with(|| "lo".to_owned());
+    }
+    let valid = ProbeConfig::validate(name, &checked).map_err(|rejection| refusal(&rejection))?;
+    for (direction, config) in valid.directions() {
+        let Code::Source(source) = &config.code else { continue };
+        let field = format!("{direction}.source");
+        let unit = valid.unit((direction, &config.attach), source, &field, !single_buffer);
+        let object = compiler.compile(&unit).await.map_err(|rejection| refusal(&rejection))?;
+        print::warnings(&object.warnings);
+        let written = match direction {
+            Direction::Ingress => &mut document.ingress,
+            Direction::Egress => &mut document.egress,
+        };
+        if let Some(written) = written {
+            written.object = Some(STANDARD.encode(object.elf));
+            (written.source, written.defines, written.dialect, written.entry) = (None, None, None, None);
+        }
+    }
+    Ok(())
+}
+
+fn refusal(rejection: &Rejection) -> CommandError {
+    let findings = rejection.findings.iter().map(|finding| finding_line(finding, "error"));
+    CommandError::NotCompiled(findings.collect::<Vec<_>>().join("\n"))
+}
+
+/// Returns one configuration as it is, and several by their names.
+fn document(mut probes: Vec<ProbeFile>) -> Result<Value, CommandError> {
+    let value = |config: ConfigDocument| serde_json::to_value(config).map_err(std::io::Error::from);
+    if let [ProbeFile { .. }] = &probes[..] {
+        let ProbeFile { name, mut config } = probes.remove(0);
+        config.name.get_or_insert(name);
+        return Ok(value(config)?);
+    }
+    let named = probes.into_iter().map(|ProbeFile { name, config }| Ok((name, value(config)?)));
+    let named: Result<Map<String, Value>, std::io::Error> = named.collect();
+    Ok(json!({ "probes": named? }))
+}

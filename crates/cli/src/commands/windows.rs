@@ -1,0 +1,131 @@
+//! `twinprobe windows`.
+
+use clap::{ArgGroup, Args};
+use jiff::Timestamp;
+use twinprobe_client::{Client, WindowQuery};
+use twinprobe_ebpf_common::window::{Entry, Listing};
+
+use crate::error::CommandError;
+use crate::output::format::OutputFormat;
+use crate::output::print;
+use crate::output::table::Table;
+
+/// Lists the windows that are retained; or shows, acknowledges or closes one.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("document").args(["get", "close"]))]
+#[command(group = ArgGroup::new("action").args(["get", "close", "ack"]))]
+pub struct Windows {
+    /// The probe
+    name: String,
+    /// Show this window
+    #[arg(long, value_name = "SEQ")]
+    get: Option<u64>,
+    /// Close the window now and show it
+    #[arg(long)]
+    close: bool,
+    /// Acknowledge all windows up to this one
+    #[arg(long, value_name = "SEQ")]
+    ack: Option<u64>,
+    /// List only windows after this one
+    #[arg(long, value_name = "SEQ", conflicts_with = "action")]
+    after: Option<u64>,
+    /// Name of the collector that acknowledges; or list the windows that it has not acknowledged
+    #[arg(long, value_name = "NAME", conflicts_with = "document")]
+    collector: Option<String>,
+    /// Format of the output; a list is a table or json
+    #[arg(short, long, value_enum, default_value_t = OutputFormat::Table, conflicts_with = "ack")]
+    #[arg(requires_ifs = [("xml", "document"), ("openmetrics", "document")])]
+    output: OutputFormat,
+}
+
+impl Windows {
+    pub async fn run(self, client: &Client) -> Result<(), CommandError> {
+        let (name, accept) = (&self.name, self.output.media_type());
+        if let Some(seq) = self.ack {
+            client.acknowledge(name, seq, self.collector.as_deref()).await?;
+            return print::print(format!("acknowledged {name} up to window {seq}"));
+        }
+        let document = match self.get {
+            Some(seq) => client.window(name, seq, accept).await?,
+            None if self.close => client.close_window(name, accept).await?,
+            None => return self.list(client).await,
+        };
+        print::print(self.output.show(&document)?)
+    }
+
+    async fn list(self, client: &Client) -> Result<(), CommandError> {
+        let query = WindowQuery { after: self.after, wait: None, collector: self.collector.as_deref() };
+        let list = client.windows(&self.name, query).await?;
+        if self.output == OutputFormat::Json {
+            return print::print(&list.body);
+        }
+        print::print(render(&list.read()?, print::width()))
+    }
+}
+
+pub fn lost(windows: u64) -> String {
+    if windows == 1 {
+        return "1 window was lost before it was acknowledged".to_owned();
+    }
+    format!("{windows} windows were lost before they were acknowledged")
+}
+
+fn render(list: &Listing, width: usize) -> String {
+    let mut table = Table::default();
+    for window in &list.windows {
+        let mut row = table.row();
+        row.number("SEQ", &window.seq.to_string());
+        row.text("START", &window.start);
+        row.text("END", &window.end);
+        row.number("DURATION", &duration(window).unwrap_or_default());
+        row.number("BYTES", &window.bytes.to_string());
+    }
+    let mut text = if table.is_empty() { "no windows\n".to_owned() } else { table.render(width) };
+    if list.lost_windows > 0 {
+        text.push_str(&format!("{}\n", lost(list.lost_windows)));
+    }
+    text
+}
+
+/// Formats the length of a window to the microsecond; negative if the clock was set back.
+fn duration(window: &Entry) -> Option<String> {
+    let [start, end]: [Timestamp; 2] = [window.start.parse().ok()?, window.end.parse().ok()?];
+    let microseconds = end.duration_since(start).as_micros();
+    let sign = if microseconds < 0 { "-" } else { "" };
+    let microseconds = microseconds.unsigned_abs();
+    Some(format!("{sign}{}.{:06} s", microseconds / 1_000_000, microseconds % 1_000_000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(seq: u64, start: &str, end: &str, bytes: u64) -> Entry {
+        let time = |time: &str| format!("2026-11-21T{time}Z");
+        Entry { seq, start: time(start), end: time(end), bytes }
+    }
+
+    #[test]
+    fn windows_are_listed_with_what_was_lost() {
+        let windows = vec![
+            window(9, "10:00:00.000000000", "10:00:10.000250000", 41216),
+            window(10, "10:00:10.000250000", "10:00:10.250000000", 7),
+        ];
+        let mut list = Listing { windows, lost_windows: 1, ..Listing::default() };
+        let expected = "\
+SEQ  START                           END                                DURATION  BYTES
+  9  2026-11-21T10:00:00.000000000Z  2026-11-21T10:00:10.000250000Z  10.000250 s  41216
+ 10  2026-11-21T10:00:10.000250000Z  2026-11-21T10:00:10.250000000Z   0.249750 s      7
+1 window was lost before it was acknowledged
+";
+        assert_eq!(render(&list, 200), expected);
+        (list.windows, list.lost_windows) = (Vec::new(), 0);
+        assert_eq!(render(&list, 200), "no windows\n");
+    }
+
+    #[test]
+    fn odd_times_are_no_panic() {
+        assert_eq!(duration(&window(1, "10:00:01", "10:00:00.5", 0)).as_deref(), Some("-0.500000 s"));
+        assert_eq!(duration(&window(1, "yesterday", "today", 0)), None);
+    }
+}

@@ -1,0 +1,96 @@
+//! The library of probes: the configurations of `probes/`, which the binary brings with it.
+
+use serde::Deserialize;
+use twinprobe_client::ConfigDocument;
+
+/// The list of the probes, which `make probes` writes.
+const INDEX: &str = include_str!("../../../probes/index.json");
+
+include!(concat!(env!("OUT_DIR"), "/probes.rs"));
+
+/// The description of a probe of the library, as lists show it.
+#[derive(Debug, Deserialize)]
+pub struct Entry {
+    pub name: String,
+    pub title: String,
+    /// The hooks that it can run at, the default of its ingress first.
+    pub hooks: Vec<String>,
+    pub directions: Vec<String>,
+    /// Nanoseconds per packet, as its README says.
+    pub cost: u64,
+    pub tags: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LibraryError {
+    #[error("the library has no probe {0:?}; `twinprobe probes` lists what it has")]
+    NoSuchProbe(String),
+    #[error("{name} does not run at {hook}, only at {}", .hooks.join(" or "))]
+    NotAtHook { name: String, hook: String, hooks: Vec<String> },
+}
+
+/// Returns all probes of the library, in the order of their names.
+pub fn index() -> Vec<Entry> {
+    serde_json::from_str(INDEX).expect("a test reads the index")
+}
+
+/// Returns the configuration of a probe of the library, its ingress at this hook if one is given.
+pub fn configuration(name: &str, hook: Option<&str>) -> Result<ConfigDocument, LibraryError> {
+    let entry = index().into_iter().find(|entry| entry.name == name);
+    let text = CONFIGURATIONS.iter().find(|(of, _)| *of == name).map(|(_, text)| text);
+    let (Some(entry), Some(text)) = (entry, text) else {
+        return Err(LibraryError::NoSuchProbe(name.to_owned()));
+    };
+    let mut config: ConfigDocument = serde_json::from_str(text).expect("a test reads the configurations");
+    if let Some(hook) = hook {
+        if !entry.hooks.iter().any(|has| has == hook) {
+            return Err(LibraryError::NotAtHook {
+                name: entry.name,
+                hook: hook.to_owned(),
+                hooks: entry.hooks,
+            });
+        }
+        if let Some(ingress) = &mut config.ingress {
+            ingress.hook = Some(hook.to_owned());
+            // Only XDP has modes.
+            ingress.mode = ingress.mode.take().filter(|_| hook == "xdp");
+        }
+    }
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_probe_of_the_index_has_a_configuration_and_the_other_way_round() {
+        let index = index();
+        assert!(index.is_sorted_by(|a, b| a.name < b.name));
+        assert_eq!(index.len(), CONFIGURATIONS.len());
+        for entry in &index {
+            let config = configuration(&entry.name, None).unwrap();
+            assert_eq!(config.name.as_ref(), Some(&entry.name));
+            for hook in &entry.hooks {
+                let config = configuration(&entry.name, Some(hook)).unwrap();
+                if let Some(ingress) = config.ingress {
+                    assert_eq!(ingress.hook.as_ref(), Some(hook));
+                    assert!(ingress.mode.is_none() || hook == "xdp");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_library_does_not_have_is_named() {
+        let error = |name, hook| configuration(name, hook).unwrap_err().to_string();
+        assert_eq!(
+            error("packet", None),
+            "the library has no probe \"packet\"; `twinprobe probes` lists what it has"
+        );
+        assert_eq!(
+            error("packet-counter", Some("egress")),
+            "packet-counter does not run at egress, only at xdp or tc"
+        );
+    }
+}
