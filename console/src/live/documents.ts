@@ -62,7 +62,9 @@ class Loader {
   }
 
   private failed(error: unknown) {
-    if (!this.control.signal.aborted) this.problem.value = asProblem(error);
+    const problem = asProblem(error);
+    // A lost connection is told of for all views, and made up for once it is there again.
+    if (!this.control.signal.aborted && problem.status !== 0) this.problem.value = problem;
   }
 
   private want(seqs: number[]) {
@@ -85,7 +87,9 @@ class Loader {
         this.problem.value = null;
       } catch (error) {
         // A window may be acknowledged or lost between the list and this request.
-        if (asProblem(error).status !== 404) this.failed(error);
+        const { status } = asProblem(error);
+        if (status === 0) this.known.delete(seq);
+        if (status !== 404) this.failed(error);
       }
       if (got.length > 0 && (got.length >= 16 || this.waiting.length === 0)) this.keep(got.splice(0));
     }

@@ -277,3 +277,24 @@ fn only_an_admin_enforces() -> Result<()> {
     assert_eq!((&back["revision"], &back["pushed_by"]), (&json!(3), &json!("token:boss")));
     Ok(())
 }
+
+/// The console needs no credential and says nothing of this host; it may not be shown by pages of others.
+#[test]
+fn the_console_is_for_everybody_who_reaches_the_daemon() -> Result<()> {
+    let token = Token::new("viewer", "viewer")?;
+    let scene = Scene::new(&[&token], DaemonOptions::default())?;
+    let page = scene.over_tcp("GET", "/", &[], b"").expect(200);
+    let policy = page.header("content-security-policy").context("a policy")?;
+    assert!(policy.contains("default-src 'none'") && policy.contains("frame-ancestors 'none'"), "{policy}");
+    assert!(!policy.contains("unsafe"), "{policy}");
+    assert_eq!(page.header("x-content-type-options"), Some("nosniff"));
+    for part in page.text().split('"').filter(|part| part.starts_with("/console/")) {
+        let file = scene.over_tcp("GET", part, &[("accept-encoding", "gzip")], b"");
+        assert_eq!((file.status, file.header("content-encoding")), (200, Some("gzip")), "{part}");
+    }
+    assert_eq!(scene.over_tcp("POST", "/", &[], b"").status, 405);
+    assert_eq!(scene.over_tcp("GET", "/console/none.js", &[], b"").status, 404);
+    assert_eq!(scene.over_tcp("GET", "/", &[("host", "elsewhere.example")], b"").status, 421);
+    assert_eq!(scene.over_tcp("GET", "/v1/changes", &[], b"").status, 401);
+    Ok(())
+}

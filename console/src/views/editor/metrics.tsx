@@ -34,7 +34,7 @@ export function MetricsForm({ direction, metrics, maps, findings, onChange }: {
   const list = `maps-${direction}`;
   return (
     <div class="metrics">
-      <h3>Metrics of {direction}</h3>
+      <h2>Metrics of {direction}</h2>
       <datalist id={list}>{maps.map((map) => <option value={map.name}>{map.type}</option>)}</datalist>
       {metrics.length === 0 && <p class="muted">Without a metric nothing can be read.</p>}
       {metrics.map((metric, index) => {
