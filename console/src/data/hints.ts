@@ -11,8 +11,8 @@ interface Hint {
 const HINTS: Hint[] = [
   {
     pattern: /invalid access to packet|R\d+ offset is outside of the packet/i,
-    text: "The program reads a part of the packet that may not be there. Compare with the end of the packet first, just before this line:",
-    code: "if ((void *)(header + 1) > data_end)\n\treturn XDP_PASS;",
+    text: "The program reads a part of the packet that may not be there. Compare with the end of the packet first, just before this line; with <twinprobe.h>, test the pointer that tp_at has returned:",
+    code: "if ((void *)(header + 1) > data_end)\n\treturn XDP_PASS;\n\nif (!pointer)\n\treturn TP_PASS;",
   },
   {
     pattern: /invalid mem access '(map_value_or_null|mem_or_null|\w+_or_null)'|map_value_or_null/i,

@@ -56,6 +56,19 @@ function titleOf(id: string, agg?: string): string {
   return !agg && /^\[\d+\]$/.test(title) ? `cpu ${title.slice(1, -1)}` : title;
 }
 
+/** What people look at first, by its name. */
+const FIRST = [/(^|_)(packets|pkts)(_|$)/i, /(^|_)(bytes|octets)(_|$)/i, /(^|_)(count|total|connections|queries|events)(_|$)/i];
+
+/** The column of numbers that is shown first: that of packets or bytes, else the first one that is not all zeros. */
+export function mainColumn(columns: Column[], rows: Row[]): Column | undefined {
+  const numbers = columns.filter((column) => column.isNumber && !column.isKey);
+  for (const name of FIRST) {
+    const found = numbers.find((column) => name.test(column.title));
+    if (found) return found;
+  }
+  return numbers.find((column) => rows.some((row) => Number(row[column.id] ?? 0) !== 0)) ?? numbers[0];
+}
+
 /** A metric of a document by its place. */
 export interface Place {
   direction: Direction;

@@ -3,7 +3,7 @@ import { useMemo, useState } from "preact/hooks";
 import type { Metric } from "../api/types.ts";
 import { exact, inUnit, plural, text } from "../data/format.ts";
 import { compare, filterOf } from "../data/filter.ts";
-import { type Column, columnsOf, isNumber, type Row, rowsOf, unitName } from "../data/rows.ts";
+import { type Column, columnsOf, isNumber, mainColumn, type Row, rowsOf, unitName } from "../data/rows.ts";
 import { Empty, Select } from "./basics.tsx";
 
 const PAGE = 100;
@@ -30,7 +30,7 @@ export function MetricTable({ name, metric, seconds }: { name: string; metric: M
   const [sort, setSort] = useState<{ id: string; down: boolean } | null>(null);
   const [rendering, setRendering] = useState<Rendering>("units");
   const [limit, setLimit] = useState(PAGE);
-  const first = columns.find((column) => column.isNumber && !column.isKey);
+  const first = useMemo(() => mainColumn(columns, rows), [columns]);
   const slots = /array$/.test(metric.type);
   const order = sort ?? (first && !slots ? { id: first.id, down: true } : null);
   const found = useMemo(() => rows.filter(filterOf(filter, columns)), [rows, filter]);

@@ -3,7 +3,7 @@ import { useMemo, useState } from "preact/hooks";
 import type { Document, Probe } from "../../api/types.ts";
 import { count, plural } from "../../data/format.ts";
 import { bucketsOf, difference, rangeOf, type Scale, slotLabel, slotRange } from "../../data/histogram.ts";
-import { isSlots, metricAt, placeId, unitName } from "../../data/rows.ts";
+import { isSlots, mainColumn, metricAt, placeId, unitName } from "../../data/rows.ts";
 import { mapsOf } from "../../data/source.ts";
 import { Empty, Select } from "../../parts/basics.tsx";
 import { Heatmap } from "../../parts/heatmap.tsx";
@@ -16,7 +16,7 @@ export function Histograms({ probe, documents }: { probe: Probe; documents: Docu
   const metric = place && metricAt(newest, place);
   const slots = metric ? isSlots(metric) : false;
   const numbers = place ? columnsIn(documents, place).filter((column) => column.isNumber && !column.isKey) : [];
-  const field = slots ? null : (numbers.find((column) => column.id === fieldId) ?? numbers[0] ?? null);
+  const field = slots ? null : (numbers.find((column) => column.id === fieldId) ?? mainColumn(numbers, []) ?? null);
   const source = place && probe.config[place.direction]?.source;
   const tagged = useMemo(() => (source ? mapsOf(source).some((map) => map.name === metric?.map && map.histogram) : metric?.entries.length === 64), [source, metric?.map]);
   const scale: Scale = slots ? (chosenScale ?? (tagged ? "log2" : "linear")) : "log2";

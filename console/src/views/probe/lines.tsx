@@ -2,7 +2,7 @@
 import { useMemo, useState } from "preact/hooks";
 import type { Document, Probe } from "../../api/types.ts";
 import { clock, exact, inUnit, plural } from "../../data/format.ts";
-import { placeId, unitName } from "../../data/rows.ts";
+import { mainColumn, placeId, rowsOf, unitName } from "../../data/rows.ts";
 import { type Choice, linesOf, pointsOf, withGaps } from "../../data/series.ts";
 import { Check, Empty, Select, Wide } from "../../parts/basics.tsx";
 import { Chart } from "../../parts/chart.tsx";
@@ -20,7 +20,8 @@ export function Lines({ probe, documents }: { probe: Probe; documents: Document[
   const columns = useMemo(() => (place ? columnsIn(documents, place) : []), [documents, place && placeId(place)]);
   const numbers = columns.filter((column) => column.isNumber && !column.isKey);
   const keys = columns.filter((column) => column.isKey);
-  const field = numbers.find((column) => column.id === fieldId) ?? numbers[0];
+  const main = useMemo(() => mainColumn(columns, place ? rowsOf(documents[documents.length - 1]![place.direction][place.name]!) : []), [columns]);
+  const field = numbers.find((column) => column.id === fieldId) ?? main;
   const chosen = (by ?? keys.map((column) => column.id)).filter((id) => keys.some((column) => column.id === id));
   const cumulative = place ? isCumulative(probe, place) : false;
   const choice: Choice | null = place && field
