@@ -296,7 +296,7 @@ TP_PROBE(count_messages, packet)
 	struct messages *all = tp_at_index(messages, 0);
 	struct work *work = tp_scratch(scratch);
 	__u32 length, flags, copied, rest, name_end, name = 0;
-	struct header header;
+	struct header header = {};
 	struct bucket *bucket;
 	struct tail tail = {};
 	struct tp_flow flow;

@@ -134,10 +134,10 @@ static __always_inline int read_subject(const struct tp_packet *packet, struct s
 {
 	__u32 offset = packet->payload;
 	int is_later_fragment = 0;
-	__be16 ports[2];
+	__be16 ports[2] = {};
 
 	if (packet->version == 4) {
-		struct iphdr ip;
+		struct iphdr ip = {};
 
 		if (packet->payload_length < sizeof(ip) || !tp_load(packet, offset, &ip) || ip.version != 4 || ip.ihl < 5)
 			return 0;
@@ -146,7 +146,7 @@ static __always_inline int read_subject(const struct tp_packet *packet, struct s
 		is_later_fragment = ip.frag_off & bpf_htons(0x1fff);
 		offset += ip.ihl * 4;
 	} else {
-		struct ipv6hdr ip;
+		struct ipv6hdr ip = {};
 
 		if (packet->payload_length < sizeof(ip) || !tp_load(packet, offset, &ip) || ip.version != 6)
 			return 0;
