@@ -11,6 +11,8 @@
 #   make bench   twin against single deployment, dispatcher against direct attachment, memory, latency, export of a
 #                million entries, batches against one by one, loss of packets by windows, predicted against
 #                live cost; 16 minutes; draws docs/figures/extraction.svg
+#   make console build the web console, which the daemon's build embeds; part of build and test; needs node and npm
+#   make test-console  the console in Chromium against the daemon; part of make test; 80 s
 #   make probes  write the sources of probes/ into their configurations, and the lists of the probes
 #   make deb     the Debian package of the built binary, target/twinprobe.deb
 #   make image   the container image of the built binary, by podman; on Debian
@@ -29,24 +31,33 @@ HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_'
 export CARGO_TARGET_$(HOST)_RUNNER := sudo -E
 endif
 
-.PHONY: all build setup check test-build test test-kernels test-arm64 soak bench probes manifests deb image demo
+.PHONY: all build setup check console test-build test test-console test-kernels test-arm64 soak bench probes manifests deb image demo
 
 all: build
 
 setup:
 	@sh setup/install.sh
 
-build: setup
+build: console
 	$(CARGO) build --release --workspace
 
-check: setup
+# The console is built again only if one of its sources, or a probe of its library, has changed.
+CONSOLE := $(shell find console/src console/*.json console/*.mjs probes/*/*.json probes/index.json -type f)
+console: setup console/dist/index.html
+console/dist/index.html: console/node_modules/.package-lock.json $(CONSOLE)
+	cd console && npm run --silent build
+console/node_modules/.package-lock.json: console/package-lock.json
+	cd console && npm ci --silent --ignore-scripts --no-audit --no-fund
+	@touch $@
+
+check: console
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 
 # Builds all tests and the binaries that they run in one build. Cargo compiles dependencies again if the selected
 # packages need other features of them, or another profile: therefore each call below, in tests/kernels/run.sh and in
 # `check` is for the whole workspace and for release, and selects targets only.
-test-build: setup
+test-build: console
 	$(CARGO) build --release --workspace --bins --tests
 
 # Integration tests mostly wait for the kernel, so several groups run at the same time, the long ones first. The tests of
@@ -66,11 +77,15 @@ test: check test-build
 	$(INTEGRATION) $(WITHOUT_KERNEL:%=--test %)
 	$(MAKE) --no-print-directory --jobs=$(LANES) --keep-going --output-sync=target $(GROUPS:%=group-%)
 	$(INTEGRATION) $(GROUPS:%=--test %) -- --test-threads=1 $(ALONE)
+	@bash console/tests/run.sh
 	@bash tests/demo.sh --built
 	@sh tests/kernels/run.sh
 
 group-%:
 	$(INTEGRATION) --test $* -- --test-threads=1 $(ALONE:%=--skip %)
+
+test-console: test-build
+	@bash console/tests/run.sh
 
 test-kernels: test-build
 	@sh tests/kernels/run.sh
@@ -101,5 +116,5 @@ deb: build
 image: build
 	@sh deploy/image/build.sh twinprobe
 
-demo: setup
+demo: console
 	@bash tests/demo.sh

@@ -43,6 +43,7 @@ pub use self::load::direction::LoadedDirection;
 pub use self::load::examine::examine;
 pub use self::load::maps::{Predecessor, TwinMap};
 pub use self::load::pins::{Deployment, Identity};
+pub use self::net::rtnl::traffic;
 pub use self::net::{interface, netns, watch};
 pub use self::plan::footprint::Footprint;
 pub use self::plan::object::ProbeObject;

@@ -12,6 +12,7 @@ mod restore;
 mod retention;
 mod state;
 mod store;
+mod told;
 mod windows;
 mod writer;
 
@@ -22,5 +23,6 @@ pub use self::file::stored::{StoredWindow, WindowError, WindowReader};
 pub use self::readers::Readers;
 pub use self::retention::{AckError, Limits, Missing};
 pub use self::store::WindowStore;
+pub use self::told::Closed;
 pub use self::windows::Windows;
 pub use self::writer::WindowWriter;

@@ -6,9 +6,11 @@ use std::sync::{Arc, OnceLock};
 use std::{fs, io};
 
 use parking_lot::Mutex;
+use tokio::sync::broadcast;
 
 use crate::file::directory::Directory;
 use crate::readers::Readers;
+use crate::told::{BEHIND, Closed, Told};
 use crate::windows::Windows;
 
 /// The windows of all probes, and the room that they may take on the disk.
@@ -19,6 +21,8 @@ pub struct WindowStore {
     keep_free: u64,
     /// Clients that take windows.
     pub readers: Readers,
+    /// Tells of each window that is listed from now on.
+    pub closed: broadcast::Sender<Arc<Closed>>,
     /// The windows that have been opened. A cell is filled without holding the lock, because opening reads every file.
     probes: Mutex<BTreeMap<String, Arc<OnceLock<Arc<Windows>>>>>,
     /// The lock that lets one thread at a time make room: two threads would remove too much.
@@ -34,6 +38,7 @@ impl WindowStore {
             budget,
             keep_free,
             readers: Readers::default(),
+            closed: broadcast::Sender::new(BEHIND),
             probes: Mutex::default(),
             enforcing: Mutex::default(),
         }
@@ -42,9 +47,10 @@ impl WindowStore {
     /// The windows of a probe, which may not have any yet.
     pub fn of(&self, probe: &str) -> Arc<Windows> {
         let place = Arc::clone(self.probes.lock().entry(probe.to_owned()).or_default());
-        Arc::clone(
-            place.get_or_init(|| Windows::open_in(Directory::new(self.root.join(probe)), self.keep_free)),
-        )
+        Arc::clone(place.get_or_init(|| {
+            let told = Told { probe: probe.to_owned(), closed: self.closed.clone() };
+            Windows::open_in(Directory::new(self.root.join(probe)), self.keep_free, Some(told))
+        }))
     }
 
     /// Removes the windows of a probe that was removed. Other holders of these windows can write no more.

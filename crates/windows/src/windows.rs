@@ -34,6 +34,7 @@ use crate::file::stored::{StoredWindow, WindowFiles};
 use crate::index::{Change, Index};
 use crate::restore;
 use crate::retention::{AckError, Limits, Missing};
+use crate::told::Told;
 
 /// The windows of one probe; they outlive its replacement. Methods wait for the disk, except those that only query.
 #[derive(Debug)]
@@ -49,6 +50,8 @@ pub struct Windows {
     pub itself: Weak<dyn WindowFiles>,
     /// The room on the file system that windows leave free, in bytes.
     keep_free: u64,
+    /// `None` if nobody is to be told.
+    pub told: Option<Told>,
 }
 
 /// The part of a small file system that windows leave free, where `keep_free` is more.
@@ -58,11 +61,11 @@ impl Windows {
     /// Opens the directory and reads every file. Damaged files are logged and set aside.
     #[cfg(test)]
     pub fn open(path: std::path::PathBuf) -> Arc<Self> {
-        Self::open_in(Directory::new(path), 0)
+        Self::open_in(Directory::new(path), 0, None)
     }
 
     /// Does the same; windows leave `keep_free` bytes of the file system free, but no more than a twentieth of it.
-    pub fn open_in(directory: Directory, keep_free: u64) -> Arc<Self> {
+    pub fn open_in(directory: Directory, keep_free: u64, told: Option<Told>) -> Arc<Self> {
         Arc::new_cyclic(|itself| {
             let files: Weak<dyn WindowFiles> = Weak::<Self>::clone(itself);
             let index = restore::restore(&directory, &files);
@@ -74,6 +77,7 @@ impl Windows {
                 newest,
                 itself: files,
                 keep_free,
+                told,
             }
         })
     }

@@ -7,7 +7,7 @@ use tempfile::NamedTempFile;
 use twinprobe_ebpf_common::RawTable;
 
 use crate::file::format::Encoder;
-use crate::file::head::WindowHead;
+use crate::file::head::{ClosedBy, WindowHead};
 use crate::file::stored::StoredWindow;
 use crate::windows::Windows;
 
@@ -63,6 +63,9 @@ impl WindowWriter {
         let _ = windows.apply(&change);
         windows.forget_old_baselines(window.seq());
         windows.newest.send_replace(window.seq());
+        if let Some(told) = windows.told.as_ref().filter(|_| window.closed_by != ClosedBy::Page) {
+            told.tell(&window.entry);
+        }
         drop(turn);
         Ok(window)
     }

@@ -37,6 +37,7 @@ const REQUESTS: [(&str, &str, &str, &str, u16); 20] = [
     ("GET", "/v1/probes/{name}/windows/{seq}", "/v1/probes/kept/windows/99999", "", 404),
     ("DELETE", "/v1/probes/{name}/windows/{seq}", "/v1/probes/kept/windows/99999", "", 404),
     ("GET", "/v1/probes/{name}/events", "/v1/probes/kept/events", "", 404),
+    ("GET", "/v1/changes", "/v1/changes?probe=none", "", 404),
     ("GET", "/v1/capabilities", "/v1/capabilities", "", 200),
     ("GET", "/metrics", "/metrics", "", 200),
     ("GET", "/healthz", "/healthz", "", 200),
@@ -60,7 +61,7 @@ fn cases() -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     for (template, operations) in description["paths"].as_object().context("paths")? {
         for (verb, operation) in operations.as_object().context("operations")? {
-            if verb == "parameters" {
+            if verb == "parameters" || operation["x-role"] == "none" {
                 continue;
             }
             let request =
@@ -275,5 +276,26 @@ fn only_an_admin_enforces() -> Result<()> {
     assert_eq!(daemon.json("/v1/probes/p")["revision"], 2);
     let back = by_admin("POST", "/v1/probes/p/rollback", "").expect(200).json();
     assert_eq!((&back["revision"], &back["pushed_by"]), (&json!(3), &json!("token:boss")));
+    Ok(())
+}
+
+/// The console needs no credential and says nothing of this host; it may not be shown by pages of others.
+#[test]
+fn the_console_is_for_everybody_who_reaches_the_daemon() -> Result<()> {
+    let token = Token::new("viewer", "viewer")?;
+    let scene = Scene::new(&[&token], DaemonOptions::default())?;
+    let page = scene.over_tcp("GET", "/", &[], b"").expect(200);
+    let policy = page.header("content-security-policy").context("a policy")?;
+    assert!(policy.contains("default-src 'none'") && policy.contains("frame-ancestors 'none'"), "{policy}");
+    assert!(!policy.contains("unsafe"), "{policy}");
+    assert_eq!(page.header("x-content-type-options"), Some("nosniff"));
+    for part in page.text().split('"').filter(|part| part.starts_with("/console/")) {
+        let file = scene.over_tcp("GET", part, &[("accept-encoding", "gzip")], b"");
+        assert_eq!((file.status, file.header("content-encoding")), (200, Some("gzip")), "{part}");
+    }
+    assert_eq!(scene.over_tcp("POST", "/", &[], b"").status, 405);
+    assert_eq!(scene.over_tcp("GET", "/console/none.js", &[], b"").status, 404);
+    assert_eq!(scene.over_tcp("GET", "/", &[("host", "elsewhere.example")], b"").status, 421);
+    assert_eq!(scene.over_tcp("GET", "/v1/changes", &[], b"").status, 401);
     Ok(())
 }

@@ -1,13 +1,14 @@
 //! The REST API.
 
+pub mod console;
 pub mod daemon;
 pub mod documents;
 pub mod error;
-pub mod events;
 pub mod extract;
 pub mod probes;
 pub mod replay;
 pub mod router;
 pub mod routes;
 pub mod state;
+pub mod streams;
 pub mod windows;

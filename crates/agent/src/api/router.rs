@@ -25,7 +25,8 @@ const OPEN: [&str; 3] = ["/metrics", "/healthz", "/readyz"];
 /// Returns the whole API: the routes, the refusal of early requests, the guard, and the log of requests.
 pub fn router(api: Api) -> Router {
     let guard = middleware::from_fn_with_state(api.clone(), guard);
-    complete(routes::router(ROUTES.iter()), api, |routes| routes.layer(guard))
+    let console = routes::console().layer(middleware::from_fn_with_state(api.clone(), open));
+    complete(routes::router(ROUTES.iter()), api, |routes| routes.layer(guard).merge(console))
 }
 
 /// Returns what `--listen-metrics` serves.
@@ -48,6 +49,19 @@ async fn check_target(State(api): State<Api>, request: Request, next: Next) -> R
         Ok(()) => next.run(request).await,
         Err(refusal) => Problem::from(refusal).into_response(),
     }
+}
+
+/// Hands on requests for the web console, which needs no credential, and records them.
+async fn open(State(api): State<Api>, request: Request, next: Next) -> Response {
+    let (parts, body) = request.into_parts();
+    let Some(peer) = parts.extensions.get::<Peer>() else { return unknown_peer() };
+    let record = Record::begin(api.access.audit(), peer, &parts, None);
+    let response = match api.access.check_target(peer, &parts.uri, &parts.headers) {
+        Ok(()) => next.run(Request::from_parts(parts, body)).await,
+        Err(refusal) => Problem::from(refusal).into_response(),
+    };
+    record.end(response.status());
+    response
 }
 
 fn unknown_peer() -> Response {

@@ -10,7 +10,8 @@ use axum::routing::{MethodRouter, delete, get, post, put};
 use crate::api::documents::scrape;
 use crate::api::error::Problem;
 use crate::api::state::Api;
-use crate::api::{daemon, events, probes, replay, windows};
+use crate::api::streams::{changes, events};
+use crate::api::{console, daemon, probes, replay, windows};
 use twinprobe_serve::Role;
 
 /// An endpoint: a method of a path, with its handler.
@@ -62,6 +63,7 @@ pub const ROUTES: &[Route] = &[
     route("GET", WINDOW, Collector, &[200, 400, 404, 406], || get(windows::get)),
     route("DELETE", WINDOW, Collector, &[204, 400, 404, 507], || delete(windows::acknowledge)),
     route("GET", EVENTS, Collector, &[200, 400, 404, 406, 409], || get(events::events).head(method_not_allowed)),
+    route("GET", "/v1/changes", Viewer, &[200, 400, 404], || get(changes::changes).head(method_not_allowed)),
     route("GET", "/v1/capabilities", Viewer, &[200], || get(daemon::capabilities)),
     route("GET", "/metrics", Collector, &[200], || get(scrape::scrape).head(method_not_allowed)),
     route("GET", "/healthz", Viewer, &[200], || get(daemon::healthz)),
@@ -69,6 +71,20 @@ pub const ROUTES: &[Route] = &[
     route("GET", "/openapi.yaml", Viewer, &[200], || get(daemon::openapi)),
     route("GET", "/metrics.xsd", Viewer, &[200], || get(daemon::xml_schema)),
 ];
+
+/// A path that needs no credential, and the handler of its GET.
+type OpenRoute = (&'static str, fn() -> MethodRouter<Api>);
+
+/// What the web console consists of. It is the same for everybody and holds nothing of this host.
+const CONSOLE: [OpenRoute; 2] = [("/", || get(console::index)), ("/console/{file}", || get(console::file))];
+
+/// Returns a router with the web console.
+pub fn console() -> Router<Api> {
+    CONSOLE
+        .iter()
+        .fold(Router::new(), |router, (path, handler)| router.route(path, handler()))
+        .method_not_allowed_fallback(method_not_allowed)
+}
 
 const fn route(
     method: &'static str,
@@ -138,8 +154,12 @@ mod tests {
             answers.sort_unstable();
             (route.method.to_owned(), route.path.to_owned(), route.role.to_string(), answers)
         };
-        let routes: BTreeSet<Line> = ROUTES.iter().map(line).collect();
+        let mut routes: BTreeSet<Line> = ROUTES.iter().map(line).collect();
         assert_eq!(routes.len(), ROUTES.len(), "a route stands twice in the table");
+        let open = |path: &str, answers: &[u16]| {
+            ("GET".to_owned(), path.to_owned(), "none".to_owned(), answers.to_vec())
+        };
+        routes.extend([open("/", &[200, 403, 421]), open("/console/{file}", &[200, 403, 404, 421])]);
         assert_eq!(routes, described());
     }
 

@@ -73,7 +73,8 @@ pub struct Engine {
     pub listed: AtomicBool,
     /// True if all probes were taken out of the kernel for good.
     detached: AtomicBool,
-    /// Wakes the requests that wait for a window: a probe was deleted, or (true) the daemon stops.
+    /// Wakes the requests that wait for a window or a change: a probe was created, replaced or deleted, or (true) the
+    /// daemon stops.
     pub disturbed: watch::Sender<bool>,
 }
 
@@ -362,6 +363,7 @@ impl Engine {
         self.telemetry.probe(&name);
         let leased = Arc::downgrade(&probe);
         self.probes.write().insert(name, probe);
+        self.disturbed.send_modify(|_| {});
         // The lease of a probe that was adopted may be over: the task looks for the probe in the list.
         self.watch_lease(leased);
     }

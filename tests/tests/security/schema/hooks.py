@@ -103,6 +103,8 @@ def before_call(context, case, kwargs):
         for name, value in [("collector", "archive"), ("metric", "lengths")]:
             if case.query and name in case.query and (must or chosen(case, 2)):
                 case.query[name] = value
+    if case.path == "/v1/changes" and case.query and (must or chosen(case, 2)):
+        case.query["probe"] = "kept"
     if case.path == "/v1/replay":
         config = json.loads(REPLAY["config"])
         deployable(config)
@@ -168,7 +170,7 @@ send = requests.adapters.HTTPAdapter.send
 
 def send_and_hang_up(self, request, **options):
     response = send(self, request, **{**options, "stream": True})
-    if response.status_code != 200 or not request.url.split("?")[0].endswith("/events"):
+    if response.status_code != 200 or not request.url.split("?")[0].endswith(("/events", "/v1/changes")):
         return response
     end, content = time.monotonic() + HANG_UP, b""
     connection = response.raw._connection

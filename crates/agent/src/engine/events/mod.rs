@@ -1,6 +1,7 @@
 //! Events, from the rings of the kernel to their clients.
 
 pub mod batch;
+pub mod changes;
 pub mod client;
 pub mod event_metric;
 pub mod framing;

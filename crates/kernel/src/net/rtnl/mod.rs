@@ -2,4 +2,5 @@
 
 pub mod filter;
 pub mod socket;
+pub mod traffic;
 pub mod xdp;

@@ -201,7 +201,7 @@ impl Scene {
     /// Starts again, and checks that all content is as before.
     pub fn reopen(&mut self, directory: Directory) {
         let (limits, unsaved) = (self.model.limits.clone(), self.windows.index.lock().unsaved);
-        self.windows = Windows::open_in(directory, 0);
+        self.windows = Windows::open_in(directory, 0, None);
         if unsaved {
             self.model.forget_cursors(&self.windows);
         }
@@ -249,7 +249,7 @@ impl Scene {
             Operation::Reopen { .. } => {
                 let directory = Directory::new(self.path.clone());
                 directory.faults.kill_after(steps);
-                drop(Windows::open_in(directory, 0));
+                drop(Windows::open_in(directory, 0, None));
             }
             Operation::Commit { skipped, size, closed_by } => {
                 faults.kill_after(steps);

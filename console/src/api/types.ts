@@ -1,0 +1,214 @@
+// What the daemon answers, as far as the console reads it. `api/openapi.yaml` describes all of it.
+
+export type Direction = "ingress" | "egress";
+export const DIRECTIONS: Direction[] = ["ingress", "egress"];
+export type Role = "viewer" | "collector" | "operator" | "admin";
+
+export type Value = number | bigint | string | boolean | null | Value[] | { [name: string]: Value };
+
+export interface MetricConfig {
+  name: string;
+  map: string;
+  help?: string;
+  snapshot?: boolean;
+  init?: boolean;
+  export?: boolean;
+  agg?: string;
+  type?: string;
+  [more: string]: unknown;
+}
+
+export interface DirectionConfig {
+  hook?: string;
+  mode?: string;
+  verdict?: string;
+  source?: string;
+  object?: string;
+  metrics?: MetricConfig[];
+  [more: string]: unknown;
+}
+
+export interface WindowSettings {
+  interval?: string;
+  align?: boolean;
+  retain?: number;
+  retain_bytes?: number;
+  collectors?: string[];
+}
+
+export interface Config {
+  name?: string;
+  interface?: string;
+  interfaces?: string[];
+  ingress?: DirectionConfig;
+  egress?: DirectionConfig;
+  window?: WindowSettings;
+  labels?: Record<string, string>;
+  [more: string]: unknown;
+}
+
+export interface Attachment {
+  interface: string;
+  state: "attached" | "pending";
+  reason?: string;
+  ifindex?: number;
+  direction?: Direction;
+  hook?: string;
+  mode?: string;
+}
+
+export interface DirectionCost {
+  ns_per_packet?: number;
+  noise_ns?: number;
+  frame?: string;
+  instructions: number;
+  verified: number;
+  stack_bytes: number;
+}
+
+export interface LiveCost {
+  interface: string;
+  direction: Direction;
+  hook: string;
+  ns_per_packet: number;
+  dispatcher_ns_per_packet: number;
+  packets: number;
+  measured: string;
+}
+
+export interface Cost {
+  directions: Partial<Record<Direction, DirectionCost>>;
+  map_bytes: number;
+  live?: LiveCost[];
+}
+
+export interface Finding {
+  stage: string;
+  field?: string;
+  line?: number;
+  column?: number;
+  message: string;
+  /** What to write instead, where the daemon knows. */
+  hint?: string;
+}
+
+export interface WindowsStatus {
+  retained: number;
+  bytes: number;
+  oldest: number | null;
+  newest: number | null;
+  lost: number;
+  damaged: number;
+  unreadable?: number;
+  error?: string;
+}
+
+export interface Probe {
+  name: string;
+  state: "running" | "failed";
+  reason?: string;
+  node?: string;
+  instance?: string;
+  labels?: Record<string, string>;
+  expires_at?: string;
+  revision: number;
+  created: string;
+  pushed_by?: string;
+  interfaces: Attachment[];
+  programs: Partial<Record<Direction, { entry: string; twins: boolean }>>;
+  shared_maps?: { map: string; type: string; twins: boolean }[];
+  events?: { direction: Direction; metric: string; delivered: number; lost: number | null; missed: number; clients: number }[];
+  cost?: Cost;
+  windows: WindowsStatus;
+  warnings: Finding[];
+  config: Config;
+}
+
+export interface Revision {
+  revision: number;
+  created: string;
+  pushed_by?: string;
+  current: boolean;
+  config: Config;
+}
+
+export interface WindowEntry {
+  seq: number;
+  start: string;
+  end: string;
+  bytes: number;
+}
+
+export interface Entry {
+  key?: Value;
+  value: Value;
+}
+
+export interface Metric {
+  map: string;
+  type: string;
+  help?: string;
+  agg?: string;
+  sample?: number;
+  entries: Entry[];
+  entries_used?: number;
+  max_entries?: number;
+  full?: boolean;
+  completeness?: { fill?: number; failed_inserts?: number; failed_reserves?: number };
+}
+
+export interface WindowHead {
+  seq: number;
+  start: string;
+  end: string;
+  duration_ns?: number;
+  clock_step_ns?: number;
+  quiesce_us: number;
+  lost_windows?: number;
+}
+
+export interface Document {
+  probe: string;
+  node?: string;
+  interfaces: string[];
+  window?: WindowHead;
+  replayed?: Record<string, number>;
+  ingress: Record<string, Metric>;
+  egress: Record<string, Metric>;
+}
+
+export interface Report {
+  valid: true;
+  programs: Probe["programs"];
+  metrics: Partial<Record<Direction, { name: string; map: string; type: string }[]>>;
+  cost: Cost;
+  warnings: Finding[];
+}
+
+export interface Capabilities {
+  kernel: {
+    release: string;
+    possible_cpus: number;
+    quiesce: string;
+    quiesce_methods: { name: string; available: boolean; reason?: string }[];
+    btf: boolean;
+    xdp_frags: boolean;
+    tcx: boolean;
+  };
+  maps: { type: string; unavailable?: string; operations: Record<string, boolean>; strategy?: string }[];
+  events: { type: string; unavailable?: string }[];
+  compiler: { version: string; error?: string; confined: boolean };
+}
+
+/** A probe of the library that the console brings with it. */
+export interface Template {
+  name: string;
+  title: string;
+  summary: string;
+  hooks: string[];
+  directions: Direction[];
+  metrics: string[];
+  cost: number;
+  tags: string[];
+  config: Config;
+}

@@ -1,0 +1,45 @@
+// The difference of two configurations: of each source, and of everything else.
+import { structuredPatch } from "diff";
+import type { Config } from "../api/types.ts";
+import { DIRECTIONS } from "../api/types.ts";
+
+export interface Line {
+  kind: "same" | "added" | "removed";
+  text: string;
+  old?: number;
+  now?: number;
+}
+
+export interface Difference {
+  title: string;
+  hunks: Line[][];
+}
+
+function withoutSources(config: Config): Config {
+  const copy = structuredClone(config);
+  for (const direction of DIRECTIONS) delete copy[direction]?.source;
+  return copy;
+}
+
+function linesOf(before: string, after: string): Line[][] {
+  const patch = structuredPatch("", "", before, after, "", "", { context: 3 });
+  return patch!.hunks.map((hunk) => {
+    let [old, now] = [hunk.oldStart, hunk.newStart];
+    return hunk.lines.filter((line) => !line.startsWith("\\")).map((line): Line => {
+      const text = line.slice(1);
+      if (line.startsWith("+")) return { kind: "added", text, now: now++ };
+      if (line.startsWith("-")) return { kind: "removed", text, old: old++ };
+      return { kind: "same", text, old: old++, now: now++ };
+    });
+  });
+}
+
+/** What differs between two configurations. Parts that are the same are left out. */
+export function differences(before: Config, after: Config): Difference[] {
+  const json = (config: Config) => `${JSON.stringify(withoutSources(config), null, 2)}\n`;
+  const parts: [string, string, string][] = [["configuration", json(before), json(after)]];
+  for (const direction of DIRECTIONS) {
+    parts.push([`${direction} source`, before[direction]?.source ?? "", after[direction]?.source ?? ""]);
+  }
+  return parts.filter(([, a, b]) => a !== b).map(([title, a, b]) => ({ title, hunks: linesOf(a, b) }));
+}

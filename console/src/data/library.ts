@@ -1,0 +1,36 @@
+// The library of probes, which the console brings with it.
+import { parseJson } from "../api/json.ts";
+import type { Config, Template } from "../api/types.ts";
+
+let loaded: Promise<Template[]> | null = null;
+
+export function library(): Promise<Template[]> {
+  loaded ??= fetch(document.getElementById("main")!.dataset.library!)
+    .then((answer) => {
+      if (!answer.ok) throw new Error("The library could not be loaded. Load the page again: the daemon may be another one now.");
+      return answer.text();
+    })
+    .then((text) => (parseJson(text) as Template[]).map(whole))
+    .catch((error) => {
+      loaded = null;
+      throw error;
+    });
+  return loaded;
+}
+
+/** A source that both directions have stands there once. */
+function whole(template: Template): Template {
+  const { ingress, egress } = template.config;
+  if (ingress && egress && egress.source === null) egress.source = ingress.source;
+  return template;
+}
+
+/** The windows of a probe that is deployed here, so that there is something to see at once. */
+export const WINDOW = { interval: "5s", retain: 360 };
+
+/** The configuration of a template for some interfaces. */
+export function configOf(template: Template, interfaces: string[]): Config {
+  const { interface: _, format: __, ...config } = structuredClone(template.config);
+  const counts = [config.ingress, config.egress].some((direction) => direction?.metrics?.some((metric) => metric.snapshot || metric.init));
+  return { ...config, interfaces, ...(counts && !config.window && { window: { ...WINDOW } }) };
+}

@@ -1,0 +1,97 @@
+// Metrics as tables: the parts of keys and values are columns.
+import type { Direction, Document, Entry, Metric, Value } from "../api/types.ts";
+import { DIRECTIONS } from "../api/types.ts";
+
+export interface Column {
+  /** The path, such as `key.src` or `value.tcp.syn`. */
+  id: string;
+  title: string;
+  isKey: boolean;
+  isNumber: boolean;
+}
+
+export type Row = Record<string, Value>;
+
+/** Arrays with more parts than this stand in one cell. */
+const PARTS = 16;
+
+function flatten(path: string, value: Value, into: Row) {
+  if (Array.isArray(value) && value.length <= PARTS && value.length > 0) {
+    value.forEach((part, index) => flatten(`${path}[${index}]`, part, into));
+  } else if (value !== null && typeof value === "object" && !Array.isArray(value)) {
+    for (const [name, part] of Object.entries(value)) flatten(`${path}.${name}`, part, into);
+  } else {
+    into[path] = value;
+  }
+}
+
+export function rowOf(entry: Entry): Row {
+  const row: Row = {};
+  if (entry.key !== undefined) flatten("key", entry.key, row);
+  flatten("value", entry.value, row);
+  return row;
+}
+
+export const rowsOf = (metric: Metric): Row[] => metric.entries.map(rowOf);
+
+export const isNumber = (value: Value | undefined): value is number | bigint =>
+  typeof value === "number" || typeof value === "bigint";
+
+/** The columns of rows, keys first. A column of numbers has nothing else. */
+export function columnsOf(rows: Row[], agg?: string): Column[] {
+  const found = new Map<string, Column>();
+  for (const row of rows.slice(0, 200)) {
+    for (const [id, value] of Object.entries(row)) {
+      const column = found.get(id);
+      if (column) column.isNumber &&= isNumber(value);
+      else found.set(id, { id, title: titleOf(id, agg), isKey: id.startsWith("key"), isNumber: isNumber(value) });
+    }
+  }
+  return [...found.values()].sort((a, b) => Number(b.isKey) - Number(a.isKey));
+}
+
+function titleOf(id: string, agg?: string): string {
+  if (id === "key" || id === "value") return id;
+  const title = id.replace(/^(key|value)\.?/, "");
+  return !agg && /^\[\d+\]$/.test(title) ? `cpu ${title.slice(1, -1)}` : title;
+}
+
+/** What people look at first, by its name. */
+const FIRST = [/(^|_)(packets|pkts)(_|$)/i, /(^|_)(bytes|octets)(_|$)/i, /(^|_)(count|total|connections|queries|events)(_|$)/i];
+
+/** The column of numbers that is shown first: that of packets or bytes, else the first one that is not all zeros. */
+export function mainColumn(columns: Column[], rows: Row[]): Column | undefined {
+  const numbers = columns.filter((column) => column.isNumber && !column.isKey);
+  for (const name of FIRST) {
+    const found = numbers.find((column) => name.test(column.title));
+    if (found) return found;
+  }
+  return numbers.find((column) => rows.some((row) => Number(row[column.id] ?? 0) !== 0)) ?? numbers[0];
+}
+
+/** A metric of a document by its place. */
+export interface Place {
+  direction: Direction;
+  name: string;
+}
+
+export const placeId = (place: Place) => `${place.direction}/${place.name}`;
+
+export function placesOf(document: Document | undefined): Place[] {
+  if (!document) return [];
+  return DIRECTIONS.flatMap((direction) => Object.keys(document[direction]).map((name) => ({ direction, name })));
+}
+
+export const metricAt = (document: Document, place: Place): Metric | undefined => document[place.direction][place.name];
+
+/** The name by which a column's unit is known: `bytes` of a struct, or the metric's own name. */
+export const unitName = (column: Column, metric: string) => (column.title === "value" || column.title.startsWith("cpu ") ? metric : column.title);
+
+/** Whether the entries are slots `0..n` with one number each, as those of histograms are. */
+export function isSlots(metric: Metric): boolean {
+  return (
+    /array$/.test(metric.type) &&
+    metric.entries.length >= 8 &&
+    metric.entries.every((entry, index) => entry.key === index && isNumber(entry.value))
+  );
+}

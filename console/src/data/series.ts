@@ -1,0 +1,115 @@
+// Windows as lines of a chart: one point for each window, one line for each of the largest keys.
+import { address } from "./format.ts";
+import type { Document } from "../api/types.ts";
+import { isNumber, metricAt, type Place, rowsOf } from "./rows.ts";
+
+export interface Choice {
+  place: Place;
+  /** The column that is drawn. */
+  field: string;
+  /** The columns of the key that make lines; none for one line of everything. */
+  by: string[];
+  top: number;
+  /** Whether numbers count from the beginning of the probe, so that windows are differences. */
+  cumulative: boolean;
+  perSecond: boolean;
+}
+
+export interface Point {
+  seq: number;
+  /** The end of the window, in seconds. */
+  time: number;
+  seconds: number;
+  groups: Map<string, number>;
+}
+
+export interface Line {
+  label: string;
+  values: (number | null)[];
+  total: number;
+}
+
+/** The sums of a field by group, in one window. */
+export function groupsOf(document: Document, choice: Pick<Choice, "place" | "field" | "by">): Map<string, number> {
+  const groups = new Map<string, number>();
+  const metric = metricAt(document, choice.place);
+  if (!metric) return groups;
+  for (const row of rowsOf(metric)) {
+    const value = row[choice.field];
+    if (!isNumber(value)) continue;
+    const label = choice.by.map((id) => address(String(row[id] ?? ""))).join(" ");
+    groups.set(label, (groups.get(label) ?? 0) + Number(value));
+  }
+  return groups;
+}
+
+/** The points of documents, oldest first. Of what is cumulative, the first document only begins the first window. */
+export function pointsOf(documents: Document[], choice: Choice): Point[] {
+  const points: Point[] = [];
+  let before: { seq: number; groups: Map<string, number> } | null = null;
+  for (const document of documents) {
+    const { window } = document;
+    if (!window) continue;
+    const all = groupsOf(document, choice);
+    const end = Date.parse(window.end) / 1000;
+    const seconds = (window.duration_ns ?? Math.max(0, Date.parse(window.end) - Date.parse(window.start)) * 1e6) / 1e9;
+    let groups = all;
+    if (choice.cumulative) {
+      const begins: Map<string, number> | undefined = before?.seq === window.seq - 1 ? before.groups : undefined;
+      before = { seq: window.seq, groups: all };
+      // The first window of a probe begins with nothing.
+      if (!begins && window.seq !== 1) continue;
+      groups = new Map([...all].map(([label, value]) => [label, Math.max(0, value - (begins?.get(label) ?? 0))]));
+    }
+    points.push({ seq: window.seq, time: end, seconds, groups });
+  }
+  return points;
+}
+
+const scaled = (value: number, point: Point, choice: Choice) =>
+  choice.perSecond && point.seconds > 0 ? value / point.seconds : value;
+
+/** The lines of points: the largest groups over all of them, and the others together. */
+export function linesOf(points: Point[], choice: Choice): Line[] {
+  const totals = new Map<string, number>();
+  for (const point of points) {
+    for (const [label, value] of point.groups) totals.set(label, (totals.get(label) ?? 0) + value);
+  }
+  const order = [...totals].sort((a, b) => b[1] - a[1]);
+  const shown = order.slice(0, choice.top);
+  const lines = shown.map(([label, total]) => ({
+    label: label || "all",
+    total,
+    values: points.map((point) => scaled(point.groups.get(label) ?? 0, point, choice)),
+  }));
+  if (order.length > shown.length) {
+    const names = new Set(shown.map(([label]) => label));
+    const others = points.map((point) => {
+      let sum = 0;
+      for (const [label, value] of point.groups) if (!names.has(label)) sum += value;
+      return scaled(sum, point, choice);
+    });
+    lines.push({
+      label: `${order.length - shown.length} others`,
+      total: order.slice(choice.top).reduce((sum, [, value]) => sum + value, 0),
+      values: others,
+    });
+  }
+  return lines;
+}
+
+/** Times and lines with a gap wherever windows are missing. */
+export function withGaps(points: Point[], lines: Line[]): { times: number[]; lines: Line[] } {
+  const times: number[] = [];
+  const values: (number | null)[][] = lines.map(() => []);
+  points.forEach((point, index) => {
+    const last = points[index - 1];
+    if (last && point.seq !== last.seq + 1) {
+      times.push((last.time + point.time) / 2);
+      values.forEach((line) => line.push(null));
+    }
+    times.push(point.time);
+    values.forEach((line, place) => line.push(lines[place]!.values[index] ?? null));
+  });
+  return { times, lines: lines.map((line, place) => ({ ...line, values: values[place]! })) };
+}

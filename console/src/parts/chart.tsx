@@ -1,0 +1,90 @@
+// Lines over time. The same numbers stand in a legend, which is what screen readers get.
+import { useEffect, useRef, useState } from "preact/hooks";
+import uPlot from "uplot";
+import type { Line } from "../data/series.ts";
+import { clock } from "../data/format.ts";
+import { colour, lineColour, shown } from "./theme.ts";
+
+const HEIGHT = 260;
+
+export interface ChartProps {
+  label: string;
+  times: number[];
+  lines: Line[];
+  format: (value: number) => string;
+  /** Whether the last line is what is left over. */
+  hasOthers: boolean;
+}
+
+export function Chart({ label, times, lines, format, hasOthers }: ChartProps) {
+  const holder = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot | null>(null);
+  const newest = useRef({ format, hasOthers });
+  newest.current = { format, hasOthers };
+  const data = [times, ...lines.map((line) => line.values)] as uPlot.AlignedData;
+  const latest = useRef(data);
+  latest.current = data;
+  const [at, setAt] = useState<number | null>(null);
+  const names = lines.map((line) => line.label).join("\n");
+  const mode = shown.value;
+
+  useEffect(() => {
+    const element = holder.current!;
+    const axis = { stroke: colour("muted"), grid: { stroke: colour("grid"), width: 1 }, ticks: { stroke: colour("grid"), width: 1 } };
+    const made = new uPlot(
+      {
+        width: element.clientWidth,
+        height: HEIGHT,
+        padding: [8, 12, 0, 0],
+        legend: { show: false },
+        cursor: { y: false, points: { size: 6 }, drag: { x: true, y: false } },
+        axes: [
+          { ...axis, values: (_, splits) => splits.map((time) => clock(time * 1000)), space: 90 },
+          { ...axis, values: (_, splits) => splits.map((value) => newest.current.format(value)), size: 72 },
+        ],
+        scales: { y: { range: (_, __, max) => [0, max > 0 ? max * 1.05 : 1] } },
+        series: [
+          {},
+          ...lines.map((line, index) => ({
+            label: line.label,
+            stroke: lineColour(index, lines.length, newest.current.hasOthers),
+            width: 1.5,
+            points: { show: times.length < 40, size: 4 },
+          })),
+        ],
+        hooks: { setCursor: [(plot) => setAt(plot.cursor.idx ?? null)] },
+      },
+      latest.current,
+      element,
+    );
+    plot.current = made;
+    const resize = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height: HEIGHT }));
+    resize.observe(element);
+    return () => {
+      resize.disconnect();
+      made.destroy();
+    };
+  }, [names, mode, times.length < 40]);
+
+  useEffect(() => plot.current?.setData(data), [times, lines]);
+
+  // The legend has the values under the pointer, else the newest.
+  const value = (line: Line) => line.values[at ?? line.values.length - 1];
+  return (
+    <figure class="chart" aria-label={label}>
+      <div ref={holder} class="plot" aria-hidden="true" />
+      <figcaption>
+        <p class="muted at">{at !== null && times[at] ? clock(times[at] * 1000) : "newest window"}</p>
+        <ul class="legend">
+          {lines.map((line, index) => (
+            <li>
+              <span aria-hidden="true" class={`swatch ${hasOthers && index === lines.length - 1 ? "others" : `line-${(index % 8) + 1}`}`} />
+              <span class="name">{line.label}</span>
+              <span class="number">{value(line) == null ? "" : format(value(line)!)}</span>
+            </li>
+          ))}
+        </ul>
+      </figcaption>
+    </figure>
+  );
+}

@@ -1,0 +1,94 @@
+// The entries of a metric: sorted, filtered, in units or exactly.
+import { useMemo, useState } from "preact/hooks";
+import type { Metric } from "../api/types.ts";
+import { exact, inUnit, plural, text } from "../data/format.ts";
+import { compare, filterOf } from "../data/filter.ts";
+import { type Column, columnsOf, isNumber, mainColumn, type Row, rowsOf, unitName } from "../data/rows.ts";
+import { Empty, Select } from "./basics.tsx";
+
+const PAGE = 100;
+
+export type Rendering = "units" | "exact" | "hex" | "rate";
+
+function cell(row: Row, column: Column, metric: string, rendering: Rendering, seconds: number): string {
+  const value = row[column.id];
+  if (value === undefined) return "";
+  if (!isNumber(value)) return rendering === "exact" && typeof value === "string" ? value : text(value);
+  if (column.isKey && rendering !== "hex") return String(value);
+  switch (rendering) {
+    case "exact": return exact(value);
+    case "hex": return Number.isInteger(Number(value)) ? `0x${BigInt(value).toString(16)}` : String(value);
+    case "rate": return inUnit(Number(value) / seconds, unitName(column, metric), true);
+    default: return inUnit(Number(value), unitName(column, metric));
+  }
+}
+
+export function MetricTable({ name, metric, seconds }: { name: string; metric: Metric; seconds?: number }) {
+  const rows = useMemo(() => rowsOf(metric), [metric]);
+  const columns = useMemo(() => columnsOf(rows, metric.agg), [rows]);
+  const [filter, setFilter] = useState("");
+  const [sort, setSort] = useState<{ id: string; down: boolean } | null>(null);
+  const [rendering, setRendering] = useState<Rendering>("units");
+  const [limit, setLimit] = useState(PAGE);
+  const first = useMemo(() => mainColumn(columns, rows), [columns]);
+  const slots = /array$/.test(metric.type);
+  const order = sort ?? (first && !slots ? { id: first.id, down: true } : null);
+  const found = useMemo(() => rows.filter(filterOf(filter, columns)), [rows, filter]);
+  const sorted = useMemo(() => {
+    if (!order) return found;
+    const sign = order.down ? -1 : 1;
+    return [...found].sort((a, b) => sign * compare(a[order.id], b[order.id]));
+  }, [found, order?.id, order?.down]);
+  const renderings: [Rendering, string][] = [["units", "units"], ["exact", "exact"], ["hex", "hex"]];
+  if (seconds) renderings.push(["rate", "per second"]);
+  const click = (column: Column) => setSort(order?.id === column.id ? { id: column.id, down: !order.down } : { id: column.id, down: column.isNumber });
+  const fill = metric.max_entries ? `${plural(metric.entries_used ?? 0, "entry").replace("entrys", "entries")} of ${exact(metric.max_entries)}` : plural(rows.length, "row");
+
+  return (
+    <div class="table-view">
+      <div class="controls">
+        <label class="field grow">
+          <span>Filter</span>
+          <input type="search" value={filter} placeholder="10.0.0. or packets>100" onInput={(event) => setFilter(event.currentTarget.value)} />
+        </label>
+        <Select label="Numbers" value={rendering} options={renderings} onChange={setRendering} />
+        <p class="muted summary" role="status">
+          {filter ? `${exact(found.length)} of ${plural(rows.length, "row")}` : fill}
+          {metric.full && <strong class="warn-text"> full: what found no room is missing</strong>}
+          {!!metric.completeness?.failed_inserts && <strong class="warn-text"> {exact(metric.completeness.failed_inserts)} insertions found no room</strong>}
+        </p>
+      </div>
+      {rows.length === 0 ? <Empty>No entries: nothing was counted here.</Empty> : (
+        <div class="table-scroll" tabIndex={0} role="region" aria-label={`Entries of ${name}`}>
+          <table>
+            <caption class="hidden">{name}: {metric.help}</caption>
+            <thead>
+              <tr>
+                {columns.map((column) => (
+                  <th scope="col" class={column.isNumber ? "number" : ""} aria-sort={order?.id === column.id ? (order.down ? "descending" : "ascending") : "none"}>
+                    <button type="button" onClick={() => click(column)}>
+                      {column.title}
+                      <span class="sort" aria-hidden="true">{order?.id === column.id ? (order.down ? "▾" : "▴") : ""}</span>
+                    </button>
+                  </th>
+                ))}
+              </tr>
+            </thead>
+            <tbody>
+              {sorted.slice(0, limit).map((row) => (
+                <tr>
+                  {columns.map((column) => (
+                    <td class={`${column.isNumber ? "number" : ""} ${column.isKey ? "key" : ""}`}>{cell(row, column, name, rendering, seconds ?? 1)}</td>
+                  ))}
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+      {sorted.length > limit && (
+        <button type="button" onClick={() => setLimit(limit * 4)}>Show more ({exact(sorted.length - limit)} are left)</button>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,192 @@
+// The editor of a probe: its source, what is around it, and what the daemon says to both.
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { ask, asProblem, Problem, probePath, send } from "../../api/client.ts";
+import { parseJson } from "../../api/json.ts";
+import type { Config, Direction, Finding, Probe, Report, Revision } from "../../api/types.ts";
+import { DIRECTIONS } from "../../api/types.ts";
+import { bytes } from "../../data/format.ts";
+import { mapsOf } from "../../data/source.ts";
+import { may, putProbe } from "../../live/changes.ts";
+import { Check, Panel, ProblemBox, Tabs, useAsk, Warnings } from "../../parts/basics.tsx";
+import { Code } from "../../parts/code.tsx";
+import { link } from "../../parts/route.ts";
+import { hintFor } from "../../data/hints.ts";
+import { Costs } from "../probe/attachment.tsx";
+import { Form } from "./form.tsx";
+import { Templates } from "./templates.tsx";
+import { draft, type Draft } from "./draft.ts";
+
+export function Editor({ name, template, revision }: { name?: string; template?: string; revision?: string | null }) {
+  if (!may("operator")) return <><h1>{name ?? "New probe"}</h1><p class="note">Sources are seen and pushed by the role operator; this credential may not.</p></>;
+  if (name) return <Existing name={name} revision={revision ?? null} />;
+  if (template) return <Write start={draft(template)} />;
+  return <Templates />;
+}
+
+function Existing({ name, revision }: { name: string; revision: string | null }) {
+  const [loading] = useAsk(async (signal): Promise<Draft> => {
+    const answer = await send(probePath(name), { signal });
+    const probe = parseJson(await answer.text()) as Probe;
+    let config = probe.config;
+    if (revision) {
+      const { revisions } = await ask<{ revisions: Revision[] }>(`${probePath(name)}/revisions`, { signal });
+      const found = revisions.find((one) => String(one.revision) === revision);
+      if (!found) throw new Problem(404, "Not Found", `The probe has no revision ${revision}.`);
+      config = found.config;
+    }
+    return { name, config, tag: answer.headers.get("etag") };
+  }, [name, revision]);
+  if (loading.state === "loading") return <p class="empty" role="status">Loading…</p>;
+  if (loading.state === "failed") return <><h1>{name}</h1><ProblemBox problem={loading.problem} /></>;
+  return <Write start={Promise.resolve(loading.value)} />;
+}
+
+/** Findings about the one text of both directions stand there once. */
+function once(problem: Problem): Problem {
+  const seen = new Set<string>();
+  const errors = problem.errors
+    .map((finding) => (finding.field && /^(in|e)gress\.source$/.test(finding.field) ? { ...finding, field: "source" } : finding))
+    .filter((finding) => {
+      const id = JSON.stringify(finding);
+      return !seen.has(id) && seen.add(id);
+    });
+  return new Problem(problem.status, problem.title, problem.detail, errors, problem.log);
+}
+
+/** Whether both directions have one text. */
+const isOne = (config: Config) => !!config.ingress?.source && config.ingress.source === config.egress?.source;
+
+type Outcome =
+  | { kind: "none" }
+  | { kind: "busy"; what: string }
+  | { kind: "valid"; report: Report }
+  | { kind: "deployed"; probe: Probe; created: boolean }
+  | { kind: "refused"; problem: Problem };
+
+function Write({ start }: { start: Promise<Draft> }) {
+  const [state, setState] = useState<Draft | null>(null);
+  const [problem, setProblem] = useState<Problem | null>(null);
+  useEffect(() => {
+    start.then(setState, (error) => setProblem(asProblem(error)));
+  }, []);
+  if (problem) return <ProblemBox problem={problem} />;
+  return state ? <Editing start={state} /> : <p class="empty" role="status">Loading…</p>;
+}
+
+function Editing({ start }: { start: Draft }) {
+  const [config, setConfig] = useState<Config>(start.config);
+  const [name, setName] = useState(start.name);
+  const [tag, setTag] = useState(start.tag);
+  const [one, setOne] = useState(isOne(start.config));
+  const directions = DIRECTIONS.filter((direction) => config[direction]);
+  const [direction, setDirection] = useState<Direction>(directions[0] ?? "ingress");
+  const [outcome, setOutcome] = useState<Outcome>({ kind: "none" });
+  const [goTo, setGoTo] = useState<{ line: number; column?: number } | null>(null);
+  const [saved, setSaved] = useState(start.tag ? JSON.stringify([start.name, start.config]) : "");
+  const changed = JSON.stringify([name, config]) !== saved;
+  const exists = tag !== null;
+  const shown = config[direction] ? direction : (directions[0] ?? "ingress");
+  const source = config[shown]?.source ?? "";
+  const maps = useMemo(() => Object.fromEntries(DIRECTIONS.map((one) => [one, mapsOf(config[one]?.source ?? "")])), [config]);
+
+  useEffect(() => {
+    const ask = (event: BeforeUnloadEvent) => changed && event.preventDefault();
+    addEventListener("beforeunload", ask);
+    return () => removeEventListener("beforeunload", ask);
+  }, [changed]);
+
+  const setSource = (text: string) =>
+    setConfig((config) => {
+      const next = { ...config };
+      for (const each of one ? directions : [shown]) next[each] = { ...next[each], source: text };
+      return next;
+    });
+  const findings = outcome.kind === "refused" ? outcome.problem.errors : [];
+  const warnings = outcome.kind === "valid" ? outcome.report.warnings : outcome.kind === "deployed" ? outcome.probe.warnings : [];
+  const here = (all: Finding[]) => all.filter((finding) => finding.line && (one || !finding.field || finding.field.startsWith(shown)) && finding.stage !== "config");
+  const errors = useMemo(() => here(findings), [outcome, shown, one]);
+  const warned = useMemo(() => here(warnings), [outcome, shown, one]);
+  const jump = (finding: Finding) => {
+    const of = DIRECTIONS.find((each) => finding.field?.startsWith(each));
+    if (of && of !== shown && !one) setDirection(of);
+    setGoTo({ line: finding.line!, column: finding.column });
+  };
+
+  const run = async (what: string, request: () => Promise<Outcome>) => {
+    setOutcome({ kind: "busy", what });
+    const next = await request().catch((error): Outcome => ({ kind: "refused", problem: one ? once(asProblem(error)) : asProblem(error) }));
+    setOutcome(next);
+    const first = next.kind === "refused" ? next.problem.errors.find((finding) => finding.line && finding.stage !== "config") : undefined;
+    if (first) jump(first);
+    return next;
+  };
+  const validate = () =>
+    run("Compiling, verifying and measuring…", async () => ({ kind: "valid", report: await ask<Report>("/v1/validate", { method: "POST", body: { ...config, name: name || "draft" } }) }));
+  const deploy = () =>
+    run(exists ? "Replacing…" : "Deploying…", async () => {
+      if (!name) throw new Problem(0, "Name", "A probe needs a name.", []);
+      const condition: Record<string, string> = tag ? { "If-Match": tag } : { "If-None-Match": "*" };
+      const { name: _, ...body } = config;
+      const answer = await send(probePath(name), { method: "PUT", body, headers: condition });
+      const probe = parseJson(await answer.text()) as Probe;
+      putProbe(probe);
+      setTag(answer.headers.get("etag"));
+      setSaved(JSON.stringify([name, config]));
+      return { kind: "deployed", probe, created: answer.status === 201 };
+    });
+  const busy = outcome.kind === "busy";
+  return (
+    <>
+      <div class="view-head">
+        <h1>{exists ? `Edit ${name}` : "New probe"}</h1>
+        {changed && exists && <span class="muted">changed</span>}
+        <div class="actions">
+          <button type="button" disabled={busy} onClick={validate}>Validate</button>
+          <button type="button" class="primary" disabled={busy} onClick={deploy}>{exists ? "Deploy (replace)" : "Deploy"}</button>
+        </div>
+      </div>
+      <div class="editor">
+        <div class="editor-source">
+          {directions.length > 1 && (
+            <div class="controls">
+              {!one && <Tabs label="Directions" tabs={directions.map((each) => [each, `${each} source`] as const)} active={shown} onSelect={(id) => setDirection(id as Direction)} />}
+              <Check label="one source for both directions" value={one} onChange={(on) => { setOne(on); if (on) setConfig({ ...config, ingress: { ...config.ingress, source }, egress: { ...config.egress, source } }); }} />
+            </div>
+          )}
+          {config[shown]?.object ? <p class="note">This direction has a compiled object and no source.</p> : (
+            <Panel tab={shown}>
+              <Code key={shown} label={`C source of ${one ? "both directions" : shown}`} value={source} errors={errors} warnings={warned} goTo={goTo} onChange={setSource} onSave={validate} />
+            </Panel>
+          )}
+          <div class="outcome" aria-live="polite">
+            {outcome.kind === "busy" && <p class="muted">{outcome.what}</p>}
+            {outcome.kind === "refused" && <ProblemBox problem={outcome.problem} onGo={jump} hints={(finding) => <Hint finding={finding} />} />}
+            {outcome.kind === "refused" && outcome.problem.status === 412 && <p class="note">Somebody has {exists ? "changed this probe since it was opened here" : "made a probe of this name"}. <a href={link("probe", name, "revisions")}>Look at it</a> before you go on.</p>}
+            {outcome.kind === "valid" && (
+              <div class="valid">
+                <p class="good-text"><strong>Valid.</strong> Nothing was attached. {exists ? "Deploying replaces the probe between two packets." : "Deploy attaches it."}</p>
+                <Costs cost={outcome.report.cost} />
+                <p class="muted">All maps together: {bytes(outcome.report.cost.map_bytes)} once they are full.</p>
+                <Warnings warnings={outcome.report.warnings} />
+              </div>
+            )}
+            {outcome.kind === "deployed" && (
+              <div class="valid">
+                <p class="good-text"><strong>{outcome.created ? "Deployed." : `Runs as revision ${outcome.probe.revision}.`}</strong> <a href={link("probe", name)}>See what it counts</a></p>
+                <Warnings warnings={outcome.probe.warnings} />
+              </div>
+            )}
+            {outcome.kind === "none" && <p class="muted">Ctrl+Enter validates: the daemon compiles the source, the kernel verifies it, and a trial says what it costs. Nothing is attached by that. Escape, then Tab leaves the editor.</p>}
+          </div>
+        </div>
+        <Form config={config} name={name} exists={exists} maps={maps as never} findings={findings} onName={setName} onChange={setConfig} onDirections={setDirection} />
+      </div>
+    </>
+  );
+}
+
+function Hint({ finding }: { finding: Finding }) {
+  const hint = hintFor(finding);
+  return hint ? <div class="hint"><p>{hint.text}</p>{hint.code && <pre>{hint.code}</pre>}</div> : null;
+}
+

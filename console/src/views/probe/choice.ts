@@ -1,0 +1,31 @@
+// What of a probe's figures is drawn: a metric, a field of its value, and parts of its key.
+import { useState } from "preact/hooks";
+import type { Document, Probe } from "../../api/types.ts";
+import { type Column, columnsOf, metricAt, type Place, placeId, placesOf, rowsOf } from "../../data/rows.ts";
+
+/** The metrics of the newest document, and the one that is chosen. */
+export function usePlace(documents: Document[], fits?: (document: Document, place: Place) => boolean) {
+  const [id, setId] = useState<string | null>(null);
+  const newest = documents[documents.length - 1]!;
+  const places = placesOf(newest);
+  const first = places.find((place) => (fits ? fits(newest, place) : metricAt(newest, place)!.entries.length > 0)) ?? places[0];
+  const place = places.find((place) => placeId(place) === id) ?? first;
+  return { newest, places, place, setPlace: setId };
+}
+
+export const placeOptions = (places: Place[]) => places.map((place) => [placeId(place), `${place.direction} ${place.name}`] as const);
+
+/** Whether a metric counts from the beginning of the probe. */
+export function isCumulative(probe: Probe, place: Place): boolean {
+  const metric = probe.config[place.direction]?.metrics?.find((metric) => metric.name === place.name);
+  return metric ? !metric.init : false;
+}
+
+/** The columns of a metric in the newest documents that have entries. */
+export function columnsIn(documents: Document[], place: Place): Column[] {
+  for (const document of [...documents].reverse().slice(0, 20)) {
+    const metric = metricAt(document, place);
+    if (metric && metric.entries.length > 0) return columnsOf(rowsOf(metric), metric.agg);
+  }
+  return [];
+}

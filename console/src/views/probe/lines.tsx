@@ -1,0 +1,84 @@
+// Live charts over windows.
+import { useMemo, useState } from "preact/hooks";
+import type { Document, Probe } from "../../api/types.ts";
+import { clock, exact, inUnit, plural } from "../../data/format.ts";
+import { mainColumn, placeId, rowsOf, unitName } from "../../data/rows.ts";
+import { type Choice, linesOf, pointsOf, withGaps } from "../../data/series.ts";
+import { Check, Empty, Select, Wide } from "../../parts/basics.tsx";
+import { Chart } from "../../parts/chart.tsx";
+import { columnsIn, isCumulative, placeOptions, usePlace } from "./choice.ts";
+
+const TOPS = [["1", "1"], ["5", "5"], ["8", "8"], ["20", "20"]] as const;
+
+export function Lines({ probe, documents }: { probe: Probe; documents: Document[] }) {
+  const { places, place, setPlace } = usePlace(documents);
+  const [fieldId, setField] = useState<string | null>(null);
+  const [by, setBy] = useState<string[] | null>(null);
+  const [top, setTop] = useState("5");
+  const [rate, setRate] = useState(true);
+  const [totals, setTotals] = useState(false);
+  const columns = useMemo(() => (place ? columnsIn(documents, place) : []), [documents, place && placeId(place)]);
+  const numbers = columns.filter((column) => column.isNumber && !column.isKey);
+  const keys = columns.filter((column) => column.isKey);
+  const main = useMemo(() => mainColumn(columns, place ? rowsOf(documents[documents.length - 1]![place.direction][place.name]!) : []), [columns]);
+  const field = numbers.find((column) => column.id === fieldId) ?? main;
+  const chosen = (by ?? keys.map((column) => column.id)).filter((id) => keys.some((column) => column.id === id));
+  const cumulative = place ? isCumulative(probe, place) : false;
+  const choice: Choice | null = place && field
+    ? { place, field: field.id, by: chosen, top: Number(top), cumulative: cumulative && !totals, perSecond: rate && !(cumulative && totals) }
+    : null;
+  const points = useMemo(() => (choice ? pointsOf(documents, choice) : []), [documents, JSON.stringify(choice)]);
+  const lines = useMemo(() => (choice ? linesOf(points, choice) : []), [points, top, choice?.perSecond]);
+  const drawn = useMemo(() => withGaps(points, lines), [points, lines]);
+  if (!place) return <Empty>This probe shows no metric.</Empty>;
+
+  const unit = field ? unitName(field, place.name) : place.name;
+  const format = (value: number) => inUnit(value, unit, choice?.perSecond);
+  const hasOthers = lines.length > Number(top);
+  const first = points[0];
+  const last = points[points.length - 1];
+  const metric = documents[documents.length - 1]![place.direction][place.name];
+  const toggle = (id: string, on: boolean) => setBy(keys.map((column) => column.id).filter((key) => (key === id ? on : chosen.includes(key))));
+  const most = Math.max(1, ...lines.map((line) => line.total));
+  return (
+    <>
+      <div class="controls">
+        <Select label="Metric" value={placeId(place)} options={placeOptions(places)} onChange={(id) => { setPlace(id); setBy(null); }} />
+        {numbers.length > 1 && <Select label="Field" value={field!.id} options={numbers.map((column) => [column.id, column.title] as const)} onChange={setField} />}
+        {keys.length > 0 && <Select label="Top" value={top} options={TOPS} onChange={setTop} />}
+        {keys.length > 0 && (
+          <fieldset class="keys">
+            <legend>A line for each</legend>
+            {keys.map((column) => <Check label={column.title} value={chosen.includes(column.id)} onChange={(on) => toggle(column.id, on)} />)}
+          </fieldset>
+        )}
+        <Check label="per second" value={rate} onChange={setRate} disabled={cumulative && totals} />
+        {cumulative && <Check label="since the beginning" value={totals} onChange={setTotals} />}
+      </div>
+      {metric?.help && <p class="muted help">{metric.help}</p>}
+      {!field || points.length === 0 ? (
+        <Empty>{documents.length < 2 && cumulative ? "One more window is needed: this metric counts from the beginning, and a window is the difference." : "Nothing was counted in the windows that are here."}</Empty>
+      ) : (
+        <>
+          <Chart label={`${place.direction} ${place.name} ${field.title} over ${plural(points.length, "window")}`} times={drawn.times} lines={drawn.lines} format={format} hasOthers={hasOthers} />
+          <p class="muted">
+            {plural(points.length, "window")}, {exact(first!.seq)} to {exact(last!.seq)}, {clock(first!.time * 1000)} to {clock(last!.time * 1000)}. Gaps are windows that are not here any more. Drag to zoom in, double-click to zoom out.
+          </p>
+          {keys.length > 0 && (
+            <section>
+              <h2>Largest over these windows</h2>
+              <Wide label="Largest over these windows">
+                <thead><tr><th scope="col">{chosen.length > 0 ? keys.filter((key) => chosen.includes(key.id)).map((key) => key.title).join(" ") : "all"}</th><th scope="col" class="number">{field.title}</th><th scope="col"><span class="hidden">Share</span></th></tr></thead>
+                <tbody>
+                  {lines.map((line) => (
+                    <tr><th scope="row" class="key">{line.label}</th><td class="number">{inUnit(line.total, unit)}</td><td class="bar-cell"><meter min={0} max={most} value={line.total} aria-label={`share of ${line.label}`} /></td></tr>
+                  ))}
+                </tbody>
+              </Wide>
+            </section>
+          )}
+        </>
+      )}
+    </>
+  );
+}

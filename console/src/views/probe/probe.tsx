@@ -1,0 +1,108 @@
+// One probe: what it counts, where it runs, what it was.
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { asProblem, type Problem, probePath, send } from "../../api/client.ts";
+import type { Probe } from "../../api/types.ts";
+import { duration, exact, plural } from "../../data/format.ts";
+import { hasWindows, loadDocuments, type Loader } from "../../live/documents.ts";
+import { connection, isMissed, may, probes, rateOf } from "../../live/changes.ts";
+import { count } from "../../data/format.ts";
+import { Dialog, Empty, Panel, ProblemBox, Tabs, Warnings } from "../../parts/basics.tsx";
+import { go, link } from "../../parts/route.ts";
+import { nanoseconds, StateBadge } from "../overview.tsx";
+import { Attachments } from "./attachment.tsx";
+import { Events } from "./events.tsx";
+import { Histograms } from "./histograms.tsx";
+import { Lines } from "./lines.tsx";
+import { Revisions } from "./revisions.tsx";
+import { Tables } from "./tables.tsx";
+import { Windows } from "./windows.tsx";
+
+function Delete({ probe, onClose }: { probe: Probe; onClose: () => void }) {
+  const [problem, setProblem] = useState<Problem | null>(null);
+  const remove = () =>
+    send(probePath(probe.name), { method: "DELETE" }).then(() => go(), (error) => setProblem(asProblem(error)));
+  return (
+    <Dialog title={`Delete ${probe.name}?`} onClose={onClose}>
+      <p>Its programs leave the kernel. {plural(probe.windows.retained, "retained window")} and all its revisions are deleted with it. This can't be undone.</p>
+      {problem && <ProblemBox problem={problem} />}
+      <div class="actions"><button type="button" class="danger" onClick={remove}>Delete</button><button type="button" onClick={onClose}>Cancel</button></div>
+    </Dialog>
+  );
+}
+
+/** Why there are no figures yet, and what to do. */
+function Nothing({ probe, loader }: { probe: Probe; loader: Loader }) {
+  if (loader.loading.value) return <p class="empty" role="status">Loading…</p>;
+  if (!hasWindows(probe.config)) return <Empty>This probe has no windows: nothing it counts is reset by a reading. Read it as it is now.</Empty>;
+  if (probe.config.window?.interval) return <Empty>The first window ends within {probe.config.window.interval}.</Empty>;
+  return <Empty>No window was closed yet. Close one now, or give the probe an interval under “Windows”, and figures come by themselves.</Empty>;
+}
+
+export function ProbeView({ name, tab }: { name: string; tab: string }) {
+  const probe = probes.value.get(name);
+  const collects = may("collector");
+  const [deleting, setDeleting] = useState(false);
+  const live = connection.value === "live";
+  const exists = probe !== undefined;
+  const loader = useMemo(() => (collects && exists ? loadDocuments(name) : null), [name, collects, exists, probe?.instance]);
+  useEffect(() => {
+    if (live) void loader?.begin();
+  }, [loader, live]);
+  useEffect(() => () => loader?.end(), [loader]);
+  if (!probe) {
+    return <><h1>{name}</h1><Empty>There is no probe of this name. It may have been deleted, or its lease may be over. <a href="#/">Overview</a></Empty></>;
+  }
+  const tabs = [
+    ...(collects ? ([["chart", "Chart"], ["table", "Table"], ["histogram", "Histogram"], ...(probe.events ? [["events", "Events"]] : [])] as [string, string][]) : []),
+    ["attachment", "Attachment"],
+    ...(may("operator") ? ([["revisions", "Revisions"]] as [string, string][]) : []),
+    ["windows", "Windows"],
+  ] as [string, string][];
+  const active = tabs.some(([id]) => id === tab) ? tab : tabs[0]![0];
+  const figures = active === "chart" || active === "table" || active === "histogram";
+  const windows = loader?.windows.value ?? [];
+  const read = loader?.live.value ?? null;
+  const documents = windows.length > 0 ? windows : read ? [read.document] : [];
+  const [rate, ns] = [rateOf(probe), nanoseconds(probe)];
+  return (
+    <>
+      <div class="view-head">
+        <h1>{name}</h1>
+        <StateBadge probe={probe} />
+        <p class="muted facts-line">
+          {[...new Set(probe.interfaces.map((at) => at.interface))].join(", ")}
+          {rate && ` · ${count(rate.packets)} packets/s`}
+          {ns !== null && ` · ${duration(ns)} per packet`}
+          {` · revision ${probe.revision}`}
+          {probe.windows.newest && ` · window ${exact(probe.windows.newest)}`}
+          {probe.windows.lost > 0 && <span class={isMissed(probe) ? "bad-text" : ""}> · {plural(probe.windows.lost, "window")} lost</span>}
+        </p>
+        <div class="actions">
+          {collects && loader && probe.state === "running" && (hasWindows(probe.config)
+            ? <button type="button" onClick={() => loader.close()}>Close window now</button>
+            : <button type="button" onClick={() => loader.read()}>Read now</button>)}
+          {may("operator") && <a class="button" href={link("edit", name)}>Edit</a>}
+          {may("operator") && <button type="button" onClick={() => setDeleting(true)}>Delete…</button>}
+        </div>
+      </div>
+      {deleting && <Delete probe={probe} onClose={() => setDeleting(false)} />}
+      {probe.reason && <p class="problem" role="alert">{probe.reason}</p>}
+      {probe.windows.error && <p class="problem" role="alert">{probe.windows.error}</p>}
+      <Warnings warnings={probe.warnings} />
+      {!collects && <p class="note">Figures need the role collector.</p>}
+      <Tabs label={`Views of ${name}`} tabs={tabs} active={active} onSelect={(id) => { location.hash = link("probe", name, id); }} />
+      <Panel tab={active}>
+        {loader?.problem.value && figures && <ProblemBox problem={loader.problem.value} />}
+        {figures && loader && (documents.length === 0 || (active === "chart" && windows.length === 0 && !read)
+          ? <Nothing probe={probe} loader={loader} />
+          : active === "chart" ? <Lines probe={probe} documents={documents} />
+          : active === "table" ? <Tables probe={probe} documents={documents} readAt={windows.length === 0 ? read?.time : undefined} />
+          : <Histograms probe={probe} documents={documents} />)}
+        {active === "events" && <Events probe={probe} />}
+        {active === "attachment" && <Attachments probe={probe} />}
+        {active === "revisions" && <Revisions probe={probe} />}
+        {active === "windows" && <Windows probe={probe} />}
+      </Panel>
+    </>
+  );
+}

@@ -1,0 +1,36 @@
+// The entries of one window.
+import { useState } from "preact/hooks";
+import type { Document, Probe } from "../../api/types.ts";
+import { clock, duration, exact, plural } from "../../data/format.ts";
+import { metricAt, placeId } from "../../data/rows.ts";
+import { isMissed } from "../../live/changes.ts";
+import { Empty, Select } from "../../parts/basics.tsx";
+import { MetricTable } from "../../parts/table.tsx";
+import { isCumulative, placeOptions, usePlace } from "./choice.ts";
+
+export function Tables({ probe, documents, readAt }: { probe: Probe; documents: Document[]; readAt?: Date }) {
+  const [seq, setSeq] = useState("newest");
+  const document = documents.find((one) => String(one.window?.seq) === seq) ?? documents[documents.length - 1]!;
+  const { places, place, setPlace } = usePlace([document]);
+  if (!place) return <Empty>This probe shows no metric.</Empty>;
+  const { window } = document;
+  const seconds = window && !isCumulative(probe, place) ? (window.duration_ns ?? 0) / 1e9 : undefined;
+  const ends = [...documents].reverse().filter((one) => one.window).slice(0, 200);
+  const options: (readonly [string, string])[] = [["newest", "newest"], ...ends.map((one) => [String(one.window!.seq), `${one.window!.seq}, ${clock(one.window!.end)}`] as const)];
+  return (
+    <>
+      <div class="controls">
+        <Select label="Metric" value={placeId(place)} options={placeOptions(places)} onChange={setPlace} />
+        {ends.length > 0 && <Select label="Window" value={seq} options={options} onChange={setSeq} />}
+        <p class="muted summary">
+          {window
+            ? `Window ${exact(window.seq)}: ${clock(window.start)} to ${clock(window.end)}, ${duration(window.duration_ns ?? 0)}; grace period ${duration(window.quiesce_us * 1000)}`
+            : readAt && `as read at ${clock(readAt)}`}
+          {window?.lost_windows && <strong class={isMissed(probe) ? "bad-text" : "muted"}> {plural(window.lost_windows, "window")} lost before it</strong>}
+        </p>
+      </div>
+      {metricAt(document, place)!.help && <p class="muted help">{metricAt(document, place)!.help}</p>}
+      <MetricTable key={placeId(place)} name={place.name} metric={metricAt(document, place)!} seconds={seconds} />
+    </>
+  );
+}

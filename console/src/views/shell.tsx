@@ -1,0 +1,93 @@
+// The frame of all views: where one can go, whether the daemon is there, and who one is.
+import type { ComponentType } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { connection, hasToken, hello, listed, signOut, trouble, tryNow } from "../live/changes.ts";
+import { route } from "../parts/route.ts";
+import { setTheme, theme, type Theme } from "../parts/theme.ts";
+import { Capabilities } from "./capabilities.tsx";
+import { Overview } from "./overview.tsx";
+import { ProbeView } from "./probe/probe.tsx";
+import { SignIn } from "./signin.tsx";
+
+const PLACES = [["", "Overview"], ["new", "New probe"], ["replay", "Replay"], ["capabilities", "Capabilities"]] as const;
+
+/** A view whose code is loaded when it is opened. */
+function Later({ load, ...rest }: { load: () => Promise<ComponentType<any>>; [more: string]: unknown }) {
+  const [View, set] = useState<ComponentType<any> | null>(null);
+  useEffect(() => {
+    load().then((view) => set(() => view));
+  }, []);
+  return View ? <View {...rest} /> : <p class="empty" role="status">Loading…</p>;
+}
+
+const loadEditor = () => import("./editor/editor.tsx").then((file) => file.Editor as ComponentType<any>);
+const loadReplay = () => import("./replay.tsx").then((file) => file.Replay as ComponentType<any>);
+
+function View() {
+  const { parts, query } = route.value;
+  const [place, name, tab] = parts;
+  switch (place) {
+    case undefined: return <Overview />;
+    case "probe": return <ProbeView key={name} name={name ?? ""} tab={tab ?? "chart"} />;
+    case "new": return <Later key={`new ${name}`} load={loadEditor} template={name} />;
+    case "edit": return <Later key={`edit ${name} ${query.get("revision")}`} load={loadEditor} name={name} revision={query.get("revision")} />;
+    case "replay": return <Later load={loadReplay} />;
+    case "capabilities": return <Capabilities />;
+    default: return <p class="empty">There is nothing at this address. <a href="#/">Overview</a></p>;
+  }
+}
+
+function State() {
+  const text = { connecting: "connecting", live: "live", lost: "connection lost", "signed-out": "signed out" }[connection.value];
+  return <span class={`connection ${connection.value}`} role="status"><span class="dot" aria-hidden="true" />{text}</span>;
+}
+
+const title = (parts: string[]) =>
+  [parts[0] === "probe" ? parts[1] : PLACES.find(([id]) => id === (parts[0] ?? ""))?.[1] ?? parts[1], hello.value?.node, "twinprobe"].filter(Boolean).join(" · ");
+
+export function Shell() {
+  const { parts } = route.value;
+  useEffect(() => {
+    document.title = title(parts);
+  }, [parts, hello.value]);
+  const here = parts[0] === "probe" ? "" : parts[0] === "edit" ? "new" : (parts[0] ?? "");
+  const signedOut = connection.value === "signed-out";
+  return (
+    <>
+      <a class="skip" href="#main-content" onClick={(event) => { event.preventDefault(); document.getElementById("main-content")?.focus(); }}>Skip to content</a>
+      <header class="topbar">
+        <a class="brand" href="#/">twinprobe{hello.value && <span class="node">{hello.value.node}</span>}</a>
+        {!signedOut && (
+          <nav aria-label="Views">
+            {PLACES.map(([id, text]) => <a href={`#/${id}`} aria-current={here === id ? "page" : undefined}>{text}</a>)}
+          </nav>
+        )}
+        <div class="status">
+          <State />
+          {hello.value && <span class="who" title={hello.value.who}>{hello.value.role}</span>}
+          <label class="theme">
+            <span>Theme</span>
+            <select value={theme.value} onChange={(event) => setTheme(event.currentTarget.value as Theme)}>
+              {["system", "light", "dark"].map((value) => <option value={value} selected={theme.value === value}>{value}</option>)}
+            </select>
+          </label>
+          {hasToken.value && !signedOut && <button type="button" onClick={signOut}>Sign out</button>}
+        </div>
+      </header>
+      {connection.value === "lost" && (
+        <div class="lost" role="alert">
+          {trouble.value?.detail ?? "The connection to the daemon has ended."} What is shown is from before. The console tries again.{" "}
+          <button type="button" onClick={tryNow}>Try now</button>
+        </div>
+      )}
+      <main id="main-content" tabIndex={-1}>
+        {signedOut ? <SignIn /> : listed.value || parts[0] === "capabilities" ? <View /> : <p class="empty" role="status">Connecting to the daemon…</p>}
+      </main>
+      <footer>
+        <span>{hello.value ? `twinprobe ${hello.value.version} on ${hello.value.node}` : "twinprobe"}</span>
+        <a href="/openapi.yaml">API</a>
+        <a href={document.getElementById("main")?.dataset.licences}>Licences</a>
+      </footer>
+    </>
+  );
+}

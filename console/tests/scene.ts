@@ -1,0 +1,176 @@
+// A daemon with real traffic, and a browser that looks at it.
+import { test as base, expect, type Page } from "@playwright/test";
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { createWriteStream, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createServer, request, type Server } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const HERE = fileURLToPath(new URL(".", import.meta.url));
+const PROBES = join(HERE, "../../probes");
+export const ROLES = ["viewer", "collector", "operator", "admin"] as const;
+export type Role = (typeof ROLES)[number];
+
+export const source = (name: string) => JSON.parse(readFileSync(join(PROBES, name, `${name}.json`), "utf8"));
+export const capture = (name: string) => join(PROBES, name, "capture.pcap");
+
+/** A daemon that listens on TCP with TLS and tokens, and on a Unix socket that a proxy makes reachable. */
+export class Scene {
+  private daemon: ChildProcess | null = null;
+  private traffic: ChildProcess;
+  private proxy: Server;
+  private directory = mkdtempSync(join(tmpdir(), "twinprobe-console-"));
+  private bpffs = `/sys/fs/bpf/twinprobe-${process.env.CONSOLE_ID}`;
+  readonly tokens = {} as Record<Role, string>;
+  /** Where the browser finds the daemon. */
+  url = "";
+  /** The same over the Unix socket, without a token. */
+  local = "";
+  private port = 0;
+
+  private constructor() {
+    const lines = ROLES.map((role) => {
+      const [token, line] = this.run("token", role, role).trim().split("\n").filter(Boolean).slice(-2) as [string, string];
+      this.tokens[role] = token.split(/\s/).pop()!;
+      return line.trim();
+    });
+    writeFileSync(join(this.directory, "tokens"), `${lines.join("\n")}\n`, { mode: 0o600 });
+    execFileSync("openssl", [
+      "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=twinprobe",
+      "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", this.path("key.pem"), "-out", this.path("cert.pem"),
+    ], { stdio: "ignore" });
+    this.traffic = spawn("nsenter", [`--net=/run/netns/${process.env.CONSOLE_CLIENT}`, "node", join(HERE, "traffic.mjs")], { stdio: "ignore" });
+    this.proxy = createServer((incoming, outgoing) => {
+      const { origin: _, ...headers } = incoming.headers;
+      const onward = request({ socketPath: this.path("sock"), method: incoming.method, path: incoming.url, headers }, (answer) => {
+        outgoing.writeHead(answer.statusCode!, answer.headers);
+        answer.pipe(outgoing);
+      });
+      onward.on("error", () => outgoing.destroy());
+      outgoing.on("close", () => onward.destroy());
+      incoming.pipe(onward);
+    });
+  }
+
+  static async make(): Promise<Scene> {
+    const scene = new Scene();
+    await new Promise<void>((resolve) => scene.proxy.listen(0, "127.0.0.1", resolve));
+    scene.local = `http://127.0.0.1:${(scene.proxy.address() as { port: number }).port}/`;
+    await scene.start();
+    return scene;
+  }
+
+  private path(name: string) {
+    return join(this.directory, name);
+  }
+
+  private run(...words: string[]): string {
+    return execFileSync(process.env.TWINPROBE!, words, { encoding: "utf8", stdio: ["ignore", "pipe", "inherit"] });
+  }
+
+  /** Starts the daemon, at the port that it had before. */
+  async start() {
+    const daemon = spawn(process.env.TWINPROBE!, [
+      "serve", "--listen", `127.0.0.1:${this.port}`, "--listen", `unix:${this.path("sock")}`, "--tokens", this.path("tokens"),
+      "--tls-cert", this.path("cert.pem"), "--tls-key", this.path("key.pem"), "--state-dir", this.path("state"), "--bpffs", this.bpffs,
+      "--node-name", "gw-1", "--detach-on-exit",
+    ], { stdio: ["ignore", "ignore", "pipe"] });
+    this.daemon = daemon;
+    const log = createWriteStream(this.path("log"), { flags: "a" });
+    let text = "";
+    await new Promise<void>((resolve, reject) => {
+      daemon.stderr!.on("data", (data: Buffer) => {
+        log.write(data);
+        text += data;
+        const found = /listening on (?:https?:\/\/)?127\.0\.0\.1:(\d+)/.exec(text);
+        if (found && /listening on unix:/.test(text)) {
+          this.port = Number(found[1]);
+          resolve();
+        }
+      });
+      daemon.on("exit", () => reject(new Error(`the daemon has ended:\n${text}`)));
+    });
+    this.url = `https://127.0.0.1:${this.port}/`;
+  }
+
+  /** Ends the daemon and waits until it has gone. */
+  async stop(signal: NodeJS.Signals) {
+    const { daemon } = this;
+    this.daemon = null;
+    if (!daemon) return;
+    const ended = new Promise((resolve) => daemon.once("exit", resolve));
+    daemon.kill(signal);
+    await ended;
+  }
+
+  /** Sends a request over the Unix socket, with all rights. */
+  api(method: string, path: string, body?: unknown): Promise<{ status: number; text: string }> {
+    return new Promise((resolve, reject) => {
+      const headers = body === undefined ? {} : { "content-type": "application/json" };
+      const sent = request({ socketPath: this.path("sock"), method, path, headers }, (answer) => {
+        let text = "";
+        answer.on("data", (data) => (text += data));
+        answer.on("end", () => resolve({ status: answer.statusCode!, text }));
+      });
+      sent.on("error", reject);
+      sent.end(body === undefined ? undefined : JSON.stringify(body));
+    });
+  }
+
+  /** Deploys a probe of the library on the interface that has traffic. */
+  async deploy(template: string, more: object = {}, name = template) {
+    const { interface: _, name: __, ...config } = source(template);
+    const answer = await this.api("PUT", `/v1/probes/${name}`, { ...config, interface: "server0", ...more });
+    if (answer.status >= 300) throw new Error(answer.text);
+  }
+
+  async end() {
+    await this.stop("SIGTERM");
+    this.traffic.kill();
+    this.proxy.close();
+    this.proxy.closeAllConnections?.();
+    rmSync(this.directory, { recursive: true, force: true });
+    rmSync(this.bpffs, { recursive: true, force: true });
+  }
+}
+
+interface Fixtures {
+  /** The statuses of refused requests that the test expects; the browser writes a line for each into its console. */
+  expected: number[];
+}
+
+export const test = base.extend<Fixtures, { scene: Scene }>({
+  scene: [
+    async ({}, use) => {
+      const scene = await Scene.make();
+      await scene.deploy("packet-counter", { window: { interval: "1s", retain: 200 } });
+      await scene.deploy("top-talkers", { window: { interval: "1s", retain: 200 } });
+      await scene.deploy("packet-sizes", { window: { interval: "1s", retain: 200 } });
+      await scene.deploy("sampled-headers", { window: { interval: "1s" } });
+      await use(scene);
+      await scene.end();
+    },
+    { scope: "worker", auto: true },
+  ],
+  expected: [[], { option: true }],
+  page: async ({ page, expected }, use) => {
+    const errors: string[] = [];
+    page.on("pageerror", (error) => errors.push(error.stack ?? error.message));
+    page.on("console", (message) => {
+      const refused = /^Failed to load resource: the server responded with a status of (\d+)/.exec(message.text());
+      if (message.type() === "error" && !(refused && expected.includes(Number(refused[1])))) errors.push(message.text());
+    });
+    await use(page);
+    expect(errors, "errors in the browser's console").toEqual([]);
+  },
+});
+
+export { expect };
+
+/** Opens a view over TLS with the token of a role. */
+export async function open(page: Page, scene: Scene, role: Role, path = "") {
+  await page.addInitScript((token) => sessionStorage.setItem("twinprobe-token", token), scene.tokens[role]);
+  await page.goto(`${scene.url}#/${path}`);
+  await expect(page.getByText("live", { exact: true })).toBeVisible();
+}

@@ -1,0 +1,73 @@
+// Who may see and do what.
+import { expect, open, ROLES, test } from "./scene.ts";
+
+test.describe("without a token", () => {
+  test.use({ expected: [401] });
+
+  test("the console asks for one, says what is wrong with a bad one, and forgets it on demand", async ({ page, scene }) => {
+    await page.goto(scene.url);
+    await expect(page.getByRole("heading", { name: "Sign in" })).toBeVisible();
+    await page.getByLabel("Token").fill("tp_wrong");
+    await page.getByRole("button", { name: "Sign in" }).click();
+    await expect(page.getByRole("alert")).toContainText("token");
+    await page.getByLabel("Token").fill(scene.tokens.viewer);
+    await page.getByLabel("Token").press("Enter");
+    await expect(page.getByRole("link", { name: "top-talkers" })).toBeVisible();
+    await page.reload();
+    await expect(page.getByRole("link", { name: "top-talkers" })).toBeVisible();
+    await page.getByRole("button", { name: "Sign out" }).click();
+    await expect(page.getByRole("heading", { name: "Sign in" })).toBeVisible();
+    expect(await page.evaluate(() => sessionStorage.length)).toBe(0);
+  });
+});
+
+test("over the Unix socket no token is needed", async ({ page, scene }) => {
+  await page.goto(scene.local);
+  await expect(page.getByRole("link", { name: "top-talkers" })).toBeVisible();
+  await expect(page.getByRole("banner")).toContainText("admin");
+});
+
+test("files of the console have a strict policy and nothing of this host", async ({ page, scene }) => {
+  const answer = (await page.goto(scene.url + "#/capabilities"))!;
+  const policy = answer.headers()["content-security-policy"]!;
+  expect(policy).toContain("default-src 'none'");
+  expect(policy).not.toContain("unsafe");
+  expect(answer.headers()["x-content-type-options"]).toBe("nosniff");
+  expect(answer.headers()["cache-control"]).toBe("no-cache");
+  const script = /src="(\/console\/[^"]+\.js)"/.exec(await answer.text())![1]!;
+  const file = await page.request.get(new URL(script, scene.url).href, { headers: { "accept-encoding": "br" } });
+  expect(file.headers()["content-encoding"]).toBe("br");
+  expect(file.headers()["cache-control"]).toContain("immutable");
+  expect((await page.request.get(scene.url + "console/nothing.js")).status()).toBe(404);
+});
+test.use({ expected: [401] });
+
+for (const role of ROLES) {
+  test(`the role ${role} sees what it may`, async ({ page, scene }) => {
+    const rank = ROLES.indexOf(role);
+    await open(page, scene, role);
+    await expect(page.getByRole("banner")).toContainText(role);
+    await expect(page.getByRole("main").getByRole("link", { name: "New probe" })).toHaveCount(rank >= 2 ? 1 : 0);
+    await page.goto(`${scene.url}#/probe/top-talkers`);
+    for (const [tab, needed] of [["Chart", 1], ["Table", 1], ["Histogram", 1], ["Attachment", 0], ["Revisions", 2], ["Windows", 0]] as const) {
+      await expect(page.getByRole("tab", { name: tab, exact: true }), tab).toHaveCount(rank >= needed ? 1 : 0);
+    }
+    await expect(page.getByRole("link", { name: "Edit" })).toHaveCount(rank >= 2 ? 1 : 0);
+    await page.goto(`${scene.url}#/new`);
+    if (rank >= 2) await expect(page.getByRole("link", { name: /packet-counter/ })).toBeVisible();
+    else await expect(page.getByText("the role operator")).toBeVisible();
+    await page.goto(`${scene.url}#/replay`);
+    await expect(page.getByRole("button", { name: "Replay" })).toHaveCount(rank >= 2 ? 1 : 0);
+  });
+}
+
+test.describe("an operator", () => {
+  test.use({ expected: [403] });
+
+  test("is told that deciding about packets needs the role admin", async ({ page, scene }) => {
+    await open(page, scene, "operator", "new/packet-counter");
+    await page.getByLabel("Verdict").first().selectOption("enforce");
+    await page.getByRole("button", { name: "Deploy" }).click();
+    await expect(page.getByRole("alert")).toContainText("the role admin is needed");
+  });
+});

@@ -1,0 +1,35 @@
+//! `GET /v1/changes`: what happens to probes and windows, as it happens.
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+
+use crate::api::error::Problem;
+use crate::api::extract::Query;
+use crate::api::state::Api;
+use crate::api::streams::body::{SILENCE, StreamBody};
+use twinprobe_serve::Principal;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChangesQuery {
+    probe: Option<String>,
+}
+
+/// Answers `GET /v1/changes`.
+pub async fn changes(
+    State(api): State<Api>,
+    Query(query): Query<ChangesQuery>,
+    Extension(principal): Extension<Principal>,
+) -> Result<Response, Problem> {
+    if let Some(name) = &query.probe {
+        api.engine.get(name)?;
+    }
+    let mut changes = api.engine.follow_changes(&principal, query.probe);
+    let body = StreamBody::new(move |context| changes.poll_recv(context), Some(SILENCE));
+    let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
+    Ok((headers, Body::new(body)).into_response())
+}

@@ -1,0 +1,32 @@
+//! What is told of new windows.
+
+use std::sync::Arc;
+
+use tokio::sync::broadcast;
+use twinprobe_ebpf_common::window::Entry;
+
+/// The number of windows that a subscriber may be behind before it misses some.
+pub const BEHIND: usize = 1024;
+
+/// A window that is on disk now, and in its probe's list.
+#[derive(Debug)]
+pub struct Closed {
+    pub probe: String,
+    pub window: Entry,
+}
+
+/// The teller of one probe's windows.
+#[derive(Debug)]
+pub struct Told {
+    pub probe: String,
+    pub closed: broadcast::Sender<Arc<Closed>>,
+}
+
+impl Told {
+    pub fn tell(&self, window: &Entry) {
+        if self.closed.receiver_count() > 0 {
+            // An error says that the last subscriber has gone meanwhile.
+            let _ = self.closed.send(Arc::new(Closed { probe: self.probe.clone(), window: window.clone() }));
+        }
+    }
+}
