@@ -89,11 +89,9 @@ fn show(layout: &Layout, bits: Bits<'_>) -> String {
             return format!("\"{}\"", Ipv6Addr::from(<[u8; 16]>::try_from(bytes).expect("16 bytes")));
         }
         Some(Render::Ip) => {
-            let address = match bytes {
-                [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d] => {
-                    Ipv4Addr::new(*a, *b, *c, *d).into()
-                }
-                _ => IpAddr::from(<[u8; 16]>::try_from(bytes).expect("16 bytes")),
+            let address = match bytes[..] {
+                [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d] => Ipv4Addr::new(a, b, c, d).into(),
+                _ => IpAddr::from(<[u8; 16]>::try_from(&bytes[..]).expect("16 bytes")),
             };
             return format!("\"{address}\"");
         }

@@ -34,7 +34,20 @@ typedef unsigned long long u64;
 /// Compiles `source` by clang and returns the object.
 pub fn compile(source: &str) -> Vec<u8> {
     let mut clang = Command::new("clang")
-        .args(["-target", "bpf", "-g", "-O2", "-fno-addrsig", "-c", "-x", "c", "-", "-o", "-"])
+        .args([
+            "-target",
+            "bpf",
+            "-g",
+            "-fdebug-compilation-dir=/",
+            "-O2",
+            "-fno-addrsig",
+            "-c",
+            "-x",
+            "c",
+            "-",
+            "-o",
+            "-",
+        ])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

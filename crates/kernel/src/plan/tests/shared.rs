@@ -140,7 +140,7 @@ fn samples_that_differ_are_warned_of() {
             .collect();
         let wanted = wanted.iter().map(|(request, defined)| (request.clone(), defined));
         let warnings = directions(wanted, shared, FACTS).into_iter().flat_map(|planned| planned.unwrap().1);
-        warnings.collect::<Vec<String>>()
+        warnings.filter(|warning| warning.starts_with("both directions count")).collect::<Vec<String>>()
     };
     let shared = ["m".to_owned()];
     let warnings = warned([Some(10), None], &shared);
