@@ -7,6 +7,8 @@
 struct prefix {
 	__u32 prefixlen;
 	__be32 address __attribute__((btf_decl_tag("ipv4")));
+	/* Behind 8 bytes of address the value is aligned, as atomic operations on arm64 need it. */
+	__be32 unused;
 };
 
 // A key of seven bytes without padding.

@@ -35,7 +35,8 @@ pub fn program(plan: &DirectionPlan, object: &ProbeObject, function: &Function) 
     let mut acts: Vec<(Index, Act)> =
         references::unknown(program).map(|(at, unknown)| (at, Act::Unknown(unknown))).collect();
     if acts.is_empty() {
-        acts.extend(flow::acts(program, plan.attach.hook.kind()));
+        let unaligned = maps::without_atomics(plan.maps.iter().map(|map| &map.spec));
+        acts.extend(flow::acts(program, plan.attach.hook.kind(), &unaligned));
     }
     acts.retain(|(_, act)| match act {
         Act::WritesPacket | Act::WritesContext | Act::HasPacketWritten(_) | Act::CallsChange(_) => {
@@ -44,6 +45,7 @@ pub fn program(plan: &DirectionPlan, object: &ProbeObject, function: &Function) 
         // A callback of a timer runs beyond the grace period of its twin.
         Act::CallsTimer(_) => plan.has_twins(),
         Act::WritesAnywhere
+        | Act::Unaligned
         | Act::CallsHelper(_)
         | Act::CallsBackAnything
         | Act::Unknown(_)
@@ -118,6 +120,10 @@ fn describe(act: &Act) -> String {
              numbers)"
         ),
         Act::WritesAnywhere => "the program writes through a register without a value; leave it out".into(),
+        Act::Unaligned => "this processor stops at an atomic operation on a value of this LPM_TRIE, which is not aligned; let \
+             the address in the key have a multiple of 8 bytes, of which the last may be unused, or do without the atomic \
+             operation"
+            .into(),
         Act::CallsBackAnything => {
             "the function that is called back can't be told; name one function in this call".into()
         }

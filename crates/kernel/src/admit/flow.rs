@@ -30,6 +30,8 @@ pub enum Act {
     WritesContext,
     /// It writes through a register that nothing was written to.
     WritesAnywhere,
+    /// It has an atomic operation on a value that is not aligned.
+    Unaligned,
     /// It lets a helper function write to the packet.
     HasPacketWritten(String),
     /// It calls a helper function that changes packets.
@@ -49,8 +51,9 @@ pub enum Act {
     TooLong,
 }
 
-/// Returns what a program of this kind may do at which of its instructions.
-pub fn acts(program: &[bpf_insn], kind: ProgramKind) -> BTreeMap<Index, Act> {
+/// Returns what a program of this kind may do at which of its instructions. `unaligned` are the maps with values that are
+/// not aligned, by the index by which instructions refer to them.
+pub fn acts(program: &[bpf_insn], kind: ProgramKind, unaligned: &[usize]) -> BTreeMap<Index, Act> {
     let targets = (0..program.len()).filter_map(|at| match decode(program, at) {
         Ok((Instruction::Jump(target) | Instruction::Branch(target), _)) => Some(target),
         _ => None,
@@ -58,6 +61,7 @@ pub fn acts(program: &[bpf_insn], kind: ProgramKind) -> BTreeMap<Index, Act> {
     let mut flow = Flow {
         program,
         kind,
+        unaligned,
         targets: targets.collect(),
         calls: HashMap::new(),
         acts: BTreeMap::new(),
@@ -70,6 +74,7 @@ pub fn acts(program: &[bpf_insn], kind: ProgramKind) -> BTreeMap<Index, Act> {
 struct Flow<'a> {
     program: &'a [bpf_insn],
     kind: ProgramKind,
+    unaligned: &'a [usize],
     /// The instructions that are jumped to.
     targets: HashSet<Index>,
     /// The state at the end of each function for each state that it was called in; `None` if it never ends.
@@ -156,6 +161,9 @@ impl Flow<'_> {
                 self.store(at, state, to, value);
             }
             Instruction::Atomic { to, fetched } => {
+                if state.get(to.base).unaligned {
+                    self.note(at, Act::Unaligned);
+                }
                 let before = self.load(state, to).join(Value::NUMBER);
                 self.store(at, state, to, before);
                 if let Some(fetched) = fetched {
@@ -163,7 +171,11 @@ impl Flow<'_> {
                 }
             }
             Instruction::Number { to } => state.set(to, Value::NUMBER),
-            Instruction::Map { to } => state.set(to, Value::HARMLESS),
+            Instruction::Map { to } => {
+                let map = usize::try_from(self.program[at].imm);
+                let unaligned = map.is_ok_and(|map| self.unaligned.contains(&map));
+                state.set(to, if unaligned { Value::UNALIGNED } else { Value::HARMLESS });
+            }
             Instruction::Function { to, entry } => state.set(to, Value::function(entry as u32)),
             Instruction::ReadPacket => {
                 state.returned(Value::NUMBER);
@@ -234,13 +246,16 @@ impl Flow<'_> {
                 }
             }
         }
+        let unaligned = state.get(1).unaligned;
         for argument in state.arguments() {
             state.fill(argument.stack);
         }
         if let Some(callback) = helpers::callback(number) {
             self.callback(at, state, callback);
         }
-        state.returned(Value::PLAIN);
+        // A lookup returns a value of the map, or the map in it.
+        let found = if unaligned { Value::UNALIGNED } else { Value::NONE };
+        state.returned(Value::PLAIN.join(found));
         Next::At(next)
     }
 

@@ -5,6 +5,11 @@ use twinprobe_ebpf_common::{EventKind, MapKind};
 
 use crate::plan::map_spec::MapSpec;
 
+/// True on processors whose atomic operations take any address. Others raise a fault, which stops the kernel.
+const ATOMICS_TAKE_ANY_ADDRESS: bool = cfg!(any(target_arch = "x86", target_arch = "x86_64"));
+/// The bytes of an LPM_TRIE's key before the address: the length of the prefix.
+const PREFIX_LENGTH: usize = 4;
+
 /// Programs test for membership in it; no metric reads it.
 const BLOOM_FILTER: u32 = generated::bpf_map_type::BPF_MAP_TYPE_BLOOM_FILTER as u32;
 
@@ -21,6 +26,31 @@ const FLAGS: [(u32, &str); 10] = [
     (generated::BPF_F_PRESERVE_ELEMS, "BPF_F_PRESERVE_ELEMS"),
     (generated::BPF_F_INNER_MAP, "BPF_F_INNER_MAP"),
 ];
+
+/// Tells whether the values of a map, or of the maps in it, do not begin at a multiple of 8 bytes. The verifier takes it
+/// for granted that they do, but an LPM_TRIE has its values behind addresses of any length (`trie_lookup_elem` in
+/// `kernel/bpf/lpm_trie.c`).
+pub fn has_unaligned_values(spec: &MapSpec) -> bool {
+    let is_trie = Some(spec.map_type) == MapKind::LpmTrie.bpf_type();
+    let inner = spec.inner.as_deref().is_some_and(has_unaligned_values);
+    inner || is_trie && !is_aligned_trie(spec.key_size as usize)
+}
+
+const fn is_aligned_trie(key_size: usize) -> bool {
+    key_size.wrapping_sub(PREFIX_LENGTH).is_multiple_of(8)
+}
+
+/// Tells whether this machine can run atomic operations on the values of an LPM_TRIE with keys of this many bytes.
+pub const fn trie_has_atomics(key_size: usize) -> bool {
+    ATOMICS_TAKE_ANY_ADDRESS || is_aligned_trie(key_size)
+}
+
+/// Returns the indices of the maps on whose values this machine can't run atomic operations.
+pub fn without_atomics<'a>(maps: impl Iterator<Item = &'a MapSpec>) -> Vec<usize> {
+    let unaligned =
+        maps.enumerate().filter(|(_, spec)| !ATOMICS_TAKE_ANY_ADDRESS && has_unaligned_values(spec));
+    unaligned.map(|(index, _)| index).collect()
+}
 
 /// Returns why no probe may have a map that is defined like this; `None` if it may.
 pub fn refusal(name: &str, spec: &MapSpec) -> Option<String> {

@@ -10,6 +10,9 @@ pub struct Value {
     pub number: bool,
     /// A pointer to something that is neither packet, context nor stack: a map, its value, a socket, an event.
     pub harmless: bool,
+    /// A pointer to a map whose values [are not aligned](crate::admit::maps::has_unaligned_values), to one of its values,
+    /// or to a map of such maps. It is harmless, too.
+    pub unaligned: bool,
     /// A pointer into the packet or its metadata area, or to its end.
     pub packet: bool,
     /// A pointer into the context, by its offset in bytes.
@@ -95,6 +98,7 @@ impl Value {
     pub const NONE: Self = Self {
         number: false,
         harmless: false,
+        unaligned: false,
         packet: false,
         context: Known::Never,
         stack: Known::Never,
@@ -104,6 +108,7 @@ impl Value {
     /// A number or a pointer to something harmless.
     pub const PLAIN: Self = Self { number: true, harmless: true, ..Self::NONE };
     pub const HARMLESS: Self = Self { harmless: true, ..Self::NONE };
+    pub const UNALIGNED: Self = Self { unaligned: true, ..Self::HARMLESS };
     pub const PACKET: Self = Self { packet: true, ..Self::NONE };
     /// The context as the kernel gives it to a program.
     pub const CONTEXT: Self = Self { context: Known::Only(0), ..Self::NONE };
@@ -122,6 +127,7 @@ impl Value {
         Self {
             number: self.number || other.number,
             harmless: self.harmless || other.harmless,
+            unaligned: self.unaligned || other.unaligned,
             packet: self.packet || other.packet,
             context: self.context.join(other.context),
             stack: self.stack.join(other.stack),

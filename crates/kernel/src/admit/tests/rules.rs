@@ -3,25 +3,71 @@
 use std::collections::BTreeMap;
 
 use aya_obj::generated::bpf_insn;
+use twinprobe_ebpf_common::MapKind;
 use twinprobe_ebpf_common::hook::ProgramKind::{self, Tc, Xdp};
 
 use crate::admit::flow::{Act, acts};
 use crate::admit::instruction::{Operation, Unknown};
+use crate::admit::maps::has_unaligned_values;
 use crate::admit::references;
 use crate::admit::tests::code::{add, load, load_function, raw, store, store_number, subtract};
 use crate::admit::value::{Known, Place, Value};
-use crate::sys::asm::{add_imm, call_helper, call_subprogram, exit, jump, jump_eq, mov, mov_imm};
+use crate::plan::map_spec::MapSpec;
+use crate::sys::asm::{
+    add_imm, atomic_add_u64, call_helper, call_subprogram, exit, jump, jump_eq, mov, mov_imm,
+};
 
 /// Returns what a program does that begins with the packet in R7, its end in R8 and the context in R6.
 fn of(kind: ProgramKind, body: &[bpf_insn]) -> BTreeMap<usize, Act> {
     let data = if kind == Xdp { 0 } else { 76 };
     let mut program = vec![mov(6, 1), load(4, 7, 6, data), load(4, 8, 6, data + 4)];
     program.extend(body);
-    acts(&program, kind).into_iter().map(|(at, act)| (at - 3, act)).collect()
+    acts(&program, kind, &[]).into_iter().map(|(at, act)| (at - 3, act)).collect()
 }
 
 fn only(at: usize, act: Act) -> BTreeMap<usize, Act> {
     BTreeMap::from([(at, act)])
+}
+
+/// Returns where a program that looks an entry of map 0 up, and then runs `body` with its address in R0, has atomic
+/// operations that can't be run if these maps have unaligned values.
+fn unaligned(maps: &[usize], body: &[bpf_insn]) -> Vec<usize> {
+    let start = [raw(0x18, 1, 1, 0, 0), raw(0, 0, 0, 0, 0), mov(2, 10), add_imm(2, -8), call_helper(1)];
+    let end = [mov_imm(0, 0), exit()];
+    let found = acts(&[&start[..], body, &end].concat(), Xdp, maps);
+    assert!(found.values().all(|act| *act == Act::Unaligned), "{found:?}");
+    found.into_keys().map(|at| at - start.len()).collect()
+}
+
+#[test]
+fn an_atomic_operation_is_refused_where_a_value_may_be_unaligned() {
+    let count = [jump_eq(0, 0, 2), mov_imm(1, 1), atomic_add_u64(0, 0, 1)];
+    assert_eq!(unaligned(&[0], &count), [2]);
+    assert!(unaligned(&[1], &count).is_empty());
+    // Through a slot of the stack, and beside the start of the value.
+    let spilled = [store(8, 10, -16, 0), load(8, 3, 10, -16), add_imm(3, 8), atomic_add_u64(3, 0, 1)];
+    assert_eq!(unaligned(&[0], &spilled), [3]);
+    // A value of a map in the map.
+    let inner = [mov(1, 0), mov(2, 10), add_imm(2, -8), call_helper(1), atomic_add_u64(0, 0, 7)];
+    assert_eq!(unaligned(&[0], &inner), [4]);
+    // Other operations on the value, and numbers that were in it.
+    let plain = [load(8, 3, 0, 0), store(8, 0, 0, 3), store(8, 10, -16, 3), atomic_add_u64(10, -16, 3)];
+    assert!(unaligned(&[0], &plain).is_empty());
+}
+
+#[test]
+fn values_behind_addresses_of_odd_length_are_unaligned() {
+    let has = |kind: MapKind, key_size| {
+        let map_type = kind.bpf_type().unwrap();
+        let map = MapSpec { map_type, key_size, value_size: 8, ..MapSpec::default() };
+        let outer = MapSpec { map_type: MapKind::ArrayOfMaps.bpf_type().unwrap(), ..MapSpec::default() };
+        let outer = MapSpec { inner: Some(Box::new(map.clone())), ..outer };
+        let unaligned = has_unaligned_values(&map);
+        assert_eq!(has_unaligned_values(&outer), unaligned);
+        unaligned
+    };
+    assert_eq!([5, 8, 12, 16, 20].map(|key| has(MapKind::LpmTrie, key)), [true, true, false, true, false]);
+    assert_eq!([5, 8].map(|key| has(MapKind::Hash, key)), [false; 2]);
 }
 
 #[test]

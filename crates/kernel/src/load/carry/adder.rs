@@ -23,15 +23,21 @@ pub struct Adder {
 }
 
 impl Adder {
-    /// Generates and loads the program. `counters` are the offset and the size, 4 or 8 bytes, of each number in a
+    /// Generates and loads the program. It adds atomically, or else what others add at the same moment may be lost:
+    /// `atomic` is false where the machine has no atomic operations on the values. `counters` are the offset and the size, 4 or 8 bytes, of each number in a
     /// value. Fails if key and counters do not fit into a packet.
-    pub fn new(map: BorrowedFd<'_>, key_size: usize, counters: &[(usize, usize)]) -> io::Result<Self> {
+    pub fn new(
+        map: BorrowedFd<'_>,
+        key_size: usize,
+        counters: &[(usize, usize)],
+        atomic: bool,
+    ) -> io::Result<Self> {
         let size = packet_size(key_size, counters.len());
         let fits = size <= MOST && counters.iter().all(|(offset, _)| i16::try_from(*offset).is_ok());
         if !fits {
             return Err(io::Error::other("values of this size can't be added to"));
         }
-        let instructions = program(map, key_size, counters);
+        let instructions = program(map, key_size, counters, atomic);
         let program = prog::prog_load(&ProgLoad::new("tp_adder", ProgramKind::Xdp, &instructions), None)?;
         Ok(Self { program, key_size, counters: counters.len() })
     }
@@ -59,7 +65,7 @@ fn packet_size(key_size: usize, counters: usize) -> usize {
     (start(key_size) + 8 * counters).max(LEAST)
 }
 
-fn program(map: BorrowedFd<'_>, key_size: usize, counters: &[(usize, usize)]) -> Vec<bpf_insn> {
+fn program(map: BorrowedFd<'_>, key_size: usize, counters: &[(usize, usize)], atomic: bool) -> Vec<bpf_insn> {
     // R6 is the start of the packet, which holds a key and a number for each counter; R7 is its end.
     let mut program = vec![
         asm::load_u32(6, 1, 0),
@@ -76,9 +82,11 @@ fn program(map: BorrowedFd<'_>, key_size: usize, counters: &[(usize, usize)]) ->
     for (index, (offset, size)) in counters.iter().enumerate() {
         program.push(asm::load_u64(1, 6, (start(key_size) + 8 * index) as i16));
         let offset = *offset as i16;
-        program.push(match size {
-            8 => asm::atomic_add_u64(0, offset, 1),
-            _ => asm::atomic_add_u32(0, offset, 1),
+        program.extend(match (size, atomic) {
+            (8, true) => vec![asm::atomic_add_u64(0, offset, 1)],
+            (_, true) => vec![asm::atomic_add_u32(0, offset, 1)],
+            (8, false) => vec![asm::load_u64(2, 0, offset), asm::add(2, 1), asm::store_u64(0, offset, 2)],
+            (_, false) => vec![asm::load_u32(2, 0, offset), asm::add(2, 1), asm::store_u32(0, offset, 2)],
         });
     }
     program.extend([asm::mov_imm(0, FOUND as i32), asm::exit()]);

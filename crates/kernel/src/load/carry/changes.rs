@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use twinprobe_ebpf_common::{MapFamily, RawTable, TableLayout, counters};
 
+use crate::admit::maps::trie_has_atomics;
 use crate::load::carry::adder::Adder;
 use crate::sys::{cpus, map};
 
@@ -43,7 +44,8 @@ pub fn add_changes(
     if changes.is_empty() || counters.is_empty() {
         return Ok(left);
     }
-    let adder = Adder::new(map.as_fd(), layout.key.size, &counters)?;
+    let atomic = layout.kind.family() != MapFamily::Trie || trie_has_atomics(layout.key.size);
+    let adder = Adder::new(map.as_fd(), layout.key.size, &counters, atomic)?;
     let stride = layout.slot_stride();
     for slot in 0..layout.slots {
         let add = || {
