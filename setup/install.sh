@@ -1,8 +1,15 @@
 #!/bin/sh
-# install.sh [COMMAND...]: installs the packages for building, testing and the demo on Debian and its derivatives, then
-# runs COMMAND. If nothing is missing, it calls neither apt nor rustup.
+# install.sh [--arm64] [COMMAND...]: installs the packages for building, testing and the demo on Debian and its
+# derivatives, with --arm64 also those for `make test-arm64`, then runs COMMAND. If nothing is missing, it calls neither
+# apt nor rustup.
 set -eu
 cd "$(dirname "$0")/.."
+
+arm64=""
+if [ "${1:-}" = --arm64 ]; then
+    arm64=yes
+    shift
+fi
 
 # Debian keeps some tools where an ordinary user's PATH does not look.
 PATH="$PATH:/usr/sbin:/sbin"
@@ -42,6 +49,11 @@ need_command ping iputils-ping
 need_file /etc/ssl/certs/ca-certificates.crt ca-certificates
 if [ "$(uname -m)" = x86_64 ]; then
     need_command qemu-system-x86_64 qemu-system-x86 # other kernels, for tests/kernels
+fi
+if [ -n "$arm64" ]; then
+    need_command qemu-system-aarch64 qemu-system-arm
+    need_command aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
+    need_file /usr/aarch64-linux-gnu/include/asm/types.h libc6-dev-arm64-cross
 fi
 # The tests install the reference parser of OpenMetrics from PyPI into an environment below target/.
 python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3 python3-venv python3-pip"
@@ -147,6 +159,14 @@ if [ -n "$rust_missing" ]; then
         rust_from_debian || rust_from_rustup
     fi
     rust_is_there || { echo "no Rust $rust_needed or later with clippy and rustfmt: see https://rustup.rs" >&2; exit 1; }
+fi
+if [ -n "$arm64" ]; then
+    triple=aarch64-unknown-linux-gnu
+    if [ ! -e "$(rustc --print target-libdir --target $triple)" ]; then
+        # Rust from Debian has no rustup, nor the library of another architecture.
+        command -v rustup >/dev/null 2>&1 || { echo "install Rust by rustup first: see https://rustup.rs" >&2; exit 1; }
+        rustup target add $triple
+    fi
 fi
 
 if [ $# -gt 0 ]; then

@@ -3,13 +3,13 @@
  * drops-between: packets that came in and did not go out, per conversation. For hosts that forward, on the interfaces that
  * they forward between. Both directions of all interfaces use one map.
  *
- *	CONVERSATIONS=n		entries at most (default 8192)
+ *	CONVERSATIONS=n		entries at most (default 2048)
  */
 #define TP_LABELS 0
 #include <twinprobe.h>
 
 #ifndef CONVERSATIONS
-#define CONVERSATIONS 8192
+#define CONVERSATIONS 2048
 #endif
 
 struct conversation {

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """Makes capture.pcap: flows of several protocols, with options, tags, fragments and headers that are cut off; more
-flows than the table has room for (FLOWS in check.json); and packets that are not IPv4."""
+flows than the table has room for (FLOWS in check.json); packets that are not IPv4; and flows of IPv6."""
 from scapy.all import *
 
 eth = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
@@ -45,6 +45,25 @@ packets += [Ether(whole[:14])]
 # The table is full: new flows are not in it, present ones go on.
 packets += [eth / IP(src="203.0.113.1", dst="192.0.2.2") / UDP(sport=i, dport=53) for i in range(6)]
 packets += [eth / ip / UDP(sport=5353, dport=53) / Raw(b"z" * 100)]
+# IPv6: a connection, extension headers, fragments, ICMPv6, tags; only the first of three fragments has ports.
+packets += [eth / IPv6(src="2001:db8::1", dst="2001:db8::2", tc=0x28) / TCP(**client, flags="S")]
+packets += [eth / ip6 / TCP(**client, flags=flags) / Raw(b"6" * 100) for flags in ["A", "PA", "FA"]]
+packets += [eth / ip6 / IPv6ExtHdrHopByHop() / IPv6ExtHdrDestOpt() / UDP(sport=5353, dport=53) / Raw(b"x" * i) for i in range(5)]
+packets += [eth / ip6 / IPv6ExtHdrRouting(addresses=["2001:db8::3"]) / SCTP(sport=2905, dport=2906)]
+packets += [eth / ip6 / AH(nh=17, payloadlen=4, icv=bytes(12)) / UDP(sport=500, dport=4500)]
+packets += [Ether(bytes(f)) for f in fragment6(eth / ip6 / IPv6ExtHdrFragment(id=7) / UDP(sport=111, dport=2049) / Raw(b"f" * 3000), 1400)]
+packets += [eth / ip6 / ICMPv6EchoRequest(id=1, seq=i, data=b"p" * 56) for i in range(3)]
+packets += [eth / Dot1AD(vlan=7) / Dot1Q(vlan=8) / ip6 / UDP(sport=1, dport=2) / Raw(b"w" * 20), eth / ip6 / UDP(sport=1, dport=2)]
+# Cut off before the ports, within an extension header; five extension headers; no header behind that of IPv6.
+whole = bytes(eth / ip6 / TCP(sport=50000, dport=50001, flags="S"))
+packets += [Ether(whole[:54]), Ether(bytes(eth / ip6 / IPv6ExtHdrHopByHop() / UDP())[:58])]
+packets += [eth / ip6 / IPv6ExtHdrDestOpt() / IPv6ExtHdrDestOpt() / IPv6ExtHdrDestOpt() / IPv6ExtHdrDestOpt() / IPv6ExtHdrDestOpt() / UDP(sport=3, dport=4)]
+packets += [eth / IPv6(src=ip6.src, dst=ip6.dst, nh=59)]
+# No IPv6: cut off within its header, another version.
+packets += [Ether(whole[:50]), eth / IPv6(src=ip6.src, dst=ip6.dst, version=5) / UDP(sport=1, dport=2)]
+# The table of IPv6 flows is full.
+packets += [eth / IPv6(src="2001:db8::bad", dst="2001:db8::2") / UDP(sport=i, dport=53) for i in range(5)]
+packets += [eth / ip6 / TCP(**client, flags="R")]
 for i, packet in enumerate(packets):
     packet.time = 1700000000 + i * 0.001
 wrpcap("capture.pcap", packets)

@@ -9,12 +9,14 @@
  *
  * The table's key are the selected ones of 7, 8, 9, 11 and 12; without any,
  * all packets are one flow. The packet is parsed as deep as the selection
- * needs: not at all for 1-6, up to the IPv4 header for 7-10, up to the
- * transport header for 11-13.
+ * needs: not at all for 1-6, up to the IP header for 7-10, up to the
+ * transport header for 11-13. IPv6 flows have a table of their own with the
+ * same features; 7 and 8 are their addresses, too.
  *
  * Further defines:
  *   TC             a TC program instead of an XDP program
- *   FLOWS=n        flows at most (default 65536)
+ *   FLOWS=n        IPv4 flows at most (default 65536)
+ *   FLOWS_IPV6=n   IPv6 flows at most (default 4096)
  *   NO_FRAGS       for XDP on kernels before 5.18: IN_BYTES of a multi-buffer
  *                  frame is the length of its first buffer
  */
@@ -29,6 +31,7 @@
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/ip.h>
+#include <linux/ipv6.h>
 #include <linux/pkt_cls.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
@@ -113,8 +116,16 @@
 #ifndef FLOWS
 #define FLOWS 65536
 #endif
+#if !defined(NEEDS_L3)
+/* Packets are not parsed: all of them are in the other table. */
+#undef FLOWS_IPV6
+#define FLOWS_IPV6 1
+#elif !defined(FLOWS_IPV6)
+#define FLOWS_IPV6 4096
+#endif
 #define MAX_TAGS 2
-#define MAX_HEADERS 96	/* Ethernet, two tags, IPv4 with options, 14 bytes of TCP */
+#define MAX_EXTENSIONS 4
+#define MAX_HEADERS 128	/* Ethernet, two tags, IPv4 with options or IPv6 with extension headers, 14 bytes of TCP */
 
 #define TAG(rendering) __attribute__((btf_decl_tag(rendering)))
 
@@ -124,6 +135,27 @@ struct flow {
 #endif
 #ifdef F_IPV4_DST_ADDR
 	__be32 IPV4_DST_ADDR TAG("ipv4");
+#endif
+#ifdef F_PROTOCOL
+	__u8 PROTOCOL;
+#endif
+#ifdef F_L4_SRC_PORT
+	__be16 L4_SRC_PORT TAG("be16");
+#endif
+#ifdef F_L4_DST_PORT
+	__be16 L4_DST_PORT TAG("be16");
+#endif
+#ifndef HAS_KEY
+	__u8 all;
+#endif
+};
+
+struct flow_ipv6 {
+#ifdef F_IPV4_SRC_ADDR
+	__be32 IPV6_SRC_ADDR[4] TAG("ipv6");
+#endif
+#ifdef F_IPV4_DST_ADDR
+	__be32 IPV6_DST_ADDR[4] TAG("ipv6");
 #endif
 #ifdef F_PROTOCOL
 	__u8 PROTOCOL;
@@ -177,10 +209,16 @@ struct features {
 #endif
 };
 
-/* Packets that are in no flow. */
+/* Packets that are in no IPv4 flow. */
 struct unaccounted {
 	__u64 table_full;
 	__u64 not_ipv4;
+};
+
+/* Those of them that are in no IPv6 flow either. */
+struct unaccounted_ipv6 {
+	__u64 table_full;
+	__u64 not_ip;
 };
 
 struct {
@@ -197,6 +235,20 @@ struct {
 	__uint(max_entries, 1);
 } unaccounted SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__type(key, struct flow_ipv6);
+	__type(value, struct features);
+	__uint(max_entries, FLOWS_IPV6);
+} flows_ipv6 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__type(key, __u32);
+	__type(value, struct unaccounted_ipv6);
+	__uint(max_entries, 1);
+} unaccounted_ipv6 SEC(".maps");
+
 /*
  * The values that one packet adds to its flow. They are apart from the key, which must be in memory, so that they stay
  * in registers; values that no feature needs cost nothing.
@@ -208,24 +260,24 @@ struct packet {
 	__u8 tcp_flags;
 };
 
-static __always_inline struct unaccounted *in_no_flow(void)
-{
-	__u32 zero = 0;
-
-	return bpf_map_lookup_elem(&unaccounted, &zero);
-}
+#define IN_NO_FLOW(MAP, COUNTER)						\
+	({									\
+		__u32 zero_ = 0;						\
+		struct MAP *MAP##_ = bpf_map_lookup_elem(&MAP, &zero_);		\
+										\
+		if (MAP##_)							\
+			MAP##_->COUNTER++;					\
+	})
 
 #ifdef NEEDS_L4
 /*
- * Ports of TCP, UDP, UDP-Lite, DCCP and SCTP; of ICMP, as in NetFlow, type * 256 + code as destination port.
- * Zero for everything else, for later fragments and for what is cut off.
+ * Ports of TCP, UDP, UDP-Lite, DCCP and SCTP; of ICMP, whose protocol is `icmp`, type * 256 + code as destination
+ * port, as in NetFlow. Nobody asked for one that is NULL. Zero for everything else, for later fragments and for what is cut off.
  */
-static __always_inline void parse_l4(void *header, void *data_end, __u8 protocol, struct flow *flow,
-				     struct packet *packet)
+static __always_inline void parse_l4(void *header, void *data_end, __u8 protocol, __u8 icmp, __be16 *source,
+				     __be16 *destination, struct packet *packet)
 {
-#ifdef NEEDS_PORTS
 	__be16 *ports = header;
-#endif
 
 	switch (protocol) {
 	case 6:
@@ -237,25 +289,29 @@ static __always_inline void parse_l4(void *header, void *data_end, __u8 protocol
 	case 33:
 	case 132:
 	case 136:
-#ifdef NEEDS_PORTS
-		if ((void *)(ports + 2) > data_end)
+		if ((!source && !destination) || (void *)(ports + 2) > data_end)
 			return;
-#ifdef F_L4_SRC_PORT
-		flow->L4_SRC_PORT = ports[0];
-#endif
-#ifdef F_L4_DST_PORT
-		flow->L4_DST_PORT = ports[1];
-#endif
-#endif
-		return;
-	case 1:
-#ifdef F_L4_DST_PORT
-		if ((void *)(ports + 1) <= data_end)
-			flow->L4_DST_PORT = ports[0];
-#endif
+		if (source)
+			*source = ports[0];
+		if (destination)
+			*destination = ports[1];
 		return;
 	}
+	if (protocol == icmp && destination && (void *)(ports + 1) <= data_end)
+		*destination = ports[0];
 }
+
+/* A feature's place in a flow, or NULL if nobody asked for it. */
+#ifdef F_L4_SRC_PORT
+#define SOURCE_PORT(FLOW) &(FLOW)->L4_SRC_PORT
+#else
+#define SOURCE_PORT(FLOW) 0
+#endif
+#ifdef F_L4_DST_PORT
+#define DESTINATION_PORT(FLOW) &(FLOW)->L4_DST_PORT
+#else
+#define DESTINATION_PORT(FLOW) 0
+#endif
 #endif
 
 #ifdef NEEDS_L3
@@ -264,29 +320,34 @@ struct tag {
 	__be16 ether_type;
 };
 
-/* Returns 1 for an IPv4 packet, 0 for any other. */
-static __always_inline int parse(void *data, void *data_end, struct flow *flow, struct packet *packet)
+/* Returns the header behind Ethernet and tags, or NULL if it is cut off before. */
+static __always_inline void *parse_l2(void *data, void *data_end, __be16 *ether_type)
 {
 	struct ethhdr *eth = data;
 	void *header = eth + 1;
-	__be16 ether_type;
-	struct iphdr *ip;
 
 	if (header > data_end)
 		return 0;
-	ether_type = eth->h_proto;
+	*ether_type = eth->h_proto;
 	for (int i = 0; i < MAX_TAGS; i++) {
 		struct tag *tag = header;
 
-		if (ether_type != bpf_htons(ETH_P_8021Q) && ether_type != bpf_htons(ETH_P_8021AD))
+		if (*ether_type != bpf_htons(ETH_P_8021Q) && *ether_type != bpf_htons(ETH_P_8021AD))
 			break;
 		if ((void *)(tag + 1) > data_end)
 			return 0;
-		ether_type = tag->ether_type;
+		*ether_type = tag->ether_type;
 		header = tag + 1;
 	}
-	ip = header;
-	if (ether_type != bpf_htons(ETH_P_IP) || (void *)(ip + 1) > data_end || ip->ihl < 5)
+	return header;
+}
+
+/* Returns 1 for an IPv4 header, 0 for any other. */
+static __always_inline int parse_ipv4(void *header, void *data_end, struct flow *flow, struct packet *packet)
+{
+	struct iphdr *ip = header;
+
+	if ((void *)(ip + 1) > data_end || ip->ihl < 5)
 		return 0;
 #ifdef F_IPV4_SRC_ADDR
 	flow->IPV4_SRC_ADDR = ip->saddr;
@@ -302,7 +363,78 @@ static __always_inline int parse(void *data, void *data_end, struct flow *flow, 
 #endif
 #ifdef NEEDS_L4
 	if (!(ip->frag_off & bpf_htons(0x1fff)))
-		parse_l4(header + ip->ihl * 4, data_end, ip->protocol, flow, packet);
+		parse_l4(header + ip->ihl * 4, data_end, ip->protocol, 1, SOURCE_PORT(flow), DESTINATION_PORT(flow), packet);
+#endif
+	return 1;
+}
+
+#if defined(F_PROTOCOL) || defined(NEEDS_L4)
+/*
+ * Passes extension headers, and sets the protocol of what follows them. Returns that header, or NULL for a later fragment
+ * and for what is cut off.
+ */
+static __always_inline void *pass_extensions(void *header, void *data_end, __u8 *protocol)
+{
+	for (int i = 0; i < MAX_EXTENSIONS; i++) {
+		__u8 *extension = header;
+		__u32 length;
+
+		switch (*protocol) {
+		case 0:		/* hop by hop */
+		case 43:	/* routing */
+		case 44:	/* fragment */
+		case 51:	/* authentication */
+		case 60:	/* destination */
+			break;
+		default:
+			return header;
+		}
+		if (header + 8 > data_end)
+			return 0;
+		length = 8 + extension[1] * 8;
+		if (*protocol == 51) {
+			length = 8 + extension[1] * 4;
+		} else if (*protocol == 44) {
+			length = 8;
+			if (*(__be16 *)(extension + 2) & bpf_htons(0xfff8)) {
+				*protocol = extension[0];
+				return 0;
+			}
+		}
+		*protocol = extension[0];
+		header += length;
+	}
+	return 0;
+}
+#endif
+
+/* Returns 1 for an IPv6 header, 0 for any other. */
+static __always_inline int parse_ipv6(void *header, void *data_end, struct flow_ipv6 *flow, struct packet *packet)
+{
+	struct ipv6hdr *ip = header;
+
+	if ((void *)(ip + 1) > data_end || ip->version != 6)
+		return 0;
+#ifdef F_IPV4_SRC_ADDR
+	__builtin_memcpy(flow->IPV6_SRC_ADDR, &ip->saddr, sizeof(ip->saddr));
+#endif
+#ifdef F_IPV4_DST_ADDR
+	__builtin_memcpy(flow->IPV6_DST_ADDR, &ip->daddr, sizeof(ip->daddr));
+#endif
+#ifdef F_SRC_TOS
+	packet->tos = bpf_ntohs(*(__be16 *)ip) >> 4;
+#endif
+#if defined(F_PROTOCOL) || defined(NEEDS_L4)
+	__u8 protocol = ip->nexthdr;
+
+	header = pass_extensions(ip + 1, data_end, &protocol);
+#endif
+#ifdef F_PROTOCOL
+	flow->PROTOCOL = protocol;
+#endif
+#ifdef NEEDS_L4
+	if (header)
+		parse_l4(header, data_end, protocol, 58, SOURCE_PORT(flow), DESTINATION_PORT(flow), packet);
 #endif
 	return 1;
 }
@@ -348,16 +480,17 @@ static __always_inline void first(struct features *features, const struct packet
 #endif
 }
 
-static __always_inline void account(const struct flow *flow, struct packet *packet)
+/* Adds a packet to its flow. Returns 0 if the table is full. */
+static __always_inline int account(void *table, const void *flow, struct packet *packet)
 {
-	struct features *features = bpf_map_lookup_elem(&flows, flow);
+	struct features *features = bpf_map_lookup_elem(table, flow);
 
 #ifdef F_LAST_SWITCHED
 	packet->now = bpf_ktime_get_ns();
 #endif
 	if (features) {
 		add(features, packet);
-		return;
+		return 1;
 	}
 #if defined(F_FIRST_SWITCHED) && !defined(F_LAST_SWITCHED)
 	packet->now = bpf_ktime_get_ns();
@@ -366,19 +499,28 @@ static __always_inline void account(const struct flow *flow, struct packet *pack
 
 	__builtin_memset(&new, 0, sizeof(new));
 	first(&new, packet);
-	if (!bpf_map_update_elem(&flows, flow, &new, BPF_NOEXIST))
-		return;
+	if (!bpf_map_update_elem(table, flow, &new, BPF_NOEXIST))
+		return 1;
 	/* Another CPU has inserted the flow, or the table is full. */
-	features = bpf_map_lookup_elem(&flows, flow);
-	if (features) {
-		add(features, packet);
-	} else {
-		struct unaccounted *unaccounted = in_no_flow();
-
-		if (unaccounted)
-			unaccounted->table_full++;
-	}
+	features = bpf_map_lookup_elem(table, flow);
+	if (!features)
+		return 0;
+	add(features, packet);
+	return 1;
 }
+
+#ifdef NEEDS_L3
+static __always_inline void handle_ipv6(void *header, void *data_end, struct packet *packet)
+{
+	struct flow_ipv6 flow;
+
+	__builtin_memset(&flow, 0, sizeof(flow));
+	if (!parse_ipv6(header, data_end, &flow, packet))
+		IN_NO_FLOW(unaccounted_ipv6, not_ip);
+	else if (!account(&flows_ipv6, &flow, packet))
+		IN_NO_FLOW(unaccounted_ipv6, table_full);
+}
+#endif
 
 static __always_inline void handle(void *data, void *data_end, struct packet *packet)
 {
@@ -387,15 +529,20 @@ static __always_inline void handle(void *data, void *data_end, struct packet *pa
 	/* Padding is part of the key. */
 	__builtin_memset(&flow, 0, sizeof(flow));
 #ifdef NEEDS_L3
-	if (!parse(data, data_end, &flow, packet)) {
-		struct unaccounted *unaccounted = in_no_flow();
+	__be16 ether_type = 0;
+	void *header = parse_l2(data, data_end, &ether_type);
 
-		if (unaccounted)
-			unaccounted->not_ipv4++;
+	if (!header || ether_type != bpf_htons(ETH_P_IP) || !parse_ipv4(header, data_end, &flow, packet)) {
+		IN_NO_FLOW(unaccounted, not_ipv4);
+		if (header && ether_type == bpf_htons(ETH_P_IPV6))
+			handle_ipv6(header, data_end, packet);
+		else
+			IN_NO_FLOW(unaccounted_ipv6, not_ip);
 		return;
 	}
 #endif
-	account(&flow, packet);
+	if (!account(&flows, &flow, packet))
+		IN_NO_FLOW(unaccounted, table_full);
 }
 
 #ifdef TC

@@ -2,12 +2,12 @@
 /*
  * fragments-ttl: fragments of IP packets, how many hops packets may still take, and sources whose number of hops changes.
  *
- *	SOURCES=n	sources at most; those that were silent the longest make room (default 4096)
+ *	SOURCES=n	sources at most; those that were silent the longest make room (default 2048)
  */
 #include <twinprobe.h>
 
 #ifndef SOURCES
-#define SOURCES 4096
+#define SOURCES 2048
 #endif
 
 #define DONT_FRAGMENT 0x4000
@@ -85,13 +85,14 @@ TP_PROBE(count_fragments, packet)
 	tp_parse(packet);
 	if (!packet->version)
 		return TP_PASS;
-	kind.family = packet->version;
-	kind.fragment = fragment_of(packet);
-	kind.transport = packet->protocol;
+	/* Opaque: the verifier goes through what follows once, not for each way of parsing anew. */
+	kind.family = tp_opaque(packet, packet->version);
+	kind.fragment = tp_opaque(packet, fragment_of(packet));
+	kind.transport = tp_opaque(packet, packet->protocol);
 	tp_count(kinds, &kind, tp_length(packet));
 
-	hops.family = packet->version;
-	hops.ttl = packet->ttl;
+	hops.family = kind.family;
+	hops.ttl = tp_opaque(packet, packet->ttl);
 	count = tp_get(ttls, &hops);
 	if (count)
 		(*count)++;
@@ -101,9 +102,9 @@ TP_PROBE(count_fragments, packet)
 	if (!source)
 		return TP_PASS;
 	if (!source->packets)
-		source->least = packet->ttl;
-	tp_min(&source->least, packet->ttl);
-	tp_max(&source->most, packet->ttl);
+		source->least = hops.ttl;
+	tp_min(&source->least, hops.ttl);
+	tp_max(&source->most, hops.ttl);
 	tp_add(&source->packets, 1);
 	return TP_PASS;
 }

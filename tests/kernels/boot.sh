@@ -1,12 +1,14 @@
 #!/bin/sh
-# boot.sh DIRECTORY TESTS: boots the kernel in DIRECTORY (fetch.sh) and runs the script TESTS there, as root, on this
-# machine's files. Leaves the kernel's messages in DIRECTORY/console and the tests' output in DIRECTORY/result.
+# boot.sh ARCHITECTURE DIRECTORY TESTS: boots the kernel in DIRECTORY (fetch.sh) and runs the script TESTS there, as root, on
+# this machine's files. Leaves the kernel's messages in DIRECTORY/console and the tests' output in DIRECTORY/result.
 #
-# The guest has one processor of the plainest kind: emulated processors that wait for each other are slow.
+# The guest has one processor, and an x86-64 one of the plainest kind: emulated processors that wait for each other are
+# slow. The arm64 one has the atomic instructions that servers have.
 set -eu
 
-directory=$1
-tests=$2
+architecture=$1
+directory=$2
+tests=$3
 # A guest without output for this long hangs: a test prints its name when it begins and its result when it ends, and no
 # test takes longer than half a minute. The whole run has no limit, because its duration depends on the machine.
 silent_seconds=${TWINPROBE_SILENT_SECONDS:-300}
@@ -18,18 +20,37 @@ cp -r "$directory/busybox" "$directory/modules" "$initrd"
 cp "$(dirname "$0")/init" "$initrd/init"
 cp "$tests" "$initrd/tests"
 chmod +x "$initrd/init"
-(cd "$initrd" && find . | ./busybox cpio -o -H newc 2>/dev/null) >"$initrd.cpio"
+(cd "$initrd" && find . | ../busybox-here cpio -o -H newc 2>/dev/null) >"$initrd.cpio"
+
+case $architecture in
+amd64)
+    set -- qemu-system-x86_64 -cpu qemu64 -serial "file:$directory/console" -serial "file:$directory/result"
+    console=ttyS0 result=ttyS1
+    ;;
+arm64)
+    # This machine has one serial line of its own.
+    set -- qemu-system-aarch64 -machine virt -cpu neoverse-n1 -serial "file:$directory/console" \
+        -chardev "file,id=result,path=$directory/result" -device pci-serial,chardev=result
+    console=ttyAMA0 result=ttyS0
+    ;;
+esac
+# Parameters that the kernel does not know become variables of the guest's first process.
+parameters="console=$console quiet panic=-1 oops=panic result=$result"
+# The options of directories that the guest sees.
+shared=security_model=none,readonly=on,multidevs=remap
+if [ -e "$directory/userland" ]; then
+    set -- "$@" -virtfs "local,path=$directory/userland,mount_tag=userland,$shared"
+    parameters="$parameters userland=yes"
+fi
 
 trap 'exit 1' INT TERM
 
 boot() {
     : >"$directory/console"
     : >"$directory/result"
-    qemu-system-x86_64 -accel tcg,tb-size=256 -cpu qemu64 -smp 1 -m 1024 \
-        -nodefaults -no-user-config -display none -no-reboot \
-        -kernel "$directory/vmlinuz" -initrd "$initrd.cpio" -append "console=ttyS0 quiet panic=-1 oops=panic" \
-        -serial "file:$directory/console" -serial "file:$directory/result" \
-        -virtfs local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap </dev/null &
+    "$@" -accel tcg,tb-size=256 -smp 1 -m 1024 -nodefaults -no-user-config -display none -no-reboot \
+        -kernel "$directory/vmlinuz" -initrd "$initrd.cpio" -append "$parameters" \
+        -virtfs "local,path=/,mount_tag=host,$shared" </dev/null &
     qemu=$!
     trap 'kill -KILL "$qemu" 2>/dev/null || true' EXIT
     said=0
@@ -54,4 +75,4 @@ boot() {
 }
 
 # Emulation may fail to start on a busy machine, so the boot is tried twice. Failed tests are not repeated.
-boot || boot || { echo "$directory: the kernel did not boot, see $directory/console" >&2; exit 1; }
+boot "$@" || boot "$@" || { echo "$directory: the kernel did not boot, see $directory/console" >&2; exit 1; }

@@ -1,6 +1,6 @@
 #!/bin/sh
-# run.sh [SUITE...]: runs the core tests on the kernels of these suites of the file `kernels`, all by default. A test
-# whose success is not in the output has failed.
+# run.sh [arm64] [SUITE...]: runs the core tests on the kernels of these suites of the file `kernels`, all by default, for
+# x86-64 or for arm64. A test whose success is not in the output has failed.
 set -eu
 cd "$(dirname "$0")/../.."
 here=tests/kernels
@@ -9,30 +9,47 @@ if [ "$(uname -m)" != x86_64 ]; then
     echo "test-kernels: SKIPPED, it needs an x86-64 machine" >&2
     exit 0
 fi
+architecture=amd64
+if [ "${1:-}" = arm64 ]; then
+    architecture=$1
+    shift
+fi
 
 # executable NAME KIND CARGO-ARGUMENTS...: prints the test executable that cargo builds of this target.
 executable() {
     target="\"kind\":\[\"$2\"\][^}]*\"name\":\"$1\""
     shift 2
-    ${CARGO:-cargo} test --release --workspace --no-run --message-format=json-render-diagnostics "$@" |
+    ${CARGO:-cargo} test --release --no-run --message-format=json-render-diagnostics "$@" |
         sed -n "/$target/{/\"profile\":{[^}]*\"test\":true/s/.*\"executable\":\"\([^\"]*\)\".*/\1/p}"
 }
+# executables CARGO-ARGUMENTS...: builds all test executables that are needed.
+executables() {
+    unit=$(executable twinprobe_kernel lib --lib "$@")
+    compiler=$(executable twinprobe_compiler lib --lib "$@")
+    core=$(executable core test --test core "$@")
+    release=$(dirname "$(dirname "$core")")
+}
 # The arguments are those of `make test`, so that nothing is built twice.
-unit=$(executable twinprobe_kernel lib --lib)
-compiler=$(executable twinprobe_compiler lib --lib)
-core=$(executable core test --test core)
-release=$(dirname "$(dirname "$core")")
+executables --workspace
 binary=${TWINPROBE_BIN:-$release/twinprobe}
 kernels=$(dirname "$release")/kernels
+record=record
+if [ "$architecture" = arm64 ]; then
+    kernels=$kernels/arm64
+    record="record-arm64"
+fi
 mkdir -p "$kernels"
 
-# Compiling in the emulated machine would be slow: the core tests run here first, and record what the daemon compiles,
-# for use in the guest. Programs are loaded into this machine's kernel, as root.
+# Compiling in the emulated machine would be slow: the tests that compile run here first, and what they compile is
+# recorded, for use in the guest. Programs are loaded into this machine's kernel, as root.
 as_root=""
 [ "$(id -u)" -eq 0 ] || as_root="sudo -E"
 clang=$(command -v "${TWINPROBE_CLANG:-clang}") || { echo "no clang" >&2; exit 1; }
-if ! $as_root env TWINPROBE_BIN="$binary" "$release/prepared-clang" record "$kernels/clang" "$clang" \
-    "$core" --test-threads=1 >"$kernels/here.txt" 2>&1; then
+# shellcheck disable=SC2016 # for the inner shell
+if ! $as_root env TWINPROBE_BIN="$binary" PATH="$kernels/clang/bin:$PATH" \
+    "$release/prepared-clang" $record "$kernels/clang" "$clang" \
+    sh -ec '"$0" --test-threads=1 plan:: admit::tests::damaged; "$1" --test-threads=1' "$unit" "$core" \
+    >"$kernels/here.txt" 2>&1; then
     cat "$kernels/here.txt" >&2
     echo "the core tests fail on this machine's own kernel" >&2
     exit 1
@@ -46,16 +63,31 @@ slow="--skip one_source_for_all_hooks"
 # shellcheck disable=SC2086 # a list of words
 { "$unit" $filter --list && "$compiler" confine --list && "$core" $slow --list; } | sed -n 's/: test$//p' >"$kernels/expected"
 
+if [ "$architecture" = arm64 ]; then
+    # The x32 ABI is one of x86-64.
+    sed -i /calls_by_the_numbers_of_another_abi/d "$kernels/expected"
+    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+    cross="--target aarch64-unknown-linux-gnu -p twinprobe -p twinprobe-tests -p twinprobe-kernel -p twinprobe-compiler"
+    # shellcheck disable=SC2086 # a list of words
+    {
+        # A test is selected too, so that dependencies have the features that they have in tests.
+        ${CARGO:-cargo} build --release $cross --bin twinprobe --bin prepared-clang --test core
+        executables $cross
+    }
+    binary=$release/twinprobe
+    $as_root cp "$release/prepared-clang" "$kernels/clang/bin/clang"
+fi
+
 # one SUITE VERSION FEATURES: runs the tests on one kernel.
 one() {
     directory=$kernels/$1
-    [ "$directory/version" -nt $here/fetch.sh ] || sh $here/fetch.sh "$1" "$directory" || return 1
+    [ "$directory/version" -nt $here/fetch.sh ] || sh $here/fetch.sh "$1" "$architecture" "$directory" || return 1
     case $(cat "$directory/version") in
     "$2".*) ;;
     *) echo "$1 has Linux $(cat "$directory/version"), not $2: remove $directory" >&2 && return 1 ;;
     esac
     cat >"$directory/tests" <<EOF
-export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+export PATH=/run/clang/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export TWINPROBE_BIN='$binary' TWINPROBE_EXPECT='$3' TWINPROBE_CLANG=/run/clang/bin/clang
 # Every user can reach /run/clang, wherever the tests are.
 cp -r '$kernels/clang' /run/clang
@@ -64,7 +96,7 @@ cp -r '$kernels/clang' /run/clang
 '$core' $slow --test-threads=1 --color=never
 EOF
     started=$(date +%s)
-    sh $here/boot.sh "$directory" "$directory/tests" || return 1
+    sh $here/boot.sh "$architecture" "$directory" "$directory/tests" || return 1
     tr -d '\r' <"$directory/result" >"$directory/result.txt"
     failed=""
     while read -r test; do
@@ -81,7 +113,8 @@ EOF
 
 # The guests run at the same time, because each has one processor.
 pids=""
-while read -r suite version features; do
+while read -r suite of version features; do
+    [ "$of" = "$architecture" ] || continue
     case " ${*:-$suite} " in *" $suite "*) ;; *) continue ;; esac
     one "$suite" "$version" "$features" &
     pids="$pids $!"

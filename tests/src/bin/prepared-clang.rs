@@ -2,7 +2,9 @@
 //! beforehand, on a machine that is not emulated; the replacement gives the same answers to the same requests.
 //!
 //! `prepared-clang record DIRECTORY CLANG COMMAND...` makes `DIRECTORY/bin/clang`, a copy of this program, and runs
-//! COMMAND with it as `TWINPROBE_CLANG`. From then on the copy has the answers to all requests of COMMAND.
+//! COMMAND with it as `TWINPROBE_CLANG`. From then on the copy has the answers to all requests of COMMAND, and to those
+//! that COMMAND sends where the kernel is old. With `record-arm64` it has those that COMMAND sends on arm64 instead;
+//! there, this program compiled for arm64 takes the place of the copy.
 //!
 //! | file | content |
 //! |---|---|
@@ -42,13 +44,22 @@ const TRIAL: (&str, &[u8]) = (
 const HEADERS: (&str, &str) =
     ("/twinprobe/include", concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/compiler/headers"));
 
+/// The directory of the headers for arm64 there, and where Debian's packages for cross-compilation have them.
+const ARM64_HEADERS: (&str, &str) = ("/usr/include/aarch64-linux-gnu", "/usr/aarch64-linux-gnu/include");
+
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = env::args_os().skip(1).collect();
-    let result = match arguments.as_slice() {
-        [verb, directory, clang, command @ ..] if verb == "record" => {
-            record(Path::new(directory), Path::new(clang), command)
+    let (verb, rest) = arguments.split_first().map_or((None, &[][..]), |(verb, rest)| (verb.to_str(), rest));
+    let guest: Option<GuestRequest> = match verb {
+        Some("record") => Some(Request::on_old_kernels),
+        Some("record-arm64") => Some(Request::on_arm64),
+        _ => None,
+    };
+    let result = match (guest, rest) {
+        (Some(guest), [directory, clang, command @ ..]) => {
+            record(Path::new(directory), Path::new(clang), command, guest)
         }
-        arguments => answer(arguments),
+        _ => answer(&arguments),
     };
     result.map_or_else(
         |error| {
@@ -89,7 +100,7 @@ fn answer(arguments: &[OsString]) -> Result<u8> {
 }
 
 /// Records the answers of `clang` while a command runs. Returns the command's exit status.
-fn record(directory: &Path, clang: &Path, command: &[OsString]) -> Result<u8> {
+fn record(directory: &Path, clang: &Path, command: &[OsString], guest: GuestRequest) -> Result<u8> {
     let (bin, lib) = (directory.join("bin"), directory.join("lib"));
     if directory.exists() {
         fs::remove_dir_all(directory)?;
@@ -107,7 +118,9 @@ fn record(directory: &Path, clang: &Path, command: &[OsString]) -> Result<u8> {
         let (clang, lib) = (clang.to_owned(), lib);
         move || {
             for stream in listener.incoming() {
-                if let Err(error) = stream.context("accept").and_then(|stream| serve(stream, &clang, &lib)) {
+                if let Err(error) =
+                    stream.context("accept").and_then(|stream| serve(stream, &clang, &lib, guest))
+                {
                     eprintln!("clang's stand-in, recording: {error:#}");
                 }
             }
@@ -124,17 +137,20 @@ fn record(directory: &Path, clang: &Path, command: &[OsString]) -> Result<u8> {
     Ok(status.code().map_or(1, |code| code as u8))
 }
 
-fn serve(mut stream: UnixStream, clang: &Path, lib: &Path) -> Result<()> {
+fn serve(mut stream: UnixStream, clang: &Path, lib: &Path, guest: GuestRequest) -> Result<()> {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes)?;
     let request = Request::from_bytes(&bytes).context("a request without an end of its arguments")?;
-    for request in request.on_old_kernels().into_iter().chain([request]) {
+    for request in guest(&request).into_iter().chain([request]) {
         if !request.directory(lib).exists() {
             request.keep(clang, lib)?;
         }
     }
     Ok(())
 }
+
+/// Returns the request for the same program that a daemon on another machine sends, if it is another request.
+type GuestRequest = fn(&Request) -> Option<Request>;
 
 /// A request to clang.
 struct Request {
@@ -161,6 +177,17 @@ impl Request {
         Some(Self { arguments, source: self.source.clone() })
     }
 
+    /// Returns the request for the same program that a daemon on arm64 sends.
+    fn on_arm64(&self) -> Option<Self> {
+        let there = |argument: &OsString| match argument.to_str() {
+            Some("-D__TARGET_ARCH_x86") => "-D__TARGET_ARCH_arm64".into(),
+            Some("/usr/include/x86_64-linux-gnu") => ARM64_HEADERS.0.into(),
+            _ => argument.clone(),
+        };
+        let arguments: Vec<OsString> = self.arguments.iter().map(there).collect();
+        (arguments != self.arguments).then(|| Self { arguments, source: self.source.clone() })
+    }
+
     /// Returns the arguments with a zero byte between them, two zero bytes, the source.
     fn to_bytes(&self) -> Vec<u8> {
         [self.arguments.join(OsStr::new("\0")).as_bytes(), b"\0\0", &self.source].concat()
@@ -182,9 +209,9 @@ impl Request {
     /// Asks clang and keeps its answer.
     fn keep(&self, clang: &Path, lib: &Path) -> Result<()> {
         // The view of files shows the daemon's headers in a directory that exists nowhere else.
-        let shown = |argument: &OsString| match argument == HEADERS.0 {
-            true => HEADERS.1.into(),
-            false => argument.clone(),
+        let shown = |argument: &OsString| {
+            let elsewhere = [HEADERS, ARM64_HEADERS].into_iter().find(|(name, _)| argument == name);
+            elsewhere.map_or_else(|| argument.clone(), |(_, place)| place.into())
         };
         let mut child = Command::new(clang)
             .args(self.arguments.iter().map(shown))

@@ -4,7 +4,7 @@
 //! (`packets`, `bytes`, `{"sum": FIELD}`, `{"distinct": FIELD}`) is the sum of the values V (`field.field`, absent for a
 //! value that is a number; `entries` for the number of entries) over the entries of the metric M whose key is K. K may
 //! name some of the key's fields only; absent it is any key. `direction` is `ingress` if it is absent; `passes` is the direction
-//! whose capture is looked at, if it is another one.
+//! whose capture is looked at, if it is another one, or `both`: the two captures merged by time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,10 +12,11 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
+use tempfile::NamedTempFile;
 use twinprobe_tests::probes;
 use twinprobe_tests::probes::capture::of_direction;
 
-use crate::expected::{entries, for_every_probe};
+use crate::expected::{DIRECTIONS, entries, for_every_probe};
 
 #[test]
 fn tshark_counts_the_same() -> Result<()> {
@@ -24,10 +25,12 @@ fn tshark_counts_the_same() -> Result<()> {
         let checks = check["tshark"].as_array().context("check.json has a list `tshark`")?;
         ensure!(!checks.is_empty(), "check.json has nothing for tshark");
         let direction = |check: &Value| check["direction"].as_str().unwrap_or("ingress").to_owned();
+        let merged = merged(name)?;
         let mut captures: BTreeMap<PathBuf, Vec<&Value>> = BTreeMap::new();
         for check in checks {
             let passes = check["passes"].as_str().map_or_else(|| direction(check), str::to_owned);
-            captures.entry(of_direction(name, &passes)).or_default().push(check);
+            let path = if passes == "both" { merged.path().to_owned() } else { of_direction(name, &passes) };
+            captures.entry(path).or_default().push(check);
         }
         for (capture, checks) in captures {
             let figures = figures(&capture, &checks, &check["options"])?;
@@ -38,6 +41,19 @@ fn tshark_counts_the_same() -> Result<()> {
         }
         Ok(())
     })
+}
+
+/// Returns a file with the captures of both directions, merged by time.
+fn merged(name: &str) -> Result<NamedTempFile> {
+    let file = NamedTempFile::new()?;
+    let output = Command::new("mergecap")
+        .arg("-w")
+        .arg(file.path())
+        .args(DIRECTIONS.map(|direction| of_direction(name, direction)))
+        .output()
+        .context("start mergecap, which comes with tshark: `make setup` installs it")?;
+    ensure!(output.status.success(), "mergecap: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(file)
 }
 
 /// Returns the sum of what the expected document has for a check.

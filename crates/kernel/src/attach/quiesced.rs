@@ -10,6 +10,10 @@ use crate::read::map::MetricMap;
 use crate::sys::call::KernelError;
 use crate::sys::clock::Moment;
 
+/// True on processors that do not load later what a program loads first.
+const LOADS_STAY_IN_ORDER: bool =
+    cfg!(any(target_arch = "x86", target_arch = "x86_64", target_arch = "s390x"));
+
 /// The idle twin of an epoch that has ended; no CPU runs it any more.
 #[derive(Debug)]
 pub struct Quiesced<'a> {
@@ -29,19 +33,24 @@ impl Attached {
         let epoch = self.epoch.unread().unwrap_or_else(|| self.epoch.flip());
         crash::point("flipped");
         crash::pause("flipped");
-        let has_twins = self.directions.iter().any(|loaded| loaded.plan.has_twins());
         let quiesced = match self.quiesced {
             Some((of, duration)) if of == epoch => duration,
             // Without twins one program counts in the same maps before and after the flip, so there is nothing to wait
             // for.
-            _ if !has_twins => Duration::ZERO,
-            _ => {
-                let quiesced = self.host.quiescer.quiesce();
-                quiesced.map_err(|error| KernelError::new("grace period", "the flip", error))?
-            }
+            _ if !self.has_twins() => Duration::ZERO,
+            _ => self.grace_period()?,
         };
         self.quiesced = Some((epoch, quiesced));
         Ok(Quiesced { probe: self, epoch, quiesced })
+    }
+
+    fn has_twins(&self) -> bool {
+        self.directions.iter().any(|loaded| loaded.plan.has_twins())
+    }
+
+    fn grace_period(&self) -> Result<Duration, KernelError> {
+        let quiesced = self.host.quiescer.quiesce();
+        quiesced.map_err(|error| KernelError::new("grace period", "the flip", error))
     }
 }
 
@@ -74,12 +83,19 @@ impl Quiesced<'_> {
     }
 
     /// Records that the twin has been read and cleared, so that the next flip may make it active. The open window began
-    /// at `opened`.
-    pub fn finish(self, opened: Moment) {
+    /// at `opened`. Fails, with the twin to be cleared again, if no grace period could be waited for where one is needed.
+    pub fn finish(self, opened: Moment) -> Result<(), KernelError> {
         crash::point("cleared");
+        // A dispatcher chooses the twin by a branch, which does not keep the twin's loads behind that of the epoch: a CPU
+        // may have loaded an entry before it was cleared and an epoch after the next flip. Within a grace period every
+        // CPU passes a barrier.
+        if !LOADS_STAY_IN_ORDER && self.probe.has_twins() {
+            self.probe.grace_period()?;
+        }
         // The start is stored first: after a crash in between the maps are cleared again, which changes nothing.
         self.probe.epoch.set_opened(opened);
         self.probe.epoch.set_cleared(self.epoch);
         self.probe.quiesced = None;
+        Ok(())
     }
 }

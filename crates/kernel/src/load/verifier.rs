@@ -103,7 +103,8 @@ fn missing(verdict: &str) -> Option<&'static str> {
         ("unknown opcode", "this kernel does not have this instruction"),
         (
             "tail_calls are not allowed in",
-            "this kernel has no tail calls from subprograms (x86-64: Linux 5.10, with net.core.bpf_jit_enable=1)",
+            "this kernel has no tail calls from subprograms (x86-64: Linux 5.10, arm64: Linux 6.0, with \
+             net.core.bpf_jit_enable=1)",
         ),
     ];
     MISSING.iter().find(|(words, _)| verdict.contains(words)).map(|(_, what)| *what)

@@ -6,6 +6,7 @@ use twinprobe_ebpf_common::{EventKind, MapFamily, MapKind};
 use crate::plan::map_spec::MapSpec;
 use crate::plan::object::ProbeObject;
 use crate::plan::probe_plan::{DirectionPlan, ProbePlan};
+use crate::plan::request::KernelFacts;
 
 /// The share of the kernel that a probe takes. What each twin has of its own counts twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,10 +24,10 @@ pub struct Footprint {
 
 impl Footprint {
     /// Computes the share of a plan. `objects` are those of the plan's directions, in the same order.
-    pub fn of(plan: &ProbePlan, objects: &[ProbeObject], possible_cpus: usize) -> Self {
+    pub fn of(plan: &ProbePlan, objects: &[ProbeObject], facts: KernelFacts) -> Self {
         let mut all = Self::default();
         for (index, direction) in plan.directions.iter().enumerate() {
-            all.add(direction, index > 0, possible_cpus as u64);
+            all.add(direction, index > 0, facts);
         }
         for (direction, object) in plan.directions.iter().zip(objects) {
             let functions = object.program.functions.values();
@@ -37,11 +38,11 @@ impl Footprint {
     }
 
     /// Adds the share of a direction. Maps that both directions use count for the first one.
-    fn add(&mut self, direction: &DirectionPlan, is_second: bool, cpus: u64) {
+    fn add(&mut self, direction: &DirectionPlan, is_second: bool, facts: KernelFacts) {
         let copies = |private: bool| if private { 2 } else { 1 };
         self.programs += copies(direction.has_twins());
         for map in direction.maps.iter().filter(|map| !(is_second && map.common)) {
-            let bytes = memory(&map.spec, cpus).saturating_mul(copies(map.private));
+            let bytes = memory(&map.spec, facts).saturating_mul(copies(map.private));
             self.maps += copies(map.private);
             self.map_bytes = self.map_bytes.saturating_add(bytes);
             if self.largest.as_ref().is_none_or(|(_, _, largest)| bytes > *largest) {
@@ -59,12 +60,12 @@ const TRIE_NODE: u64 = 40;
 const POINTER: u64 = 8;
 /// The bytes that a hash has for each CPU beside its entries.
 const CPU_LOCKS: u64 = 40;
-const PAGE: u64 = 4096;
 /// The bytes of an LPM_TRIE's key that are in [`TRIE_NODE`]: the length of the prefix.
 const PREFIX_LENGTH: u64 = 4;
 
 /// Returns the memory of a map in bytes once it is full, as the kernel allocates it (Linux 6.18, `map_mem_usage`).
-fn memory(spec: &MapSpec, cpus: u64) -> u64 {
+fn memory(spec: &MapSpec, facts: KernelFacts) -> u64 {
+    let (cpus, page) = (facts.possible_cpus as u64, facts.page_size as u64);
     let entries = u64::from(spec.max_entries);
     let kind = MapKind::from_bpf_type(spec.map_type);
     let is = |test: fn(MapKind) -> bool| kind.is_some_and(test);
@@ -89,14 +90,14 @@ fn memory(spec: &MapSpec, cpus: u64) -> u64 {
         Some(MapFamily::Fifo) => (entries + 1).saturating_mul(u64::from(spec.value_size)),
         Some(MapFamily::Array | MapFamily::Nested | MapFamily::Global) => entries.saturating_mul(value),
         None => match EventKind::from_bpf_type(spec.map_type) {
-            Some(EventKind::Ringbuf) => entries + 3 * PAGE,
+            Some(EventKind::Ringbuf) => entries + 3 * page,
             Some(EventKind::PerfEventArray) => entries * POINTER,
             // Maps of other types keep a small structure for each entry.
             None => entries.saturating_mul(key + value + HASH_ENTRY),
         },
     };
-    let pages = if spec.flags & BPF_F_MMAPABLE == 0 { 0 } else { 2 * PAGE };
-    let inner = spec.inner.as_ref().map_or(0, |inner| memory(inner, cpus));
+    let pages = if spec.flags & BPF_F_MMAPABLE == 0 { 0 } else { 2 * page };
+    let inner = spec.inner.as_ref().map_or(0, |inner| memory(inner, facts));
     content.saturating_add(MAP + pages).saturating_add(inner)
 }
 
@@ -106,6 +107,7 @@ mod tests {
 
     use super::*;
     use crate::load::maps::create_map;
+    use crate::plan::tests::scene::FACTS;
     use crate::sys::cpus;
 
     /// Returns the memory of the map that the kernel states, in bytes.
@@ -118,9 +120,13 @@ mod tests {
 
     #[test]
     fn the_memory_of_a_map_is_what_the_kernel_states() {
-        let cpus = cpus::possible_cpus().unwrap() as u64;
+        let facts = KernelFacts {
+            possible_cpus: cpus::possible_cpus().unwrap(),
+            page_size: rustix::param::page_size(),
+            ..FACTS
+        };
         let small = MapSpec { map_type: 2, key_size: 4, value_size: 8, max_entries: 1, ..MapSpec::default() };
-        if stated(create_map("m", &small, None).unwrap()).is_multiple_of(PAGE) {
+        if stated(create_map("m", &small, None).unwrap()).is_multiple_of(facts.page_size as u64) {
             // Kernels before 6.4 state an estimate in whole pages.
             return;
         }
@@ -152,7 +158,7 @@ mod tests {
                 };
                 let spec =
                     MapSpec { map_type, key_size, value_size, max_entries, inner, ..MapSpec::default() };
-                let (ours, kernels) = (memory(&spec, cpus), stated(create_map("m", &spec, None).unwrap()));
+                let (ours, kernels) = (memory(&spec, facts), stated(create_map("m", &spec, None).unwrap()));
                 let surplus =
                     ours.checked_sub(kernels).unwrap_or_else(|| panic!("{spec:?}: {ours} < {kernels}"));
                 assert!(surplus <= kernels / 4 + 2048, "{spec:?}: {ours}, the kernel {kernels}");
@@ -162,10 +168,11 @@ mod tests {
 
     #[test]
     fn what_no_kernel_can_hold_does_not_overflow() {
+        let facts = KernelFacts { possible_cpus: 8192, page_size: 64 << 10, ..FACTS };
         for map_type in 0..64 {
             let (key_size, value_size, max_entries) = (u32::MAX, u32::MAX, u32::MAX);
             let spec = MapSpec { map_type, key_size, value_size, max_entries, ..MapSpec::default() };
-            assert!(memory(&spec, 8192) > u64::from(u32::MAX), "{map_type}");
+            assert!(memory(&spec, facts) > u64::from(u32::MAX), "{map_type}");
         }
     }
 }

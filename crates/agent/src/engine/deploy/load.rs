@@ -201,7 +201,7 @@ fn load_all(
         });
         warnings.extend(tags::warnings(plan, object, source));
     }
-    let footprint = Footprint::of(&plan, &parsed, kernel.facts().possible_cpus);
+    let footprint = Footprint::of(&plan, &parsed, kernel.facts());
     // Probes that have run go on, whatever the limits are at this start.
     let taken = match first {
         true => ledger.take(&footprint, old.and_then(|old| old.share.as_ref())),

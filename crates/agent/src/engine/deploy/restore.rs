@@ -159,7 +159,7 @@ impl Engine {
         if !findings.is_empty() {
             return Err(failed(Rejection::from(findings).into()).into());
         }
-        let footprint = Footprint::of(&plan, &parsed, self.kernel.facts().possible_cpus);
+        let footprint = Footprint::of(&plan, &parsed, self.kernel.facts());
         let open = |plan| self.kernel.open_direction(plan, &running.deployment);
         let directions = plan.directions.into_iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let warnings = plan.warnings;

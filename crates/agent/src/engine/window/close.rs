@@ -142,7 +142,7 @@ impl Running {
         for group in groups(&self.readers) {
             group::clear(&self.readers, group, &quiesced)?;
         }
-        quiesced.finish(end);
+        quiesced.finish(end)?;
         self.show_sums();
         self.counters.closed(by, grace_period);
         self.opened = end;

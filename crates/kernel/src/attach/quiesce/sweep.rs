@@ -1,8 +1,9 @@
 //! One thread runs on every CPU in turn.
 //!
-//! XDP and TC programs run with softirqs disabled, so a CPU that has run another thread since the flip has left them. A
-//! sweep takes tens of microseconds on an idle machine. The method is not valid where softirqs are preemptible
-//! (PREEMPT_RT).
+//! XDP and TC programs run with softirqs disabled, so a CPU that has run another thread since the flip has left them. The
+//! switch to that thread is a full memory barrier on every architecture: what they wrote is seen, and programs that begin
+//! later see the flip. A sweep takes tens of microseconds on an idle machine. The method is not valid where softirqs are
+//! preemptible (PREEMPT_RT).
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};

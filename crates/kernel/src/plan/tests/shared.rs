@@ -55,7 +55,7 @@ fn a_shared_map_takes_its_share_of_the_kernel_once() {
     let footprint = |shared: &[&str]| {
         let plans = both((hash(), vec![window("m")]), (hash(), vec![window("m")]), shared).unwrap();
         let plan = ProbePlan { directions: plans.map(Into::into).into(), ..ProbePlan::default() };
-        let share = Footprint::of(&plan, &[], 2);
+        let share = Footprint::of(&plan, &[], FACTS);
         (share.maps, share.map_bytes)
     };
     let (maps, bytes) = footprint(&[]);

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * handshake-latency: how long TCP handshakes take, from SYN to SYN-ACK and from there to the client's ACK. Both directions use
+ * one table of handshakes, so that it does not matter on which side client and server are.
+ *
+ *	HANDSHAKES=n	handshakes that are waited for at most, a power of two; the oldest make room (default 4096)
+ *	SERVERS=n	servers (address and port) at most; those that were idle the longest make room (default 4096)
+ */
+#include <twinprobe.h>
+
+#ifndef HANDSHAKES
+#define HANDSHAKES 4096
+#endif
+#ifndef SERVERS
+#define SERVERS 4096
+#endif
+
+#define FLAG_FIN 0x01
+#define FLAG_SYN 0x02
+#define FLAG_RST 0x04
+#define FLAG_ACK 0x10
+
+struct server {
+	tp_ip address;
+	__u32 port;
+};
+
+struct latency {
+	__u64 begun_total;
+	__u64 repeated_total;		/* SYNs that were sent again */
+	__u64 answered_total;		/* the server has sent a SYN-ACK */
+	__u64 completed_total;		/* the client has acknowledged */
+	__u64 refused_total;		/* the server has reset instead */
+	__u64 aborted_total;		/* the client has reset instead */
+	__u64 server_nanoseconds_total;	/* from SYN to SYN-ACK, of all that were answered */
+	__u64 client_nanoseconds_total;	/* from SYN-ACK to ACK */
+	__u64 server_nanoseconds_max;
+	__u64 client_nanoseconds_max;
+};
+
+/* What is not complete yet. */
+struct handshake {
+	__u32 hash;		/* of the flow from client to server and the interface */
+	__u32 sequence;		/* of the SYN */
+	__u32 length;		/* of the data that the SYN carries (TCP Fast Open) */
+	__u32 server_sequence;	/* of the SYN-ACK */
+	__u64 begun;		/* the time of the first SYN; 0 at a free place */
+	__u64 answered;		/* the time of the first SYN-ACK; 0 before */
+};
+
+/* Handshakes whose hashes ask for the same place; 64 bytes, since memory that is not in the processor's cache costs the most. */
+struct bucket {
+	struct handshake handshakes[2];
+};
+
+TP_HISTOGRAM(server_side);
+TP_HISTOGRAM(client_side);
+TP_LRU_HASH(servers, struct server, struct latency, SERVERS);
+/*
+ * A table by hashes of flows from client to server, for each interface: a hash table of the kernel would cost more than all the rest. No metric
+ * reads the map: both twins share it.
+ */
+TP_ARRAY(handshakes, struct bucket, HANDSHAKES / 2);
+
+static __always_inline struct latency *latency_of(const struct tp_flow *flow)
+{
+	struct server server = { .address = flow->destination, .port = flow->destination_port };
+
+	return tp_get(servers, &server);
+}
+
+/* Another CPU may have read its clock later and be first here. */
+static __always_inline __u64 since(__u64 before, __u64 now)
+{
+	return now > before ? now - before : 0;
+}
+
+static __always_inline void turn(struct tp_flow *flow)
+{
+	tp_ip address = flow->source;
+	__u16 port = flow->source_port;
+
+	flow->source = flow->destination;
+	flow->source_port = flow->destination_port;
+	flow->destination = address;
+	flow->destination_port = port;
+}
+
+/* The handshake with this hash, or NULL. The offset is opaque, so that the verifier goes on with one handshake, not with two. */
+static __always_inline struct handshake *find(const struct tp_packet *packet, struct bucket *bucket, __u32 hash)
+{
+	struct handshake *two = bucket->handshakes;
+	__u32 place = tp_opaque(packet, two[1].begun && two[1].hash == hash) & 1;
+
+	return two[place].begun && two[place].hash == hash ? &two[place] : 0;
+}
+
+/* A free place, or that of the older handshake. */
+static __always_inline struct handshake *oldest(const struct tp_packet *packet, struct bucket *bucket)
+{
+	struct handshake *two = bucket->handshakes;
+
+	return &two[tp_opaque(packet, two[1].begun < two[0].begun) & 1];
+}
+
+static __always_inline void begin(const struct tp_packet *packet, const struct tp_flow *flow, struct bucket *bucket, __u32 hash,
+				  __u32 sequence)
+{
+	struct handshake *handshake = find(packet, bucket, hash);
+	struct latency *latency = latency_of(flow);
+
+	if (handshake && handshake->sequence == sequence) {
+		if (latency)
+			tp_add(&latency->repeated_total, 1);
+		return;
+	}
+	if (!handshake)
+		handshake = oldest(packet, bucket);
+	handshake->hash = hash;
+	handshake->sequence = sequence;
+	handshake->length = packet->payload_length;
+	handshake->begun = tp_now();
+	handshake->answered = 0;
+	if (latency)
+		tp_add(&latency->begun_total, 1);
+}
+
+static __always_inline void answer(const struct tp_flow *flow, struct handshake *handshake, __u32 sequence)
+{
+	__u64 now = tp_now(), nanoseconds = since(handshake->begun, now);
+	struct latency *latency = latency_of(flow);
+
+	handshake->server_sequence = sequence;
+	handshake->answered = now;
+	tp_histogram(server_side, nanoseconds);
+	if (latency) {
+		tp_add(&latency->answered_total, 1);
+		tp_add(&latency->server_nanoseconds_total, nanoseconds);
+		tp_max(&latency->server_nanoseconds_max, nanoseconds);
+	}
+}
+
+/* If the SYN-ACK went another way, the halves are not known. */
+static __always_inline void complete(const struct tp_flow *flow, const struct handshake *handshake)
+{
+	__u64 nanoseconds = since(handshake->answered, tp_now());
+	struct latency *latency = latency_of(flow);
+
+	if (latency)
+		tp_add(&latency->completed_total, 1);
+	if (!handshake->answered)
+		return;
+	tp_histogram(client_side, nanoseconds);
+	if (latency) {
+		tp_add(&latency->client_nanoseconds_total, nanoseconds);
+		tp_max(&latency->client_nanoseconds_max, nanoseconds);
+	}
+}
+
+/* Whether this number is that behind the SYN, or behind the data that the SYN carries. */
+static __always_inline int follows(const struct handshake *handshake, __u32 sequence)
+{
+	return sequence - (handshake->sequence + 1) <= handshake->length;
+}
+
+/* An end without success. */
+static __always_inline void fail(const struct tp_flow *flow, int refused)
+{
+	struct latency *latency = latency_of(flow);
+
+	if (latency)
+		tp_add(refused ? &latency->refused_total : &latency->aborted_total, 1);
+}
+
+TP_PROBE(measure_handshakes, packet)
+{
+	__u32 sequence, acknowledged;
+	struct handshake *handshake;
+	struct bucket *bucket;
+	struct tp_flow flow;
+	struct tcphdr *tcp;
+	int from_server;
+	__u8 flags;
+	__u64 hash;
+
+	tp_parse(packet);
+	tcp = tp_tcp(packet);
+	if (!tcp || !tp_flow(packet, &flow))
+		return TP_PASS;
+	sequence = bpf_ntohl(tcp->seq);
+	acknowledged = bpf_ntohl(tcp->ack_seq);
+	flags = packet->tcp_flags & (FLAG_FIN | FLAG_SYN | FLAG_RST | FLAG_ACK);
+	/* What answers a SYN, with success or not. A client that aborts sends RST alone. */
+	from_server = flags == (FLAG_SYN | FLAG_ACK) || flags == (FLAG_RST | FLAG_ACK);
+	if (from_server)
+		turn(&flow);
+	hash = tp_hash(&flow, sizeof(flow), tp_ifindex(packet));
+	bucket = tp_at_index(handshakes, hash >> 32 & (HANDSHAKES / 2 - 1));
+	if (!bucket)
+		return TP_PASS;
+	if (flags == FLAG_SYN) {
+		begin(packet, &flow, bucket, hash, sequence);
+		return TP_PASS;
+	}
+	handshake = find(packet, bucket, hash);
+	if (!handshake)
+		return TP_PASS;
+	if (flags & FLAG_SYN) {
+		if (from_server && !handshake->answered && follows(handshake, acknowledged))
+			answer(&flow, handshake, sequence);
+		return TP_PASS;
+	}
+	if (from_server) {
+		if (handshake->answered || !follows(handshake, acknowledged))
+			return TP_PASS;
+		fail(&flow, 1);
+	} else if (flags & FLAG_RST) {
+		fail(&flow, 0);
+	} else if (flags & FLAG_ACK && (handshake->answered ? (__s32)(acknowledged - handshake->server_sequence) > 0
+							    : follows(handshake, sequence))) {
+		complete(&flow, handshake);
+	} else {
+		return TP_PASS;
+	}
+	handshake->begun = 0;
+	return TP_PASS;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * retransmissions: TCP segments that are sent again or come out of order, in all and for each flow that has any.
+ *
+ *	STREAMS=n	streams (a connection has two) that are followed at most, a power of two; of two streams, the one that
+ *			was silent longer makes room (default 4096)
+ *	FLOWS=n		flows with retransmissions that are shown at most (default 4096)
+ *	REORDERING=n	milliseconds after which what fills a gap was sent again, not overtaken (default 3)
+ */
+#include <twinprobe.h>
+
+#ifndef STREAMS
+#define STREAMS 4096
+#endif
+#ifndef FLOWS
+#define FLOWS 4096
+#endif
+#ifndef REORDERING
+#define REORDERING 3
+#endif
+
+#define FLAG_FIN 0x01
+#define FLAG_SYN 0x02
+#define FLAG_RST 0x04
+#define FLAG_ACK 0x10
+
+/* Times take half the room as numbers of 1024 ns, and differences are right for half an hour. */
+#define TICK 10
+#define GAPS 3
+
+/* Segments are those that carry data, SYN or FIN. */
+struct segments {
+	__u64 segments_total;
+	__u64 bytes_total;
+	__u64 retransmitted_segments_total;
+	__u64 retransmitted_bytes_total;
+	__u64 lost_before_segments_total;	/* of the retransmitted ones: were not seen before */
+	__u64 needless_segments_total;		/* of the retransmitted ones: had been acknowledged */
+	__u64 out_of_order_segments_total;
+	__u64 gaps_total;			/* jumps over what was not seen yet */
+	__u64 probes_total;			/* keep-alives and probes of closed windows, which are no segments */
+};
+
+struct trouble {
+	__u64 segments_total;			/* of the flow, up to the last one that is counted below */
+	__u64 retransmitted_segments_total;
+	__u64 retransmitted_bytes_total;
+	__u64 lost_before_segments_total;
+	__u64 out_of_order_segments_total;
+	__u64 gaps_total;
+};
+
+struct gap {
+	__u32 start, end;	/* equal: there is none */
+	__u32 time;		/* when something behind it came */
+};
+
+/* What one side of a connection has sent. 64 bytes, since memory that is not in the processor's cache costs the most. */
+struct stream {
+	__u32 hash;		/* of the flow and the interface; 0 at a free place */
+	__u32 last;		/* the time of the last segment */
+	__u32 next;		/* the number behind all that was sent */
+	__u32 acknowledged;	/* of the other side's data */
+	__u32 window;		/* 0: the other side must wait */
+	__u32 segments;		/* since the flow was last shown */
+	__u32 latest;		/* the gap that was noted last */
+	struct gap gaps[GAPS];
+};
+
+struct bucket {
+	struct stream streams[2];
+};
+
+TP_PERCPU_ARRAY(totals, struct segments, 1);
+TP_LRU_HASH(flows, struct tp_flow, struct trouble, FLOWS);
+/* A table by hashes, with two places for each. No metric reads the map: both twins share it. */
+TP_ARRAY(streams, struct bucket, STREAMS / 2);
+
+static __always_inline __s32 behind(__u32 a, __u32 b)
+{
+	return (__s32)(a - b);
+}
+
+static __always_inline struct bucket *bucket_of(__u64 hash)
+{
+	return tp_at_index(streams, hash >> 32 & (STREAMS / 2 - 1));
+}
+
+/* The stream with this hash, or NULL. The offset is opaque, so that the verifier goes on with one stream, not with two. */
+static __always_inline struct stream *find(const struct tp_packet *packet, struct bucket *bucket, __u32 hash)
+{
+	struct stream *stream = &bucket->streams[tp_opaque(packet, bucket->streams[1].hash == hash) & 1];
+
+	if (stream->hash != hash)
+		stream = 0;
+	/* Else clang asks for the hash again where the pointer is not there. */
+	asm volatile("" : "+r"(stream));
+	return stream;
+}
+
+static __always_inline struct stream *oldest(const struct tp_packet *packet, struct bucket *bucket, __u32 now)
+{
+	struct stream *two = bucket->streams;
+
+	return &two[tp_opaque(packet, two[0].hash && (!two[1].hash || now - two[1].last > now - two[0].last)) & 1];
+}
+
+static __always_inline __u64 hash_of(const struct tp_packet *packet, const struct tp_flow *flow)
+{
+	return tp_hash(flow, sizeof(*flow), tp_ifindex(packet)) | 1;
+}
+
+/* What the other side has said last. */
+struct receiver {
+	__u32 known;
+	__u32 acknowledged;
+	__u32 window;
+};
+
+static __always_inline struct receiver receiver_of(const struct tp_packet *packet, const struct tp_flow *flow)
+{
+	struct tp_flow back = {
+		.source = flow->destination,
+		.destination = flow->source,
+		.source_port = flow->destination_port,
+		.destination_port = flow->source_port,
+		.protocol = flow->protocol,
+	};
+	__u64 hash = hash_of(packet, &back);
+	struct bucket *bucket = bucket_of(hash);
+	struct receiver receiver = {};
+	struct stream *stream;
+
+	if (!bucket)
+		return receiver;
+	stream = find(packet, bucket, hash);
+	if (stream) {
+		receiver.known = 1;
+		receiver.acknowledged = stream->acknowledged;
+		receiver.window = stream->window;
+	}
+	return receiver;
+}
+
+static __always_inline void note_gap(const struct tp_packet *packet, struct stream *stream, __u32 start, __u32 end, __u32 time)
+{
+	__u32 i = stream->latest + 1;
+
+	/* The oldest one is forgotten. */
+	i = tp_opaque(packet, i < GAPS ? i : 0);
+	if (i >= GAPS)
+		return;
+	stream->latest = i;
+	stream->gaps[i].start = start;
+	stream->gaps[i].end = end;
+	stream->gaps[i].time = time;
+}
+
+/* Takes what has come now out of the gaps. Returns 0 if it had come before, else 1 plus the time since it should have come. */
+static __always_inline __u32 fill(const struct tp_packet *packet, struct stream *stream, __u32 start, __u32 end, __u32 now)
+{
+	__u32 i, late = 0, rest = 0, rest_end = 0, rest_time = 0;
+
+#pragma unroll
+	for (i = 0; i < GAPS; i++) {
+		struct gap *gap = &stream->gaps[i];
+
+		if (gap->start == gap->end || behind(end, gap->start) <= 0 || behind(start, gap->end) >= 0)
+			continue;
+		if (behind(start, gap->start) >= 0)
+			late = 1 + (now - gap->time);
+		if (behind(start, gap->start) <= 0) {
+			gap->start = behind(end, gap->end) < 0 ? end : gap->end;
+		} else {
+			if (behind(end, gap->end) < 0) {
+				rest = end;
+				rest_end = gap->end;
+				rest_time = gap->time;
+			}
+			gap->end = start;
+		}
+	}
+	if (rest != rest_end)
+		note_gap(packet, stream, rest, rest_end, rest_time);
+	return late;
+}
+
+/* Entries are made only for flows that have something to show. */
+static __always_inline struct trouble *show(const struct tp_flow *flow, struct stream *stream)
+{
+	struct trouble *trouble = tp_get(flows, flow);
+
+	if (trouble) {
+		tp_add(&trouble->segments_total, stream->segments);
+		stream->segments = 0;
+	}
+	return trouble;
+}
+
+TP_PROBE(follow_segments, packet)
+{
+	__u32 sequence, end, next, length, bytes, now, late, frames = tp_segments(packet);
+	struct receiver receiver = {};
+	struct stream *stream;
+	struct segments *all;
+	struct trouble *trouble;
+	struct bucket *bucket;
+	struct tp_flow flow;
+	struct tcphdr *tcp;
+	__s32 ahead;
+	__u64 hash;
+
+	tp_parse(packet);
+	tcp = tp_tcp(packet);
+	all = tp_at_index(totals, 0);
+	/* The number of a reset may be any. */
+	if (!all || !tcp || packet->tcp_flags & FLAG_RST || !tp_flow(packet, &flow))
+		return TP_PASS;
+	sequence = bpf_ntohl(tcp->seq);
+	bytes = packet->payload_length;
+	length = bytes + !!(packet->tcp_flags & FLAG_SYN) + !!(packet->tcp_flags & FLAG_FIN);
+	end = sequence + length;
+	now = tp_now() >> TICK;
+	hash = hash_of(packet, &flow);
+	bucket = bucket_of(hash);
+	if (!bucket)
+		return TP_PASS;
+	stream = find(packet, bucket, hash);
+	/* The first that is seen of it, or a SYN with another number: a new connection. */
+	if (!stream || (packet->tcp_flags & FLAG_SYN && stream->next != end)) {
+		if (!stream)
+			stream = oldest(packet, bucket, now);
+		__builtin_memset(stream, 0, sizeof(*stream));
+		stream->hash = hash;
+		stream->next = sequence;
+	}
+	stream->last = now;
+	if (packet->tcp_flags & FLAG_ACK) {
+		stream->acknowledged = bpf_ntohl(tcp->ack_seq);
+		stream->window = tcp->window;
+	}
+	next = stream->next;
+	ahead = behind(sequence, next);
+	if (!length) {
+		if (ahead == -1)
+			all->probes_total++;
+		return TP_PASS;
+	}
+	if (ahead == 0 || (ahead == -1 && behind(end, next) > 0)) {
+		/* The usual case. Or a byte was sent as a probe, and comes again with all that had to wait. */
+		stream->next = end;
+		all->segments_total += frames;
+		all->bytes_total += bytes;
+		stream->segments += frames;
+		return TP_PASS;
+	}
+	if (ahead < 0)
+		receiver = receiver_of(packet, &flow);
+	if (ahead == -1 && bytes == 1 && length == 1 &&
+	    (!receiver.known || behind(receiver.acknowledged, next) >= 0 || !receiver.window)) {
+		all->probes_total++;
+		return TP_PASS;
+	}
+	all->segments_total += frames;
+	all->bytes_total += bytes;
+	stream->segments += frames;
+	trouble = show(&flow, stream);
+	if (behind(end, next) > 0)
+		stream->next = end;
+	if (ahead > 0) {
+		note_gap(packet, stream, next, sequence, now);
+		all->gaps_total++;
+		if (trouble)
+			tp_add(&trouble->gaps_total, 1);
+		return TP_PASS;
+	}
+	late = fill(packet, stream, sequence, end, now);
+	if (late && late - 1 <= REORDERING * 1000000U >> TICK) {
+		all->out_of_order_segments_total += frames;
+		if (trouble)
+			tp_add(&trouble->out_of_order_segments_total, frames);
+		return TP_PASS;
+	}
+	/* New data may come behind those that are sent again. */
+	if (behind(end, next) > 0)
+		bytes = next - sequence;
+	all->retransmitted_segments_total += frames;
+	all->retransmitted_bytes_total += bytes;
+	if (late)
+		all->lost_before_segments_total += frames;
+	if (receiver.known && behind(receiver.acknowledged, end) >= 0)
+		all->needless_segments_total += frames;
+	if (trouble) {
+		tp_add(&trouble->retransmitted_segments_total, frames);
+		tp_add(&trouble->retransmitted_bytes_total, bytes);
+		if (late)
+			tp_add(&trouble->lost_before_segments_total, frames);
+	}
+	return TP_PASS;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * tls-sni: the names of servers that TLS clients ask for (server name indication, RFC 6066), packets and bytes of the
+ * connections, and the versions of TLS that clients offer.
+ *
+ *	PORT=n		only this TCP port; 0 for all ports (default 0)
+ *	NAMES=n		names at most; those that nobody asked for the longest make room (default 1024)
+ *	CONNECTIONS=n	connections whose packets are counted at most, a power of two (default 4096)
+ */
+#define TP_LABELS 0
+#include <twinprobe.h>
+
+#ifndef PORT
+#define PORT 0
+#endif
+#ifndef NAMES
+#define NAMES 1024
+#endif
+#ifndef CONNECTIONS
+#define CONNECTIONS 4096
+#endif
+
+#define FLAG_SYN 0x02
+
+#define RECORD_HANDSHAKE 22
+#define CLIENT_HELLO 1
+#define EXTENSION_SERVER_NAME 0
+#define EXTENSION_SUPPORTED_VERSIONS 43
+#define HOST_NAME 0
+#define MAX_EXTENSIONS 24
+#define MAX_VERSIONS 6
+#define WORDS 8
+/* The parts of a ClientHello: header of the record, header of the handshake, version, random. */
+#define TO_VERSION 9
+#define TO_SESSION 43
+
+enum hello {
+	NAMED,
+	NO_NAME,
+	SPLIT,		/* it goes on in another packet, and there is no name in this one */
+	MALFORMED,
+};
+
+enum version {
+	OTHER,
+	SSL_3_0 = 0x0300,
+	TLS_1_0,
+	TLS_1_1,
+	TLS_1_2,
+	TLS_1_3,
+};
+
+/* A longer name is cut off. */
+struct name {
+	char name[8 * WORDS];
+};
+
+union text {
+	struct name name;
+	__u64 words[WORDS];
+};
+
+struct traffic {
+	__u64 packets_total;
+	__u64 bytes_total;
+	__u64 handshakes_total;
+};
+
+/* The parts of a ClientHello that were found, as offsets from the start of the frame. */
+struct found {
+	__u32 end;		/* of the packet's payload */
+	__u32 name, name_length;
+	__u32 versions, versions_length;
+};
+
+TP_LRU_HASH(names, struct name, struct traffic, NAMES);
+TP_PERCPU_HASH(hellos, enum hello, __u64, 8);
+TP_PERCPU_HASH(versions, enum version, __u64, 16);
+/*
+ * Connections with a name: their hashes, at places that the hashes themselves say, and their names at the same places. No metric reads
+ * these maps: both twins share them, and both directions do.
+ */
+TP_ARRAY(connections, __u32, CONNECTIONS);
+TP_ARRAY(connection_names, struct name, CONNECTIONS);
+
+#define COUNT(MAP, KEY)					\
+	({						\
+		__u64 *count_ = tp_get(MAP, KEY);	\
+							\
+		if (count_)				\
+			(*count_)++;			\
+	})
+
+/* Bytes in lower case: names of hosts are the same in both. */
+static __always_inline __u64 lower(__u64 bytes)
+{
+	__u64 low = bytes & 0x7f7f7f7f7f7f7f7f;
+	/* The highest bit of a byte tells that it is 'A' or greater, and greater than 'Z'. */
+	__u64 from_a = low + 0x3f3f3f3f3f3f3f3f, after_z = low + 0x2525252525252525;
+
+	return bytes | (from_a & ~after_z & ~bytes & 0x8080808080808080) >> 2;
+}
+
+static __always_inline __u16 number(const __u8 *bytes)
+{
+	return bytes[0] << 8 | bytes[1];
+}
+
+/* Reads what follows at `offset`, which is opaque to the verifier. Returns 0 if it is not there. */
+static __always_inline int load(const struct tp_packet *packet, __u32 offset, __u32 end, __u8 *bytes, __u32 size)
+{
+	return offset + size <= end && tp_load_bytes(packet, offset, bytes, size);
+}
+
+/* Goes through the extensions of a ClientHello. */
+static __always_inline enum hello find(const struct tp_packet *packet, struct found *found)
+{
+	__u8 head[11];
+	__u32 at = packet->payload, hello_end, extensions_end, length, type, word, *linear;
+	int i;
+
+	/* The least that there is: headers, version, random, lengths of the session and of ciphers. */
+	if (!load(packet, at + 5, found->end, head, 4))
+		return SPLIT;
+	hello_end = at + TO_VERSION + (head[1] << 16 | number(head + 2));
+	at += TO_SESSION;
+	if (!load(packet, at, found->end, head, 1))
+		return SPLIT;
+	at = tp_opaque(packet, at + 1 + head[0]);
+	if (!load(packet, at, found->end, head, 2))
+		return SPLIT;
+	at = tp_opaque(packet, at + 2 + number(head));
+	if (!load(packet, at, found->end, head, 1))
+		return SPLIT;
+	at = tp_opaque(packet, at + 1 + head[0]);
+	if (at >= hello_end)
+		return at == hello_end ? NO_NAME : MALFORMED;
+	if (!load(packet, at, found->end, head, 2))
+		return SPLIT;
+	at = tp_opaque(packet, at + 2);
+	extensions_end = tp_opaque(packet, at + number(head));
+	if (extensions_end > hello_end)
+		return MALFORMED;
+#pragma unroll
+	for (i = 0; i < MAX_EXTENSIONS; i++) {
+		/* Opaque: the verifier goes through each round once, not for each way of having come there. */
+		at = tp_opaque(packet, at);
+		found->name = tp_opaque(packet, found->name);
+		found->name_length = tp_opaque(packet, found->name_length);
+		found->versions = tp_opaque(packet, found->versions);
+		found->versions_length = tp_opaque(packet, found->versions_length);
+		extensions_end = tp_opaque(packet, extensions_end);
+		if (at + 4 > extensions_end)
+			return at == extensions_end ? NO_NAME : MALFORMED;
+		if (at + 4 > found->end)
+			return SPLIT;
+		/* Most are in the linear part of the packet; a helper function takes longer. */
+		linear = tp_at(packet, at, 4);
+		if (linear)
+			word = *linear;
+		else if (!tp_load(packet, at, &word))
+			return SPLIT;
+		type = tp_opaque(packet, bpf_ntohl(word) >> 16);
+		length = tp_opaque(packet, bpf_ntohl(word) & 0xffff);
+		at += 4;
+		if (at + length > extensions_end)
+			return MALFORMED;
+		if (type == EXTENSION_SUPPORTED_VERSIONS && length) {
+			found->versions = tp_opaque(packet, at + 1);
+			found->versions_length = tp_opaque(packet, length - 1);
+		} else if (type == EXTENSION_SERVER_NAME && length) {
+			/* A list of names; only those of hosts are defined, and there is one at most. */
+			if (!load(packet, at, found->end, head, 5))
+				return SPLIT;
+			if (!number(head + 3) || number(head + 3) + 5 > length)
+				return MALFORMED;
+			if (head[2] == HOST_NAME) {
+				found->name = tp_opaque(packet, at + 5);
+				found->name_length = tp_opaque(packet, number(head + 3));
+			}
+		}
+		at += length;
+	}
+	return NO_NAME;
+}
+
+static __always_inline void count_version(__u16 version)
+{
+	enum version known = version >= SSL_3_0 && version <= TLS_1_3 ? version : OTHER;
+
+	COUNT(versions, &known);
+}
+
+static __always_inline void count_versions(const struct tp_packet *packet, const struct found *found)
+{
+	__u8 bytes[2];
+	__u32 i;
+
+	if (!found->versions_length) {
+		/* Before TLS 1.3 a client tells the highest version only. */
+		if (load(packet, packet->payload + TO_VERSION, found->end, bytes, 2))
+			count_version(number(bytes));
+		return;
+	}
+#pragma unroll
+	for (i = 0; i < 2 * MAX_VERSIONS; i += 2) {
+		if (i + 2 > found->versions_length || !load(packet, found->versions + i, found->end, bytes, 2))
+			return;
+		/* Clients mix in versions that do not exist, to keep servers tolerant (RFC 8701). */
+		if (bytes[0] != bytes[1] || (bytes[0] & 0xf) != 0xa)
+			count_version(number(bytes));
+	}
+}
+
+/* Copies the name that was found, in lower case. Returns 0 if not all of it is in the packet. */
+static __always_inline int copy_name(const struct tp_packet *packet, const struct found *found, union text *name)
+{
+	__u32 i, left = found->name_length;
+
+	if (found->name + found->name_length > found->end)
+		return 0;
+	tp_copy(packet, found->name, name->words, sizeof(name->words));
+#pragma unroll
+	for (i = 0; i < WORDS; i++) {
+		__u64 kept = left >= 8 * (i + 1) ? ~0ULL : left > 8 * i ? (1ULL << (8 * (left - 8 * i))) - 1 : 0;
+
+		/* The first bytes are those of the lowest value, or of the highest. */
+		name->words[i] = lower(name->words[i]) & (bpf_htons(1) == 1 ? __builtin_bswap64(kept) : kept);
+	}
+	return 1;
+}
+
+static __always_inline int is_client_hello(const struct tp_packet *packet)
+{
+	__u8 head[6];
+
+	/* The third byte is the minor version of the record: 1 to 3, whatever the handshake is about. */
+	return packet->payload_length >= sizeof(head) && tp_load_bytes(packet, packet->payload, head, sizeof(head)) &&
+	       head[0] == RECORD_HANDSHAKE && head[1] == 3 && head[2] <= 4 && head[5] == CLIENT_HELLO;
+}
+
+TP_PROBE(count_names, packet)
+{
+	__u32 connection, place, length = tp_length(packet), *present;
+	struct found found = {};
+	struct traffic *traffic;
+	struct tp_flow flow;
+	struct name *known;
+	enum hello hello;
+	union text text = {};
+
+	tp_parse(packet);
+	if (packet->protocol != IPPROTO_TCP || !packet->l4 ||
+	    (PORT && packet->source_port != PORT && packet->destination_port != PORT) || !tp_biflow(packet, &flow))
+		return TP_PASS;
+	/* The verifier forgets what it knows of the ways of parsing, and goes through the rest once. */
+	tp_locate(packet);
+	packet->payload = tp_opaque(packet, packet->payload);
+	packet->payload_length = tp_opaque(packet, packet->payload_length);
+	packet->tcp_flags = tp_opaque(packet, packet->tcp_flags);
+	connection = tp_hash(&flow, sizeof(flow), 0);
+	place = connection & (CONNECTIONS - 1);
+	present = tp_at_index(connections, place);
+	if (!present)
+		return TP_PASS;
+
+	if (is_client_hello(packet)) {
+		found.end = tp_opaque(packet, packet->payload + packet->payload_length);
+		found.name = found.name_length = found.versions = found.versions_length = tp_opaque(packet, 0);
+		hello = find(packet, &found);
+		if (found.name_length && hello != MALFORMED)
+			hello = copy_name(packet, &found, &text) ? NAMED : SPLIT;
+		hello = tp_opaque(packet, hello);
+		COUNT(hellos, &hello);
+		if (hello != MALFORMED)
+			count_versions(packet, &found);
+		known = tp_at_index(connection_names, place);
+		if (hello != NAMED || !known)
+			return TP_PASS;
+		*known = text.name;
+		*present = connection;
+		traffic = tp_count(names, known, length);
+		if (traffic)
+			tp_add(&traffic->handshakes_total, 1);
+		return TP_PASS;
+	}
+	if (*present != connection)
+		return TP_PASS;
+	if (packet->tcp_flags & FLAG_SYN) {
+		/* Another connection with the same addresses and ports. */
+		*present = 0;
+		return TP_PASS;
+	}
+	known = tp_at_index(connection_names, place);
+	if (known)
+		tp_count(names, known, length);
+	return TP_PASS;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
