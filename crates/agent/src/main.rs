@@ -14,7 +14,8 @@ mod telemetry;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use anyhow::Context as _;
+use clap::{CommandFactory as _, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 use twinprobe_cli::LogFormat;
 
@@ -43,10 +44,13 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    start_logging(cli.options.log_format);
+    if let Err(error) = start_logging(&cli.options) {
+        eprintln!("twinprobe: {error:#}");
+        return ExitCode::from(2);
+    }
     twinprobe_kernel::memory::return_freed_memory();
     match start(cli) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("twinprobe: {error:#}");
             ExitCode::FAILURE
@@ -54,7 +58,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn start(cli: Cli) -> anyhow::Result<()> {
+fn start(cli: Cli) -> anyhow::Result<ExitCode> {
     if let Command::Serve(options) = &cli.command {
         privileges::drop(options.needs())?;
     }
@@ -65,12 +69,13 @@ fn start(cli: Cli) -> anyhow::Result<()> {
     result
 }
 
-async fn run(cli: Cli) -> anyhow::Result<()> {
+async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
-        Command::Serve(options) => serve::serve(*options).await,
-        Command::Examine(command) => Ok(command.run()?),
-        Command::Other(command) => Ok(twinprobe_cli::run(command, cli.options).await?),
+        Command::Serve(options) => serve::serve(*options).await?,
+        Command::Examine(command) => command.run()?,
+        Command::Other(command) => return Ok(twinprobe_cli::run(command, cli.options, Cli::command()).await),
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Makes the runtime: two worker threads for the daemon, since kernel work runs on blocking threads, and the main
@@ -86,17 +91,21 @@ fn runtime(command: &Command) -> std::io::Result<tokio::runtime::Runtime> {
     }
 }
 
-/// Starts logging to stderr. `RUST_LOG` chooses the level and modules, `info` by default.
-fn start_logging(format: LogFormat) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+/// Starts logging to stderr. `--log-level`, else `RUST_LOG`, chooses the level and modules, `info` by default.
+fn start_logging(options: &twinprobe_cli::Options) -> anyhow::Result<()> {
+    let filter = match &options.log_level {
+        Some(level) => EnvFilter::try_new(level).with_context(|| format!("--log-level {level}"))?,
+        None => EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info")),
+    };
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         // The reader of the log may have ended; a line that can't be written must not make a request fail.
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal());
-    match format {
+    match options.log_format {
         LogFormat::Text => subscriber.init(),
         LogFormat::Json => subscriber.json().init(),
     }
+    Ok(())
 }

@@ -117,18 +117,27 @@ impl Store {
         }
     }
 
-    /// Writes a probe's state to disk. The state counts only after [`Pending::commit`]. Its objects must have been kept.
-    pub fn prepare(&self, name: &str, probe: &StoredProbe) -> Result<Pending<'_>, StoreError> {
+    /// Writes a probe's state to disk, and its revision with the sender's `message`. The state counts only after
+    /// [`Pending::commit`]. Its objects must have been kept.
+    pub fn prepare(
+        &self,
+        name: &str,
+        probe: &StoredProbe,
+        message: Option<String>,
+    ) -> Result<Pending<'_>, StoreError> {
         let history = self.revisions.join(name);
         fs::create_dir_all(&history).map_err(failed("creating", &history))?;
         let path = history.join(format!("{}.json", probe.revision));
         // A probe that is deployed anew has the file already, with the time when the revision was first deployed.
         let known = fs::read(&path).ok().and_then(|bytes| format::parse_revision(&bytes));
-        let is_it =
-            |known: StoredRevision| known.config == probe.config && known.pushed_by == probe.pushed_by;
+        let is_it = |known: StoredRevision| {
+            let says_so = message.is_none() || known.message == message;
+            known.config == probe.config && known.pushed_by == probe.pushed_by && says_so
+        };
         if !known.is_some_and(is_it) {
             let (created, config) = (jiff::Timestamp::now().to_string(), probe.config.clone());
-            let revision = StoredRevision { created, pushed_by: probe.pushed_by.clone(), config };
+            let pushed_by = probe.pushed_by.clone();
+            let revision = StoredRevision { created, pushed_by, message, config };
             let content = format::revision(&revision).to_string();
             let kept = write(&history, content.as_bytes()).and_then(|file| Ok(file.persist(&path)?));
             kept.map_err(failed("writing", &path))?;
@@ -166,9 +175,9 @@ impl Store {
             let path = history.join(format!("{revision}.json"));
             match fs::read(&path) {
                 Ok(bytes) => match format::parse_revision(&bytes) {
-                    Some(StoredRevision { created, pushed_by, config }) => {
+                    Some(StoredRevision { created, pushed_by, message, config }) => {
                         let current = revision == current;
-                        found.push(Revision { revision, created, pushed_by, current, config });
+                        found.push(Revision { revision, created, pushed_by, message, current, config });
                     }
                     None => {
                         tracing::warn!(path = %path.display(), "a revision can't be read and is left out");

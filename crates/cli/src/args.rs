@@ -1,31 +1,48 @@
 //! The arguments of the command line.
 
 use clap::{Args, Subcommand, ValueEnum};
-use twinprobe_client::Server;
 
-use crate::commands::apply::Files;
-use crate::commands::build::Build;
-use crate::commands::capabilities::Capabilities;
-use crate::commands::convert::Convert;
-use crate::commands::probes::Probes;
-use crate::commands::replay::Replay;
-use crate::commands::token::Token;
-use crate::commands::watch::Watch;
-use crate::commands::windows::Windows;
+use crate::commands::deploy::apply::{Apply, Validate};
+use crate::commands::deploy::delete::Delete;
+use crate::commands::deploy::diff::Diff;
+use crate::commands::deploy::revisions::Revisions;
+use crate::commands::deploy::rollback::Rollback;
+use crate::commands::local::build::Build;
+use crate::commands::local::completions::Completions;
+use crate::commands::local::convert::Convert;
+use crate::commands::local::doctor::Doctor;
+use crate::commands::local::man::Man;
+use crate::commands::local::probes::Probes;
+use crate::commands::local::token::Token;
+use crate::commands::read::capabilities::Capabilities;
+use crate::commands::read::events::Events;
+use crate::commands::read::get::Get;
+use crate::commands::read::list::List;
+use crate::commands::read::metrics::Metrics;
+use crate::commands::read::watch::Watch;
+use crate::commands::read::windows::Windows;
+use crate::commands::trial::bench::Bench;
+use crate::commands::trial::replay::Replay;
 use crate::credentials::CredentialOptions;
-use crate::output::format::OutputFormat;
+use crate::fleet::servers::ServerOptions;
+use crate::top::top::Top;
 
 /// The options of all commands.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// The daemon that client commands talk to
-    #[arg(long, global = true, env = "TWINPROBE_SERVER", value_name = "URL", default_value = Server::DEFAULT)]
-    pub server: Server,
+    #[command(flatten)]
+    pub servers: ServerOptions,
     #[command(flatten)]
     pub credentials: CredentialOptions,
+    /// Show the whole output of the compiler or of the verifier
+    #[arg(short, long, global = true)]
+    pub verbose: bool,
     /// Format of log lines
     #[arg(long, global = true, value_enum, default_value = "text")]
     pub log_format: LogFormat,
+    /// Least severe log lines that are written: error, warn, info, debug or trace, or a filter as in RUST_LOG
+    #[arg(long, global = true, value_name = "LEVEL")]
+    pub log_level: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -38,6 +55,12 @@ pub enum Command {
     Convert(Convert),
     /// List the probes of the library, which `apply --probe` deploys
     Probes(Probes),
+    /// Print the completions for a shell
+    Completions(Completions),
+    /// Write the man pages into a directory
+    Man(Man),
+    /// Show what this kernel, privileges, file systems and limits allow, and what to change
+    Doctor(Doctor),
     #[command(flatten)]
     Client(ClientCommand),
 }
@@ -46,43 +69,36 @@ pub enum Command {
 #[derive(Debug, Subcommand)]
 pub enum ClientCommand {
     /// Create or replace probes, from files or from the library
-    Apply(Files),
+    Apply(Apply),
     /// Compile and verify probes without attaching anything
-    Validate(Files),
+    Validate(Validate),
     /// List the probes
-    List,
+    List(List),
     /// Show one probe: its status and its configuration
-    Get {
-        /// The probe
-        name: String,
-    },
-    /// Remove a probe
-    Delete {
-        /// The probe
-        name: String,
-    },
+    Get(Get),
+    /// Remove probes
+    Delete(Delete),
+    /// List the configurations that a probe has and had
+    Revisions(Revisions),
+    /// Show what differs between two configurations of a probe
+    Diff(Diff),
+    /// Deploy an earlier configuration of a probe again
+    Rollback(Rollback),
     /// Read a probe's metrics
-    Metrics {
-        /// The probe
-        name: String,
-        /// Format of the metrics
-        #[arg(short, long, value_enum, default_value_t = OutputFormat::Table)]
-        output: OutputFormat,
-    },
+    Metrics(Metrics),
     /// List a probe's windows; show, acknowledge or close one
     Windows(Windows),
     /// Follow a probe's windows as they are closed
     Watch(Watch),
     /// Follow a probe's events
-    Events {
-        /// The probe
-        name: String,
-        /// Show only the events of this metric
-        #[arg(short, long)]
-        metric: Option<String>,
-    },
+    Events(Events),
     /// Show what a probe would have measured of captured packets
+    #[command(visible_alias = "test")]
     Replay(Replay),
+    /// Measure what a probe takes for the packets of a capture, without touching its counts
+    Bench(Bench),
+    /// Show all probes live, full screen
+    Top(Top),
     /// Show what the kernel can do, and how each map type is read
     Capabilities(Capabilities),
 }

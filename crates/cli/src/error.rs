@@ -4,20 +4,52 @@ use std::io;
 use std::path::PathBuf;
 
 use twinprobe_client::ClientError;
+use twinprobe_ebpf_common::finding::Rejection;
 
-use crate::files::FileError;
+use crate::files::files::FileError;
+use crate::files::sources::Sources;
 use crate::library::LibraryError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
     #[error(transparent)]
     Client(#[from] ClientError),
+    /// What a daemon said about a configuration, and the sources that it is about.
+    #[error("{error}")]
+    Probe { error: ClientError, sources: Box<Sources> },
+    /// What was found without a daemon.
+    #[error("the configuration is refused")]
+    Rejected { rejection: Rejection, sources: Box<Sources> },
     #[error(transparent)]
     File(#[from] FileError),
     #[error("nothing can be compiled here: {0}")]
     NoCompiler(String),
+    #[error("the daemon shows sources to the role operator only, and the probe is run from its source")]
+    NoSources,
+    #[error("the daemon is of an earlier version, which does not say how long programs have run")]
+    NoTiming,
+    #[error("the probe sees none of the packets in {}", path.display())]
+    NoPackets { path: PathBuf },
+    #[error("the terminal can't be used for a live view; `twinprobe list` and `watch` need none")]
+    Terminal(#[source] io::Error),
+    #[error("{failed} of {total} checks failed")]
+    Unfit { failed: usize, total: usize },
     #[error("{0}")]
-    NotCompiled(String),
+    Servers(String),
+    #[error("this command talks to one daemon, and {0} are given; give one --server")]
+    OneServer(usize),
+    #[error("documents of several daemons are shown as table, wide, json or yaml")]
+    NotOfMany,
+    #[error("rates are shown as table, wide, json or yaml")]
+    NoRates,
+    #[error("{failed} of {total} servers failed")]
+    Nodes { failed: usize, total: usize },
+    #[error("no table has a column {column}; there are {known}")]
+    NoColumn { column: String, known: String },
+    #[error("{name} has no revision {number}; it has {known}")]
+    NoRevision { name: String, number: u64, known: String },
+    #[error("{name} has had one configuration only; there is none to compare it with")]
+    OneRevision { name: String },
     #[error("could not write {}", path.display())]
     Written { path: PathBuf, source: io::Error },
     #[error(transparent)]
@@ -39,4 +71,11 @@ pub enum CommandError {
     Signal(#[source] io::Error),
     #[error("could not write the output")]
     Output(#[from] io::Error),
+}
+
+impl CommandError {
+    /// Tells whether the arguments are wrong, whatever the daemons and files are like.
+    pub const fn is_usage(&self) -> bool {
+        matches!(self, Self::Servers(_) | Self::OneServer(_) | Self::NotOfMany | Self::NoRates)
+    }
 }

@@ -7,9 +7,12 @@ mod commands;
 mod credentials;
 mod error;
 mod files;
+mod fleet;
 mod library;
 mod output;
+mod report;
 mod run;
+mod top;
 
 pub use self::args::{Command, LogFormat, Options};
 pub use self::error::CommandError;

@@ -1,6 +1,6 @@
 //! The library of probes: the configurations of `probes/`, which the binary brings with it.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use twinprobe_client::ConfigDocument;
 
 /// The list of the probes, which `make probes` writes.
@@ -9,7 +9,7 @@ const INDEX: &str = include_str!("../../../probes/index.json");
 include!(concat!(env!("OUT_DIR"), "/probes.rs"));
 
 /// The description of a probe of the library, as lists show it.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Entry {
     pub name: String,
     pub title: String,

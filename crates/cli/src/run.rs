@@ -3,58 +3,65 @@
 #[cfg(test)]
 mod tests;
 
-use twinprobe_client::{Client, Server};
+use std::process::ExitCode;
 
 use crate::args::{ClientCommand, Command, Options};
-use crate::commands::list;
-use crate::credentials::CredentialOptions;
 use crate::error::CommandError;
-use crate::output::print::{self, PipeState};
+use crate::fleet::fleet::Fleet;
+use crate::fleet::session::Session;
+use crate::output::print;
+use crate::report::reporter::Reporter;
 
-/// Runs one command. Results go to stdout; a refusal is returned as the error, to be printed with its sources.
-pub async fn run(command: Command, options: Options) -> Result<(), CommandError> {
-    match command {
-        Command::Build(command) => command.run().await,
+/// The exit status of wrong usage.
+const USAGE: u8 = 2;
+
+/// Runs one command of the program `whole`. Results go to stdout, messages to stderr.
+pub async fn run(command: Command, options: Options, whole: clap::Command) -> ExitCode {
+    let reporter = Reporter::new(options.verbose);
+    let done = match command {
+        Command::Build(command) => command.run(reporter).await,
         Command::Token(command) => command.run(),
         Command::Convert(command) => command.run(),
         Command::Probes(command) => command.run(),
-        Command::Client(command) => ask(command, options.server, &options.credentials).await,
-    }
+        Command::Completions(command) => command.run(whole),
+        Command::Man(command) => command.run(whole),
+        Command::Doctor(command) => match session(&options) {
+            Ok(session) => command.run(&session).await,
+            Err(error) => Err(error),
+        },
+        Command::Client(command) => match session(&options) {
+            Ok(session) => ask(command, &session).await,
+            Err(error) => Err(error),
+        },
+    };
+    let Err(error) = done else { return ExitCode::SUCCESS };
+    print::complain(&format!("twinprobe: {}", reporter.error(&error)));
+    if error.is_usage() { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
 }
 
-/// Runs a command that talks to a running daemon.
-async fn ask(
-    command: ClientCommand,
-    server: Server,
-    credentials: &CredentialOptions,
-) -> Result<(), CommandError> {
-    let client = Client::new(server, &credentials.read()?)?;
+fn session(options: &Options) -> Result<Session, CommandError> {
+    let fleet = Fleet::new(options.servers.named()?, &options.credentials.read()?)?;
+    Ok(Session { fleet, reporter: Reporter::new(options.verbose) })
+}
+
+/// Runs a command that talks to running daemons.
+async fn ask(command: ClientCommand, session: &Session) -> Result<(), CommandError> {
     match command {
-        ClientCommand::Apply(files) => files.apply(&client).await,
-        ClientCommand::Validate(files) => files.validate(&client).await,
-        ClientCommand::List => list::list(&client).await,
-        ClientCommand::Get { name } => print::json(&client.status(&name).await?),
-        ClientCommand::Delete { name } => {
-            client.delete(&name).await?;
-            print::print(format!("deleted {name}"))
-        }
-        ClientCommand::Metrics { name, output } => {
-            let document = client.metrics(&name, output.media_type()).await?;
-            print::print(output.show(&document)?)
-        }
-        ClientCommand::Windows(command) => command.run(&client).await,
-        ClientCommand::Watch(command) => command.run(&client).await,
-        // The events end when the probe is deleted or replaced, or the daemon stops.
-        ClientCommand::Events { name, metric } => {
-            let mut events = client.events(&name, metric.as_deref()).await?;
-            while let Some(lines) = events.next().await? {
-                if print::write_part(&[&lines])? == PipeState::Gone {
-                    break;
-                }
-            }
-            Ok(())
-        }
-        ClientCommand::Replay(command) => command.run(&client).await,
-        ClientCommand::Capabilities(command) => command.run(&client).await,
+        ClientCommand::Apply(command) => command.run(session).await,
+        ClientCommand::Validate(command) => command.run(session).await,
+        ClientCommand::List(command) => command.run(session).await,
+        ClientCommand::Get(command) => command.run(session).await,
+        ClientCommand::Delete(command) => command.run(session).await,
+        ClientCommand::Revisions(command) => command.run(session).await,
+        ClientCommand::Diff(command) => command.run(session).await,
+        ClientCommand::Rollback(command) => command.run(session).await,
+        ClientCommand::Metrics(command) => command.run(session).await,
+        ClientCommand::Windows(command) => command.run(session).await,
+        ClientCommand::Watch(command) => command.run(session).await,
+        ClientCommand::Events(command) => command.run(session).await,
+        ClientCommand::Replay(command) => command.run(session).await,
+        ClientCommand::Bench(command) => command.run(session).await,
+        ClientCommand::Top(command) => command.run(session).await,
+        ClientCommand::Capabilities(command) => command.run(session).await,
     }
 }

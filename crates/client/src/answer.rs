@@ -1,6 +1,7 @@
 //! Answers with a status of success: of a known type, or a stream.
 
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use reqwest::{Response, StatusCode};
 use serde::de::DeserializeOwned;
@@ -13,6 +14,8 @@ use crate::error::ClientError;
 pub struct Answer<T> {
     call: String,
     pub status: StatusCode,
+    /// The time for which a replay's programs have run, of the header `Server-Timing`.
+    pub ran: Option<Duration>,
     /// The bytes as the daemon sent them.
     pub body: Vec<u8>,
     content: PhantomData<fn() -> T>,
@@ -22,8 +25,11 @@ impl<T> Answer<T> {
     /// Reads `response` to its end; `call` is its method and path, for errors.
     pub(crate) async fn receive(call: String, response: Response) -> Result<Self, ClientError> {
         let status = response.status();
+        let timing = response.headers().get("server-timing").and_then(|timing| timing.to_str().ok());
+        let milliseconds = timing.and_then(|timing| timing.strip_prefix("run;dur=")?.parse::<f64>().ok());
+        let ran = milliseconds.and_then(|time| Duration::try_from_secs_f64(time / 1e3).ok());
         let body = response.bytes().await.map_err(|error| ClientError::exchange(&call, error))?;
-        Ok(Self { call, status, body: body.into(), content: PhantomData })
+        Ok(Self { call, status, ran, body: body.into(), content: PhantomData })
     }
 
     /// Returns the body as JSON, with the fields that this version does not know.

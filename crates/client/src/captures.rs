@@ -1,7 +1,10 @@
 //! The files of a replay.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use futures_util::TryStreamExt as _;
 use reqwest::Body;
 use reqwest::multipart::{Form, Part};
 use tokio::fs::File;
@@ -20,25 +23,36 @@ pub struct Captures {
     pub capture: Option<PathBuf>,
     /// Packets of the egress.
     pub egress_capture: Option<PathBuf>,
+    /// The number of bytes of the files that were sent so far.
+    pub sent: Arc<AtomicU64>,
 }
 
 impl Captures {
+    /// Returns the size of the files in bytes.
+    pub fn bytes(&self) -> u64 {
+        let files = self.capture.iter().chain(&self.egress_capture);
+        files.filter_map(|path| Some(path.metadata().ok()?.len())).sum()
+    }
+
     /// Makes the body of a request. Fails if a file can't be opened.
     pub(crate) async fn form(&self, config: &ConfigDocument) -> Result<Form, ClientError> {
         let config = Part::text(serde_json::to_string(config).expect("a configuration is JSON"));
         let mut form = Form::new().part("config", config);
         let files = [("capture", &self.capture), ("egress-capture", &self.egress_capture)];
         for (name, path) in files.into_iter().filter_map(|(name, path)| Some((name, path.as_ref()?))) {
-            form = form.part(name, part(path).await?);
+            form = form.part(name, part(path, Arc::clone(&self.sent)).await?);
         }
         Ok(form)
     }
 }
 
-async fn part(path: &Path) -> Result<Part, ClientError> {
+async fn part(path: &Path, sent: Arc<AtomicU64>) -> Result<Part, ClientError> {
     let failed = |source| ClientError::Capture { path: path.to_owned(), source };
     let file = File::open(path).await.map_err(failed)?;
     let length = file.metadata().await.map_err(failed)?.len();
-    let body = Body::wrap_stream(ReaderStream::with_capacity(file, PIECE));
+    let pieces = ReaderStream::with_capacity(file, PIECE);
+    let body = Body::wrap_stream(pieces.inspect_ok(move |piece| {
+        sent.fetch_add(piece.len() as u64, Ordering::Relaxed);
+    }));
     Ok(Part::stream_with_length(body, length).file_name("capture"))
 }

@@ -47,9 +47,14 @@ impl Client {
         Ok(Self { transport: Transport::new(server, credentials)? })
     }
 
-    /// `PUT /v1/probes/{name}`: creates (201) or replaces (200) a probe.
-    pub async fn put(&self, name: &str, config: &ConfigDocument) -> Result<Answer<ProbeStatus>, ClientError> {
-        self.whole(self.probe(Method::PUT, name, [], JSON)?.json(config)).await
+    /// `PUT /v1/probes/{name}`: creates (201) or replaces (200) a probe. The list of its revisions shows `message`.
+    pub async fn put(
+        &self,
+        name: &str,
+        config: &ConfigDocument,
+        message: Option<&str>,
+    ) -> Result<Answer<ProbeStatus>, ClientError> {
+        self.whole(explained(self.probe(Method::PUT, name, [], JSON)?, message).json(config)).await
     }
 
     /// `GET /v1/probes`.
@@ -73,8 +78,14 @@ impl Client {
     }
 
     /// `POST /v1/probes/{name}/rollback`.
-    pub async fn roll_back(&self, name: &str, to: Rollback) -> Result<Answer<ProbeStatus>, ClientError> {
-        self.whole(self.probe(Method::POST, name, ["rollback"], JSON)?.json(&to)).await
+    pub async fn roll_back(
+        &self,
+        name: &str,
+        to: Rollback,
+        message: Option<&str>,
+    ) -> Result<Answer<ProbeStatus>, ClientError> {
+        let request = self.probe(Method::POST, name, ["rollback"], JSON)?;
+        self.whole(explained(request, message).json(&to)).await
     }
 
     /// `POST /v1/validate`.
@@ -187,6 +198,10 @@ impl Client {
         let (call, response) = self.transport.send(request).await?;
         Answer::receive(call, response).await
     }
+}
+
+fn explained(request: RequestBuilder, message: Option<&str>) -> RequestBuilder {
+    request.query(&message.map(|message| ("message", message)).as_slice())
 }
 
 fn collector(request: RequestBuilder, name: Option<&str>) -> RequestBuilder {

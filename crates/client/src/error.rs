@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
-use crate::problem::Problem;
+use crate::problem::problem::Problem;
 use crate::server::Server;
 
 #[derive(Debug, thiserror::Error)]

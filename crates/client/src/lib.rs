@@ -26,7 +26,8 @@ pub use convert::convert::convert;
 pub use convert::converted::{ConvertError, Converted, Wishes};
 pub use credentials::Credentials;
 pub use error::{Cause, ClientError};
-pub use problem::{Problem, finding_line};
+pub use problem::hint::hint;
+pub use problem::problem::{Problem, finding_line};
 pub use reqwest::StatusCode;
 pub use server::{Server, ServerError};
 pub use status::{

@@ -212,6 +212,9 @@ pub struct Revision {
     /// The sender of the configuration, as in [`ProbeStatus`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pushed_by: Option<String>,
+    /// The sender's reason for the configuration, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
     /// True for the configuration that is deployed.
     pub current: bool,
     pub config: ConfigDocument,

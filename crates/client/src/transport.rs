@@ -6,7 +6,7 @@ use reqwest::{ClientBuilder, Method, RequestBuilder, Response, Url};
 
 use crate::credentials::Credentials;
 use crate::error::{Cause, ClientError};
-use crate::problem::Problem;
+use crate::problem::problem::Problem;
 use crate::server::Server;
 
 /// The HTTP client for one daemon.

@@ -34,11 +34,21 @@ pub struct Finding {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub column: Option<u32>,
     pub message: String,
+    /// What to write instead, for frequent mistakes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
 }
 
 impl Finding {
     pub fn new(stage: Stage, field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { stage, field: Some(field.into()), line: None, column: None, message: message.into() }
+        Self {
+            stage,
+            field: Some(field.into()),
+            line: None,
+            column: None,
+            message: message.into(),
+            hint: None,
+        }
     }
 
     pub fn config(field: impl Into<String>, message: impl Into<String>) -> Self {

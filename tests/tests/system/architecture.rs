@@ -50,7 +50,7 @@ const EDGES: [(&str, &[&str], &[&str]); 11] = [
     ("compiler", &["ebpf-common"], &["aya", "axum"]),
     ("config", &["ebpf-common", "client", "compiler", "kernel"], &["aya", "tokio", "axum"]),
     ("serve", &["ebpf-common", "client", "kernel"], &["aya"]),
-    ("cli", &["ebpf-common", "client", "compiler", "config", "serve"], &["aya", "axum", "libc"]),
+    ("cli", &["ebpf-common", "client", "compiler", "config", "kernel", "serve"], &["aya", "axum", "libc"]),
     (
         "agent",
         &[

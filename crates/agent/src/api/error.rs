@@ -54,7 +54,8 @@ impl Problem {
 
     /// A problem whose only finding says the same, of the whole configuration.
     fn finding(status: StatusCode, stage: Stage, message: String) -> Self {
-        let finding = Finding { stage, field: None, line: None, column: None, message: message.clone() };
+        let finding =
+            Finding { stage, field: None, line: None, column: None, message: message.clone(), hint: None };
         Self::new(status, message).with(finding)
     }
 }
@@ -65,7 +66,8 @@ impl From<ParseError> for Problem {
             ParseError::Malformed { message, line, column } => {
                 let (line, column) = (u32::try_from(line).ok(), u32::try_from(column).ok());
                 let detail = format!("the body can't be parsed: {message}");
-                let finding = Finding { stage: Stage::Config, field: None, line, column, message };
+                let finding =
+                    Finding { stage: Stage::Config, field: None, line, column, message, hint: None };
                 Self::new(StatusCode::BAD_REQUEST, detail).with(finding)
             }
             ParseError::Invalid(rejection) => Self::refused(rejection),

@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
+use serde::Deserialize;
 use twinprobe_client::{ConfigDocument, Object, ProbeList, ProbeStatus, RevisionList, Rollback};
 
 use crate::api::documents::negotiate;
@@ -22,20 +23,42 @@ use twinprobe_serve::Role;
 
 type Answer<T> = Result<T, Problem>;
 
+/// The largest number of characters of a reason.
+const MESSAGE_LIMIT: usize = 1024;
+
+/// The query of a change.
+#[derive(Debug, Deserialize)]
+pub struct ChangeQuery {
+    /// The sender's reason, for the list of revisions.
+    message: Option<String>,
+}
+
+impl ChangeQuery {
+    fn message(self) -> Answer<Option<String>> {
+        if self.message.as_ref().is_some_and(|message| message.chars().count() > MESSAGE_LIMIT) {
+            let detail = format!("the message has more than {MESSAGE_LIMIT} characters; write a shorter one");
+            return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+        }
+        Ok(self.message)
+    }
+}
+
 /// Answers `PUT /v1/probes/{name}`.
 pub async fn put(
     State(api): State<Api>,
     Path(name): Path<String>,
+    Query(query): Query<ChangeQuery>,
     Extension(principal): Extension<Principal>,
     Extension(notes): Extension<Notes>,
     headers: HeaderMap,
     request: Body,
 ) -> Answer<Response> {
+    let message = query.message()?;
     let (document, _held) = read_config(&headers, request).await?;
     notes.set(&name, &document);
     check_name(&name, &document).map_err(EngineError::Rejected)?;
     let when = conditions(&headers);
-    let (deployed, status) = api.engine.put(&name, document, &principal, &when).await?;
+    let (deployed, status) = api.engine.put(&name, document, &principal, message, &when).await?;
     let code = match deployed {
         Deployed::Created => StatusCode::CREATED,
         Deployed::Replaced | Deployed::Unchanged => StatusCode::OK,
@@ -121,11 +144,13 @@ pub async fn revisions(State(api): State<Api>, Path(name): Path<String>) -> Resu
 pub async fn roll_back(
     State(api): State<Api>,
     Path(name): Path<String>,
+    Query(query): Query<ChangeQuery>,
     Extension(principal): Extension<Principal>,
     Extension(notes): Extension<Notes>,
     headers: HeaderMap,
     request: Body,
 ) -> Result<Response, Problem> {
+    let message = query.message()?;
     let (bytes, _held) = read_body(request).await?;
     let wanted = if bytes.iter().all(u8::is_ascii_whitespace) {
         Rollback::default()
@@ -142,6 +167,6 @@ pub async fn roll_back(
             .0
     };
     let (when, seen) = (conditions(&headers), |config: &ConfigDocument| notes.set(&name, config));
-    let (_, status) = api.engine.roll_back(&name, wanted.revision, &principal, &when, seen).await?;
+    let (_, status) = api.engine.roll_back(&name, wanted.revision, &principal, message, &when, seen).await?;
     Ok(tagged(status).into_response())
 }

@@ -4,7 +4,7 @@ use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use hyper::body::Bytes;
 use multer::{Field, Multipart};
 use tokio::task::spawn_blocking;
@@ -62,7 +62,10 @@ pub async fn replay(
         return Err(missing(CAPTURE));
     }
     let name = probe_name(&config);
-    document(api.engine.replay(&name, config, &principal, captures).await?, &allowed).await
+    let delivery = api.engine.replay(&name, config, &principal, captures).await?;
+    let ran = delivery.replay.as_ref().map(|replay| replay.ran).unwrap_or_default();
+    let timing = format!("run;dur={:.6}", 1e3 * ran.as_secs_f64());
+    Ok(([("server-timing", timing)], document(delivery, &allowed).await?).into_response())
 }
 
 /// Returns the boundary between the parts of a body.

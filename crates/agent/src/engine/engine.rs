@@ -120,6 +120,7 @@ impl Engine {
         name: &str,
         document: ConfigDocument,
         by: &Principal,
+        message: Option<String>,
         when: &Conditions,
     ) -> Result<(Deployed, ProbeStatus), EngineError> {
         let config = permitted(name, &document, by)?;
@@ -129,7 +130,7 @@ impl Engine {
         if let Some(old) = old.filter(|old| old.runs(&config)) {
             return Ok((Deployed::Unchanged, self.renew(old, config.expires, turn).await?));
         }
-        self.deploy(config, document, Cause::Request(by.who.clone()), turn).await
+        self.deploy(config, document, Cause::Request(by.who.clone(), message), turn).await
     }
 
     /// Does the same as [`Self::put`], in the turn of the probe and without a condition.
@@ -141,7 +142,7 @@ impl Engine {
         turn: OwnedMutexGuard<()>,
     ) -> Result<(Deployed, ProbeStatus), EngineError> {
         let name = config.name.clone();
-        let first = matches!(cause, Cause::Request(_));
+        let first = matches!(cause, Cause::Request(..));
         if first {
             self.ledger.check_sources(&document)?;
         }
@@ -157,18 +158,22 @@ impl Engine {
             engine.settle_again();
             let old = engine.get(&name).ok();
             let lease = || config.expires.map(Lease::begin);
-            let pushed =
-                |who: Who, history| History { pushed_by: Some(who.to_string()), lease: lease(), ..history };
+            let pushed = |who: Who, message, history| History {
+                pushed_by: Some(who.to_string()),
+                message,
+                lease: lease(),
+                ..history
+            };
             let history = match (cause, &old) {
                 (Cause::Start(stored), _) => {
                     let lease = Lease::recorded(&stored, &engine.kernel.host.boot_id).or_else(lease);
                     History { revision: stored.revision.max(1), lease, ..History::of(&stored)? }
                 }
                 // Revision numbers go on even if the file with the last number can't be read.
-                (Cause::Request(who), Some(old)) => {
-                    pushed(who, History::of(&old.stored)?.next(engine.store.last_revision(&name)))
+                (Cause::Request(who, message), Some(old)) => {
+                    pushed(who, message, History::of(&old.stored)?.next(engine.store.last_revision(&name)))
                 }
-                (Cause::Request(who), None) => pushed(who, History::new()?),
+                (Cause::Request(who, message), None) => pushed(who, message, History::new()?),
             };
             let (revision, pushed_by) = (history.revision, history.pushed_by.clone());
             let probe = Probe::deploy(engine, config, document, loaded, old.as_deref(), history)?;
@@ -198,6 +203,7 @@ impl Engine {
         name: &str,
         to: Option<u64>,
         by: &Principal,
+        message: Option<String>,
         when: &Conditions,
         seen: impl FnOnce(&ConfigDocument),
     ) -> Result<(Deployed, ProbeStatus), EngineError> {
@@ -208,12 +214,13 @@ impl Engine {
             None => revisions.into_iter().rev().find(|revision| !revision.current),
         };
         match (wanted, to) {
-            (Some(Revision { config: document, .. }), _) => {
+            (Some(Revision { config: document, revision, .. }), _) => {
                 seen(&document);
                 let config = permitted(name, &document, by)?;
                 let turn = self.turns.request(name).await?;
                 when.check(Some(&self.get(name)?.stored))?;
-                self.deploy(config, document, Cause::Request(by.who.clone()), turn).await
+                let message = message.unwrap_or_else(|| format!("back to revision {revision}"));
+                self.deploy(config, document, Cause::Request(by.who.clone(), Some(message)), turn).await
             }
             (None, Some(to)) => Err(EngineError::Missing(format!(
                 "probe {name} has no revision {to}; it has {}",

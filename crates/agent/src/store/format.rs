@@ -14,6 +14,7 @@ const VERSION: u64 = 1;
 const PUSHED_BY: &str = "pushed_by";
 const INSTANCE: &str = "instance";
 const LEASE: &str = "lease";
+const MESSAGE: &str = "message";
 
 /// The reason why a file can't be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,8 +40,11 @@ pub fn probe(probe: &StoredProbe) -> Value {
 
 /// Returns the content of a revision's file.
 pub fn revision(revision: &StoredRevision) -> Value {
-    let StoredRevision { created, pushed_by, config } = revision;
-    let content = json!({ "version": VERSION, "created": created, "config": config });
+    let StoredRevision { created, pushed_by, message, config } = revision;
+    let mut content = json!({ "version": VERSION, "created": created, "config": config });
+    if let Some(message) = message {
+        content[MESSAGE] = message.as_str().into();
+    }
     with_sender(content, pushed_by.as_deref())
 }
 
@@ -100,7 +104,12 @@ pub fn parse_revision(bytes: &[u8]) -> Option<StoredRevision> {
     let state: Value = serde_json::from_slice(bytes).ok()?;
     check_version(&state).ok()?;
     let config = parse_document(state["config"].to_string().as_bytes()).ok()?;
-    Some(StoredRevision { created: state["created"].as_str()?.to_owned(), pushed_by: sender(&state), config })
+    Some(StoredRevision {
+        created: state["created"].as_str()?.to_owned(),
+        pushed_by: sender(&state),
+        message: state[MESSAGE].as_str().map(str::to_owned),
+        config,
+    })
 }
 
 fn check_version(state: &Value) -> Result<(), Unread> {
@@ -157,7 +166,7 @@ mod tests {
     }
 
     fn stored_revision() -> StoredRevision {
-        StoredRevision { created: stored().created, pushed_by: None, config: document() }
+        StoredRevision { created: stored().created, pushed_by: None, message: None, config: document() }
     }
 
     /// Files of all earlier versions must stay readable. Never change these files: add new ones.
@@ -180,7 +189,11 @@ mod tests {
             parse(with_sender),
             Ok(StoredProbe { pushed_by: pushed_by.clone(), ..of_file(with_sender) })
         );
-        assert_eq!(parse_revision(revision), Some(StoredRevision { pushed_by, ..stored_revision() }));
+        let pushed = StoredRevision { pushed_by, ..stored_revision() };
+        assert_eq!(parse_revision(revision), Some(pushed.clone()));
+        let message = Some("ports of the new resolver".to_owned());
+        let explained = include_bytes!("golden/revision-1-message.json");
+        assert_eq!(parse_revision(explained), Some(StoredRevision { message, ..pushed }));
     }
 
     #[test]
@@ -194,5 +207,7 @@ mod tests {
         assert_eq!(probe(&pushed), golden(include_bytes!("golden/probe-1-pushed.json")));
         let pushed = StoredRevision { pushed_by, ..stored_revision() };
         assert_eq!(revision(&pushed), golden(include_bytes!("golden/revision-1-pushed.json")));
+        let explained = StoredRevision { message: Some("ports of the new resolver".to_owned()), ..pushed };
+        assert_eq!(revision(&explained), golden(include_bytes!("golden/revision-1-message.json")));
     }
 }

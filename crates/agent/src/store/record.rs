@@ -64,5 +64,7 @@ pub struct StoredRevision {
     pub created: String,
     /// The sender of the configuration, as in [`StoredProbe`].
     pub pushed_by: Option<String>,
+    /// The sender's reason for the configuration, if there was one.
+    pub message: Option<String>,
     pub config: ConfigDocument,
 }

@@ -21,10 +21,10 @@ fn probe(revision: u64, interface: &str) -> StoredProbe {
 fn what_was_committed_is_loaded_and_what_was_not_is_not() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
-    store.prepare("a.b", &probe(1, "eth0")).unwrap().commit().unwrap();
-    store.prepare("a.b", &probe(2, "eth1")).unwrap().commit().unwrap();
-    drop(store.prepare("a.b", &probe(3, "eth3")).unwrap());
-    drop(store.prepare("other", &probe(1, "eth2")).unwrap());
+    store.prepare("a.b", &probe(1, "eth0"), None).unwrap().commit().unwrap();
+    store.prepare("a.b", &probe(2, "eth1"), None).unwrap().commit().unwrap();
+    drop(store.prepare("a.b", &probe(3, "eth3"), None).unwrap());
+    drop(store.prepare("other", &probe(1, "eth2"), None).unwrap());
     assert_eq!(store.load().unwrap(), vec![("a.b".to_owned(), Ok(probe(2, "eth1")))]);
     let revisions = store.revisions("a.b", 2).unwrap();
     let numbers: Vec<_> = revisions.iter().map(|r| (r.revision, r.current)).collect();
@@ -90,7 +90,7 @@ fn what_a_killed_daemon_was_writing_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
     let object = format!("objects/{}.o", store.keep_object(b"elf").unwrap());
-    store.prepare("a", &probe(1, "eth0")).unwrap().commit().unwrap();
+    store.prepare("a", &probe(1, "eth0"), None).unwrap().commit().unwrap();
     drop(store);
     let kept = ["probes/a.json", "revisions/a/1.json", &object];
     let left = ["probes/.new-x", "probes/.old-a.json", "revisions/a/.new-x", "objects/.new-x"];
@@ -131,9 +131,9 @@ fn what_cannot_be_read_stays_and_what_replaces_it_keeps_it() {
         store.sweep_objects();
         store.forget_others(&BTreeSet::from(["a".to_owned()]));
         assert_eq!(fs::read(&path).unwrap(), content);
-        drop(Store::prepare(&store, "a", &probe(1, "eth0")).unwrap());
+        drop(Store::prepare(&store, "a", &probe(1, "eth0"), None).unwrap());
         assert_eq!(fs::read(&path).unwrap(), content);
-        store.prepare("a", &probe(1, "eth0")).unwrap().commit().unwrap();
+        store.prepare("a", &probe(1, "eth0"), None).unwrap().commit().unwrap();
         assert_eq!(fs::read(dir.path().join("probes/a.unreadable")).unwrap(), content);
         assert!(matches!(&store.load().unwrap()[..], [(_, Ok(_))]));
     }

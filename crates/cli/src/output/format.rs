@@ -6,12 +6,17 @@ use clap::ValueEnum;
 use twinprobe_client::{Answer, ClientError, Document};
 use twinprobe_ebpf_common::Format;
 
-use crate::output::{print, rows};
+use crate::output::rows::{self, Choice};
+use crate::output::screen::Screen;
+use crate::output::view::{View, yaml};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
     Table,
+    /// A table whose lines are as long as they need
+    Wide,
     Json,
+    Yaml,
     Xml,
     #[value(name = "openmetrics")]
     OpenMetrics,
@@ -21,18 +26,43 @@ impl OutputFormat {
     /// Returns the media type that the daemon is asked for.
     pub const fn media_type(self) -> &'static str {
         match self {
-            Self::Table | Self::Json => Format::Json,
+            Self::Table | Self::Wide | Self::Json | Self::Yaml => Format::Json,
             Self::Xml => Format::Xml,
             Self::OpenMetrics => Format::OpenMetrics,
         }
         .media_type()
     }
 
+    /// Tells whether documents are shown as tables.
+    pub const fn is_table(self) -> bool {
+        matches!(self, Self::Table | Self::Wide)
+    }
+
+    /// Returns the form of what is no document; `None` for formats that only documents have.
+    pub const fn view(self) -> Option<View> {
+        match self {
+            Self::Table => Some(View::Table),
+            Self::Wide => Some(View::Wide),
+            Self::Json => Some(View::Json),
+            Self::Yaml => Some(View::Yaml),
+            Self::Xml | Self::OpenMetrics => None,
+        }
+    }
+
+    /// The screen that tables are for.
+    pub fn screen(self) -> Screen {
+        self.view().unwrap_or(View::Table).screen()
+    }
+
     /// Returns a document as it is printed.
     pub fn show(self, document: &Answer<Document>) -> Result<Cow<'_, [u8]>, ClientError> {
-        if self == Self::Table {
-            return Ok(Cow::Owned(rows::render(&document.read()?, print::width()).into_bytes()));
+        match self {
+            Self::Table | Self::Wide => {
+                let tables = rows::tables(&document.read()?);
+                Ok(Cow::Owned(rows::render(tables, self.screen(), &Choice::default()).into_bytes()))
+            }
+            Self::Yaml => Ok(Cow::Owned(yaml(&document.read()?).into_bytes())),
+            Self::Json | Self::Xml | Self::OpenMetrics => Ok(Cow::Borrowed(&document.body)),
         }
-        Ok(Cow::Borrowed(&document.body))
     }
 }

@@ -2,9 +2,8 @@
 
 use std::io::{self, Write as _};
 
-use terminal_size::Width;
-use twinprobe_client::{Answer, finding_line};
-use twinprobe_ebpf_common::finding::Finding;
+use serde_json::Value;
+use twinprobe_client::Answer;
 
 use crate::error::CommandError;
 
@@ -28,9 +27,9 @@ pub fn write(text: &[u8]) -> io::Result<PipeState> {
     write_part(&[text, end])
 }
 
-/// Prints an answer's JSON with line breaks. Fields that this version does not know are printed as well.
-pub fn json<T>(answer: &Answer<T>) -> Result<(), CommandError> {
-    print(format!("{:#}", answer.json()?))
+/// Returns an answer's JSON. Fields that this version does not know are there as well.
+pub fn value<T>(answer: &Answer<T>) -> Result<Value, CommandError> {
+    Ok(answer.json()?)
 }
 
 /// Writes the pieces as they are, and tells whether somebody still reads the output.
@@ -40,21 +39,6 @@ pub fn write_part(pieces: &[&[u8]]) -> io::Result<PipeState> {
         Ok(()) => Ok(PipeState::Present),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(PipeState::Gone),
         Err(error) => Err(error),
-    }
-}
-
-/// Returns the number of columns that a line may have: no limit for a pipe.
-pub fn width() -> usize {
-    let Some((Width(columns), _)) = terminal_size::terminal_size_of(io::stdout()) else { return usize::MAX };
-    // COLUMNS comes first: a user exports it on purpose, and a terminal on a serial line knows no size.
-    let wanted = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    wanted.unwrap_or(usize::from(columns))
-}
-
-/// Prints the daemon's warnings about a configuration that it accepted, on stderr.
-pub fn warnings(warnings: &[Finding]) {
-    for warning in warnings {
-        complain(&finding_line(warning, "warning"));
     }
 }
 

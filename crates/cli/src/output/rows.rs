@@ -5,47 +5,121 @@ mod tests;
 
 use serde_json::Value;
 
+use crate::output::screen::{HEADING, Screen};
 use crate::output::table::{Row, Table};
+use crate::output::units;
 
 /// The largest number of CPUs shown side by side. More CPUs, or values that are structs, take a row each.
 const CPU_COLUMNS: usize = 8;
 
-/// Renders one table per metric, each under a line that describes the metric.
-pub fn render(document: &Value, width: usize) -> String {
-    let mut blocks = Vec::new();
-    if let Some(window) = document["window"].as_object() {
-        let part = |name| window.get(name).map(plain).unwrap_or_default();
-        blocks.push(format!("window {}: {} to {}\n", part("seq"), part("start"), part("end")));
+/// The member of a metric that says that its values are rates: see [`crate::output::rates`].
+pub const PER_SECOND: &str = "per_second";
+
+/// The rows that are shown, and their order.
+#[derive(Clone, Debug, Default)]
+pub struct Choice {
+    /// The column to sort by.
+    pub sort: Option<String>,
+    /// The number of rows of each metric.
+    pub top: Option<usize>,
+}
+
+/// A document as tables.
+pub struct Tables {
+    head: Option<String>,
+    metrics: Vec<Metric>,
+}
+
+struct Metric {
+    /// The direction and the name.
+    name: String,
+    /// What follows the name.
+    about: String,
+    table: Table,
+}
+
+impl Tables {
+    /// Tells whether no table has a column of this title, though there are columns.
+    pub fn lack(&mut self, column: &str) -> Option<Vec<String>> {
+        let titles = || self.metrics.iter().flat_map(|metric| metric.table.titles()).cloned();
+        let mut known: Vec<String> = Vec::new();
+        for title in titles() {
+            if !known.contains(&title) {
+                known.push(title);
+            }
+        }
+        let has = self.metrics.iter_mut().any(|metric| metric.table.sort(column));
+        (!has && !known.is_empty()).then_some(known)
     }
+}
+
+/// Makes one table per metric.
+pub fn tables(document: &Value) -> Tables {
+    let part = |window: &Value, name: &str| window.get(name).map(plain).unwrap_or_default();
+    let head = document["window"].is_object().then(|| {
+        let window = &document["window"];
+        match window.get("seq") {
+            Some(seq) => {
+                format!("window {}: {} to {}", plain(seq), part(window, "start"), part(window, "end"))
+            }
+            None => format!("{} to {}", part(window, "start"), part(window, "end")),
+        }
+    });
+    let mut metrics = Vec::new();
     for direction in ["ingress", "egress"] {
         for (name, metric) in document[direction].as_object().into_iter().flatten() {
-            blocks.push(title(direction, name, metric) + &table(metric).render(width));
+            metrics.push(Metric {
+                name: format!("{direction} {name}"),
+                about: about(metric),
+                table: table(metric),
+            });
         }
+    }
+    Tables { head, metrics }
+}
+
+/// Renders the tables, each under a line that describes the metric.
+pub fn render(tables: Tables, screen: Screen, choice: &Choice) -> String {
+    let mut blocks = Vec::new();
+    blocks.extend(tables.head.map(|head| head + "\n"));
+    for Metric { name, about, mut table } in tables.metrics {
+        if let Some(sort) = &choice.sort {
+            table.sort(sort);
+        }
+        let dropped = choice.top.map_or(0, |top| table.truncate(top));
+        let mut block = format!("{}{about}\n{}", screen.paint(HEADING, &name), table.render(screen));
+        if dropped > 0 {
+            block.push_str(&format!("and {dropped} more\n"));
+        }
+        blocks.push(block);
     }
     if blocks.is_empty() { "no metrics\n".to_owned() } else { blocks.join("\n") }
 }
 
-fn title(direction: &str, name: &str, metric: &Value) -> String {
-    let mut title = format!("{direction} {name} ({}", plain(&metric["type"]));
+fn about(metric: &Value) -> String {
+    let mut about = format!(" ({}", plain(&metric["type"]));
     if let Some(agg) = metric["agg"].as_str() {
-        title.push_str(&format!(", {agg} over the CPUs"));
+        about.push_str(&format!(", {agg} over the CPUs"));
+    }
+    if metric[PER_SECOND] == true {
+        about.push_str(", per second");
     }
     if metric["full"] == true {
-        title.push_str(", full");
+        about.push_str(", full");
     }
     for (name, what) in [("failed_inserts", "insertions"), ("failed_reserves", "events")] {
         if let Some(lost @ 1..) = metric["completeness"][name].as_u64() {
-            title.push_str(&format!(", {lost} {what} found no room"));
+            about.push_str(&format!(", {lost} {what} found no room"));
         }
     }
-    title.push(')');
+    about.push(')');
     if let Some(help) = metric["help"].as_str().filter(|help| !help.is_empty()) {
-        title.push_str(&format!(": {help}"));
+        about.push_str(&format!(": {help}"));
     }
     if metric["entries"].as_array().is_none_or(Vec::is_empty) {
-        title.push_str("\nno entries");
+        about.push_str("\nno entries");
     }
-    title + "\n"
+    about
 }
 
 /// Returns a value without JSON's quotes.
@@ -56,6 +130,7 @@ fn plain(value: &Value) -> String {
 fn table(metric: &Value) -> Table {
     let per_cpu =
         metric["agg"].is_null() && metric["type"].as_str().is_some_and(|kind| kind.contains("percpu_"));
+    let rates = metric[PER_SECOND] == true;
     let mut table = Table::default();
     for entry in metric["entries"].as_array().into_iter().flatten() {
         let (key, value) = (&entry["key"], &entry["value"]);
@@ -63,22 +138,22 @@ fn table(metric: &Value) -> Table {
             Value::Array(cpus) if per_cpu && !fits_columns(cpus) => {
                 for (cpu, value) in cpus.iter().enumerate() {
                     let mut row = table.row();
-                    leaves(&mut row, "key", key);
+                    leaves(&mut row, "key", key, false);
                     row.number("cpu", &cpu.to_string());
-                    members(&mut row, value);
+                    members(&mut row, value, rates);
                 }
             }
             Value::Array(cpus) if per_cpu => {
                 let mut row = table.row();
-                leaves(&mut row, "key", key);
+                leaves(&mut row, "key", key, false);
                 for (cpu, value) in cpus.iter().enumerate() {
-                    leaves(&mut row, &format!("cpu{cpu}"), value);
+                    leaves(&mut row, &format!("cpu{cpu}"), value, rates);
                 }
             }
             value => {
                 let mut row = table.row();
-                leaves(&mut row, "key", key);
-                members(&mut row, value);
+                leaves(&mut row, "key", key, false);
+                members(&mut row, value, rates);
             }
         }
     }
@@ -90,28 +165,31 @@ fn fits_columns(cpus: &[Value]) -> bool {
 }
 
 /// Adds the fields of a struct under their own names, and any other value as `value`.
-fn members(row: &mut Row<'_>, value: &Value) {
+fn members(row: &mut Row<'_>, value: &Value, rates: bool) {
     match value {
-        Value::Object(fields) => fields.iter().for_each(|(name, field)| leaves(row, name, field)),
-        other => leaves(row, "value", other),
+        Value::Object(fields) => fields.iter().for_each(|(name, field)| leaves(row, name, field, rates)),
+        other => leaves(row, "value", other, rates),
     }
 }
 
-fn leaves(row: &mut Row<'_>, title: &str, value: &Value) {
+fn leaves(row: &mut Row<'_>, title: &str, value: &Value, rates: bool) {
     match value {
         // Queues have no keys.
         Value::Null => {}
         Value::Object(fields) => {
             for (name, field) in fields {
-                leaves(row, &format!("{title}.{name}"), field);
+                leaves(row, &format!("{title}.{name}"), field, rates);
             }
         }
         Value::Array(items) if items.iter().any(Value::is_object) => {
             for (i, item) in items.iter().enumerate() {
-                leaves(row, &format!("{title}[{i}]"), item);
+                leaves(row, &format!("{title}[{i}]"), item, rates);
             }
         }
-        Value::Number(number) => row.number(title, &number.to_string()),
+        Value::Number(number) => match number.as_f64().filter(|_| rates) {
+            Some(rate) => row.amount(&format!("{title}/s"), rate, units::rate(title, rate)),
+            None => row.number(title, &number.to_string()),
+        },
         Value::String(text) => row.text(title, text),
         other => row.text(title, &other.to_string()),
     }

@@ -1,16 +1,22 @@
-//! Aligned text: numbers to the right, words to the left, records below each other where lines would be too
-//! long to read.
+//! Aligned text: numbers to the right, words to the left; where lines would be too long to read, cells are folded, or
+//! records stand below each other.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use tabled::builder::Builder;
 use tabled::settings::object::Columns;
-use tabled::settings::{Alignment, Padding, Style};
+use tabled::settings::peaker::PriorityMax;
+use tabled::settings::{Alignment, Padding, Style, Width};
+
+use crate::output::screen::{HEADING, Screen};
 
 /// The largest number of characters in a cell. Longer text is cut and ends in dots.
 const CELL: usize = 64;
 /// The space between two columns.
 const GAP: usize = 2;
+/// The smallest number of characters to which cells are folded.
+const FOLDED: usize = 16;
 
 /// Rows under titled columns. The order of the columns is that in which their titles first come up.
 #[derive(Default)]
@@ -19,7 +25,14 @@ pub struct Table {
     by_title: HashMap<String, usize>,
     /// True for each column that holds numbers only.
     numeric: Vec<bool>,
-    rows: Vec<Vec<String>>,
+    rows: Vec<Vec<Cell>>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Cell {
+    text: String,
+    /// The number that the text shows, by which rows are sorted.
+    number: Option<f64>,
 }
 
 pub struct Row<'a> {
@@ -36,22 +49,83 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// Renders one line per row or, if a row would be wider than `width` columns of the terminal, one line per cell.
-    pub fn render(mut self, width: usize) -> String {
+    /// Returns the titles of the columns.
+    pub fn titles(&self) -> &[String] {
+        &self.titles
+    }
+
+    /// Sorts the rows by the column with this title: the largest numbers first, words by the alphabet. Returns false if
+    /// there is no such column. `bytes` also stands for `bytes/s`, and `key.port` may be called `port`.
+    pub fn sort(&mut self, by: &str) -> bool {
+        let is_it = |title: &&String| {
+            let title = title.trim_end_matches("/s");
+            title.eq_ignore_ascii_case(by) || title.rsplit('.').next() == Some(by)
+        };
+        let Some(column) = self.titles.iter().find(is_it).and_then(|title| self.by_title.get(title)) else {
+            return false;
+        };
+        let cell = |row: &[Cell]| row.get(*column).cloned().unwrap_or_default();
+        self.rows.sort_by(|a, b| {
+            let (a, b) = (cell(a), cell(b));
+            match (a.number, b.number) {
+                (Some(a), Some(b)) => b.partial_cmp(&a).unwrap_or(Ordering::Equal),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (None, None) => a.text.cmp(&b.text),
+            }
+        });
+        true
+    }
+
+    /// Drops all rows but the first ones. Returns how many were dropped.
+    pub fn truncate(&mut self, rows: usize) -> usize {
+        let dropped = self.rows.len().saturating_sub(rows);
+        self.rows.truncate(rows);
+        dropped
+    }
+
+    /// Renders one line per row. Where a row is wider than the screen, long cells are folded; where that does not do,
+    /// each cell has a line.
+    pub fn render(self, screen: Screen) -> String {
         if self.titles.is_empty() {
             return String::new();
         }
-        self.rows.insert(0, self.titles);
-        let mut table = Builder::from(self.rows).build();
+        let texts = self.rows.into_iter().map(|row| row.into_iter().map(|cell| cell.text).collect());
+        let rows: Vec<Vec<String>> = std::iter::once(self.titles).chain(texts).collect();
+        let mut table = Builder::from(rows.clone()).build();
         table.with(Style::empty()).with(Padding::new(0, GAP, 0, 0));
-        if table.total_width() > width.saturating_add(GAP) {
-            return records(&Vec::<Vec<String>>::from(Builder::from(table)));
-        }
         for (column, _) in self.numeric.iter().enumerate().filter(|(_, numeric)| **numeric) {
             table.modify(Columns::one(column), Alignment::right());
         }
-        table.to_string().lines().flat_map(|line| [line.trim_end(), "\n"]).collect()
+        let width = screen.width.saturating_add(GAP);
+        if table.total_width() > width {
+            if !can_fold(&rows, &self.numeric, screen.width) {
+                return records(&rows);
+            }
+            table.with(Width::wrap(width).priority(PriorityMax::right()).keep_words(true));
+        }
+        let text: String = table.to_string().lines().flat_map(|line| [line.trim_end(), "\n"]).collect();
+        match text.split_once('\n') {
+            Some((heading, rest)) => format!("{}\n{rest}", screen.paint(HEADING, heading)),
+            None => text,
+        }
     }
+}
+
+/// Tells whether the rows fit if long words are folded and numbers are not.
+fn can_fold(rows: &[Vec<String>], numeric: &[bool], width: usize) -> bool {
+    let widest = |column: usize| {
+        rows.iter()
+            .filter_map(|row| row.get(column))
+            .map(|text| text.chars().count())
+            .max()
+            .unwrap_or_default()
+    };
+    let least = |(column, numeric): (usize, &bool)| {
+        let widest = widest(column);
+        GAP + if *numeric { widest } else { widest.min(FOLDED) }
+    };
+    numeric.iter().enumerate().map(least).sum::<usize>() <= width
 }
 
 /// Renders the cells of each row below each other, beside their titles.
@@ -67,14 +141,20 @@ fn records(rows: &[Vec<String>]) -> String {
 
 impl Row<'_> {
     pub fn text(&mut self, title: &str, text: &str) {
-        self.cell(title, printable(text), text.is_empty());
+        self.cell(title, Cell { text: printable(text), number: None }, text.is_empty());
     }
 
+    /// A number as it is.
     pub fn number(&mut self, title: &str, number: &str) {
-        self.cell(title, number.to_owned(), true);
+        self.cell(title, Cell { text: number.to_owned(), number: number.parse().ok() }, true);
     }
 
-    fn cell(&mut self, title: &str, text: String, numeric: bool) {
+    /// A number with a unit.
+    pub fn amount(&mut self, title: &str, number: f64, text: String) {
+        self.cell(title, Cell { text, number: Some(number) }, true);
+    }
+
+    fn cell(&mut self, title: &str, cell: Cell, numeric: bool) {
         let table = &mut *self.table;
         let column = table.by_title.get(title).copied().unwrap_or_else(|| {
             table.titles.push(title.to_owned());
@@ -85,15 +165,15 @@ impl Row<'_> {
         table.numeric[column] &= numeric;
         if let Some(row) = table.rows.last_mut() {
             if row.len() <= column {
-                row.resize(column + 1, String::new());
+                row.resize(column + 1, Cell::default());
             }
-            row[column] = text;
+            row[column] = cell;
         }
     }
 }
 
 /// Cuts text to a cell's size, and escapes characters that a terminal would obey: some text comes from packets.
-fn printable(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len().min(CELL));
     for (i, c) in text.chars().enumerate() {
         if i == CELL {
@@ -112,6 +192,10 @@ fn printable(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const fn screen(width: usize) -> Screen {
+        Screen { width, colour: false, wide: false }
+    }
 
     fn sample() -> Table {
         let mut table = Table::default();
@@ -132,7 +216,9 @@ key         bytes  note
 tcp          1500
 a long one      7  é\\u{1b}[2J
 ";
-        assert_eq!(sample().render(80), expected);
+        assert_eq!(sample().render(screen(80)), expected);
+        let coloured = sample().render(Screen { colour: true, ..screen(80) });
+        assert_eq!(coloured.lines().next(), Some("\u{1b}[1mkey         bytes  note\u{1b}[0m"));
     }
 
     #[test]
@@ -145,13 +231,34 @@ key    a long one
 bytes  7
 note   é\\u{1b}[2J
 ";
-        assert_eq!(sample().render(20), expected);
+        assert_eq!(sample().render(screen(20)), expected);
+    }
+
+    #[test]
+    fn long_words_are_folded_and_numbers_are_not() {
+        let mut table = Table::default();
+        let mut row = table.row();
+        row.text("NAME", "dns");
+        row.number("BYTES", "18446744073709551615");
+        row.text("REASON", "there is no interface of this name on the machine");
+        let text = table.render(screen(60));
+        assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
+        assert!(text.contains("18446744073709551615") && text.lines().count() > 2, "{text}");
+    }
+
+    #[test]
+    fn rows_are_sorted_and_cut() {
+        let mut table = sample();
+        assert!(table.sort("key"));
+        assert!(table.sort("bytes") && !table.sort("packets"));
+        assert_eq!(table.truncate(1), 1);
+        assert_eq!(table.render(screen(80)), "key  bytes  note\ntcp   1500\n");
     }
 
     #[test]
     fn cells_have_a_limit() {
         assert_eq!(printable(&"x".repeat(100)).len(), CELL + 3);
-        assert_eq!(Table::default().render(0), "");
+        assert_eq!(Table::default().render(screen(0)), "");
     }
 
     #[test]
@@ -162,6 +269,6 @@ note   é\\u{1b}[2J
             row.text("NAME", name);
             row.number("BYTES", bytes);
         }
-        assert_eq!(table.render(80), "NAME  BYTES\n漢字      1\nfour     23\n");
+        assert_eq!(table.render(screen(80)), "NAME  BYTES\n漢字      1\nfour     23\n");
     }
 }

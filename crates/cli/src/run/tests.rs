@@ -5,11 +5,13 @@ use std::path::Path;
 use clap::Parser;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
-use twinprobe_client::{ClientError, Server};
+use twinprobe_client::{ClientError, Credentials, Server};
 
 use crate::args::ClientCommand;
-use crate::credentials::CredentialOptions;
 use crate::error::CommandError;
+use crate::fleet::fleet::Fleet;
+use crate::fleet::session::Session;
+use crate::report::reporter::Reporter;
 use crate::run::ask;
 
 #[derive(Debug, Parser)]
@@ -19,7 +21,8 @@ struct Cli {
 }
 
 async fn run(command: ClientCommand, server: Server) -> Result<(), CommandError> {
-    ask(command, server, &CredentialOptions::default()).await
+    let fleet = Fleet::new(vec![("here".to_owned(), server)], &Credentials::default()).unwrap();
+    ask(command, &Session { fleet, reporter: Reporter::new(false) }).await
 }
 
 fn command(arguments: &[&str]) -> ClientCommand {

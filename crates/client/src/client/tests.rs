@@ -49,16 +49,16 @@ async fn there_is_a_call_for_each_route() {
     let served = tokio::spawn(serve(UnixListener::bind(&socket).unwrap(), lines));
     let (client, config) =
         (Client::new(Server::Unix(socket), &Credentials::default()).unwrap(), ConfigDocument::default());
-    client.put("{name}", &config).await.unwrap();
+    client.put("{name}", &config, None).await.unwrap();
     client.probes().await.unwrap();
     client.status("{name}").await.unwrap();
     client.delete("{name}").await.unwrap();
     client.revisions("{name}").await.unwrap();
-    client.roll_back("{name}", Rollback { revision: None }).await.unwrap();
+    client.roll_back("{name}", Rollback { revision: None }, None).await.unwrap();
     client.validate(&config).await.unwrap();
     let capture = directory.path().join("capture");
     std::fs::write(&capture, "").unwrap();
-    let captures = Captures { capture: Some(capture), egress_capture: None };
+    let captures = Captures { capture: Some(capture), ..Captures::default() };
     client.replay(&config, &captures, JSON).await.unwrap();
     client.metrics("{name}", JSON).await.unwrap();
     client.close_window("{name}", JSON).await.unwrap();
@@ -92,6 +92,8 @@ async fn queries_hold_what_was_asked_for() {
     assert_eq!(asked.recv().await.unwrap(), "GET /v1/probes/p/windows?after=3&wait=60&collector=a%26b+c");
     client.windows("p", WindowQuery::default()).await.unwrap();
     assert_eq!(asked.recv().await.unwrap(), "GET /v1/probes/p/windows");
+    client.put("p", &ConfigDocument::default(), Some("why & how")).await.unwrap();
+    assert_eq!(asked.recv().await.unwrap(), "PUT /v1/probes/p?message=why+%26+how");
     client.events("p", Some("a=b")).await.unwrap();
     assert_eq!(asked.recv().await.unwrap(), "GET /v1/probes/p/events?metric=a%3Db");
     // The segments `.` and `..` of a path mean a directory, whatever the encoding.

@@ -64,7 +64,7 @@ fn text_of(bytes: &[u8]) -> Result<&str, ParseError> {
 
 fn invalid(path: String, message: String) -> ParseError {
     let field = (path != ".").then_some(path);
-    let finding = Finding { stage: Stage::Config, field, line: None, column: None, message };
+    let finding = Finding { stage: Stage::Config, field, line: None, column: None, message, hint: None };
     ParseError::Invalid(finding.into())
 }
 

@@ -16,8 +16,8 @@ pub enum Deployed {
 /// The cause of a deployment.
 #[derive(Debug)]
 pub enum Cause {
-    /// The request of this sender.
-    Request(Who),
+    /// The request of this sender, who may have said why.
+    Request(Who, Option<String>),
     /// A start. The stored probe does not run, and goes on with the same revision.
     Start(Box<StoredProbe>),
 }

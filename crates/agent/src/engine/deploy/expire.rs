@@ -51,7 +51,7 @@ impl Engine {
                 let lease = Lease::begin(duration);
                 let record = Some(lease.stored(&engine.kernel.host.boot_id));
                 let stored = StoredProbe { lease: record, ..renewed.stored.clone() };
-                engine.store.prepare(&renewed.name, &stored)?.commit()?;
+                engine.store.prepare(&renewed.name, &stored, None)?.commit()?;
                 renewed.set_lease(lease);
                 Ok::<(), EngineError>(())
             });

@@ -18,6 +18,8 @@ pub struct History {
     pub lease: Option<Lease>,
     /// The sender of the configuration, if that is known.
     pub pushed_by: Option<String>,
+    /// The sender's reason for the configuration. The revision's file has it.
+    pub message: Option<String>,
     /// The deployment before, if there was one.
     pub before: Option<Before>,
     /// True if a request puts the probe in the place of that deployment. A start that deploys a stored probe anew
@@ -36,6 +38,7 @@ impl History {
             instance,
             lease: None,
             pushed_by: None,
+            message: None,
             before: None,
             replaces: false,
         })
@@ -50,6 +53,7 @@ impl History {
             instance: stored.instance.clone().map_or_else(new_instance, Ok)?,
             lease: None,
             pushed_by: stored.pushed_by.clone(),
+            message: None,
             before: Some(before),
             replaces: false,
         })

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use twinprobe_client::ConfigDocument;
+use twinprobe_client::{ConfigDocument, hint};
 use twinprobe_ebpf_common::ProbeCost;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 use twinprobe_ebpf_common::hook::{Direction, Hook};
@@ -58,6 +58,17 @@ impl Engine {
     }
 
     async fn load_as(&self, config: &ProbeConfig, purpose: Purpose) -> Result<LoadedProbe, EngineError> {
+        self.load_or_refuse(config, purpose).await.map_err(|error| match error {
+            EngineError::Rejected(rejection) => with_hints(rejection, config).into(),
+            error => error,
+        })
+    }
+
+    async fn load_or_refuse(
+        &self,
+        config: &ProbeConfig,
+        purpose: Purpose,
+    ) -> Result<LoadedProbe, EngineError> {
         let mut compiled = Vec::new();
         let mut refused = Vec::new();
         let [ingress, egress] = Direction::ALL.map(|direction| self.object(config, direction));
@@ -121,6 +132,19 @@ impl Engine {
         examined.map_err(|message| Rejection::from(Finding::new(Stage::Load, field, message)))?;
         Ok(CompiledObject { elf: elf.to_owned(), warnings: Vec::new(), shared: Vec::new() })
     }
+}
+
+/// Says of each finding about a source what to write instead, if it is one of the frequent ones.
+fn with_hints(mut rejection: Rejection, config: &ProbeConfig) -> Rejection {
+    for (direction, config) in config.directions() {
+        let Code::Source(source) = &config.code else { continue };
+        let field = format!("{direction}.source");
+        for finding in rejection.findings.iter_mut().filter(|finding| finding.field.as_ref() == Some(&field))
+        {
+            finding.hint = hint(finding, &source.text);
+        }
+    }
+    rejection
 }
 
 /// The purpose for which programs are loaded.
@@ -270,10 +294,10 @@ pub fn prepare<'a>(
     let objects = objects.iter().map(keep).collect::<Result<_, StoreError>>()?;
     let (deployment, cost) = (deployable.record().clone(), Some(cost));
     let running = Some(StoredDeployment { deployment, objects, cost });
-    let History { revision, created, instance, lease, pushed_by, .. } = history;
+    let History { revision, created, instance, lease, pushed_by, message, .. } = history;
     let lease = lease.map(|lease| lease.stored(&deployable.record().boot_id));
     let stored =
         StoredProbe { revision, created, instance: Some(instance), pushed_by, config, lease, running };
-    let pending = store.prepare(name, &stored)?;
+    let pending = store.prepare(name, &stored, message)?;
     Ok((stored, pending))
 }

@@ -1,5 +1,7 @@
 //! A replay whose window is delivered.
 
+use std::time::Duration;
+
 use tokio::sync::watch;
 use twinprobe_ebpf_common::Replayed;
 use twinprobe_kernel::ReplayLane;
@@ -10,6 +12,8 @@ use crate::limits::ledger::Share;
 #[derive(Debug)]
 pub struct Replay {
     pub replayed: Replayed,
+    /// The time for which the programs have run.
+    pub ran: Duration,
     _lanes: Vec<ReplayLane>,
     _share: Share,
     /// A channel that tells readers of the maps that they are still there.
@@ -18,6 +22,7 @@ pub struct Replay {
 
 impl Replay {
     pub fn new(replayed: Replayed, lanes: Vec<ReplayLane>, share: Share, present: watch::Sender<()>) -> Self {
-        Self { replayed, _lanes: lanes, _share: share, _present: present }
+        let ran = lanes.iter().map(|lane| lane.counts.ran).sum();
+        Self { replayed, ran, _lanes: lanes, _share: share, _present: present }
     }
 }

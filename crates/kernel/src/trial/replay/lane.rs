@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::time::{Duration, Instant};
 
 use twinprobe_ebpf_common::hook::{Hook, ProgramKind, Verdict};
 
@@ -76,6 +77,8 @@ pub struct Counts {
     pub not_sampled: u64,
     /// The events that the program has written to the maps of event metrics.
     pub events: u64,
+    /// The time for which the program has run, the handing over of packets included.
+    pub ran: Duration,
 }
 
 impl Lane {
@@ -168,7 +171,9 @@ impl Lane {
             && let Some(driver) = &self.driver
         {
             self.control.start(packets, self.batch.group.tag);
+            let started = Instant::now();
             driver.run(&self.batch.frame)?;
+            self.counts.ran += started.elapsed();
             let seen = (0..packets).filter(|record| self.control.is_seen(*record)).count();
             self.counts.seen += seen as u64;
             self.counts.too_long += (packets - seen) as u64;
@@ -182,7 +187,10 @@ impl Lane {
         self.control.set_time(time_ns);
         let mut packet = bytes.to_vec();
         packet.resize(length, 0);
-        match prog::prog_test_run(self.program(), &packet, &mut [], &mut []) {
+        let started = Instant::now();
+        let run = prog::prog_test_run(self.program(), &packet, &mut [], &mut []);
+        self.counts.ran += started.elapsed();
+        match run {
             Ok(_) => self.counts.seen += 1,
             Err(error) if is_about_length(&error) => self.counts.too_long += 1,
             Err(error) => return Err(error),

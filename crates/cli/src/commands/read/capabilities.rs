@@ -1,37 +1,30 @@
 //! `twinprobe capabilities`.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::Value;
-use twinprobe_client::Client;
 
 use crate::error::CommandError;
+use crate::fleet::session::Session;
 use crate::output::print;
+use crate::output::screen::Screen;
 use crate::output::table::Table;
+use crate::output::view::ViewOption;
 
 #[derive(Debug, Args)]
 pub struct Capabilities {
-    /// Format of the capabilities
-    #[arg(short, long, value_enum, default_value = "table")]
-    output: Output,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
-    Table,
-    Json,
+    #[command(flatten)]
+    view: ViewOption,
 }
 
 impl Capabilities {
-    pub async fn run(self, client: &Client) -> Result<(), CommandError> {
-        let answer = client.capabilities().await?;
-        match self.output {
-            Output::Json => print::json(&answer),
-            Output::Table => print::print(render(&answer.read()?, print::width())),
-        }
+    pub async fn run(self, session: &Session) -> Result<(), CommandError> {
+        let answer = session.fleet.one()?.capabilities().await?;
+        let value = print::value(&answer)?;
+        self.view.output.show(&value, |screen| render(&value, screen))
     }
 }
 
-fn render(answer: &Value, width: usize) -> String {
+fn render(answer: &Value, screen: Screen) -> String {
     let mut features = Table::default();
     let parts = ["kernel", "compiler"].map(|part| (part, answer[part].as_object()));
     for (part, values) in parts {
@@ -61,7 +54,7 @@ fn render(answer: &Value, width: usize) -> String {
             row.text("UNAVAILABLE", reason);
         }
     }
-    format!("{}\n{}", features.render(width), maps.render(width))
+    format!("{}\n{}", features.render(screen), maps.render(screen))
 }
 
 /// Returns the operations that work in batches, and those that work one by one.
@@ -124,6 +117,6 @@ hash      iterative  iterate     lookup, lookup+delete
 lpm_trie  -                                             Invalid argument
 ringbuf   stream
 ";
-        assert_eq!(render(&answer, 100), expected);
+        assert_eq!(render(&answer, Screen { width: 100, colour: false, wide: false }), expected);
     }
 }

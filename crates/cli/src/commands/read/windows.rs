@@ -6,9 +6,12 @@ use twinprobe_client::{Client, WindowQuery};
 use twinprobe_ebpf_common::window::{Entry, Listing};
 
 use crate::error::CommandError;
+use crate::fleet::session::Session;
 use crate::output::format::OutputFormat;
 use crate::output::print;
+use crate::output::screen::Screen;
 use crate::output::table::Table;
+use crate::output::view::View;
 
 /// Lists the windows that are retained; or shows, acknowledges or closes one.
 #[derive(Debug, Args)]
@@ -32,14 +35,15 @@ pub struct Windows {
     /// Name of the collector that acknowledges; or list the windows that it has not acknowledged
     #[arg(long, value_name = "NAME", conflicts_with = "document")]
     collector: Option<String>,
-    /// Format of the output; a list is a table or json
+    /// Format of the output; a list is a table, json or yaml
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Table, conflicts_with = "ack")]
     #[arg(requires_ifs = [("xml", "document"), ("openmetrics", "document")])]
     output: OutputFormat,
 }
 
 impl Windows {
-    pub async fn run(self, client: &Client) -> Result<(), CommandError> {
+    pub async fn run(self, session: &Session) -> Result<(), CommandError> {
+        let client = session.fleet.one()?;
         let (name, accept) = (&self.name, self.output.media_type());
         if let Some(seq) = self.ack {
             client.acknowledge(name, seq, self.collector.as_deref()).await?;
@@ -56,10 +60,12 @@ impl Windows {
     async fn list(self, client: &Client) -> Result<(), CommandError> {
         let query = WindowQuery { after: self.after, wait: None, collector: self.collector.as_deref() };
         let list = client.windows(&self.name, query).await?;
+        let view = self.output.view().unwrap_or(View::Table);
         if self.output == OutputFormat::Json {
             return print::print(&list.body);
         }
-        print::print(render(&list.read()?, print::width()))
+        let listing = list.read()?;
+        view.show(&print::value(&list)?, |screen| render(&listing, screen))
     }
 }
 
@@ -70,7 +76,7 @@ pub fn lost(windows: u64) -> String {
     format!("{windows} windows were lost before they were acknowledged")
 }
 
-fn render(list: &Listing, width: usize) -> String {
+fn render(list: &Listing, screen: Screen) -> String {
     let mut table = Table::default();
     for window in &list.windows {
         let mut row = table.row();
@@ -80,7 +86,7 @@ fn render(list: &Listing, width: usize) -> String {
         row.number("DURATION", &duration(window).unwrap_or_default());
         row.number("BYTES", &window.bytes.to_string());
     }
-    let mut text = if table.is_empty() { "no windows\n".to_owned() } else { table.render(width) };
+    let mut text = if table.is_empty() { "no windows\n".to_owned() } else { table.render(screen) };
     if list.lost_windows > 0 {
         text.push_str(&format!("{}\n", lost(list.lost_windows)));
     }
@@ -111,6 +117,7 @@ mod tests {
             window(9, "10:00:00.000000000", "10:00:10.000250000", 41216),
             window(10, "10:00:10.000250000", "10:00:10.250000000", 7),
         ];
+        let screen = Screen { width: 200, colour: false, wide: false };
         let mut list = Listing { windows, lost_windows: 1, ..Listing::default() };
         let expected = "\
 SEQ  START                           END                                DURATION  BYTES
@@ -118,9 +125,9 @@ SEQ  START                           END                                DURATION
  10  2026-11-21T10:00:10.000250000Z  2026-11-21T10:00:10.250000000Z   0.249750 s      7
 1 window was lost before it was acknowledged
 ";
-        assert_eq!(render(&list, 200), expected);
+        assert_eq!(render(&list, screen), expected);
         (list.windows, list.lost_windows) = (Vec::new(), 0);
-        assert_eq!(render(&list, 200), "no windows\n");
+        assert_eq!(render(&list, screen), "no windows\n");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use twinprobe_client::{Wishes, convert};
 
 use crate::error::CommandError;
 use crate::output::print;
+use crate::output::view::View;
 
 #[derive(Debug, Args)]
 pub struct Convert {
@@ -21,6 +22,9 @@ pub struct Convert {
     /// Use this interface instead of the one in the file
     #[arg(long, value_name = "IFACE")]
     interface: Option<String>,
+    /// Form of the configurations
+    #[arg(short, long, value_enum, default_value_t = View::Json)]
+    output: View,
 }
 
 impl Convert {
@@ -32,12 +36,12 @@ impl Convert {
         let wishes = Wishes { name: self.name, interface: self.interface };
         let converted = convert(&text, &wishes).map_err(CommandError::Convert)?;
         for note in &converted.notes {
-            eprintln!("note: {note}");
+            print::complain(&format!("note: {note}"));
         }
         let probes = match &converted.probes[..] {
             [one] => one.clone(),
             several => Value::Array(several.to_vec()),
         };
-        print::print(format!("{probes:#}"))
+        self.output.show(&probes, |_| format!("{probes:#}"))
     }
 }

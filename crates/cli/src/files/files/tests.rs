@@ -88,3 +88,34 @@ fn source_files_are_inlined_relative_to_the_file() {
     assert!(read(&at("flows.yaml")).unwrap_err().to_string().contains("missing.c"));
     assert!(matches!(read(&at("nothing.yaml")), Err(FileError::Read { .. })));
 }
+
+#[test]
+fn all_probe_files_of_a_directory_are_read_and_names_are_unique() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let all = || read_all(&[directory.path().to_owned()]);
+    assert!(all().unwrap_err().to_string().contains("ends in .json, .yaml or .yml"));
+    for (name, text) in
+        [("b.yaml", "interface: x"), ("a.json", "{}"), ("c.yml", "name: d"), ("README.md", "#")]
+    {
+        std::fs::write(at(name), text).unwrap();
+    }
+    std::fs::create_dir(at("folder.json")).unwrap();
+    let names: Vec<String> = all().unwrap().into_iter().map(|probe| probe.name).collect();
+    assert_eq!(names, ["a", "b", "d"]);
+    let twice = read_all(&[directory.path().to_owned(), at("a.json")]).unwrap_err();
+    assert!(twice.to_string().contains("there are two probes \"a\""), "{twice}");
+}
+
+#[test]
+fn findings_are_shown_at_the_users_own_file() {
+    use twinprobe_ebpf_common::finding::{Finding, Stage};
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    std::fs::write(at("dns.bpf.c"), "int x;\n").unwrap();
+    std::fs::write(at("dns.yaml"), "ingress: {source_file: dns.bpf.c}\negress: {source: int y;}\n").unwrap();
+    let probe = read(&at("dns.yaml")).unwrap().remove(0);
+    let place = |field: &str| probe.sources.place(&Finding::new(Stage::Load, field, "").at(37, Some(11)));
+    assert_eq!(place("ingress.source"), Some(format!("{}:37:11", at("dns.bpf.c").display())));
+    assert_eq!(place("egress.source").as_deref(), Some("egress.source:37:11"));
+}

@@ -1,9 +1,10 @@
 //! `twinprobe token`.
 
 use clap::Args;
+use serde_json::json;
 
 use crate::error::CommandError;
-use crate::output::print;
+use crate::output::view::View;
 use twinprobe_serve::Role;
 use twinprobe_serve::check_name;
 use twinprobe_serve::tokens;
@@ -16,6 +17,9 @@ pub struct Token {
     /// Role of the token
     #[arg(value_enum)]
     role: Role,
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value_t = View::Table)]
+    output: View,
 }
 
 impl Token {
@@ -23,6 +27,7 @@ impl Token {
     pub fn run(self) -> Result<(), CommandError> {
         let token = tokens::generate()?;
         let line = tokens::line(&self.name, self.role, &token);
-        print::print(format!("{token}\n{line}").as_bytes())
+        let value = json!({ "name": self.name, "role": self.role.to_string(), "token": token, "line": line });
+        self.output.show(&value, |_| format!("{token}\n{line}"))
     }
 }

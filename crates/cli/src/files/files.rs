@@ -1,6 +1,5 @@
-//! Probe files: JSON or YAML with one configuration or many.
+//! The reading of probe files.
 
-mod contents;
 #[cfg(test)]
 mod tests;
 
@@ -13,12 +12,21 @@ use serde_path_to_error::Error as FieldError;
 use twinprobe_client::ConfigDocument;
 
 use crate::files::contents::{Contents, Written};
+use crate::files::sources::{Source, Sources};
 
 /// A configuration and the name of its probe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProbeFile {
     pub name: String,
     pub config: ConfigDocument,
+    pub sources: Sources,
+}
+
+impl ProbeFile {
+    pub fn new(name: String, config: ConfigDocument) -> Self {
+        let sources = Sources::inside(&config);
+        Self { name, config, sources }
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +48,8 @@ pub enum FileError {
 pub enum ContentError {
     #[error("no configuration in it")]
     Empty,
+    #[error("no file in it ends in .json, .yaml or .yml")]
+    NoFiles,
     #[error("configuration {0} has no name; add the field `name`")]
     NoName(usize),
     #[error("there are two probes {0:?}")]
@@ -65,18 +75,63 @@ pub fn read_with(path: &Path, sources: [Option<&Path>; 2]) -> Result<Vec<ProbeFi
     let mut probes = probes.map_err(|problem| FileError::Content { path: path.to_owned(), problem })?;
     for probe in &mut probes {
         let [ingress, egress] = sources;
-        for (direction, source) in [(&mut probe.config.ingress, ingress), (&mut probe.config.egress, egress)]
-        {
+        let (config, known) = (&mut probe.config, &mut probe.sources);
+        let directions = [
+            (&mut config.ingress, &mut known.ingress, ingress),
+            (&mut config.egress, &mut known.egress, egress),
+        ];
+        for (direction, known, source) in directions {
             if let Some(source) = source {
                 let direction = direction.get_or_insert_default();
-                (direction.source, direction.object) = (None, None);
-                let source = std::path::absolute(source).unwrap_or_else(|_| source.to_owned());
-                direction.source_file = Some(source.to_string_lossy().into_owned());
+                direction.object = None;
+                let text = std::fs::read_to_string(source);
+                let text =
+                    text.map_err(|error| FileError::Read { path: source.to_owned(), source: error })?;
+                direction.source_file = None;
+                direction.source = Some(text.clone());
+                *known = Some(Source { file: Some(source.display().to_string()), text });
             }
         }
-        inline_sources(path, directory, &mut probe.config)?;
+        inline_sources(path, directory, probe)?;
     }
     Ok(probes)
+}
+
+/// Reads the configurations of files, and of all files of directories whose names end in .json, .yaml or .yml.
+pub fn read_all(paths: &[PathBuf]) -> Result<Vec<ProbeFile>, FileError> {
+    let mut probes: Vec<ProbeFile> = Vec::new();
+    for path in paths {
+        for file in in_directory(path)? {
+            for probe in read(&file)? {
+                if probes.iter().any(|other| other.name == probe.name) {
+                    return Err(FileError::Content { path: file, problem: ContentError::Twice(probe.name) });
+                }
+                probes.push(probe);
+            }
+        }
+    }
+    Ok(probes)
+}
+
+/// Returns the probe files of a directory, sorted, or the path itself if it is no directory.
+fn in_directory(path: &Path) -> Result<Vec<PathBuf>, FileError> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let failed = |source| FileError::Read { path: path.to_owned(), source };
+    let entries = std::fs::read_dir(path).map_err(failed)?;
+    let entries = entries.map(|entry| entry.map(|entry| entry.path()).map_err(failed));
+    let mut files = entries.collect::<Result<Vec<_>, _>>()?;
+    let is_probe_file = |file: &PathBuf| {
+        let ending = file.extension().and_then(|ending| ending.to_str());
+        file.is_file() && ending.is_some_and(|ending| matches!(ending, "json" | "yaml" | "yml"))
+    };
+    files.retain(is_probe_file);
+    files.sort();
+    if files.is_empty() {
+        return Err(FileError::Content { path: path.to_owned(), problem: ContentError::NoFiles });
+    }
+    Ok(files)
 }
 
 fn parse(path: &Path, text: &str) -> Result<Vec<Written>, FileError> {
@@ -116,14 +171,19 @@ fn named(found: Vec<Written>, stem: Option<&str>) -> Result<Vec<ProbeFile>, Cont
         if !seen.insert(name.clone()) {
             return Err(ContentError::Twice(name));
         }
-        probes.push(ProbeFile { name, config });
+        probes.push(ProbeFile::new(name, config));
     }
     if probes.is_empty() { Err(ContentError::Empty) } else { Ok(probes) }
 }
 
 /// Replaces `source_file` by the content of the file, as `source`: the daemon reads no files.
-fn inline_sources(path: &Path, directory: &Path, config: &mut ConfigDocument) -> Result<(), FileError> {
-    for (name, direction) in [("ingress", &mut config.ingress), ("egress", &mut config.egress)] {
+fn inline_sources(path: &Path, directory: &Path, probe: &mut ProbeFile) -> Result<(), FileError> {
+    let ProbeFile { config, sources, .. } = probe;
+    let directions = [
+        ("ingress", &mut config.ingress, &mut sources.ingress),
+        ("egress", &mut config.egress, &mut sources.egress),
+    ];
+    for (name, direction, known) in directions {
         let Some(direction) = direction else { continue };
         let Some(file) = direction.source_file.take() else { continue };
         if direction.source.is_some() || direction.object.is_some() {
@@ -131,12 +191,14 @@ fn inline_sources(path: &Path, directory: &Path, config: &mut ConfigDocument) ->
             return Err(FileError::Content { path: path.to_owned(), problem });
         }
         let file = directory.join(file);
-        direction.source = Some(std::fs::read_to_string(&file).map_err(|source| FileError::SourceFile {
+        let text = std::fs::read_to_string(&file).map_err(|source| FileError::SourceFile {
             path: path.to_owned(),
             direction: name,
-            file,
+            file: file.clone(),
             source,
-        })?);
+        })?;
+        direction.source = Some(text.clone());
+        *known = Some(Source { file: Some(file.display().to_string()), text });
     }
     Ok(())
 }

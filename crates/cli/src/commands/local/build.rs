@@ -6,14 +6,16 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use serde_json::{Map, Value, json};
-use twinprobe_client::{ConfigDocument, finding_line};
+use twinprobe_client::ConfigDocument;
 use twinprobe_compiler::{Compiler, CompilerOptions, Toolchain};
 use twinprobe_ebpf_common::Direction;
-use twinprobe_ebpf_common::finding::Rejection;
+use twinprobe_ebpf_common::finding::Finding;
 
 use crate::error::CommandError;
-use crate::files::{self, ProbeFile};
+use crate::files::files::{self, ProbeFile};
 use crate::output::print;
+use crate::output::progress::Progress;
+use crate::report::reporter::Reporter;
 use twinprobe_config::{Code, ProbeConfig};
 
 #[derive(Debug, Args)]
@@ -37,14 +39,19 @@ pub struct Build {
 
 impl Build {
     /// Writes the configurations with `object` in place of `source`.
-    pub async fn run(self) -> Result<(), CommandError> {
+    pub async fn run(self, reporter: Reporter) -> Result<(), CommandError> {
         let mut probes = files::read_with(&self.file, [self.ingress.as_deref(), self.egress.as_deref()])?;
         // The operator's own sources are compiled on the operator's own machine.
         let compiler = Toolchain::discover(CompilerOptions { allow_unconfined_compiler: true }).known();
         let compiler = compiler.map_err(CommandError::NoCompiler)?;
-        for ProbeFile { name, config } in &mut probes {
-            compile(&compiler, self.single_buffer, name, config).await?;
+        let progress = Progress::steps(probes.len());
+        for probe in &mut probes {
+            progress.at(format!("compiling {}", probe.name));
+            let warnings = compile(&compiler, self.single_buffer, probe).await?;
+            progress.pause(|| reporter.warnings(&warnings, &probe.sources));
+            progress.done();
         }
+        drop(progress);
         let text = format!("{:#}\n", document(probes)?);
         match self.output {
             None => print::print(text),
@@ -55,25 +62,27 @@ impl Build {
     }
 }
 
-/// Compiles the sources of a configuration.
+/// Compiles the sources of a configuration. Returns the compiler's warnings.
 async fn compile(
     compiler: &Compiler,
     single_buffer: bool,
-    name: &str,
-    document: &mut ConfigDocument,
-) -> Result<(), CommandError> {
+    probe: &mut ProbeFile,
+) -> Result<Vec<Finding>, CommandError> {
+    let ProbeFile { name, config: document, sources } = probe;
+    let refused = |rejection| CommandError::Rejected { rejection, sources: Box::new(sources.clone()) };
+    let mut warnings = Vec::new();
     // The interface may be named when the configuration is applied.
     let mut checked = document.clone();
     if checked.interfaces.is_none() {
         checked.interface.get_or_insert_with(|| "lo".to_owned());
     }
-    let valid = ProbeConfig::validate(name, &checked).map_err(|rejection| refusal(&rejection))?;
+    let valid = ProbeConfig::validate(name, &checked).map_err(refused)?;
     for (direction, config) in valid.directions() {
         let Code::Source(source) = &config.code else { continue };
         let field = format!("{direction}.source");
         let unit = valid.unit((direction, &config.attach), source, &field, !single_buffer);
-        let object = compiler.compile(&unit).await.map_err(|rejection| refusal(&rejection))?;
-        print::warnings(&object.warnings);
+        let object = compiler.compile(&unit).await.map_err(refused)?;
+        warnings.extend(object.warnings);
         let written = match direction {
             Direction::Ingress => &mut document.ingress,
             Direction::Egress => &mut document.egress,
@@ -84,23 +93,18 @@ async fn compile(
             (written.dialect, written.entry, written.calls) = (None, None, None);
         }
     }
-    Ok(())
-}
-
-fn refusal(rejection: &Rejection) -> CommandError {
-    let findings = rejection.findings.iter().map(|finding| finding_line(finding, "error"));
-    CommandError::NotCompiled(findings.collect::<Vec<_>>().join("\n"))
+    Ok(warnings)
 }
 
 /// Returns one configuration as it is, and several by their names.
 fn document(mut probes: Vec<ProbeFile>) -> Result<Value, CommandError> {
     let value = |config: ConfigDocument| serde_json::to_value(config).map_err(std::io::Error::from);
     if let [ProbeFile { .. }] = &probes[..] {
-        let ProbeFile { name, mut config } = probes.remove(0);
+        let ProbeFile { name, mut config, .. } = probes.remove(0);
         config.name.get_or_insert(name);
         return Ok(value(config)?);
     }
-    let named = probes.into_iter().map(|ProbeFile { name, config }| Ok((name, value(config)?)));
+    let named = probes.into_iter().map(|ProbeFile { name, config, .. }| Ok((name, value(config)?)));
     let named: Result<Map<String, Value>, std::io::Error> = named.collect();
     Ok(json!({ "probes": named? }))
 }

@@ -1,0 +1,97 @@
+//! `twinprobe apply` and `twinprobe validate`.
+
+use clap::Args;
+use serde_json::Value;
+use twinprobe_client::{Answer, Client, StatusCode};
+
+use crate::commands::deploy::files::Files;
+use crate::commands::deploy::outcome::{self, Done};
+use crate::commands::deploy::send::send;
+use crate::commands::deploy::undo;
+use crate::error::CommandError;
+use crate::files::files::ProbeFile;
+use crate::fleet::session::Session;
+use crate::output::view::ViewOption;
+
+#[derive(Debug, Args)]
+pub struct Apply {
+    #[command(flatten)]
+    files: Files,
+    /// Reason for the change, which `revisions` shows
+    #[arg(short, long, value_name = "WHY")]
+    message: Option<String>,
+    /// If a probe is refused or a daemon fails, take back what was done: everywhere, or nowhere
+    #[arg(long)]
+    rollback_on_failure: bool,
+    #[command(flatten)]
+    view: ViewOption,
+}
+
+#[derive(Debug, Args)]
+pub struct Validate {
+    #[command(flatten)]
+    files: Files,
+    #[command(flatten)]
+    view: ViewOption,
+}
+
+impl Apply {
+    pub async fn run(&self, session: &Session) -> Result<(), CommandError> {
+        let probes = self.files.read()?;
+        let before = match self.rollback_on_failure {
+            true => undo::revisions(session, &probes).await,
+            false => Vec::new(),
+        };
+        let put = async |client: &Client, probe: &ProbeFile| {
+            let answer = client.put(&probe.name, &probe.config, self.message.as_deref()).await?;
+            let verb = if answer.status == StatusCode::CREATED { "created" } else { "replaced" };
+            let status = answer.read().ok();
+            let done = Done {
+                verb,
+                places: status.as_ref().map(outcome::places).unwrap_or_default(),
+                warnings: status.map(|status| status.warnings).unwrap_or_default(),
+                ns_per_packet: None,
+                answer: content(&answer),
+            };
+            Ok(done)
+        };
+        let sent = send(session, &probes, self.view.output, put).await;
+        if self.rollback_on_failure {
+            undo::on_failure(session, &probes, &sent, &before).await;
+        }
+        outcome::failure(&sent?, session.fleet.nodes().len())
+    }
+}
+
+impl Validate {
+    pub async fn run(&self, session: &Session) -> Result<(), CommandError> {
+        let probes = self.files.read()?;
+        let validate = async |client: &Client, probe: &ProbeFile| {
+            let mut config = probe.config.clone();
+            config.name.get_or_insert_with(|| probe.name.clone());
+            let answer = client.validate(&config).await?;
+            let report = answer.read().ok();
+            let cost = report.as_ref().map(|report| report.cost.directions.values());
+            let times = cost.into_iter().flatten().filter_map(|cost| Some(cost.run.as_ref()?.ns_per_packet));
+            let done = Done {
+                verb: "valid",
+                places: report.as_ref().map(|report| report.interfaces.join(", ")).unwrap_or_default(),
+                ns_per_packet: times.max(),
+                warnings: report.map(|report| report.warnings).unwrap_or_default(),
+                answer: content(&answer),
+            };
+            Ok(done)
+        };
+        let sent = send(session, &probes, self.view.output, validate).await?;
+        outcome::failure(&sent, session.fleet.nodes().len())
+    }
+}
+
+/// Returns an answer for programs, without the sources that they have sent.
+fn content<T>(answer: &Answer<T>) -> Value {
+    let mut content = answer.json().unwrap_or_default();
+    if let Some(fields) = content.as_object_mut() {
+        fields.remove("config");
+    }
+    content
+}

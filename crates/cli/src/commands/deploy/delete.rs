@@ -1,0 +1,48 @@
+//! `twinprobe delete`.
+
+use clap::Args;
+use serde_json::json;
+use twinprobe_client::ClientError;
+
+use crate::error::CommandError;
+use crate::fleet::session::Session;
+use crate::output::print;
+use crate::output::view::ViewOption;
+
+#[derive(Debug, Args)]
+pub struct Delete {
+    /// The probes
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+    #[command(flatten)]
+    view: ViewOption,
+}
+
+impl Delete {
+    /// Removes each probe, and goes on after a refusal.
+    pub async fn run(self, session: &Session) -> Result<(), CommandError> {
+        let client = session.fleet.one()?;
+        let (mut values, mut failed) = (Vec::new(), 0);
+        let total = self.names.len();
+        for name in self.names {
+            match client.delete(&name).await {
+                Ok(()) => {
+                    values.push(json!({ "name": name, "outcome": "deleted" }));
+                    if !self.view.output.is_structured() {
+                        print::print(format!("deleted {name}"))?;
+                    }
+                }
+                Err(ClientError::Refused(problem)) if total > 1 => {
+                    print::complain(&format!("{name}: {problem}"));
+                    values.push(json!({ "name": name, "outcome": "refused", "problem": problem }));
+                    failed += 1;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if let Some(text) = self.view.output.structured(&values)? {
+            print::print(text)?;
+        }
+        if failed == 0 { Ok(()) } else { Err(CommandError::Several { failed, total }) }
+    }
+}

@@ -1,0 +1,42 @@
+//! `twinprobe rollback`.
+
+use clap::Args;
+use twinprobe_client::Rollback as To;
+
+use crate::commands::deploy::outcome::places;
+use crate::error::CommandError;
+use crate::files::sources::Sources;
+use crate::fleet::session::Session;
+use crate::output::print;
+use crate::output::view::ViewOption;
+
+#[derive(Debug, Args)]
+pub struct Rollback {
+    /// The probe
+    name: String,
+    /// The revision to deploy again; by default the one before the present one
+    revision: Option<u64>,
+    /// Reason for the change, which `revisions` shows
+    #[arg(short, long, value_name = "WHY")]
+    message: Option<String>,
+    #[command(flatten)]
+    view: ViewOption,
+}
+
+impl Rollback {
+    pub async fn run(self, session: &Session) -> Result<(), CommandError> {
+        let Self { name, revision, message, view } = self;
+        let answer = session.fleet.one()?.roll_back(&name, To { revision }, message.as_deref()).await?;
+        let status = answer.read()?;
+        let back = match revision {
+            Some(revision) => format!("revision {revision}"),
+            None => "the revision before".to_owned(),
+        };
+        let line = |_| {
+            format!("rolled back {name} to {back} on {}; it is revision {}", places(&status), status.revision)
+        };
+        view.output.show(&print::value(&answer)?, line)?;
+        session.reporter.warnings(&status.warnings, &Sources::default());
+        Ok(())
+    }
+}

@@ -1,0 +1,101 @@
+//! The sending of configurations to one daemon or many.
+
+use std::collections::BTreeMap;
+
+use twinprobe_client::{Client, ClientError};
+
+use crate::commands::deploy::outcome::{self, Done, Outcome};
+use crate::error::CommandError;
+use crate::files::files::ProbeFile;
+use crate::files::sources::Sources;
+use crate::fleet::fleet::Node;
+use crate::fleet::session::Session;
+use crate::output::print;
+use crate::output::progress::Progress;
+use crate::output::view::View;
+
+/// Sends each configuration to each daemon, to all daemons at the same time. Goes on after a refusal if there are other
+/// probes. Prints the outcome of a single daemon as it comes, else a table; and what was refused on stderr. Returns all
+/// outcomes; the only one of a single probe is an error if it was refused.
+pub async fn send(
+    session: &Session,
+    probes: &[ProbeFile],
+    view: View,
+    send: impl AsyncFn(&Client, &ProbeFile) -> Result<Done, ClientError>,
+) -> Result<Vec<Outcome>, CommandError> {
+    let nodes = session.fleet.nodes().len();
+    let progress = Progress::steps(nodes * probes.len());
+    let at_once = nodes == 1 && !view.is_structured();
+    let send_all = async |node: &Node| {
+        let mut outcomes = Vec::new();
+        for probe in probes {
+            progress.at(probe.name.clone());
+            let result = send(&node.client, probe).await;
+            progress.done();
+            let outcome = Outcome { node: node.name.clone(), probe: probe.name.clone(), result };
+            if at_once && let Ok(done) = &outcome.result {
+                progress.pause(|| say(session, done, probe))?;
+            }
+            let is_over = !matches!(outcome.result, Ok(_) | Err(ClientError::Refused(_)));
+            outcomes.push(outcome);
+            // A daemon that does not answer is not asked for the next probe.
+            if is_over {
+                break;
+            }
+        }
+        Ok(outcomes)
+    };
+    let found: Result<Vec<Vec<Outcome>>, CommandError> =
+        session.fleet.each(send_all).await.into_iter().collect();
+    let mut outcomes: Vec<Outcome> = found?.into_iter().flatten().collect();
+    drop(progress);
+    let sources: BTreeMap<&str, &Sources> =
+        probes.iter().map(|probe| (probe.name.as_str(), &probe.sources)).collect();
+    let of = |outcome: &Outcome| sources.get(outcome.probe.as_str()).copied().cloned().unwrap_or_default();
+    if view.is_structured() {
+        let values: Vec<_> = outcomes.iter().map(|outcome| outcome.value(nodes == 1, &of(outcome))).collect();
+        view.show(&values, |_| String::new())?;
+    } else if nodes > 1 {
+        print::print(outcome::table(&outcomes).render(view.screen()))?;
+    }
+    if nodes == 1
+        && let Some(last) = outcomes.pop_if(|last| {
+            let is_refusal = matches!(last.result, Err(ClientError::Refused(_)));
+            last.result.is_err() && (probes.len() == 1 || !is_refusal)
+        })
+        && let Err(error) = last.result
+    {
+        let sources = sources.get(last.probe.as_str()).copied().cloned().unwrap_or_default();
+        return Err(CommandError::Probe { error, sources: Box::new(sources) });
+    }
+    complain(session, &outcomes, of);
+    Ok(outcomes)
+}
+
+fn say(session: &Session, done: &Done, probe: &ProbeFile) -> Result<(), CommandError> {
+    print::print(done.line(&probe.name))?;
+    session.reporter.warnings(&done.warnings, &probe.sources);
+    Ok(())
+}
+
+/// Prints the refusals on stderr, each once for all daemons that gave it.
+fn complain(session: &Session, outcomes: &[Outcome], sources: impl Fn(&Outcome) -> Sources) {
+    let mut said: Vec<(String, Vec<&str>)> = Vec::new();
+    for outcome in outcomes {
+        let Err(error) = &outcome.result else { continue };
+        let text = match error {
+            ClientError::Refused(problem) => session.reporter.problem(problem, &sources(outcome)),
+            error => twinprobe_ebpf_common::finding::with_causes(error),
+        };
+        let text = format!("{}: {text}", outcome.probe);
+        match said.iter_mut().find(|(known, _)| *known == text) {
+            Some((_, nodes)) => nodes.push(&outcome.node),
+            None => said.push((text, vec![&outcome.node])),
+        }
+    }
+    for (text, nodes) in said {
+        let on =
+            if session.fleet.nodes().len() > 1 { format!("{}: ", nodes.join(", ")) } else { String::new() };
+        print::complain(&format!("{on}{text}"));
+    }
+}

@@ -1,0 +1,96 @@
+//! The taking back of what was done before something failed.
+
+use twinprobe_client::{Client, ClientError, Rollback};
+
+use crate::commands::deploy::outcome::Outcome;
+use crate::error::CommandError;
+use crate::files::files::ProbeFile;
+use crate::fleet::fleet::Node;
+use crate::fleet::session::Session;
+use crate::output::print;
+
+const WHY: &str = "taken back: an apply failed elsewhere";
+
+/// The state of a probe at a daemon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Before {
+    node: String,
+    probe: String,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Absent,
+    Revision(u64),
+    /// The daemon did not say.
+    Unknown,
+}
+
+async fn state(client: &Client, name: &str) -> State {
+    match client.status(name).await.and_then(|answer| answer.read()) {
+        Ok(status) => State::Revision(status.revision),
+        Err(ClientError::Refused(problem)) if problem.status == 404 => State::Absent,
+        Err(_) => State::Unknown,
+    }
+}
+
+/// Asks all daemons for the revisions of the probes.
+pub async fn revisions(session: &Session, probes: &[ProbeFile]) -> Vec<Before> {
+    let ask = async |node: &Node| {
+        let mut found = Vec::new();
+        for probe in probes {
+            let state = state(&node.client, &probe.name).await;
+            found.push(Before { node: node.name.clone(), probe: probe.name.clone(), state });
+        }
+        found
+    };
+    session.fleet.each(ask).await.into_iter().flatten().collect()
+}
+
+/// If anything failed, brings the probes back to what they were: those that were created go, those that were replaced
+/// get their earlier configuration. Says on stderr what it did.
+pub async fn on_failure(
+    session: &Session,
+    probes: &[ProbeFile],
+    sent: &Result<Vec<Outcome>, CommandError>,
+    before: &[Before],
+) {
+    if sent.as_ref().is_ok_and(|outcomes| outcomes.iter().all(|outcome| outcome.result.is_ok())) {
+        return;
+    }
+    let undo = async |node: &Node| {
+        let mut lines = Vec::new();
+        for probe in probes {
+            let was = before.iter().find(|before| before.node == node.name && before.probe == probe.name);
+            let Some(was) = was else { continue };
+            lines.extend(undo_one(&node.client, &probe.name, was.state).await);
+        }
+        lines.into_iter().map(|line| format!("{}: {line}", node.name)).collect::<Vec<_>>()
+    };
+    for line in session.fleet.each(undo).await.into_iter().flatten() {
+        print::complain(&line);
+    }
+}
+
+/// Brings one probe back. The daemon is asked for the present revision: an answer that was lost may have been a success.
+async fn undo_one(client: &Client, name: &str, was: State) -> Option<String> {
+    let is = state(client, name).await;
+    let undone = match (was, is) {
+        (State::Unknown, _) => return Some(format!("{name} stays as it is: nothing is known of it before")),
+        (_, State::Unknown) => {
+            return Some(format!("{name} could not be taken back: the daemon does not answer"));
+        }
+        (was, is) if was == is => return None,
+        (_, State::Absent) => return Some(format!("{name} was deleted by somebody else")),
+        (State::Absent, State::Revision(_)) => {
+            client.delete(name).await.map(|()| format!("deleted {name} again"))
+        }
+        (State::Revision(revision), State::Revision(_)) => {
+            let back = Rollback { revision: Some(revision) };
+            let done = client.roll_back(name, back, Some(WHY)).await;
+            done.map(|_| format!("rolled back {name} to revision {revision}"))
+        }
+    };
+    Some(undone.unwrap_or_else(|error| format!("{name} could not be taken back: {error}")))
+}

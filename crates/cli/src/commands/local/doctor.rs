@@ -1,0 +1,129 @@
+//! `twinprobe doctor`.
+
+use clap::Args;
+use serde::Serialize;
+use twinprobe_compiler::{CompilerOptions, Toolchain};
+use twinprobe_ebpf_common::finding::with_causes;
+
+use crate::commands::local::host::{self, Host};
+use crate::error::CommandError;
+use crate::fleet::session::Session;
+use crate::output::screen::{ERROR, GOOD, HEADING, Screen, WARNING};
+use crate::output::view::ViewOption;
+
+/// Shows what this kernel, the privileges of this user, file systems and limits allow, and what to change. Fails if the
+/// daemon could not run here.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    #[command(flatten)]
+    view: ViewOption,
+}
+
+/// The result of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    Ok,
+    /// Something lacks without which the daemon runs.
+    Warning,
+    /// The daemon can't run.
+    Failed,
+}
+
+/// A check with what it has found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Check {
+    pub name: &'static str,
+    pub verdict: Verdict,
+    pub found: String,
+    /// What to change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub change: Option<String>,
+}
+
+impl Check {
+    pub fn ok(name: &'static str, found: impl Into<String>) -> Self {
+        Self { name, verdict: Verdict::Ok, found: found.into(), change: None }
+    }
+
+    pub fn warning(name: &'static str, found: impl Into<String>, change: impl Into<String>) -> Self {
+        Self { name, verdict: Verdict::Warning, found: found.into(), change: Some(change.into()) }
+    }
+
+    pub fn failed(name: &'static str, found: impl Into<String>, change: impl Into<String>) -> Self {
+        Self { name, verdict: Verdict::Failed, found: found.into(), change: Some(change.into()) }
+    }
+}
+
+impl Doctor {
+    pub async fn run(self, session: &Session) -> Result<(), CommandError> {
+        let mut checks = host::checks(&Host::default());
+        checks.extend(host::maps());
+        checks.push(compiler());
+        checks.push(daemon(session).await);
+        self.view.output.show(&checks, |screen| render(&checks, screen))?;
+        let failed = checks.iter().filter(|check| check.verdict == Verdict::Failed).count();
+        if failed == 0 { Ok(()) } else { Err(CommandError::Unfit { failed, total: checks.len() }) }
+    }
+}
+
+fn compiler() -> Check {
+    match Toolchain::discover(CompilerOptions { allow_unconfined_compiler: false }).known() {
+        Ok(compiler) => Check::ok("compiler", format!("{}, {}", compiler.clang.display(), compiler.version)),
+        Err(error) => Check::warning(
+            "compiler",
+            error,
+            "on Debian: apt install clang libbpf-dev linux-libc-dev; or compile elsewhere with `twinprobe build`",
+        ),
+    }
+}
+
+/// Asks the daemon whether it runs.
+async fn daemon(session: &Session) -> Check {
+    let Ok(client) = session.fleet.one() else {
+        return Check::warning("daemon", "several servers are given", "give one --server");
+    };
+    match client.ready().await {
+        Ok(_) => Check::ok("daemon", format!("answers at {}", session.fleet.nodes()[0].name)),
+        Err(error) => Check::warning(
+            "daemon",
+            with_causes(&error),
+            "start it: `systemctl start twinprobe`, or `twinprobe serve` as root",
+        ),
+    }
+}
+
+fn render(checks: &[Check], screen: Screen) -> String {
+    let widest = checks.iter().map(|check| check.name.len()).max().unwrap_or_default();
+    let mut text = String::new();
+    for check in checks {
+        let (word, style) = match check.verdict {
+            Verdict::Ok => ("ok     ", GOOD),
+            Verdict::Warning => ("warning", WARNING),
+            Verdict::Failed => ("failed ", ERROR),
+        };
+        let name = screen.paint(HEADING, &format!("{:<widest$}", check.name));
+        text.push_str(&format!("{}  {name}  {}\n", screen.paint(style, word), check.found));
+        if let Some(change) = &check.change {
+            text.push_str(&format!("{:indent$}-> {change}\n", "", indent = widest + 11));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_to_change_stands_below_what_was_found() {
+        let checks = [
+            Check::ok("kernel", "6.18.0"),
+            Check::failed("jit", "off", "sysctl -w net.core.bpf_jit_enable=1"),
+        ];
+        assert_eq!(
+            render(&checks, Screen { width: 80, colour: false, wide: false }),
+            "ok       kernel  6.18.0\nfailed   jit     off\n                 -> sysctl -w net.core.bpf_jit_enable=1\n"
+        );
+    }
+}

@@ -1,0 +1,154 @@
+//! `twinprobe list`.
+
+use clap::Args;
+use serde_json::json;
+use twinprobe_client::{AttachmentStatus, ClientError, ProbeStatus};
+use twinprobe_ebpf_common::Direction;
+use twinprobe_ebpf_common::finding::with_causes;
+
+use crate::error::CommandError;
+use crate::fleet::fleet::Node;
+use crate::fleet::session::Session;
+use crate::output::print;
+use crate::output::screen::Screen;
+use crate::output::table::Table;
+use crate::output::units;
+use crate::output::view::ViewOption;
+
+#[derive(Debug, Args)]
+pub struct List {
+    #[command(flatten)]
+    view: ViewOption,
+}
+
+impl List {
+    pub async fn run(self, session: &Session) -> Result<(), CommandError> {
+        let view = self.view.output;
+        if let [node] = session.fleet.nodes() {
+            let answer = node.client.probes().await?;
+            let list = answer.read()?;
+            return view.show(&print::value(&answer)?, |screen| render(&[(None, &list.probes)], screen));
+        }
+        let ask = async |node: &Node| {
+            let answer = node.client.probes().await?;
+            Ok::<_, ClientError>((answer.json()?, answer.read()?))
+        };
+        let (mut values, mut lists, mut failed) = (Vec::new(), Vec::new(), 0);
+        for (node, answer) in session.fleet.nodes().iter().zip(session.fleet.each(ask).await) {
+            match answer {
+                Ok((mut value, list)) => {
+                    values.push(json!({ "server": node.name, "probes": value["probes"].take() }));
+                    lists.push((Some(node.name.as_str()), list.probes));
+                }
+                Err(error) => {
+                    print::complain(&format!("{}: {}", node.name, with_causes(&error)));
+                    values.push(json!({ "server": node.name, "error": with_causes(&error) }));
+                    failed += 1;
+                }
+            }
+        }
+        let lists: Vec<_> = lists.iter().map(|(node, probes)| (*node, probes)).collect();
+        view.show(&values, |screen| render(&lists, screen))?;
+        let total = session.fleet.nodes().len();
+        if failed == 0 { Ok(()) } else { Err(CommandError::Nodes { failed, total }) }
+    }
+}
+
+fn render(lists: &[(Option<&str>, &Vec<ProbeStatus>)], screen: Screen) -> String {
+    let mut table = Table::default();
+    let probes = lists.iter().flat_map(|(node, probes)| probes.iter().map(move |probe| (node, probe)));
+    for (node, probe) in probes {
+        let mut row = table.row();
+        if let Some(node) = node {
+            row.text("NODE", node);
+        }
+        row.text("NAME", &probe.name);
+        row.text("STATE", &probe.state);
+        row.text("INTERFACES", &distinct(probe, |at| Some(at.interface.clone())));
+        for direction in Direction::ALL {
+            let hook = |at: &AttachmentStatus| {
+                let words = [&at.hook, &at.mode].map(|word| word.as_deref().unwrap_or_default());
+                (at.direction == Some(direction)).then(|| words.join(" ").trim().to_owned())
+            };
+            let hooks = distinct(probe, hook);
+            row.text(&direction.name().to_uppercase(), if hooks.is_empty() { "-" } else { &hooks });
+        }
+        row.text("CREATED", &probe.created);
+        if screen.wide {
+            row.number("REVISION", &probe.revision.to_string());
+            row.text("PUSHED BY", probe.pushed_by.as_deref().unwrap_or("-"));
+            let tried = probe.cost.iter().flat_map(|cost| cost.tried.directions.values());
+            let slowest = tried.filter_map(|cost| Some(cost.run.as_ref()?.ns_per_packet)).max();
+            if let Some(slowest) = slowest {
+                row.amount("COST", slowest as f64, units::nanoseconds(slowest as f64));
+            }
+            let windows = &probe.windows.statistics;
+            row.number("WINDOWS", &windows.retained.to_string());
+            row.amount("SIZE", windows.bytes as f64, units::bytes(windows.bytes as f64));
+            row.number("LOST", &windows.lost.to_string());
+            row.text("EXPIRES", probe.expires_at.as_deref().unwrap_or("-"));
+        }
+        if let Some(reason) = &probe.reason {
+            row.text("REASON", reason);
+        }
+    }
+    if table.is_empty() { "no probes\n".to_owned() } else { table.render(screen) }
+}
+
+/// Collects the words of the attachments, without repetitions.
+fn distinct(probe: &ProbeStatus, say: impl Fn(&AttachmentStatus) -> Option<String>) -> String {
+    let mut words: Vec<String> = Vec::new();
+    for word in probe.interfaces.iter().filter_map(say) {
+        if !words.contains(&word) {
+            words.push(word);
+        }
+    }
+    words.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn probes_are_listed_with_their_hooks() {
+        let at = |interface, direction, hook, mode| json!({ "interface": interface, "state": "attached", "direction": direction, "hook": hook, "mode": mode });
+        let probe = |name, state, interfaces: &[Value], reason: Option<&str>| -> ProbeStatus {
+            let windows =
+                json!({ "retained": 0, "bytes": 0, "oldest": null, "newest": null, "lost": 0, "damaged": 0 });
+            let status = json!({
+                "name": name, "state": state, "reason": reason, "interfaces": interfaces, "created": "2026-11-21T10:00:00Z",
+                "revision": 1, "programs": {}, "windows": windows, "warnings": [], "config": {},
+            });
+            serde_json::from_value(status).unwrap()
+        };
+        let interfaces = [
+            at("eth0", "ingress", "xdp", "native"),
+            at("eth1", "ingress", "xdp", "native"),
+            at("eth0", "egress", "tc", "tcx"),
+        ];
+        let screen = Screen { width: 200, colour: false, wide: false };
+        let render = |probes: &Vec<ProbeStatus>| render(&[(None, probes)], screen);
+        let running = vec![
+            probe("flow-features", "running", &interfaces, None),
+            probe("b", "running", &interfaces[..1], None),
+        ];
+        assert_eq!(
+            render(&running),
+            "\
+NAME           STATE    INTERFACES  INGRESS     EGRESS  CREATED
+flow-features  running  eth0,eth1   xdp native  tc tcx  2026-11-21T10:00:00Z
+b              running  eth0        xdp native  -       2026-11-21T10:00:00Z
+"
+        );
+        let failed = vec![probe("c", "failed", &[], Some("no eth0"))];
+        let reason = "\
+NAME  STATE   INTERFACES  INGRESS  EGRESS  CREATED               REASON
+c     failed              -        -       2026-11-21T10:00:00Z  no eth0
+";
+        assert_eq!(render(&failed), reason);
+        assert_eq!(render(&vec![]), "no probes\n");
+    }
+}

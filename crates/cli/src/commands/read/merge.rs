@@ -1,0 +1,242 @@
+//! Documents of many daemons added up, by the rules by which a daemon adds up windows.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde_json::{Map, Number, Value, json};
+use twinprobe_client::MergeDocument;
+use twinprobe_ebpf_common::MergeRule;
+
+/// The document of one daemon, and the configuration of its probe.
+pub struct Part {
+    pub node: String,
+    pub document: Value,
+    pub config: Option<Value>,
+}
+
+/// The rules of one metric.
+#[derive(Debug, Default)]
+struct Rules {
+    whole: Option<MergeRule>,
+    fields: BTreeMap<String, MergeRule>,
+}
+
+impl Rules {
+    /// Returns the rules that a configuration has for a metric.
+    fn of(config: Option<&Value>, direction: &str, name: &str) -> Self {
+        let metrics = config.and_then(|config| config[direction]["metrics"].as_array());
+        let metric = metrics.into_iter().flatten().find(|metric| metric["name"] == name);
+        let merge = metric.and_then(|metric| serde_json::from_value(metric["merge"].clone()).ok());
+        match merge {
+            Some(MergeDocument::Whole(rule)) => Self { whole: rule_of(&rule), fields: BTreeMap::new() },
+            Some(MergeDocument::Fields(fields)) => {
+                let fields = fields.into_iter().filter_map(|(path, rule)| Some((path, rule_of(&rule)?)));
+                Self { whole: None, fields: fields.collect() }
+            }
+            None => Self::default(),
+        }
+    }
+
+    /// Returns the rule for the leaf at a path: that of its field, or of the nearest struct around it.
+    fn at(&self, path: &str) -> MergeRule {
+        let mut prefix = Some(path);
+        while let Some(path) = prefix {
+            if let Some(rule) = self.fields.get(path) {
+                return *rule;
+            }
+            prefix = path.rsplit_once('.').map(|(parent, _)| parent);
+        }
+        self.whole.unwrap_or(MergeRule::Sum)
+    }
+}
+
+fn rule_of(name: &str) -> Option<MergeRule> {
+    MergeRule::NAMES.into_iter().find(|(word, _)| *word == name).map(|(_, rule)| rule)
+}
+
+/// Adds up the documents. Where the newest counts, that is the one whose window ended last. What has no text in all
+/// documents, as the numbers and lengths of windows, stands under `nodes`.
+pub fn merge(probe: &str, mut parts: Vec<Part>) -> Value {
+    let end = |part: &Part| part.document["window"]["end"].as_str().map(str::to_owned);
+    parts.sort_by_key(end);
+    let times = |name: &str| {
+        let times = parts.iter().filter_map(|part| part.document["window"][name].as_str().map(str::to_owned));
+        times.collect::<Vec<_>>()
+    };
+    let (starts, ends) = (times("start"), times("end"));
+    let mut merged = json!({ "probe": probe, "nodes": parts.iter().map(origin).collect::<Vec<_>>() });
+    if let (Some(start), Some(end)) = (starts.into_iter().min(), ends.into_iter().max()) {
+        merged["window"] = json!({ "start": start, "end": end });
+    }
+    for direction in ["ingress", "egress"] {
+        let mut metrics = Map::new();
+        for part in &parts {
+            for (name, metric) in part.document[direction].as_object().into_iter().flatten() {
+                let rules = Rules::of(part.config.as_ref(), direction, name);
+                match metrics.get_mut(name) {
+                    None => {
+                        let mut metric = metric.clone();
+                        if let Some(fields) = metric.as_object_mut() {
+                            // The room of one map says nothing about the entries of all.
+                            fields.retain(|field, _| field != "max_entries" && field != "entries_used");
+                        }
+                        metrics.insert(name.clone(), metric);
+                    }
+                    Some(total) => add(total, metric, &rules),
+                }
+            }
+        }
+        merged[direction] = Value::Object(metrics);
+    }
+    merged
+}
+
+fn origin(part: &Part) -> Value {
+    let document = &part.document;
+    let mut origin = Map::from_iter([("server".to_owned(), part.node.clone().into())]);
+    for field in ["node", "instance", "interfaces", "window"] {
+        if let Some(value) = document.get(field) {
+            origin.insert(field.to_owned(), value.clone());
+        }
+    }
+    Value::Object(origin)
+}
+
+/// Adds a metric of one daemon to the sum.
+fn add(total: &mut Value, metric: &Value, rules: &Rules) {
+    if metric["full"] == true {
+        total["full"] = true.into();
+    }
+    if let Some(lost) = metric.get("completeness").filter(|lost| lost.is_object()) {
+        if total.get("completeness").is_none() {
+            total["completeness"] = json!({});
+        }
+        join(&mut total["completeness"], lost, "", &Rules::default());
+    }
+    let kind = metric["type"].as_str().unwrap_or_default();
+    // Entries of these maps are there from the start: a zero was written by no program.
+    let always_there = kind.contains("array") || kind.contains("percpu") || kind == "global";
+    let is_keyless = matches!(kind, "queue" | "stack");
+    let news = metric["entries"].as_array().cloned().unwrap_or_default();
+    let Some(entries) = total["entries"].as_array_mut() else { return };
+    let known: HashMap<String, usize> =
+        entries.iter().enumerate().map(|(i, entry)| (entry["key"].to_string(), i)).collect();
+    for new in news {
+        match known.get(&new["key"].to_string()).filter(|_| !is_keyless) {
+            None => entries.push(new),
+            Some(_) if always_there && is_zero(&new["value"]) => {}
+            Some(at) if always_there && is_zero(&entries[*at]["value"]) => entries[*at] = new,
+            Some(at) => join(&mut entries[*at]["value"], &new["value"], "", rules),
+        }
+    }
+}
+
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::Array(items) => items.iter().all(is_zero),
+        Value::Object(fields) => fields.values().all(is_zero),
+        Value::Bool(flag) => !flag,
+        Value::Null => true,
+        Value::String(_) => false,
+    }
+}
+
+/// Joins a value with the sum. Text (addresses, times, names) is that of the newest.
+fn join(total: &mut Value, value: &Value, path: &str, rules: &Rules) {
+    match (&mut *total, value) {
+        (Value::Object(fields), Value::Object(news)) => {
+            for (name, new) in news {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                match fields.get_mut(name) {
+                    Some(field) => join(field, new, &path, rules),
+                    None => _ = fields.insert(name.clone(), new.clone()),
+                }
+            }
+        }
+        (Value::Array(items), Value::Array(news)) => {
+            for (i, new) in news.iter().enumerate() {
+                match items.get_mut(i) {
+                    Some(item) => join(item, new, path, rules),
+                    // A machine with more CPUs has more values.
+                    None => items.push(new.clone()),
+                }
+            }
+        }
+        (Value::Number(a), Value::Number(b)) => *total = Value::Number(number(rules.at(path), a, b)),
+        (Value::Bool(a), Value::Bool(b)) if rules.at(path) != MergeRule::Last => *a |= b,
+        (total, value) => *total = value.clone(),
+    }
+}
+
+fn number(rule: MergeRule, total: &Number, value: &Number) -> Number {
+    let integers = [total, value].map(|number| number.as_i128());
+    let [Some(a), Some(b)] = integers else {
+        let (a, b) = (total.as_f64().unwrap_or_default(), value.as_f64().unwrap_or_default());
+        let joined = match rule {
+            MergeRule::Sum => a + b,
+            MergeRule::Max => a.max(b),
+            MergeRule::Min => a.min(b),
+            MergeRule::Or | MergeRule::Last => b,
+        };
+        return Number::from_f64(joined).unwrap_or_else(|| value.clone());
+    };
+    let joined = match rule {
+        MergeRule::Sum => a + b,
+        MergeRule::Max => a.max(b),
+        MergeRule::Min => a.min(b),
+        MergeRule::Or => a | b,
+        MergeRule::Last => b,
+    };
+    // The sum of 64-bit counters goes round as the counters do.
+    Number::from_i128(joined).unwrap_or_else(|| (joined as u64).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(node: &str, end: &str, metrics: &Value) -> Part {
+        let config = json!({ "ingress": { "metrics": [
+            { "name": "flows", "merge": { "last": "max", "first": "min" } }, { "name": "state", "merge": "or" } ] } });
+        let document = json!({ "node": node, "window": { "seq": 3, "start": "2026-11-22T10:00:00Z", "end": end },
+            "ingress": metrics, "egress": {} });
+        Part { node: node.to_owned(), document, config: Some(config) }
+    }
+
+    #[test]
+    fn documents_add_up_by_the_rules_of_each_metric() {
+        let flows = |key: &str, packets: u64, first: u64, last: u64| {
+            json!({ "key": key, "value": { "packets": packets,
+            "first": first, "last": last, "from": key } })
+        };
+        let a = json!({ "flows": { "type": "hash", "max_entries": 2, "entries": [flows("x", 1, 10, 20), flows("y", 5, 1, 2)] },
+            "state": { "type": "array", "entries": [{ "key": 0, "value": 5 }, { "key": 1, "value": 0 }] },
+            "per_cpu": { "type": "percpu_array", "entries": [{ "key": 0, "value": [1, 2] }] } });
+        let b = json!({ "flows": { "type": "hash", "full": true, "entries": [flows("x", u64::MAX - 1, 8, 12)] },
+            "state": { "type": "array", "entries": [{ "key": 0, "value": 2 }, { "key": 1, "value": 4 }] },
+            "per_cpu": { "type": "percpu_array", "entries": [{ "key": 0, "value": [1, 2, 3] }] },
+            "only_here": { "type": "queue", "entries": [{ "value": 7 }] } });
+        let merged =
+            merge("p", vec![part("b", "2026-11-22T10:00:20Z", &b), part("a", "2026-11-22T10:00:10Z", &a)]);
+        assert_eq!(
+            merged["window"],
+            json!({ "start": "2026-11-22T10:00:00Z", "end": "2026-11-22T10:00:20Z" })
+        );
+        let ingress = &merged["ingress"];
+        assert_eq!(ingress["flows"]["entries"], json!([flows("x", u64::MAX, 8, 20), flows("y", 5, 1, 2)]));
+        assert_eq!((&ingress["flows"]["full"], ingress["flows"].get("max_entries")), (&json!(true), None));
+        assert_eq!(ingress["state"]["entries"], json!([{ "key": 0, "value": 7 }, { "key": 1, "value": 4 }]));
+        assert_eq!(ingress["per_cpu"]["entries"][0]["value"], json!([2, 4, 3]));
+        assert_eq!(ingress["only_here"]["entries"], json!([{ "value": 7 }]));
+        assert_eq!(merged["nodes"][1]["node"], "b");
+    }
+
+    #[test]
+    fn queues_are_appended_and_counters_go_round() {
+        let queue = |value: u64| json!({ "q": { "type": "queue", "entries": [{ "value": value }] } });
+        let parts = vec![part("a", "1", &queue(1)), part("b", "2", &queue(1))];
+        assert_eq!(merge("p", parts)["ingress"]["q"]["entries"], json!([{ "value": 1 }, { "value": 1 }]));
+        let sum = number(MergeRule::Sum, &u64::MAX.into(), &2.into());
+        assert_eq!(sum, Number::from(1));
+    }
+}

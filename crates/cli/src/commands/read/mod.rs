@@ -1,0 +1,12 @@
+//! Commands that show what probes are and measure.
+
+pub mod capabilities;
+pub mod events;
+pub mod follower;
+pub mod get;
+pub mod list;
+pub mod merge;
+pub mod metrics;
+pub mod picture;
+pub mod watch;
+pub mod windows;

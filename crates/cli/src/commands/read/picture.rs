@@ -1,0 +1,32 @@
+//! The choice of what a table of metrics shows.
+
+use clap::Args;
+use serde_json::Value;
+
+use crate::error::CommandError;
+use crate::output::rows::{self, Choice};
+use crate::output::screen::Screen;
+
+#[derive(Clone, Debug, Default, Args)]
+pub struct Picture {
+    /// Sort each table by this column: the largest numbers first, words by the alphabet
+    #[arg(long, value_name = "COLUMN")]
+    pub sort: Option<String>,
+    /// Show only so many rows of each table
+    #[arg(long, value_name = "N")]
+    pub top: Option<usize>,
+}
+
+impl Picture {
+    /// Draws the tables of a document. A column to sort by has to be in one of them, unless all are empty.
+    pub fn draw(&self, document: &Value, screen: Screen) -> Result<String, CommandError> {
+        let mut tables = rows::tables(document);
+        if let Some(sort) = &self.sort
+            && let Some(known) = tables.lack(sort)
+        {
+            return Err(CommandError::NoColumn { column: sort.clone(), known: known.join(", ") });
+        }
+        let choice = Choice { sort: self.sort.clone(), top: self.top };
+        Ok(rows::render(tables, screen, &choice))
+    }
+}

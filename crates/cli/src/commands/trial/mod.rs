@@ -1,0 +1,4 @@
+//! Commands that try a probe without attaching it.
+
+pub mod bench;
+pub mod replay;

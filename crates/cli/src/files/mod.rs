@@ -1,0 +1,5 @@
+//! Probe files: JSON or YAML with one configuration or many, and the sources that they refer to.
+
+pub mod contents;
+pub mod files;
+pub mod sources;

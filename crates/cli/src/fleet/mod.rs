@@ -1,0 +1,5 @@
+//! The daemons that commands talk to.
+
+pub mod fleet;
+pub mod servers;
+pub mod session;

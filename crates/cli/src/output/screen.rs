@@ -1,0 +1,58 @@
+//! The screen that text is shown on.
+
+use std::io::{self, IsTerminal as _};
+
+use anstyle::{AnsiColor, Style};
+use terminal_size::Width;
+
+/// What a screen can show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Screen {
+    /// The number of columns of a line; no limit for a pipe.
+    pub width: usize,
+    /// True if text may have colours.
+    pub colour: bool,
+    /// True to show every column and exact numbers.
+    pub wide: bool,
+}
+
+pub const HEADING: Style = Style::new().bold();
+pub const ERROR: Style = AnsiColor::Red.on_default().bold();
+pub const WARNING: Style = AnsiColor::Yellow.on_default().bold();
+pub const HINT: Style = AnsiColor::Cyan.on_default();
+pub const GOOD: Style = AnsiColor::Green.on_default();
+
+impl Screen {
+    /// The screen of standard output.
+    pub fn stdout() -> Self {
+        Self { width: width(), colour: has_colour(&io::stdout()), wide: false }
+    }
+
+    /// The screen of standard error.
+    pub fn stderr() -> Self {
+        Self { width: usize::MAX, colour: has_colour(&io::stderr()), wide: false }
+    }
+
+    /// Returns `text` in a style, if the screen has colours.
+    pub fn paint(&self, style: Style, text: &str) -> String {
+        if self.colour { format!("{style}{text}{style:#}") } else { text.to_owned() }
+    }
+}
+
+/// Tells whether a terminal is written to and its user wants colours (<https://no-color.org>).
+fn has_colour(stream: &impl io::IsTerminal) -> bool {
+    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    stream.is_terminal() && !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+fn width() -> usize {
+    let Some((Width(columns), _)) = terminal_size::terminal_size_of(io::stdout()) else { return usize::MAX };
+    // COLUMNS comes first: a user exports it on purpose, and a terminal on a serial line knows no size.
+    let wanted = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    wanted.unwrap_or(usize::from(columns))
+}
+
+/// Tells whether standard output is a terminal, where a picture can take the place of the one before.
+pub fn can_redraw() -> bool {
+    io::stdout().is_terminal()
+}

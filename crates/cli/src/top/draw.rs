@@ -1,0 +1,307 @@
+//! The drawing of the live view.
+
+use std::collections::VecDeque;
+
+use ratatui::Frame;
+use ratatui::layout::{Alignment, Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Borders, Cell, Clear, Paragraph, Row, Table, TableState};
+
+use crate::output::table::printable;
+use crate::output::units;
+use crate::top::keys::{KEYS, name};
+use crate::top::series::{HISTORY, Series};
+use crate::top::state::{Column, ProbeRow, State, View};
+
+const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+/// The columns that a sparkline takes.
+const SPARK: u16 = 20;
+const TITLE: Style = Style::new().add_modifier(Modifier::BOLD);
+const DIM: Style = Style::new().add_modifier(Modifier::DIM);
+const SPARKS: Style = Style::new().fg(Color::Cyan);
+const TROUBLE: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
+/// A selection that is seen without colours as well.
+const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
+
+pub fn draw(frame: &mut Frame<'_>, state: &State) {
+    let [head, body, foot] =
+        Layout::vertical([Constraint::Length(1), Constraint::Fill(1), Constraint::Length(1)])
+            .areas(frame.area());
+    header(frame, state, head);
+    match state.view {
+        View::Probes => {
+            let rows = u16::try_from(state.rows().len()).unwrap_or(u16::MAX).saturating_add(2);
+            let probes = rows.min(body.height / 2).max(4);
+            let [top, bottom] =
+                Layout::vertical([Constraint::Length(probes), Constraint::Fill(1)]).areas(body);
+            self::probes(frame, state, top);
+            entries(frame, state, bottom);
+        }
+        View::Entries => entries(frame, state, body),
+    }
+    footer(frame, state, foot);
+    if state.help {
+        help(frame);
+    }
+}
+
+fn header(frame: &mut Frame<'_>, state: &State, area: Rect) {
+    let (packets, share) = state.total();
+    let mut line = vec![
+        Span::styled("twinprobe top", TITLE),
+        Span::raw(format!("  {} packets/s  {} of a CPU", units::count(packets), percent(share))),
+        Span::styled(
+            format!("  every {}  {}", units::nanoseconds(state.interval.as_nanos() as f64), state.server),
+            DIM,
+        ),
+    ];
+    if state.paused {
+        line.push(Span::styled("  paused", TROUBLE));
+    }
+    if let Some(trouble) = &state.trouble {
+        line.push(Span::styled(format!("  {}", printable(trouble)), TROUBLE));
+    }
+    frame.render_widget(Line::from(line), area);
+}
+
+fn probes(frame: &mut Frame<'_>, state: &State, area: Rect) {
+    let rows = state.rows();
+    let chosen = state.selected().and_then(|selected| rows.iter().position(|row| row.name == selected.name));
+    let mark = |column: Column, title: &str| {
+        let arrow = if state.reversed { "▲" } else { "▼" };
+        if state.sort == column { format!("{title}{arrow}") } else { title.to_owned() }
+    };
+    let right = |text: String| Cell::from(Line::from(text).alignment(Alignment::Right));
+    let head = Row::new([
+        Cell::from(mark(Column::Name, "PROBE")),
+        Cell::from("STATE"),
+        right(mark(Column::Packets, "PACKETS/S")),
+        right(mark(Column::Time, "NS/PACKET")),
+        right(mark(Column::Share, "CPU")),
+        Cell::from(""),
+        Cell::from("ON"),
+    ])
+    .style(TITLE);
+    let cells = |row: &&ProbeRow| {
+        // The time of a trial is a guess at what packets cost.
+        let time = row.time.map(|(time, measured)| format!("{}{time:.0}", if measured { "" } else { "~" }));
+        let state = if row.state == "running" { Style::new() } else { TROUBLE };
+        Row::new([
+            Cell::from(row.name.clone()),
+            Cell::from(Span::styled(row.state.clone(), state)),
+            right(row.packets.map_or_else(dash, units::count)),
+            right(time.unwrap_or_else(dash)),
+            right(row.share().map_or_else(dash, percent)),
+            Cell::from(Span::styled(sparkline(&row.history), SPARKS)),
+            Cell::from(printable(row.reason.as_ref().unwrap_or(&row.places))),
+        ])
+    };
+    let widest =
+        rows.iter().map(|row| row.name.chars().count()).max().unwrap_or_default().clamp(12, 32) as u16;
+    let widths = [
+        Constraint::Length(widest),
+        Constraint::Length(8),
+        Constraint::Length(10),
+        Constraint::Length(10),
+        Constraint::Length(8),
+        Constraint::Length(SPARK),
+        Constraint::Fill(1),
+    ];
+    let title = if state.filter.is_empty() || state.view != View::Probes {
+        String::new()
+    } else {
+        format!(" /{} ", state.filter)
+    };
+    let table = Table::new(rows.iter().map(cells), widths)
+        .header(head)
+        .row_highlight_style(SELECTED)
+        .block(Block::new().borders(Borders::BOTTOM).title_bottom(title).border_style(DIM));
+    frame.render_stateful_widget(table, area, &mut TableState::new().with_selected(chosen));
+}
+
+fn entries(frame: &mut Frame<'_>, state: &State, mut area: Rect) {
+    let Some(row) = state.selected() else {
+        let none = "no probes; `twinprobe apply --probe top-talkers --interface IFACE` deploys one";
+        return frame.render_widget(Paragraph::new(none), area);
+    };
+    let entries = state.entries();
+    let right = |text: String| Cell::from(Line::from(text).alignment(Alignment::Right));
+    let head = Row::new([
+        Cell::from(format!("{}: {} entries", row.name, entries.len())),
+        right("VALUE".to_owned()),
+        right("RATE".to_owned()),
+        Cell::from(""),
+    ]);
+    if row.waits() {
+        let [line, rest] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
+        let why = "These are the counts of the last window, which somebody has closed: an interval in the configuration gives rates.";
+        frame.render_widget(Line::styled(why, DIM), line);
+        area = rest;
+    }
+    let shown = entries.iter().skip(if state.view == View::Entries { state.scroll } else { 0 });
+    let cells = |series: &&Series| {
+        let rate = series.rate.map(|rate| units::rate(&series.family, rate));
+        Row::new([
+            Cell::from(printable(&series.name)),
+            right(format!("{}", series.value)),
+            right(rate.unwrap_or_else(dash)),
+            Cell::from(Span::styled(sparkline(&series.history), SPARKS)),
+        ])
+    };
+    let widths =
+        [Constraint::Fill(1), Constraint::Length(20), Constraint::Length(12), Constraint::Length(SPARK)];
+    let table = Table::new(shown.take(area.height.into()).map(cells), widths).header(head.style(TITLE));
+    frame.render_widget(table, area);
+}
+
+fn footer(frame: &mut Frame<'_>, state: &State, area: Rect) {
+    if state.typing {
+        return frame
+            .render_widget(Line::from(format!("/{}█  enter keeps it, esc drops it", state.filter)), area);
+    }
+    let mut line = Line::default();
+    for (code, _, word, help) in KEYS.iter().filter(|(.., help)| !help.is_empty()) {
+        line.push_span(Span::styled(name(*code), TITLE));
+        // A key without a word shares that of the next one.
+        let word = if word.is_empty() && !help.is_empty() { " ".to_owned() } else { format!(" {word}  ") };
+        line.push_span(Span::styled(word, DIM));
+    }
+    frame.render_widget(line, area);
+}
+
+fn help(frame: &mut Frame<'_>) {
+    let keys = KEYS.iter().filter(|(.., help)| !help.is_empty());
+    let lines: Vec<Line<'_>> =
+        keys.map(|(code, .., words)| Line::from(format!(" {:>6}  {words}", name(*code)))).collect();
+    let area = frame.area();
+    let [width, height] = [46.min(area.width), (lines.len() as u16 + 2).min(area.height)];
+    let area = Rect::new((area.width - width) / 2, (area.height - height) / 2, width, height);
+    frame.render_widget(Clear, area);
+    frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" keys ")), area);
+}
+
+fn dash() -> String {
+    "-".to_owned()
+}
+
+fn percent(share: f64) -> String {
+    let percent = 100.0 * share;
+    if percent >= 10.0 { format!("{percent:.0} %") } else { format!("{percent:.2} %") }
+}
+
+/// Draws the newest numbers, the largest one as a full block.
+fn sparkline(history: &VecDeque<u64>) -> String {
+    let newest = history.iter().skip(history.len().saturating_sub(usize::from(SPARK).min(HISTORY)));
+    let largest = newest.clone().max().copied().unwrap_or_default().max(1);
+    let bar = |number: &u64| BARS[(number * (BARS.len() as u64 - 1)).div_ceil(largest).min(7) as usize];
+    newest.map(bar).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+    use ratatui::crossterm::event::{KeyCode, KeyEvent};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::top::feed::Look;
+
+    fn status(name: &str, nanoseconds: u64) -> Value {
+        json!({ "name": name, "state": "running", "revision": 1, "created": "", "programs": {}, "warnings": [],
+            "windows": { "retained": 0, "bytes": 0, "oldest": null, "newest": null, "lost": 0, "damaged": 0 },
+            "config": { "ingress": { "metrics": [{ "name": "flow_packets" }] } },
+            "cost": { "directions": { "ingress": { "ns_per_packet": nanoseconds, "noise_ns": 1, "frame": "udp",
+                "instructions": 5, "verified": 5, "stack_bytes": 0 } }, "map_bytes": 5 },
+            "interfaces": [{ "interface": "ux0", "state": "attached", "direction": "ingress", "hook": "xdp", "mode": "native" }] })
+    }
+
+    fn look(packets: u64, elapsed: Option<u64>) -> Result<Look, String> {
+        let page = format!(
+            "flow_packets_total{{probe=\"dns\",src=\"10.0.0.1\"}} {packets}\nflow_packets_total{{probe=\"dns\",src=\"10.0.0.2\"}} 5\n\
+             flow_packets_total{{probe=\"vlan\"}} 7\n"
+        );
+        let probes =
+            [status("dns", 100), status("vlan", 20)].map(|status| serde_json::from_value(status).unwrap());
+        let interfaces = BTreeMap::new();
+        Ok(Look { probes: probes.to_vec(), page, elapsed: elapsed.map(Duration::from_secs), interfaces })
+    }
+
+    fn screen(state: &State) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(110, 16)).unwrap();
+        terminal.draw(|frame| draw(frame, state)).unwrap();
+        let buffer = terminal.backend().buffer().clone();
+        let lines =
+            buffer.content.chunks(110).map(|line| line.iter().map(|cell| cell.symbol()).collect::<String>());
+        lines.map(|line| line.trim_end().to_owned() + "\n").collect()
+    }
+
+    fn press(state: &mut State, code: KeyCode) -> bool {
+        state.key(KeyEvent::from(code))
+    }
+
+    #[test]
+    fn probes_and_their_entries_are_shown_with_rates() {
+        let mut state = State::new("unix:/s".to_owned(), Duration::from_secs(1));
+        state.look(look(1_000, None));
+        state.look(look(2_001_000, Some(2)));
+        let text = screen(&state);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("twinprobe top  1.00M packets/s  10 % of a CPU"), "{text}");
+        let words: Vec<&str> = lines[2].split_whitespace().collect();
+        assert_eq!(words[..5], ["dns", "running", "1.00M", "~100", "10"], "{text}");
+        assert!(lines[2].ends_with("ux0 (xdp native)") && lines[2].contains('█'), "{text}");
+        assert!(text.contains("flow_packets_total src=10.0.0.1") && text.contains("1.00M/s"), "{text}");
+    }
+
+    #[test]
+    fn keys_sort_filter_pause_and_drill_down() {
+        let mut state = State::new("unix:/s".to_owned(), Duration::from_secs(1));
+        state.look(look(1_000, None));
+        state.look(look(2_000, Some(1)));
+        let first = |state: &State| state.rows()[0].name.clone();
+        assert_eq!(first(&state), "dns");
+        press(&mut state, KeyCode::Char('r'));
+        assert_eq!(first(&state), "vlan");
+        press(&mut state, KeyCode::Char('r'));
+        press(&mut state, KeyCode::Down);
+        assert_eq!(state.selected().unwrap().name, "vlan");
+        for key in ['/', 'd', 'q'] {
+            press(&mut state, KeyCode::Char(key));
+        }
+        assert_eq!((state.filter.as_str(), state.rows().len()), ("dq", 0));
+        press(&mut state, KeyCode::Backspace);
+        press(&mut state, KeyCode::Enter);
+        assert_eq!(state.rows().len(), 1);
+        press(&mut state, KeyCode::Esc);
+        press(&mut state, KeyCode::Up);
+        press(&mut state, KeyCode::Enter);
+        assert_eq!(state.view, View::Entries);
+        assert!(screen(&state).contains("dns: 2 entries"));
+        press(&mut state, KeyCode::Char(' '));
+        state.look(look(9_000, Some(1)));
+        assert!(screen(&state).contains("paused") && screen(&state).contains("2000"));
+        press(&mut state, KeyCode::Char('?'));
+        assert!(screen(&state).contains("refresh more often"));
+        press(&mut state, KeyCode::Char('?'));
+        press(&mut state, KeyCode::Esc);
+        assert_eq!(state.view, View::Probes);
+        state.look(Err("could not reach the daemon".to_owned()));
+        assert!(screen(&state).contains("could not reach the daemon"));
+        assert!(!press(&mut state, KeyCode::Char('q')), "q ends the view");
+    }
+
+    #[test]
+    fn a_narrow_screen_and_no_probes_are_no_panic() {
+        let state = State::new(String::new(), Duration::from_secs(1));
+        for (width, height) in [(1, 1), (10, 3), (40, 5), (300, 90)] {
+            let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+            terminal.draw(|frame| draw(frame, &state)).unwrap();
+        }
+        assert!(screen(&state).contains("no probes"));
+    }
+}

@@ -1,0 +1,9 @@
+//! The live view of all probes: `twinprobe top`.
+
+pub mod draw;
+pub mod feed;
+pub mod keys;
+pub mod page;
+pub mod series;
+pub mod state;
+pub mod top;

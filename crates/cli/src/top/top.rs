@@ -1,0 +1,90 @@
+//! `twinprobe top`.
+
+use std::time::Duration;
+
+use clap::Args;
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::time::{Instant, sleep_until};
+use twinprobe_client::Server;
+use twinprobe_ebpf_common::finding::with_causes;
+
+use crate::commands::read::watch::duration;
+use crate::error::CommandError;
+use crate::fleet::session::Session;
+use crate::top::draw::draw;
+use crate::top::feed::Feed;
+use crate::top::state::State;
+
+/// Shows all probes live: packets, time per packet, share of a CPU, and the entries that count most. `?` lists the keys.
+#[derive(Debug, Args)]
+pub struct Top {
+    /// Time between two pictures
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1s")]
+    interval: Duration,
+}
+
+impl Top {
+    pub async fn run(self, session: &Session) -> Result<(), CommandError> {
+        let client = session.fleet.one()?;
+        let server = session.fleet.nodes()[0].server.clone();
+        let mut feed = Feed::new(client, matches!(server, Server::Unix(_)));
+        // A daemon that can't be reached is an error on the screen as it was.
+        let first = feed.look().await?;
+        let mut state = State::new(session.fleet.nodes()[0].name.clone(), self.interval);
+        state.look(Ok(first));
+        let mut ended = signal(SignalKind::terminate()).map_err(CommandError::Signal)?;
+        let mut terminal = ratatui::try_init().map_err(CommandError::Terminal)?;
+        let shown = tokio::select! {
+            shown = show(&mut terminal, &mut state, &mut feed) => shown,
+            _ = ended.recv() => Ok(()),
+        };
+        ratatui::restore();
+        shown
+    }
+}
+
+/// Draws until a key ends the view.
+async fn show(
+    terminal: &mut DefaultTerminal,
+    state: &mut State,
+    feed: &mut Feed<'_>,
+) -> Result<(), CommandError> {
+    let mut events = events();
+    let mut last = Instant::now();
+    loop {
+        terminal.draw(|frame| draw(frame, state)).map_err(CommandError::Terminal)?;
+        tokio::select! {
+            event = events.recv() => match event {
+                Some(Event::Key(key)) if key.kind != KeyEventKind::Release => {
+                    if !state.key(key) {
+                        return Ok(());
+                    }
+                }
+                Some(_) => {}
+                // The terminal is gone.
+                None => return Ok(()),
+            },
+            () = sleep_until(last + state.interval) => {
+                last = Instant::now();
+                let look = feed.look().await;
+                state.look(look.map_err(|error| with_causes(&error)));
+            }
+        }
+    }
+}
+
+/// Returns the events of the terminal, which a thread waits for.
+fn events() -> UnboundedReceiver<Event> {
+    let (send, receive) = unbounded_channel();
+    std::thread::spawn(move || {
+        while let Ok(event) = event::read() {
+            if send.send(event).is_err() {
+                return;
+            }
+        }
+    });
+    receive
+}

@@ -1,0 +1,73 @@
+//! Many daemons are asked at the same time.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+use serde_json::Value;
+use twinprobe_tests::http::Address;
+
+use crate::scene::Scene;
+
+fn socket(scene: &Scene) -> String {
+    match scene.daemon.address() {
+        Address::Unix(path) => format!("unix:{}", path.display()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn three_daemons_get_a_probe_and_their_counts_add_up() -> Result<()> {
+    let mut scenes = [Scene::new()?, Scene::new()?, Scene::new()?];
+    let mut servers = "# the fleet\n".to_owned();
+    for (name, scene) in ["one", "two", "three"].iter().zip(&scenes) {
+        writeln!(servers, "{name} {}", socket(scene))?;
+    }
+    scenes[0].write("servers", &servers)?;
+    let table = scenes[0].succeed("apply -f count.yaml --servers servers");
+    let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[3], ["three", "count", "created", "mon0", "(xdp", "native)"], "{table}");
+    let list = scenes[0].succeed("list --servers servers");
+    assert!(list.starts_with("NODE ") && list.lines().count() == 4, "{list}");
+    for (scene, packets) in scenes.iter_mut().zip([1_000, 20_000, 300_000]) {
+        scene.generator.send(packets)?;
+    }
+    let merged: Value =
+        serde_json::from_str(&scenes[0].succeed("metrics count --merge --servers servers -o json"))?;
+    let entries = &merged["ingress"]["seen"]["entries"];
+    assert_eq!(
+        (&entries[0]["value"]["packets"], entries.as_array().map(Vec::len)),
+        (&321_000.into(), Some(1)),
+        "{merged}"
+    );
+    assert_eq!(merged["nodes"].as_array().map(Vec::len), Some(3));
+    let usage = scenes[0].run("get count --servers servers")?;
+    assert_eq!(usage.code, 2, "{}", usage.err);
+    Ok(())
+}
+
+#[test]
+fn an_apply_that_fails_somewhere_leaves_nothing_behind() -> Result<()> {
+    let scenes = [Scene::new()?, Scene::new()?];
+    let changed = std::fs::read_to_string(scenes[0].folder.path().join("count.yaml"))?;
+    scenes[0].succeed("apply -f count.yaml");
+    scenes[0].write("count.yaml", &changed.replace("What came", "Packets"))?;
+    scenes[0].write("new.yaml", &changed)?;
+    let servers = format!("{}\n{}\ngone unix:/nowhere/socket\n", socket(&scenes[0]), socket(&scenes[1]));
+    scenes[0].write("servers", &servers)?;
+    let all = "-f count.yaml -f new.yaml --servers servers";
+    let refused = scenes[0].run(&format!("apply {all} --rollback-on-failure"))?;
+    assert_eq!(refused.code, 1);
+    assert!(refused.out.contains("replaced") && refused.out.contains("failed"), "{}", refused.out);
+    assert!(refused.err.contains("rolled back count to revision 1"), "{}", refused.err);
+    assert!(refused.err.contains("1 of 3 servers failed"), "{}", refused.err);
+    let status = scenes[0].daemon.json("/v1/probes/count");
+    assert_eq!(status["config"]["ingress"]["metrics"][0]["help"], "What came");
+    scenes[0].daemon.get("/v1/probes/new").expect(404);
+    scenes[1].daemon.get("/v1/probes/count").expect(404);
+    // Without the option what was done stays, and the status says that something failed.
+    let partly = scenes[0].run(&format!("apply {all} -o json"))?;
+    let outcomes: Value = serde_json::from_str(&partly.out)?;
+    assert_eq!((partly.code, outcomes.as_array().map(Vec::len)), (1, Some(5)), "{outcomes}");
+    scenes[1].daemon.get("/v1/probes/count").expect(200);
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! `watch` and `top` beside traffic.
+
+use std::io::{Read as _, Write as _};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+
+use crate::scene::Scene;
+
+#[test]
+fn a_watch_closes_the_windows_of_a_probe_without_an_interval() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.succeed("apply -f count.yaml");
+    let begun = Instant::now();
+    let command = scene.daemon.client_command(&["watch", "count", "--interval", "300ms", "-o", "json"]);
+    let mut watch = command?.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn()?;
+    let stdout = watch.stdout.take().context("stdout")?;
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stdout));
+    let mut seen = 0;
+    for round in 1..=3 {
+        scene.generator.send(1_000)?;
+        // Each packet is in one of the next windows.
+        while seen < 1_000 * round {
+            let line = lines.next().context("the watch has ended")??;
+            let document: Value = serde_json::from_str(&line)?;
+            seen +=
+                document["ingress"]["seen"]["entries"][0]["value"]["packets"].as_u64().unwrap_or_default();
+        }
+        assert_eq!(seen, 1_000 * round);
+    }
+    watch.kill()?;
+    watch.wait()?;
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    Ok(())
+}
+
+#[test]
+fn a_watch_shows_rates_sorted_once() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.succeed("apply -f count.yaml");
+    let words = "watch count --interval 1s --sort bytes --top 10 --rate --from now --once";
+    let words: Vec<&str> = words.split(' ').collect();
+    let watch = scene.daemon.client_command(&words)?.stdout(Stdio::piped()).spawn()?;
+    // The watch has begun with a window of its own.
+    let begun = Instant::now();
+    while scene.daemon.json("/v1/probes/count")["windows"]["newest"].is_null() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "the watch closes no window");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    scene.generator.send(5_000)?;
+    let output = watch.wait_with_output()?;
+    let text = String::from_utf8(output.stdout)?;
+    assert!(
+        output.status.success() && text.contains("packets/s") && text.contains(", per second)"),
+        "{text}"
+    );
+    let row = text.lines().last().context("a row")?;
+    let rate = row.split_whitespace().nth(1).context("a rate")?;
+    let rate: f64 = rate.strip_suffix("k/s").context(row.to_owned())?.parse()?;
+    // 5,000 packets in a window of about a second.
+    assert!((2.0..=5.1).contains(&rate), "{text}");
+    let refused = scene.run("metrics count --sort nonsense")?;
+    assert!(refused.code == 0 || refused.err.contains("there are key, packets, bytes"), "{}", refused.err);
+    Ok(())
+}
+
+/// Returns what a terminal was told to write, without spaces: those that are on the screen already are not written again.
+fn written(text: &str) -> String {
+    let mut written = String::new();
+    for (i, part) in text.split("\u{1b}[").enumerate() {
+        let end = part.find(|c: char| c.is_ascii_alphabetic()).map_or(part.len(), |end| end + 1);
+        written.push_str(if i == 0 { part } else { &part[end..] });
+    }
+    written.replace(' ', "")
+}
+
+/// A program that is killed on drop.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn top_shows_probes_live_until_q() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.succeed("apply -f count.yaml");
+    let command = scene.daemon.client_command(&[])?;
+    let line = format!(
+        "stty cols 120 rows 20; exec {} top --interval 250ms",
+        command.get_program().to_string_lossy()
+    );
+    let mut script = Command::new("script");
+    script.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm");
+    script.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    script.stdin(Stdio::piped()).stdout(Stdio::piped());
+    script.stderr(Stdio::null());
+    let mut child = Ended(scene.daemon.namespace().enter(|| script.spawn())??);
+    let mut screen = child.0.stdout.take().context("stdout")?;
+    let (send, receive) = std::sync::mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        let mut piece = [0; 4096];
+        while let Ok(read @ 1..) = screen.read(&mut piece) {
+            let _ = send.send(piece[..read].to_vec());
+        }
+    });
+    let mut text = String::new();
+    let mut wait_for =
+        |what: &str, generator: Option<&mut twinprobe_tests::traffic::Generator>| -> Result<()> {
+            let begun = Instant::now();
+            let mut generator = generator;
+            while !text.contains(what) && !written(&text).contains(&what.replace(' ', "")) {
+                if begun.elapsed() > Duration::from_secs(15) {
+                    bail!("{what:?} does not come: {text:?}");
+                }
+                if let Some(generator) = &mut generator {
+                    generator.send(1_000)?;
+                }
+                if let Ok(piece) = receive.recv_timeout(Duration::from_millis(50)) {
+                    text.push_str(&String::from_utf8_lossy(&piece));
+                }
+            }
+            text.clear();
+            Ok(())
+        };
+    let mut keys = child.0.stdin.take().context("stdin")?;
+    wait_for("mon0 (xdp native)", None)?;
+    // Packets per second by thousands: the interfaces are those of this namespace.
+    wait_for("k packets/s", Some(&mut scene.generator))?;
+    keys.write_all(b"\r")?;
+    wait_for("count: 0 entries", None)?;
+    keys.write_all(b"?")?;
+    wait_for("refresh more often", None)?;
+    keys.write_all(b"?")?;
+    keys.write_all(b" ")?;
+    wait_for("paused", None)?;
+    keys.write_all(b"q")?;
+    // The screen is given back.
+    wait_for("\u{1b}[?1049l", None)?;
+    let status = child.0.wait()?;
+    assert!(status.success(), "{status}");
+    let _ = reader.join();
+    let piped = scene.run("top")?;
+    assert!(piped.code == 1 && piped.err.contains("terminal"), "{}", piped.err);
+    Ok(())
+}

@@ -1,0 +1,8 @@
+//! The command line: what it prints, what it changes, and what it shows live, against a real daemon with real packets.
+
+mod deploy;
+mod errors;
+mod fleet;
+mod live;
+mod local;
+mod scene;
