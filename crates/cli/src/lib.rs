@@ -16,5 +16,5 @@ mod top;
 
 pub use self::args::{Command, LogFormat, Options};
 pub use self::error::CommandError;
-pub use self::files::{ProbeFile, read as read_file};
+pub use self::files::files::{ProbeFile, read as read_file};
 pub use self::run::run;

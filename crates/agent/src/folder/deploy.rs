@@ -74,7 +74,7 @@ impl Folder {
             }
             let (owner, always, mut failed) = (owner(file), Conditions::default(), Vec::new());
             for probe in probes {
-                let put = self.engine.put(&probe.name, probe.config.clone(), &owner, &always);
+                let put = self.engine.put(&probe.name, probe.config.clone(), &owner, None, &always);
                 if let Err(error) = put.await {
                     failed.push(format!("{}: {}", probe.name, describe(&error)));
                 }
