@@ -92,4 +92,4 @@ def main(url, seconds):
     print("</svg>")
 
 
-main(sys.argv[1], float(sys.argv[2]))
+main(sys.argv[1], int(sys.argv[2]))
