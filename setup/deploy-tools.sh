@@ -1,6 +1,6 @@
 #!/bin/sh
 # deploy-tools.sh DIRECTORY TOOL...: puts tools that tests of deploy/ call into DIRECTORY/bin, unless they are there: helm,
-# kubernetes-validate, prometheus (with promtool), cargo-deb. Nothing of the system is changed. Fails with the reason on stderr.
+# kubernetes-validate, prometheus, promtool, cargo-deb. Nothing of the system is changed. Fails with the reason on stderr.
 set -eu
 directory=$1
 shift
@@ -57,6 +57,10 @@ install_prometheus() {
     dpkg-deb -x package/prometheus_*.deb package
     mv package/usr/bin/promtool package/usr/bin/prometheus bin
     rm -r package
+}
+
+install_promtool() {
+    install_prometheus
 }
 
 for tool in "$@"; do

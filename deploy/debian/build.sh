@@ -12,7 +12,7 @@ binary=${CARGO_TARGET_DIR:-target}/$profile/twinprobe
 rm -rf target/deb
 mkdir -p target/deb/man target/deb/completions
 if ! "$binary" man target/deb/man 2>/dev/null; then
-    # TODO-CLI14: to be removed once `twinprobe man` and `twinprobe completions` are merged.
+    # A binary without these commands: the help takes their place.
     printf '.TH TWINPROBE 1\n.SH DESCRIPTION\n.nf\n%s\n' "$("$binary" --help)" >target/deb/man/twinprobe.1
     binary=true
 fi

@@ -19,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 #[test]
 fn the_alerts_are_tested_and_the_configuration_is_valid() -> Result<()> {
-    let Some(bin) = tools(&["prometheus"])? else { return Ok(()) };
+    let Some(bin) = tools(&["prometheus", "promtool"])? else { return Ok(()) };
     for (what, file) in [("check", "rules.yml"), ("test", "tests.yml"), ("config", "prometheus.yml")] {
         let mut command = Command::new(bin.join("promtool"));
         command.current_dir(root().join("deploy/prometheus"));
@@ -62,7 +62,7 @@ fn queries(dashboard: &Value) -> Result<Vec<(String, String)>> {
 
 #[test]
 fn every_query_of_the_dashboard_has_an_answer() -> Result<()> {
-    let Some(bin) = tools(&["prometheus"])? else { return Ok(()) };
+    let Some(bin) = tools(&["prometheus", "promtool"])? else { return Ok(()) };
     let topology = Topology::new()?;
     let options = DaemonOptions::default().argument("--listen-metrics").argument("127.0.0.1:9469");
     let daemon = Daemon::start_with(topology.monitor(), &options)?;
@@ -122,6 +122,11 @@ fn every_query_of_the_dashboard_has_an_answer() -> Result<()> {
             answer["data"]["result"].as_array().is_some_and(|list| !list.is_empty()),
             "{panel}: no answer to {query}"
         );
+    }
+    if std::env::var_os("UPDATE_PICTURES").is_some() {
+        let script = root().join("deploy/prometheus/picture.py").display().to_string();
+        let picture = topology.monitor().output("python3", &[&script, "http://127.0.0.1:9090", "10"])?;
+        fs::write(root().join("docs/figures/dashboard.svg"), picture)?;
     }
     // Counters are counters, to the packet.
     wait_for("all packets in Prometheus", LIMIT, || {
