@@ -1,5 +1,7 @@
 //! The stream of changes that consoles follow.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::sample::counter_config;
@@ -9,6 +11,7 @@ use twinprobe_tests::{Daemon, Topology};
 
 const CHANGES: &str = "/v1/changes";
 const SSE: &str = "text/event-stream";
+const LIMIT: Duration = Duration::from_secs(20);
 
 struct Changes(Stream);
 
@@ -32,9 +35,11 @@ impl Changes {
         }
     }
 
-    /// Returns the data of the next message of this type that `fits`.
+    /// Returns the data of the next message of this type that `fits`. Other messages come all the time.
     fn wait(&mut self, event: &str, fits: impl Fn(&Value) -> bool) -> Result<Value> {
+        let begun = Instant::now();
         loop {
+            ensure!(begun.elapsed() < LIMIT, "no {event}");
             let (found, data) = self.next()?;
             if found == event && fits(&data) {
                 return Ok(data);
