@@ -21,7 +21,7 @@ const OPENAPI: &str = include_str!("../../../api/openapi.yaml");
 
 /// A request of each route, and the status of its answer to those who may send it. None of them changes anything that
 /// the next one asks for.
-const REQUESTS: [(&str, &str, &str, &str, u16); 20] = [
+const REQUESTS: [(&str, &str, &str, &str, u16); 21] = [
     ("GET", "/v1/probes", "/v1/probes", "", 200),
     ("GET", "/v1/probes/{name}", "/v1/probes/kept", "", 200),
     ("PUT", "/v1/probes/{name}", "/v1/probes/none", "{}", 422),
