@@ -11,11 +11,7 @@ binary=${CARGO_TARGET_DIR:-target}/$profile/twinprobe
 # The binary writes its manual pages and completions.
 rm -rf target/deb
 mkdir -p target/deb/man target/deb/completions
-if ! "$binary" man target/deb/man 2>/dev/null; then
-    # A binary without these commands: the help takes their place.
-    printf '.TH TWINPROBE 1\n.SH DESCRIPTION\n.nf\n%s\n' "$("$binary" --help)" >target/deb/man/twinprobe.1
-    binary=true
-fi
+"$binary" man target/deb/man
 "$binary" completions bash >target/deb/completions/twinprobe
 "$binary" completions zsh >target/deb/completions/_twinprobe
 "$binary" completions fish >target/deb/completions/twinprobe.fish

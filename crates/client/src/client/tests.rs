@@ -30,7 +30,10 @@ async fn serve(listener: UnixListener, lines: tokio::sync::mpsc::UnboundedSender
     }
 }
 
-/// The operations of `api/openapi.yaml`, as method and path.
+/// The console and the stream that it follows.
+const FOR_BROWSERS: [&str; 3] = ["GET /", "GET /console/{file}", "GET /v1/changes"];
+
+/// The operations of `api/openapi.yaml` that are not for browsers, as method and path.
 fn described() -> BTreeSet<String> {
     let description: Value = yaml_serde::from_str(include_str!("../../../../api/openapi.yaml")).unwrap();
     let mut found = BTreeSet::new();
@@ -38,6 +41,7 @@ fn described() -> BTreeSet<String> {
         let methods = operations.as_object().unwrap().keys().filter(|key| *key != "parameters");
         found.extend(methods.map(|method| format!("{} {path}", method.to_uppercase())));
     }
+    FOR_BROWSERS.iter().for_each(|operation| assert!(found.remove(*operation), "{operation}"));
     found
 }
 
