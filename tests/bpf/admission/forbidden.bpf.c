@@ -148,7 +148,7 @@ struct {
 	__uint(max_entries, 4);
 	__type(key, __u32);
 	__type(value, __u32);
-} programs SEC(".maps"); // map
+} programs SEC(".maps"); // refused
 
 PROGRAM int probe(CONTEXT *ctx)
 {
@@ -255,7 +255,7 @@ static long take(void *dynptr, void *context)
 struct {
 	__uint(type, BPF_MAP_TYPE_USER_RINGBUF);
 	__uint(max_entries, 4096);
-} buffer SEC(".maps"); // map
+} buffer SEC(".maps"); // refused
 
 PROGRAM int probe(CONTEXT *ctx)
 {

@@ -106,7 +106,7 @@ fn build_names_what_does_not_compile_and_writes_nothing() -> Result<()> {
     for (arguments, words) in [
         (
             &["-f", &file, "--ingress", &source, "-o", &built][..],
-            "ingress.source:15:9: error: use of undeclared",
+            "probe.c:15:9: error: use of undeclared",
         ),
         (&["-f", &file, "-o", &built], "ingress.source: error: the eBPF C source is missing"),
         (&["-f", "/nonexistent", "-o", &built], "could not read /nonexistent"),

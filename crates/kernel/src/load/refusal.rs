@@ -39,7 +39,7 @@ pub fn refused(
     {
         finding = finding.at(line, Some(column));
     }
-    if let Some(quoted) = refusal.quoted {
+    if let Some(quoted) = refusal.quoted.filter(|quoted| !quoted.trim().is_empty()) {
         let quoted: String = quoted.chars().take(MAX_QUOTE).collect();
         finding.message = format!("{} (at `{quoted}`)", finding.message);
     }

@@ -44,9 +44,10 @@ IN_WORDS = [
     (r"key_label$", "two '_' first|metrics have already|has a label .* already"),
     (r"^labels", "metrics have already|bytes; .* are the limit|control character"),
     (r"^shared_maps", "both are needed|must agree"),
-    (r"entry$", "is for the dialect bcc"),
+    (r"(entry|calls)$", "is for the dialect bcc"),
+    (r"calls\.", "is no slot"),
     (r"object$", "is no base64|the object is empty|exclude each other"),
-    (r"(source|defines|dialect|entry)$", "an object is compiled already|exclude each other"),
+    (r"(source|defines|dialect|entry|calls)$", "an object is compiled already|exclude each other"),
 ]
 # What metrics may ask for depends on the maps of a program, if it is one.
 OF_A_PROGRAM = r"metrics\[\d+\]|on_replace"
