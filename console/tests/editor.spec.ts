@@ -69,7 +69,7 @@ test("what the verifier refuses has its line and says what to write", async ({ p
   const problem = page.getByRole("alert");
   await expect(problem).toContainText("invalid access to packet");
   await expect(problem.getByRole("button", { name: /line 10/ })).toBeVisible();
-  await expect(problem).toContainText("if ((void *)(header + 1) > data_end)");
+  await expect(problem).toContainText("if ((void *)(eth + 1) > data_end) return XDP_PASS;");
   await expect(page.locator(".cm-lint-marker-error")).toHaveCount(1);
 });
 
