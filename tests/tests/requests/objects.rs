@@ -104,10 +104,7 @@ fn build_names_what_does_not_compile_and_writes_nothing() -> Result<()> {
     assert!(printed["ingress"]["object"].is_string() && printed.get("interface").is_none(), "{printed}");
     std::fs::write(&source, xdp_counter("XDP_NOTHING"))?;
     for (arguments, words) in [
-        (
-            &["-f", &file, "--ingress", &source, "-o", &built][..],
-            "probe.c:15:9: error: use of undeclared",
-        ),
+        (&["-f", &file, "--ingress", &source, "-o", &built][..], "probe.c:15:9: error: use of undeclared"),
         (&["-f", &file, "-o", &built], "ingress.source: error: the eBPF C source is missing"),
         (&["-f", "/nonexistent", "-o", &built], "could not read /nonexistent"),
     ] {
