@@ -41,7 +41,7 @@ export function FindingText({ finding, onGo }: { finding: Finding; onGo?: (findi
 }
 
 /** What went wrong, with everything the daemon says about it. */
-export function ProblemBox({ problem, onGo, hints }: { problem: Problem; onGo?: (finding: Finding) => void; hints?: (finding: Finding) => ComponentChildren }) {
+export function ProblemBox({ problem, onGo }: { problem: Problem; onGo?: (finding: Finding) => void }) {
   const only = problem.errors.length === 1 && problem.errors[0]!.message === problem.detail;
   return (
     <div class="problem" role="alert">
@@ -49,7 +49,7 @@ export function ProblemBox({ problem, onGo, hints }: { problem: Problem; onGo?: 
       {problem.errors.length > 0 && (
         <ul>
           {problem.errors.map((finding) => (
-            <li><FindingText finding={finding} onGo={onGo} />{hints?.(finding)}</li>
+            <li><FindingText finding={finding} onGo={onGo} /></li>
           ))}
         </ul>
       )}

@@ -10,7 +10,6 @@ import { may, putProbe } from "../../live/changes.ts";
 import { Check, Panel, ProblemBox, Tabs, useAsk, Warnings } from "../../parts/basics.tsx";
 import { Code } from "../../parts/code.tsx";
 import { link } from "../../parts/route.ts";
-import { hintFor } from "../../data/hints.ts";
 import { Costs } from "../probe/attachment.tsx";
 import { Form } from "./form.tsx";
 import { Templates } from "./templates.tsx";
@@ -160,7 +159,7 @@ function Editing({ start }: { start: Draft }) {
           )}
           <div class="outcome" aria-live="polite">
             {outcome.kind === "busy" && <p class="muted">{outcome.what}</p>}
-            {outcome.kind === "refused" && <ProblemBox problem={outcome.problem} onGo={jump} hints={(finding) => <Hint finding={finding} />} />}
+            {outcome.kind === "refused" && <ProblemBox problem={outcome.problem} onGo={jump} />}
             {outcome.kind === "refused" && outcome.problem.status === 412 && <p class="note">Somebody has {exists ? "changed this probe since it was opened here" : "made a probe of this name"}. <a href={link("probe", name, "revisions")}>Look at it</a> before you go on.</p>}
             {outcome.kind === "valid" && (
               <div class="valid">
@@ -184,9 +183,3 @@ function Editing({ start }: { start: Draft }) {
     </>
   );
 }
-
-function Hint({ finding }: { finding: Finding }) {
-  const hint = hintFor(finding);
-  return hint ? <div class="hint"><p>{hint.text}</p>{hint.code && <pre>{hint.code}</pre>}</div> : null;
-}
-
