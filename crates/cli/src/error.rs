@@ -14,10 +14,10 @@ use crate::library::LibraryError;
 pub enum CommandError {
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// What a daemon said about a configuration, and the sources that it is about.
+    /// The refusal of a configuration by a daemon, and the sources that it is about.
     #[error("{error}")]
     Probe { error: ClientError, sources: Box<Sources> },
-    /// What was found without a daemon.
+    /// Mistakes that were found without a daemon.
     #[error("the configuration is refused")]
     Rejected { rejection: Rejection, sources: Box<Sources> },
     #[error(transparent)]

@@ -34,7 +34,7 @@ pub struct Finding {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub column: Option<u32>,
     pub message: String,
-    /// What to write instead, for frequent mistakes.
+    /// Advice what to write instead, for frequent mistakes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }

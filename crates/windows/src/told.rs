@@ -1,4 +1,4 @@
-//! What is told of new windows.
+//! News of windows.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What deploy/ and examples/ have, run by the tools that it is made for.
+//! Tests of deploy/ and examples/ by the tools that these are made for.
 
 mod chart;
 mod collector;

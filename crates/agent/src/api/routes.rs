@@ -75,7 +75,7 @@ pub const ROUTES: &[Route] = &[
 /// A path that needs no credential, and the handler of its GET.
 type OpenRoute = (&'static str, fn() -> MethodRouter<Api>);
 
-/// What the web console consists of. It is the same for everybody and holds nothing of this host.
+/// Routes of the web console. What they answer is the same for everybody and holds nothing of this host.
 const CONSOLE: [OpenRoute; 2] = [("/", || get(console::index)), ("/console/{file}", || get(console::file))];
 
 /// Returns a router with the web console.

@@ -17,7 +17,7 @@ pub struct FolderOptions {
     /// Directory of probe files (.yaml, .yml, .json), deployed at the start and when they change
     #[arg(long, value_name = "DIR")]
     pub probes: Option<PathBuf>,
-    /// What becomes of a probe of --probes whose file is gone
+    /// Fate of a probe of --probes whose file is gone
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Removed::Keep, requires = "probes")]
     pub probes_removed: Removed,
 }
@@ -25,9 +25,9 @@ pub struct FolderOptions {
 /// The fate of a probe whose file is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Removed {
-    /// It runs on
+    /// The probe runs on
     Keep,
-    /// It is removed, as by a DELETE
+    /// The probe is removed, as by a DELETE
     Remove,
 }
 

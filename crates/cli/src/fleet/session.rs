@@ -1,4 +1,4 @@
-//! What commands that talk to daemons work with.
+//! The session of a command that talks to daemons.
 
 use crate::fleet::fleet::Fleet;
 use crate::report::reporter::Reporter;

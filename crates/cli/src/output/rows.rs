@@ -33,7 +33,7 @@ pub struct Tables {
 struct Metric {
     /// The direction and the name.
     name: String,
-    /// What follows the name.
+    /// The words behind the name.
     about: String,
     table: Table,
 }

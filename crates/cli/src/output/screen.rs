@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal as _};
 use anstyle::{AnsiColor, Style};
 use terminal_size::Width;
 
-/// What a screen can show.
+/// The abilities of a screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Screen {
     /// The number of columns of a line; no limit for a pipe.

@@ -1,4 +1,4 @@
-//! What is said on stderr: refusals with the lines that they are about, and advice.
+//! Reports on stderr: refusals with the lines that they are about, and advice.
 
 pub mod diagnostic;
 pub mod reporter;

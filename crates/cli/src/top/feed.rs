@@ -1,4 +1,4 @@
-//! What the live view asks a daemon: the list of probes and the page for Prometheus. Neither takes anything from other
+//! Requests of the live view to a daemon: the list of probes and the page for Prometheus. Neither takes anything from other
 //! readers. Of a daemon on this machine, the counters of the interfaces are looked at as well.
 
 use std::collections::BTreeMap;

@@ -17,7 +17,7 @@ pub struct Series {
     pub name: String,
     pub family: String,
     pub value: f64,
-    /// What is counted per second; `None` before it is known.
+    /// The count per second; `None` before it is known.
     pub rate: Option<f64>,
     /// The last rates, the newest at the end.
     pub history: VecDeque<u64>,

@@ -1,4 +1,4 @@
-//! What the live view shows. Nothing here draws or asks a daemon.
+//! The state that the live view shows. Nothing here draws or asks a daemon.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -93,7 +93,7 @@ pub struct State {
     selected: Option<String>,
     /// The first line of the entries that is shown.
     pub scroll: usize,
-    /// Why the last look failed.
+    /// The reason why the last look failed.
     pub trouble: Option<String>,
 }
 

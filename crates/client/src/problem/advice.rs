@@ -1,4 +1,4 @@
-//! What to write instead, by the words of the compiler's and the verifier's messages. `{pointer}`, `{index}`, `{addend}`,
+//! Advice what to write instead, by the words of the compiler's and the verifier's messages. `{pointer}`, `{index}`, `{addend}`,
 //! `{end}` and `{pass}` stand for words of the source, `{name}` for the name that the message quotes.
 //!
 //! The verifier's words are those of Linux 5.10 to 6.18: `inv` is the older word for `scalar`.

@@ -30,7 +30,7 @@ pub enum Act {
     WritesContext,
     /// It writes through a register that nothing was written to.
     WritesAnywhere,
-    /// It has an atomic operation on a value that is not aligned.
+    /// The program has an atomic operation on a value that is not aligned.
     Unaligned,
     /// It lets a helper function write to the packet.
     HasPacketWritten(String),

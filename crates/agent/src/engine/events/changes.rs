@@ -57,7 +57,7 @@ struct Missed {
     windows: u64,
 }
 
-/// What interfaces have counted so far.
+/// The counts of interfaces so far.
 #[derive(Serialize)]
 struct Counts {
     time: String,
@@ -155,9 +155,9 @@ impl From<SendError<Bytes>> for Gone {
 struct Teller {
     out: mpsc::Sender<Bytes>,
     only: Option<String>,
-    /// Whether the client may choose interfaces.
+    /// True if the client may choose interfaces.
     may_deploy: bool,
-    /// What the client knows of each probe.
+    /// The state of each probe that the client was told of last.
     told: BTreeMap<String, Known>,
     closed: broadcast::Receiver<Arc<Closed>>,
     disturbed: watch::Receiver<bool>,

@@ -20,7 +20,7 @@ pub struct Apply {
     /// Reason for the change, which `revisions` shows
     #[arg(short, long, value_name = "WHY")]
     message: Option<String>,
-    /// If a probe is refused or a daemon fails, take back what was done: everywhere, or nowhere
+    /// Take back what was done if a probe is refused or a daemon fails: everywhere, or nowhere
     #[arg(long)]
     rollback_on_failure: bool,
     #[command(flatten)]

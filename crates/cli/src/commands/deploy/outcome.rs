@@ -1,4 +1,4 @@
-//! What has come of sending a configuration to a daemon.
+//! The outcome of sending a configuration to a daemon.
 
 use serde_json::{Map, Value, json};
 use twinprobe_client::{ClientError, ProbeStatus};
@@ -10,12 +10,12 @@ use crate::files::sources::Sources;
 use crate::output::table::Table;
 use crate::output::units;
 
-/// What a daemon did.
+/// The change that a daemon has made.
 #[derive(Clone, Debug)]
 pub struct Done {
     /// `created`, `replaced`, `valid`, ...
     pub verb: &'static str,
-    /// Where the probe runs now, as `ux0 (xdp native)`; empty if nothing is known of that.
+    /// The place where the probe runs now, as `ux0 (xdp native)`; empty if nothing is known of that.
     pub places: String,
     pub warnings: Vec<Finding>,
     /// The nanoseconds that a trial took for a packet, the slower direction.

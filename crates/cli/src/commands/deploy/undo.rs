@@ -48,7 +48,7 @@ pub async fn revisions(session: &Session, probes: &[ProbeFile]) -> Vec<Before> {
     session.fleet.each(ask).await.into_iter().flatten().collect()
 }
 
-/// If anything failed, brings the probes back to what they were: those that were created go, those that were replaced
+/// Brings the probes back, if anything failed, to what they were: those that were created go, those that were replaced
 /// get their earlier configuration. Says on stderr what it did.
 pub async fn on_failure(
     session: &Session,

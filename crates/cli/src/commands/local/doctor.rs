@@ -36,7 +36,7 @@ pub struct Check {
     pub name: &'static str,
     pub verdict: Verdict,
     pub found: String,
-    /// What to change.
+    /// The advice: what to change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub change: Option<String>,
 }

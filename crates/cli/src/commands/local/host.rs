@@ -1,4 +1,4 @@
-//! What this machine is like: its kernel, the rights of this process, file systems and limits.
+//! Facts about this machine: its kernel, the rights of this process, file systems and limits.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ const STATE: &str = "/var/lib/twinprobe";
 const ROOM: u64 = 1 << 30;
 const FILES: u64 = 1024;
 
-/// Where a machine shows what it is like.
+/// The files by which a machine shows what it is like.
 #[derive(Clone, Debug)]
 pub struct Host {
     pub proc: PathBuf,

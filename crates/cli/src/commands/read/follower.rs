@@ -49,7 +49,7 @@ struct Trouble {
     pause: Duration,
 }
 
-/// What becomes of a watch.
+/// The next step of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
     GoOn,

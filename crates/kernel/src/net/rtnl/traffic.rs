@@ -1,4 +1,4 @@
-//! What interfaces have received and sent, as the kernel counts it.
+//! Counts of what interfaces have received and sent, by the kernel.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use crate::net::rtnl::socket::{LINK_INFO, Request, Socket, attributes, text, u32
 /// An attribute of `linux/if_link.h`: `struct rtnl_link_stats64`.
 const IFLA_STATS64: u16 = 23;
 
-/// What an interface has received and sent since it was made.
+/// Counts of what an interface has received and sent since it was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     pub index: u32,
