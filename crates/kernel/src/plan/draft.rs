@@ -45,10 +45,10 @@ impl<'a> Draft<'a> {
         let DirectionRequest { attach, code, on_replace, mut metrics, lines } = request;
         let mut sources: Vec<Option<MetricSource>> =
             metrics.iter().map(|metric| source(defined, metric, facts, &mut notes)).collect();
-        let all = metrics.iter().chain(others);
-        let shown = all.clone().filter(|metric| metric.visibility == Visibility::Export);
+        let all: Vec<&MetricRequest> = metrics.iter().chain(others).collect();
+        let shown = all.iter().filter(|metric| metric.visibility == Visibility::Export);
         let shown = shown.map(|metric| metric.map.clone()).collect();
-        let counters = losses::requests(defined, all, &code, on_replace);
+        let counters = losses::requests(defined, &all, &code, on_replace);
         sources.extend(counters.iter().map(|counter| losses::source(defined, counter)));
         metrics.extend(counters);
         let names: Vec<&str> = defined.maps.keys().map(String::as_str).collect();

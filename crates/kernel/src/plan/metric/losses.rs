@@ -22,17 +22,17 @@ const OTHERWISE: &str = "_map";
 
 /// Returns a request for the counter of each map that has one. `metrics` are those that read maps of the direction. The
 /// counters are private to each twin if any map is, since the section is one map. `field` is that of the source.
-pub fn requests<'a>(
+pub fn requests(
     defined: &Definitions,
-    metrics: impl Iterator<Item = &'a MetricRequest> + Clone,
+    metrics: &[&MetricRequest],
     field: &str,
     on_replace: OnReplace,
 ) -> Vec<MetricRequest> {
-    let snapshots = metrics.clone().any(MetricRequest::is_snapshot);
+    let snapshots = metrics.iter().any(|metric| metric.is_snapshot());
     let counters = defined.maps.keys().filter_map(|map| {
         let counter = format!("{SECTION}:{PREFIX}{map}");
         offset(defined, &counter)?;
-        let reader = metrics.clone().find(|metric| metric.map == *map);
+        let reader = metrics.iter().find(|metric| metric.map == *map);
         let hidden = request(counter.clone(), counter, reader.map_or(field, |reader| &reader.field));
         Some(MetricRequest {
             source: if snapshots { Source::Snapshot } else { Source::Live },
