@@ -6,4 +6,5 @@ mod capabilities;
 mod capture;
 mod cpuset;
 mod fixture;
+mod moongen;
 mod setup;
