@@ -199,8 +199,19 @@ const sleep = (ms: number) => new Promise<void>((resolve) => {
   wake = () => (clearTimeout(timer), resolve());
 });
 
+/** Takes the token that a link has brought (`/#token=...`), and takes it out of the address. What is behind `#` is sent to nobody. */
+function takeToken() {
+  const brought = /^#token=(.+)$/.exec(location.hash)?.[1];
+  if (!brought) return;
+  location.replace("#/");
+  current?.abort();
+  signIn(decodeURIComponent(brought));
+}
+
 /** Follows the daemon's changes as long as the page is open, through restarts of the daemon. */
 export async function followChanges() {
+  takeToken();
+  addEventListener("hashchange", takeToken);
   let hidden: ReturnType<typeof setTimeout> | undefined;
   document.addEventListener("visibilitychange", () => {
     clearTimeout(hidden);

@@ -5,5 +5,6 @@ mod bystanders;
 mod capabilities;
 mod capture;
 mod cpuset;
+mod demo;
 mod fixture;
 mod setup;
