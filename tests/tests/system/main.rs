@@ -7,4 +7,5 @@ mod capture;
 mod cpuset;
 mod demo;
 mod fixture;
+mod memory;
 mod setup;
