@@ -80,7 +80,9 @@ fn a_demo_that_is_kept_shows_traffic_and_leaves_nothing() -> Result<()> {
             break link.to_owned();
         }
     };
-    for sum in ["to the server: 100010 packets, counted 100010", "all windows: 400000 packets, counted 400000"] {
+    for sum in
+        ["to the server: 100010 packets, counted 100010", "all windows: 400000 packets, counted 400000"]
+    {
         ensure!(said.contains(sum), "{sum}:\n{said}");
     }
 
@@ -104,11 +106,15 @@ fn a_demo_that_is_kept_shows_traffic_and_leaves_nothing() -> Result<()> {
     let id = format!("tp-{}", demo.script.id());
     let pins = format!("/sys/fs/bpf/twinprobe-{id}");
     let namespaces = || -> Result<Vec<String>> {
-        let names = fs::read_dir("/run/netns")?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+        let names =
+            fs::read_dir("/run/netns")?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
         let names: Vec<_> = names.collect::<Result<_>>()?;
         Ok(names.into_iter().filter(|name| name.starts_with(&format!("{id}-"))).collect())
     };
-    ensure!(Path::new(&pins).exists() && namespaces()?.len() == 2, "what is looked for below is there while the demo runs");
+    ensure!(
+        Path::new(&pins).exists() && namespaces()?.len() == 2,
+        "what is looked for below is there while the demo runs"
+    );
 
     ensure!(demo.signal("-INT")?, "the demo runs");
     let rest: Vec<String> = lines.collect::<Result<_, _>>()?;
@@ -119,7 +125,11 @@ fn a_demo_that_is_kept_shows_traffic_and_leaves_nothing() -> Result<()> {
         ensure!(!demo.signal("-0")?, "processes are left");
         Ok(())
     })?;
-    ensure!(namespaces()?.is_empty() && !Path::new(&pins).exists(), "namespaces {:?}, pins at {pins}", namespaces()?);
+    ensure!(
+        namespaces()?.is_empty() && !Path::new(&pins).exists(),
+        "namespaces {:?}, pins at {pins}",
+        namespaces()?
+    );
     let files = fs::read_dir(demo.temporary.path())?.collect::<Result<Vec<_>, _>>()?;
     ensure!(files.is_empty(), "{files:?}");
     Ok(())
