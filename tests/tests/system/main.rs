@@ -7,6 +7,6 @@ mod capture;
 mod cpuset;
 mod demo;
 mod fixture;
-mod moongen;
 mod memory;
+mod moongen;
 mod setup;
