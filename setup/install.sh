@@ -53,6 +53,8 @@ need_command node nodejs                 # builds the console
 need_command npm npm
 need_command chromium chromium           # looks at the console
 need_command openssl openssl             # the certificate of the console's tests
+need_command luajit luajit               # runs the script for MoonGen
+need_file /usr/share/lua/5.1/argparse.lua lua-argparse
 need_file /etc/ssl/certs/ca-certificates.crt ca-certificates
 if [ "$(uname -m)" = x86_64 ]; then
     need_command qemu-system-x86_64 qemu-system-x86 # other kernels, for tests/kernels
