@@ -11,9 +11,9 @@ use twinprobe_tests::traffic::{Generator, GeneratorOptions, Meter};
 use twinprobe_tests::windows::Windows;
 use twinprobe_tests::{Daemon, Topology, probes};
 
+use crate::frame::site::LOADED;
+
 const PROBE: &str = "counter";
-/// The CPU that sends and receives. The measuring thread is on another one.
-const LOADED: usize = 0;
 
 /// A daemon with the packet-counter at mon0, which drops the frames.
 pub struct Scene {

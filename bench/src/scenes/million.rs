@@ -1,15 +1,14 @@
-//! The scene of the export benchmarks: a daemon with one probe that has a million entries in a table.
+//! A daemon with one probe that has up to a million entries in a table.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use twinprobe_tests::maps::HashTable;
 use twinprobe_tests::{Daemon, Topology, http};
 
-use crate::client::Client;
+use crate::frame::client::Client;
 
-pub const ENTRIES: u32 = 1_000_000;
 pub const METRICS: &str = "/v1/probes/table/metrics";
-const SOURCE: &str = include_str!("../../bpf/export.bpf.c");
+const SOURCE: &str = include_str!("../../../tests/bpf/export.bpf.c");
 
 /// The content of the entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +22,7 @@ pub struct Million {
     pub table: HashTable,
     pub client: Client,
     content: Content,
+    pub entries: u32,
     _topology: Topology,
 }
 
@@ -86,10 +86,10 @@ impl Content {
 }
 
 impl Million {
-    pub fn new(content: Content) -> Result<Self> {
+    pub fn new(content: Content, entries: u32) -> Result<Self> {
         let topology = Topology::new()?;
         let daemon = Daemon::start(topology.monitor())?;
-        let mut defines = json!({ "ENTRIES": ENTRIES.to_string() });
+        let mut defines = json!({ "ENTRIES": entries.to_string() });
         if content == Content::Flows {
             defines["FLOWS"] = "1".into();
         }
@@ -97,15 +97,15 @@ impl Million {
         let metrics = json!([{ "name": "table", "map": "table", "snapshot": false }]);
         let ingress = json!({ "source": SOURCE, "defines": defines, "metrics": metrics });
         daemon.put("/v1/probes/table", &json!({ "interface": "mon0", "ingress": ingress })).expect(201);
-        let table = HashTable::of_process(daemon.pid(), ENTRIES)?;
+        let table = HashTable::of_process(daemon.pid(), entries)?;
         let (mut keys, mut values) = (Vec::new(), Vec::new());
-        for (key, value) in (0..ENTRIES).map(|number| content.entry(number)) {
+        for (key, value) in (0..entries).map(|number| content.entry(number)) {
             keys.extend(key);
             values.extend(value);
         }
         table.update(&keys, &values)?;
         let client = Client::new(&daemon);
-        Ok(Self { daemon, table, client, content, _topology: topology })
+        Ok(Self { daemon, table, client, content, entries, _topology: topology })
     }
 
     /// Reads the table once and compares every entry with the written one.
@@ -121,7 +121,7 @@ impl Million {
         let first = found.first_mut().context("no entries")?;
         *first = first.strip_prefix('{').context("an entry")?;
         let expected: Vec<String> =
-            (0..ENTRIES).map(|number| self.content.json(number)[1..].to_owned()).collect();
+            (0..self.entries).map(|number| self.content.json(number)[1..].to_owned()).collect();
         let mut expected: Vec<&str> = expected.iter().map(String::as_str).collect();
         found.sort_unstable();
         expected.sort_unstable();

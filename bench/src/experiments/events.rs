@@ -1,7 +1,5 @@
-//! Benchmark of events at increasing rates: `GET /v1/probes/{name}/events` against a minimal libbpf consumer in C, with
-//! the same program, ring and traffic, one after the other. Only the sender is pinned to a CPU.
-//!
-//! `cargo bench -p twinprobe-tests --bench events [-- SECONDS [RATE]]`
+//! Events at increasing rates: `GET /v1/probes/{name}/events` against a minimal libbpf consumer in C, with the same
+//! program, ring and traffic, one after the other. Only the sender is pinned to a CPU.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read};
@@ -13,15 +11,22 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
-use twinprobe_tests::measure::processor_seconds;
+use twinprobe_tests::measure::{Sample, processor_seconds};
 use twinprobe_tests::stream::Stream;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::{Daemon, Topology, bpf, netns};
 
-const SOURCE: &str = include_str!("../../bpf/event_load.bpf.c");
+use crate::frame::options::Bench;
+use crate::frame::paired::Estimate;
+use crate::frame::section::{Claim, Section};
+use crate::frame::table::Table;
+
+const SOURCE: &str = include_str!("../../../tests/bpf/event_load.bpf.c");
 /// The rates in events per second; the last one is more than there are packets.
 const RATES: [u64; 6] = [1_000, 10_000, 50_000, 200_000, 500_000, 10_000_000];
 const PAYLOADS: [u64; 2] = [0, 4096];
+/// The size of an event without payload.
+const EVENT: u64 = 156;
 
 /// The result of one consumer in one run.
 struct Run {
@@ -34,53 +39,106 @@ struct Run {
 }
 
 impl Run {
-    fn row(&self, size: u64, rate: u64, who: &str, against: Option<&Self>) {
-        let sent = self.delivered + self.lost;
-        let per_event = |run: &Self| run.cpu / run.delivered.max(1) as f64;
-        println!(
-            "| {size} | {rate} | {who} | {:.0} | {} | {} ({}) | {:.3}% | {:.1}% | {:.3} | {} |",
-            sent as f64 / self.seconds,
-            self.delivered,
-            self.lost,
-            self.missed,
-            100.0 * self.lost as f64 / sent.max(1) as f64,
-            100.0 * self.cpu / self.seconds,
-            1e6 * per_event(self),
-            against.map_or(String::new(), |other| format!("{:.2}x", per_event(self) / per_event(other))),
-        );
+    fn sent(&self) -> u64 {
+        self.delivered + self.lost
+    }
+
+    /// Returns the microseconds of processor time for an event.
+    fn per_event(&self) -> f64 {
+        1e6 * self.cpu / self.delivered.max(1) as f64
     }
 }
 
-fn main() -> Result<()> {
-    let mut numbers = std::env::args().skip(1).filter_map(|argument| argument.parse::<f64>().ok());
-    let seconds = numbers.next().unwrap_or(4.0);
-    let only = numbers.next().map(|rate| rate as u64);
-    let duration = Duration::from_secs_f64(seconds);
+pub fn run(bench: &Bench) -> Result<Section> {
+    let mut section = Section::new(
+        "Events",
+        "What does an event cost from the ring to a client, and when are events lost?",
+        "The same program writes events into a RINGBUF of the same size at the same traffic; the consumers take turns: a \
+         minimal libbpf consumer in C that only counts (`bench/peers/consumer.c`), the same printing each event as JSON to a \
+         pipe, and `GET /v1/probes/{name}/events` of the daemon with a client that reads and does not look. `lost` is \
+         counted by the program: what the ring had no room for; in brackets what a stream dropped since its reader was too slow. \
+         The last rate is more than there are packets. `us CPU/event` counts all threads of the consumer; `null` is that of the \
+         consumer that prints, in one turn against the next. Above 200,000 events of 4 KiB per second the consumers share one \
+         CPU with their reader, and figures there are of overload. Medians of the turns, with intervals of 95 % (bootstrap).",
+    );
+    section.generator = Some("the generator of the tests (`traffic`), on CPU 0".into());
+    let duration = Duration::from_millis(bench.times(2_000, 200));
+    let turns = bench.times(3, 1);
     let directory = tempfile::tempdir()?;
     let consumer = compile_consumer(directory.path())?;
-    println!(
-        "| bytes | wanted/s | consumer | sent/s | delivered | lost (by a slow reader) | lost % | CPU | us CPU/event | to libbpf JSON |"
-    );
-    println!("|---|---|---|---|---|---|---|---|---|---|");
+    let mut table = Table::new(&[
+        "bytes",
+        "wanted/s",
+        "consumer",
+        "sent/s",
+        "delivered",
+        "lost (by a slow reader)",
+        "lost, %",
+        "us CPU/event",
+        "to libbpf JSON",
+        "null",
+    ]);
+    let mut against = Vec::new();
     for payload in PAYLOADS {
-        for rate in RATES.into_iter().filter(|rate| only.is_none_or(|only| only == *rate)) {
+        for rate in bench.cases(&RATES, &[50_000]) {
             let defines = [format!("PAYLOAD={payload}"), format!("INTERVAL={}", 1_000_000_000 / rate)];
             let object = directory.path().join("load.o");
             fs::write(&object, bpf::compile(SOURCE, &defines)?)?;
-            let size = 156 + payload;
-            libbpf(&consumer, &object, "count", duration)?.row(size, rate, "libbpf, counts", None);
-            let printed = libbpf(&consumer, &object, "json", duration)?;
-            printed.row(size, rate, "libbpf, prints JSON", None);
-            let ours = twinprobe(payload, rate, duration)?;
-            ours.row(size, rate, "twinprobe, JSON over HTTP", Some(&printed));
+            let mut runs: [Vec<Run>; 3] = Default::default();
+            for _ in 0..turns {
+                runs[0].push(libbpf(&consumer, &object, "count", duration)?);
+                runs[1].push(libbpf(&consumer, &object, "json", duration)?);
+                runs[2].push(twinprobe(payload, rate, duration)?);
+            }
+            let names = ["libbpf, counts", "libbpf, prints JSON", "twinprobe, JSON over HTTP"];
+            for (consumer, (name, runs_of)) in names.into_iter().zip(&runs).enumerate() {
+                let ratio: Sample = runs_of
+                    .iter()
+                    .zip(&runs[1])
+                    .map(|(run, json)| run.per_event() / json.per_event())
+                    .collect();
+                let null: Sample =
+                    runs[1].windows(2).map(|pair| pair[1].per_event() / pair[0].per_event()).collect();
+                let total = |count: fn(&Run) -> u64| runs_of.iter().map(count).sum::<u64>();
+                let (sent, delivered, lost) =
+                    (total(Run::sent), total(|run| run.delivered), total(|run| run.lost));
+                ensure!(delivered > 0, "{name} was given no event");
+                let seconds: f64 = runs_of.iter().map(|run| run.seconds).sum();
+                let ours = consumer == 2;
+                if ours && rate == 50_000 {
+                    against.push(format!("{:.2} ({} bytes)", ratio.median(), EVENT + payload));
+                }
+                table.row([
+                    (EVENT + payload).to_string(),
+                    rate.to_string(),
+                    name.to_owned(),
+                    format!("{:.0}", sent as f64 / seconds),
+                    delivered.to_string(),
+                    format!("{lost} ({})", total(|run| run.missed)),
+                    format!("{:.3}", 100.0 * lost as f64 / sent.max(1) as f64),
+                    Estimate::of(&runs_of.iter().map(Run::per_event).collect()).show(3),
+                    if ours { Estimate::of(&ratio).show(2) } else { String::new() },
+                    if ours && !null.is_empty() { Estimate::of(&null).show(2) } else { String::new() },
+                ]);
+            }
         }
     }
-    Ok(())
+    section.tables.push(table);
+    section.meaning = "The daemon wakes up for batches of events rather than for each, and so gives events out as JSON for \
+        less than a consumer that prints them by itself."
+        .to_owned();
+    section.claims.push(Claim {
+        claim: "processor time of an event, at 50,000/s",
+        paper: "",
+        ours: format!("{} times libbpf printing JSON", against.join(", ")),
+        peers: "libbpf: 1".into(),
+    });
+    Ok(section)
 }
 
 fn compile_consumer(directory: &Path) -> Result<PathBuf> {
     let binary = directory.join("consumer");
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/bench-c/consumer.c");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/consumer.c");
     let output = Command::new("cc")
         .args(["-O2", "-Wall", "-o"])
         .arg(&binary)
@@ -98,7 +156,7 @@ fn load(topology: &Topology, pid: u32, duration: Duration) -> Result<(f64, f64)>
     let (cpu, started) = (processor_seconds(pid)?, Instant::now());
     while started.elapsed() < duration {
         // The calls are long because there is a pause between two of them.
-        generator.send(5_000_000)?;
+        generator.send(2_000_000)?;
     }
     let seconds = started.elapsed().as_secs_f64();
     // The time includes that for the events still in the ring.
