@@ -1,5 +1,6 @@
 //! The experiments, one file each.
 
+mod adaptivity;
 mod cost;
 mod deployment;
 mod dispatcher;
@@ -28,6 +29,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "loss", run: loss::run },
     Experiment { name: "reading", run: reading::run },
     Experiment { name: "extraction", run: extraction::run },
+    Experiment { name: "adaptivity", run: adaptivity::run },
     Experiment { name: "dispatcher", run: dispatcher::run },
     Experiment { name: "cost", run: cost::run },
     Experiment { name: "export", run: export::run },

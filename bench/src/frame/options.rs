@@ -64,14 +64,13 @@ impl Options {
     pub fn bench(&self) -> Result<Bench, String> {
         let generator = match (self.generator, &self.moongen, self.dev) {
             (GeneratorName::Moongen, Some(directory), Some(port)) => {
-                if !directory.join("build/MoonGen").is_file() {
-                    return Err(format!(
-                        "--moongen: there is no {}",
-                        directory.join("build/MoonGen").display()
-                    ));
+                let program = directory.join("build/MoonGen");
+                if !program.is_file() {
+                    return Err(format!("--moongen: there is no {}", program.display()));
                 }
-                let interface = self.interface.clone();
-                Generator::MoonGen(MoonGen { directory: directory.clone(), port, interface })
+                // MoonGen is started in its own directory.
+                let directory = directory.canonicalize().map_err(|error| format!("--moongen: {error}"))?;
+                Generator::MoonGen(MoonGen { directory, port, interface: self.interface.clone() })
             }
             (GeneratorName::Moongen, ..) => {
                 return Err("--generator moongen needs --moongen and --dev".into());
