@@ -7,6 +7,7 @@ mod dispatcher;
 mod events;
 mod export;
 mod extraction;
+mod features;
 mod loss;
 mod memory;
 mod reading;
@@ -30,6 +31,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "reading", run: reading::run },
     Experiment { name: "extraction", run: extraction::run },
     Experiment { name: "adaptivity", run: adaptivity::run },
+    Experiment { name: "features", run: features::run },
     Experiment { name: "dispatcher", run: dispatcher::run },
     Experiment { name: "cost", run: cost::run },
     Experiment { name: "export", run: export::run },
