@@ -53,6 +53,7 @@ need_command podman podman               # runs the container image
 need_command runc runc
 need_command curl curl                   # the demo's and the documentation's HTTP client
 need_command ping iputils-ping
+need_command jq jq                       # the commands of the documentation
 need_command node nodejs                 # builds the console
 need_command npm npm
 need_command chromium chromium           # looks at the console

@@ -43,7 +43,7 @@ test("a template is deployed, seen, broken, and the message is understood", asyn
   await page.getByRole("button", { name: "Deploy" }).click();
   const problem = page.getByRole("alert");
   await expect(problem).toContainText("undefined_thing");
-  await expect(problem).toContainText("The name is not known here");
+  await expect(problem).toContainText("undefined_thing is not known here");
   await expect(page.locator(".cm-lintRange-error")).toHaveCount(1);
   // It runs on as it was.
   expect(JSON.parse((await scene.api("GET", "/v1/probes/mine")).text).revision).toBe(1);

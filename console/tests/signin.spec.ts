@@ -21,6 +21,16 @@ test.describe("without a token", () => {
   });
 });
 
+test("a link brings a token, which does not stay in the address", async ({ page, scene }) => {
+  await page.goto(`${scene.url}#token=${scene.tokens.viewer}`);
+  await expect(page.getByRole("banner")).toContainText("viewer");
+  expect(page.url()).toBe(`${scene.url}#/`);
+  // The same in a page that is open already.
+  await page.evaluate((token) => (location.hash = `#token=${token}`), scene.tokens.operator);
+  await expect(page.getByRole("banner")).toContainText("operator");
+  expect(page.url()).toBe(`${scene.url}#/`);
+});
+
 test("over the Unix socket no token is needed", async ({ page, scene }) => {
   await page.goto(scene.local);
   await expect(page.getByRole("link", { name: "top-talkers" })).toBeVisible();

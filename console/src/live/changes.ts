@@ -1,5 +1,5 @@
 // What the daemon tells by `GET /v1/changes`: the state of all probes, each closed window, the rates of interfaces.
-import { batch, computed, signal } from "@preact/signals";
+import { batch, computed, effect, signal } from "@preact/signals";
 import { asProblem, keepToken, type Problem, token } from "../api/client.ts";
 import { messages } from "../api/stream.ts";
 import type { Direction, Probe, Role, WindowEntry, WindowsStatus } from "../api/types.ts";
@@ -55,6 +55,19 @@ export function may(role: Role): boolean {
 
 /** The interfaces of the daemon's own namespace that it tells this credential of, with what goes through them. */
 export const interfaces = signal<{ name: string; packets: number | null }[]>([]);
+
+/** Waits until the daemon has told of interfaces, as it does shortly after it has told of the probes. */
+export function interfacesTold(): Promise<void> {
+  return new Promise((resolve) => {
+    const longest = setTimeout(resolve, 3000);
+    const stop = effect(() => {
+      if (interfaces.value.length === 0) return;
+      clearTimeout(longest);
+      resolve();
+    });
+    setTimeout(stop, 3000);
+  });
+}
 
 const place = (netns: unknown, ifindex: number) => `${netns ?? ""} ${ifindex}`;
 
@@ -199,8 +212,19 @@ const sleep = (ms: number) => new Promise<void>((resolve) => {
   wake = () => (clearTimeout(timer), resolve());
 });
 
+/** Takes the token that a link has brought (`/#token=...`), and takes it out of the address. What is behind `#` is sent to nobody. */
+function takeToken() {
+  const brought = /^#token=(.+)$/.exec(location.hash)?.[1];
+  if (!brought) return;
+  location.replace("#/");
+  current?.abort();
+  signIn(decodeURIComponent(brought));
+}
+
 /** Follows the daemon's changes as long as the page is open, through restarts of the daemon. */
 export async function followChanges() {
+  takeToken();
+  addEventListener("hashchange", takeToken);
   let hidden: ReturnType<typeof setTimeout> | undefined;
   document.addEventListener("visibilitychange", () => {
     clearTimeout(hidden);

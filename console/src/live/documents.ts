@@ -13,7 +13,6 @@ const FETCH_BYTES = 16 << 20;
 /** Windows are fetched so many at a time. */
 const LANES = 3;
 
-
 const entriesOf = (document: Document) =>
   [...Object.values(document.ingress), ...Object.values(document.egress)].reduce((sum, metric) => sum + metric.entries.length + 1, 0);
 
@@ -91,7 +90,9 @@ class Loader {
         if (status === 0) this.known.delete(seq);
         if (status !== 404) this.failed(error);
       }
-      if (got.length > 0 && (got.length >= 16 || this.waiting.length === 0)) this.keep(got.splice(0));
+      // The first ones are shown at once.
+      const enough = this.windows.peek().length === 0 ? 2 : 16;
+      if (got.length > 0 && (got.length >= enough || this.waiting.length === 0)) this.keep(got.splice(0));
     }
     this.busy -= 1;
     if (this.busy === 0) this.loading.value = false;

@@ -40,19 +40,19 @@ export function FindingText({ finding, onGo }: { finding: Finding; onGo?: (findi
   );
 }
 
+/** The most mistakes of a source that are shown at once: those below mostly follow from the first ones. */
+const MOST = 3;
+
 /** What went wrong, with everything the daemon says about it. */
 export function ProblemBox({ problem, onGo }: { problem: Problem; onGo?: (finding: Finding) => void }) {
   const only = problem.errors.length === 1 && problem.errors[0]!.message === problem.detail;
+  const follows = problem.errors[0]?.stage === "compile" ? problem.errors.slice(MOST) : [];
+  const list = (errors: Finding[]) => <ul>{errors.map((finding) => <li><FindingText finding={finding} onGo={onGo} /></li>)}</ul>;
   return (
     <div class="problem" role="alert">
       {!only && <p><strong>{problem.detail || problem.title}</strong></p>}
-      {problem.errors.length > 0 && (
-        <ul>
-          {problem.errors.map((finding) => (
-            <li><FindingText finding={finding} onGo={onGo} /></li>
-          ))}
-        </ul>
-      )}
+      {problem.errors.length > 0 && list(problem.errors.slice(0, problem.errors.length - follows.length))}
+      {follows.length > 0 && <details><summary>{follows.length} more, which may follow from these</summary>{list(follows)}</details>}
       {problem.log && <details><summary>Output of {problem.errors[0]?.stage === "load" ? "the verifier" : "the compiler"}</summary><pre tabIndex={0} aria-label="Output">{problem.log}</pre></details>}
     </div>
   );

@@ -6,6 +6,8 @@ import { clock } from "../data/format.ts";
 import { colour, lineColour, shown } from "./theme.ts";
 
 const HEIGHT = 260;
+/** The time before and after a point that is the only one, in seconds. */
+const ALONE = 30;
 
 export interface ChartProps {
   label: string;
@@ -42,7 +44,11 @@ export function Chart({ label, times, lines, format, hasOthers }: ChartProps) {
           { ...axis, values: (_, splits) => splits.map((time) => clock(time * 1000)), space: 90 },
           { ...axis, values: (_, splits) => splits.map((value) => newest.current.format(value)), size: 72 },
         ],
-        scales: { y: { range: (_, __, max) => [0, max > 0 ? max * 1.05 : 1] } },
+        scales: {
+          // One window alone would stretch over all times.
+          x: { range: (_, from, to) => (from === to ? [from - ALONE, to + ALONE] : [from, to]) },
+          y: { range: (_, __, max) => [0, max > 0 ? max * 1.05 : 1] },
+        },
         series: [
           {},
           ...lines.map((line, index) => ({

@@ -14,6 +14,8 @@ use crate::error::ClientError;
 pub struct Answer<T> {
     call: String,
     pub status: StatusCode,
+    /// Whether the daemon has found nothing to change (`Twinprobe-Outcome: unchanged`).
+    pub is_unchanged: bool,
     /// The time for which a replay's programs have run, of the header `Server-Timing`.
     pub ran: Option<Duration>,
     /// The bytes as the daemon sent them.
@@ -28,8 +30,10 @@ impl<T> Answer<T> {
         let timing = response.headers().get("server-timing").and_then(|timing| timing.to_str().ok());
         let milliseconds = timing.and_then(|timing| timing.strip_prefix("run;dur=")?.parse::<f64>().ok());
         let ran = milliseconds.and_then(|time| Duration::try_from_secs_f64(time / 1e3).ok());
+        let is_unchanged =
+            response.headers().get("twinprobe-outcome").is_some_and(|outcome| outcome == "unchanged");
         let body = response.bytes().await.map_err(|error| ClientError::exchange(&call, error))?;
-        Ok(Self { call, status, ran, body: body.into(), content: PhantomData })
+        Ok(Self { call, status, is_unchanged, ran, body: body.into(), content: PhantomData })
     }
 
     /// Returns the body as JSON, with the fields that this version does not know.

@@ -73,6 +73,13 @@ const NOTHING: [&str; 24] = [
 /// The header by which a directory is known to have the kernel's headers.
 const LINUX: &str = "linux/bpf.h";
 
+/// Tells whether clang names a header of the daemon so.
+pub fn is_own(name: &str) -> bool {
+    [COMMON, BCC]
+        .iter()
+        .any(|directory| name.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/')))
+}
+
 /// Files in memory that clang inherits.
 pub struct View {
     /// The description of the view, then the headers.

@@ -40,8 +40,65 @@ fn three_daemons_get_a_probe_and_their_counts_add_up() -> Result<()> {
         "{merged}"
     );
     assert_eq!(merged["nodes"].as_array().map(Vec::len), Some(3));
-    let usage = scenes[0].run("get count --servers servers")?;
+    let again = scenes[0].succeed("apply -f count.yaml --servers servers");
+    assert_eq!(again.matches("unchanged").count(), 3, "{again}");
+    let usage = scenes[0].run("watch count --servers servers")?;
     assert_eq!(usage.code, 2, "{}", usage.err);
+    Ok(())
+}
+
+#[test]
+fn three_daemons_show_take_back_and_remove_a_probe() -> Result<()> {
+    let scenes = [Scene::new()?, Scene::new()?, Scene::new()?];
+    let servers: String = scenes.iter().map(|scene| socket(scene) + "\n").collect();
+    scenes[0].write("servers", &format!("{servers}gone unix:/nowhere/socket\n"))?;
+    let running = scenes.iter().map(|scene| format!(" --server {}", socket(scene))).collect::<String>();
+    scenes[0].succeed(&format!("apply -f count.yaml{running}"));
+    let first = std::fs::read_to_string(scenes[0].folder.path().join("count.yaml"))?;
+    scenes[0].write("count.yaml", &first.replace("What came", "Packets"))?;
+    scenes[0].succeed(&format!("apply -f count.yaml{running}"));
+
+    let shown: Value = serde_json::from_str(&scenes[0].succeed(&format!("get count{running}")))?;
+    let revisions: Vec<_> =
+        shown.as_array().into_iter().flatten().map(|one| &one["probe"]["revision"]).collect();
+    assert_eq!(revisions, [2, 2, 2], "{shown}");
+    let tables = scenes[0].succeed(&format!("get count -o table{running}"));
+    assert_eq!(tables.matches("\nnode ").count(), 3, "{tables}");
+
+    let back = scenes[0].succeed(&format!("rollback count{running}"));
+    assert_eq!(back.matches(" rolled back ").count(), 3, "{back}");
+    for scene in &scenes {
+        assert_eq!(
+            scene.daemon.json("/v1/probes/count")["config"]["ingress"]["metrics"][0]["help"],
+            "What came"
+        );
+    }
+
+    // What fails at one daemon is done at the others.
+    scenes[1].succeed("delete count");
+    for command in [
+        "get count --servers servers",
+        "rollback count 1 --servers servers",
+        "delete count --servers servers",
+    ] {
+        let partly = scenes[0].run(command)?;
+        assert_eq!(partly.code, 1, "{command}: {}{}", partly.out, partly.err);
+        assert!(
+            partly.err.contains("2 of 4 servers failed") && partly.err.contains("gone"),
+            "{}",
+            partly.err
+        );
+    }
+    for scene in &scenes {
+        scene.daemon.get("/v1/probes/count").expect(404);
+    }
+    let outcomes = scenes[0].run(&format!("delete count -o json{running}"))?;
+    let outcomes: Value = serde_json::from_str(&outcomes.out)?;
+    assert_eq!(
+        (outcomes.as_array().map(Vec::len), &outcomes[2]["outcome"]),
+        (Some(3), &"refused".into()),
+        "{outcomes}"
+    );
     Ok(())
 }
 

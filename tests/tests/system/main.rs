@@ -5,6 +5,8 @@ mod bystanders;
 mod capabilities;
 mod capture;
 mod cpuset;
+mod demo;
 mod fixture;
+mod memory;
 mod moongen;
 mod setup;

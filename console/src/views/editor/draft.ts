@@ -1,7 +1,7 @@
 // What the editor begins with.
 import type { Config } from "../../api/types.ts";
 import { configOf, library, WINDOW } from "../../data/library.ts";
-import { interfaces, probes } from "../../live/changes.ts";
+import { interfaces, interfacesTold, probes } from "../../live/changes.ts";
 
 export interface Draft {
   name: string;
@@ -45,6 +45,7 @@ function busiest(): string {
 
 /** A draft from a template, or with the name `empty` a small one to begin with. */
 export async function draft(template: string): Promise<Draft> {
+  await interfacesTold();
   const one = busiest();
   if (template === "empty") {
     const metrics = [{ name: "sender", map: "senders", help: "Packets and bytes received, by sender", snapshot: true, init: true }];

@@ -46,7 +46,8 @@ function once(problem: Problem): Problem {
   const errors = problem.errors
     .map((finding) => (finding.field && /^(in|e)gress\.source$/.test(finding.field) ? { ...finding, field: "source" } : finding))
     .filter((finding) => {
-      const id = JSON.stringify(finding);
+      // The verifier counts registers differently in each direction. Where the place and the advice are the same, so is the mistake.
+      const id = JSON.stringify(finding.hint && finding.line ? { ...finding, column: 0, message: "" } : finding);
       return !seen.has(id) && seen.add(id);
     });
   return new Problem(problem.status, problem.title, problem.detail, errors, problem.log);
@@ -59,7 +60,7 @@ type Outcome =
   | { kind: "none" }
   | { kind: "busy"; what: string }
   | { kind: "valid"; report: Report }
-  | { kind: "deployed"; probe: Probe; created: boolean }
+  | { kind: "deployed"; probe: Probe; outcome: string | null }
   | { kind: "refused"; problem: Problem };
 
 function Write({ start }: { start: Promise<Draft> }) {
@@ -131,7 +132,7 @@ function Editing({ start }: { start: Draft }) {
       putProbe(probe);
       setTag(answer.headers.get("etag"));
       setSaved(JSON.stringify([name, config]));
-      return { kind: "deployed", probe, created: answer.status === 201 };
+      return { kind: "deployed", probe, outcome: answer.headers.get("twinprobe-outcome") };
     });
   const busy = outcome.kind === "busy";
   return (
@@ -171,7 +172,7 @@ function Editing({ start }: { start: Draft }) {
             )}
             {outcome.kind === "deployed" && (
               <div class="valid">
-                <p class="good-text"><strong>{outcome.created ? "Deployed." : `Runs as revision ${outcome.probe.revision}.`}</strong> <a href={link("probe", name)}>See what it counts</a></p>
+                <p class="good-text"><strong>{outcome.outcome === "created" ? "Deployed." : outcome.outcome === "unchanged" ? "Nothing has changed." : `Runs as revision ${outcome.probe.revision}.`}</strong> <a href={link("probe", name)}>See what it counts</a></p>
                 <Warnings warnings={outcome.probe.warnings} />
               </div>
             )}

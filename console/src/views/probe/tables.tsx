@@ -14,7 +14,9 @@ export function Tables({ probe, documents, readAt }: { probe: Probe; documents: 
   const { places, place, setPlace } = usePlace([document]);
   if (!place) return <Empty>This probe shows no metric.</Empty>;
   const { window } = document;
-  const seconds = window && !isCumulative(probe, place) ? (window.duration_ns ?? 0) / 1e9 : undefined;
+  const { help } = metricAt(document, place)!;
+  const sums = isCumulative(probe, place);
+  const seconds = window && !sums ? (window.duration_ns ?? 0) / 1e9 : undefined;
   const ends = [...documents].reverse().filter((one) => one.window).slice(0, 200);
   const options: (readonly [string, string])[] = [["newest", "newest"], ...ends.map((one) => [String(one.window!.seq), `${one.window!.seq}, ${clock(one.window!.end)}`] as const)];
   return (
@@ -29,7 +31,7 @@ export function Tables({ probe, documents, readAt }: { probe: Probe; documents: 
           {window?.lost_windows && <strong class={isMissed(probe) ? "bad-text" : "muted"}> {plural(window.lost_windows, "window")} lost before it</strong>}
         </p>
       </div>
-      {metricAt(document, place)!.help && <p class="muted help">{metricAt(document, place)!.help}</p>}
+      {(help || sums) && <p class="muted help">{help}{help && sums && ". "}{sums && "Counted since the beginning."}</p>}
       <MetricTable key={placeId(place)} name={place.name} metric={metricAt(document, place)!} seconds={seconds} />
     </>
   );

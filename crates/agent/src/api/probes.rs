@@ -26,6 +26,9 @@ type Answer<T> = Result<T, Problem>;
 /// The largest number of characters of a reason.
 const MESSAGE_LIMIT: usize = 1024;
 
+/// The header with what a PUT has come to.
+const OUTCOME: HeaderName = HeaderName::from_static("twinprobe-outcome");
+
 /// The query of a change.
 #[derive(Debug, Deserialize)]
 pub struct ChangeQuery {
@@ -59,11 +62,13 @@ pub async fn put(
     check_name(&name, &document).map_err(EngineError::Rejected)?;
     let when = conditions(&headers);
     let (deployed, status) = api.engine.put(&name, document, &principal, message, &when).await?;
-    let code = match deployed {
-        Deployed::Created => StatusCode::CREATED,
-        Deployed::Replaced | Deployed::Unchanged => StatusCode::OK,
+    let (code, outcome) = match deployed {
+        Deployed::Created => (StatusCode::CREATED, "created"),
+        Deployed::Replaced => (StatusCode::OK, "replaced"),
+        Deployed::Unchanged => (StatusCode::OK, "unchanged"),
     };
-    Ok((code, [(header::LOCATION, format!("/v1/probes/{name}"))], tagged(status)).into_response())
+    let location = [(header::LOCATION, format!("/v1/probes/{name}"))];
+    Ok((code, location, [(OUTCOME, outcome)], tagged(status)).into_response())
 }
 
 /// Answers `GET /v1/probes/{name}`. Sources are shown to those who may push some.

@@ -53,7 +53,12 @@ fn name_hint(message: &str, source: &str) -> Option<String> {
             if instead.contains(' ') { (*instead).to_owned() } else { format!("`{instead}`") }
         ));
     }
-    let (_, header) = HEADERS.iter().find(|(begins, _)| name.starts_with(begins))?;
+    let Some((_, header)) = HEADERS.iter().find(|(begins, _)| name.starts_with(begins)) else {
+        // The compiler may have said what was meant; of a type without a definition it knows the name.
+        let is_unclear = message.contains("undeclared identifier") && !message.contains("did you mean");
+        return is_unclear
+            .then(|| format!("{name} is not known here: check its spelling, or declare it above this line"));
+    };
     // A header that is there already does not have the name.
     let line = format!("#include <{header}>");
     Some(if source.contains(&line) {

@@ -69,7 +69,7 @@ fn explain(error: &io::Error, log: String) -> Refusal {
             refusal.instruction = Some(number);
             words.clear();
         } else if !line.is_empty() && !is_statistics(line) {
-            words.push(line.trim());
+            words.push(without_instruction(line.trim()));
         }
     }
     // A message of the verifier may have several lines, the particular one before the general one.
@@ -117,6 +117,14 @@ fn instruction_number(line: &str) -> Option<u32> {
     (rest.is_empty() || rest.starts_with(' ')).then_some(number)
 }
 
+/// Leaves out the number of the instruction, since the finding has the line.
+fn without_instruction(verdict: &str) -> &str {
+    match verdict.rsplit_once(" at insn ") {
+        Some((words, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => words,
+        _ => verdict,
+    }
+}
+
 fn is_statistics(line: &str) -> bool {
     [
         "processed ",
@@ -134,6 +142,9 @@ fn is_statistics(line: &str) -> bool {
         "func#",
         "Validating ",
         "live regs",
+        // The registers of an infinite loop, which mean nothing to whom has written C; the log has them.
+        "cur state:",
+        "old state:",
     ]
     .iter()
     .any(|prefix| line.starts_with(prefix))
@@ -158,6 +169,16 @@ mod tests {
         );
         assert_eq!(refusal.instruction, Some(6));
         assert_eq!(refusal.quoted.as_deref(), Some("return *p;"));
+    }
+
+    #[test]
+    fn an_infinite_loop_is_told_without_registers() {
+        let log = "; for (;;) seen++; @ probe.c:9\n78: (05) goto pc-1\ninfinite loop detected at insn 78\n\
+            cur state: R0=map_value(map=seen,ks=4,vs=16) R10=fp0\nold state: R0=map_value(map=seen,ks=4,vs=16) R10=fp0\n\
+            processed 99 insns (limit 1000000) max_states_per_insn 1 total_states 4 peak_states 4 mark_read 1\n";
+        let refusal = explain(&io::Error::from_raw_os_error(libc::EINVAL), log.into());
+        assert!(refusal.message.ends_with(": infinite loop detected"), "{}", refusal.message);
+        assert_eq!(refusal.instruction, Some(78));
     }
 
     #[test]

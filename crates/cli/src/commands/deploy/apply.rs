@@ -1,8 +1,7 @@
 //! `twinprobe apply` and `twinprobe validate`.
 
 use clap::Args;
-use serde_json::Value;
-use twinprobe_client::{Answer, Client, StatusCode};
+use twinprobe_client::{Client, StatusCode};
 
 use crate::commands::deploy::files::Files;
 use crate::commands::deploy::outcome::{self, Done};
@@ -44,14 +43,18 @@ impl Apply {
         };
         let put = async |client: &Client, probe: &ProbeFile| {
             let answer = client.put(&probe.name, &probe.config, self.message.as_deref()).await?;
-            let verb = if answer.status == StatusCode::CREATED { "created" } else { "replaced" };
+            let verb = match answer.status {
+                StatusCode::CREATED => "created",
+                _ if answer.is_unchanged => "unchanged",
+                _ => "replaced",
+            };
             let status = answer.read().ok();
             let done = Done {
                 verb,
                 places: status.as_ref().map(outcome::places).unwrap_or_default(),
                 warnings: status.map(|status| status.warnings).unwrap_or_default(),
                 ns_per_packet: None,
-                answer: content(&answer),
+                answer: outcome::content(&answer),
             };
             Ok(done)
         };
@@ -78,20 +81,11 @@ impl Validate {
                 places: report.as_ref().map(|report| report.interfaces.join(", ")).unwrap_or_default(),
                 ns_per_packet: times.max(),
                 warnings: report.map(|report| report.warnings).unwrap_or_default(),
-                answer: content(&answer),
+                answer: outcome::content(&answer),
             };
             Ok(done)
         };
         let sent = send(session, &probes, self.view.output, validate).await?;
         outcome::failure(&sent, session.fleet.nodes().len())
     }
-}
-
-/// Returns an answer for programs, without the sources that they have sent.
-fn content<T>(answer: &Answer<T>) -> Value {
-    let mut content = answer.json().unwrap_or_default();
-    if let Some(fields) = content.as_object_mut() {
-        fields.remove("config");
-    }
-    content
 }

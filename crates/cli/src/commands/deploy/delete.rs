@@ -1,10 +1,13 @@
 //! `twinprobe delete`.
 
 use clap::Args;
-use serde_json::json;
-use twinprobe_client::ClientError;
+use serde_json::{Value, json};
+use twinprobe_client::{Client, ClientError};
 
+use crate::commands::deploy::names::change_everywhere;
+use crate::commands::deploy::outcome::Done;
 use crate::error::CommandError;
+use crate::fleet::fleet::Node;
 use crate::fleet::session::Session;
 use crate::output::print;
 use crate::output::view::ViewOption;
@@ -18,10 +21,23 @@ pub struct Delete {
     view: ViewOption,
 }
 
+async fn delete(client: &Client, name: &str) -> Result<Done, ClientError> {
+    client.delete(name).await?;
+    Ok(Done {
+        verb: "deleted",
+        places: String::new(),
+        warnings: vec![],
+        ns_per_packet: None,
+        answer: Value::Null,
+    })
+}
+
 impl Delete {
     /// Removes each probe, and goes on after a refusal.
     pub async fn run(self, session: &Session) -> Result<(), CommandError> {
-        let client = session.fleet.one()?;
+        let [Node { client, .. }] = session.fleet.nodes() else {
+            return change_everywhere(session, &self.names, self.view.output, delete).await;
+        };
         let (mut values, mut failed) = (Vec::new(), 0);
         let total = self.names.len();
         for name in self.names {

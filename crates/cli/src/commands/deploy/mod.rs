@@ -4,6 +4,7 @@ pub mod apply;
 pub mod delete;
 pub mod diff;
 pub mod files;
+pub mod names;
 pub mod outcome;
 pub mod revisions;
 pub mod rollback;

@@ -1,7 +1,7 @@
 //! The outcome of sending a configuration to a daemon.
 
 use serde_json::{Map, Value, json};
-use twinprobe_client::{ClientError, ProbeStatus};
+use twinprobe_client::{Answer, ClientError, ProbeStatus};
 use twinprobe_ebpf_common::Direction;
 use twinprobe_ebpf_common::finding::Finding;
 
@@ -20,11 +20,11 @@ pub struct Done {
     pub warnings: Vec<Finding>,
     /// The nanoseconds that a trial took for a packet, the slower direction.
     pub ns_per_packet: Option<u64>,
-    /// The whole answer, for programs.
+    /// The whole answer, for programs; null if there is none.
     pub answer: Value,
 }
 
-/// The outcome of one configuration at one daemon.
+/// The outcome of one change at one daemon.
 #[derive(Debug)]
 pub struct Outcome {
     pub node: String,
@@ -54,7 +54,9 @@ impl Outcome {
         match &self.result {
             Ok(done) => {
                 fields.insert("outcome".to_owned(), done.verb.into());
-                fields.insert("answer".to_owned(), done.answer.clone());
+                if !done.answer.is_null() {
+                    fields.insert("answer".to_owned(), done.answer.clone());
+                }
             }
             Err(ClientError::Refused(problem)) => {
                 fields.insert("outcome".to_owned(), "refused".into());
@@ -89,7 +91,9 @@ pub fn table(outcomes: &[Outcome]) -> Table {
         match &outcome.result {
             Ok(done) => {
                 row.text("OUTCOME", done.verb);
-                row.text("ON", &done.places);
+                if !done.places.is_empty() {
+                    row.text("ON", &done.places);
+                }
                 if let Some(nanoseconds) = done.ns_per_packet {
                     row.amount("COST", nanoseconds as f64, units::nanoseconds(nanoseconds as f64));
                 }
@@ -129,6 +133,15 @@ pub fn places(status: &ProbeStatus) -> String {
     }
     let place = |(name, hooks): &(&str, Vec<String>)| format!("{name} ({})", hooks.join(", "));
     places.iter().map(place).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns an answer for programs, without the sources that they have sent.
+pub fn content<T>(answer: &Answer<T>) -> Value {
+    let mut content = answer.json().unwrap_or_default();
+    if let Some(fields) = content.as_object_mut() {
+        fields.remove("config");
+    }
+    content
 }
 
 /// Returns the error of a run in which some failed.

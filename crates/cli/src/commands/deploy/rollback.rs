@@ -1,11 +1,13 @@
 //! `twinprobe rollback`.
 
 use clap::Args;
-use twinprobe_client::Rollback as To;
+use twinprobe_client::{Client, Rollback as To};
 
-use crate::commands::deploy::outcome::places;
+use crate::commands::deploy::names::change_everywhere;
+use crate::commands::deploy::outcome::{Done, content, places};
 use crate::error::CommandError;
 use crate::files::sources::Sources;
+use crate::fleet::fleet::Node;
 use crate::fleet::session::Session;
 use crate::output::print;
 use crate::output::view::ViewOption;
@@ -26,7 +28,21 @@ pub struct Rollback {
 impl Rollback {
     pub async fn run(self, session: &Session) -> Result<(), CommandError> {
         let Self { name, revision, message, view } = self;
-        let answer = session.fleet.one()?.roll_back(&name, To { revision }, message.as_deref()).await?;
+        let [Node { client, .. }] = session.fleet.nodes() else {
+            let back = async |client: &Client, name: &str| {
+                let answer = client.roll_back(name, To { revision }, message.as_deref()).await?;
+                let status = answer.read()?;
+                Ok(Done {
+                    verb: "rolled back",
+                    places: places(&status),
+                    warnings: status.warnings,
+                    ns_per_packet: None,
+                    answer: content(&answer),
+                })
+            };
+            return change_everywhere(session, &[name], view.output, back).await;
+        };
+        let answer = client.roll_back(&name, To { revision }, message.as_deref()).await?;
         let status = answer.read()?;
         let back = match revision {
             Some(revision) => format!("revision {revision}"),

@@ -79,7 +79,7 @@ fn say(session: &Session, done: &Done, probe: &ProbeFile) -> Result<(), CommandE
 }
 
 /// Prints the refusals on stderr, each once for all daemons that gave it.
-fn complain(session: &Session, outcomes: &[Outcome], sources: impl Fn(&Outcome) -> Sources) {
+pub fn complain(session: &Session, outcomes: &[Outcome], sources: impl Fn(&Outcome) -> Sources) {
     let mut said: Vec<(String, Vec<&str>)> = Vec::new();
     for outcome in outcomes {
         let Err(error) = &outcome.result else { continue };

@@ -115,6 +115,10 @@ fn messages_of_the_compiler_get_advice() {
     let misspelt =
         Finding::new(Stage::Compile, "ingress.source", "use of undeclared identifier 'XDP_PAS'").at(3, None);
     assert_eq!(hint(&misspelt, SOURCE).unwrap(), "check the spelling: <linux/bpf.h> has no XDP_PAS");
+    assert!(
+        advice(Stage::Compile, 1, 1, "use of undeclared identifier 'nomap'")
+            .contains("nomap is not known here")
+    );
     let kfunc =
         "the source uses htons without defining it; neither other files nor kernel functions are linked in";
     assert_eq!(advice(Stage::Admission, 4, 1, kfunc), "write `bpf_htons`");
@@ -122,7 +126,7 @@ fn messages_of_the_compiler_get_advice() {
 
 #[test]
 fn other_messages_get_none() {
-    assert_eq!(advice(Stage::Compile, 1, 1, "use of undeclared identifier 'nomap'"), "");
+    assert_eq!(advice(Stage::Compile, 1, 1, "use of undeclared identifier 'nomap'; did you mean 'map'?"), "");
     assert_eq!(advice(Stage::Load, 99, 99, "something new"), "");
     assert_eq!(advice(Stage::Config, 1, 1, "expected ';'"), "");
 }

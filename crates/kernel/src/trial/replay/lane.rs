@@ -95,7 +95,7 @@ impl Lane {
         let alone = attach.verdict == Verdict::Enforce || calls_on;
         let rings = loaded.maps.iter().filter_map(|map| match map {
             TwinMap::Events(map) => Some(map.open()),
-            TwinMap::Shared(_) | TwinMap::Private(_) => None,
+            TwinMap::Shared(_) | TwinMap::Private(_) | TwinMap::Unread => None,
         });
         let rings = rings.collect::<Result<Vec<_>, _>>()?;
         let is_small = rings.iter().any(|ring| ring.room() < RING);

@@ -1,0 +1,64 @@
+//! The memory of an idle daemon.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use twinprobe_tests::measure::Resident;
+use twinprobe_tests::stream::Stream;
+use twinprobe_tests::{Daemon, Topology, probes};
+
+/// Probes of the library, with small and large maps, events and shared maps among them.
+const PROBES: [&str; 10] = [
+    "connection-states",
+    "dns",
+    "entropy",
+    "flow-features",
+    "handshake-latency",
+    "packet-counter",
+    "packet-sizes",
+    "sampled-headers",
+    "tcp-flags",
+    "top-talkers",
+];
+
+/// The most memory that an idle daemon has, of what its status calls `VmRSS`. A build without optimization has more code.
+const LIMIT_KIB: u64 = if cfg!(debug_assertions) { 60 << 10 } else { 15 << 10 };
+
+/// Returns the memory once it has been the same for a second.
+fn idle(daemon: &Daemon) -> Result<Resident> {
+    const STILL: Duration = Duration::from_secs(1);
+    let (mut last, mut since) = (Resident::of(daemon.pid())?, Instant::now());
+    while since.elapsed() < STILL {
+        thread::sleep(STILL / 10);
+        let now = Resident::of(daemon.pid())?;
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+    }
+    Ok(last)
+}
+
+#[test]
+fn an_idle_daemon_with_ten_probes_and_a_console_is_small() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    for name in PROBES {
+        daemon.put(&format!("/v1/probes/{name}"), &probes::configuration(name, "mon0")?).expect(201);
+        daemon.get(&format!("/v1/probes/{name}/metrics")).expect(200);
+    }
+    // What a browser asks for when it opens the console.
+    let page = daemon.get("/").expect(200);
+    let files: Vec<&str> = page.text().split('"').filter(|word| word.starts_with("/console/")).collect();
+    ensure!(!files.is_empty(), "{}", page.text());
+    for file in files {
+        daemon.request("GET", file, &[("accept-encoding", "br")], b"").expect(200);
+    }
+    let mut changes = Stream::open(&daemon, "/v1/changes", "text/event-stream")?;
+    changes.line()?.context("the daemon tells of its probes")?;
+    drop(changes);
+
+    let resident = idle(&daemon)?;
+    ensure!(resident.total_kib <= LIMIT_KIB, "more than {LIMIT_KIB} KiB: {resident:?}");
+    Ok(())
+}
