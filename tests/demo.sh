@@ -202,8 +202,12 @@ newest() {
 until [ "$(newest)" -ge 3 ]; do
     sleep 0.05
 done
+# The shell would tell of the end of a process that it still knows.
+disown "$daemon"
 kill -KILL "$daemon"
-wait "$daemon" 2>/dev/null || true
+while kill -0 "$daemon" 2>/dev/null; do
+    sleep 0.01
+done
 echo "killed; the programs in the kernel go on counting"
 sleep 1
 serve

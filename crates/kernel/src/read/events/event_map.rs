@@ -36,7 +36,7 @@ impl EventMap {
         Self { fd: Arc::new(fd), name: name.to_owned(), kind, max_entries, layout }
     }
 
-    /// Maps the rings. A perf event array takes events from this call on. To be called once for each map.
+    /// Opens the rings. A perf event array takes events from this call on. To be called once for each map.
     pub fn open(&self) -> Result<EventReader, KernelError> {
         match self.kind {
             EventKind::Ringbuf => RingBuffer::open(&self.fd, self.max_entries).map(EventReader::Ringbuf),
@@ -47,11 +47,21 @@ impl EventMap {
 }
 
 impl EventReader {
-    /// Returns a waiter for events. To be called in a runtime.
-    pub fn waiter(&self) -> io::Result<Waiter> {
+    /// Prepares the rings to be read, and returns a waiter for events. To be called in a runtime.
+    pub fn begin(&mut self) -> io::Result<Waiter> {
         match self {
-            Self::Ringbuf(ring) => Waiter::new([Arc::clone(&ring.fd)]),
+            Self::Ringbuf(ring) => {
+                ring.map()?;
+                Waiter::new([Arc::clone(&ring.fd)])
+            }
             Self::Perf(buffers) => Waiter::new(buffers.fds().map(Arc::clone)),
+        }
+    }
+
+    /// Gives back what only reading needs. A perf event array takes events only while its rings are mapped.
+    pub fn end(&mut self) {
+        if let Self::Ringbuf(ring) = self {
+            ring.unmap();
         }
     }
 
