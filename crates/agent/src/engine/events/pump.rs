@@ -45,7 +45,7 @@ enum Turn {
 
 /// Reads the source until no client listens or the source is closed.
 pub async fn run(source: Arc<EventMetric>) {
-    let waiter = source.reader.lock().as_mut().map(EventReader::begin);
+    let waiter = source.reader.lock().as_mut().map(|reader| reader.map().and_then(|()| reader.waiter()));
     let closed = match waiter {
         Some(Ok(waiter)) => read(&source, waiter).await,
         None => true,
@@ -152,7 +152,7 @@ fn turn(source: &EventMetric, context: &Context, output: &mut EventBatch) -> Tur
         audience.reading = false;
         // The next client's task begins after this: the lock keeps clients from joining meanwhile.
         if let Some(reader) = source.reader.lock().as_mut() {
-            reader.end();
+            reader.unmap();
         }
         return Turn::Alone;
     }

@@ -42,26 +42,42 @@ impl EventMap {
             EventKind::Ringbuf => RingBuffer::open(&self.fd, self.max_entries).map(EventReader::Ringbuf),
             EventKind::PerfEventArray => PerfBuffers::open(&self.fd, self.max_entries).map(EventReader::Perf),
         }
-        .map_err(|source| KernelError::new("mapping", format!("map {}", self.name), source))
+        .map_err(|source| self.error(source))
+    }
+
+    /// Opens the rings and maps them, for a reader that reads all the time.
+    pub fn open_to_read(&self) -> Result<EventReader, KernelError> {
+        let mut reader = self.open()?;
+        reader.map().map_err(|source| self.error(source))?;
+        Ok(reader)
+    }
+
+    fn error(&self, source: io::Error) -> KernelError {
+        KernelError::new("mapping", format!("map {}", self.name), source)
     }
 }
 
 impl EventReader {
-    /// Prepares the rings to be read, and returns a waiter for events. To be called in a runtime.
-    pub fn begin(&mut self) -> io::Result<Waiter> {
+    /// Maps what only reading needs; without it nothing is read.
+    pub fn map(&mut self) -> io::Result<()> {
         match self {
-            Self::Ringbuf(ring) => {
-                ring.map()?;
-                Waiter::new([Arc::clone(&ring.fd)])
-            }
-            Self::Perf(buffers) => Waiter::new(buffers.fds().map(Arc::clone)),
+            Self::Ringbuf(ring) => ring.map(),
+            Self::Perf(_) => Ok(()),
         }
     }
 
-    /// Gives back what only reading needs. A perf event array takes events only while its rings are mapped.
-    pub fn end(&mut self) {
+    /// Takes away what [`EventReader::map`] has mapped. A perf event array takes events only while its rings are mapped.
+    pub fn unmap(&mut self) {
         if let Self::Ringbuf(ring) = self {
             ring.unmap();
+        }
+    }
+
+    /// Returns a waiter for events. To be called in a runtime.
+    pub fn waiter(&self) -> io::Result<Waiter> {
+        match self {
+            Self::Ringbuf(ring) => Waiter::new([Arc::clone(&ring.fd)]),
+            Self::Perf(buffers) => Waiter::new(buffers.fds().map(Arc::clone)),
         }
     }
 
