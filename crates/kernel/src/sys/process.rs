@@ -94,7 +94,8 @@ VmFlags: rd ex mr mw me de sd
 
     #[test]
     fn only_code_of_files_that_nobody_has_written_to_is_given_back() {
-        assert_eq!(unwritten_code(SMAPS), [0x55_d000_1000..0x55_d000_3000]);
+        let code: Vec<_> = unwritten_code(SMAPS).iter().map(|pages| (pages.start, pages.end)).collect();
+        assert_eq!(code, [(0x55_d000_1000, 0x55_d000_3000)]);
     }
 
     #[test]

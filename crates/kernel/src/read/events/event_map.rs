@@ -36,29 +36,18 @@ impl EventMap {
         Self { fd: Arc::new(fd), name: name.to_owned(), kind, max_entries, layout }
     }
 
-    /// Opens the rings. A perf event array takes events from this call on. To be called once for each map.
+    /// Maps the rings. A perf event array takes events from this call on. To be called once for each map.
     pub fn open(&self) -> Result<EventReader, KernelError> {
         match self.kind {
             EventKind::Ringbuf => RingBuffer::open(&self.fd, self.max_entries).map(EventReader::Ringbuf),
             EventKind::PerfEventArray => PerfBuffers::open(&self.fd, self.max_entries).map(EventReader::Perf),
         }
-        .map_err(|source| self.error(source))
-    }
-
-    /// Opens the rings and maps them, for a reader that reads all the time.
-    pub fn open_to_read(&self) -> Result<EventReader, KernelError> {
-        let mut reader = self.open()?;
-        reader.map().map_err(|source| self.error(source))?;
-        Ok(reader)
-    }
-
-    fn error(&self, source: io::Error) -> KernelError {
-        KernelError::new("mapping", format!("map {}", self.name), source)
+        .map_err(|source| KernelError::new("mapping", format!("map {}", self.name), source))
     }
 }
 
 impl EventReader {
-    /// Maps what only reading needs; without it nothing is read.
+    /// Maps again what [`EventReader::unmap`] has taken away.
     pub fn map(&mut self) -> io::Result<()> {
         match self {
             Self::Ringbuf(ring) => ring.map(),
@@ -66,7 +55,7 @@ impl EventReader {
         }
     }
 
-    /// Takes away what [`EventReader::map`] has mapped. A perf event array takes events only while its rings are mapped.
+    /// Takes away what only reading needs: until it is mapped again, nothing is read. A perf event array takes events only while its rings are mapped.
     pub fn unmap(&mut self) {
         if let Self::Ringbuf(ring) = self {
             ring.unmap();

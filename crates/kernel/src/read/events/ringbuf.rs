@@ -41,10 +41,13 @@ impl RingBuffer {
         let consumer = Mapping::new(fd.as_fd(), 0, page, Access::ReadWrite)?;
         let producer = Mapping::new(fd.as_fd(), page, page, Access::Read)?;
         let position = consumer.u64(0).load(Ordering::Relaxed);
-        Ok(Self { fd: Arc::clone(fd), consumer, producer, data: None, size: size.into(), position })
+        let mut ring =
+            Self { fd: Arc::clone(fd), consumer, producer, data: None, size: size.into(), position };
+        ring.map()?;
+        Ok(ring)
     }
 
-    /// Maps the ring. Its pages count twice as memory of this process, so they do only while somebody reads.
+    /// Maps the ring again.
     pub fn map(&mut self) -> io::Result<()> {
         if self.data.is_none() {
             let length = 2 * self.size as usize;
@@ -53,7 +56,8 @@ impl RingBuffer {
         Ok(())
     }
 
-    /// Takes the mapping of the ring away. Records stay in the ring.
+    /// Takes the mapping of the ring away: its pages count twice as memory of this process. Records stay in the ring,
+    /// and nothing is read until it is mapped again.
     pub fn unmap(&mut self) {
         self.data = None;
     }

@@ -94,8 +94,8 @@ impl Lane {
         let calls_on = loaded.plan.maps.iter().any(|map| map.spec.map_type == BPF_MAP_TYPE_PROG_ARRAY);
         let alone = attach.verdict == Verdict::Enforce || calls_on;
         let rings = loaded.maps.iter().filter_map(|map| match map {
-            TwinMap::Events(map) => Some(map.open_to_read()),
-            TwinMap::Shared(_) | TwinMap::Private(_) => None,
+            TwinMap::Events(map) => Some(map.open()),
+            TwinMap::Shared(_) | TwinMap::Private(_) | TwinMap::Unread => None,
         });
         let rings = rings.collect::<Result<Vec<_>, _>>()?;
         let is_small = rings.iter().any(|ring| ring.room() < RING);
