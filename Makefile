@@ -14,6 +14,8 @@
 #   make console build the web console, which the daemon's build embeds; part of build and test; needs node and npm
 #   make test-console  the console in Chromium against the daemon; part of make test; 80 s
 #   make probes  write the sources of probes/ into their configurations, and the lists of the probes
+#   make docs    the documentation as a site, target/docs; builds mdBook first, for minutes
+#   make reference  write docs/reference/ from the schema, the commands' help and a daemon's metrics
 #   make deb     the Debian package of the built binary, target/twinprobe.deb
 #   make image   the container image of the built binary, by podman; on Debian
 #   make manifests  render the Helm chart of deploy/ into the plain manifests beside it
@@ -31,7 +33,7 @@ HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_'
 export CARGO_TARGET_$(HOST)_RUNNER := sudo -E
 endif
 
-.PHONY: all build setup check console test-build test test-console test-kernels test-arm64 soak bench probes manifests deb image demo
+.PHONY: all build setup check console test-build test test-console test-kernels test-arm64 soak bench probes docs reference manifests deb image demo
 
 all: build
 
@@ -102,7 +104,14 @@ bench: build
 probes:
 	$(CARGO) run --quiet -p twinprobe-tests --bin inline-probes
 
+reference: test-build
+	UPDATE_GOLDEN=1 $(INTEGRATION) --test docs -- --test-threads=1 the_reference
+
 TOOLS := $(or $(CARGO_TARGET_DIR),target)/tmp/deploy-tools
+
+docs:
+	@sh setup/deploy-tools.sh $(TOOLS) mdbook
+	@sh docs/build.sh $(TOOLS)/bin/mdbook target/docs
 
 manifests:
 	@sh setup/deploy-tools.sh $(TOOLS) helm

@@ -1,6 +1,7 @@
 #!/bin/sh
 # deploy-tools.sh DIRECTORY TOOL...: puts tools that tests of deploy/ call into DIRECTORY/bin, unless they are there: helm,
-# kubernetes-validate, prometheus, promtool, cargo-deb. Nothing of the system is changed. Fails with the reason on stderr.
+# kubernetes-validate, prometheus, promtool, cargo-deb; and mdbook, for `make docs`. Nothing of the system is changed. Fails
+# with the reason on stderr.
 set -eu
 directory=$1
 shift
@@ -46,6 +47,12 @@ install_kubernetes_validate() {
 install_cargo_deb() {
     cargo install --quiet --version 3.8.0 --locked --debug --root . --target-dir build cargo-deb ||
         fail "crates.io has no cargo-deb for us"
+    rm -r build
+}
+
+install_mdbook() {
+    cargo install --quiet --version 0.5.4 --locked --debug --root . --target-dir build --no-default-features --features search mdbook ||
+        fail "crates.io has no mdbook for us"
     rm -r build
 }
 

@@ -48,10 +48,13 @@ need_command podman podman               # runs the container image
 need_command runc runc
 need_command curl curl                   # the demo's and the documentation's HTTP client
 need_command ping iputils-ping
+need_command jq jq                       # the commands of the documentation
 need_command node nodejs                 # builds the console
 need_command npm npm
 need_command chromium chromium           # looks at the console
 need_command openssl openssl             # the certificate of the console's tests
+need_command luajit luajit               # runs the script for MoonGen
+need_file /usr/share/lua/5.1/argparse.lua lua-argparse
 need_file /etc/ssl/certs/ca-certificates.crt ca-certificates
 if [ "$(uname -m)" = x86_64 ]; then
     need_command qemu-system-x86_64 qemu-system-x86 # other kernels, for tests/kernels

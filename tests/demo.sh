@@ -202,11 +202,11 @@ newest() {
 until [ "$(newest)" -ge 3 ]; do
     sleep 0.05
 done
-# The shell would tell of the end of a process that it still knows.
+# The shell would report the death of a job, at a moment of its choice.
 disown "$daemon"
 kill -KILL "$daemon"
 while kill -0 "$daemon" 2>/dev/null; do
-    sleep 0.01
+    sleep 0.02
 done
 echo "killed; the programs in the kernel go on counting"
 sleep 1
@@ -267,7 +267,7 @@ flood() {
 }
 flood &
 others+=($!)
-until [ -s "$dir/port" ]; do
+until [ -s "$dir/port" ] && [ -S "$dir/console" ]; do
     sleep 0.05
 done
 cat <<END

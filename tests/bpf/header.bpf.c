@@ -23,6 +23,9 @@ TP_HASH(payloads, __u32, struct bytes, 64);
 TP_HASH(talks, struct tp_flow, __u64, 64);
 TP_PERCPU_HASH(few, __u32, struct tp_counters, 4);
 TP_RINGBUF(ring, struct found, 4096);
+/* No metric names these. */
+TP_HASH(unnamed, __u32, __u64, 4);
+TP_RINGBUF(unread, struct found, 4096);
 
 static __always_inline void note(struct found *found, const struct tp_packet *packet)
 {
@@ -81,6 +84,10 @@ TP_PROBE(header, packet)
 			tp_add(count, 1);
 	}
 	tp_count(few, &length, length);
+	tp_get(unnamed, &length);
+	found = tp_reserve(unread);
+	if (found)
+		tp_discard(found);
 	found = tp_reserve(ring);
 	if (found) {
 		__builtin_memset(found, 0, sizeof(*found));

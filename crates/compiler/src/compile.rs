@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::ExitStatus;
+use std::sync::Arc;
 
 use twinprobe_ebpf_common::finding::{Finding, Rejection, SOURCE_NAME, Stage};
 
@@ -16,7 +17,9 @@ use crate::child::{self, Outcome};
 use crate::confine::confine::Confinement;
 use crate::diagnostics;
 use crate::headers;
+use crate::known::{Key, Known, LIST_HEADERS, take_headers};
 use crate::limits::Limits;
+use crate::strip::without_debug_information;
 use crate::unit::Unit;
 
 /// The name that clang gives a source from a pipe.
@@ -25,12 +28,14 @@ const STDIN_NAME: &str = "<stdin>";
 /// The result of a compilation.
 #[derive(Clone, Debug)]
 pub struct CompiledObject {
-    /// The object file, with BTF and debug information.
+    /// The object file, with BTF and without debug information.
     pub elf: Vec<u8>,
     /// The findings at stage compile; none of them is an error.
     pub warnings: Vec<Finding>,
     /// The maps that are to be those of the other direction, by the source's own words.
     pub shared: Vec<String>,
+    /// True if the source was known, so that clang had nothing to do.
+    pub reused: bool,
 }
 
 /// The clang of this machine.
@@ -42,6 +47,7 @@ pub struct Compiler {
     pub include: Vec<OsString>,
     pub limits: Limits,
     pub confinement: Confinement,
+    pub known: Arc<Known>,
 }
 
 impl Compiler {
@@ -51,6 +57,11 @@ impl Compiler {
         let refuse = |message: String| Rejection::from(Finding::new(Stage::Compile, field, message));
         let told = dialect::told(unit)?;
         let arguments = self.arguments(unit, told.as_ref());
+        let key = Key::new(&self.clang, &arguments, unit);
+        let shared = told.map(|told| told.shared).unwrap_or_default();
+        if let Some(object) = self.known.get(&key) {
+            return Ok(CompiledObject { shared, ..object });
+        }
         let run = child::run(&self.clang, &arguments, source.as_bytes(), self.limits, &self.confinement);
         let outcome =
             run.await.map_err(|error| refuse(format!("could not run {}: {error}", self.clang.display())))?;
@@ -62,11 +73,14 @@ impl Compiler {
                 Err(refuse(format!("the compiled object is larger than {} MiB", self.limits.object >> 20)))
             }
             Outcome::Ended { status, elf, log } => {
+                let (log, headers) = take_headers(&log);
                 let log = log.replace(&format!("{STDIN_NAME}:"), &format!("{SOURCE_NAME}:"));
                 let parsed = diagnostics::parse(field, &log);
                 if status.success() {
-                    let shared = told.map(|told| told.shared).unwrap_or_default();
-                    return Ok(CompiledObject { elf, warnings: parsed.warnings, shared });
+                    let elf = without_debug_information(&elf).ok().flatten().unwrap_or(elf);
+                    let object = CompiledObject { elf, warnings: parsed.warnings, shared, reused: false };
+                    self.known.keep(key, &object, &self.clang, headers);
+                    return Ok(object);
                 }
                 let log = diagnostics::without_crash_report(&log);
                 let mut errors = parsed.errors;
@@ -145,6 +159,7 @@ const FLAGS: &[&str] = &[
     "-Wno-unknown-warning-option",
     "-fno-color-diagnostics",
     "-ferror-limit=50",
+    LIST_HEADERS,
 ];
 
 /// Returns the name of this architecture in libbpf's headers (`__TARGET_ARCH_x86`).

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use crate::compile::Compiler;
 use crate::limits::Limits;
@@ -50,7 +51,7 @@ impl Compiler {
         include.extend(
             multiarch.into_iter().flat_map(|directory| ["-idirafter".into(), directory.into_os_string()]),
         );
-        Ok(Self { clang, version, include, limits, confinement })
+        Ok(Self { clang, version, include, limits, confinement, known: Arc::default() })
     }
 }
 

@@ -24,11 +24,12 @@ const COMMON_HEADERS: [(&str, &str); 8] = [
     ("twinprobe/tunnel.h", include_str!("../headers/twinprobe/tunnel.h")),
 ];
 /// The headers of the dialect, and those that take the place of a host's header.
-const BCC_HEADERS: [(&str, &str); 13] = [
+const BCC_HEADERS: [(&str, &str); 14] = [
     ("bcc/calls.h", include_str!("../headers/bcc/calls.h")),
     ("bcc/conventions.h", include_str!("../headers/bcc/conventions.h")),
     ("bcc/dialect.h", include_str!("../headers/bcc/dialect.h")),
     ("bcc/entry.h", include_str!("../headers/bcc/entry.h")),
+    ("bcc/offsets.h", include_str!("../headers/bcc/offsets.h")),
     ("bcc/packet.h", include_str!("../headers/bcc/packet.h")),
     ("bcc/proto.h", include_str!("../headers/bcc/proto.h")),
     ("bcc/tables.h", include_str!("../headers/bcc/tables.h")),
@@ -72,6 +73,13 @@ const NOTHING: [&str; 24] = [
 ];
 /// The header by which a directory is known to have the kernel's headers.
 const LINUX: &str = "linux/bpf.h";
+
+/// Tells whether clang names a header of the daemon so.
+pub fn is_own(name: &str) -> bool {
+    [COMMON, BCC]
+        .iter()
+        .any(|directory| name.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/')))
+}
 
 /// Files in memory that clang inherits.
 pub struct View {

@@ -9,11 +9,13 @@ mod confine;
 mod diagnostics;
 mod discover;
 mod headers;
+mod known;
 mod limits;
 #[cfg(test)]
 #[path = "../../../fuzz/runner.rs"]
 mod runner;
 mod sandbox;
+mod strip;
 mod toolchain;
 mod unit;
 

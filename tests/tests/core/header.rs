@@ -256,6 +256,17 @@ fn compare(found: &Value, cases: &[Case], is_tc: bool) {
     assert_eq!(talks, [5], "one conversation, of which one packet goes back");
 }
 
+/// Asserts what a document says of a map that no metric shows.
+fn assert_losses(found: &Value, map: &str, kind: &str, losses: &Value) {
+    let said = &found[map];
+    assert_eq!(
+        (&said["map"], &said["type"], &said["entries"]),
+        (&json!(map), &json!(kind), &json!([])),
+        "{said}"
+    );
+    assert_eq!((&said["completeness"], said.get("entries_used")), (losses, None), "{said}");
+}
+
 #[test]
 fn one_source_for_all_hooks() -> Result<()> {
     let topology = Topology::new()?;
@@ -266,6 +277,13 @@ fn one_source_for_all_hooks() -> Result<()> {
     daemon.put("/v1/probes/xdp", &config).expect(201);
     let config = json!({ "interface": "mon1", "egress": direction("tc") });
     daemon.put("/v1/probes/egress", &config).expect(201);
+    // Its metric empties a map with each window, and shows it nowhere; another metric has the name of a map.
+    let mut hidden = direction("xdp");
+    hidden["metrics"] = json!([
+        { "name": "unnamed", "map": "unnamed", "snapshot": true, "init": true, "export": false },
+        { "name": "unread", "map": "talks" },
+    ]);
+    daemon.put("/v1/probes/hidden", &json!({ "interface": "mon0", "ingress": hidden })).expect(201);
     let _forward = topology.forward_to_egress()?;
 
     let cases: Vec<Case> = [whole(), parts(), tunnels()].into_iter().flatten().collect();
@@ -288,7 +306,20 @@ fn one_source_for_all_hooks() -> Result<()> {
             assert_eq!(few["completeness"], json!({ "fill": 1, "failed_inserts": packets - entries }));
             let lost = (round * packets).saturating_sub(records);
             assert_eq!(found["ring"]["completeness"], json!({ "failed_reserves": lost }), "{records} fit");
+            assert_losses(
+                found,
+                "unnamed",
+                "hash",
+                &json!({ "failed_inserts": round * (packets - entries) }),
+            );
+            // Programs discard what they reserve here, and nobody reads: the discarded fill the ring.
+            assert_losses(found, "unread", "ringbuf", &json!({ "failed_reserves": lost }));
         }
+        let document = daemon.json("/v1/probes/hidden/metrics");
+        let found = &document["ingress"];
+        assert_losses(found, "unnamed", "hash", &json!({ "failed_inserts": round * (packets - entries) }));
+        assert_eq!(found["unread_map"]["map"], "unread", "{found}");
+        assert_eq!(found["unread"]["map"], "talks");
     }
     let page = daemon.get("/metrics").expect(200);
     let page = page.text();
@@ -297,6 +328,10 @@ fn one_source_for_all_hooks() -> Result<()> {
         ("twinprobe_map_max_entries{probe=\"xdp\",direction=\"ingress\",map=\"outside\"}", 64),
         (
             "twinprobe_map_failed_inserts_total{probe=\"egress\",direction=\"egress\",map=\"few\"}",
+            2 * (packets - entries),
+        ),
+        (
+            "twinprobe_map_failed_inserts_total{probe=\"tc\",direction=\"ingress\",map=\"unnamed\"}",
             2 * (packets - entries),
         ),
         (

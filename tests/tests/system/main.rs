@@ -8,4 +8,5 @@ mod cpuset;
 mod demo;
 mod fixture;
 mod memory;
+mod moongen;
 mod setup;

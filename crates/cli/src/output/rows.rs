@@ -67,7 +67,9 @@ pub fn tables(document: &Value) -> Tables {
     });
     let mut metrics = Vec::new();
     for direction in ["ingress", "egress"] {
-        for (name, metric) in document[direction].as_object().into_iter().flatten() {
+        let found = document[direction].as_object().into_iter().flatten();
+        for (name, metric) in found.filter(|(_, metric)| has_rows(metric) || losses(metric).next().is_some())
+        {
             metrics.push(Metric {
                 name: format!("{direction} {name}"),
                 about: about(metric),
@@ -96,6 +98,21 @@ pub fn render(tables: Tables, screen: Screen, choice: &Choice) -> String {
     if blocks.is_empty() { "no metrics\n".to_owned() } else { blocks.join("\n") }
 }
 
+/// Tells whether a metric may have entries. A ring, and a map that no metric shows, have their losses only.
+fn has_rows(metric: &Value) -> bool {
+    let no_entries = metric["entries"].as_array().is_some_and(Vec::is_empty);
+    !no_entries || metric.get("entries_used").is_some() || metric.get("completeness").is_none()
+}
+
+/// Returns what found no room in a metric's map, with its number.
+fn losses(metric: &Value) -> impl Iterator<Item = (u64, &'static str)> {
+    let counts = [("failed_inserts", "insertions"), ("failed_reserves", "events")];
+    counts.into_iter().filter_map(|(name, what)| match metric["completeness"][name].as_u64() {
+        Some(lost @ 1..) => Some((lost, what)),
+        _ => None,
+    })
+}
+
 fn about(metric: &Value) -> String {
     let mut about = format!(" ({}", plain(&metric["type"]));
     if let Some(agg) = metric["agg"].as_str() {
@@ -107,10 +124,8 @@ fn about(metric: &Value) -> String {
     if metric["full"] == true {
         about.push_str(", full");
     }
-    for (name, what) in [("failed_inserts", "insertions"), ("failed_reserves", "events")] {
-        if let Some(lost @ 1..) = metric["completeness"][name].as_u64() {
-            about.push_str(&format!(", {lost} {what} found no room"));
-        }
+    for (lost, what) in losses(metric) {
+        about.push_str(&format!(", {lost} {what} found no room"));
     }
     about.push(')');
     if let Some(help) = metric["help"].as_str().filter(|help| !help.is_empty()) {

@@ -336,3 +336,44 @@ async fn the_headers_of_the_daemon_are_found_where_no_directory_has_them() {
     let around = refused("#include \"/twinprobe/include/../../etc/hostname\"\n").await;
     assert!(around.findings[0].message.contains("file not found"), "{around:?}");
 }
+
+#[tokio::test]
+async fn a_known_source_is_not_compiled_again() {
+    let compiler = compiler();
+    let source = format!("{PROBE}\nstatic int unused_number(void) {{ int a; return 0; }}");
+    let compile =
+        async |field, value| compiler.compile(&unit(field, &source, &defines(value))).await.unwrap();
+    let first = compile("ingress.source", "1").await;
+    assert!(!first.reused);
+    let again = compile("ingress.source", "1").await;
+    assert!(again.reused);
+    assert_eq!((&again.elf, &again.warnings), (&first.elf, &first.warnings));
+    let [warning] = &again.warnings[..] else { panic!("{:?}", again.warnings) };
+    assert!(warning.message.contains("unused variable 'a'"), "{warning:?}");
+    assert!(!compile("ingress.source", "2").await.reused);
+    assert!(!compile("egress.source", "1").await.reused, "its warnings are about another field");
+}
+
+/// The lines of the source for the verifier's log are in BTF.
+#[tokio::test]
+async fn objects_have_no_debug_information() {
+    use object::{Object as _, ObjectSection as _};
+    let built = compiler().compile(&unit("ingress.source", PROBE, &defines("1"))).await.unwrap();
+    let file = object::File::parse(&built.elf[..]).unwrap();
+    let names: Vec<&str> = file.sections().map(|section| section.name().unwrap()).collect();
+    for needed in ["xdp", ".maps", ".BTF", ".BTF.ext", "license"] {
+        assert!(names.contains(&needed), "{needed} in {names:?}");
+    }
+    assert!(!names.iter().any(|name| name.contains("debug")), "{names:?}");
+    let btf = file.section_by_name(".BTF").unwrap().data().unwrap();
+    let line = b"__u64 *n = bpf_map_lookup_elem(&packets, &zero);";
+    assert!(btf.windows(line.len()).any(|part| part == line));
+    assert!(built.elf.len() < 16 << 10, "{} bytes", built.elf.len());
+}
+
+#[tokio::test]
+async fn messages_do_not_list_headers() {
+    let rejection = refused("#include <linux/bpf.h>\n#warning this\nint f(void) { return x; }").await;
+    let log = rejection.log.unwrap();
+    assert!(log.contains("this") && !log.contains("linux/types.h"), "{log}");
+}

@@ -176,7 +176,7 @@ impl Attached {
     pub fn live_map(&self, direction: usize, metric: usize) -> Option<&Arc<MetricMap>> {
         match self.map(direction, metric) {
             TwinMap::Shared(map) => Some(map),
-            TwinMap::Private(_) | TwinMap::Events(_) => None,
+            TwinMap::Private(_) | TwinMap::Events(_) | TwinMap::Unread => None,
         }
     }
 

@@ -56,12 +56,12 @@ impl Attached {
 
 impl Quiesced<'_> {
     /// Returns the map of a metric: the idle twin's own if the map is private, else the shared map, which packets still
-    /// change. `None` for events.
+    /// change. `None` for what has no rows.
     pub fn map(&self, (direction, metric): (usize, usize)) -> Option<&MetricMap> {
         match self.probe.map(direction, metric) {
             TwinMap::Private(maps) => Some(&maps[(self.epoch & 1) as usize]),
             TwinMap::Shared(map) => Some(map),
-            TwinMap::Events(_) => None,
+            TwinMap::Events(_) | TwinMap::Unread => None,
         }
     }
 

@@ -29,6 +29,8 @@ pub enum TwinMap {
     Shared(Arc<MetricMap>),
     Private([MetricMap; 2]),
     Events(Arc<EventMap>),
+    /// A map that nobody reads.
+    Unread,
 }
 
 /// One object that both twins share, or one for each twin.
@@ -197,6 +199,7 @@ impl ProbeMaps {
                     let map = EventMap::new(clone(fds.of_twin(0))?, name, *kind, entries, layout.clone());
                     return Ok(TwinMap::Events(Arc::new(map)));
                 }
+                MetricSource::Losses(_) => return Ok(TwinMap::Unread),
                 MetricSource::Variable(variable) => Twins::make(map.private, |twin| {
                     let memory = match sections.entry((metric.map, twin)) {
                         Entry::Occupied(known) => Arc::clone(known.get()),

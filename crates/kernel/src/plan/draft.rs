@@ -1,10 +1,11 @@
 //! One direction of a probe while it is planned.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::finding::{Finding, Stage};
+use twinprobe_ebpf_common::metric::Visibility;
 
 use crate::plan::metric::losses;
 use crate::plan::metric::source::{extraction, source};
@@ -27,6 +28,8 @@ pub struct Draft<'a> {
     sources: Vec<Option<MetricSource>>,
     /// The map of each metric; `None` if the source does not define it.
     read: Vec<Option<usize>>,
+    /// The names of the maps that a metric of either direction shows.
+    shown: BTreeSet<String>,
     pub notes: Notes,
 }
 
@@ -42,7 +45,10 @@ impl<'a> Draft<'a> {
         let DirectionRequest { attach, code, on_replace, mut metrics, lines } = request;
         let mut sources: Vec<Option<MetricSource>> =
             metrics.iter().map(|metric| source(defined, metric, facts, &mut notes)).collect();
-        let counters = losses::requests(defined, metrics.iter().chain(others));
+        let all: Vec<&MetricRequest> = metrics.iter().chain(others).collect();
+        let shown = all.iter().filter(|metric| metric.visibility == Visibility::Export);
+        let shown = shown.map(|metric| metric.map.clone()).collect();
+        let counters = losses::requests(defined, &all, &code, on_replace);
         sources.extend(counters.iter().map(|counter| losses::source(defined, counter)));
         metrics.extend(counters);
         let names: Vec<&str> = defined.maps.keys().map(String::as_str).collect();
@@ -67,7 +73,7 @@ impl<'a> Draft<'a> {
             }
         }
         let read = metrics.iter().map(|metric| number(metric.map_name())).collect();
-        Self { attach, code, lines, defined, maps, metrics, sources, read, notes }
+        Self { attach, code, lines, defined, maps, metrics, sources, read, shown, notes }
     }
 
     /// The name of the direction in configurations.
@@ -86,11 +92,12 @@ impl<'a> Draft<'a> {
 
     pub fn finish(mut self) -> Planned {
         warn_of_neighbours(self.defined, &self.maps, &self.metrics, &mut self.notes);
+        let entries = self.entries();
         let metrics = self.metrics.into_iter().zip(self.sources).zip(self.read);
-        let metrics = metrics.filter_map(|((request, source), map)| {
-            let (map, source) = (map?, source?);
+        let metrics = metrics.filter_map(|((request, source), map)| Some((request, source?, map?)));
+        let metrics = metrics.chain(entries).map(|(request, source, map)| {
             let extraction = extraction(&source, &request);
-            Some(MetricPlan { request, map, source, extraction })
+            MetricPlan { request, map, source, extraction }
         });
         let metrics: Vec<MetricPlan> = metrics.collect();
         let counter = |(index, metric): (usize, &MetricPlan)| {
@@ -105,6 +112,20 @@ impl<'a> Draft<'a> {
         } else {
             Err(self.notes.findings)
         }
+    }
+}
+
+impl Draft<'_> {
+    /// Returns what stands for the losses of each map that no metric shows, with the index of the map.
+    fn entries(&self) -> Vec<(MetricRequest, MetricSource, usize)> {
+        let counted = self.metrics.iter().filter_map(|metric| losses::counted(&metric.map));
+        let unshown = counted.filter(|map| !self.shown.contains(*map));
+        let entries = unshown.filter_map(|name| {
+            let map = self.maps.iter().position(|map| map.name == name)?;
+            let (request, source) = losses::entry(&self.maps[map], &self.metrics, &self.code)?;
+            Some((request, source, map))
+        });
+        entries.collect()
     }
 }
 

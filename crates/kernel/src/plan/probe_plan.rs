@@ -33,7 +33,8 @@ pub struct DirectionPlan {
     pub maps: Vec<MapPlan>,
     /// The indices of the metrics that count what found no room in a map, by the name of the map.
     pub counters: BTreeMap<String, usize>,
-    /// The metrics, in the order of the configuration; then the counters of losses, which no document shows as metrics.
+    /// The metrics, in the order of the configuration; then the counters of losses, which no document shows as metrics; then
+    /// the maps of which a document shows the losses alone.
     pub metrics: Vec<MetricPlan>,
 }
 
@@ -71,6 +72,8 @@ pub enum MetricSource {
     Variable(VariableSpec),
     /// A stream of events, with the layout of an event if its type is known.
     Events(EventKind, Option<Layout>),
+    /// Nothing but the losses of a map that no metric shows, with the name of its type.
+    Losses(&'static str),
 }
 
 /// A global variable in a data section.
@@ -94,7 +97,7 @@ pub enum Extraction {
     Copy,
     /// The map is emptied with each window and shown nowhere.
     Discard,
-    /// The events are read as a stream.
+    /// The events are read as a stream, or nothing is read but the losses.
     Stream,
 }
 
@@ -162,12 +165,12 @@ impl DirectionPlan {
 }
 
 impl MetricPlan {
-    /// The layout of the rows; `None` for events.
+    /// The layout of the rows; `None` if there are none.
     pub const fn layout(&self) -> Option<&Arc<TableLayout>> {
         match &self.source {
             MetricSource::Table(layout) => Some(layout),
             MetricSource::Variable(variable) => Some(&variable.layout),
-            MetricSource::Events(..) => None,
+            MetricSource::Events(..) | MetricSource::Losses(_) => None,
         }
     }
 
@@ -175,7 +178,7 @@ impl MetricPlan {
     pub const fn events(&self) -> Option<EventKind> {
         match &self.source {
             MetricSource::Events(kind, _) => Some(*kind),
-            MetricSource::Table(_) | MetricSource::Variable(_) => None,
+            MetricSource::Table(_) | MetricSource::Variable(_) | MetricSource::Losses(_) => None,
         }
     }
 
@@ -185,6 +188,7 @@ impl MetricPlan {
             MetricSource::Events(kind, _) => kind.name(),
             MetricSource::Table(layout) => layout.kind.name(),
             MetricSource::Variable(_) => MapKind::Global.name(),
+            MetricSource::Losses(kind) => kind,
         }
     }
 }

@@ -23,6 +23,7 @@ use crate::load::twins::with_program;
 use crate::plan::object::ProbeObject;
 use crate::plan::probe_plan::{DirectionPlan, MapPlan};
 use crate::read::events::ringbuf::RingBuffer;
+use crate::sys::batch::{BatchCursor, map_lookup_batch};
 use crate::sys::map;
 use crate::sys::prog::{self, LOG_STATISTICS};
 use crate::trial::prologue;
@@ -32,9 +33,11 @@ use crate::trial::statistics::Statistics;
 /// The memory that each map of a copy gets at most, and that they get together, in bytes: the sample frames fill few
 /// entries.
 const MAP_BYTES: u64 = 4 << 20;
-const COPY_BYTES: u64 = 64 << 20;
+const COPY_BYTES: u64 = 16 << 20;
 /// The size of a log of statistics, which has a number for each of up to 256 subprograms, in bytes.
 const LOG_BYTES: usize = 16 << 10;
+/// The memory of the entries that are read at once, unless one entry needs more, in bytes.
+const BATCH_BYTES: usize = 1 << 18;
 /// A helper function that keeps a program from being run: `bpf_clone_redirect` sends a packet at once, while other
 /// redirections come after the program.
 const CLONE_REDIRECT: i32 = 13;
@@ -78,6 +81,7 @@ pub fn cost(
     // One round takes no more instructions than the verifier has followed.
     let run_at_most = rounds_of(plan, instructions).most.saturating_mul(cost.verified.max(1));
     if run_at_most <= MAX_RUN && !instructions.iter().any(sends) {
+        copy.touch_tables(possible_cpus);
         let mut streams = copy.streams().map_err(not_tried)?;
         let reset = || streams.iter_mut().try_for_each(Stream::empty);
         match run(copy.program.as_fd(), attach.hook, observe, reset).map_err(not_tried)? {
@@ -141,6 +145,26 @@ impl Copy {
         })?;
         let statistics = Statistics::parse(&String::from_utf8_lossy(&log), &function);
         Ok(Self { program, function, maps, statistics })
+    }
+
+    /// Reads all tables. A probe that has run for a while has its tables in the processor's caches as far as they fit there,
+    /// while the memory of a new map is in none: each first access would take a hundred nanoseconds and more.
+    fn touch_tables(&self, possible_cpus: usize) {
+        for (map, fds) in self.maps.each() {
+            let kind = MapKind::from_bpf_type(map.spec.map_type);
+            let Some(kind) = kind.filter(|kind| matches!(kind.family(), MapFamily::Array | MapFamily::Hash))
+            else {
+                continue;
+            };
+            let values = if kind.is_percpu() { possible_cpus } else { 1 };
+            let key = map.spec.key_size as usize;
+            let entry = key + (map.spec.value_size as usize).next_multiple_of(8) * values;
+            let count = (map.spec.max_entries as usize).min(BATCH_BYTES / entry).max(1);
+            let (mut keys, mut values) = (vec![0; count * key], vec![0; count * (entry - key)]);
+            let (fd, mut cursor) = (fds.of_twin(0).as_fd(), BatchCursor::new(key));
+            // A kernel that refuses leaves the figures as they would be without this.
+            while map_lookup_batch(fd, &mut cursor, &mut keys, &mut values, count, false).result.is_ok() {}
+        }
     }
 
     /// Returns the maps that programs only put something into.

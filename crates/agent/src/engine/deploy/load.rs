@@ -121,7 +121,9 @@ impl Engine {
         let _place = self.compilations.take().await?;
         let started = Instant::now();
         let object = compiler.compile(unit).await;
-        self.telemetry.compiled(started.elapsed(), object.is_ok());
+        if !object.as_ref().is_ok_and(|object| object.reused) {
+            self.telemetry.compiled(started.elapsed(), object.is_ok());
+        }
         Ok(object?)
     }
 
@@ -130,7 +132,7 @@ impl Engine {
         let _place = self.compilations.take().await?;
         let examined = examination::examine(hook, elf).await;
         examined.map_err(|message| Rejection::from(Finding::new(Stage::Load, field, message)))?;
-        Ok(CompiledObject { elf: elf.to_owned(), warnings: Vec::new(), shared: Vec::new() })
+        Ok(CompiledObject { elf: elf.to_owned(), warnings: Vec::new(), shared: Vec::new(), reused: false })
     }
 }
 

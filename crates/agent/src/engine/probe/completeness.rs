@@ -77,7 +77,7 @@ impl Running {
         reader.with_losses(&self.readers, |(direction, index)| match self.attached.map(direction, index) {
             TwinMap::Shared(map) => Some(map),
             TwinMap::Private(maps) => Some(&maps[(self.attached.epoch.current() & 1) as usize]),
-            TwinMap::Events(_) => None,
+            TwinMap::Events(_) | TwinMap::Unread => None,
         })
     }
 

@@ -6,10 +6,10 @@ use twinprobe_ebpf_common::finding::Rejection;
 use twinprobe_ebpf_common::hook::Direction;
 use twinprobe_ebpf_common::metric::Visibility;
 use twinprobe_ebpf_common::{
-    Completeness, Layout, MapFamily, MapKind, SeriesRules, Shape, TableLayout, Temporality,
+    Completeness, EventKind, Layout, MapFamily, MapKind, SeriesRules, Shape, TableLayout, Temporality,
 };
 use twinprobe_exporter::{Accumulator, Cache, Metric};
-use twinprobe_kernel::{Extraction, LoadedDirection, MetricRequest};
+use twinprobe_kernel::{Extraction, LoadedDirection, MapPlan, MetricRequest, MetricSource};
 
 use crate::engine::probe::sum::{self, Sum};
 use twinprobe_config::{MetricConfig, ProbeConfig};
@@ -51,15 +51,12 @@ impl MetricState {
     }
 }
 
-/// The layout of events, which are no rows.
-const fn no_rows() -> TableLayout {
-    TableLayout {
-        kind: MapKind::Global,
-        key: Layout::opaque(0),
-        value: Layout::opaque(0),
-        slots: 1,
-        inner: None,
-    }
+/// The description of a map that no metric shows.
+const LOSSES: &str = "What found no room. No metric shows the entries of this map";
+
+/// The layout of what has no rows: events, and losses alone.
+const fn no_rows(kind: MapKind) -> TableLayout {
+    TableLayout { kind, key: Layout::opaque(0), value: Layout::opaque(0), slots: 1, inner: None }
 }
 
 /// Returns the state of each metric that has a layout or a counter of losses. Rejects settings that do not fit
@@ -69,26 +66,33 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
     let mut findings = Vec::new();
     for (at, ((direction, config), own)) in config.directions().zip(loaded).enumerate() {
         for (index, planned) in own.plan.metrics.iter().enumerate() {
-            // Behind the metrics of the configuration are the counters of losses.
-            let counter = || MetricConfig::new(planned.request.clone());
-            let metric = &config.metrics.get(index).cloned().unwrap_or_else(counter);
-            let common = own.plan.maps[planned.map].common;
+            // Behind the metrics of the configuration are the counters of losses, and maps that no metric shows.
+            let other = || MetricConfig {
+                help: Some(LOSSES.to_owned()),
+                ..MetricConfig::new(planned.request.clone())
+            };
+            let metric = &config.metrics.get(index).cloned().unwrap_or_else(other);
+            let MapPlan { common, spec, .. } = &own.plan.maps[planned.map];
+            let common = *common;
+            // A map that no metric shows has its losses in each direction that uses it.
+            let is_losses = matches!(planned.source, MetricSource::Losses(_));
             let counters = loaded.iter().enumerate().filter_map(|(direction, loaded)| {
-                let is_of = direction == at || common;
+                let is_of = direction == at || common && !is_losses;
                 Some((direction, *loaded.plan.counters.get(&planned.request.map).filter(|_| is_of)?))
             });
             let losses: Vec<(usize, usize)> = counters.collect();
-            let events = planned.events().filter(|_| !losses.is_empty());
-            let layout = planned.layout().cloned().or_else(|| events.map(|_| Arc::new(no_rows())));
-            let Some(layout) = &layout else { continue };
+            let events = EventKind::from_bpf_type(spec.map_type).filter(|_| !losses.is_empty());
+            let kind = MapKind::from_bpf_type(spec.map_type).filter(|_| is_losses);
+            let without_rows = || Some(Arc::new(no_rows(events.map(|_| MapKind::Global).or(kind)?)));
+            let Some(layout) = &planned.layout().cloned().or_else(without_rows) else { continue };
             let extraction = planned.extraction;
             let temporality = match metric.request.merge {
                 Some(_) => Temporality::Cumulative,
                 None if extraction.resets() => Temporality::Window,
                 None => Temporality::Live,
             };
-            let entries = own.plan.maps[planned.map].spec.max_entries;
-            let bounded = events.is_none() && layout.kind.family() != MapFamily::Global;
+            let entries = spec.max_entries;
+            let bounded = extraction != Extraction::Stream && layout.kind.family() != MapFamily::Global;
             let sum = sum::sum(metric, entries as usize, layout).unwrap_or_else(|(field, message)| {
                 findings.push(planned.request.finding(field, message));
                 None
@@ -97,7 +101,10 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
                 findings.push(planned.request.finding(field, message));
             }
             let reads_it = |other: &MetricState| {
-                other.metric.map == metric.request.map && (other.direction == direction || common)
+                let both_read = ![extraction, other.extraction].contains(&Extraction::Stream);
+                both_read
+                    && other.metric.map == metric.request.map
+                    && (other.direction == direction || common)
             };
             let group = readers.iter().position(reads_it).unwrap_or(readers.len());
             readers.push(MetricState {

@@ -223,7 +223,7 @@ impl Run {
         let present = watch::Sender::default();
         let map = |(direction, index): (usize, usize)| match &self.lanes[direction].1.loaded().maps[index] {
             TwinMap::Shared(map) => Some(map),
-            TwinMap::Private(_) | TwinMap::Events(_) => None,
+            TwinMap::Private(_) | TwinMap::Events(_) | TwinMap::Unread => None,
         };
         // Reading a queue takes its values out: metrics that read the same one show one reading.
         let mut held: BTreeMap<usize, Arc<RawTable>> = BTreeMap::new();

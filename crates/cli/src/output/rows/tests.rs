@@ -58,6 +58,13 @@ no entries
 }
 
 #[test]
+fn a_map_without_entries_is_shown_if_it_lost_any() {
+    let of = |map: &str, lost: u64| json!({ "map": map, "type": "hash", "entries": [], "completeness": { "failed_inserts": lost } });
+    let document = json!({ "ingress": { "quiet": of("quiet", 0), "crowded": of("crowded", 7) } });
+    assert_eq!(show(&document, 100), "ingress crowded (hash, 7 insertions found no room)\nno entries\n");
+}
+
+#[test]
 fn odd_documents_are_no_panic() {
     assert_eq!(show(&json!({}), 100), "no metrics\n");
     assert_eq!(show(&json!([1]), 100), "no metrics\n");

@@ -1,13 +1,14 @@
 //! The counters of what found no room in a map, which `twinprobe.h` puts into a section of their own. They are read like
-//! metrics that no document shows: with the windows of the maps that they belong to.
+//! metrics that no document shows: with the windows of the maps that they belong to. Documents show the losses with the
+//! metrics of a map; a map that no metric shows has an entry of its own for them.
 
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::metric::{AfterRead, Source, StrategyChoice, Visibility};
+use twinprobe_ebpf_common::metric::{AfterRead, OnReplace, Source, StrategyChoice, Visibility};
 use twinprobe_ebpf_common::{Layout, MapKind, MergeRules, TableLayout};
 
 use crate::plan::object::Definitions;
-use crate::plan::probe_plan::{MetricSource, VariableSpec};
+use crate::plan::probe_plan::{MapPlan, MetricSource, VariableSpec};
 use crate::plan::request::MetricRequest;
 
 /// The section of the counters.
@@ -16,35 +17,60 @@ const SECTION: &str = ".data.twinprobe";
 const PREFIX: &str = "tp_lost_";
 /// The size of a counter in bytes.
 const SIZE: usize = size_of::<u64>();
+/// The end of an entry's name if a metric of another map has the name of the map.
+const OTHERWISE: &str = "_map";
 
-/// Returns a request for the counter of each map that these metrics read, if the source has one. The counters are private to
-/// each twin if any map is, since the section is one map.
-pub fn requests<'a>(
+/// Returns a request for the counter of each map that has one. `metrics` are those that read maps of the direction. The
+/// counters are private to each twin if any map is, since the section is one map. `field` is that of the source.
+pub fn requests(
     defined: &Definitions,
-    metrics: impl Iterator<Item = &'a MetricRequest> + Clone,
+    metrics: &[&MetricRequest],
+    field: &str,
+    on_replace: OnReplace,
 ) -> Vec<MetricRequest> {
-    let snapshots = metrics.clone().any(MetricRequest::is_snapshot);
-    let mut requests: Vec<MetricRequest> = Vec::new();
-    for metric in metrics {
-        let map = format!("{SECTION}:{PREFIX}{}", metric.map);
-        if offset(defined, &map).is_none() || requests.iter().any(|known| known.map == map) {
-            continue;
-        }
-        requests.push(MetricRequest {
-            field: metric.field.clone(),
-            name: map.clone(),
-            map,
+    let snapshots = metrics.iter().any(|metric| metric.is_snapshot());
+    let counters = defined.maps.keys().filter_map(|map| {
+        let counter = format!("{SECTION}:{PREFIX}{map}");
+        offset(defined, &counter)?;
+        let reader = metrics.iter().find(|metric| metric.map == *map);
+        let hidden = request(counter.clone(), counter, reader.map_or(field, |reader| &reader.field));
+        Some(MetricRequest {
             source: if snapshots { Source::Snapshot } else { Source::Live },
-            after_read: AfterRead::Keep,
             visibility: Visibility::Hidden,
-            aggregation: None,
             merge: snapshots.then(MergeRules::default),
-            strategy: StrategyChoice::Auto,
-            on_replace: metric.on_replace,
-            event_type: None,
-        });
+            on_replace: reader.map_or(on_replace, |reader| reader.on_replace),
+            ..hidden
+        })
+    });
+    counters.collect()
+}
+
+/// Returns a request for the losses of a map that no metric shows. `metrics` are those of the direction.
+pub fn entry(map: &MapPlan, metrics: &[MetricRequest], field: &str) -> Option<(MetricRequest, MetricSource)> {
+    let mut name = map.name.clone();
+    let is_shown = |metric: &&MetricRequest| metric.visibility == Visibility::Export;
+    while metrics.iter().filter(is_shown).any(|metric| metric.name == name) {
+        name.push_str(OTHERWISE);
     }
-    requests
+    let request = MetricRequest { on_replace: map.on_replace, ..request(name, map.name.clone(), field) };
+    Some((request, MetricSource::Losses(map.kind_name()?)))
+}
+
+/// Makes the request for something that is shown and not changed.
+fn request(name: String, map: String, field: &str) -> MetricRequest {
+    MetricRequest {
+        field: field.to_owned(),
+        name,
+        map,
+        source: Source::Live,
+        after_read: AfterRead::Keep,
+        visibility: Visibility::Export,
+        aggregation: None,
+        merge: None,
+        strategy: StrategyChoice::Auto,
+        on_replace: OnReplace::default(),
+        event_type: None,
+    }
 }
 
 /// Returns the source of the counter that `request` asks for.

@@ -47,7 +47,7 @@ fn unknown(defined: &Definitions, name: &str) -> String {
 /// Returns the effect of a reading on the metric's map. Reading a queue or stack always takes its values out.
 pub fn extraction(source: &MetricSource, request: &MetricRequest) -> Extraction {
     let pops = match source {
-        MetricSource::Events(..) => return Extraction::Stream,
+        MetricSource::Events(..) | MetricSource::Losses(_) => return Extraction::Stream,
         MetricSource::Table(layout) => layout.kind.family() == MapFamily::Fifo,
         MetricSource::Variable(_) => false,
     };

@@ -1,0 +1,125 @@
+//! The objects of the sources that were compiled last. A source is not compiled again while no header has changed that clang
+//! has read for it.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fmt;
+use std::fs;
+use std::num::NonZeroUsize;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use lru::LruCache;
+use parking_lot::Mutex;
+use sha2::{Digest as _, Sha256};
+
+use crate::compile::CompiledObject;
+use crate::headers;
+use crate::unit::Unit;
+
+/// The number of objects that are kept, and the length in bytes above which an object is not kept: 4 MiB together.
+const OBJECTS: NonZeroUsize = NonZeroUsize::new(32).unwrap();
+const LONGEST: usize = 128 << 10;
+/// The argument by which clang lists the headers among its messages: a line for each, with a dot for each level.
+pub const LIST_HEADERS: &str = "-H";
+
+/// Objects by what they were compiled from.
+pub struct Known(Mutex<LruCache<Key, Entry>>);
+
+/// Everything that an object follows from, but for the headers, as a digest.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Key([u8; 32]);
+
+struct Entry {
+    object: CompiledObject,
+    read: Vec<Stamp>,
+}
+
+/// A file or directory, and what tells that it has changed.
+#[derive(PartialEq, Eq)]
+struct Stamp {
+    path: PathBuf,
+    /// Inode, size, and seconds and nanoseconds of the last change; `None` if it is not there.
+    is: Option<[i128; 4]>,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self(Mutex::new(LruCache::new(OBJECTS)))
+    }
+}
+
+impl fmt::Debug for Known {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Known").field(&self.0.lock().len()).finish()
+    }
+}
+
+impl Key {
+    pub fn new(clang: &Path, arguments: &[OsString], unit: &Unit<'_>) -> Self {
+        let mut digest = Sha256::new();
+        let parts = [clang.as_os_str().as_bytes(), unit.field.as_bytes(), unit.source.as_bytes()];
+        for part in parts.into_iter().chain(arguments.iter().map(|argument| argument.as_bytes())) {
+            digest.update(part.len().to_ne_bytes());
+            digest.update(part);
+        }
+        Self(digest.finalize().into())
+    }
+}
+
+/// Takes the list of the headers out of clang's messages. The daemon's own headers never change and are left out.
+pub fn take_headers(log: &str) -> (String, BTreeSet<PathBuf>) {
+    let (mut messages, mut headers) = (String::new(), BTreeSet::new());
+    for line in log.split_inclusive('\n') {
+        match header(line.trim_end()) {
+            Some(name) if headers::is_own(name) => {}
+            Some(name) => _ = headers.insert(PathBuf::from(name)),
+            None => messages.push_str(line),
+        }
+    }
+    (messages, headers)
+}
+
+/// Returns the header that a line of the list names.
+fn header(line: &str) -> Option<&str> {
+    let name = line.trim_start_matches('.');
+    name.strip_prefix(' ').filter(|path| name.len() < line.len() && path.starts_with('/'))
+}
+
+impl Known {
+    /// Returns the object, unless something that it was made of has changed.
+    pub fn get(&self, key: &Key) -> Option<CompiledObject> {
+        let mut known = self.0.lock();
+        let entry = known.get(key)?;
+        if entry.read.iter().any(|stamp| *stamp != Stamp::of(stamp.path.clone())) {
+            known.pop(key);
+            return None;
+        }
+        Some(CompiledObject { reused: true, ..entry.object.clone() })
+    }
+
+    /// Keeps an object that `clang` has made after it had read these headers.
+    pub fn keep(&self, key: Key, object: &CompiledObject, clang: &Path, headers: BTreeSet<PathBuf>) {
+        if object.elf.len() > LONGEST {
+            return;
+        }
+        // A new header may take the place of another one that is found later.
+        let directories = headers.iter().filter_map(|header| header.parent().map(Path::to_owned));
+        let directories: BTreeSet<PathBuf> = directories.collect();
+        let read = headers.into_iter().chain(directories).chain([clang.to_owned()]);
+        let entry = Entry { object: object.clone(), read: read.map(Stamp::of).collect() };
+        self.0.lock().put(key, entry);
+    }
+}
+
+impl Stamp {
+    fn of(path: PathBuf) -> Self {
+        let is = fs::metadata(&path).ok();
+        let is = is.map(|is| [is.ino().into(), is.size().into(), is.mtime().into(), is.mtime_nsec().into()]);
+        Self { path, is }
+    }
+}

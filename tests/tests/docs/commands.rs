@@ -1,0 +1,73 @@
+//! `docs/reference/commands.md`: the command line's own help.
+
+use std::fmt::Write as _;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use twinprobe_tests::binary;
+
+use crate::schema::cell;
+
+const HEAD: &str = "# Reference: command line
+
+<!-- written by `make reference` from the help of each command -->
+
+What `twinprobe COMMAND -h` says of each command; `twinprobe help COMMAND` says more. [The command line](../commands.md) explains how they are
+used. `twinprobe man DIRECTORY` writes the same as manual pages.
+";
+
+/// The word of an entry of the help, and what it says of it.
+type Entry = (String, String);
+
+pub fn page() -> Result<String> {
+    let all = help(&[])?;
+    let common = entries(&all, "Options:");
+    let mut page = HEAD.to_owned();
+    for (command, summary) in entries(&all, "Commands:").into_iter().filter(|(command, _)| command != "help")
+    {
+        let text = help(&[&command])?;
+        let usage = text.lines().find_map(|line| line.strip_prefix("Usage: ")).context("a usage")?;
+        writeln!(page, "\n## `{command}`\n\n{}.\n\n```text\n{usage}\n```", summary.trim_end_matches('.'))?;
+        let mut own = entries(&text, "Arguments:");
+        own.extend(
+            entries(&text, "Options:")
+                .into_iter()
+                .filter(|entry| !common.contains(entry) && entry.0 != "-h, --help"),
+        );
+        table(&mut page, &own)?;
+    }
+    writeln!(page, "\n## Options of every command")?;
+    table(&mut page, &common)?;
+    Ok(page)
+}
+
+fn help(words: &[&str]) -> Result<String> {
+    let output = Command::new(binary()?).args(words).arg("-h").env_clear().output()?;
+    ensure!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Returns the entries below a heading of a help. What is said of an entry stands beside or below it.
+fn entries(help: &str, heading: &str) -> Vec<Entry> {
+    let mut entries: Vec<Entry> = Vec::new();
+    for line in help.lines().skip_while(|line| *line != heading).skip(1).take_while(|line| !line.is_empty()) {
+        let (word, meaning) = line.trim_start().split_once("  ").unwrap_or((line.trim_start(), ""));
+        match entries.last_mut() {
+            Some((_, text)) if line.starts_with("          ") => text.push_str(line.trim_start()),
+            _ => entries.push((word.to_owned(), meaning.trim().to_owned())),
+        }
+    }
+    entries
+}
+
+fn table(page: &mut String, entries: &[Entry]) -> Result<()> {
+    if !entries.is_empty() {
+        writeln!(page, "\n| | |\n|---|---|")?;
+    }
+    for (word, meaning) in entries {
+        // Angle brackets outside code would be HTML.
+        let meaning = cell(meaning).replace('<', "&lt;");
+        writeln!(page, "| `{}` | {meaning} |", cell(word))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! A shell on a machine of its own: its own network, mounts, processes and host name, with the folders that a daemon uses by
+//! default empty. So the commands of a page are run as they stand there, and nothing of them is left.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result};
+use twinprobe_tests::binary;
+
+use crate::page::Step;
+
+/// The character that stands, with the number of the next command, behind what each command has printed.
+const MARK: char = '\u{1}';
+
+/// The time that all commands of a page may take.
+const LIMIT: &str = "60";
+
+/// What makes the machine, before the page's first command.
+const MACHINE: &str = "
+mount --make-rprivate /
+mount -t tmpfs none /run
+mount -t tmpfs none /var/lib
+mount -t sysfs none /sys
+mount -t bpf none /sys/fs/bpf
+hostname probe-1
+ip link set lo up
+";
+
+/// Runs the steps of a page in order, in one shell, in a folder of its own beside which the repository is. Returns what each
+/// command has printed; a page that takes too long lacks the outputs of its last commands.
+pub fn run(steps: &[Step]) -> Result<Vec<Vec<String>>> {
+    let folder = tempfile::tempdir()?;
+    let (bin, work) = (folder.path().join("bin"), folder.path().join("work"));
+    fs::create_dir_all(&bin)?;
+    fs::create_dir_all(&work)?;
+    symlink(fs::canonicalize(binary()?)?, bin.join("twinprobe"))?;
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
+    for part in ["probes", "docs", "deploy", "api", "examples"] {
+        symlink(repository.join(part), work.join(part))?;
+    }
+    let (script, output) = (folder.path().join("script"), folder.path().join("output"));
+    fs::write(&script, format!("set -e\n{MACHINE}\nset +e\n{}", script_of(steps)))?;
+    let printed = File::create(&output)?;
+    let path = std::env::var("PATH").unwrap_or_default();
+    Command::new("timeout")
+        .args(["--kill-after=2", LIMIT, "unshare", "--mount", "--net", "--uts", "--ipc", "--pid", "--fork"])
+        .args(["--mount-proc", "--kill-child", "bash", "--noprofile", "--norc"])
+        .arg(&script)
+        .current_dir(&work)
+        .env_clear()
+        .env("PATH", format!("{}:{path}:/usr/sbin:/sbin", bin.display()))
+        .envs([("HOME", "/root"), ("LANG", "C.UTF-8"), ("TZ", "UTC"), ("TERM", "dumb")])
+        .stdin(Stdio::null())
+        .stdout(printed.try_clone()?)
+        .stderr(printed)
+        .status()
+        .context("start unshare")?;
+    Ok(outputs(&String::from_utf8_lossy(&fs::read(&output)?)))
+}
+
+fn script_of(steps: &[Step]) -> String {
+    const END: &str = "the end of this file";
+    let mut script = "printf '\\001'\n".to_owned();
+    for step in steps {
+        match step {
+            Step::Save { name, text } => {
+                writeln!(script, "cat > '{name}' <<'{END}'\n{text}{END}").expect("a string takes all");
+            }
+            // A page may ask for the status of its last command.
+            Step::Run(command) => {
+                writeln!(script, "{}\nset -- $?; printf '\\001'; (exit $1)", command.text)
+                    .expect("a string takes all");
+            }
+        }
+    }
+    script
+}
+
+fn outputs(printed: &str) -> Vec<Vec<String>> {
+    let mut pieces: Vec<&str> = printed.split(MARK).collect();
+    // The first piece was printed before the first command, the last one by no whole command.
+    pieces.truncate(pieces.len().saturating_sub(1).max(1));
+    pieces[1..].iter().map(|piece| piece.lines().map(str::to_owned).collect()).collect()
+}
