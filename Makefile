@@ -8,9 +8,8 @@
 #   make test-kernels  the core tests of the kernel on Linux 5.10, 6.1 and 6.12 under qemu; part of make test; 3 minutes
 #   make test-arm64  the same on Linux 6.1 for arm64, with the agent built for arm64; not part of make test; 8 minutes after make test
 #   make soak    all tests with the full counts; takes hours
-#   make bench   twin against single deployment, dispatcher against direct attachment, memory, latency, export of a
-#                million entries, batches against one by one, loss of packets by windows, predicted against
-#                live cost; 16 minutes; draws docs/figures/extraction.svg
+#   make bench   the experiments of bench/: writes docs/benchmarks.md and its figures, in about an hour. QUICK=1: each
+#                with few repetitions, a minute, writes nothing; part of make test. BENCH="NAME..." chooses, see bench/README.md
 #   make console build the web console, which the daemon's build embeds; part of build and test; needs node and npm
 #   make test-console  the console in Chromium against the daemon; part of make test; 80 s
 #   make probes  write the sources of probes/ into their configurations, and the lists of the probes
@@ -79,6 +78,7 @@ test: check test-build
 	$(INTEGRATION) $(WITHOUT_KERNEL:%=--test %)
 	$(MAKE) --no-print-directory --jobs=$(LANES) --keep-going --output-sync=target $(GROUPS:%=group-%)
 	$(INTEGRATION) $(GROUPS:%=--test %) -- --test-threads=1 $(ALONE)
+	$(INTEGRATION) --test quick -- --nocapture
 	@bash console/tests/run.sh
 	@sh tests/kernels/run.sh
 
@@ -98,8 +98,9 @@ test-arm64: test-build
 soak:
 	$(MAKE) test SCALE=full
 
+# The profile `bench` compiles the traffic generator with optimizations, and lies where `release` does.
 bench: build
-	$(CARGO) bench -p twinprobe-tests --bench benchmarks --bench export --bench windows
+	$(CARGO) run --profile bench -p twinprobe-bench -- $(if $(QUICK),--quick) $(BENCH)
 
 probes:
 	$(CARGO) run --quiet -p twinprobe-tests --bin inline-probes

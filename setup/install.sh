@@ -1,15 +1,20 @@
 #!/bin/sh
-# install.sh [--arm64] [COMMAND...]: installs the packages for building, testing and the demo on Debian and its
-# derivatives, with --arm64 also those for `make test-arm64`, then runs COMMAND. If nothing is missing, it calls neither
-# apt nor rustup.
+# install.sh [--arm64] [--bench] [COMMAND...]: installs the packages for building, testing and the demo on Debian and its
+# derivatives, with --arm64 also those for `make test-arm64`, with --bench the programs of others that `make bench`
+# measures beside ours, then runs COMMAND. If nothing is missing, it calls neither apt nor rustup.
 set -eu
 cd "$(dirname "$0")/.."
 
 arm64=""
-if [ "${1:-}" = --arm64 ]; then
-    arm64=yes
+bench=""
+while true; do
+    case ${1:-} in
+    --arm64) arm64=yes ;;
+    --bench) bench=yes ;;
+    *) break ;;
+    esac
     shift
-fi
+done
 
 # Debian keeps some tools where an ordinary user's PATH does not look.
 PATH="$PATH:/usr/sbin:/sbin"
@@ -63,6 +68,16 @@ if [ -n "$arm64" ]; then
     need_command qemu-system-aarch64 qemu-system-arm
     need_command aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
     need_file /usr/aarch64-linux-gnu/include/asm/types.h libc6-dev-arm64-cross
+fi
+if [ -n "$bench" ]; then
+    /usr/bin/python3 -c 'import bcc' 2>/dev/null || missing="$missing python3-bpfcc"
+    # BCC compiles with headers of a kernel: the running one's, or Debian's.
+    [ -e "/lib/modules/$(uname -r)/build" ] || [ -n "$(ls -d /usr/src/linux-headers-*-common 2>/dev/null)" ] ||
+        missing="$missing linux-headers-$(dpkg --print-architecture)"
+    need_command xdp-loader xdp-tools
+    need_command softflowd softflowd
+    need_command pmacctd pmacct
+    need_command nfpcapd nfdump
 fi
 # The tests install the reference parser of OpenMetrics from PyPI into an environment below target/.
 python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3 python3-venv python3-pip"

@@ -88,6 +88,10 @@ impl Sample {
         self.0.len()
     }
 
+    pub fn values(&self) -> &[f64] {
+        &self.0
+    }
+
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -60,12 +60,7 @@ pub use self::sys::process as memory;
 pub use self::trial::replay::control::Control as ReplayClock;
 pub use self::trial::replay::lane::{Counts as ReplayCounts, Lane as ReplayLane};
 
-/// Reading maps without a probe, for the benchmark that times it.
+/// What this kernel can do with maps of a type.
 pub mod extraction {
-    pub use crate::read::access::Access;
-    pub use crate::read::map::MetricMap;
-    pub use crate::read::table::Table;
-    pub use crate::sys::batch::map_update_batch;
-    pub use crate::sys::map::{MapCreate, map_create, map_update};
     pub use crate::trial::maps::operations;
 }

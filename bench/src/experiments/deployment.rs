@@ -1,0 +1,209 @@
+//! Deployment: the time of a PUT with twins against that of the same probe without, and against BCC (Fig. 4a).
+
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use serde_json::Value;
+use twinprobe_tests::Daemon;
+use twinprobe_tests::measure::{ProcessorTime, Sample};
+
+use crate::frame::figure::{Axis, Curve, Figure, Panel};
+use crate::frame::options::Bench;
+use crate::frame::paired::{Comparison, Estimate, Way};
+use crate::frame::section::{Claim, Section};
+use crate::frame::site::Site;
+use crate::frame::table::Table;
+use crate::scenes::bcc::Bcc;
+use crate::scenes::probes::{many_maps, nameless, unique, with_snapshot};
+
+/// The goal: twins take at most this many times as long.
+const TWINS: f64 = 1.10;
+/// The goal: BCC's twins take at least this many times as long as ours.
+const BCC: f64 = 5.0;
+/// The goal for a known source, in milliseconds from PUT to attached.
+const KNOWN: f64 = 10.0;
+const MAPS: [usize; 7] = [1, 5, 10, 15, 20, 50, 100];
+const PROBE: &str = "/v1/probes/probe";
+
+/// The times of one probe.
+struct Times {
+    compared: Comparison,
+    known: Comparison,
+    bcc: Option<[Sample; 2]>,
+    clang: f64,
+    daemon: f64,
+}
+
+pub fn run(bench: &Bench) -> Result<Section> {
+    let mut section = Section::new(
+        "Deployment (Fig. 4a)",
+        "How long does it take from a source to an attached probe, and what do twins add?",
+        "PUT over the Unix socket to a daemon without other probes, until the answer: compile, prove, load, try, attach, \
+         store; each source is new to the daemon. A probe with snapshots and the same one without are deployed in turns, \
+         the latter twice, which is the null comparison; the DELETE after each is not timed. `known` is a PUT of a source \
+         that the daemon has compiled before. Programs count in at most 60 maps. BCC is in a process that stays: \
+         from the source to a program attached at XDP, compiled and loaded once or twice. Medians with intervals of \
+         95 % (bootstrap).",
+    );
+    let site = Site::new(bench)?;
+    let daemon = site.daemon(&[])?;
+    let mut bcc = Bcc::start(site.topology.monitor(), "mon0")?;
+    let rounds = bench.times(40, 2);
+    let columns = [
+        "single, ms",
+        "twins, ms",
+        "twins / single",
+        "null",
+        "<= 1.10",
+        "known, ms",
+        "clang, ms",
+        "daemon, ms",
+    ];
+    let peers = ["BCC once, ms", "BCC twice, ms", "BCC twice / twins", ">= 5"];
+    let mut table = Table::new(&[&["maps"][..], &columns, &peers].concat());
+    let mut curves = ["ours, single", "ours, twins", "BCC, once", "BCC, twice"]
+        .map(|name| Curve { name: name.to_owned(), points: Vec::new() });
+    let (mut ratios, mut against, mut known) = (Vec::new(), Vec::new(), Vec::new());
+    for maps in bench.cases(&MAPS, &[1, 20]) {
+        let times = measure(&daemon, &many_maps(maps, site.interface()), rounds, bcc.as_mut(), maps)?;
+        let mut cells = vec![maps.to_string()];
+        cells.extend(times.cells(rounds));
+        let samples = [Some(&times.compared.base), Some(&times.compared.other)];
+        let peers = times.bcc.as_ref().map_or([None, None], |both| [Some(&both[0]), Some(&both[1])]);
+        for (curve, sample) in curves.iter_mut().zip(samples.into_iter().chain(peers)) {
+            curve.points.extend(sample.map(|sample| (maps as f64, Estimate::of(sample))));
+        }
+        ratios.push(times.compared.ratio().value);
+        known.push(times.known.other.median());
+        match &times.bcc {
+            Some([once, twice]) => {
+                let pairs = twice.values().iter().zip(times.compared.other.values());
+                let ratio = Estimate::of(&pairs.map(|(bcc, ours)| bcc / ours).collect());
+                against.push(ratio.value);
+                cells.extend([
+                    Estimate::of(once).show(0),
+                    Estimate::of(twice).show(0),
+                    ratio.show(1),
+                    ratio.at_least(BCC).into(),
+                ]);
+            }
+            None => cells.extend(["not here", "", "", ""].map(str::to_owned)),
+        }
+        table.row(cells);
+    }
+    let mut library = Table::new(&[&["probe"][..], &columns].concat());
+    for probe in ["packet-counter", "flow-features"] {
+        let times = measure(&daemon, &nameless(probe, site.interface())?, rounds, None, 0)?;
+        let mut cells = vec![probe.to_owned()];
+        cells.extend(times.cells(rounds));
+        library.row(cells);
+    }
+    section.tables = vec![table, library];
+    section.figures.push(Figure {
+        name: "deployment",
+        title: "Time to deploy a probe, by its number of maps",
+        x: Axis { label: "maps", logarithmic: true },
+        y: Axis { label: "ms", logarithmic: true },
+        panels: vec![Panel {
+            title: "from source to attached".into(),
+            curves: curves.into_iter().filter(|curve| !curve.points.is_empty()).collect(),
+        }],
+    });
+    let range = |values: &[f64], decimals: usize| {
+        let (low, high) =
+            values.iter().fold((f64::MAX, f64::MIN), |(low, high), &v| (low.min(v), high.max(v)));
+        format!("{low:.decimals$} to {high:.decimals$}")
+    };
+    section.meaning =
+        "A source is compiled once, whatever the number of twins, so that a consistent probe costs a \
+        second load and no second compilation."
+            .to_owned();
+    section.claims = vec![
+        Claim {
+            claim: "twins against a single deployment",
+            paper: "goal <= 1.10",
+            ours: range(&ratios, 2),
+            peers: if against.is_empty() {
+                "BCC: not here".into()
+            } else {
+                format!("BCC's twins: {} times ours (goal >= 5)", range(&against, 1))
+            },
+        },
+        Claim {
+            claim: "from PUT to attached, source known",
+            paper: "goal <= 10 ms",
+            ours: format!(
+                "{} ms{}",
+                range(&known, 0),
+                if known.iter().all(|&ms| ms <= KNOWN) { "" } else { " (missed)" }
+            ),
+            peers: String::new(),
+        },
+    ];
+    Ok(section)
+}
+
+fn measure(
+    daemon: &Daemon,
+    config: &Value,
+    rounds: u64,
+    mut bcc: Option<&mut Bcc>,
+    maps: usize,
+) -> Result<Times> {
+    let (single, twins) = (with_snapshot(config, false), with_snapshot(config, true));
+    // The first deployment includes work that the daemon does only once.
+    deploy(daemon, &unique(&single))?;
+    deploy(daemon, &twins)?;
+    let before = ProcessorTime::of(daemon.pid())?;
+    let compared = Comparison::measure(rounds, |way| {
+        deploy(daemon, &unique(if way == Way::Base { &single } else { &twins }))
+    })?;
+    let after = ProcessorTime::of(daemon.pid())?;
+    let known = Comparison::measure(rounds, |way| {
+        // The configuration without snapshots has been compiled with the other's object: the source is the same.
+        deploy(daemon, if way == Way::Base { &single } else { &twins })
+    })?;
+    let mut both = [Sample::default(), Sample::default()];
+    if let Some(bcc) = bcc.as_mut() {
+        for round in 0..rounds {
+            for copies in if round % 2 == 0 { [1, 2] } else { [2, 1] } {
+                both[copies - 1].add(bcc.deploy(maps, copies, "mon0")?);
+            }
+        }
+    }
+    Ok(Times {
+        compared,
+        known,
+        bcc: bcc.is_some().then_some(both),
+        clang: after.children - before.children,
+        daemon: after.own - before.own,
+    })
+}
+
+impl Times {
+    fn cells(&self, rounds: u64) -> Vec<String> {
+        // Three deployments in each round.
+        let mean = |seconds: f64| format!("{:.1}", 1e3 * seconds / (3 * rounds) as f64);
+        vec![
+            Estimate::of(&self.compared.base).show(1),
+            Estimate::of(&self.compared.other).show(1),
+            self.compared.ratio().show(3),
+            self.compared.null_ratio().show(3),
+            self.compared.ratio().at_most(TWINS).to_owned(),
+            Estimate::of(&self.known.other).show(1),
+            mean(self.clang),
+            mean(self.daemon),
+        ]
+    }
+}
+
+/// Puts a probe, checks that it is attached, and deletes it. Returns the milliseconds of the PUT.
+fn deploy(daemon: &Daemon, document: &Value) -> Result<f64> {
+    let started = Instant::now();
+    let response = daemon.put(PROBE, document);
+    let time = 1e3 * started.elapsed().as_secs_f64();
+    let status = response.expect(201).json();
+    ensure!(status["interfaces"][0]["state"] == "attached", "not attached: {status}");
+    daemon.delete(PROBE).expect(204);
+    Ok(time)
+}

@@ -1,0 +1,334 @@
+//! The dispatcher: what it adds to a packet's time beyond that of the probes' programs.
+
+use std::thread;
+
+use anyhow::{Context as _, Result, ensure};
+use aya::Ebpf;
+use aya::maps::{Array, ProgramArray};
+use aya::programs::{ProgramFd, SchedClassifier, Xdp, XdpMode};
+use serde_json::{Value, json};
+use twinprobe_tests::netns::pin_to_cpu;
+use twinprobe_tests::programs::Program;
+use twinprobe_tests::traffic::Frame;
+use twinprobe_tests::{Daemon, bpf, sample};
+
+use crate::frame::figure::{Axis, Curve, Figure, Panel};
+use crate::frame::options::Bench;
+use crate::frame::paired::{Comparison, Estimate, Way};
+use crate::frame::section::{Claim, Section};
+use crate::frame::site::Site;
+use crate::frame::table::Table;
+
+const CHAINS: [usize; 5] = [1, 2, 4, 8, 16];
+/// The goals: nanoseconds that are added for one probe, and for each further one.
+const FIRST: f64 = 1.0;
+const FURTHER: f64 = 2.0;
+/// The CPU that runs the programs, if it exists: interrupts tend to go to the first one.
+const CPU: usize = 1;
+const PROG_ARRAY: &str = include_str!("../../bpf/prog_array.bpf.c");
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Body {
+    /// A program that only returns.
+    Empty,
+    /// A program that counts in an ARRAY, which is a metric with twins.
+    Counter,
+}
+
+/// A chain of probes of one kind.
+#[derive(Clone, Copy)]
+struct Chain {
+    hook: &'static str,
+    verdict: &'static str,
+    body: Body,
+}
+
+pub fn run(bench: &Bench) -> Result<Section> {
+    let repeat = bench.times(1_000_000, 20_000) as u32;
+    let mut section = Section::new(
+        "Dispatcher",
+        "What does it cost that probes share a hook and can be flipped?",
+        format!(
+            "`BPF_PROG_TEST_RUN` on one 60-byte frame, {repeat} runs at a time, of what the kernel has attached at the interface \
+             (the dispatcher with all probes behind it), and of the same program loaded by itself, as it would be attached \
+             directly (`bare`): in turns, the latter twice, which is the null comparison; twins are flipped between \
+             rounds. Nanoseconds of the thread's processor time per run, which include the loop around the program. `added` is \
+             the difference within each round; `each further` is that of a chain less that of one probe, by the number of \
+             further probes, and so includes their programs, while that of an empty program is less than 1 ns. `prog-array` is \
+             the same chain where each program calls the next one by an index in a prog-array, the first one by an index \
+             that is read from a map, as frameworks without a dispatcher have it. Medians with intervals of 95 % (bootstrap).",
+        ),
+    );
+    section.generator = Some("none: the kernel runs the programs on a frame (`BPF_PROG_TEST_RUN`)".into());
+    let mut table = Table::new(&[
+        "hook",
+        "verdict",
+        "program",
+        "probes",
+        "rounds",
+        "bare, ns",
+        "dispatcher, ns",
+        "added, ns",
+        "null, ns",
+        "each further, ns",
+        "goal",
+        "prog-array, ns",
+    ]);
+    let site = Site::new(bench)?;
+    let daemon = site.daemon(&[])?;
+    let (mut panels, mut firsts, mut furthers) = (Vec::new(), Vec::new(), Vec::new());
+    for hook in ["xdp", "tc"] {
+        let mut curves = Vec::new();
+        for verdict in ["observe", "enforce"] {
+            for body in [Body::Empty, Body::Counter] {
+                let chain = Chain { hook, verdict, body };
+                let (mut points, mut arrays) = (Vec::new(), Vec::new());
+                let mut one: Option<Estimate> = None;
+                let lengths = bench.cases(&CHAINS, &[1, 2]);
+                for length in 1..=lengths[lengths.len() - 1] {
+                    daemon.put(&path(length), &chain.config(site.interface())).expect(201);
+                    if !lengths.contains(&length) {
+                        continue;
+                    }
+                    let rounds = bench.times(21, 3);
+                    let compared = chain.measure(&site, &daemon, rounds, repeat)?;
+                    let array = chain.prog_array(&site, length, rounds, repeat)?;
+                    let added = compared.difference();
+                    let first = *one.get_or_insert(added);
+                    let further = (added.value - first.value) / (length.max(2) - 1) as f64;
+                    let goal = if length == 1 {
+                        format!("<= {FIRST}: {}", added.at_most(FIRST))
+                    } else {
+                        format!("<= {FURTHER}: {}", if further <= FURTHER { "yes" } else { "**no**" })
+                    };
+                    points.push((length as f64, Estimate::of(&compared.other)));
+                    arrays.push((length as f64, array));
+                    if length == 1 {
+                        firsts.push(format!("{hook} {verdict} {}: {:.1}", chain.name(), added.value));
+                    } else if length == lengths[lengths.len() - 1] {
+                        furthers.push(format!("{hook} {verdict} {}: {further:.1}", chain.name()));
+                    }
+                    table.row([
+                        hook.to_owned(),
+                        verdict.to_owned(),
+                        chain.name().to_owned(),
+                        length.to_string(),
+                        rounds.to_string(),
+                        Estimate::of(&compared.base).show(2),
+                        Estimate::of(&compared.other).show(2),
+                        added.show(2),
+                        compared.null_difference().show(2),
+                        if length == 1 { String::new() } else { format!("{further:.2}") },
+                        goal,
+                        array.show(2),
+                    ]);
+                }
+                for length in 1..=lengths[lengths.len() - 1] {
+                    daemon.delete(&path(length)).expect(204);
+                }
+                curves.push(Curve { name: format!("{verdict}, {}", chain.name()), points });
+                if verdict == "observe" {
+                    curves.push(Curve { name: format!("prog-array, {}", chain.name()), points: arrays });
+                }
+            }
+        }
+        panels.push(Panel { title: hook.to_uppercase(), curves });
+    }
+    section.tables.push(table);
+    section.figures.push(Figure {
+        name: "dispatcher",
+        title: "Time per packet of chains of probes",
+        x: Axis { label: "probes", logarithmic: false },
+        y: Axis { label: "ns per packet", logarithmic: false },
+        panels,
+    });
+    section.meaning =
+        "A probe that shares its hook costs a packet a few nanoseconds more than one that is attached by \
+        itself: next to nothing beside a lookup in a hash."
+            .to_owned();
+    section.claims = vec![
+        Claim {
+            claim: "one probe behind the dispatcher against attached directly",
+            paper: "goal <= +1 ns",
+            ours: format!("{} ns", firsts.join("; ")),
+            peers: "prog-array: see section".into(),
+        },
+        Claim {
+            claim: "each further probe",
+            paper: "goal <= 2 ns",
+            ours: format!("{} ns", furthers.join("; ")),
+            peers: String::new(),
+        },
+    ];
+    Ok(section)
+}
+
+impl Chain {
+    const fn name(self) -> &'static str {
+        match self.body {
+            Body::Empty => "empty",
+            Body::Counter => "counter, twins",
+        }
+    }
+
+    const fn pass(self) -> i32 {
+        if self.hook.len() == 3 { 2 } else { -1 }
+    }
+
+    fn measure(self, site: &Site, daemon: &Daemon, rounds: u64, repeat: u32) -> Result<Comparison> {
+        let dispatcher = site.attached(self.hook)?;
+        let source = self.source().replace("SEC(\"tc\")", "SEC(\"classifier\")");
+        let mut loaded = bpf::load(&source, &[])?;
+        let bare = self.load(&mut loaded, "probe", Some(site))?;
+        Comparison::measure(rounds, |way| {
+            let time = self.run(if way == Way::Base { &bare } else { &dispatcher }, repeat)?;
+            if way == Way::Other && self.body == Body::Counter {
+                let document = daemon.json(&format!("{}/metrics", path(1)));
+                let counted = sample::total(&document, "ingress", "packets");
+                ensure!(counted >= u64::from(repeat), "the dispatcher did not run the probe: {counted}");
+            }
+            Ok(time)
+        })
+    }
+
+    /// Runs a program on one CPU. Returns the nanoseconds per run.
+    fn run(self, program: &Program, repeat: u32) -> Result<f64> {
+        thread::scope(|scope| {
+            let measuring = scope.spawn(|| {
+                if thread::available_parallelism()?.get() > CPU {
+                    pin_to_cpu(CPU).context("move to a CPU")?;
+                }
+                let runs = program.run(Frame::default().bytes(), repeat)?;
+                ensure!(runs.verdict == self.pass(), "the verdict was {}, not {}", runs.verdict, self.pass());
+                Ok(runs.time.as_nanos() as f64 / f64::from(repeat))
+            });
+            measuring.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Loads a program of an object, attaches it at an XDP hook beside the monitored interface, if asked to, and opens it
+    /// by its id. The kernel calls only programs directly that are attached at XDP somewhere.
+    fn load(self, ebpf: &mut Ebpf, name: &str, site: Option<&Site>) -> Result<Program> {
+        let program = ebpf.program_mut(name).context("no program")?;
+        let id = if self.hook == "xdp" {
+            let xdp: &mut Xdp = program.try_into()?;
+            xdp.load().context("load a program")?;
+            if let Some(site) = site {
+                site.topology.monitor().enter(|| xdp.attach("mon1", XdpMode::Driver))??;
+            }
+            xdp.info()?.id()
+        } else {
+            let tc: &mut SchedClassifier = program.try_into()?;
+            tc.load().context("load a program")?;
+            tc.info()?.id()
+        };
+        Program::from_id(id)
+    }
+
+    /// Measures a chain of this many programs that call each other through a prog-array.
+    fn prog_array(self, site: &Site, length: usize, rounds: u64, repeat: u32) -> Result<Estimate> {
+        let [section, context, verdict] = self.names();
+        let section = if section == "tc" { "classifier" } else { section };
+        let defines = |next: usize| {
+            let mut defines = vec![
+                format!("SECTION=\"{section}\""),
+                format!("CONTEXT={context}"),
+                format!("VERDICT={verdict}"),
+                format!("NEXT={next}"),
+            ];
+            if self.body == Body::Counter {
+                defines.push("COUNTER".into());
+            }
+            defines
+        };
+        let mut entry = bpf::load(PROG_ARRAY, &defines(0))?;
+        let dispatcher = self.load(&mut entry, "entry", Some(site))?;
+        let chain = entry.take_map("chain").context("a prog-array")?;
+        let pins = tempfile::Builder::new().prefix("twinprobe-bench-").tempdir_in("/sys/fs/bpf")?;
+        let pin = pins.path().join("chain");
+        chain.pin(&pin)?;
+        let mut chain = ProgramArray::try_from(chain)?;
+        let mut kept = Vec::new();
+        for number in 1..=length {
+            let next = if number == length { 0 } else { number + 1 };
+            let object = bpf::compile(PROG_ARRAY, &defines(next))?;
+            let mut link = aya::EbpfLoader::new()
+                .btf(None)
+                .map_pin_path("chain", &pin)
+                .load(&object)
+                .context("load a link")?;
+            self.load(&mut link, "link", None)?;
+            let program = link.program("link").context("no program")?;
+            let fd: &ProgramFd = match program {
+                aya::programs::Program::Xdp(xdp) => xdp.fd()?,
+                aya::programs::Program::SchedClassifier(tc) => tc.fd()?,
+                _ => anyhow::bail!("another type of program"),
+            };
+            chain.set(number as u32, fd, 0)?;
+            kept.push(link);
+        }
+        let mut first: Array<_, u32> = entry.map_mut("first").context("an index")?.try_into()?;
+        first.set(0, 1, 0)?;
+        let mut times = twinprobe_tests::measure::Sample::default();
+        for _ in 0..rounds {
+            times.add(self.run(&dispatcher, repeat)?);
+        }
+        if self.body == Body::Counter {
+            let last = kept.last().and_then(|link| link.map("packets")).context("a counter")?;
+            let counted: Array<_, u64> = last.try_into()?;
+            ensure!(counted.get(&0, 0)? == rounds * u64::from(repeat), "the last program was not called");
+        }
+        Ok(Estimate::of(&times))
+    }
+
+    /// Returns the section, the type of the context, and the verdict that lets packets pass.
+    fn names(self) -> [&'static str; 3] {
+        if self.hook == "xdp" { ["xdp", "xdp_md", "2"] } else { ["tc", "__sk_buff", "-1"] }
+    }
+
+    fn source(self) -> String {
+        let [section, context, pass] = self.names();
+        let (map, count) = match self.body {
+            Body::Empty => ("", ""),
+            Body::Counter => (
+                "struct {\n\
+                 \t__uint(type, BPF_MAP_TYPE_ARRAY);\n\
+                 \t__uint(max_entries, 1);\n\
+                 \t__type(key, __u32);\n\
+                 \t__type(value, __u64);\n\
+                 } packets SEC(\".maps\");\n",
+                "\t__u32 key = 0;\n\
+                 \t__u64 *value = bpf_map_lookup_elem(&packets, &key);\n\
+                 \tif (value)\n\
+                 \t\t++*value;\n",
+            ),
+        };
+        format!(
+            "#include <linux/bpf.h>\n\
+             #include <bpf/bpf_helpers.h>\n\
+             {map}\
+             SEC(\"{section}\") int probe(struct {context} *ctx)\n\
+             {{\n\
+             {count}\
+             \treturn {pass};\n\
+             }}\n\
+             char LICENSE[] SEC(\"license\") = \"GPL\";\n"
+        )
+    }
+
+    fn config(self, interface: &str) -> Value {
+        let metrics = match self.body {
+            Body::Empty => json!([]),
+            Body::Counter => json!([sample::window("packets", "packets")]),
+        };
+        let (hook, verdict, source) = (self.hook, self.verdict, self.source());
+        json!({
+            "interface": interface,
+            "ingress": { "hook": hook, "verdict": verdict, "source": source, "metrics": metrics }
+        })
+    }
+}
+
+fn path(number: usize) -> String {
+    format!("/v1/probes/probe{number}")
+}

@@ -1,0 +1,218 @@
+//! Reading and erasing maps of each type, in batches and one by one (Fig. 5).
+
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use twinprobe_tests::Daemon;
+use twinprobe_tests::traffic::Frame;
+
+use crate::frame::client::Client;
+use crate::frame::figure::{Axis, Curve, Figure, Panel};
+use crate::frame::options::Bench;
+use crate::frame::paired::{Comparison, Estimate, Way};
+use crate::frame::section::{Claim, Section};
+use crate::frame::site::Site;
+use crate::frame::table::Table;
+
+const SIZES: [u32; 7] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000];
+const QUICK: [u32; 1] = [100];
+const METRICS: &str = "/v1/probes/probe/metrics";
+/// Frames that one call runs the program on: a call can't be interrupted for longer than this takes.
+const CALL: u32 = 1_000_000;
+
+/// A map type, how a program writes an entry, and whether the kernel has batches for it.
+const KINDS: [(&str, &str, bool); 7] = [
+    ("HASH", "bpf_map_update_elem(&table, &n, &value, 0);", true),
+    ("LRU_HASH", "bpf_map_update_elem(&table, &n, &value, 0);", true),
+    ("PERCPU_HASH", "bpf_map_update_elem(&table, &n, &value, 0);", true),
+    ("ARRAY", "bpf_map_update_elem(&table, &n, &value, 0);", true),
+    ("PERCPU_ARRAY", "bpf_map_update_elem(&table, &n, &value, 0);", true),
+    ("LPM_TRIE", "struct prefix p = { 32, n }; bpf_map_update_elem(&table, &p, &value, 0);", true),
+    ("QUEUE", "bpf_map_push_elem(&table, &value, 0);", false),
+];
+
+pub fn run(bench: &Bench) -> Result<Section> {
+    let mut section = Section::new(
+        "Reading and erasing maps (Fig. 5)",
+        "How long does a map take to read, and to read and erase, by its entries?",
+        "GET of a full map of u32 -> u64, from connecting to the Unix socket to the last byte of JSON, by a client that reads \
+         and does not look. `read` is of a live metric; `read and erase` of one with `snapshot` and `init`: flip, grace \
+         period, extraction, file and its fsync, reset. In turns in batches (`strategy: auto`) and one by one \
+         (`strategy: iterative`), by two probes. The program fills the map, run on frames by the kernel. Each answer has \
+         all entries. `null` compares batches with batches. The kernel has no batches for a QUEUE, and popping is reading \
+         and erasing. Medians with intervals of 95 % (bootstrap).",
+    );
+    let mut table = Table::new(&[
+        "map",
+        "operation",
+        "entries",
+        "rounds",
+        "batches, us",
+        "one by one, us",
+        "one by one / batches",
+        "null",
+    ]);
+    let mut panels = Vec::new();
+    let mut best = Vec::new();
+    for (kind, write, batches) in KINDS {
+        let mut curves = Vec::new();
+        for (operation, erase) in [("read", false), ("read and erase", true)] {
+            // Elements of a QUEUE are gone once they are read.
+            if !batches && !erase {
+                continue;
+            }
+            let names = if batches { &["batches", "one by one"][..] } else { &["one by one"] };
+            let mut points = vec![Vec::new(); names.len()];
+            for entries in bench.cases(&SIZES, &QUICK) {
+                let site = Site::new(bench)?;
+                let filled = Filled::new(&site, kind, write, entries, erase, batches)?;
+                let rounds = bench.times((30_000 / u64::from(entries)).clamp(3, 60), 1);
+                let compared = filled.measure(rounds)?;
+                let both = [&compared.base, &compared.other].map(Estimate::of);
+                for (points, estimate) in points.iter_mut().zip(both) {
+                    points.push((f64::from(entries), estimate));
+                }
+                if batches && entries == 100_000 {
+                    best.push(format!("{kind}, {operation}: {:.1}", compared.ratio().value));
+                }
+                let only = |text: String| if batches { text } else { String::new() };
+                table.row([
+                    kind.to_owned(),
+                    operation.to_owned(),
+                    entries.to_string(),
+                    rounds.to_string(),
+                    only(both[0].show(0)),
+                    both[1].show(0),
+                    only(compared.ratio().show(2)),
+                    compared.null_ratio().show(2),
+                ]);
+            }
+            for (name, points) in names.iter().zip(points) {
+                curves.push(Curve { name: format!("{operation}, {name}"), points });
+            }
+        }
+        panels.push(Panel { title: kind.to_owned(), curves });
+    }
+    section.tables.push(table);
+    section.figures.push(Figure {
+        name: "maps",
+        title: "Time to read a map over HTTP, and to read and erase it, by its entries",
+        x: Axis { label: "entries", logarithmic: true },
+        y: Axis { label: "us", logarithmic: true },
+        panels,
+    });
+    section.meaning =
+        "Up to some hundred entries the time is that of the request and, with windows, of the disk. Beyond, \
+        batches save most of it: there is no reason to ask for `iterative` but to compare."
+            .to_owned();
+    section.claims.push(Claim {
+        claim: "batches against one by one, 100,000 entries, over HTTP",
+        paper: "batches win from ten entries on",
+        ours: best.join("; "),
+        peers: String::new(),
+    });
+    Ok(section)
+}
+
+/// Two probes with a full map each, of which one is read in batches.
+struct Filled<'a> {
+    site: &'a Site,
+    daemon: Daemon,
+    entries: u32,
+    erase: bool,
+    batches: bool,
+    config: Box<dyn Fn(&str) -> Value>,
+}
+
+impl<'a> Filled<'a> {
+    fn new(
+        site: &'a Site,
+        kind: &'static str,
+        write: &'static str,
+        entries: u32,
+        erase: bool,
+        batches: bool,
+    ) -> Result<Self> {
+        let interface = site.interface().to_owned();
+        let (key, flags) = match kind {
+            "LPM_TRIE" => ("struct prefix", "__uint(map_flags, 1);"),
+            "QUEUE" => ("", ""),
+            _ => ("__u32", ""),
+        };
+        let key = if key.is_empty() { String::new() } else { format!("__type(key, {key});") };
+        // An LRU map evicts before it is full.
+        let room = if kind == "LRU_HASH" { 4 * entries + 1_024 } else { entries };
+        let source = format!(
+            "#include <linux/bpf.h>\n\
+             #include <bpf/bpf_helpers.h>\n\
+             struct prefix {{ __u32 length, address; }};\n\
+             struct {{ __uint(type, BPF_MAP_TYPE_{kind}); __uint(max_entries, {room}); {flags} {key} __type(value, __u64); }} \
+             table SEC(\".maps\");\n\
+             struct {{ __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, __u32); __type(value, __u32); }} \
+             position SEC(\".maps\");\n\
+             SEC(\"xdp\") int fill(struct xdp_md *ctx)\n\
+             {{\n\
+             \t__u32 zero = 0, *next = bpf_map_lookup_elem(&position, &zero);\n\
+             \tif (!next)\n\
+             \t\treturn XDP_PASS;\n\
+             \t__u32 n = *next;\n\
+             \t*next = n + 1 == {entries} ? 0 : n + 1;\n\
+             \t__u64 value = n;\n\
+             \t{write}\n\
+             \treturn XDP_PASS;\n\
+             }}\n\
+             char LICENSE[] SEC(\"license\") = \"GPL\";\n"
+        );
+        let config = Box::new(move |strategy: &str| {
+            let agg = if kind.starts_with("PERCPU") { json!("sum") } else { Value::Null };
+            let mut metric = json!({ "name": "table", "map": "table", "snapshot": erase, "init": erase, "strategy": strategy });
+            if !agg.is_null() {
+                metric["agg"] = agg;
+            }
+            json!({ "interface": interface, "ingress": { "source": source, "metrics": [metric] } })
+        });
+        let daemon = site.daemon(&["--max-map-bytes", "8589934592"])?;
+        Ok(Self { site, daemon, entries, erase, batches, config })
+    }
+
+    fn measure(&self, rounds: u64) -> Result<Comparison> {
+        let mut client = Client::new(&self.daemon);
+        let mut deployed = "";
+        let mut answer = Vec::new();
+        Comparison::measure(rounds, |way| {
+            let strategy = if way == Way::Base && self.batches { "auto" } else { "iterative" };
+            if deployed != strategy {
+                let replaced = self.daemon.put("/v1/probes/probe", &(self.config)(strategy));
+                ensure!(replaced.status < 300, "{}", replaced.text());
+                deployed = strategy;
+                self.fill()?;
+                // The first reading touches the memory.
+                client.get(METRICS, &mut answer)?;
+                if self.erase {
+                    self.fill()?;
+                }
+            } else if self.erase {
+                self.fill()?;
+            }
+            let started = Instant::now();
+            client.get(METRICS, &mut answer)?;
+            let time = 1e6 * started.elapsed().as_secs_f64();
+            let values = answer.windows(8).filter(|part| part == b"\"value\":").count();
+            ensure!(values == self.entries as usize, "{values} entries of {}", self.entries);
+            Ok(time)
+        })
+    }
+
+    /// Runs the program that is attached once for each entry.
+    fn fill(&self) -> Result<()> {
+        let program = self.site.attached("xdp").context("the dispatcher")?;
+        let mut left = self.entries;
+        while left > 0 {
+            let now = left.min(CALL);
+            program.run(Frame::default().bytes(), now)?;
+            left -= now;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,196 @@
+//! The 15 NetFlow features, one after the other, beside flow exporters on the same packets (Fig. 7).
+
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use twinprobe_tests::traffic::{Generator, Spread};
+use twinprobe_tests::{Daemon, probes};
+
+use crate::frame::figure::{Axis, Curve, Figure, Panel};
+use crate::frame::options::{Bench, Generator as Sender};
+use crate::frame::paired::{Comparison, Estimate};
+use crate::frame::section::{Claim, Section};
+use crate::frame::site::Site;
+use crate::frame::table::Table;
+use crate::scenes::exporters::Exporter;
+use crate::scenes::probes::nameless;
+
+const FEATURES: u64 = 15;
+/// The first feature that counts packets, and the first ones whose keys are addresses, and ports.
+const PACKETS: u64 = 5;
+const ADDRESSES: u64 = 7;
+const PORTS: u64 = 11;
+/// The goals: times the packets per second of the best exporter, at one feature and at all.
+const GOALS: [(u64, f64); 2] = [(1, 10.0), (FEATURES, 5.0)];
+const METRICS: &str = "/v1/probes/flows/metrics";
+
+/// A probe with some of the features.
+struct Flows {
+    daemon: Daemon,
+    generator: Generator,
+    map_bytes: u64,
+    features: u64,
+    sent: u64,
+    _site: Site,
+}
+
+pub fn run(bench: &Bench) -> Result<Section> {
+    let packets = bench.times(8_000_000, 50_000);
+    let mut section = Section::new(
+        "NetFlow features (Fig. 7)",
+        "How many packets per second does a flow table with the first 1 to 15 features take, and how many do flow exporters?",
+        format!(
+            "The probe flow-features with FEATURES=n, which has features 1 to n, twins, and a table of 65,536 flows; \
+             60-byte SYNs of 24,832 flows ({packets} at a time), dropped behind the program. `Mpps` is by the wall clock, sent \
+             and received by one CPU, so that it is what the probe allows at least; `null` compares a turn with the next. \
+             Each packet is in the flows. Exporters get the same packets, which pass: as fast as possible, where `Mpps` is what \
+             they say they have seen until they had nothing left to do, on the other CPU; and 100,000 per second, where `ns` is \
+             the processor time of all their threads per packet, without the kernel's for the copy to them. Medians with intervals of 95 % (bootstrap)."
+        ),
+    );
+    section.generator = Some("the generator of the tests (`traffic`), on CPU 0".into());
+    let bench = &Bench { generator: Sender::Traffic, ..bench.clone() };
+    let mut table =
+        Table::new(&["hook", "features", "rounds", "Mpps", "null", "flows", "map bytes, with twins"]);
+    let all: Vec<u64> = (1..=FEATURES).collect();
+    let (mut curves, mut xdp) = (Vec::new(), Vec::new());
+    for hook in ["xdp", "tc"] {
+        let mut curve = Curve { name: hook.to_uppercase(), points: Vec::new() };
+        for features in bench.cases(&all, &[1, FEATURES]) {
+            let mut flows = Flows::new(bench, hook, features)?;
+            flows.rate(packets)?;
+            let rounds = bench.times(5, 1);
+            let compared = Comparison::measure(rounds, |_| flows.rate(packets))?;
+            let found = flows.check()?;
+            let rate = Estimate::of(&compared.base);
+            curve.points.push((features as f64, rate));
+            if hook == "xdp" {
+                xdp.push((features, rate.value));
+            }
+            table.row([
+                hook.to_owned(),
+                features.to_string(),
+                rounds.to_string(),
+                rate.show(2),
+                compared.null_ratio().show(2),
+                found.to_string(),
+                flows.map_bytes.to_string(),
+            ]);
+        }
+        curves.push(curve);
+    }
+    let mut others = Table::new(&["exporter", "Mpps", "ns per packet", "packets", "seen", "resident, MiB"]);
+    let mut best: Option<(&str, f64)> = None;
+    for exporter in Exporter::ALL {
+        let site = Site::new(bench)?;
+        let Some(cost) = exporter.measure(&site, bench.times(1_000_000, 20_000))? else {
+            others.row([exporter.name(), "not here", "", "", "", ""]);
+            continue;
+        };
+        ensure!(
+            cost.seen > cost.packets / 2,
+            "{} has seen {} of {}",
+            exporter.name(),
+            cost.seen,
+            cost.packets
+        );
+        let site = Site::new(bench)?;
+        let rate = exporter.flood(&site, packets)?.context("it was here")?;
+        if best.is_none_or(|(_, best)| rate > best) {
+            best = Some((exporter.name(), rate));
+        }
+        others.row([
+            exporter.name().to_owned(),
+            format!("{rate:.2}"),
+            format!("{:.0}", cost.ns),
+            cost.packets.to_string(),
+            cost.seen.to_string(),
+            format!("{:.1}", cost.resident_kib as f64 / 1024.0),
+        ]);
+    }
+    section.tables = vec![table, others];
+    section.figures.push(Figure {
+        name: "features",
+        title: "Packets per second by the number of NetFlow features",
+        x: Axis { label: "features", logarithmic: false },
+        y: Axis { label: "million packets per second", logarithmic: false },
+        panels: vec![Panel { title: "flow-features".into(), curves }],
+    });
+    section.meaning =
+        "Each feature that is left out saves time and memory for each packet. Beyond ten features the table \
+        of flows by port decides: its entries are in no processor's cache."
+            .to_owned();
+    for (features, goal) in GOALS {
+        let rate = xdp.iter().find(|(number, _)| *number == features).map(|(_, rate)| *rate);
+        let rate = rate.context("a rate")?;
+        section.claims.push(Claim {
+            claim: if features == 1 { "NetFlow, one feature, XDP" } else { "NetFlow, 15 features, XDP" },
+            paper: if features == 1 {
+                "goal >= 10 times the best exporter"
+            } else {
+                "goal >= 5 times the best exporter"
+            },
+            ours: best.map_or_else(
+                || format!("{rate:.1} Mpps"),
+                |(_, best)| {
+                    let times = rate / best;
+                    format!("{times:.1} times{}", if times >= goal { "" } else { " (missed)" })
+                },
+            ),
+            peers: best.map_or_else(|| "not here".into(), |(name, _)| format!("{name}: 1")),
+        });
+    }
+    Ok(section)
+}
+
+impl Flows {
+    fn new(bench: &Bench, hook: &str, features: u64) -> Result<Self> {
+        let site = Site::new(bench)?;
+        let daemon = site.daemon(&[])?;
+        let mut config = nameless("flow-features", site.interface())?;
+        // The network stack behind the program would take most of the time.
+        let source = probes::source("flow-features")?
+            .replace("return XDP_PASS", "return XDP_DROP")
+            .replace("return TC_ACT_UNSPEC", "return TC_ACT_SHOT");
+        let ingress = &mut config["ingress"];
+        ingress["source"] = source.into();
+        ingress["verdict"] = "enforce".into();
+        ingress["hook"] = hook.into();
+        // A mode is for XDP only.
+        ingress.as_object_mut().context("an object")?.remove("mode");
+        ingress["defines"]["FEATURES"] = features.to_string().into();
+        let status = daemon.put("/v1/probes/flows", &config).expect(201).json();
+        let map_bytes = status["cost"]["map_bytes"].as_u64().context("the size of the maps")?;
+        let generator = site.traffic(Spread::default())?;
+        Ok(Self { daemon, generator, map_bytes, features, sent: 0, _site: site })
+    }
+
+    /// Returns the million packets per second.
+    fn rate(&mut self, packets: u64) -> Result<f64> {
+        let started = Instant::now();
+        self.generator.send(packets)?;
+        self.sent += packets;
+        Ok(packets as f64 / started.elapsed().as_secs_f64() / 1e6)
+    }
+
+    /// Checks that all flows are there, with all packets. Returns the number of flows.
+    fn check(&self) -> Result<usize> {
+        let document: Value = self.daemon.json(METRICS);
+        let entries = document["ingress"]["flows"]["entries"].as_array().context("flows")?;
+        let spread = Spread::default();
+        let flows = if self.features < ADDRESSES {
+            1
+        } else if self.features < PORTS {
+            u64::from(spread.addresses)
+        } else {
+            spread.flows()
+        };
+        ensure!(entries.len() as u64 == flows, "{} flows, not {flows}", entries.len());
+        if self.features >= PACKETS {
+            let packets: u64 = entries.iter().filter_map(|entry| entry["value"]["IN_PKTS"].as_u64()).sum();
+            ensure!(packets == self.sent, "{packets} packets of {} in flows", self.sent);
+        }
+        Ok(entries.len())
+    }
+}

@@ -1,0 +1,40 @@
+//! The experiments, one file each.
+
+mod adaptivity;
+mod cost;
+mod deployment;
+mod dispatcher;
+mod events;
+mod export;
+mod extraction;
+mod features;
+mod loss;
+mod memory;
+mod reading;
+
+use anyhow::Result;
+
+use crate::frame::options::Bench;
+use crate::frame::section::Section;
+
+/// An experiment, which names a part of docs/benchmarks.md.
+#[derive(Debug)]
+pub struct Experiment {
+    pub name: &'static str,
+    pub run: fn(&Bench) -> Result<Section>,
+}
+
+/// All experiments, in the order of the document.
+pub const EXPERIMENTS: &[Experiment] = &[
+    Experiment { name: "deployment", run: deployment::run },
+    Experiment { name: "loss", run: loss::run },
+    Experiment { name: "reading", run: reading::run },
+    Experiment { name: "extraction", run: extraction::run },
+    Experiment { name: "adaptivity", run: adaptivity::run },
+    Experiment { name: "features", run: features::run },
+    Experiment { name: "dispatcher", run: dispatcher::run },
+    Experiment { name: "cost", run: cost::run },
+    Experiment { name: "export", run: export::run },
+    Experiment { name: "events", run: events::run },
+    Experiment { name: "memory", run: memory::run },
+];

@@ -1,0 +1,120 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+
+use super::moongen::MoonGen;
+
+/// Runs the experiments behind docs/benchmarks.md on the `twinprobe` that lies beside this program, or that
+/// TWINPROBE_BIN names, and writes the document with its figures. Needs root.
+#[derive(Debug, Parser)]
+pub struct Options {
+    /// Experiments to run; all if none is named
+    pub experiments: Vec<String>,
+    /// List the experiments and end
+    #[arg(long)]
+    pub list: bool,
+    /// Run each experiment with few repetitions, to see that it works; its figures mean little
+    #[arg(long)]
+    pub quick: bool,
+    /// Document to write sections into, with a directory `figures` beside it; default docs/benchmarks.md, with --quick
+    /// none
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Sender of packets
+    #[arg(long, value_enum, default_value = "traffic")]
+    pub generator: GeneratorName,
+    /// Directory of MoonGen, which has been built
+    #[arg(long, value_name = "PATH", required_if_eq("generator", "moongen"))]
+    pub moongen: Option<PathBuf>,
+    /// Port that MoonGen sends from, by its number
+    #[arg(long, value_name = "N", required_if_eq("generator", "moongen"))]
+    pub dev: Option<u32>,
+    /// Interface of this namespace at which the packets of MoonGen's card arrive; without it MoonGen sends into a veth
+    /// pair, by DPDK's af_packet device, which is port 0
+    #[arg(long, value_name = "IF")]
+    pub interface: Option<String>,
+}
+
+/// Who sends the packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum GeneratorName {
+    /// The generator of the tests, in the kernel
+    Traffic,
+    Moongen,
+}
+
+/// What sends packets, and to where.
+#[derive(Clone, Debug)]
+pub enum Generator {
+    Traffic,
+    MoonGen(MoonGen),
+}
+
+/// What all experiments are told.
+#[derive(Clone, Debug)]
+pub struct Bench {
+    pub quick: bool,
+    pub generator: Generator,
+}
+
+impl Options {
+    /// Returns what the experiments are told, or what is wrong with the options.
+    pub fn bench(&self) -> Result<Bench, String> {
+        let generator = match (self.generator, &self.moongen, self.dev) {
+            (GeneratorName::Moongen, Some(directory), Some(port)) => {
+                let program = directory.join("build/MoonGen");
+                if !program.is_file() {
+                    return Err(format!("--moongen: there is no {}", program.display()));
+                }
+                // MoonGen is started in its own directory.
+                let directory = directory.canonicalize().map_err(|error| format!("--moongen: {error}"))?;
+                Generator::MoonGen(MoonGen { directory, port, interface: self.interface.clone() })
+            }
+            (GeneratorName::Moongen, ..) => {
+                return Err("--generator moongen needs --moongen and --dev".into());
+            }
+            (GeneratorName::Traffic, None, None) if self.interface.is_none() => Generator::Traffic,
+            (GeneratorName::Traffic, ..) => {
+                return Err("--moongen, --dev and --interface are for --generator moongen".into());
+            }
+        };
+        Ok(Bench { quick: self.quick, generator })
+    }
+}
+
+impl Bench {
+    /// Returns the number of repetitions.
+    pub const fn times(&self, full: u64, quick: u64) -> u64 {
+        if self.quick { quick } else { full }
+    }
+
+    /// Returns the cases to measure: all, or in a quick run those.
+    pub fn cases<T: Copy>(&self, all: &[T], quick: &[T]) -> Vec<T> {
+        if self.quick { quick.to_vec() } else { all.to_vec() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bench(arguments: &[&str]) -> Result<Bench, String> {
+        let arguments = [&["bench"], arguments].concat();
+        Options::try_parse_from(arguments).map_err(|error| error.to_string())?.bench()
+    }
+
+    #[test]
+    fn moongen_needs_a_directory_and_a_port() {
+        assert!(bench(&[]).is_ok());
+        assert!(bench(&["--generator", "moongen"]).is_err());
+        assert!(
+            bench(&["--generator", "moongen", "--moongen", "/nowhere", "--dev", "0"])
+                .unwrap_err()
+                .contains("build")
+        );
+        assert!(bench(&["--dev", "0"]).unwrap_err().contains("--generator moongen"));
+        assert!(bench(&["--interface", "eth1"]).unwrap_err().contains("--generator moongen"));
+    }
+}

@@ -1,0 +1,170 @@
+//! Comparisons of ways to do the same: in turns within one run, beside a comparison of a way with itself.
+
+use anyhow::Result;
+use twinprobe_tests::measure::Sample;
+use twinprobe_tests::random::Random;
+
+/// The number of samples that are drawn again from a sample.
+const DRAWN: usize = 2_000;
+/// Half of what is outside of a confidence interval of 95 %.
+const TAIL: f64 = 0.025;
+
+/// A value and its confidence interval of 95 %.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    pub value: f64,
+    pub low: f64,
+    pub high: f64,
+}
+
+impl Estimate {
+    /// Estimates the median of what a sample was drawn from, by the bootstrap: medians of samples that are drawn again
+    /// from the values, with replacement. The same values give the same interval.
+    ///
+    /// # Panics
+    /// Panics if the sample is empty.
+    pub fn of(sample: &Sample) -> Self {
+        let values = sample.values();
+        let mut random = Random::seeded(0x5eed);
+        let medians: Sample = (0..DRAWN)
+            .map(|_| {
+                let drawn = (0..values.len()).map(|_| values[random.below(values.len() as u64) as usize]);
+                drawn.collect::<Sample>().median()
+            })
+            .collect();
+        Self { value: sample.median(), low: medians.quantile(TAIL), high: medians.quantile(1.0 - TAIL) }
+    }
+
+    /// Returns `value [low, high]`.
+    pub fn show(&self, decimals: usize) -> String {
+        let Self { value, low, high } = self;
+        format!("{value:.decimals$} [{low:.decimals$}, {high:.decimals$}]")
+    }
+
+    /// Tells whether the goal of at most `limit` is met (`yes`), missed (`**no**`), or whether the interval has it in
+    /// it and so leaves it open.
+    pub fn at_most(&self, limit: f64) -> &'static str {
+        if self.high <= limit {
+            "yes"
+        } else if self.low > limit {
+            "**no**"
+        } else {
+            "not resolved"
+        }
+    }
+
+    /// Tells whether the goal of at least `limit` is met, as [`Estimate::at_most`].
+    pub fn at_least(&self, limit: f64) -> &'static str {
+        if self.low >= limit {
+            "yes"
+        } else if self.high < limit {
+            "**no**"
+        } else {
+            "not resolved"
+        }
+    }
+}
+
+/// Two ways, measured in turns, the first one twice.
+#[derive(Clone, Debug, Default)]
+pub struct Comparison {
+    pub base: Sample,
+    pub other: Sample,
+    ratio: Sample,
+    null_ratio: Sample,
+    difference: Sample,
+    null_difference: Sample,
+}
+
+/// What is measured next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    Base,
+    Other,
+}
+
+impl Comparison {
+    /// Measures `rounds` times three values, the second way once and the first way twice, in an order that changes.
+    pub fn measure(rounds: u64, mut way: impl FnMut(Way) -> Result<f64>) -> Result<Self> {
+        const ORDERS: [[usize; 3]; 3] = [[0, 1, 2], [1, 2, 0], [2, 0, 1]];
+        const WAYS: [Way; 3] = [Way::Base, Way::Other, Way::Base];
+        let mut all = Self::default();
+        for round in 0..rounds {
+            let mut values = [0.0; 3];
+            for which in ORDERS[round as usize % ORDERS.len()] {
+                values[which] = way(WAYS[which])?;
+            }
+            let [base, other, again] = values;
+            all.add(base, other, again);
+        }
+        Ok(all)
+    }
+
+    fn add(&mut self, base: f64, other: f64, again: f64) {
+        self.base.add(base);
+        self.other.add(other);
+        self.ratio.add(other / base);
+        self.null_ratio.add(again / base);
+        self.difference.add(other - base);
+        self.null_difference.add(again - base);
+    }
+
+    /// Returns how many times the first way's value the second way's is.
+    pub fn ratio(&self) -> Estimate {
+        Estimate::of(&self.ratio)
+    }
+
+    /// Returns the ratio of the first way to itself, which is 1 but for what the machine does to it: a smaller
+    /// difference between two ways can't be seen.
+    pub fn null_ratio(&self) -> Estimate {
+        Estimate::of(&self.null_ratio)
+    }
+
+    /// Returns the second way's value less the first way's.
+    pub fn difference(&self) -> Estimate {
+        Estimate::of(&self.difference)
+    }
+
+    /// Returns the difference of the first way to itself, as [`Comparison::null_ratio`].
+    pub fn null_difference(&self) -> Estimate {
+        Estimate::of(&self.null_difference)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_has_the_median_and_narrows_with_more_values() {
+        let spread = |count: u32| -> Sample { (0..count).map(|n| f64::from(n % 10)).collect() };
+        let (few, many) = (Estimate::of(&spread(10)), Estimate::of(&spread(1_000)));
+        for estimate in [few, many] {
+            assert!(estimate.low <= estimate.value && estimate.value <= estimate.high, "{estimate:?}");
+        }
+        assert!(many.high - many.low < few.high - few.low, "{few:?} {many:?}");
+        assert_eq!(Estimate::of(&spread(10)), few);
+    }
+
+    #[test]
+    fn a_goal_inside_of_the_interval_is_open() {
+        let estimate = Estimate { value: 1.0, low: 0.9, high: 1.1 };
+        assert_eq!([0.8, 1.0, 1.2].map(|limit| estimate.at_most(limit)), ["**no**", "not resolved", "yes"]);
+        assert_eq!([0.8, 1.0, 1.2].map(|limit| estimate.at_least(limit)), ["yes", "not resolved", "**no**"]);
+    }
+
+    #[test]
+    fn a_way_is_compared_with_the_other_and_with_itself() -> Result<()> {
+        let mut calls = Vec::new();
+        let compared = Comparison::measure(6, |way| {
+            calls.push(way);
+            Ok(if way == Way::Base { 2.0 } else { 3.0 })
+        })?;
+        assert_eq!((compared.ratio().value, compared.null_ratio().value), (1.5, 1.0));
+        assert_eq!((compared.difference().value, compared.null_difference().value), (1.0, 0.0));
+        assert_eq!(calls.iter().filter(|way| **way == Way::Other).count(), 6);
+        // The first of a round is not always the same.
+        assert!(calls.chunks(3).any(|round| round[0] == Way::Other));
+        Ok(())
+    }
+}

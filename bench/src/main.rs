@@ -1,0 +1,60 @@
+//! The experiments behind docs/benchmarks.md: the paper's, ours, and others' programs beside them. They use the
+//! released binary by its command line and its HTTP interface only.
+
+mod experiments;
+mod frame;
+mod scenes;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Parser as _;
+use twinprobe_tests::measure;
+
+use crate::experiments::EXPERIMENTS;
+use crate::frame::document::Document;
+use crate::frame::machine::{self, Watch};
+use crate::frame::options::Options;
+
+/// The time for which the machine is looked at before an experiment.
+const LOOK: Duration = Duration::from_secs(2);
+
+fn main() -> Result<()> {
+    let options = Options::parse();
+    if options.list {
+        for experiment in EXPERIMENTS {
+            println!("{}", experiment.name);
+        }
+        return Ok(());
+    }
+    let bench = options.bench().map_err(anyhow::Error::msg)?;
+    // Other work disturbs less: what is started here has the priority of this process.
+    measure::come_first()?;
+    let chosen = &options.experiments;
+    for name in chosen {
+        let known = EXPERIMENTS.iter().any(|experiment| experiment.name == name);
+        ensure!(known, "no experiment {name}; see --list");
+    }
+    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/benchmarks.md");
+    let output: Option<PathBuf> = options.output.or_else(|| (!bench.quick).then_some(default));
+    let commit = machine::commit();
+    for experiment in EXPERIMENTS {
+        if !chosen.is_empty() && !chosen.iter().any(|name| name == experiment.name) {
+            continue;
+        }
+        eprintln!("{}", experiment.name);
+        let started = Instant::now();
+        let watch = Watch::begin(if bench.quick { LOOK / 20 } else { LOOK })?;
+        let section = (experiment.run)(&bench).with_context(|| format!("experiment {}", experiment.name))?;
+        let noise = watch.end()?;
+        let quick = if bench.quick { "**A quick run, whose figures mean little.** " } else { "" };
+        let conditions = format!("{quick}Commit {commit}, {} {noise}", machine::describe_machine()?);
+        match &output {
+            Some(file) => Document { file }.write(experiment.name, &section, &conditions, &commit)?,
+            None => println!("{}", section.markdown(&conditions)),
+        }
+        eprintln!("  {:.0} s; {noise}", started.elapsed().as_secs_f64());
+    }
+    Ok(())
+}

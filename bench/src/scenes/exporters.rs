@@ -1,0 +1,229 @@
+//! Flow exporters of others: what a packet costs them.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use tempfile::TempDir;
+use twinprobe_tests::measure::{Resident, processor_seconds};
+use twinprobe_tests::traffic::{Load, Spread};
+use twinprobe_tests::wait::wait_for;
+
+use crate::frame::site::Site;
+
+/// Packets per second at which no exporter loses any.
+const RATE: u64 = 100_000;
+/// The time for an exporter to start, and to handle what has arrived.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// The time without use of a processor after which an exporter has handled everything.
+const IDLE: Duration = Duration::from_millis(400);
+
+/// An exporter that Debian has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exporter {
+    Softflowd,
+    Pmacctd,
+    Nfpcapd,
+}
+
+/// What an exporter took.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    /// Nanoseconds of processor time per packet, of all its threads and processes.
+    pub ns: f64,
+    pub resident_kib: u64,
+    pub packets: u64,
+    /// The packets that it says it has seen.
+    pub seen: u64,
+}
+
+/// An exporter at work. It is killed on drop.
+struct Running {
+    child: Child,
+    directory: TempDir,
+}
+
+impl Exporter {
+    pub const ALL: [Self; 3] = [Self::Softflowd, Self::Pmacctd, Self::Nfpcapd];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Softflowd => "softflowd",
+            Self::Pmacctd => "pmacctd",
+            Self::Nfpcapd => "nfpcapd",
+        }
+    }
+
+    /// Measures it with this many packets. `None` if it is not installed.
+    pub fn measure(self, site: &Site, packets: u64) -> Result<Option<Cost>> {
+        let directory = tempfile::tempdir()?;
+        let Some(mut running) = self.start(site, directory)? else { return Ok(None) };
+        let mut generator = site.traffic(Spread::default())?;
+        // The first packets let it take its memory.
+        generator.send(1_000)?;
+        running.settle()?;
+        let before = running.seconds()?;
+        let load = Load { count: Some(packets), rate: Some(RATE), ..Load::default() };
+        let sent = generator.spawn(load).join()?;
+        ensure!(sent == packets, "{sent} packets");
+        running.settle()?;
+        let ns = 1e9 * (running.seconds()? - before) / packets as f64;
+        let resident_kib = running
+            .processes()?
+            .into_iter()
+            .filter_map(|pid| Resident::of(pid).ok())
+            .map(|memory| memory.total_kib)
+            .sum();
+        let seen = running.end(self, site)?;
+        Ok(Some(Cost { ns, resident_kib, packets: packets + 1_000, seen }))
+    }
+
+    /// Sends this many packets as fast as possible, and returns how many million per second it has handled until it had
+    /// nothing left to do. `None` if it is not installed.
+    pub fn flood(self, site: &Site, packets: u64) -> Result<Option<f64>> {
+        let directory = tempfile::tempdir()?;
+        let Some(mut running) = self.start(site, directory)? else { return Ok(None) };
+        let mut generator = site.traffic(Spread::default())?;
+        let started = Instant::now();
+        generator.send(packets)?;
+        let ended = running.settle()?;
+        let seen = running.end(self, site)?;
+        Ok(Some(seen as f64 / (ended - started).as_secs_f64() / 1e6))
+    }
+
+    fn start(self, site: &Site, directory: TempDir) -> Result<Option<Running>> {
+        let path = |name: &str| directory.path().join(name).display().to_string();
+        let interface = site.interface();
+        let command: Vec<String> = match self {
+            // Flows go nowhere: nobody listens at the port.
+            Self::Softflowd => format!(
+                "softflowd -d -i {interface} -m 65536 -v 9 -n 127.0.0.1:9995 -c {} -p {}",
+                path("control"),
+                path("pid")
+            ),
+            Self::Pmacctd => format!(
+                "pmacctd -i {interface} -P print -c src_host,dst_host,src_port,dst_port,proto -r 3600 -O csv -o {}",
+                path("flows.csv")
+            ),
+            Self::Nfpcapd => {
+                fs::create_dir(directory.path().join("flows"))?;
+                format!("nfpcapd -i {interface} -w {} -t 3600", path("flows"))
+            }
+        }
+        .split(' ')
+        .map(str::to_owned)
+        .collect();
+        let said = File::create(directory.path().join("said"))?;
+        let started = site.topology.monitor().enter(|| {
+            Command::new(&command[0])
+                .args(&command[1..])
+                .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+                .current_dir(directory.path())
+                .stdin(Stdio::null())
+                .stdout(said.try_clone()?)
+                .stderr(said)
+                .spawn()
+        })?;
+        let child = match started {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            started => started.with_context(|| format!("start {}", self.name()))?,
+        };
+        let running = Running { child, directory };
+        // A packet socket shows that it listens.
+        wait_for("a packet socket", PATIENCE, || {
+            let sockets = site.topology.monitor().output("cat", &["/proc/thread-self/net/packet"])?;
+            ensure!(sockets.lines().count() > 1, "{}", running.said()?);
+            Ok(())
+        })?;
+        Ok(Some(running))
+    }
+}
+
+impl Running {
+    fn said(&self) -> Result<String> {
+        Ok(fs::read_to_string(self.directory.path().join("said"))?)
+    }
+
+    /// Returns its processes: itself and its children.
+    fn processes(&self) -> Result<Vec<u32>> {
+        let pid = self.child.id();
+        let mut processes = vec![pid];
+        for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+            let children = fs::read_to_string(task?.path().join("children")).unwrap_or_default();
+            processes.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+        }
+        Ok(processes)
+    }
+
+    fn seconds(&self) -> Result<f64> {
+        self.processes()?.into_iter().map(processor_seconds).sum()
+    }
+
+    /// Waits until it has handled everything. Returns when that was.
+    fn settle(&mut self) -> Result<Instant> {
+        let limit = Instant::now() + PATIENCE;
+        let (mut used, mut since) = (self.seconds()?, Instant::now());
+        while since.elapsed() < IDLE && Instant::now() < limit {
+            thread::sleep(IDLE / 8);
+            let now = self.seconds()?;
+            // Timers alone use less than a millisecond.
+            if now > used + 0.001 {
+                (used, since) = (now, Instant::now());
+            }
+        }
+        Ok(since)
+    }
+
+    /// Ends it, and returns the packets that it says it has seen.
+    fn end(mut self, exporter: Exporter, site: &Site) -> Result<u64> {
+        let directory = self.directory.path().to_owned();
+        if exporter == Exporter::Softflowd {
+            let control = directory.join("control").display().to_string();
+            let text = site.topology.monitor().output("softflowctl", &["-c", &control, "statistics"])?;
+            return number_behind(&text, "Packets processed: ").context("softflowd's statistics");
+        }
+        let status = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status()?;
+        ensure!(status.success(), "kill: {status}");
+        self.child.wait()?;
+        if exporter == Exporter::Nfpcapd {
+            return number_behind(&self.said()?, "Total: Processed: ").context("nfpcapd's statistics");
+        }
+        // A process of pmacctd writes the flows after the first one has ended, and nothing says when it is done.
+        let file = directory.join("flows.csv");
+        let mut last = wait_for("pmacctd's flows", PATIENCE, || packets_of(&file))?;
+        loop {
+            thread::sleep(IDLE);
+            let now = packets_of(&file)?;
+            if now == last {
+                return Ok(now);
+            }
+            last = now;
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        for pid in self.processes().unwrap_or_default() {
+            let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).stderr(Stdio::null()).status();
+        }
+        let _ = self.child.wait();
+    }
+}
+
+fn number_behind(text: &str, label: &str) -> Option<u64> {
+    let (_, rest) = text.split_once(label)?;
+    rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+/// Returns the sum of the last column but one, the packets.
+fn packets_of(file: &Path) -> Result<u64> {
+    let text = fs::read_to_string(file)?;
+    let rows = text.lines().skip(1).filter_map(|line| line.rsplit(',').nth(1)?.parse::<u64>().ok());
+    let sum = rows.sum();
+    ensure!(sum > 0, "no flows yet");
+    Ok(sum)
+}
