@@ -209,7 +209,12 @@ fn probes(bench: &Bench) -> Result<(Table, String)> {
             deployed.to_string(),
             format!("{each:.1}"),
             format!("{:.1}", resident as f64 / 1024.0),
-            format!("{:.1}", resident.saturating_sub(last) as f64 / (deployed - before) as f64),
+            // A few probes more say nothing of what each takes.
+            if broken.is_empty() {
+                format!("{:.1}", resident.saturating_sub(last) as f64 / (deployed - before) as f64)
+            } else {
+                String::new()
+            },
             format!("{restart:.0}"),
         ]);
         // The restarted daemon has less.
