@@ -8,13 +8,13 @@ cd "$(dirname "$0")/.."
 work=$(mktemp -d)
 trap 'rm -r "$work"' EXIT
 mkdir "$work/pages"
-git ls-files -z docs probes api deploy examples crates/agent/src/api/routes.rs crates/compiler/headers 'tests/*.md' '*.md' \
+git ls-files -z docs probes api deploy examples crates/agent/src/api/routes.rs crates/compiler/headers tests/README.md tests/traffic/moongen/README.md bench/README.md ':(glob)*.md' \
     LICENSE-APACHE LICENSE-MIT | xargs -0 cp --parents -t "$work/pages"
 cp docs/book.toml "$work"
 sed -e 's|](\([^.]\)|](docs/\1|' -e 's|](\.\./|](|' docs/SUMMARY.md >"$work/pages/SUMMARY.md"
 rm "$work/pages/docs/SUMMARY.md"
 "$mdbook" build --dest-dir "$work/site" "$work"
-mkdir -p "$site"
+mkdir -p "$(dirname "$site")"
 rm -rf "$site"
 mv "$work/site" "$site"
 echo "the site is $site/index.html"

@@ -202,8 +202,12 @@ newest() {
 until [ "$(newest)" -ge 3 ]; do
     sleep 0.05
 done
+# The shell would report the death of a job, at a moment of its choice.
+disown "$daemon"
 kill -KILL "$daemon"
-wait "$daemon" 2>/dev/null || true
+while kill -0 "$daemon" 2>/dev/null; do
+    sleep 0.02
+done
 echo "killed; the programs in the kernel go on counting"
 sleep 1
 serve
@@ -263,7 +267,7 @@ flood() {
 }
 flood &
 others+=($!)
-until [ -s "$dir/port" ]; do
+until [ -s "$dir/port" ] && [ -S "$dir/console" ]; do
     sleep 0.05
 done
 cat <<END

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use aya_obj::generated::{bpf_cmd, bpf_prog_info};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use crate::leaks::KernelObjects;
 use crate::programs::{bpf, opened, pinned};
@@ -17,6 +18,8 @@ const BPFFS: &str = "/sys/fs/bpf";
 const PROG_ARRAY: u32 = 3;
 const ARRAY_OF_MAPS: u32 = 12;
 const HASH_OF_MAPS: u32 = 13;
+/// The types of maps that hold programs or maps.
+const HOLDERS: [u32; 3] = [PROG_ARRAY, ARRAY_OF_MAPS, HASH_OF_MAPS];
 /// The largest number of maps that a program uses.
 const MAX_MAPS: u32 = 64;
 
@@ -68,6 +71,12 @@ impl KernelObjects {
             Ok(())
         })
     }
+}
+
+/// Returns a copy of a descriptor of another process; `None` if the process or the descriptor has gone.
+fn copied(pid: u32, number: RawFd) -> Option<OwnedFd> {
+    let process = pidfd_open(Pid::from_raw(pid.try_into().ok()?)?, PidfdFlags::empty()).ok()?;
+    pidfd_getfd(process, number, PidfdGetfdFlags::empty()).ok()
 }
 
 #[derive(Default)]
@@ -128,10 +137,17 @@ impl Walk {
 
     fn process(&mut self, pid: u32) -> Result<()> {
         for entry in fs::read_dir(format!("/proc/{pid}/fdinfo")).context("the process runs")? {
+            let entry = entry?;
             // The descriptor may have been closed meanwhile.
-            if let Ok(text) = fs::read_to_string(entry?.path()) {
-                self.descriptor(&FdInfo::parse(&text), None)?;
-            }
+            let Ok(text) = fs::read_to_string(entry.path()) else { continue };
+            let info = FdInfo::parse(&text);
+            // What only a map of another process holds is found through a copy of its descriptor.
+            let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
+            let copy = match number.filter(|_| self.careful && HOLDERS.contains(&info.map_type)) {
+                Some(number) => copied(pid, number),
+                None => None,
+            };
+            self.descriptor(&info, copy.as_ref().map(std::os::fd::AsFd::as_fd))?;
         }
         Ok(())
     }
@@ -207,7 +223,7 @@ impl Walk {
 
     /// Adds the programs in a prog-array, and the maps in a map of maps.
     fn slots(&mut self, fd: BorrowedFd<'_>, info: &FdInfo) -> Result<()> {
-        if ![PROG_ARRAY, ARRAY_OF_MAPS, HASH_OF_MAPS].contains(&info.map_type) {
+        if !HOLDERS.contains(&info.map_type) {
             return Ok(());
         }
         #[repr(C)]

@@ -24,11 +24,12 @@ const COMMON_HEADERS: [(&str, &str); 8] = [
     ("twinprobe/tunnel.h", include_str!("../headers/twinprobe/tunnel.h")),
 ];
 /// The headers of the dialect, and those that take the place of a host's header.
-const BCC_HEADERS: [(&str, &str); 13] = [
+const BCC_HEADERS: [(&str, &str); 14] = [
     ("bcc/calls.h", include_str!("../headers/bcc/calls.h")),
     ("bcc/conventions.h", include_str!("../headers/bcc/conventions.h")),
     ("bcc/dialect.h", include_str!("../headers/bcc/dialect.h")),
     ("bcc/entry.h", include_str!("../headers/bcc/entry.h")),
+    ("bcc/offsets.h", include_str!("../headers/bcc/offsets.h")),
     ("bcc/packet.h", include_str!("../headers/bcc/packet.h")),
     ("bcc/proto.h", include_str!("../headers/bcc/proto.h")),
     ("bcc/tables.h", include_str!("../headers/bcc/tables.h")),

@@ -30,7 +30,8 @@ pub fn readme_text() -> Result<String> {
         let title = entry["title"].as_str().unwrap_or_default();
         let [directions, hooks, tags] = ["directions", "hooks", "tags"].map(|field| words(&entry[field]));
         let cost = &entry["cost"];
-        table += &format!("| [{name}]({name}) | {title} | {directions} | {hooks} | {cost} | {tags} |\n");
+        table +=
+            &format!("| [{name}]({name}/README.md) | {title} | {directions} | {hooks} | {cost} | {tags} |\n");
     }
     Ok([before, TABLE[0], &table, TABLE[1], after].concat())
 }

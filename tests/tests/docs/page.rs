@@ -45,7 +45,7 @@ pub fn steps(text: &str) -> Result<Vec<Step>> {
             ensure!(reason.len() > 5, "line {}: a block that is not run needs a reason", block.place.start);
         } else if language == "console" {
             commands(&lines, block.place, &mut steps)?;
-        } else if ["sh", "bash", "shell"].contains(&language) {
+        } else if ["sh", "bash", "shell"].contains(&language) || lines[block.place.start].starts_with("$ ") {
             bail!(
                 "line {}: a block of commands is `console`, and is run, or says `{NOT_RUN}`",
                 block.place.start

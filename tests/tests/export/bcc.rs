@@ -102,7 +102,7 @@ fn a_cursor_reads_headers_in_host_order() -> Result<()> {
     packet.extend([8, 0, 0x46, 0, 0, 40, 0, 1, 0, 0, 63, 17, 0, 0, 198, 18, 0, 1, 198, 19, 0, 2, 1, 1, 1, 1]);
     packet.extend([0x11, 0x11, 0x12, 0x34, 0, 16, 0, 0, 0xbe, 0xef, 1, 2, 0, 0, 1, 2]);
     let key = json!({ "source": 0x0200_0000_abcd_u64, "from": 0xc612_0001_u64, "to": 0xc613_0002_u64, "port": 0x1234,
-        "length": 16, "kind": 0xbeef, "hops": 63, "number": 0x102, "word": 0xc612_0001_u64 });
+        "length": 16, "kind": 0xbeef, "hops": 63, "number": 0x102, "word": 0xc612_0001_u64, "offset": 14 + 24 + 8 });
     for hook in ["xdp", "tc"] {
         let topology = Topology::new()?;
         let daemon = Daemon::start(topology.monitor())?;

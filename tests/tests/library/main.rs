@@ -5,5 +5,6 @@ mod cost;
 mod expected;
 mod listed;
 mod live;
+mod output;
 mod replay;
 mod tshark;

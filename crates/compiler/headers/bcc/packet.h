@@ -56,17 +56,29 @@ static __always_inline long twinprobe_load(void *ctx, u64 offset, void *to, u32 
 #define TBCC_TYPE_OF_sizeof(what) ~, 1, __typeof__(what)
 #define TBCC_HEADER(cursor, n) TBCC_HEADER_(cursor, n, TBCC_TYPE_OF_##n)
 #define TBCC_HEADER_(cursor, n, ...) TBCC_IF(TBCC_IS_MARK(__VA_ARGS__))(TBCC_COPY, TBCC_BYTES)(cursor, n, __VA_ARGS__)
-#define TBCC_COPY(cursor, n, mark, one, type) \
-	((type *)twinprobe_to_host(TBCC_LOAD_AT(cursor, &(type){}, sizeof(type), n), sizeof(type), TBCC_LAYOUT(type)))
-#define TBCC_BYTES(cursor, n, ...) ((void *)TBCC_LOAD_AT(cursor, &(u64){0}, __builtin_constant_p(n) && (n) <= 8 ? (n) : 0, n))
+#define TBCC_COPY(cursor, n, mark, one, type) ((type *)twinprobe_to_host( \
+	TBCC_LOAD_AT(cursor, &(TBCC_ROOM(type)){}, sizeof(type), n, TBCC_NOTE(type)), sizeof(type), TBCC_LAYOUT(type)))
+#define TBCC_BYTES(cursor, n, ...) \
+	((void *)TBCC_LOAD_AT(cursor, &(u64){0}, __builtin_constant_p(n) && (n) <= 8 ? (n) : 0, n, 0))
 #define TBCC_MOVE(cursor, n) ({ void *twinprobe_at = (void *)(cursor); (cursor) += (n); twinprobe_at; })
-#define TBCC_LOAD_AT(cursor, to, bytes, n) \
-	(twinprobe_advance(TWINPROBE_PACKET, (u8 **)&(cursor), to, bytes, n) ?: ({ return 0; (void *)0; }))
+#define TBCC_LOAD_AT(cursor, to, bytes, n, note) \
+	(twinprobe_advance(TWINPROBE_PACKET, (u8 **)&(cursor), to, bytes, n, note) ?: ({ return 0; (void *)0; }))
 
-static __always_inline void *twinprobe_advance(void *ctx, u8 **cursor, void *to, u32 bytes, u64 n)
+/* The room for a copy, and the place in it for the offset in the packet; 0 if no source asks for that. */
+#ifdef TBCC_HAS_OFFSETS
+#define TBCC_ROOM(type) TBCC_WITH_OFFSET(type)
+#define TBCC_NOTE(type) TBCC_BEHIND(type)
+#else
+#define TBCC_ROOM(type) type
+#define TBCC_NOTE(type) 0
+#endif
+
+static __always_inline void *twinprobe_advance(void *ctx, u8 **cursor, void *to, u32 bytes, u64 n, u32 note)
 {
 	if (bytes > 0 && twinprobe_load(ctx, (u64)*cursor, to, bytes))
 		return NULL;
+	if (note > 0)
+		*(u64 *)(to + note) = (u64)*cursor;
 	*cursor += n;
 	return to;
 }

@@ -5,7 +5,7 @@ use twinprobe_ebpf_common::hook::Verdict;
 
 use crate::bcc::calls;
 use crate::bcc::entry::{self, CONVENTIONAL, HANDLE_RX};
-use crate::bcc::scan::{Function, Scan, scan};
+use crate::bcc::scan::{Addressed, Function, Scan, scan};
 use crate::unit::{Dialect, Unit};
 
 /// The names that place a program or a map in a section: a source that uses one is for libbpf.
@@ -52,19 +52,16 @@ pub fn told(unit: &Unit<'_>) -> Result<Option<Told>, Finding> {
         return calls::refused_for_libbpf(unit).map_or(Ok(None), Err);
     }
     let function = entry::choose(&found, unit)?;
-    if let Some((header, line)) = found.addresses.first() {
-        let message = format!(
-            "{header} is a copy of a header, whose address says nothing of the packet: the cursor is the offset of what \
-             follows, write (u64)cursor, or (u64)cursor - sizeof(*{header}) for that of {header}"
-        );
-        return Err(Finding::new(Stage::Compile, unit.field, message).at(*line, None));
-    }
+    let offsets = offsets(unit, &found)?;
     let calls = calls::definitions(unit, &found, function)?;
     let mut arguments: Vec<String> = QUIET.map(str::to_owned).to_vec();
+    if !offsets.is_empty() {
+        arguments.extend(["-include", "bcc/offsets.h"].map(str::to_owned));
+    }
     if !calls.is_empty() {
         arguments.extend(INLINE.map(str::to_owned));
     }
-    let all = definitions(unit, &found, function).into_iter().chain(calls);
+    let all = definitions(unit, &found, function).into_iter().chain(calls).chain(offsets);
     arguments.extend(all.map(|definition| format!("-D{definition}")));
     let other = unit.other.map(scan).unwrap_or_default();
     let mut shared = Vec::new();
@@ -82,6 +79,29 @@ pub fn told(unit: &Unit<'_>) -> Result<Option<Told>, Finding> {
     }
     arguments.extend(["-include", "bcc/dialect.h"].map(str::to_owned));
     Ok(Some(Told { arguments, shared }))
+}
+
+/// Returns the definitions by which the address of a header is its offset in the packet, where the source takes the address for
+/// a number. In BCC, headers are nothing but offsets. Fails where a line uses a header in both ways.
+fn offsets(unit: &Unit<'_>, found: &Scan<'_>) -> Result<Vec<String>, Finding> {
+    let mut definitions = Vec::new();
+    let is_line = |line: &str| {
+        line.trim_start().strip_prefix('#').is_some_and(|rest| rest.trim_start().starts_with("line"))
+    };
+    let has_lines = unit.source.lines().any(is_line);
+    for Addressed { name, numbers, others } in &found.addresses {
+        if let Some(line) = numbers.iter().find(|line| has_lines || others.contains(line)) {
+            let message = format!(
+                "{name} is a copy of a header, and a number and a header in the same line; write (u64)cursor for the offset of \
+                 what follows it, or take its address in a line of its own (and without #line)"
+            );
+            return Err(Finding::new(Stage::Compile, unit.field, message).at(*line, None));
+        }
+        definitions.push(format!("{name}=TBCC_NAMED({name},__INCLUDE_LEVEL__,__LINE__)"));
+        let all = numbers.iter().map(|line| (line, "AT")).chain(others.iter().map(|line| (line, "HERE")));
+        definitions.extend(all.map(|(line, meaning)| format!("TBCC_LINE_{name}_{line}=~,TBCC_{meaning}")));
+    }
+    Ok(definitions)
 }
 
 /// Tells whether a source has functions or tables of BCC's kind and places nothing in a section: for libbpf, it would have no

@@ -40,6 +40,17 @@ impl<'a> Function<'a> {
     }
 }
 
+/// A header of the packet whose address is taken as a number somewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Addressed<'a> {
+    /// The variable.
+    pub name: &'a str,
+    /// The lines in which its address is a number. Its size may be asked for there as well.
+    pub numbers: BTreeSet<u32>,
+    /// The lines in which it is used otherwise.
+    pub others: BTreeSet<u32>,
+}
+
 /// The definitions of a source.
 #[derive(Debug, Default)]
 pub struct Scan<'a> {
@@ -50,8 +61,8 @@ pub struct Scan<'a> {
     pub headers: Vec<(&'a str, String)>,
     /// The tables whose declarations give a type, with it: `"hash"`, `"extern"`, `"prog"`. One that alternatives declare is there twice.
     pub tables: Vec<(&'a str, &'a str)>,
-    /// The headers of the packet whose address is taken as a number: the variable, and the line.
-    pub addresses: Vec<(&'a str, u32)>,
+    /// The headers of the packet whose address is taken as a number.
+    pub addresses: Vec<Addressed<'a>>,
     /// All names that are used anywhere.
     pub names: BTreeSet<&'a str>,
 }
@@ -135,27 +146,32 @@ pub fn declared(source: &str) -> BTreeMap<String, u32> {
     lines
 }
 
-/// Returns the variables that are set by `cursor_advance()` and cast to an integer, with the lines of the casts.
-fn addresses<'a>(tokens: &[Token<'a>]) -> Vec<(&'a str, u32)> {
-    let mut headers = BTreeSet::new();
-    let mut found = Vec::new();
-    for (at, token) in tokens.iter().enumerate() {
-        let before = |back: usize| at.checked_sub(back).map(|index| tokens[index]);
-        let is = |back, text| before(back).is_some_and(|token: Token<'_>| token.is(text));
-        if token.is("cursor_advance") && is(1, "=") {
-            headers.extend(before(2).map(|name| name.text));
+/// Returns the variables that are set by `cursor_advance()` and cast to an integer somewhere.
+fn addresses<'a>(tokens: &[Token<'a>]) -> Vec<Addressed<'a>> {
+    let is = |at: Option<usize>, text| at.and_then(|at| tokens.get(at)).is_some_and(|token| token.is(text));
+    let is_set = |at: &usize| is(at.checked_add(1), "=") && is(at.checked_add(2), "cursor_advance");
+    let headers: BTreeSet<&str> = (0..tokens.len()).filter(is_set).map(|at| tokens[at].text).collect();
+    let of = |name: &'a str| {
+        let mut header = Addressed { name, numbers: BTreeSet::new(), others: BTreeSet::new() };
+        let mut sizes = BTreeSet::new();
+        for (at, token) in tokens.iter().enumerate().filter(|(_, token)| token.is(name)) {
+            let before = |back: usize| at.checked_sub(back);
+            let is_cast = is(before(1), ")")
+                && before(2).is_some_and(|at| INTEGERS.contains(&tokens[at].text))
+                && (is(before(3), "(") || is(before(3), "unsigned") && is(before(4), "("));
+            let is_member = is(Some(at + 1), "-") && is(Some(at + 2), ">");
+            let is_size =
+                is(before(1), "*") && is(before(2), "(") && is(before(3), "sizeof") && is(Some(at + 1), ")");
+            match is_cast && !is_member {
+                true => _ = header.numbers.insert(token.line),
+                false if is_size => _ = sizes.insert(token.line),
+                false => _ = header.others.insert(token.line),
+            }
         }
-        let is_cast = is(1, ")")
-            && before(2).is_some_and(|name| INTEGERS.contains(&name.text))
-            && (is(3, "(") || is(3, "unsigned") && is(4, "("));
-        let is_whole = tokens
-            .get(at + 1)
-            .is_none_or(|next| !next.is("-") || !tokens.get(at + 2).is_some_and(|next| next.is(">")));
-        if headers.contains(token.text) && is_cast && is_whole {
-            found.push((token.text, token.line));
-        }
-    }
-    found
+        header.others.extend(sizes.difference(&header.numbers));
+        header
+    };
+    headers.into_iter().map(of).filter(|header| !header.numbers.is_empty()).collect()
 }
 
 /// Reads the arguments of a macro that declares a table of a given type; `None` for other macros.

@@ -275,3 +275,35 @@ async fn calls_beside_a_source_for_libbpf_are_refused() {
     let rejection = compiler.compile(&unit).await.expect_err("this source must not compile");
     assert_eq!(rejection.findings[0].field.as_deref(), Some("ingress.calls.next"));
 }
+
+const OFFSETS: &str = "#include <bcc/proto.h>
+BPF_ARRAY(seen, u64, 8);
+static inline void note(u32 key, u64 value) { seen.update(&key, &value); }
+int f(struct __sk_buff *skb) {
+    u8 *cursor = 0;
+    struct ethernet_t *ethernet = cursor_advance(cursor, sizeof(*ethernet));
+    struct ip_t *ip = cursor_advance(cursor, sizeof(*ip));
+    struct udp_t *udp = cursor_advance(cursor,
+        sizeof(*udp));
+    note(0, (u64)ip + sizeof(*ip));
+    note(1, (unsigned long)ethernet); note(2, (u64)udp);
+    note(3, ip->ttl);
+    return 1;
+}
+";
+
+#[tokio::test]
+async fn the_address_of_a_header_is_its_offset_where_it_is_a_number() {
+    let object = compile(Hook::TcIngress, OFFSETS).await.unwrap();
+    assert!(object.warnings.is_empty(), "{:?}", object.warnings);
+    let both = OFFSETS.replace("note(3, ip->ttl);", "note(3, ip->ttl + (u64)ip);");
+    let (line, message) = refused(Hook::TcIngress, &both).await;
+    assert!(line == Some(12) && message.contains("ip is a copy of a header"), "{line:?} {message}");
+    let lines = OFFSETS.replace("    note(3,", "#line 7\n    note(3,");
+    let (line, message) = refused(Hook::TcIngress, &lines).await;
+    assert!(line == Some(11) && message.contains("without #line"), "{line:?} {message}");
+    // A macro may be anywhere.
+    let macros = OFFSETS.replace("BPF_ARRAY", "#define TTL ip->ttl\nBPF_ARRAY").replace("ip->ttl);", "TTL);");
+    let (_, message) = refused(Hook::TcIngress, &macros).await;
+    assert!(message.contains("outside_of_macros"), "{message}");
+}
