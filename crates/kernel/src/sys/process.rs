@@ -17,9 +17,9 @@ pub fn return_freed_memory() {
     }
 }
 
-/// Gives back what the allocator keeps for later, and the pages of this program's code. The kernel maps up to 16 pages around each one that runs, and what has
-/// run once, at the start or for a request, would count as memory of this process for good. The pages stay in the page
-/// cache, and those that run come back without a read of the disk.
+/// Gives back what the allocator keeps for later, and the pages of this program's code. The kernel maps up to 16 pages
+/// around each one that runs, and what has run once, at the start or for a request, would count as memory of this process
+/// for good. The pages stay in the page cache, and those that run come back without a read of the disk.
 pub fn return_idle_memory() {
     // SAFETY: the call takes any number of bytes to keep.
     unsafe { libc::malloc_trim(0) };
