@@ -79,7 +79,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
     let (mut panels, mut firsts, mut furthers) = (Vec::new(), Vec::new(), Vec::new());
     for hook in ["xdp", "tc"] {
         let mut curves = Vec::new();
-        for verdict in ["observe", "enforce"] {
+        for verdict in bench.cases(&["observe", "enforce"], &["observe"]) {
             for body in [Body::Empty, Body::Counter] {
                 let chain = Chain { hook, verdict, body };
                 let (mut points, mut arrays) = (Vec::new(), Vec::new());

@@ -55,7 +55,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
     ]);
     let mut panels = Vec::new();
     let mut best = Vec::new();
-    for (kind, write, batches) in KINDS {
+    for (kind, write, batches) in bench.cases(&KINDS, &[KINDS[0], KINDS[4], KINDS[5], KINDS[6]]) {
         let mut curves = Vec::new();
         for (operation, erase) in [("read", false), ("read and erase", true)] {
             // Elements of a QUEUE are gone once they are read.

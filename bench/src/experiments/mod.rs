@@ -11,6 +11,7 @@ mod features;
 mod loss;
 mod memory;
 mod reading;
+mod scale;
 
 use anyhow::Result;
 
@@ -37,4 +38,5 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "export", run: export::run },
     Experiment { name: "events", run: events::run },
     Experiment { name: "memory", run: memory::run },
+    Experiment { name: "scale", run: scale::run },
 ];

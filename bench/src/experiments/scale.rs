@@ -1,0 +1,396 @@
+//! Slopes: what each further interface, probe, window, collector and sending CPU costs.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use twinprobe_tests::measure::{Resident, Sample};
+use twinprobe_tests::sample::{counter_config, total};
+use twinprobe_tests::traffic::{Generator, GeneratorOptions, Spread};
+use twinprobe_tests::wait::wait_for;
+use twinprobe_tests::{Daemon, DaemonOptions, Topology, attachments, http, veth_pair};
+
+use crate::frame::figure::{Axis, Curve, Figure, Panel};
+use crate::frame::options::Bench;
+use crate::frame::paired::{Comparison, Estimate, Way};
+use crate::frame::section::{Claim, Section};
+use crate::frame::table::Table;
+
+const INTERFACES: [usize; 5] = [1, 4, 16, 64, 256];
+const PROBES: [usize; 5] = [1, 10, 100, 500, 1000];
+const WINDOWS: [usize; 3] = [1, 100, 1000];
+const COLLECTORS: [usize; 4] = [1, 16, 64, 256];
+/// The most probes of a hook.
+const PER_HOOK: usize = 16;
+/// The goal for 256 interfaces, in milliseconds.
+const GOAL: f64 = 1000.0;
+const PATIENCE: Duration = Duration::from_secs(60);
+const PROBE: &str = "/v1/probes/probe";
+
+pub fn run(bench: &Bench) -> Result<Section> {
+    let mut section = Section::new(
+        "Scale",
+        "What does each further interface, probe, window, collector and sending CPU cost, and what breaks first?",
+        "Interfaces: PUT and DELETE of one probe at TC of so many interfaces. Probes: so many counters, 16 at each of \
+         as many interfaces as needed; the time and resident memory of the daemon for each further one, and the time of a \
+         restart until `/readyz` is 200. Windows: retained ones of one probe. Collectors: long polls that wait, and the time \
+         until all have the answer after a window was closed. CPUs: a flow table that drops, fed by one generator, and by two \
+         on two CPUs through two interfaces; packets are counted exactly. Slopes are least squares.",
+    );
+    section.generator =
+        Some("the generator of the tests (`traffic`), on CPU 0 and on CPU 1; only for the last table".into());
+    let (interfaces, slope, most) = interfaces(bench)?;
+    let (probes, probe_text) = probes(bench)?;
+    let windows = windows(bench)?;
+    let (collectors, collector_text) = collectors(bench)?;
+    let (cpus, cpu_text) = cpus(bench)?;
+    let points = |column: &[(f64, Estimate)]| column.to_vec();
+    section.figures.push(Figure {
+        name: "scale",
+        title: "Time of a PUT and of a DELETE by the number of interfaces",
+        x: Axis { label: "interfaces", logarithmic: true },
+        y: Axis { label: "ms", logarithmic: true },
+        panels: vec![Panel {
+            title: "one probe at many interfaces".into(),
+            curves: vec![
+                Curve { name: "PUT".into(), points: points(&most.put) },
+                Curve { name: "DELETE".into(), points: points(&most.delete) },
+            ],
+        }],
+    });
+    section.tables = vec![interfaces, probes, windows, collectors, cpus];
+    section.meaning = format!("{slope} {probe_text} {collector_text} {cpu_text}");
+    let (count, last) = most.put.last().context("a case")?;
+    section.claims.push(Claim {
+        claim: "a PUT at 256 interfaces",
+        paper: "goal <= 1 s",
+        ours: format!(
+            "{:.0} ms at {count} interfaces{}",
+            last.value,
+            if last.value <= GOAL { "" } else { " (missed)" }
+        ),
+        peers: String::new(),
+    });
+    Ok(section)
+}
+
+/// The times by the number of interfaces.
+#[derive(Default)]
+struct Interfaces {
+    put: Vec<(f64, Estimate)>,
+    delete: Vec<(f64, Estimate)>,
+}
+
+fn milliseconds(since: Instant) -> f64 {
+    1e3 * since.elapsed().as_secs_f64()
+}
+
+/// Returns the increase of the second for each one of the first.
+fn slope(points: &[(f64, f64)]) -> f64 {
+    let count = points.len() as f64;
+    let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
+    let (x, y) = (mean(|point| point.0), mean(|point| point.1));
+    let both: f64 = points.iter().map(|point| (point.0 - x) * (point.1 - y)).sum();
+    let squares: f64 = points.iter().map(|point| (point.0 - x).powi(2)).sum();
+    if squares > 0.0 { both / squares } else { f64::NAN }
+}
+
+/// Makes interfaces of the monitored namespace, pairs whose ends are both there. Returns their names.
+fn pairs(topology: &Topology, count: usize) -> Result<Vec<String>> {
+    let names: Vec<String> = (0..count.next_multiple_of(2)).map(|number| format!("end{number}")).collect();
+    for pair in names.chunks(2) {
+        topology.monitor().run("ip", &["link", "add", &pair[0], "type", "veth", "peer", "name", &pair[1]])?;
+    }
+    Ok(names)
+}
+
+/// Returns a counter at TC.
+fn counter(interfaces: &[String]) -> Value {
+    let metrics = json!([{ "name": "packets", "map": "packets", "snapshot": true, "init": true }]);
+    let source = attachments::tc_counter("-1");
+    json!({ "interfaces": interfaces, "ingress": { "hook": "tc", "source": source, "metrics": metrics } })
+}
+
+fn daemon(topology: &Topology) -> Result<Daemon> {
+    Daemon::start_with(topology.monitor(), &options())
+}
+
+/// Returns limits that are not reached.
+fn options() -> DaemonOptions {
+    ["--max-probes", "4096", "--max-maps", "65536"]
+        .into_iter()
+        .fold(DaemonOptions::default(), DaemonOptions::argument)
+}
+
+fn interfaces(bench: &Bench) -> Result<(Table, String, Interfaces)> {
+    let mut table = Table::new(&["interfaces", "rounds", "PUT, ms", "DELETE, ms", "null (PUT)"]);
+    let counts = bench.cases(&INTERFACES, &[1, 8]);
+    let topology = Topology::new()?;
+    let names = pairs(&topology, *counts.last().context("a case")?)?;
+    let daemon = daemon(&topology)?;
+    let mut found = Interfaces::default();
+    for count in counts {
+        let config = counter(&names[..count]);
+        let rounds = bench.times(5, 1);
+        let mut deletes = Sample::default();
+        let puts = Comparison::measure(rounds, |_| {
+            let started = Instant::now();
+            let answer = daemon.put(PROBE, &config);
+            let time = milliseconds(started);
+            let status = answer.expect(201).json();
+            let attached = status["interfaces"].as_array().context("interfaces")?;
+            let all = attached.iter().filter(|attachment| attachment["state"] == "attached").count();
+            ensure!(all == count, "{all} of {count} interfaces are attached");
+            let started = Instant::now();
+            daemon.delete(PROBE).expect(204);
+            deletes.add(milliseconds(started));
+            Ok(time)
+        })?;
+        let (put, delete) = (Estimate::of(&puts.base), Estimate::of(&deletes));
+        found.put.push((count as f64, put));
+        found.delete.push((count as f64, delete));
+        table.row([
+            count.to_string(),
+            rounds.to_string(),
+            put.show(0),
+            delete.show(0),
+            puts.null_ratio().show(2),
+        ]);
+    }
+    let of =
+        |points: &[(f64, Estimate)]| slope(&points.iter().map(|(x, y)| (*x, y.value)).collect::<Vec<_>>());
+    let text = format!(
+        "Each further interface adds {:.1} ms to a PUT and {:.1} ms to a DELETE.",
+        of(&found.put),
+        of(&found.delete)
+    );
+    Ok((table, text, found))
+}
+
+fn probes(bench: &Bench) -> Result<(Table, String)> {
+    let mut table =
+        Table::new(&["probes", "ms per PUT", "VmRSS, MiB", "KiB per further probe", "restart, ms"]);
+    let counts = bench.cases(&PROBES, &[1, 20]);
+    let most = *counts.last().context("a case")?;
+    let topology = Topology::new()?;
+    let names = pairs(&topology, most.div_ceil(PER_HOOK))?;
+    let mut daemon = daemon(&topology)?;
+    let mut last = Resident::of(daemon.pid())?.total_kib;
+    let (mut deployed, mut broken) = (0, String::new());
+    for count in counts {
+        let (before, started) = (deployed, Instant::now());
+        while deployed < count {
+            let config = counter(&names[deployed / PER_HOOK..=deployed / PER_HOOK]);
+            let answer = daemon.put(&format!("/v1/probes/probe{deployed}"), &config);
+            if answer.status != 201 {
+                broken = format!("Probe {} was refused: {}.", deployed + 1, answer.json()["detail"]);
+                break;
+            }
+            deployed += 1;
+        }
+        if deployed == before {
+            break;
+        }
+        let each = milliseconds(started) / (deployed - before) as f64;
+        let resident = Resident::of(daemon.pid())?.total_kib;
+        let started = Instant::now();
+        daemon = daemon.restart(libc::SIGTERM, &options())?;
+        wait_for("all probes", PATIENCE, || {
+            let ready = daemon.get("/readyz");
+            ensure!(ready.status == 200, "{}", ready.text());
+            Ok(())
+        })?;
+        let restart = milliseconds(started);
+        let listed = daemon.json("/v1/probes");
+        let found = listed["probes"].as_array().or(listed.as_array()).map_or(0, Vec::len);
+        ensure!(found == deployed, "{found} of {deployed} probes after a restart");
+        table.row([
+            deployed.to_string(),
+            format!("{each:.1}"),
+            format!("{:.1}", resident as f64 / 1024.0),
+            // A few probes more say nothing of what each takes.
+            if broken.is_empty() {
+                format!("{:.1}", resident.saturating_sub(last) as f64 / (deployed - before) as f64)
+            } else {
+                String::new()
+            },
+            format!("{restart:.0}"),
+        ]);
+        // The restarted daemon has less.
+        last = Resident::of(daemon.pid())?.total_kib;
+    }
+    Ok((table, if broken.is_empty() { format!("{deployed} probes did not break anything.") } else { broken }))
+}
+
+fn windows(bench: &Bench) -> Result<Table> {
+    let mut table = Table::new(&["retained windows", "VmRSS, MiB", "KiB per further window"]);
+    let topology = Topology::new()?;
+    let daemon = daemon(&topology)?;
+    let mut config = counter_config("mon0", "XDP_PASS");
+    config["window"] = json!({ "retain": 100_000 });
+    daemon.put(PROBE, &config).expect(201);
+    let (mut last, mut closed) = (Resident::of(daemon.pid())?.total_kib, 0);
+    for count in bench.cases(&WINDOWS, &[1, 20]) {
+        let before = closed;
+        while closed < count {
+            daemon.request("POST", &format!("{PROBE}/windows"), &[], b"").expect(201);
+            closed += 1;
+        }
+        let listed = daemon.json(&format!("{PROBE}/windows"));
+        let retained = listed["windows"].as_array().context("windows")?.len();
+        ensure!(retained == closed, "{retained} of {closed} windows are retained");
+        let resident = Resident::of(daemon.pid())?.total_kib;
+        table.row([
+            closed.to_string(),
+            format!("{:.1}", resident as f64 / 1024.0),
+            format!("{:.2}", resident.saturating_sub(last) as f64 / (closed - before) as f64),
+        ]);
+        last = resident;
+    }
+    Ok(table)
+}
+
+fn collectors(bench: &Bench) -> Result<(Table, String)> {
+    let mut table =
+        Table::new(&["collectors", "rounds", "all have the window after, ms", "null", "VmRSS, MiB"]);
+    let topology = Topology::new()?;
+    let daemon = daemon(&topology)?;
+    daemon.put(PROBE, &counter_config("mon0", "XDP_PASS")).expect(201);
+    let (mut points, mut memory) = (Vec::new(), Vec::new());
+    for count in bench.cases(&COLLECTORS, &[1, 16]) {
+        let rounds = bench.times(7, 1);
+        let mut resident = 0;
+        let times = Comparison::measure(rounds, |_| {
+            let closed = daemon.request("POST", &format!("{PROBE}/windows"), &[], b"").expect(201).json();
+            let seq = closed["window"]["seq"].as_u64().context("a number")?;
+            let (address, path) = (daemon.address(), format!("{PROBE}/windows?after={seq}&wait=60"));
+            thread::scope(|scope| {
+                let waiting: Vec<_> = (0..count)
+                    .map(|_| scope.spawn(|| http::request(&address, "GET", &path, &[], b"")))
+                    .collect();
+                wait_for("all collectors", PATIENCE, || {
+                    let connected = daemon.connections();
+                    ensure!(connected == count, "{connected} of {count} collectors are connected");
+                    Ok(())
+                })?;
+                resident = Resident::of(daemon.pid())?.total_kib;
+                let started = Instant::now();
+                daemon.request("POST", &format!("{PROBE}/windows"), &[], b"").expect(201);
+                for collector in waiting {
+                    let answer = collector.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+                    let windows = answer.expect(200).json()["windows"].as_array().map_or(0, Vec::len);
+                    ensure!(windows == 1, "{windows} windows");
+                }
+                Ok(milliseconds(started))
+            })
+        })?;
+        let time = Estimate::of(&times.base);
+        points.push((count as f64, time.value));
+        table.row([
+            count.to_string(),
+            rounds.to_string(),
+            time.show(1),
+            times.null_ratio().show(2),
+            format!("{:.1}", resident as f64 / 1024.0),
+        ]);
+        memory.push((count as f64, resident as f64));
+    }
+    let text = format!(
+        "Each further collector that waits has its answer {:.3} ms later and takes {:.1} KiB.",
+        slope(&points),
+        slope(&memory)
+    );
+    Ok((table, text))
+}
+
+fn cpus(bench: &Bench) -> Result<(Table, String)> {
+    let mut table = Table::new(&["map", "rounds", "one CPU, Mpps", "two CPUs, Mpps", "two / one", "null"]);
+    let mut ratios = Vec::new();
+    for kind in ["HASH", "PERCPU_HASH"] {
+        let topology = Topology::new()?;
+        veth_pair(topology.generator(), "gen1", topology.monitor(), "mon2")?;
+        let daemon = daemon(&topology)?;
+        daemon.put(PROBE, &flow_table(kind)).expect(201);
+        let generator = |interface: &str, cpu: usize| {
+            let options =
+                GeneratorOptions { spread: Spread::default(), cpu: Some(cpu), ..GeneratorOptions::default() };
+            Generator::new(topology.generator(), interface, options)
+        };
+        let (mut first, mut second) = (generator("gen0", 0)?, generator("gen1", 1)?);
+        let packets = bench.times(8_000_000, 50_000);
+        let rounds = bench.times(9, 1);
+        let mut sent = 0;
+        let compared = Comparison::measure(rounds, |way| {
+            let started = Instant::now();
+            let mut all = packets;
+            if way == Way::Base {
+                first.send(packets)?;
+            } else {
+                all *= 2;
+                thread::scope(|scope| {
+                    let other = scope.spawn(|| second.send(packets));
+                    first.send(packets)?;
+                    other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                })?;
+            }
+            sent += all;
+            Ok(all as f64 / started.elapsed().as_secs_f64() / 1e6)
+        })?;
+        let counted = total(&daemon.json(&format!("{PROBE}/metrics")), "ingress", "flows");
+        ensure!(counted == sent, "{counted} of {sent} packets were counted");
+        ratios.push(format!("{kind} {:.2}", compared.ratio().value));
+        table.row([
+            kind.to_owned(),
+            rounds.to_string(),
+            Estimate::of(&compared.base).show(2),
+            Estimate::of(&compared.other).show(2),
+            compared.ratio().show(2),
+            compared.null_ratio().show(2),
+        ]);
+    }
+    Ok((table, format!("Two CPUs against one, in packets per second: {}.", ratios.join(", "))))
+}
+
+/// Returns a probe that counts the packets of each flow and drops them.
+fn flow_table(kind: &str) -> Value {
+    let source = format!(
+        "#include <linux/bpf.h>\n\
+         #include <bpf/bpf_helpers.h>\n\
+         struct {{ __uint(type, BPF_MAP_TYPE_{kind}); __uint(max_entries, 65536); __type(key, __u64); __type(value, __u64); }} \
+         flows SEC(\".maps\");\n\
+         SEC(\"xdp\") int count(struct xdp_md *ctx)\n\
+         {{\n\
+         \tunsigned char *p = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;\n\
+         \tif (p + 38 > end)\n\
+         \t\treturn XDP_DROP;\n\
+         \t__u64 key = *(__u32 *)(p + 26) | (__u64)*(__u16 *)(p + 34) << 32, one = 1, *n;\n\
+         \tn = bpf_map_lookup_elem(&flows, &key);\n\
+         \tif (n)\n\
+         \t\t__sync_fetch_and_add(n, 1);\n\
+         \telse if (bpf_map_update_elem(&flows, &key, &one, BPF_NOEXIST) && (n = bpf_map_lookup_elem(&flows, &key)))\n\
+         \t\t__sync_fetch_and_add(n, 1);\n\
+         \treturn XDP_DROP;\n\
+         }}\n\
+         char LICENSE[] SEC(\"license\") = \"GPL\";\n"
+    );
+    let mut metric = json!({ "name": "flows", "map": "flows", "snapshot": true, "init": true });
+    if kind.starts_with("PERCPU") {
+        metric["agg"] = "sum".into();
+    }
+    json!({
+        "interfaces": ["mon0", "mon2"],
+        "ingress": { "verdict": "enforce", "source": source, "metrics": [metric] }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slope_is_that_of_the_line() {
+        assert!((slope(&[(1.0, 3.0), (2.0, 5.0), (3.0, 7.0)]) - 2.0).abs() < 1e-9);
+        assert!(slope(&[(1.0, 3.0)]).is_nan());
+    }
+}
