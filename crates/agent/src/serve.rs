@@ -221,7 +221,8 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         }
         for name in names {
             // Scripts wait for this line; a log line could be filtered.
-            let _ = writeln!(io::stderr(), "listening on {name}");
+            // One write: who waits for the line in a file never sees half of it.
+            let _ = io::stderr().write_all(format!("listening on {name}\n").as_bytes());
         }
         told.wait(&mut servers).await?;
     }
