@@ -2,7 +2,7 @@
 #include <bcc/proto.h>
 // Counts datagrams by what their headers say, read by a cursor; a header of its own follows that of UDP.
 struct note_t { u16 kind; u8 flags; u8 more; u32 number; } BPF_PACKET_HEADER;
-struct key { u64 source; u32 from; u32 to; u16 port; u16 length; u16 kind; u16 hops; u32 number; u32 word; u32 offset; };
+struct key { u64 source; u32 from; u32 to; u16 port; u16 length; u16 kind; u16 hops; u32 number; u32 word; u64 offset; };
 BPF_HASH(datagrams, struct key, u64, 16);
 int count(struct CTXTYPE *skb)
 {
@@ -21,7 +21,7 @@ ip: ;
 	struct udp_t *udp = cursor_advance(cursor, sizeof(*udp));
 	struct note_t *note = cursor_advance(cursor, sizeof(struct note_t));
 	// The end of the header before the last one.
-	u32 offset = (u64)udp + sizeof(*udp);
+	u64 offset = (u64)udp + sizeof(*udp);
 	struct key key = {
 		.source = ethernet->src, .from = ip->src, .to = ip->dst, .port = udp->dport, .length = udp->length,
 		.kind = note->kind, .hops = ip->ttl, .number = note->number, .word = load_word(skb, 26), .offset = offset,
