@@ -1,9 +1,9 @@
 # Commands for people and CI. ./demo and ./test install make and Rust if these are missing and then call `make demo` and
 # `make test`, which install the rest by themselves.
 #
-#   make demo    build, start a daemon, push a probe, send traffic, print metrics, compare them with what was sent,
-#                clean up
-#   make test    formatting, lints, all tests, the demo; SCALE=0.1 for a tenth of the repetitions, default 1; LANES=1 for
+#   make demo    build, start a daemon, push probes, send traffic, compare what is counted with what was sent, also
+#                through a kill -9, clean up; KEEP=1 goes on for an hour, with the web console, until Ctrl-C
+#   make test    formatting, lints, all tests, the demo among them; SCALE=0.1 for a tenth of the repetitions, default 1; LANES=1 for
 #                one group of integration tests at a time, default 3
 #   make test-kernels  the core tests of the kernel on Linux 5.10, 6.1 and 6.12 under qemu; part of make test; 3 minutes
 #   make test-arm64  the same on Linux 6.1 for arm64, with the agent built for arm64; not part of make test; 8 minutes after make test
@@ -80,7 +80,6 @@ test: check test-build
 	$(INTEGRATION) $(GROUPS:%=--test %) -- --test-threads=1 $(ALONE)
 	$(INTEGRATION) --test quick -- --nocapture
 	@bash console/tests/run.sh
-	@bash tests/demo.sh --built
 	@sh tests/kernels/run.sh
 
 group-%:

@@ -1,6 +1,6 @@
 // The way of a person who knows networks and has never seen eBPF.
 import type { Page } from "@playwright/test";
-import { expect, open, test } from "./scene.ts";
+import { expect, open, source, test } from "./scene.ts";
 
 test.use({ expected: [422, 412] });
 
@@ -71,6 +71,37 @@ test("what the verifier refuses has its line and says what to write", async ({ p
   await expect(problem.getByRole("button", { name: /line 10/ })).toBeVisible();
   await expect(problem).toContainText("if ((void *)(eth + 1) > data_end) return XDP_PASS;");
   await expect(page.locator(".cm-lint-marker-error")).toHaveCount(1);
+});
+
+/** Exchanges a part of the source. */
+async function exchange(page: Page, template: string, old: string, text: string) {
+  const whole: string = source(template).ingress.source;
+  expect(whole).toContain(old);
+  await code(page).click();
+  await page.keyboard.press("Control+a");
+  await page.keyboard.press("Delete");
+  await page.keyboard.insertText(whole.replace(old, text));
+  await page.keyboard.press("Escape");
+}
+
+test("what both directions are refused for is told once, and in words", async ({ page, scene }) => {
+  await open(page, scene, "operator", "new/top-talkers");
+  await exchange(page, "top-talkers", "\ttp_parse(packet);", "\tfor (;;) all->packets++;");
+  await page.getByRole("button", { name: "Validate" }).click();
+  const problem = page.getByRole("alert");
+  await expect(problem.getByRole("listitem")).toHaveCount(1);
+  await expect(problem.getByRole("listitem")).toContainText("infinite loop detected");
+  await expect(problem.getByRole("listitem")).toContainText("give the loop a constant bound");
+  await expect(problem.getByRole("listitem")).not.toContainText("R10=fp0");
+});
+
+test("mistakes that follow from others stand behind them", async ({ page, scene }) => {
+  await open(page, scene, "operator", "new/top-talkers");
+  await exchange(page, "top-talkers", "struct talker {", "struct talker");
+  await page.getByRole("button", { name: "Validate" }).click();
+  await expect(page.getByRole("alert").getByRole("listitem").filter({ visible: true })).toHaveCount(3);
+  await page.getByText("more, which may follow from these").click();
+  await expect(page.getByRole("alert").getByRole("listitem").filter({ visible: true }).nth(4)).toBeVisible();
 });
 
 test("a probe that would change packets is refused with the line", async ({ page, scene }) => {

@@ -10,6 +10,8 @@ import { fileURLToPath } from "node:url";
 const HERE = fileURLToPath(new URL(".", import.meta.url));
 const PROBES = join(HERE, "../../probes");
 export const ROLES = ["viewer", "collector", "operator", "admin"] as const;
+/** The name in the certificate of an operator. */
+export const PERSON = "person.example";
 export type Role = (typeof ROLES)[number];
 
 export const source = (name: string) => JSON.parse(readFileSync(join(PROBES, name, `${name}.json`), "utf8"));
@@ -36,10 +38,20 @@ export class Scene {
       return line.trim();
     });
     writeFileSync(join(this.directory, "tokens"), `${lines.join("\n")}\n`, { mode: 0o600 });
-    execFileSync("openssl", [
-      "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=twinprobe",
-      "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", this.path("key.pem"), "-out", this.path("cert.pem"),
-    ], { stdio: "ignore" });
+    const openssl = (...words: string[]) => execFileSync("openssl", words, { stdio: "ignore" });
+    const files = (key: string, out: string) => ["-keyout", this.path(key), "-out", this.path(out)];
+    const fresh = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
+    const own = ["req", "-x509", ...fresh, "-days", "2"];
+    openssl(...own, "-subj", "/CN=twinprobe", "-addext", "subjectAltName=IP:127.0.0.1", ...files("key.pem", "cert.pem"));
+    // Clients' certificates: their authority, and an operator whom it knows.
+    openssl(...own, "-subj", "/CN=clients", ...files("clients-key.pem", "clients.pem"));
+    openssl("req", "-new", ...fresh, "-subj", "/CN=person", ...files("person-key.pem", "person.csr"));
+    writeFileSync(this.path("person.cnf"), `subjectAltName=DNS:${PERSON}\nextendedKeyUsage=clientAuth\n`);
+    openssl(
+      "x509", "-req", "-in", this.path("person.csr"), "-CA", this.path("clients.pem"), "-CAkey", this.path("clients-key.pem"),
+      "-days", "2", "-extfile", this.path("person.cnf"), "-out", this.path("person.pem"),
+    );
+    writeFileSync(this.path("roles"), `${PERSON} operator\n`);
     this.traffic = spawn("nsenter", [`--net=/run/netns/${process.env.CONSOLE_CLIENT}`, "node", join(HERE, "traffic.mjs")], { stdio: "ignore" });
     this.proxy = createServer((incoming, outgoing) => {
       const { origin: _, ...headers } = incoming.headers;
@@ -61,7 +73,7 @@ export class Scene {
     return scene;
   }
 
-  private path(name: string) {
+  path(name: string) {
     return join(this.directory, name);
   }
 
@@ -74,7 +86,7 @@ export class Scene {
     const daemon = spawn(process.env.TWINPROBE!, [
       "serve", "--listen", `127.0.0.1:${this.port}`, "--listen", `unix:${this.path("sock")}`, "--tokens", this.path("tokens"),
       "--tls-cert", this.path("cert.pem"), "--tls-key", this.path("key.pem"), "--state-dir", this.path("state"), "--bpffs", this.bpffs,
-      "--node-name", "gw-1", "--detach-on-exit",
+      "--client-ca", this.path("clients.pem"), "--client-roles", this.path("roles"), "--node-name", "gw-1", "--detach-on-exit",
     ], { stdio: ["ignore", "ignore", "pipe"] });
     this.daemon = daemon;
     const log = createWriteStream(this.path("log"), { flags: "a" });

@@ -1,5 +1,5 @@
 // Who may see and do what.
-import { expect, open, ROLES, test } from "./scene.ts";
+import { expect, open, PERSON, ROLES, test } from "./scene.ts";
 
 test.describe("without a token", () => {
   test.use({ expected: [401] });
@@ -35,6 +35,21 @@ test("over the Unix socket no token is needed", async ({ page, scene }) => {
   await page.goto(scene.local);
   await expect(page.getByRole("link", { name: "top-talkers" })).toBeVisible();
   await expect(page.getByRole("banner")).toContainText("admin");
+});
+
+test("a certificate in the browser is credential enough", async ({ browser, scene }) => {
+  const { origin } = new URL(scene.url);
+  const clientCertificates = [{ origin, certPath: scene.path("person.pem"), keyPath: scene.path("person-key.pem") }];
+  const context = await browser.newContext({ ignoreHTTPSErrors: true, clientCertificates });
+  const page = await context.newPage();
+  await page.goto(scene.url);
+  await expect(page.getByRole("link", { name: "top-talkers" })).toBeVisible();
+  await expect(page.getByRole("banner").getByTitle(PERSON)).toHaveText("operator");
+  await expect(page.getByRole("button", { name: "Sign out" })).toHaveCount(0);
+  await page.getByRole("link", { name: "top-talkers" }).click();
+  await expect(page.getByText("Largest over")).toBeVisible();
+  await expect(page.getByRole("link", { name: "Edit" })).toBeVisible();
+  await context.close();
 });
 
 test("files of the console have a strict policy and nothing of this host", async ({ page, scene }) => {

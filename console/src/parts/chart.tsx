@@ -45,8 +45,8 @@ export function Chart({ label, times, lines, format, hasOthers }: ChartProps) {
           { ...axis, values: (_, splits) => splits.map((value) => newest.current.format(value)), size: 72 },
         ],
         scales: {
-          // One window alone would stretch over all times.
-          x: { range: (_, from, to) => (from === to ? [from - ALONE, to + ALONE] : [from, to]) },
+          // The scale of one window alone would end far in the future.
+          x: { range: (plot, from, to) => (plot.data[0].length === 1 ? [from - ALONE, from + ALONE] : [from, to]) },
           y: { range: (_, __, max) => [0, max > 0 ? max * 1.05 : 1] },
         },
         series: [

@@ -42,7 +42,10 @@ export function MetricTable({ name, metric, seconds }: { name: string; metric: M
   const renderings: [Rendering, string][] = [["units", "units"], ["exact", "exact"], ["hex", "hex"]];
   if (seconds) renderings.push(["rate", "per second"]);
   const click = (column: Column) => setSort(order?.id === column.id ? { id: column.id, down: !order.down } : { id: column.id, down: column.isNumber });
-  const fill = metric.max_entries ? `${plural(metric.entries_used ?? 0, "entry").replace("entrys", "entries")} of ${exact(metric.max_entries)}` : plural(rows.length, "row");
+  // A sum has entries of earlier windows as well, which the map does not hold any more.
+  const fill = metric.max_entries && rows.length <= (metric.entries_used ?? 0)
+    ? `${plural(metric.entries_used ?? 0, "entry").replace("entrys", "entries")} of ${exact(metric.max_entries)}`
+    : `${plural(rows.length, "entry").replace("entrys", "entries")}`;
 
   return (
     <div class="table-view">

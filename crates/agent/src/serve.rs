@@ -8,9 +8,9 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use twinprobe_kernel::{Kernel, QuiesceMethod, TcMethod, crash};
+use twinprobe_kernel::{Kernel, QuiesceMethod, TcMethod, crash, memory};
 use twinprobe_windows::WindowStore;
 
 use crate::api::router;
@@ -32,6 +32,9 @@ use twinprobe_serve::{Address, ListenOptions};
 
 /// The time that requests under way get to end once the daemon is stopping.
 const DRAIN: Duration = Duration::from_secs(5);
+
+/// The time without a request after which the daemon is idle.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// The longest name of a machine, in bytes.
 const NODE_NAME_LIMIT: usize = 255;
@@ -173,7 +176,13 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
 
     // Early clients are told to wait; the addresses are announced once requests are answered.
     let readiness = Arc::new(Readiness::default());
-    let api = state::Api { engine: Arc::clone(&engine), readiness: Arc::clone(&readiness), access };
+    let answered = Arc::new(Notify::new());
+    let api = state::Api {
+        engine: Arc::clone(&engine),
+        readiness: Arc::clone(&readiness),
+        access,
+        answered: Arc::clone(&answered),
+    };
     let (all, metrics) = (router::router(api.clone()), router::metrics_router(api));
     let (limits, counts) = (options.listen.limits, &engine.telemetry.http.connections);
     let connections = Connections::new(limits, counts.clone());
@@ -204,6 +213,9 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     if restored {
         readiness.set_ready();
         engine.measure_costs(options.cost);
+        // The start was work as well.
+        answered.notify_one();
+        background.spawn(rest(answered));
         if let Some(directory) = options.folder.probes {
             background.spawn(deploy::follow(Arc::clone(&engine), directory, options.folder.probes_removed));
         }
@@ -251,6 +263,16 @@ async fn reload(mut hangup: Signal, mut files: Option<Files>, tls: Option<Arc<Tl
             Some(Ok(())) => tracing::info!("the certificates were read again"),
             None => {}
         }
+    }
+}
+
+/// Gives memory back that requests have used, each time that none has come for a while.
+async fn rest(answered: Arc<Notify>) {
+    loop {
+        answered.notified().await;
+        while tokio::time::timeout(QUIET, answered.notified()).await.is_ok() {}
+        // An error means that the daemon ends.
+        let _ = tokio::task::spawn_blocking(memory::return_idle_memory).await;
     }
 }
 

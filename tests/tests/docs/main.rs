@@ -4,6 +4,7 @@
 mod commands;
 mod compare;
 mod configuration;
+mod library;
 mod links;
 mod metrics;
 mod page;

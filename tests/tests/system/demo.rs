@@ -1,5 +1,6 @@
 //! Test of the demo (`tests/demo.sh`), which compares what is counted with what was sent, and of what it leaves.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::SocketAddr;
@@ -54,6 +55,31 @@ impl Drop for Demo {
     }
 }
 
+/// Returns a line without its numbers and the width of its columns.
+fn shape(line: &str) -> String {
+    let mut shape = String::new();
+    for character in line.split_whitespace().collect::<Vec<_>>().join(" ").chars() {
+        match character {
+            '0'..='9' if shape.ends_with('#') => {}
+            '0'..='9' => shape.push('#'),
+            other => shape.push(other),
+        }
+    }
+    shape
+}
+
+/// Compares what the README shows of the demo with what the demo has said.
+fn compare_with_readme(said: &str) -> Result<()> {
+    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md"))?;
+    let (_, shown) = readme.split_once("```text\n== ").context("the README shows a step of the demo")?;
+    let (shown, _) = shown.split_once("\n```").context("the end of the step")?;
+    let said: BTreeSet<String> = said.lines().map(shape).collect();
+    for line in format!("== {shown}").lines() {
+        ensure!(said.contains(&shape(line)), "the demo does not say {line:?}: {said:#?}");
+    }
+    Ok(())
+}
+
 fn get(address: SocketAddr, path: &str, token: &str) -> Result<Response> {
     let authorization = format!("Bearer {token}");
     let host = address.to_string();
@@ -85,6 +111,8 @@ fn a_demo_that_is_kept_shows_traffic_and_leaves_nothing() -> Result<()> {
     {
         ensure!(said.contains(sum), "{sum}:\n{said}");
     }
+
+    compare_with_readme(&said)?;
 
     let (address, token) = link.split_once("/#token=").context("a token")?;
     let address: SocketAddr = address.parse()?;

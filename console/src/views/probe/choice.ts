@@ -3,12 +3,16 @@ import { useState } from "preact/hooks";
 import type { Document, Probe } from "../../api/types.ts";
 import { type Column, columnsOf, metricAt, type Place, placeId, placesOf, rowsOf } from "../../data/rows.ts";
 
-/** The metrics of the newest document, and the one that is chosen. */
-export function usePlace(documents: Document[], fits?: (document: Document, place: Place) => boolean) {
+type Test = (document: Document, place: Place) => boolean;
+const hasEntries: Test = (document, place) => metricAt(document, place)!.entries.length > 0;
+
+/** The metrics of the newest document, and the one that is chosen; at first one that fits and has something to show. */
+export function usePlace(documents: Document[], fits: Test = () => true, shows: Test = hasEntries) {
   const [id, setId] = useState<string | null>(null);
   const newest = documents[documents.length - 1]!;
   const places = placesOf(newest);
-  const first = places.find((place) => (fits ? fits(newest, place) : metricAt(newest, place)!.entries.length > 0)) ?? places[0];
+  const fitting = places.filter((place) => fits(newest, place));
+  const first = fitting.find((place) => shows(newest, place)) ?? fitting[0] ?? places[0];
   const place = places.find((place) => placeId(place) === id) ?? first;
   return { newest, places, place, setPlace: setId };
 }

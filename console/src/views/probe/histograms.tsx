@@ -3,14 +3,17 @@ import { useMemo, useState } from "preact/hooks";
 import type { Document, Probe } from "../../api/types.ts";
 import { count, plural } from "../../data/format.ts";
 import { bucketsOf, difference, rangeOf, type Scale, slotLabel, slotRange } from "../../data/histogram.ts";
-import { isSlots, mainColumn, metricAt, placeId, unitName } from "../../data/rows.ts";
+import { isSlots, mainColumn, metricAt, type Place, placeId, unitName } from "../../data/rows.ts";
 import { mapsOf } from "../../data/source.ts";
 import { Empty, Select } from "../../parts/basics.tsx";
 import { Heatmap } from "../../parts/heatmap.tsx";
 import { columnsIn, isCumulative, placeOptions, usePlace } from "./choice.ts";
 
+/** Whether a slot has counted anything. */
+const hasCounts = (document: Document, place: Place) => bucketsOf(document, place, null).size > 0;
+
 export function Histograms({ probe, documents }: { probe: Probe; documents: Document[] }) {
-  const { newest, places, place, setPlace } = usePlace(documents, (document, place) => isSlots(metricAt(document, place)!));
+  const { newest, places, place, setPlace } = usePlace(documents, (document, place) => isSlots(metricAt(document, place)!), hasCounts);
   const [fieldId, setField] = useState<string | null>(null);
   const [chosenScale, setScale] = useState<Scale | null>(null);
   const metric = place && metricAt(newest, place);

@@ -96,7 +96,7 @@ export function Windows({ probe }: { probe: Probe }) {
           <dl class="facts"><dt>Interval</dt><dd>{config.window?.interval ?? "only requests close windows"}</dd><dt>Retain</dt><dd>{config.window?.retain ?? 32} windows</dd></dl>
         )}
       </Section>
-      {may("collector") && <Section title="Newest 100 retained windows"><Retained probe={probe} /></Section>}
+      {may("collector") && <Section title={probe.windows.retained > 100 ? "Newest 100 retained windows" : "Retained windows"}><Retained probe={probe} /></Section>}
     </>
   );
 }

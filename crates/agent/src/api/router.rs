@@ -131,6 +131,7 @@ async fn log_request(
     let (status, took) = (response.status(), started.elapsed());
     let route = route.as_ref().map(MatchedPath::as_str);
     api.engine.telemetry.http.answered(&method, route, status, took);
+    api.answered.notify_one();
     tracing::info!(
         %method,
         path = &path[..path.floor_char_boundary(LOGGED)],

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use tokio::sync::Notify;
+
 use crate::engine::engine::Engine;
 use twinprobe_serve::Access;
 
@@ -12,6 +14,8 @@ pub struct Api {
     pub engine: Arc<Engine>,
     pub readiness: Arc<Readiness>,
     pub access: Arc<Access>,
+    /// Told of each request that has been answered.
+    pub answered: Arc<Notify>,
 }
 
 /// The state of the daemon, as bits. A daemon may be stopping without having been ready.

@@ -62,7 +62,9 @@ impl EventMetric {
         namespace: &Namespace,
     ) -> Result<Arc<Self>, KernelError> {
         let speaks = map.layout.as_ref().is_some_and(|layout| layout.renders(Render::Ifindex));
-        let reader = map.open()?;
+        let mut reader = map.open()?;
+        // Nobody listens yet.
+        reader.unmap();
         Ok(Arc::new(Self {
             direction,
             metric: metric.to_owned(),

@@ -45,7 +45,7 @@ enum Turn {
 
 /// Reads the source until no client listens or the source is closed.
 pub async fn run(source: Arc<EventMetric>) {
-    let waiter = source.reader.lock().as_ref().map(EventReader::waiter);
+    let waiter = source.reader.lock().as_mut().map(|reader| reader.map().and_then(|()| reader.waiter()));
     let closed = match waiter {
         Some(Ok(waiter)) => read(&source, waiter).await,
         None => true,
@@ -150,6 +150,10 @@ fn turn(source: &EventMetric, context: &Context, output: &mut EventBatch) -> Tur
     audience.clients.retain(|client| !client.state.lock().gone);
     if audience.clients.is_empty() {
         audience.reading = false;
+        // The next client's task begins after this: the lock keeps clients from joining meanwhile.
+        if let Some(reader) = source.reader.lock().as_mut() {
+            reader.unmap();
+        }
         return Turn::Alone;
     }
     // Events that wait in the ring are not lost yet. They are read without room for them only when the ring is nearly

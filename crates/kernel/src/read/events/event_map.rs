@@ -47,6 +47,21 @@ impl EventMap {
 }
 
 impl EventReader {
+    /// Maps again what [`EventReader::unmap`] has taken away.
+    pub fn map(&mut self) -> io::Result<()> {
+        match self {
+            Self::Ringbuf(ring) => ring.map(),
+            Self::Perf(_) => Ok(()),
+        }
+    }
+
+    /// Takes away what only reading needs: until it is mapped again, nothing is read. A perf event array takes events only while its rings are mapped.
+    pub fn unmap(&mut self) {
+        if let Self::Ringbuf(ring) = self {
+            ring.unmap();
+        }
+    }
+
     /// Returns a waiter for events. To be called in a runtime.
     pub fn waiter(&self) -> io::Result<Waiter> {
         match self {

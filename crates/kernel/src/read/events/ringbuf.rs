@@ -25,11 +25,12 @@ const RELEASE: u64 = 64 << 10;
 pub struct RingBuffer {
     pub fd: Arc<OwnedFd>,
     consumer: Mapping,
-    /// The mapping of a page with the producer's position, then the ring twice.
+    /// The page with the producer's position.
     producer: Mapping,
+    /// The mapping of the ring, twice; `None` while nobody reads it.
+    data: Option<Mapping>,
     /// The size of the ring, in bytes.
     pub size: u64,
-    page: u64,
     /// The position up to which records were read.
     position: u64,
 }
@@ -38,9 +39,27 @@ impl RingBuffer {
     pub fn open(fd: &Arc<OwnedFd>, size: u32) -> io::Result<Self> {
         let page = page_size();
         let consumer = Mapping::new(fd.as_fd(), 0, page, Access::ReadWrite)?;
-        let producer = Mapping::new(fd.as_fd(), page, page + 2 * size as usize, Access::Read)?;
+        let producer = Mapping::new(fd.as_fd(), page, page, Access::Read)?;
         let position = consumer.u64(0).load(Ordering::Relaxed);
-        Ok(Self { fd: Arc::clone(fd), consumer, producer, size: size.into(), page: page as u64, position })
+        let mut ring =
+            Self { fd: Arc::clone(fd), consumer, producer, data: None, size: size.into(), position };
+        ring.map()?;
+        Ok(ring)
+    }
+
+    /// Maps the ring again.
+    pub fn map(&mut self) -> io::Result<()> {
+        if self.data.is_none() {
+            let length = 2 * self.size as usize;
+            self.data = Some(Mapping::new(self.fd.as_fd(), 2 * page_size(), length, Access::Read)?);
+        }
+        Ok(())
+    }
+
+    /// Takes the mapping of the ring away: its pages count twice as memory of this process. Records stay in the ring,
+    /// and nothing is read until it is mapped again.
+    pub fn unmap(&mut self) {
+        self.data = None;
     }
 
     pub fn fill(&self) -> u64 {
@@ -70,20 +89,21 @@ impl RingBuffer {
 
     /// Hands on records up to one that is being written, and gives their space back.
     fn scan(&mut self, limit: u64, sink: &mut impl FnMut(EventRecord<'_>)) {
+        let Some(data) = &self.data else { return };
         let start = self.position;
         let release = RELEASE.min(self.size / 8);
         let mut released = start;
         let producer = self.producer.u64(0).load(Ordering::Acquire);
         while self.position < producer && self.position - start < limit {
-            let at = (self.page + (self.position & (self.size - 1))) as usize;
-            let header = self.producer.u32(at).load(Ordering::Acquire);
+            let at = (self.position & (self.size - 1)) as usize;
+            let header = data.u32(at).load(Ordering::Acquire);
             let len = u64::from(header & !(BUSY | DISCARD));
             if header & BUSY != 0 || len > self.size {
                 break;
             }
             if header & DISCARD == 0 {
                 // SAFETY: the record is complete, and its space is given back only after it was handed on.
-                let bytes = unsafe { self.producer.bytes(at + HEADER as usize, len as usize) };
+                let bytes = unsafe { data.bytes(at + HEADER as usize, len as usize) };
                 sink(EventRecord::Sample { cpu: None, bytes });
             }
             self.position += (HEADER + len).next_multiple_of(8);
