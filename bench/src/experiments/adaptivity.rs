@@ -84,7 +84,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
     for hook in ["xdp", "tc"] {
         let names = ["non-adaptive", "adaptive", "fully adaptive"];
         let mut curves = names.map(|name| Curve { name: name.into(), points: Vec::new() });
-        for wanted in bench.cases(&WANTED, &[1, 100]) {
+        for wanted in bench.cases(&WANTED, &[1]) {
             let mut non = Probe::new(bench, Kind::NonAdaptive, hook, wanted)?;
             let mut adaptive = Probe::new(bench, Kind::Adaptive, hook, wanted)?;
             let mut fully = Probe::new(bench, Kind::FullyAdaptive, hook, wanted)?;

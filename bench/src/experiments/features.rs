@@ -55,7 +55,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
         Table::new(&["hook", "features", "rounds", "Mpps", "null", "flows", "map bytes, with twins"]);
     let all: Vec<u64> = (1..=FEATURES).collect();
     let (mut curves, mut xdp) = (Vec::new(), Vec::new());
-    for hook in ["xdp", "tc"] {
+    for hook in bench.cases(&["xdp", "tc"], &["xdp"]) {
         let mut curve = Curve { name: hook.to_uppercase(), points: Vec::new() };
         for features in bench.cases(&all, &[1, FEATURES]) {
             let mut flows = Flows::new(bench, hook, features)?;
