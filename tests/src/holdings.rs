@@ -154,13 +154,18 @@ impl Walk {
 
     fn others(&mut self, directory: &Path, pid: u32) -> Result<()> {
         self.pins(Path::new(BPFFS), Some(directory))?;
+        // Containers, and tests of the documentation, have mounts of their own.
+        let mut mounts = BTreeSet::from([fs::read_link("/proc/self/ns/mnt")?]);
         for entry in fs::read_dir("/proc")? {
             let name = entry?.file_name();
-            if let Some(other) = name.to_str().and_then(|name| name.parse::<u32>().ok())
-                && other != pid
-            {
-                // The process may have ended.
+            let Some(other) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+            // The process may have ended.
+            if other != pid {
                 let _ = self.process(other);
+            }
+            if fs::read_link(format!("/proc/{other}/ns/mnt")).is_ok_and(|namespace| mounts.insert(namespace))
+            {
+                let _ = self.pins(Path::new(&format!("/proc/{other}/root{BPFFS}")), None);
             }
         }
         Ok(())
