@@ -1,6 +1,6 @@
 //! Reading a window of a small map, and the grace period in it, by each method.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -8,6 +8,7 @@ use twinprobe_tests::Daemon;
 use twinprobe_tests::measure::Sample;
 use twinprobe_tests::sample::{counter_config, total};
 use twinprobe_tests::traffic::Spread;
+use twinprobe_tests::wait::wait_for;
 
 use crate::frame::options::Bench;
 use crate::frame::paired::Estimate;
@@ -52,6 +53,10 @@ pub fn run(bench: &Bench) -> Result<Section> {
         let idle = Reads::take(&daemon, reads)?;
         table.row(idle.cells(method, "idle", 0.0));
         let load = site.send(Spread::default())?;
+        wait_for("the first packet", Duration::from_secs(10), || {
+            ensure!(total(&daemon.json(METRICS), "ingress", "packets") > 0, "no packet was counted");
+            Ok(())
+        })?;
         let loaded = Reads::take(&daemon, reads)?;
         load.stop()?;
         ensure!(loaded.packets > 0, "no packet was counted");
