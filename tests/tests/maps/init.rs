@@ -80,8 +80,19 @@ fn a_client_that_hangs_up_takes_nothing_along() -> Result<()> {
 /// The clock reads and resets with an interval; GET takes nothing out of anything.
 #[test]
 fn the_clock_reads_and_resets() -> Result<()> {
-    let mut scene = Scene::new(&json!({ "interval": "150ms", "retain": 1000 }), &json!({}))?;
+    let mut scene = Scene::new(&json!({ "interval": "500ms", "retain": 1000 }), &json!({}))?;
+    let newest = |scene: &Scene| {
+        PROBES.map(|probe| scene.daemon.json(&format!("/v1/probes/{probe}"))["windows"]["newest"].clone())
+    };
     for _ in 0..5 {
+        // An array that packets change is copied and then reset: what comes between is lost. No window ends while these
+        // packets come.
+        let before = newest(&scene);
+        wait_for("the end of a window", Duration::from_secs(10), || {
+            let now = newest(&scene);
+            ensure!(now.iter().zip(&before).all(|(now, before)| now != before), "{now:?}");
+            Ok(())
+        })?;
         scene.send(700)?;
         for probe in PROBES {
             let document = scene.read(probe);
