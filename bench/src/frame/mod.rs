@@ -1,4 +1,4 @@
-//! What all experiments share: how they are run, how values are compared, and how results are written down.
+//! The parts that all experiments share: running, comparing values, writing results down.
 
 pub mod client;
 pub mod document;

@@ -37,7 +37,7 @@ pub struct Options {
     pub interface: Option<String>,
 }
 
-/// Who sends the packets.
+/// The choice of the sender of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum GeneratorName {
     /// The generator of the tests, in the kernel
@@ -45,14 +45,14 @@ pub enum GeneratorName {
     Moongen,
 }
 
-/// What sends packets, and to where.
+/// The sender of packets, and the interface that they go to.
 #[derive(Clone, Debug)]
 pub enum Generator {
     Traffic,
     MoonGen(MoonGen),
 }
 
-/// What all experiments are told.
+/// The options of all experiments.
 #[derive(Clone, Debug)]
 pub struct Bench {
     pub quick: bool,

@@ -76,7 +76,7 @@ pub struct Comparison {
     null_difference: Sample,
 }
 
-/// What is measured next.
+/// The variant that is measured next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     Base,

@@ -1,4 +1,4 @@
-//! What an experiment has to say.
+//! The section of the page that an experiment writes.
 
 use std::fmt::Write as _;
 
@@ -12,11 +12,11 @@ pub struct Section {
     pub question: &'static str,
     /// Three lines on how it is measured.
     pub method: String,
-    /// What sends the packets, if there are any.
+    /// The sender of the packets, if there are any.
     pub generator: Option<String>,
     pub tables: Vec<Table>,
     pub figures: Vec<Figure>,
-    /// What it means for a user.
+    /// The meaning for a user.
     pub meaning: String,
     pub claims: Vec<Claim>,
 }

@@ -29,7 +29,7 @@ pub enum Exporter {
     Nfpcapd,
 }
 
-/// What an exporter took.
+/// The cost of an exporter.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
     /// Nanoseconds of processor time per packet, of all its threads and processes.

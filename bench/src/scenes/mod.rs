@@ -1,4 +1,4 @@
-//! What several experiments set up, and programs of others.
+//! Set-ups that several experiments use, and programs of others.
 
 pub mod bcc;
 pub mod exporters;
