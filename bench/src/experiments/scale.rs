@@ -118,7 +118,7 @@ fn daemon(topology: &Topology) -> Result<Daemon> {
 
 /// Returns limits that are not reached.
 fn options() -> DaemonOptions {
-    ["--max-probes", "4096", "--max-maps", "65536"]
+    ["--max-probes", "4096", "--max-maps", "65536", "--max-programs", "65536"]
         .into_iter()
         .fold(DaemonOptions::default(), DaemonOptions::argument)
 }

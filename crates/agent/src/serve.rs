@@ -151,7 +151,8 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     for address in &options.listen.listen_metrics {
         metrics_listeners.push(Listener::bind_tcp(*address, None)?);
     }
-    let kernel = Kernel::open(&options.bpffs, &options.state_dir, options.quiesce, options.tc_attach);
+    let (quiesce, tc, measured) = (options.quiesce, options.tc_attach, options.cost.measure_cost);
+    let kernel = Kernel::open(&options.bpffs, &options.state_dir, quiesce, tc, measured);
     let kernel = kernel.map_err(|error| {
         let denied = error.source.kind() == io::ErrorKind::PermissionDenied;
         let hint = if denied { "; is this root?" } else { "" };

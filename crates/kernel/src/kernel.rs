@@ -11,7 +11,7 @@ use twinprobe_ebpf_common::finding::Rejection;
 
 use crate::attach::dispatcher::dispatchers::Dispatchers;
 use crate::attach::dispatcher::live::LiveRuns;
-use crate::attach::epoch::{self, EpochWords};
+use crate::attach::epoch::EpochWords;
 use crate::attach::hook::attachment::TcMethod;
 use crate::attach::host::{self, Host};
 use crate::attach::quiesce::method::QuiesceMethod;
@@ -42,13 +42,14 @@ pub struct Kernel {
 impl Kernel {
     /// Takes over the pins in `bpffs` for the daemon of this state directory. The attachments that an earlier daemon
     /// left go on as they are until [`Self::settle`]; before that its probes have to be
-    /// [adopted](crate::attach::attached::Attached::adopt). Fails if another daemon holds the pins, or if the grace
+    /// [adopted](crate::attach::attached::Attached::adopt). `measured`: [`Self::measure`] is to be called. Fails if another daemon holds the pins, or if the grace
     /// period method is not possible here.
     pub fn open(
         bpffs: &Path,
         state_dir: &Path,
         quiesce: QuiesceMethod,
         tc: TcMethod,
+        measured: bool,
     ) -> Result<Arc<Self>, KernelError> {
         let failed = |call| move |error| KernelError::new(call, bpffs.display().to_string(), error);
         // The method comes first: one that is not possible here is refused before any pin is touched.
@@ -64,8 +65,8 @@ impl Kernel {
             private::directory(directory).map_err(failed("creation"))?;
         }
         let epochs = EpochWords::open(bpffs)?;
-        let dispatchers = Dispatchers::open(hooks, Arc::clone(&epochs), Arc::clone(&quiescer), tc)
-            .map_err(failed("adoption"))?;
+        let dispatchers =
+            Dispatchers::open(hooks, Arc::clone(&quiescer), tc, measured).map_err(failed("adoption"))?;
         let possible_cpus = cpus::possible_cpus().map_err(failed("set-up"))?;
         let capabilities = Capabilities::probe(&quiescer, possible_cpus);
         let last = host::serials(&pins).map_err(failed("reading"))?.into_iter().max().unwrap_or(0);
@@ -170,9 +171,10 @@ impl Kernel {
     /// Removes every pin of the daemon. To be called once all probes are detached. Failures are logged.
     pub fn unpin(&self) {
         let root = self.host.pins.parent().unwrap_or(&self.host.pins);
-        let removed = epoch::PINS
-            .iter()
-            .try_for_each(|pin| std::fs::remove_file(root.join(pin)))
+        let removed = self
+            .host
+            .epochs
+            .unpin()
             .and_then(|()| self.claim.give_up())
             .and_then(|()| std::fs::remove_dir(root.join("hooks")))
             .and_then(|()| std::fs::remove_dir(&self.host.pins));

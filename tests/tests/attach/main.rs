@@ -9,3 +9,4 @@ mod large_frames;
 mod namespaces;
 mod reattachment;
 mod samples;
+mod sharing;

@@ -2,6 +2,7 @@
 
 mod ends;
 mod held;
+mod many;
 mod repair;
 mod restart;
 mod restore;

@@ -23,7 +23,7 @@ const MEASURE: Duration = Duration::from_millis(50);
 pub struct CostOptions {
     /// Measure what probes cost while they run, for 50 ms every 5 s; needs CAP_SYS_ADMIN
     #[arg(long)]
-    measure_cost: bool,
+    pub measure_cost: bool,
 }
 
 impl Engine {

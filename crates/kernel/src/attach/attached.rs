@@ -3,6 +3,7 @@
 //! flip.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +11,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use twinprobe_ebpf_common::finding::with_causes;
 
-use crate::attach::dispatcher::chain::{Callee, DeploymentId, Rank};
+use crate::attach::dispatcher::chain::{DeploymentId, Rank};
 use crate::attach::dispatcher::dispatchers::Addition;
 use crate::attach::dispatcher::health::Health;
+use crate::attach::dispatcher::slots::Slots;
 use crate::attach::epoch::EpochWord;
 use crate::attach::hook::error::AttachError;
 use crate::attach::hook::hook_point::HookPoint;
@@ -21,7 +23,7 @@ use crate::attach::places::{AttachedAt, Interface, NotAttached};
 use crate::attach::reclaim::Reclaim;
 use crate::crash;
 use crate::load::carry::transfer::{Loss, Remains, Transfers};
-use crate::load::direction::LoadedDirection;
+use crate::load::direction::{LoadedDirection, program_ids};
 use crate::load::maps::{Predecessor, TwinMap};
 use crate::load::pins::{Deployment, Identity, Note, Pins};
 use crate::net::watch::Changes;
@@ -37,6 +39,8 @@ pub struct Attached {
     /// Shared with the deployment that replaces this one: both always use the same twin.
     pub epoch: Arc<EpochWord>,
     pub directions: Vec<LoadedDirection>,
+    /// The slots of each direction.
+    pub slots: Vec<Arc<Slots>>,
     pub places: Vec<AttachedAt>,
     pub pins: Pins,
     pub record: Deployment,
@@ -48,7 +52,7 @@ pub struct Attached {
 
 impl Attached {
     /// Adopts the deployment of `record`, which an earlier daemon has attached. `directions` are the directions that
-    /// its pins hold. Fails with the reason if its epoch word can't be claimed.
+    /// its pins hold. Fails with the reason if its epoch word can't be claimed, or if its slots can't be made.
     pub fn adopt(
         host: &Arc<Host>,
         identity: Identity<'_>,
@@ -56,21 +60,24 @@ impl Attached {
         directions: Vec<LoadedDirection>,
         interfaces: &[Interface],
     ) -> Result<(Self, Vec<NotAttached>), String> {
-        if !host.epochs.is_adopted() {
+        let epoch = host.epochs.claim(record.epoch).ok_or("its place in the epoch map is taken")?;
+        if !epoch.is_adopted() {
             return Err("the epoch map is gone".into());
         }
-        let epoch = host.epochs.claim(record.epoch).ok_or("its place in the epoch map is taken")?;
         let mut attached = Self {
             host: Arc::clone(host),
             owner: DeploymentId(record.serial),
             epoch: Arc::new(epoch),
             directions,
+            slots: Vec::new(),
             places: Vec::new(),
             pins: Pins::new(&host.pins, record.serial),
             record,
             quiesced: None,
             transfers: Transfers::default(),
         };
+        attached.slots =
+            attached.left_slots(interfaces).map_err(|error| format!("its slots can't be made: {error}"))?;
         // The note is for a later daemon that can't read the stored configuration; this daemon does not need it.
         let note = Note::new(identity, &attached.record, &attached.directions);
         if let Err(error) = note.and_then(|note| attached.pins.write_note(&note)) {
@@ -79,6 +86,23 @@ impl Attached {
         // No step fails from here on: every direction that has claimed its slots is listed or removed.
         let failed = attached.place(interfaces, &Changes::default());
         Ok((attached, failed))
+    }
+
+    /// Opens the slots that the dispatchers of an earlier daemon call, or else makes new ones.
+    fn left_slots(&self, interfaces: &[Interface]) -> io::Result<Vec<Arc<Slots>>> {
+        let places = self.places_at(interfaces);
+        let of = |(direction, loaded): (usize, &LoadedDirection)| {
+            let programs = program_ids(&loaded.programs)?;
+            for (_, place) in places.iter().filter(|(of, _)| *of == direction) {
+                let pins = self.host.dispatchers.root.join(place.pin_name());
+                // Without the old slots the dispatchers get another program.
+                if let Ok(Some(slots)) = Slots::left(&pins, self.owner, programs) {
+                    return Ok(Arc::new(slots));
+                }
+            }
+            Slots::fill(&loaded.programs).map(Arc::new)
+        };
+        self.directions.iter().enumerate().map(of).collect()
     }
 
     /// Attaches the probe at the interfaces where it is not attached yet, and detaches it from all others. `changes`
@@ -93,7 +117,7 @@ impl Attached {
         });
         self.places = keep;
         for at in gone {
-            self.remove(&at.place, &mut Reclaim::default());
+            self.remove(&at.place);
         }
         let mut failed = Vec::new();
         for (direction, place) in wanted {
@@ -124,12 +148,13 @@ impl Attached {
             crash::point("retiring");
             if self.is_at(&at.place) {
                 if let Err(error) = self.host.dispatchers.retire(&at.place, old.owner) {
-                    tracing::warn!(error = with_causes(&error), "a replaced probe's slots can't be emptied");
+                    tracing::warn!(error = with_causes(&error), "a replaced probe's slots can't be unpinned");
                 }
             } else {
-                old.remove(&at.place, &mut Reclaim::default());
+                old.remove(&at.place);
             }
         }
+        self.host.release(old.slots.iter().cloned());
         crash::point("retired");
         old.remove_pins();
         taken_over
@@ -143,10 +168,11 @@ impl Attached {
                 reclaim.add_program(direction.programs.of_twin(parity).as_fd());
             }
         }
+        self.slots.iter().for_each(|slots| reclaim.add_map(slots.map()));
         reclaim.add_pinned(&self.pins);
         for at in std::mem::take(&mut self.places) {
             crash::point("detaching");
-            self.remove(&at.place, &mut reclaim);
+            self.remove(&at.place);
         }
         crash::point("detached");
         self.remove_pins();
@@ -229,7 +255,7 @@ impl Attached {
         let addition = Addition {
             owner: self.owner,
             rank: Rank { priority: priority.into(), order: self.record.order },
-            callee: Callee::Loaded(&loaded.programs),
+            slots: &self.slots[direction],
             epoch: &self.epoch,
             verdict,
             sample,
@@ -239,8 +265,8 @@ impl Attached {
     }
 
     /// Takes the probe out of the dispatcher at `place`. Failures are logged.
-    pub fn remove(&self, place: &HookPoint, reclaim: &mut Reclaim) {
-        if let Err(error) = self.host.dispatchers.remove(place, self.owner, reclaim) {
+    pub fn remove(&self, place: &HookPoint) {
+        if let Err(error) = self.host.dispatchers.remove(place, self.owner) {
             tracing::warn!(error = with_causes(&error), "a probe could not be detached");
         }
     }

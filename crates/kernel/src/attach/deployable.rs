@@ -1,9 +1,11 @@
 //! The step from loaded to attached. Everything is pinned first, so that a later daemon finds whatever is attached.
 
+use std::io;
 use std::sync::Arc;
 
 use crate::attach::attached::Attached;
 use crate::attach::dispatcher::chain::DeploymentId;
+use crate::attach::dispatcher::slots::Slots;
 use crate::attach::hook::error::AttachError;
 use crate::attach::host::Host;
 use crate::attach::places::{Interface, NotAttached};
@@ -34,9 +36,7 @@ impl Deployable {
         let serial = host.new_serial();
         let epoch = match replaces {
             Some(old) => Arc::clone(&old.epoch),
-            None => Arc::new(host.epochs.allocate(first_epoch).ok_or_else(|| {
-                AttachError::Occupied("the daemon has as many probes as it can have; delete one first".into())
-            })?),
+            None => Arc::new(host.epochs.allocate(first_epoch)?),
         };
         let record = Deployment {
             boot_id: host.boot_id.clone(),
@@ -45,6 +45,9 @@ impl Deployable {
             epoch: epoch.place(),
             directions: directions.iter().map(DirectionRecord::new).collect::<Result<_, _>>()?,
         };
+        let slots = directions.iter().map(|loaded| Slots::fill(&loaded.programs).map(Arc::new));
+        let slots = slots.collect::<io::Result<Vec<_>>>();
+        let slots = slots.map_err(|source| KernelError::new("creation", "the slots of the probe", source))?;
         let pins = Pins::new(&host.pins, serial);
         let mut records = record.directions.iter().zip(&directions);
         let pinned = records.try_for_each(|(record, loaded)| pins.pin(record, loaded));
@@ -69,6 +72,7 @@ impl Deployable {
             owner: DeploymentId(serial),
             epoch,
             directions,
+            slots,
             places: Vec::new(),
             pins,
             record,

@@ -1,15 +1,19 @@
-//! Epoch words: a few 64-bit words for each probe, in one array map that programs and this process share.
+//! Epoch words: a few 64-bit words for each probe, in array maps that programs and this process share.
 //!
 //! The parity of a probe's word says which twin its dispatchers call, on every interface and in both
 //! directions. A flip is therefore one store: atomic for the whole probe, without a system call. The word
 //! counts flips, so it is also the sequence number of the window that is open.
 //!
-//! The map is pinned and outlives the daemon. It also has what must be known about a window after a crash: whether the
-//! idle twin has been read and reset, and when the open window began. A second map, `clocks`, has that time by a clock
-//! that is never set: programs follow the first map, so the layout of that one stays the same.
+//! The maps are pinned and outlive the daemon. They also have what must be known about a window after a crash: whether
+//! the idle twin has been read and reset, and when the open window began. Beside each map there is a second one, `clocks`,
+//! that has this time by a clock that is never set: programs follow the first map, so its layout stays the same.
+//!
+//! A map has places for [`PLACES`] probes, as many as an instruction's offset reaches. Two maps are a *page*; there is
+//! another page as soon as all places are taken.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -34,9 +38,11 @@ const CLOSED: usize = 3;
 /// The bit in [`CLEARED`] that says that the twin of the epoch is being cleared now. No epoch is as large.
 const CLEARING: u64 = 1 << 63;
 const WORD_BYTES: usize = size_of::<u64>();
-/// The number of places, one for each probe; the first ones hold constants that dispatchers read. Offsets must fit an
-/// instruction's 16 bits.
+/// The number of places of a page, one for each probe; the first ones hold constants that dispatchers read. Offsets must
+/// fit an instruction's 16 bits.
 const PLACES: usize = 512;
+/// The number of pages up to which a record is believed that names a page which does not exist.
+const PAGES: usize = 1024;
 const BYTES: usize = PLACES * WORDS * WORD_BYTES;
 /// A probe's words in the second map: the start of the open window, and the end of the last one. Beside each stands the
 /// wall clock's time that belongs to it: a daemon of a version that does not know this map changes only the other one.
@@ -44,12 +50,20 @@ const CLOCK_WORDS: usize = 4;
 const CLOCK_OPENED: usize = 0;
 const CLOCK_CLOSED: usize = 2;
 const CLOCK_BYTES: usize = PLACES * CLOCK_WORDS * WORD_BYTES;
-/// The names of the pins of the two maps.
-pub const PINS: [&str; 2] = ["epochs", "clocks"];
+/// The names of the pins of a page's two maps; those of further pages have a number, as `epochs_1`.
+const PINS: [&str; 2] = ["epochs", "clocks"];
 
-/// The shared memory and which of its places are taken.
+/// The pages, in the order of their numbers.
 #[derive(Debug)]
 pub struct EpochWords {
+    bpffs: PathBuf,
+    pages: Mutex<Vec<Arc<Page>>>,
+}
+
+/// Shared memory for [`PLACES`] probes, and which of its places are taken.
+#[derive(Debug)]
+pub struct Page {
+    pub number: usize,
     epochs: Words,
     clocks: Words,
     taken: Mutex<[bool; PLACES]>,
@@ -87,28 +101,67 @@ impl Words {
 
 impl EpochWords {
     /// Opens the maps that an earlier daemon left in `bpffs`, else makes new ones.
-    pub fn open(bpffs: &Path) -> Result<Arc<Self>, KernelError> {
-        let [epochs, clocks] = PINS.map(|name| bpffs.join(name));
-        let epochs = Words::open(&epochs, "tp_epochs", BYTES)?;
-        Ok(Self::of(epochs, Words::open(&clocks, "tp_clocks", CLOCK_BYTES)?))
+    pub fn open(bpffs: &Path) -> Result<Self, KernelError> {
+        let left =
+            last_page(bpffs).map_err(|source| KernelError::new("listing", "the epoch maps", source))?;
+        let pages = (0..=left).map(|number| Page::open(bpffs, number)).collect::<Result<_, _>>()?;
+        Ok(Self { bpffs: bpffs.to_owned(), pages: Mutex::new(pages) })
     }
 
-    fn of(epochs: Words, clocks: Words) -> Arc<Self> {
+    /// Takes a free place and begins with `epoch`; the other twin counts as cleared.
+    pub fn allocate(&self, epoch: u64) -> Result<EpochWord, KernelError> {
+        let mut pages = self.pages.lock();
+        if let Some(word) = pages.iter().find_map(|page| page.allocate(epoch)) {
+            return Ok(word);
+        }
+        let page = Page::open(&self.bpffs, pages.len())?;
+        pages.push(Arc::clone(&page));
+        page.allocate(epoch).ok_or_else(|| {
+            KernelError::new("allocation", "an epoch word", io::Error::other("a new page is full"))
+        })
+    }
+
+    /// Claims the place of a probe that runs, and changes none of its words. `None` if the place is taken, or if the
+    /// page of the place can't be made.
+    pub fn claim(&self, place: usize) -> Option<EpochWord> {
+        let (number, place) = (place / PLACES, place % PLACES);
+        let mut pages = self.pages.lock();
+        // Programs may follow a map that is gone from its place, and nobody else may have the same word.
+        while number < PAGES && pages.len() <= number {
+            let page = Page::open(&self.bpffs, pages.len()).ok()?;
+            pages.push(page);
+        }
+        pages.get(number)?.claim(place)
+    }
+
+    /// Removes the pins of all pages.
+    pub fn unpin(&self) -> io::Result<()> {
+        self.pages
+            .lock()
+            .iter()
+            .flat_map(|page| PINS.map(|name| pin_name(name, page.number)))
+            .try_for_each(|name| std::fs::remove_file(self.bpffs.join(name)))
+    }
+}
+
+impl Page {
+    fn open(bpffs: &Path, number: usize) -> Result<Arc<Self>, KernelError> {
+        let [epochs, clocks] = PINS.map(|name| pin_name(name, number));
+        let open = |name: &str, bytes| Words::open(&bpffs.join(name), &format!("tp_{name}"), bytes);
+        Ok(Self::of(number, open(&epochs, BYTES)?, open(&clocks, CLOCK_BYTES)?))
+    }
+
+    fn of(number: usize, epochs: Words, clocks: Words) -> Arc<Self> {
         let mut taken = [false; PLACES];
         for hook in Hook::ALL {
             taken[Self::pass_place(hook)] = true;
         }
-        let epochs = Self { epochs, clocks, taken: Mutex::new(taken) };
+        let page = Self { number, epochs, clocks, taken: Mutex::new(taken) };
         for hook in Hook::ALL {
             let pass = u64::from(hook.pass() as u32);
-            epochs.word(Self::pass_place(hook), EPOCH).store(pass, Ordering::Relaxed);
+            page.word(Self::pass_place(hook), EPOCH).store(pass, Ordering::Relaxed);
         }
-        Arc::new(epochs)
-    }
-
-    /// Tells whether the map is an earlier daemon's, whose programs follow these words.
-    pub const fn is_adopted(&self) -> bool {
-        self.epochs.adopted
+        Arc::new(page)
     }
 
     pub fn map(&self) -> BorrowedFd<'_> {
@@ -129,8 +182,7 @@ impl EpochWords {
         offset(Self::pass_place(hook))
     }
 
-    /// Takes a free place and begins with `epoch`; the other twin counts as cleared. `None` if no place is free.
-    pub fn allocate(self: &Arc<Self>, epoch: u64) -> Option<EpochWord> {
+    fn allocate(self: &Arc<Self>, epoch: u64) -> Option<EpochWord> {
         let mut taken = self.taken.lock();
         let place = taken.iter().position(|taken| !taken)?;
         taken[place] = true;
@@ -142,8 +194,7 @@ impl EpochWords {
         Some(word)
     }
 
-    /// Claims the place of a probe that runs, and changes none of its words. `None` if the place is taken.
-    pub fn claim(self: &Arc<Self>, place: usize) -> Option<EpochWord> {
+    fn claim(self: &Arc<Self>, place: usize) -> Option<EpochWord> {
         let mut taken = self.taken.lock();
         let free = taken.get_mut(place).filter(|taken| !**taken)?;
         *free = true;
@@ -157,6 +208,24 @@ impl EpochWords {
     fn clock_word(&self, place: usize, word: usize) -> &AtomicU64 {
         self.clocks.memory.u64((place * CLOCK_WORDS + word) * WORD_BYTES)
     }
+}
+
+/// Returns the name of a map's pin. Maps of further pages have names of their own, so that exchanged pins are noticed.
+fn pin_name(name: &str, page: usize) -> String {
+    if page == 0 { name.to_owned() } else { format!("{name}_{page}") }
+}
+
+/// Returns the number of the last page that an earlier daemon has pinned; 0 if there is none.
+fn last_page(bpffs: &Path) -> io::Result<usize> {
+    let mut last = 0;
+    for entry in std::fs::read_dir(bpffs)? {
+        let name = entry?.file_name();
+        let number = name.to_str().and_then(|name| name.rsplit_once('_'));
+        let number =
+            number.filter(|(name, _)| PINS.contains(name)).and_then(|(_, number)| number.parse().ok());
+        last = last.max(number.filter(|number| *number < PAGES).unwrap_or(0));
+    }
+    Ok(last)
 }
 
 const fn offset(place: usize) -> i32 {
@@ -178,7 +247,7 @@ fn is_page(map: BorrowedFd<'_>, name: &str, bytes: usize) -> bool {
 /// A probe's own words.
 #[derive(Debug)]
 pub struct EpochWord {
-    page: Arc<EpochWords>,
+    page: Arc<Page>,
     place: usize,
 }
 
@@ -262,9 +331,18 @@ impl EpochWord {
         [first, first + 1].map(|word| self.page.clock_word(self.place, word))
     }
 
-    /// The place of the words, which a record keeps for [`EpochWords::claim`].
-    pub const fn place(&self) -> usize {
-        self.place
+    /// The place of the words among all pages, which a record keeps for [`EpochWords::claim`].
+    pub fn place(&self) -> usize {
+        self.page.number * PLACES + self.place
+    }
+
+    /// Tells whether the word is in an earlier daemon's map, so that its programs follow it.
+    pub fn is_adopted(&self) -> bool {
+        self.page.epochs.adopted
+    }
+
+    pub const fn page(&self) -> &Arc<Page> {
+        &self.page
     }
 
     /// Offset of the epoch in the map's value.

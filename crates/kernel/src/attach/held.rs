@@ -7,8 +7,10 @@ use std::sync::Arc;
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_ebpf_common::hook::{Hook, Position, Verdict, XdpMode};
 
-use crate::attach::dispatcher::chain::{Callee, DeploymentId, Rank};
+use crate::attach::dispatcher::chain::{DeploymentId, Rank};
 use crate::attach::dispatcher::dispatchers::Addition;
+use crate::attach::dispatcher::failure;
+use crate::attach::dispatcher::slots::Slots;
 use crate::attach::epoch::EpochWord;
 use crate::attach::hook::error::AttachError;
 use crate::attach::hook::hook_point::HookPoint;
@@ -27,6 +29,8 @@ pub struct Held {
     pub owner: DeploymentId,
     pub epoch: EpochWord,
     pub note: Note,
+    /// The slots of each direction that is attached.
+    pub slots: Vec<Option<Arc<Slots>>>,
     pub places: Vec<AttachedAt>,
     /// True if the interfaces could not be listed: the deployment may be attached, and `places` is empty.
     is_unsure: bool,
@@ -59,7 +63,8 @@ impl Held {
         let epoch = host.epochs.claim(note.epoch)?;
         let host = Arc::clone(host);
         let owner = DeploymentId(serial);
-        let mut held = Self { host, owner, epoch, note, places: Vec::new(), is_unsure: false, pins };
+        let slots = vec![None; note.directions.len()];
+        let mut held = Self { host, owner, epoch, note, slots, places: Vec::new(), is_unsure: false, pins };
         if let Err(error) = held.claim() {
             // The deployment may run, and this daemon will not look for it again: all unclaimed attachments stay until
             // the next daemon. The pins stay for a daemon that can adopt the deployment, and the place of the epoch
@@ -83,7 +88,10 @@ impl Held {
                 let position = if noted.first { Position::First } else { Position::Last };
                 let (netns, interface) = (netns.clone(), name.clone());
                 let place = HookPoint { netns, interface, ifindex, hook, position };
-                if let Some(health) = self.host.dispatchers.hold(&place, &self.addition(noted)) {
+                let Some(slots) = self.slots_at(&place, noted) else { continue };
+                let slots = Arc::clone(self.slots[direction].get_or_insert(Arc::new(slots)));
+                let addition = addition(self.owner, &self.note, noted, &slots, &self.epoch);
+                if let Some(health) = self.host.dispatchers.hold(&place, &addition) {
                     self.places.push(AttachedAt { direction, place, health });
                 }
             }
@@ -91,16 +99,18 @@ impl Held {
         Ok(())
     }
 
-    fn addition(&self, noted: &NotedDirection) -> Addition<'_> {
-        Addition {
-            owner: self.owner,
-            rank: Rank { priority: noted.priority, order: self.note.order },
-            callee: Callee::Slotted(noted.programs),
-            epoch: &self.epoch,
-            verdict: if noted.enforce { Verdict::Enforce } else { Verdict::Observe },
-            sample: noted.sample,
-            xdp_mode: XdpMode::Auto,
+    /// Opens the slots by which the dispatcher at `place` calls the deployment; `None` if it does not.
+    fn slots_at(&self, place: &HookPoint, noted: &NotedDirection) -> Option<Slots> {
+        let pins = self.host.dispatchers.root.join(place.pin_name());
+        let open = |id| self.pins.program_with_id(id);
+        let left = Slots::left(&pins, self.owner, noted.programs).and_then(|left| match left {
+            None => Slots::left_by_earlier_version(&pins, noted.programs, open),
+            left => Ok(left),
+        });
+        if left.as_ref().is_err_and(failure::is_passing) {
+            self.host.dispatchers.keep_unclaimed();
         }
+        left.ok().flatten()
     }
 
     /// Puts the deployment back at `place`, instead of `instead_of`, after a failed replacement.
@@ -110,7 +120,9 @@ impl Held {
         place: &HookPoint,
         instead_of: DeploymentId,
     ) -> Result<(), AttachError> {
-        let addition = self.addition(&self.note.directions[direction]);
+        let Some(slots) = &self.slots[direction] else { return Ok(()) };
+        let noted = &self.note.directions[direction];
+        let addition = addition(self.owner, &self.note, noted, slots, &self.epoch);
         self.host.dispatchers.add(place, &addition, Some(instead_of)).map(drop)
     }
 
@@ -122,8 +134,9 @@ impl Held {
                 reclaim.add_program(program.as_fd());
             }
         }
+        self.slots.iter().flatten().for_each(|slots| reclaim.add_map(slots.map()));
         reclaim.add_pinned(&self.pins);
-        self.leave(|_| false, &mut reclaim);
+        self.leave(|_| false);
         self.close();
         reclaim.wait();
     }
@@ -136,17 +149,35 @@ impl Held {
     }
 
     /// Removes the deployment from its places and removes its pins. At places where a successor has replaced it, as
-    /// `taken` tells, only its slots are emptied.
-    pub fn leave(&self, taken: impl Fn(&HookPoint) -> bool, reclaim: &mut Reclaim) {
+    /// `taken` tells, only its slots are unpinned.
+    pub fn leave(&self, taken: impl Fn(&HookPoint) -> bool) {
         for AttachedAt { place, .. } in &self.places {
             let left = match taken(place) {
                 true => self.host.dispatchers.retire(place, self.owner),
-                false => self.host.dispatchers.remove(place, self.owner, reclaim),
+                false => self.host.dispatchers.remove(place, self.owner),
             };
             if let Err(error) = left {
                 tracing::warn!(error = with_causes(&error), "a held probe could not be detached");
             }
         }
         self.host.remove_pins(self.owner.0);
+    }
+}
+
+fn addition<'a>(
+    owner: DeploymentId,
+    note: &Note,
+    noted: &NotedDirection,
+    slots: &'a Arc<Slots>,
+    epoch: &'a EpochWord,
+) -> Addition<'a> {
+    Addition {
+        owner,
+        rank: Rank { priority: noted.priority, order: note.order },
+        slots,
+        epoch,
+        verdict: if noted.enforce { Verdict::Enforce } else { Verdict::Observe },
+        sample: noted.sample,
+        xdp_mode: XdpMode::Auto,
     }
 }

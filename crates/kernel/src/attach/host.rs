@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::attach::dispatcher::dispatchers::Dispatchers;
+use crate::attach::dispatcher::slots::Slots;
 use crate::attach::epoch::EpochWords;
 use crate::attach::quiesce::quiescer::Quiescer;
 use crate::capabilities::Capabilities;
@@ -15,7 +16,7 @@ use crate::load::pins::Pins;
 /// The kernel objects that all probes share: epoch words, grace periods, dispatchers, and the directories of pins.
 #[derive(Debug)]
 pub struct Host {
-    pub epochs: Arc<EpochWords>,
+    pub epochs: EpochWords,
     pub quiescer: Arc<Quiescer>,
     pub dispatchers: Dispatchers,
     pub capabilities: Capabilities,
@@ -38,6 +39,15 @@ impl Host {
     /// Marks the serials up to `used` as used, so that no deployment gets them again.
     pub fn skip_serials(&self, used: u64) {
         self.serials.fetch_max(used + 1, Ordering::Relaxed);
+    }
+
+    /// Gives up the slots of a deployment that no dispatcher calls any more: once nobody holds them, the kernel empties
+    /// them. Waits until no CPU runs a program that called them.
+    pub fn release(&self, slots: impl IntoIterator<Item = Arc<Slots>>) {
+        if let Err(error) = self.quiescer.quiesce() {
+            tracing::error!(%error, "no grace period: slots of a replaced probe stay until the daemon ends");
+            slots.into_iter().for_each(std::mem::forget);
+        }
     }
 
     /// Removes the pins of a deployment; if this fails, [`Self::retry_removals`] tries again.

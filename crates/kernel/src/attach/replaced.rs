@@ -6,7 +6,6 @@ use crate::attach::held::Held;
 use crate::attach::hook::error::AttachError;
 use crate::attach::hook::hook_point::HookPoint;
 use crate::attach::places::AttachedAt;
-use crate::attach::reclaim::Reclaim;
 
 /// The deployment that another one replaces.
 #[derive(Clone, Copy, Debug)]
@@ -61,8 +60,9 @@ impl Attached {
             if let Err(error) = replaced.put_back(&at.place, self.owner) {
                 tracing::error!(%error, "a probe could not be put back after a failed replacement");
             }
-            self.remove(&at.place, &mut Reclaim::default());
+            self.remove(&at.place);
         }
+        self.host.release(std::mem::take(&mut self.slots));
         self.remove_pins();
     }
 }
@@ -70,7 +70,8 @@ impl Attached {
 impl Held {
     /// Removes the deployment from all places but those where `successor` has replaced it.
     pub fn retire(self, successor: &Attached) {
-        self.leave(|place| successor.is_at(place), &mut Reclaim::default());
+        self.leave(|place| successor.is_at(place));
+        self.host.release(self.slots.iter().flatten().cloned());
         self.close();
     }
 }

@@ -170,6 +170,17 @@ impl Pins {
         record.programs.iter().enumerate().map(open).collect()
     }
 
+    /// Opens the pinned program with this id.
+    pub fn program_with_id(&self, id: u32) -> io::Result<OwnedFd> {
+        for entry in std::fs::read_dir(&self.0)? {
+            let Ok(program) = object::obj_get(&entry?.path()) else { continue };
+            if prog::prog_identity(program.as_fd()).is_ok_and(|identity| identity.id == id) {
+                return Ok(program);
+            }
+        }
+        Err(io::ErrorKind::NotFound.into())
+    }
+
     /// Opens a pinned map of a twin. Fails with the reason unless it is the map of the record.
     pub fn open_map(&self, record: &DirectionRecord, name: &str, twin: usize) -> Result<OwnedFd, String> {
         let found = record.maps.iter().enumerate().find(|(_, map)| map.name == name);

@@ -7,7 +7,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::num::NonZeroU32;
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,27 +15,25 @@ use parking_lot::Mutex;
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_ebpf_common::hook::{Verdict, XdpMode};
 
-use crate::attach::dispatcher::chain::{Callee, DeploymentId, Dispatcher, Entry, MAX_CHAIN, Rank};
+use crate::attach::dispatcher::chain::{DeploymentId, Dispatcher, Entry, MAX_CHAIN, Rank};
 use crate::attach::dispatcher::failure;
 use crate::attach::dispatcher::health::Health;
-use crate::attach::dispatcher::program::{self, Call, DebugInfo};
-use crate::attach::epoch::{EpochWord, EpochWords};
+use crate::attach::dispatcher::revision::Revisions;
+use crate::attach::dispatcher::slots::Slots;
+use crate::attach::epoch::EpochWord;
 use crate::attach::hook::attachment::{Attachment, TcMethod};
 use crate::attach::hook::error::AttachError;
 use crate::attach::hook::hook_point::{HookPoint, Key};
 use crate::attach::quiesce::quiescer::Quiescer;
-use crate::attach::reclaim::Reclaim;
 use crate::crash;
-use crate::load::{pins, verifier};
-use crate::sys::prog::{self, ProgLoad};
-use crate::trial::programs;
+use crate::load::pins;
 
 /// The facts about a probe that a dispatcher needs to call it.
 #[derive(Clone, Copy, Debug)]
 pub struct Addition<'a> {
     pub owner: DeploymentId,
     pub rank: Rank,
-    pub callee: Callee<'a>,
+    pub slots: &'a Arc<Slots>,
     pub epoch: &'a EpochWord,
     pub verdict: Verdict,
     pub sample: Option<NonZeroU32>,
@@ -46,8 +43,8 @@ pub struct Addition<'a> {
 /// All dispatchers of this daemon.
 #[derive(Debug)]
 pub struct Dispatchers {
-    epochs: Arc<EpochWords>,
-    quiescer: Arc<Quiescer>,
+    pub quiescer: Arc<Quiescer>,
+    revisions: Revisions,
     /// One directory of pins for each dispatcher.
     pub root: PathBuf,
     tc_method: TcMethod,
@@ -68,17 +65,18 @@ pub struct Dispatchers {
 }
 
 impl Dispatchers {
-    /// Dispatchers with their pins under `root`, where an earlier daemon may have left some.
+    /// Dispatchers with their pins under `root`, where an earlier daemon may have left some. If they are to be
+    /// `measured`, each has a program of its own, whose runs the kernel counts.
     pub fn open(
         root: PathBuf,
-        epochs: Arc<EpochWords>,
         quiescer: Arc<Quiescer>,
         tc_method: TcMethod,
+        measured: bool,
     ) -> io::Result<Self> {
         std::fs::create_dir_all(&root)?;
         Ok(Self {
-            epochs,
             quiescer,
+            revisions: Revisions::new(!measured),
             root,
             tc_method,
             by_place: Mutex::default(),
@@ -124,60 +122,48 @@ impl Dispatchers {
         result.map(|()| health)
     }
 
-    /// Empties the slots of a deployment that has been replaced at `place`.
+    /// Forgets the slots of a deployment that has been replaced at `place`.
     pub fn retire(&self, place: &HookPoint, owner: DeploymentId) -> Result<(), AttachError> {
         let mut by_place = self.by_place.lock();
         let Some((_, dispatcher)) = by_place.get_mut(&place.key()) else { return Ok(()) };
-        let Some(index) = dispatcher.retired.iter().position(|entry| entry.owner == owner) else {
+        if !dispatcher.retired.contains(&owner) {
             return Ok(());
-        };
-        let pair = dispatcher.retired.remove(index).call.pair;
-        // The slots are emptied only when no CPU runs the revision that called them.
-        self.quiescer.quiesce().and_then(|_| dispatcher.clear(pair)).map_err(|error| place.failed(error))
+        }
+        dispatcher.unpin(owner).map_err(|error| place.failed(error))
     }
 
-    /// Takes a deployment out of the dispatcher at `place`; the last one takes the dispatcher with it.
-    pub fn remove(
-        &self,
-        place: &HookPoint,
-        owner: DeploymentId,
-        reclaim: &mut Reclaim,
-    ) -> Result<(), AttachError> {
-        // A failure to empty the slots of a replaced deployment must not prevent the removal of this one.
+    /// Takes a deployment out of the dispatcher at `place`; the last one takes the dispatcher with it. A CPU may still run
+    /// a revision that calls the deployment.
+    pub fn remove(&self, place: &HookPoint, owner: DeploymentId) -> Result<(), AttachError> {
+        // A pin that stays must not prevent the removal of the deployment.
         if let Err(error) = self.retire(place, owner) {
-            tracing::warn!(error = with_causes(&error), "a replaced probe's slots could not be emptied");
+            tracing::warn!(error = with_causes(&error), "a replaced probe's slots could not be unpinned");
         }
         let mut by_place = self.by_place.lock();
         let Some((_, dispatcher)) = by_place.get_mut(&place.key()) else { return Ok(()) };
-        let Some(index) = dispatcher.entries.iter().position(|entry| entry.owner == owner) else {
-            return Ok(());
-        };
-        if dispatcher.entries.len() == 1 || !dispatcher.is_alive(place).unwrap_or(true) {
-            let removed = dispatcher.entries.remove(index);
-            if !dispatcher.entries.is_empty() {
-                return dispatcher.clear(removed.call.pair).map_err(|error| place.failed(error));
-            }
-            if let Some((_, dispatcher)) = by_place.remove(&place.key()) {
-                reclaim.add_map(dispatcher.slots.as_fd());
-                if let Err(pins) = dispatcher.detach(place) {
-                    self.discard(pins);
-                }
-            }
-            return Ok(());
-        }
         let mut entries = dispatcher.entries.clone();
-        let removed = entries.remove(index);
-        if let Err(error) = self.switch(dispatcher, place, entries) {
-            // The present revision goes on calling the slots. Empty slots let every packet pass, and emptying them
-            // needs neither memory nor the verifier.
-            dispatcher.entries.remove(index);
-            dispatcher.abandoned.push(removed.call.pair);
-            dispatcher.clear(removed.call.pair).map_err(|error| place.failed(error))?;
-            return Err(error);
+        entries.retain(|entry| entry.owner != owner);
+        if entries.len() == dispatcher.entries.len() {
+            return Ok(());
         }
-        dispatcher.retired.push(removed);
-        drop(by_place);
-        self.retire(place, owner)
+        if entries.is_empty() {
+            if let Some((_, dispatcher)) = by_place.remove(&place.key())
+                && let Err(pins) = dispatcher.detach(place)
+            {
+                self.discard(pins);
+            }
+            return Ok(());
+        }
+        let switched = if dispatcher.is_alive(place).unwrap_or(true) {
+            self.switch(dispatcher, place, entries.clone())
+        } else {
+            Ok(())
+        };
+        // After an error the present revision goes on calling the slots, until the kernel takes another one or nobody holds
+        // the slots any more.
+        dispatcher.is_stale = switched.is_err();
+        dispatcher.entries = entries;
+        switched.and(dispatcher.unpin(owner).map_err(|error| place.failed(error)))
     }
 
     fn adopt_or_create(&self, place: &HookPoint) -> io::Result<Dispatcher> {
@@ -200,31 +186,25 @@ impl Dispatchers {
         Dispatcher::create(pins, place)
     }
 
-    /// Makes an adopted dispatcher call just the probes that have claimed their slots, and empties all other slots.
+    /// Makes an adopted dispatcher call just the probes that have claimed their slots.
     pub fn settle_one(&self, dispatcher: &mut Dispatcher, place: &HookPoint) -> Result<(), AttachError> {
-        let program = self.load(dispatcher, place, &dispatcher.entries)?;
-        let wanted = prog::prog_identity(program.as_fd()).map_err(|error| place.failed(error))?;
+        let entries = dispatcher.entries.clone();
         let attachment = dispatcher.attachment.as_mut();
-        // Equal tags mean equal instructions, and so the same slots and the same words of the same epoch map.
-        let current = self.epochs.is_adopted()
-            && attachment
-                .as_ref()
-                .and_then(|a| a.program_tag(place.ifindex))
-                .is_some_and(|tag| tag == wanted.tag);
-        if let Some(attachment) = attachment.filter(|_| !current) {
+        let present =
+            attachment.as_ref().and_then(|present| present.program(place.ifindex, &dispatcher.pins));
+        let wanted = self.revisions.get_or_adopt(place, &entries, present)?;
+        let is_there = |there: &Attachment| there.program_at(place.ifindex).ok().flatten() == Some(wanted.id);
+        if let Some(attachment) = attachment.filter(|attachment| !is_there(attachment)) {
             tracing::info!(
                 interface = place.interface,
                 hook = place.hook.name(),
                 "the program of an adopted dispatcher is replaced"
             );
-            attachment.replace(program.as_fd(), &dispatcher.pins).map_err(|error| place.failed(error))?;
+            let replaced = attachment.replace(wanted.program(), &dispatcher.pins);
+            replaced.map_err(|error| place.failed(error))?;
         }
-        let attachment = dispatcher.attachment.as_ref();
-        dispatcher.program = attachment.and_then(|a| a.program_at(place.ifindex).ok().flatten());
-        self.quiescer
-            .quiesce()
-            .and_then(|_| dispatcher.clear_unclaimed())
-            .map_err(|error| place.failed(error))
+        dispatcher.calls(entries, wanted);
+        Ok(())
     }
 
     /// Does the part of [`Self::add`] that needs the dispatcher alone. An error changes nothing.
@@ -254,17 +234,20 @@ impl Dispatchers {
                 place.interface
             )));
         }
-        let ready = dispatcher.retired.iter().position(|entry| entry.owner == addition.owner);
-        let pair = match ready {
-            Some(index) => dispatcher.retired[index].call.pair,
-            None => dispatcher.place_programs(addition.callee).map_err(|error| place.failed(error))?,
-        };
+        let is_ready = dispatcher.retired.contains(&addition.owner);
+        let Addition { owner, rank, slots, epoch, verdict, sample, xdp_mode } = *addition;
+        // The program of an earlier daemon goes on calling the slots that are pinned, which may be others than those at
+        // interfaces that could be listed earlier.
+        let left = dispatcher.adopted.then(|| Slots::left(&dispatcher.pins, owner, slots.programs));
+        let left = left.transpose().map_err(|error| place.failed(error))?.flatten();
+        let slots = left.map_or_else(|| Arc::clone(slots), Arc::new);
+        // A later daemon has to find what it may be that packets meet.
+        slots.pin(&dispatcher.pins, owner).map_err(|error| place.failed(error))?;
         if !dispatcher.adopted {
             crash::point("filled");
         }
-        let Addition { epoch, verdict, sample, .. } = *addition;
-        let call = Call { pair, epoch_offset: epoch.offset(), verdict, sample };
-        let entry = Entry { owner: addition.owner, rank: addition.rank, call, xdp_mode: addition.xdp_mode };
+        let (page, epoch_offset) = (Arc::clone(epoch.page()), epoch.offset());
+        let entry = Entry { owner, rank, slots, page, epoch_offset, verdict, sample, xdp_mode };
         let at = entries.partition_point(|other| other.rank <= entry.rank);
         entries.insert(at, entry);
         let result = match dispatcher.attachment {
@@ -277,15 +260,13 @@ impl Dispatchers {
             None => self.attach(dispatcher, place, addition.xdp_mode, entries),
         };
         if let Err(error) = result {
-            if ready.is_none()
-                && let Err(error) = dispatcher.clear(pair)
-            {
-                tracing::warn!(%error, "slots of a failed change could not be emptied");
+            if !is_ready && let Err(error) = dispatcher.unpin(addition.owner) {
+                tracing::warn!(%error, "slots of a failed change could not be unpinned");
             }
             return Err(error);
         }
-        dispatcher.retired.retain(|entry| entry.owner != addition.owner);
-        dispatcher.retired.extend(old);
+        dispatcher.retired.retain(|retired| *retired != addition.owner);
+        dispatcher.retired.extend(old.map(|old| old.owner));
         Ok(())
     }
 
@@ -297,9 +278,9 @@ impl Dispatchers {
         xdp_mode: XdpMode,
         entries: Vec<Entry>,
     ) -> Result<(), AttachError> {
-        let program = self.load(dispatcher, place, &entries)?;
+        let revision = self.revisions.get(place, &entries)?;
         let attach =
-            || Attachment::attach(place, xdp_mode, self.tc_method, program.as_fd(), &dispatcher.pins);
+            || Attachment::attach(place, xdp_mode, self.tc_method, revision.program(), &dispatcher.pins);
         let attached = place.netns.run(attach);
         let attachment = attached.map_err(|error| place.failed(error))??;
         crash::point("linked");
@@ -307,11 +288,9 @@ impl Dispatchers {
             let _ = attachment.detach();
             return Err(place.failed(error));
         }
-        dispatcher.program = attachment.program_at(place.ifindex).ok().flatten();
         dispatcher.attachment = Some(attachment);
+        dispatcher.calls(entries, revision);
         dispatcher.is_well();
-        dispatcher.entries = entries;
-        dispatcher.abandoned.clear();
         Ok(())
     }
 
@@ -323,38 +302,14 @@ impl Dispatchers {
         entries: Vec<Entry>,
     ) -> Result<(), AttachError> {
         crash::fault("revising").map_err(|error| place.failed(error))?;
-        let program = self.load(dispatcher, place, &entries)?;
+        let revision = self.revisions.get(place, &entries)?;
         if let Some(attachment) = &mut dispatcher.attachment {
-            let identity = prog::prog_identity(program.as_fd()).map_err(|error| place.failed(error))?;
-            let replaced = attachment.replace(program.as_fd(), &dispatcher.pins);
+            let replaced = attachment.replace(revision.program(), &dispatcher.pins);
             replaced.map_err(|error| place.failed(error))?;
-            dispatcher.program = Some(identity.id);
+            dispatcher.calls(entries, revision);
+        } else {
+            dispatcher.entries = entries;
         }
-        dispatcher.entries = entries;
-        dispatcher.abandoned.clear();
         Ok(())
-    }
-
-    fn load(
-        &self,
-        dispatcher: &Dispatcher,
-        place: &HookPoint,
-        entries: &[Entry],
-    ) -> Result<OwnedFd, AttachError> {
-        let kind = place.hook.kind();
-        let calls: Vec<Call> = entries.iter().map(|entry| entry.call).collect();
-        let program = program::build(place.hook, dispatcher.slots.as_fd(), self.epochs.map(), &calls);
-        let debug_info = DebugInfo::new(&program.functions);
-        let btf = prog::btf_load(&debug_info.btf).map_err(|error| place.failed(error))?;
-        verifier::load(&ProgLoad {
-            flags: programs::load_flags(kind),
-            btf: Some(btf.as_fd()),
-            func_info: debug_info.records(),
-            ..ProgLoad::new("tp_dispatcher", kind, &program.instructions)
-        })
-        .map_err(|refusal| {
-            tracing::error!(log = refusal.log, "the kernel refused the dispatcher");
-            AttachError::Unsupported(format!("this kernel does not take the dispatcher: {}", refusal.message))
-        })
     }
 }

@@ -4,6 +4,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_ebpf_common::hook::Hook;
@@ -12,7 +13,8 @@ use crate::attach::dispatcher::chain::{NETNS, NETNS_PATH};
 use crate::attach::dispatcher::dispatchers::Dispatchers;
 use crate::attach::dispatcher::failure::is_final;
 use crate::attach::hook::attachment::Attachment;
-use crate::attach::hook::hook_point::{Key, parse_pin_name};
+use crate::attach::hook::error::AttachError;
+use crate::attach::hook::hook_point::{HookPoint, Key, parse_pin_name};
 use crate::load::pins;
 use crate::net::netns::Netns;
 
@@ -22,12 +24,23 @@ impl Dispatchers {
     /// interfaces are, keeps these attachments until the probes know.
     pub fn settle(&self, unsure: bool) {
         let mut by_place = self.by_place.lock();
+        let mut settled = Vec::new();
         for (place, dispatcher) in by_place.values_mut().filter(|(_, dispatcher)| dispatcher.adopted) {
             dispatcher.adopted = false;
-            if let Err(error) = self.settle_one(dispatcher, place) {
-                let error = with_causes(&error);
-                let interface = &place.interface;
-                tracing::error!(interface, error, "a dispatcher could not be set to the present probes");
+            match self.settle_one(dispatcher, place) {
+                Ok(()) => settled.push((&*place, &*dispatcher)),
+                Err(error) => not_settled(place, &error),
+            }
+        }
+        // The kernel empties slots without pins, which is not to be as long as a CPU runs a program that calls them.
+        let waited = if settled.is_empty() { Ok(Duration::ZERO) } else { self.quiescer.quiesce() };
+        if let Err(error) = waited {
+            tracing::error!(%error, "no grace period: slots of earlier probes stay pinned");
+            settled.clear();
+        }
+        for (place, dispatcher) in settled {
+            if let Err(error) = dispatcher.unpin_unclaimed() {
+                not_settled(place, &place.failed(error));
             }
         }
         let unsure = unsure
@@ -112,6 +125,11 @@ impl Dispatchers {
     }
 }
 
+fn not_settled(place: &HookPoint, error: &AttachError) {
+    let (interface, error) = (&place.interface, with_causes(error));
+    tracing::error!(interface, error, "a dispatcher could not be set to the present probes");
+}
+
 /// Detaches what `pins` hold and removes `pins`. `known`: the namespace, if the caller has it. After an error another
 /// attempt may succeed.
 fn remove(pins: &Path, known: Option<&Netns>) -> io::Result<()> {
@@ -169,7 +187,6 @@ mod tests {
     use super::*;
     use crate::attach::dispatcher::chain::Dispatcher;
     use crate::attach::hook::attachment::TcMethod;
-    use crate::attach::hook::hook_point::HookPoint;
     use crate::net::netns::testing::{Named, ip};
     use crate::net::rtnl::filter::Parent;
     use crate::net::rtnl::socket::Socket;

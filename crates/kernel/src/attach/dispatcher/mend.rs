@@ -55,6 +55,11 @@ impl Dispatchers {
             return;
         }
         let (interface, hook) = (&place.interface, place.hook.name());
+        if dispatcher.is_stale
+            && let Err(error) = self.switch(dispatcher, place, dispatcher.entries.clone())
+        {
+            tracing::debug!(interface, hook, %error, "the kernel refuses a dispatcher's next program again");
+        }
         let standing = standing(dispatcher, place, was_gone);
         let is_replaced = matches!(standing, Ok(Standing::Another));
         let mended = match standing {

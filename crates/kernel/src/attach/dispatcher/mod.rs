@@ -9,3 +9,5 @@ pub mod left;
 pub mod live;
 pub mod mend;
 pub mod program;
+pub mod revision;
+pub mod slots;

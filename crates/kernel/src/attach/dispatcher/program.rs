@@ -12,16 +12,17 @@ use aya_obj::btf::{Btf, BtfParam, BtfType, Func, FuncLinkage, FuncProto, Int, In
 use aya_obj::generated::bpf_insn;
 use twinprobe_ebpf_common::hook::{Hook, Verdict};
 
-use crate::attach::epoch::EpochWords;
+use crate::attach::epoch::Page;
 use crate::sys::asm;
 use crate::sys::prog::InfoRecords;
 
 /// One probe in the chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Call {
-    /// The index of the probe's pair in the prog-array: slot `2 * pair` is the twin of even epochs.
-    pub pair: usize,
-    /// The offset of the probe's epoch word in the epoch map's value, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// The prog-array of the probe: slot 0 is the twin of even epochs, slot 1 that of odd ones.
+    pub slots: BorrowedFd<'a>,
+    /// The epoch map, and the offset of the probe's epoch word in its value, in bytes.
+    pub epochs: BorrowedFd<'a>,
     pub epoch_offset: i32,
     pub verdict: Verdict,
     /// The probe sees one packet in this many, chosen at random; `None` if it sees all.
@@ -35,7 +36,7 @@ pub struct Program {
 }
 
 /// Builds the program that calls `calls` in order, one subprogram for each.
-pub fn build(hook: Hook, slots: BorrowedFd<'_>, epochs: BorrowedFd<'_>, calls: &[Call]) -> Program {
+pub fn build(hook: Hook, calls: &[Call<'_>]) -> Program {
     let mut main = vec![asm::mov(6, 1)];
     let mut call_sites = Vec::new();
     // At a hook where every verdict counts, the last probe's verdict is the dispatcher's: nothing comes after this
@@ -57,7 +58,7 @@ pub fn build(hook: Hook, slots: BorrowedFd<'_>, epochs: BorrowedFd<'_>, calls: &
     let pass = [asm::mov_imm(0, hook.pass()), asm::exit()];
     match last {
         Some(last) => {
-            let tail_call = tail_call(hook, slots, epochs, last);
+            let tail_call = tail_call(hook, last);
             let choice = choose(last.sample, 1 + tail_call.len());
             let may_skip = !choice.is_empty();
             main.extend(choice);
@@ -71,7 +72,7 @@ pub fn build(hook: Hook, slots: BorrowedFd<'_>, epochs: BorrowedFd<'_>, calls: &
     for (site, call) in call_sites.into_iter().zip(calls) {
         functions.push(main.len());
         main[site] = asm::call_subprogram((main.len() - site - 1) as i32);
-        main.extend(tail_call(hook, slots, epochs, call));
+        main.extend(tail_call(hook, call));
     }
     Program { instructions: main, functions }
 }
@@ -124,19 +125,19 @@ fn enforce(hook: Hook) -> Vec<bpf_insn> {
 }
 
 /// Calls the active twin and returns its verdict. If the slot is empty the packet passes.
-fn tail_call(hook: Hook, slots: BorrowedFd<'_>, epochs: BorrowedFd<'_>, call: &Call) -> Vec<bpf_insn> {
-    let slot = |slot: usize| {
-        let mut out = asm::load_map(2, slots).to_vec();
-        out.extend([asm::mov_imm(3, slot as i32), asm::call_helper(asm::HELPER_TAIL_CALL)]);
+fn tail_call(hook: Hook, call: &Call<'_>) -> Vec<bpf_insn> {
+    let slot = |slot: i32| {
+        let mut out = asm::load_map(2, call.slots).to_vec();
+        out.extend([asm::mov_imm(3, slot), asm::call_helper(asm::HELPER_TAIL_CALL)]);
         out
     };
-    let (even, odd) = (slot(2 * call.pair), slot(2 * call.pair + 1));
-    let mut out = asm::load_map_value(2, epochs, call.epoch_offset).to_vec();
+    let (even, odd) = (slot(0), slot(1));
+    let mut out = asm::load_map_value(2, call.epochs, call.epoch_offset).to_vec();
     out.extend([asm::load_u32(2, 2, 0), asm::and_imm(2, 1), asm::jump_eq(2, 0, (odd.len() + 1) as i16)]);
     out.extend(odd);
     out.push(asm::jump(even.len() as i16));
     out.extend(even);
-    out.extend(asm::load_map_value(0, epochs, EpochWords::pass_offset(hook)));
+    out.extend(asm::load_map_value(0, call.epochs, Page::pass_offset(hook)));
     out.extend([asm::load_u32(0, 0, 0), asm::exit()]);
     out
 }

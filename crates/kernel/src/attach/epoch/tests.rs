@@ -12,8 +12,8 @@ fn words(bytes: usize) -> Words {
     Words { map: file.into(), memory, adopted: false }
 }
 
-fn page() -> Arc<EpochWords> {
-    EpochWords::of(words(BYTES), words(CLOCK_BYTES))
+fn page() -> Arc<Page> {
+    Page::of(0, words(BYTES), words(CLOCK_BYTES))
 }
 
 fn moment(nanoseconds: i128, boot_ns: u64) -> Moment {
@@ -29,7 +29,7 @@ fn every_place_is_given_once() {
     for word in &taken {
         let offset = word.offset();
         assert!(i16::try_from(offset).is_ok() && usize::try_from(offset).unwrap() < BYTES);
-        assert!(Hook::ALL.iter().all(|hook| EpochWords::pass_offset(*hook) != offset));
+        assert!(Hook::ALL.iter().all(|hook| Page::pass_offset(*hook) != offset));
     }
     let freed = taken.swap_remove(100).place();
     assert!(taken.iter().all(|word| page.claim(word.place()).is_none()));
@@ -42,8 +42,8 @@ fn every_place_is_given_once() {
 fn constants_are_nobodys_place() {
     let page = page();
     for hook in Hook::ALL {
-        assert!(page.claim(EpochWords::pass_place(hook)).is_none());
-        let word = page.epochs.memory.u64(EpochWords::pass_offset(hook) as usize);
+        assert!(page.claim(Page::pass_place(hook)).is_none());
+        let word = page.epochs.memory.u64(Page::pass_offset(hook) as usize);
         // A dispatcher loads 32 bits.
         assert_eq!(word.load(Ordering::Relaxed) as u32 as i32, hook.pass(), "{hook:?}");
     }
@@ -100,4 +100,35 @@ fn two_clocks_tell_of_one_moment() {
     assert_eq!((word.opened(), word.closed()), (moment(3000, 0), moment(2000, 20)));
     word.set_opened(moment(4000, 40));
     assert_eq!(word.opened(), moment(4000, 40));
+}
+
+/// The maps of pages that earlier daemons have pinned, whatever else is there.
+#[test]
+fn all_pages_are_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let last = || last_page(directory.path()).unwrap();
+    assert_eq!(last(), 0);
+    for name in ["epochs", "clocks", "probes", "epochs_x", "stranger_7", "epochs_1024", "clocks_1"] {
+        std::fs::write(directory.path().join(name), "").unwrap();
+    }
+    assert_eq!(last(), 1);
+    std::fs::write(directory.path().join("epochs_12"), "").unwrap();
+    assert_eq!(last(), 12);
+}
+
+#[test]
+fn each_page_has_places_of_its_own() {
+    let pages = [0, 1].map(|number| Page::of(number, words(BYTES), words(CLOCK_BYTES)));
+    let words = EpochWords { bpffs: "/nowhere".into(), pages: Mutex::new(pages.into()) };
+    let taken: Vec<EpochWord> = (0..2 * (PLACES - 2)).map(|_| words.allocate(1).unwrap()).collect();
+    let places: BTreeSet<usize> = taken.iter().map(EpochWord::place).collect();
+    assert_eq!((places.len(), places.iter().max()), (taken.len(), Some(&(2 * PLACES - 1))));
+    assert!(words.allocate(1).is_err(), "no page can be made there");
+    let place = places.iter().copied().find(|place| *place > PLACES).unwrap();
+    taken.iter().find(|word| word.place() == place).unwrap().flip();
+    assert!(words.claim(place).is_none());
+    drop(taken);
+    assert_eq!(words.claim(place).unwrap().current(), 2);
+    assert!(words.claim(PLACES).is_none(), "a constant is there");
+    assert!(words.claim(2 * PLACES + 2).is_none() && words.claim(usize::MAX).is_none());
 }

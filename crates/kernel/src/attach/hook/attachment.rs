@@ -135,14 +135,15 @@ impl Attachment {
         Ok(())
     }
 
-    /// Returns the tag of the program that packets of the interface meet; `None` if the program is unknown.
-    pub fn program_tag(&self, ifindex: u32) -> Option<[u8; 8]> {
-        if let Self::Clsact(filter) = self {
-            return filter.program_at(ifindex).ok()?.map(|program| program.tag);
-        }
+    /// Opens the program that packets of the interface meet; `None` if the program is unknown. The program of a link can
+    /// be opened with CAP_SYS_ADMIN only.
+    pub fn program(&self, ifindex: u32, pins: &Path) -> Option<OwnedFd> {
         let id = self.program_at(ifindex).ok()??;
-        let program = object::fd_by_id(ObjectKind::Program, id).ok()??;
-        Some(prog::prog_identity(program.as_fd()).ok()?.tag)
+        let program = match self {
+            Self::Link(..) => object::fd_by_id(ObjectKind::Program, id).ok()??,
+            Self::Clsact(_) => object::obj_get(&pins.join(clsact::PIN)).ok()?,
+        };
+        (prog::prog_identity(program.as_fd()).ok()?.id == id).then_some(program)
     }
 
     /// The word that the status shows: the mode for XDP, the method for TC.

@@ -24,7 +24,7 @@ const LAST: u16 = 65000;
 const NAME: &str = "tp_dispatcher";
 
 /// The pins of the program in the filter, and of the program that is about to replace it.
-const PIN: &str = "clsact";
+pub const PIN: &str = "clsact";
 const NEW_PIN: &str = "clsact_new";
 pub const PINS: [&str; 2] = [PIN, NEW_PIN];
 

@@ -16,22 +16,40 @@ enum Value {
     Number(u64),
     /// The packet's context, which comes in R1.
     Context,
-    Slots,
-    /// An offset in the epoch map's value.
-    Epoch(i32),
+    /// The slots of the call with this index.
+    Slots(usize),
+    /// An offset in the value of the epoch map of the call with this index.
+    Epoch(usize, i32),
 }
 
 struct Machine<'a> {
     program: &'a Program,
-    slots: i32,
-    epochs: i32,
-    /// The verdicts of the programs in the slots.
+    /// The descriptors of the slots of each call.
+    slots: Vec<i32>,
+    /// The descriptors of the epoch maps of each call.
+    epochs: Vec<i32>,
+    /// The verdicts of the programs in the slots, which have the numbers of [`slot`].
     programs: &'a BTreeMap<usize, i32>,
     words: &'a BTreeMap<i32, u64>,
     /// The random numbers, of which the last comes first.
     random: Vec<u32>,
     /// The slots whose programs have run, in order.
     called: Vec<usize>,
+    /// The call whose epoch map was read last.
+    followed: Option<usize>,
+}
+
+/// What a call says, but for its maps.
+#[derive(Clone, Copy, Debug)]
+struct Probed {
+    epoch_offset: i32,
+    verdict: Verdict,
+    sample: Option<NonZeroU32>,
+}
+
+/// Returns a number for the slot of the twin of even or odd epochs of a call.
+fn slot(call: usize, parity: u64) -> usize {
+    2 * call + parity as usize
 }
 
 impl Machine<'_> {
@@ -77,9 +95,10 @@ impl Machine<'_> {
                 0x16 => jump(number(dst) as u32 == imm as u32),
                 0x26 => jump(number(dst) as u32 > imm as u32),
                 0x61 => {
-                    let Value::Epoch(offset) = registers[src] else {
+                    let Value::Epoch(call, offset) = registers[src] else {
                         panic!("R{src} is {:?}", registers[src])
                     };
+                    self.followed = Some(call);
                     let word = self.words[&(offset + i32::from(insn.off))];
                     registers[dst] = Value::Number(u64::from(word as u32));
                 }
@@ -87,8 +106,11 @@ impl Machine<'_> {
                     let second = self.program.instructions[next];
                     next += 1;
                     registers[dst] = match src {
-                        1 if imm == self.slots => Value::Slots,
-                        2 if imm == self.epochs => Value::Epoch(second.imm),
+                        1 => Value::Slots(self.slots.iter().position(|fd| *fd == imm).expect("slots")),
+                        2 => {
+                            let call = self.epochs.iter().position(|fd| *fd == imm).expect("an epoch map");
+                            Value::Epoch(call, second.imm)
+                        }
                         _ => panic!("no such map: {src}, {imm}"),
                     };
                 }
@@ -105,8 +127,10 @@ impl Machine<'_> {
                 }
                 0x85 => {
                     assert_eq!((src, imm), (0, asm::HELPER_TAIL_CALL));
-                    assert_eq!((registers[1], registers[2]), (Value::Context, Value::Slots));
-                    let slot = number(3) as usize;
+                    assert_eq!(registers[1], Value::Context);
+                    let Value::Slots(call) = registers[2] else { panic!("R2 is {:?}", registers[2]) };
+                    assert_eq!(self.followed, Some(call), "the slots of one probe, the epoch of another");
+                    let slot = slot(call, number(3));
                     if let Some(verdict) = self.programs.get(&slot) {
                         // The program takes the place of this function and returns to its caller.
                         self.called.push(slot);
@@ -125,18 +149,18 @@ impl Machine<'_> {
 /// Returns what a dispatcher has to do: the verdict, and the slots that it calls.
 fn expected(
     hook: Hook,
-    calls: &[Call],
+    calls: &[Probed],
     programs: &BTreeMap<usize, i32>,
     words: &BTreeMap<i32, u64>,
     random: &[u32],
 ) -> (i32, Vec<usize>) {
     let mut called = Vec::new();
     let mut random = random.iter().rev();
-    for call in calls {
+    for (index, call) in calls.iter().enumerate() {
         if !is_chosen(call.sample.map_or(1, NonZeroU32::get), &mut random) {
             continue;
         }
-        let slot = 2 * call.pair + (words[&call.epoch_offset] % 2) as usize;
+        let slot = slot(index, words[&call.epoch_offset] % 2);
         let Some(verdict) = programs.get(&slot) else { continue };
         called.push(slot);
         let is_final = match hook {
@@ -164,19 +188,36 @@ fn is_chosen<'a>(one_in: u32, random: &mut impl Iterator<Item = &'a u32>) -> boo
 
 fn check(
     hook: Hook,
-    calls: &[Call],
+    calls: &[Probed],
     programs: &BTreeMap<usize, i32>,
     words: &BTreeMap<i32, u64>,
     random: &[u32],
 ) {
-    let files = [File::open("/dev/null").unwrap(), File::open("/dev/null").unwrap()];
-    let program = build(hook, files[0].as_fd(), files[1].as_fd(), calls);
+    // Each probe has slots and an epoch map of its own.
+    let open = |_| [(); 2].map(|()| File::open("/dev/null").unwrap());
+    let files: Vec<[File; 2]> = calls.iter().map(open).collect();
+    let with_maps = calls.iter().zip(&files).map(|(call, [slots, epochs])| Call {
+        slots: slots.as_fd(),
+        epochs: epochs.as_fd(),
+        epoch_offset: call.epoch_offset,
+        verdict: call.verdict,
+        sample: call.sample,
+    });
+    let program = build(hook, &with_maps.collect::<Vec<_>>());
     let mut words = words.clone();
-    words.insert(EpochWords::pass_offset(hook), u64::from(hook.pass() as u32));
-    let [slots, epochs] = files.each_ref().map(AsRawFd::as_raw_fd);
+    words.insert(Page::pass_offset(hook), u64::from(hook.pass() as u32));
+    let [slots, epochs] = [0, 1].map(|map| files.iter().map(|maps| maps[map].as_raw_fd()).collect());
     let (random_left, called) = (random.to_vec(), Vec::new());
-    let mut machine =
-        Machine { program: &program, slots, epochs, programs, words: &words, random: random_left, called };
+    let mut machine = Machine {
+        program: &program,
+        slots,
+        epochs,
+        programs,
+        words: &words,
+        random: random_left,
+        called,
+        followed: None,
+    };
     let verdict = machine.run(0, Value::Context) as i32;
     let expected = expected(hook, calls, programs, &words, random);
     assert_eq!((verdict, machine.called), expected, "{hook:?}: {calls:?}");
@@ -186,15 +227,13 @@ fn check(
 /// results of its twins; `None` if the slot is empty.
 type Probe = (bool, usize, u32, [Option<i32>; 2]);
 
-fn chain(probes: &[Probe]) -> (Vec<Call>, BTreeMap<usize, i32>) {
+fn chain(probes: &[Probe]) -> (Vec<Probed>, BTreeMap<usize, i32>) {
     let mut programs = BTreeMap::new();
     let call = |(i, (enforces, epoch, one_in, twins)): (usize, &Probe)| {
-        // The pairs are in another order than the probes.
-        let pair = 31 - i;
-        programs.extend((0..2).filter_map(|twin| Some((2 * pair + twin, twins[twin]?))));
+        programs.extend((0..2).filter_map(|twin| Some((slot(i, twin), twins[twin as usize]?))));
         let verdict = if *enforces { Verdict::Enforce } else { Verdict::Observe };
         let sample = NonZeroU32::new(*one_in);
-        Call { pair, epoch_offset: 64 + 32 * *epoch as i32, verdict, sample }
+        Probed { epoch_offset: 64 + 32 * *epoch as i32, verdict, sample }
     };
     let calls = probes.iter().enumerate().map(call).collect();
     (calls, programs)
