@@ -19,6 +19,7 @@ use crate::engine::clock::Clock;
 use crate::engine::conditions::Conditions;
 use crate::engine::deploy::cause::{Cause, Deployed};
 use crate::engine::deploy::history::History;
+use crate::engine::deploy::trials::Trials;
 use crate::engine::error::EngineError;
 use crate::engine::events::framing::Framing;
 use crate::engine::events::probe_events::{EventLoop, ProbeEvents};
@@ -53,6 +54,7 @@ pub struct Engine {
     pub events: EventLoop,
     pub telemetry: Telemetry,
     pub ledger: Arc<Ledger>,
+    pub trials: Arc<Trials>,
     pub compilations: Queue,
     pub loads: Queue,
     pub replays: Queue,
@@ -97,6 +99,7 @@ impl Engine {
             windows,
             expired: Expired::default(),
             events: EventLoop::default(),
+            trials: Arc::default(),
             telemetry: Telemetry::default(),
             compilations: Queue::new("compilations", "--max-compilations", places(limits.max_compilations)),
             replays: Queue::new("replays", "--max-replays", places(limits.max_replays)),
@@ -256,7 +259,7 @@ impl Engine {
     ) -> Result<ValidationReport, EngineError> {
         self.ledger.check_sources(document)?;
         let config = permitted(name, document, by)?;
-        let loaded = self.load(&config, true, None).await?;
+        let loaded = self.load_for_validation(&config).await?;
         Ok(status::validation_report(&config, &loaded))
     }
 

@@ -1,30 +1,36 @@
 //! The admission of loaded programs: each is tried on sample packets, and may not cost more than its configuration
 //! allows.
 
+use std::collections::BTreeMap;
+
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 use twinprobe_ebpf_common::{DirectionCost, ProbeCost};
 use twinprobe_kernel::{Kernel, LoadedDirection, ProbeObject};
 
+use crate::engine::deploy::trials::{Key, Trials};
 use twinprobe_config::ProbeConfig;
 
 /// The number of trials before a program is refused for its cost: other work on the machine only adds to what a trial
 /// finds.
 const TRIALS: usize = 3;
 
-/// Tries the programs, and returns their cost. A program that costs too much is refused if a request brings it; one that
-/// a start deploys anew was admitted before, and gets a warning.
+/// Tries the programs, or remembers an earlier trial unless they are to be tried `anew`, and returns their cost. A program
+/// that costs too much is refused if a request brings it; one that a start deploys anew was admitted before, and gets a
+/// warning. `elfs` are the files of the objects.
 pub fn admit(
-    kernel: &Kernel,
+    (kernel, trials, anew): (&Kernel, &Trials, bool),
     config: &ProbeConfig,
     requested: bool,
     loaded: &[LoadedDirection],
-    objects: &[ProbeObject],
+    (objects, elfs): (&[ProbeObject], &BTreeMap<&'static str, Vec<u8>>),
     warnings: &mut Vec<Finding>,
 ) -> Result<ProbeCost, Vec<Rejection>> {
     let (mut cost, mut refused) = (ProbeCost::default(), Vec::new());
     for ((direction, config), (loaded, object)) in config.directions().zip(loaded.iter().zip(objects)) {
         let limit = config.max_ns_per_packet;
-        let mut of = match kernel.cost(&loaded.plan, object) {
+        let key = Key::new(&loaded.plan, &elfs[direction.name()]);
+        let known = if anew { None } else { trials.get(key) };
+        let mut of = match known.map_or_else(|| kernel.cost(&loaded.plan, object), Ok) {
             Ok(cost) => cost,
             Err(rejection) => {
                 refused.push(rejection);
@@ -45,6 +51,7 @@ pub fn admit(
             let finding = Finding::new(Stage::Admission, format!("{direction}.max_ns_per_packet"), message);
             if requested { refused.push(finding.into()) } else { warnings.push(finding) }
         }
+        trials.keep(key, of.clone());
         cost.directions.insert(direction, of);
     }
     if refused.is_empty() { Ok(cost) } else { Err(refused) }

@@ -19,6 +19,7 @@ use crate::engine::deploy::examination;
 use crate::engine::deploy::history::History;
 use crate::engine::deploy::loaded::{LoadedProbe, requests};
 use crate::engine::deploy::tags;
+use crate::engine::deploy::trials::Trials;
 use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::placement::wanted;
@@ -50,6 +51,13 @@ impl Engine {
         let asked = config.clone();
         tokio::task::spawn_blocking(move || wanted(&asked, first)).await??;
         self.load_as(config, Purpose::Deployment { first, old }).await
+    }
+
+    /// Compiles and loads the programs of a probe that is not to be attached. The programs are tried anew.
+    pub async fn load_for_validation(&self, config: &ProbeConfig) -> Result<LoadedProbe, EngineError> {
+        let asked = config.clone();
+        tokio::task::spawn_blocking(move || wanted(&asked, true)).await??;
+        self.load_as(config, Purpose::Validation).await
     }
 
     /// Compiles and loads the programs of a probe that is to see the packets of a capture.
@@ -84,10 +92,11 @@ impl Engine {
             return Err(merge(refused).into());
         }
         let place = self.loads.take().await?;
-        let (kernel, ledger, config) = (Arc::clone(&self.kernel), Arc::clone(&self.ledger), config.clone());
+        let (kernel, trials) = (Arc::clone(&self.kernel), Arc::clone(&self.trials));
+        let (ledger, config) = (Arc::clone(&self.ledger), config.clone());
         let loading = tokio::task::spawn_blocking(move || {
             let _place = place;
-            load_all(&kernel, &ledger, &purpose, &config, compiled)
+            load_all((&kernel, &trials), &ledger, &purpose, &config, compiled)
         });
         match tokio::time::timeout(LOAD_LIMIT, loading).await {
             Ok(loaded) => loaded?,
@@ -152,11 +161,12 @@ fn with_hints(mut rejection: Rejection, config: &ProbeConfig) -> Rejection {
 /// The purpose for which programs are loaded.
 enum Purpose {
     Deployment { first: bool, old: Option<Arc<Probe>> },
+    Validation,
     Replay,
 }
 
 fn load_all(
-    kernel: &Kernel,
+    (kernel, trials): (&Kernel, &Trials),
     ledger: &Arc<Ledger>,
     purpose: &Purpose,
     config: &ProbeConfig,
@@ -164,7 +174,7 @@ fn load_all(
 ) -> Result<LoadedProbe, EngineError> {
     let (first, old) = match purpose {
         Purpose::Deployment { first, old } => (*first, old.as_deref()),
-        Purpose::Replay => (true, None),
+        Purpose::Validation | Purpose::Replay => (true, None),
     };
     let wanted = requests(config).zip(compiled.iter().map(|(_, object)| &object.elf[..]));
     // A source in the dialect of BCC names some by itself.
@@ -174,7 +184,7 @@ fn load_all(
     let named: BTreeSet<&String> = named.collect();
     let common: Vec<String> = config.shared_maps.iter().chain(named).cloned().collect();
     let facts = match purpose {
-        Purpose::Deployment { .. } => kernel.facts(),
+        Purpose::Deployment { .. } | Purpose::Validation => kernel.facts(),
         // The clock of a replay counts from the Unix epoch.
         Purpose::Replay => KernelFacts { monotonic_zero_ns: 0, ..kernel.facts() },
     };
@@ -224,7 +234,9 @@ fn load_all(
     for (plan, object) in plan.directions.into_iter().zip(&parsed) {
         let code = plan.code.clone();
         let loaded = match purpose {
-            Purpose::Deployment { .. } => kernel.load(plan, object, old.as_ref(), directions.first()),
+            Purpose::Deployment { .. } | Purpose::Validation => {
+                kernel.load(plan, object, old.as_ref(), directions.first())
+            }
             Purpose::Replay => {
                 let clock = ReplayClock::new().map_err(no_clock)?;
                 let loaded = kernel.load_for_replay(plan, object, &clock, directions.first());
@@ -251,7 +263,8 @@ fn load_all(
     drop(deadline);
     let mut cost = ProbeCost::default();
     if refused.is_empty() {
-        match admit(kernel, config, first, &directions, &parsed, &mut warnings) {
+        let tries = (kernel, trials, matches!(purpose, Purpose::Validation));
+        match admit(tries, config, first, &directions, (&parsed, &objects), &mut warnings) {
             Ok(found) => cost = ProbeCost { map_bytes: footprint.map_bytes, ..found },
             Err(rejections) => refused = rejections,
         }

@@ -11,3 +11,4 @@ pub mod load;
 pub mod loaded;
 pub mod restore;
 pub mod tags;
+pub mod trials;

@@ -1,0 +1,68 @@
+//! The trials of programs that were tried before. What a trial finds follows from the program, its hook and verdict, and
+//! its maps alone, so that a known source is not tried again.
+
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
+use sha2::{Digest as _, Sha256};
+use twinprobe_ebpf_common::DirectionCost;
+use twinprobe_kernel::DirectionPlan;
+
+/// The number of trials that are remembered, of some hundred bytes each.
+const TRIALS: usize = 64;
+
+/// Everything that a trial follows from, as a digest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key([u8; 32]);
+
+/// The costs that trials have found, the last one last. Refusals are not among them.
+#[derive(Debug, Default)]
+pub struct Trials(Mutex<VecDeque<(Key, DirectionCost)>>);
+
+impl Key {
+    /// The plan says which function of the object `elf` runs, where, and with which maps.
+    pub fn new(plan: &DirectionPlan, elf: &[u8]) -> Self {
+        let planned = format!("{:?}", (&plan.attach, &plan.entry, &plan.maps));
+        let mut digest = Sha256::new();
+        for part in [planned.as_bytes(), elf] {
+            digest.update(part.len().to_ne_bytes());
+            digest.update(part);
+        }
+        Self(digest.finalize().into())
+    }
+}
+
+impl Trials {
+    pub fn get(&self, key: Key) -> Option<DirectionCost> {
+        self.0.lock().iter().find(|(known, _)| *known == key).map(|(_, cost)| cost.clone())
+    }
+
+    pub fn keep(&self, key: Key, cost: DirectionCost) {
+        let mut known = self.0.lock();
+        known.retain(|(other, _)| *other != key);
+        known.push_back((key, cost));
+        if known.len() > TRIALS {
+            known.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_trials_are_remembered() {
+        let trials = Trials::default();
+        let key = |number: usize| Key([number as u8; 32]);
+        let cost = |instructions| DirectionCost { instructions, ..DirectionCost::default() };
+        for number in 0..=TRIALS {
+            trials.keep(key(number), cost(number as u64));
+        }
+        trials.keep(key(1), cost(1000));
+        assert_eq!(trials.get(key(0)), None);
+        assert_eq!(trials.get(key(1)), Some(cost(1000)));
+        assert_eq!(trials.get(key(TRIALS)), Some(cost(TRIALS as u64)));
+        assert_eq!(trials.0.lock().len(), TRIALS);
+    }
+}
