@@ -3,5 +3,6 @@
 pub mod bcc;
 pub mod exporters;
 pub mod million;
+pub mod placebo;
 pub mod probes;
 pub mod slices;
