@@ -39,8 +39,7 @@ fn more_probes_than_an_epoch_map_has_places() -> Result<()> {
     for name in names {
         daemon.put(&format!("/v1/probes/{name}"), &counter_config("mon0", "XDP_PASS")).expect(201);
     }
-    let further = daemon.directories().bpffs().join("epochs_1");
-    ensure!(further.exists(), "the words are in another map");
+    ensure!(daemon.directories().bpffs().join("epochs_1").exists(), "the words are in another map");
     let mut generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
     let read = |daemon: &Daemon, seq: u64| -> Result<()> {
         for name in names {
@@ -66,8 +65,5 @@ fn more_probes_than_an_epoch_map_has_places() -> Result<()> {
     generator.send(10)?;
     let document = daemon.json("/v1/probes/c/metrics");
     ensure!(total(&document, "ingress", "packets") == 10, "{document}");
-    let (exit, directories) =
-        daemon.restart(libc::SIGTERM, &options.argument("--detach-on-exit"))?.terminate()?;
-    ensure!(exit.success() && !further.exists() && directories.bpffs().exists(), "{exit}");
     Ok(())
 }
