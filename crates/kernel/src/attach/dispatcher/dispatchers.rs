@@ -28,6 +28,7 @@ use crate::attach::quiesce::quiescer::Quiescer;
 use crate::attach::reclaim::Reclaim;
 use crate::crash;
 use crate::load::{pins, verifier};
+use crate::plan::object::verdicts::Verdicts;
 use crate::sys::prog::{self, ProgLoad};
 use crate::trial::programs;
 
@@ -40,6 +41,8 @@ pub struct Addition<'a> {
     pub epoch: &'a EpochWord,
     pub verdict: Verdict,
     pub sample: Option<NonZeroU32>,
+    /// The verdicts that the programs can return.
+    pub verdicts: Verdicts,
     pub xdp_mode: XdpMode,
 }
 
@@ -262,8 +265,9 @@ impl Dispatchers {
         if !dispatcher.adopted {
             crash::point("filled");
         }
-        let Addition { epoch, verdict, sample, .. } = *addition;
-        let call = Call { pair, epoch_offset: epoch.offset(), verdict, sample };
+        let Addition { epoch, verdict, verdicts, sample, .. } = *addition;
+        let stands = verdicts.stand(place.hook, verdict);
+        let call = Call { pair, epoch_offset: epoch.offset(), verdict, stands, sample };
         let entry = Entry { owner: addition.owner, rank: addition.rank, call, xdp_mode: addition.xdp_mode };
         let at = entries.partition_point(|other| other.rank <= entry.rank);
         entries.insert(at, entry);
