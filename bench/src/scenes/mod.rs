@@ -2,6 +2,8 @@
 
 pub mod bcc;
 pub mod exporters;
+pub mod libxdp;
 pub mod million;
 pub mod probes;
+pub mod sender;
 pub mod slices;
