@@ -65,6 +65,16 @@ pub fn processor_seconds(pid: u32) -> Result<f64> {
     Ok(nanoseconds / 1e9)
 }
 
+/// Returns the processor time in seconds of this process, with that of threads that have ended.
+pub fn own_processor_seconds() -> Result<f64> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a live structure that the call fills.
+    if unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) } < 0 {
+        return Err(std::io::Error::last_os_error()).context("ask for this process's time");
+    }
+    Ok(time.tv_sec as f64 + time.tv_nsec as f64 / 1e9)
+}
+
 /// Raises the priority of this thread, and of the threads and processes that it will start, over all others of this
 /// machine, so that other work does not disturb measurements.
 pub fn come_first() -> Result<()> {

@@ -1,15 +1,16 @@
 //! Non-adaptive, adaptive and fully adaptive probes, by the number of features that are wanted (Fig. 6).
 
 use std::fmt::Write as _;
-use std::time::Instant;
+use std::fs;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use anyhow::{Context as _, Result, ensure};
 use aya::Ebpf;
-use aya::maps::Array;
+use aya::maps::{Array, Map};
 use aya::programs::tc::{TcAttachOptions, TcAttachType};
 use aya::programs::{LinkOrder, SchedClassifier, Xdp, XdpMode};
 use serde_json::json;
-use twinprobe_tests::traffic::{Frame, Generator, Spread};
+use twinprobe_tests::traffic::{Frame, Spread};
 use twinprobe_tests::{Daemon, bpf};
 
 use crate::frame::figure::{Axis, Curve, Figure, Panel};
@@ -18,6 +19,7 @@ use crate::frame::paired::{Comparison, Estimate, Way};
 use crate::frame::section::{Claim, Section};
 use crate::frame::site::Site;
 use crate::frame::table::Table;
+use crate::scenes::sender::Sender;
 
 /// The features that a monitor knows.
 const ALL: u32 = 100;
@@ -39,7 +41,7 @@ enum Kind {
 /// A probe at work at an interface of its own.
 struct Probe {
     site: Site,
-    generator: Generator,
+    sender: Sender,
     /// The programs of the first two kinds, which are loaded here.
     loaded: Option<Ebpf>,
     daemon: Option<Daemon>,
@@ -60,9 +62,11 @@ pub fn run(bench: &Bench) -> Result<Section> {
              `adaptive` looks up for each in a map whether it is wanted, both attached directly; `fully adaptive` is a probe \
              of twinprobe that has only those that are wanted, behind the dispatcher, with twins. Packets are dropped behind the \
              program. `ns` is the processor time of a run on a 60-byte frame ({repeat} runs at a time, `BPF_PROG_TEST_RUN` of what \
-             the kernel has attached); `Mpps` is by the wall clock, {packets} packets at a time that one CPU sends and \
-             receives, which is most of a packet's time. In turns; `null` compares fully adaptive with itself. Each feature \
-             has counted each packet. Medians with intervals of 95 % (bootstrap)."
+             the kernel has attached); `Mpps` is per second of the processor that sends and receives {packets} packets at a time, \
+             which is most of a packet's time, without what a call of the generator takes before its first packet. In \
+             turns; `null` compares fully adaptive with itself, in nanoseconds and in Mpps. Each feature has counted each \
+             packet. Map bytes are those that the kernel says the programs' maps take (`bpftool map show`), and the daemon's \
+             status for the probe with its twins. Medians with intervals of 95 % (bootstrap)."
         ),
     );
     section.generator = Some("the generator of the tests (`traffic`), on CPU 0; for `ns` none".into());
@@ -77,7 +81,9 @@ pub fn run(bench: &Bench) -> Result<Section> {
         "Mpps: non-adaptive",
         "adaptive",
         "fully adaptive",
-        "map bytes: (non-)adaptive",
+        "null",
+        "map bytes: non-adaptive",
+        "adaptive",
         "fully adaptive",
     ]);
     let (mut panels, mut claims) = (Vec::new(), Vec::new());
@@ -120,7 +126,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
                     .chain(times.map(|time| time.show(1)))
                     .chain([ns.ratio().show(2), ns.null_ratio().show(2)])
                     .chain(rates.map(|rate| rate.show(2)))
-                    .chain([adaptive.map_bytes.to_string(), fully.map_bytes.to_string()]),
+                    .chain([rate.null_ratio().show(2)])
+                    .chain([&non, &adaptive, &fully].map(|probe| probe.map_bytes.to_string())),
             );
         }
         panels.push(Panel { title: hook.to_uppercase(), curves: curves.into() });
@@ -150,9 +157,9 @@ impl Probe {
         // The packets are the kernel's own, as only its generator sends as many in the same time.
         let site =
             Site::new(&Bench { generator: crate::frame::options::Generator::Traffic, ..bench.clone() })?;
-        let generator = site.traffic(Spread::default())?;
+        let sender = Sender::new(&site, Spread::default())?;
         let mut probe =
-            Self { site, generator, loaded: None, daemon: None, hook, wanted, runs: 0, map_bytes: 0 };
+            Self { site, sender, loaded: None, daemon: None, hook, wanted, runs: 0, map_bytes: 0 };
         if kind == Kind::FullyAdaptive {
             probe.deploy()?;
         } else {
@@ -209,8 +216,11 @@ impl Probe {
         } else {
             self.wanted = ALL;
         }
-        // Entries of 8 bytes each: of all features, and of the flags.
-        self.map_bytes = u64::from(ALL) * 8 * if kind == Kind::Adaptive { 2 } else { 1 };
+        self.map_bytes = ["features", "flags"]
+            .iter()
+            .filter_map(|name| ebpf.map(name))
+            .map(map_bytes)
+            .sum::<Result<u64>>()?;
         self.loaded = Some(ebpf);
         Ok(())
     }
@@ -222,13 +232,10 @@ impl Probe {
         Ok(runs.time.as_nanos() as f64 / f64::from(repeat))
     }
 
-    /// Returns the million packets per second.
+    /// Returns the million packets per processor second.
     fn rate(&mut self, packets: u64) -> Result<f64> {
-        let started = Instant::now();
-        self.generator.send(packets)?;
-        let time = started.elapsed().as_secs_f64();
         self.runs += packets;
-        Ok(packets as f64 / time / 1e6)
+        self.sender.rate(packets)
     }
 
     /// Checks that each wanted feature has counted each packet, and no other one any.
@@ -252,6 +259,14 @@ impl Probe {
         }
         Ok(())
     }
+}
+
+/// Returns the bytes that the kernel says a map takes, as `bpftool map show` does.
+fn map_bytes(map: &Map) -> Result<u64> {
+    let Map::Array(data) = map else { anyhow::bail!("another type of map") };
+    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", data.fd().as_fd().as_raw_fd()))?;
+    let bytes = info.lines().find_map(|line| line.strip_prefix("memlock:")).context("memlock of a map")?;
+    Ok(bytes.trim().parse()?)
 }
 
 /// Returns a program with this number of features. Feature n adds n + 1.

@@ -5,7 +5,7 @@ use std::thread;
 use anyhow::{Context as _, Result, ensure};
 use aya::Ebpf;
 use aya::maps::{Array, ProgramArray};
-use aya::programs::{ProgramFd, SchedClassifier, Xdp, XdpMode};
+use aya::programs::{ProgramFd, SchedClassifier, Xdp};
 use serde_json::{Value, json};
 use twinprobe_tests::netns::pin_to_cpu;
 use twinprobe_tests::programs::Program;
@@ -18,6 +18,7 @@ use crate::frame::paired::{Comparison, Estimate, Way};
 use crate::frame::section::{Claim, Section};
 use crate::frame::site::Site;
 use crate::frame::table::Table;
+use crate::scenes::libxdp::{self, MOST};
 
 const CHAINS: [usize; 5] = [1, 2, 4, 8, 16];
 /// The goals: nanoseconds that are added for one probe, and for each further one.
@@ -55,8 +56,9 @@ pub fn run(bench: &Bench) -> Result<Section> {
              rounds. Nanoseconds of the thread's processor time per run, which include the loop around the program. `added` is \
              the difference within each round; `each further` is that of a chain less that of one probe, by the number of \
              further probes, and so includes their programs, while that of an empty program is less than 1 ns. `prog-array` is \
-             the same chain where each program calls the next one by an index in a prog-array, the first one by an index \
-             that is read from a map, as frameworks without a dispatcher have it. Medians with intervals of 95 % (bootstrap).",
+             what a chain adds in which each program calls the next one by an index that it reads from a map, as frameworks \
+             without a dispatcher have it, and `libxdp` what its dispatcher adds (`xdp-loader`, up to {MOST} programs), each \
+             compared with `bare` in the same way. Medians with intervals of 95 % (bootstrap).",
         ),
     );
     section.generator = Some("none: the kernel runs the programs on a frame (`BPF_PROG_TEST_RUN`)".into());
@@ -73,16 +75,17 @@ pub fn run(bench: &Bench) -> Result<Section> {
         "each further, ns",
         "goal",
         "prog-array, ns",
+        "libxdp, ns",
     ]);
     let site = Site::new(bench)?;
     let daemon = site.daemon(&[])?;
-    let (mut panels, mut firsts, mut furthers) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut panels, mut firsts, mut furthers, mut peers) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for hook in ["xdp", "tc"] {
         let mut curves = Vec::new();
         for verdict in bench.cases(&["observe", "enforce"], &["observe"]) {
             for body in [Body::Empty, Body::Counter] {
                 let chain = Chain { hook, verdict, body };
-                let (mut points, mut arrays) = (Vec::new(), Vec::new());
+                let (mut points, mut arrays, mut libxdp) = (Vec::new(), Vec::new(), Vec::new());
                 let mut one: Option<Estimate> = None;
                 let lengths = bench.cases(&CHAINS, &[1, 2]);
                 for length in 1..=lengths[lengths.len() - 1] {
@@ -92,7 +95,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
                     }
                     let rounds = bench.times(21, 3);
                     let compared = chain.measure(&site, &daemon, rounds, repeat)?;
-                    let array = chain.prog_array(&site, length, rounds, repeat)?;
+                    let array = chain.prog_array(length, rounds, repeat)?;
+                    let peer = chain.libxdp(&site, length, rounds, repeat)?;
                     let added = compared.difference();
                     let first = *one.get_or_insert(added);
                     let further = (added.value - first.value) / (length.max(2) - 1) as f64;
@@ -102,7 +106,13 @@ pub fn run(bench: &Bench) -> Result<Section> {
                         format!("<= {FURTHER}: {}", if further <= FURTHER { "yes" } else { "**no**" })
                     };
                     points.push((length as f64, Estimate::of(&compared.other)));
-                    arrays.push((length as f64, array));
+                    arrays.push((length as f64, Estimate::of(&array.other)));
+                    if let Ok(peer) = &peer {
+                        libxdp.push((length as f64, Estimate::of(&peer.other)));
+                        if length == 1 || length == 8 {
+                            peers.push(format!("{}, {length}: {:.1}", chain.name(), peer.difference().value));
+                        }
+                    }
                     if length == 1 {
                         firsts.push(format!("{hook} {verdict} {}: {:.1}", chain.name(), added.value));
                     } else if length == lengths[lengths.len() - 1] {
@@ -120,7 +130,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
                         compared.null_difference().show(2),
                         if length == 1 { String::new() } else { format!("{further:.2}") },
                         goal,
-                        array.show(2),
+                        array.difference().show(2),
+                        peer.map_or_else(str::to_owned, |peer| peer.difference().show(2)),
                     ]);
                 }
                 for length in 1..=lengths[lengths.len() - 1] {
@@ -129,6 +140,9 @@ pub fn run(bench: &Bench) -> Result<Section> {
                 curves.push(Curve { name: format!("{verdict}, {}", chain.name()), points });
                 if verdict == "observe" {
                     curves.push(Curve { name: format!("prog-array, {}", chain.name()), points: arrays });
+                    if !libxdp.is_empty() {
+                        curves.push(Curve { name: format!("libxdp, {}", chain.name()), points: libxdp });
+                    }
                 }
             }
         }
@@ -151,7 +165,11 @@ pub fn run(bench: &Bench) -> Result<Section> {
             claim: "one probe behind the dispatcher against attached directly",
             paper: "goal <= +1 ns",
             ours: format!("{} ns", firsts.join("; ")),
-            peers: "prog-array: see section".into(),
+            peers: if peers.is_empty() {
+                "libxdp: not here".into()
+            } else {
+                format!("libxdp, programs: {} ns", peers.join("; "))
+            },
         },
         Claim {
             claim: "each further probe",
@@ -177,15 +195,30 @@ impl Chain {
 
     fn measure(self, site: &Site, daemon: &Daemon, rounds: u64, repeat: u32) -> Result<Comparison> {
         let dispatcher = site.attached(self.hook)?;
-        let source = self.source().replace("SEC(\"tc\")", "SEC(\"classifier\")");
-        let mut loaded = bpf::load(&source, &[])?;
-        let bare = self.load(&mut loaded, "probe", Some(site))?;
-        Comparison::measure(rounds, |way| {
-            let time = self.run(if way == Way::Base { &bare } else { &dispatcher }, repeat)?;
-            if way == Way::Other && self.body == Body::Counter {
+        self.compare(&dispatcher, rounds, repeat, || {
+            if self.body == Body::Counter {
                 let document = daemon.json(&format!("{}/metrics", path(1)));
                 let counted = sample::total(&document, "ingress", "packets");
                 ensure!(counted >= u64::from(repeat), "the dispatcher did not run the probe: {counted}");
+            }
+            Ok(())
+        })
+    }
+
+    /// Compares a chain with a single program that is loaded by itself. `check` is called after each run of the chain.
+    fn compare(
+        self,
+        chain: &Program,
+        rounds: u64,
+        repeat: u32,
+        mut check: impl FnMut() -> Result<()>,
+    ) -> Result<Comparison> {
+        let mut loaded = bpf::load(&self.own_source(), &[])?;
+        let bare = self.load(&mut loaded, "probe")?;
+        Comparison::measure(rounds, |way| {
+            let time = self.run(if way == Way::Base { &bare } else { chain }, repeat)?;
+            if way == Way::Other {
+                check()?;
             }
             Ok(time)
         })
@@ -206,16 +239,13 @@ impl Chain {
         })
     }
 
-    /// Loads a program of an object, attaches it at an XDP hook beside the monitored interface, if asked to, and opens it
-    /// by its id. The kernel calls only programs directly that are attached at XDP somewhere.
-    fn load(self, ebpf: &mut Ebpf, name: &str, site: Option<&Site>) -> Result<Program> {
+    /// Loads a program of an object, and opens it by its id. It is attached nowhere: the kernel calls an XDP program
+    /// directly that it runs more than once, as it does with one that is attached.
+    fn load(self, ebpf: &mut Ebpf, name: &str) -> Result<Program> {
         let program = ebpf.program_mut(name).context("no program")?;
         let id = if self.hook == "xdp" {
             let xdp: &mut Xdp = program.try_into()?;
             xdp.load().context("load a program")?;
-            if let Some(site) = site {
-                site.topology.monitor().enter(|| xdp.attach("mon1", XdpMode::Driver))??;
-            }
             xdp.info()?.id()
         } else {
             let tc: &mut SchedClassifier = program.try_into()?;
@@ -226,59 +256,84 @@ impl Chain {
     }
 
     /// Measures a chain of this many programs that call each other through a prog-array.
-    fn prog_array(self, site: &Site, length: usize, rounds: u64, repeat: u32) -> Result<Estimate> {
+    fn prog_array(self, length: usize, rounds: u64, repeat: u32) -> Result<Comparison> {
         let [section, context, verdict] = self.names();
         let section = if section == "tc" { "classifier" } else { section };
-        let defines = |next: usize| {
+        let pins = tempfile::Builder::new().prefix("twinprobe-bench-").tempdir_in("/sys/fs/bpf")?;
+        let pin = |map: &str| pins.path().join(map);
+        let mut links: Vec<Ebpf> = Vec::new();
+        for number in 0..=length {
             let mut defines = vec![
                 format!("SECTION=\"{section}\""),
                 format!("CONTEXT={context}"),
                 format!("VERDICT={verdict}"),
-                format!("NEXT={next}"),
+                format!("NUMBER={number}"),
             ];
             if self.body == Body::Counter {
                 defines.push("COUNTER".into());
             }
-            defines
-        };
-        let mut entry = bpf::load(PROG_ARRAY, &defines(0))?;
-        let dispatcher = self.load(&mut entry, "entry", Some(site))?;
-        let chain = entry.take_map("chain").context("a prog-array")?;
-        let pins = tempfile::Builder::new().prefix("twinprobe-bench-").tempdir_in("/sys/fs/bpf")?;
-        let pin = pins.path().join("chain");
-        chain.pin(&pin)?;
-        let mut chain = ProgramArray::try_from(chain)?;
-        let mut kept = Vec::new();
-        for number in 1..=length {
-            let next = if number == length { 0 } else { number + 1 };
-            let object = bpf::compile(PROG_ARRAY, &defines(next))?;
+            let object = bpf::compile(PROG_ARRAY, &defines)?;
             let mut link = aya::EbpfLoader::new()
                 .btf(None)
-                .map_pin_path("chain", &pin)
+                .map_pin_path("chain", pin("chain"))
+                .map_pin_path("after", pin("after"))
                 .load(&object)
                 .context("load a link")?;
-            self.load(&mut link, "link", None)?;
-            let program = link.program("link").context("no program")?;
-            let fd: &ProgramFd = match program {
+            self.load(&mut link, "link")?;
+            links.push(link);
+        }
+        let [first, others @ ..] = &mut links[..] else { anyhow::bail!("no links") };
+        let mut chain = ProgramArray::try_from(first.take_map("chain").context("a prog-array")?)?;
+        for (number, link) in (1..).zip(others.iter()) {
+            let fd: &ProgramFd = match link.program("link").context("no program")? {
                 aya::programs::Program::Xdp(xdp) => xdp.fd()?,
                 aya::programs::Program::SchedClassifier(tc) => tc.fd()?,
                 _ => anyhow::bail!("another type of program"),
             };
-            chain.set(number as u32, fd, 0)?;
-            kept.push(link);
+            chain.set(number, fd, 0)?;
         }
-        let mut first: Array<_, u32> = entry.map_mut("first").context("an index")?.try_into()?;
-        first.set(0, 1, 0)?;
-        let mut times = twinprobe_tests::measure::Sample::default();
-        for _ in 0..rounds {
-            times.add(self.run(&dispatcher, repeat)?);
+        let mut after: Array<_, u32> = first.map_mut("after").context("indices")?.try_into()?;
+        for number in 0..length as u32 {
+            after.set(number, number + 1, 0)?;
         }
+        let entry = match first.program("link").context("no program")? {
+            aya::programs::Program::Xdp(xdp) => xdp.info()?.id(),
+            aya::programs::Program::SchedClassifier(tc) => tc.info()?.id(),
+            _ => anyhow::bail!("another type of program"),
+        };
+        let compared = self.compare(&Program::from_id(entry)?, rounds, repeat, || Ok(()))?;
         if self.body == Body::Counter {
-            let last = kept.last().and_then(|link| link.map("packets")).context("a counter")?;
+            let last = others.last().and_then(|link| link.map("packets")).context("a counter")?;
             let counted: Array<_, u64> = last.try_into()?;
             ensure!(counted.get(&0, 0)? == rounds * u64::from(repeat), "the last program was not called");
         }
-        Ok(Estimate::of(&times))
+        Ok(compared)
+    }
+
+    /// Measures this many programs behind the dispatcher of libxdp, or says why that is not possible.
+    fn libxdp(
+        self,
+        site: &Site,
+        length: usize,
+        rounds: u64,
+        repeat: u32,
+    ) -> Result<Result<Comparison, &'static str>> {
+        if self.hook != "xdp" || self.verdict != "observe" || length > MOST {
+            return Ok(Err(""));
+        }
+        let object = bpf::compile(&self.own_source(), &[])?;
+        let attached = match libxdp::Chain::attach(site.topology.monitor(), "mon1", &object, length)? {
+            Ok(attached) => attached,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let compared = self.compare(&site.attached_at("mon1", self.hook)?, rounds, repeat, || Ok(()))?;
+        drop(attached);
+        Ok(Ok(compared))
+    }
+
+    /// Returns the source with the section's name that loaders of others know.
+    fn own_source(self) -> String {
+        self.source().replace("SEC(\"tc\")", "SEC(\"classifier\")")
     }
 
     /// Returns the section, the type of the context, and the verdict that lets packets pass.

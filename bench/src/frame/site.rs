@@ -140,12 +140,17 @@ impl Site {
 
     /// Returns the program that the kernel calls first at the interface, as the kernel itself says.
     pub fn attached(&self, hook: &str) -> Result<Program> {
+        self.attached_at(&self.interface, hook)
+    }
+
+    /// Returns the program that the kernel calls first at an interface of the monitored namespace.
+    pub fn attached_at(&self, interface: &str, hook: &str) -> Result<Program> {
         let id = if hook == "xdp" {
-            let link = self.namespace.output("ip", &["-j", "-d", "link", "show", "dev", &self.interface])?;
+            let link = self.namespace.output("ip", &["-j", "-d", "link", "show", "dev", interface])?;
             let link: serde_json::Value = serde_json::from_str(&link)?;
             link[0]["xdp"]["prog"]["id"].as_u64().context("a program at XDP")? as u32
         } else {
-            *counter::tcx_order(&self.namespace, &self.interface)?.first().context("a program at TC")?
+            *counter::tcx_order(&self.namespace, interface)?.first().context("a program at TC")?
         };
         Program::from_id(id)
     }

@@ -1,4 +1,4 @@
-//! Flow exporters of others: what a packet costs them.
+//! Flow exporters of others, and bare counters in user space: what a packet costs them.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -9,10 +9,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use tempfile::TempDir;
 use twinprobe_tests::measure::{Resident, processor_seconds};
+use twinprobe_tests::netns::pin_to_cpu;
 use twinprobe_tests::traffic::{Load, Spread};
 use twinprobe_tests::wait::wait_for;
 
-use crate::frame::site::Site;
+use crate::frame::site::{LOADED, Site};
+use crate::scenes::sender::Sender;
 
 /// Packets per second at which no exporter loses any.
 const RATE: u64 = 100_000;
@@ -21,12 +23,17 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The time without use of a processor after which an exporter has handled everything.
 const IDLE: Duration = Duration::from_millis(400);
 
-/// An exporter that Debian has.
+/// A program of others that sees each packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exporter {
     Softflowd,
     Pmacctd,
     Nfpcapd,
+    Nprobe,
+    /// A packet socket whose packets are only counted: no exporter, but what one could reach at most.
+    PacketSocket,
+    /// An AF_XDP socket in the same way. The packets come to nobody else.
+    XdpSocket,
 }
 
 /// The cost of an exporter.
@@ -47,14 +54,23 @@ struct Running {
 }
 
 impl Exporter {
-    pub const ALL: [Self; 3] = [Self::Softflowd, Self::Pmacctd, Self::Nfpcapd];
+    pub const ALL: [Self; 6] =
+        [Self::Softflowd, Self::Pmacctd, Self::Nfpcapd, Self::Nprobe, Self::PacketSocket, Self::XdpSocket];
 
     pub const fn name(self) -> &'static str {
         match self {
             Self::Softflowd => "softflowd",
             Self::Pmacctd => "pmacctd",
             Self::Nfpcapd => "nfpcapd",
+            Self::Nprobe => "nProbe",
+            Self::PacketSocket => "AF_PACKET counter",
+            Self::XdpSocket => "AF_XDP counter (copies)",
         }
+    }
+
+    /// Tells whether it makes flows; a counter does not.
+    pub const fn exports(self) -> bool {
+        !matches!(self, Self::PacketSocket | Self::XdpSocket)
     }
 
     /// Measures it with this many packets. `None` if it is not installed.
@@ -81,17 +97,21 @@ impl Exporter {
         Ok(Some(Cost { ns, resident_kib, packets: packets + 1_000, seen }))
     }
 
-    /// Sends this many packets as fast as possible, and returns how many million per second it has handled until it had
-    /// nothing left to do. `None` if it is not installed.
+    /// Sends this many packets as fast as possible, from the CPU that it is bound to itself, until it has nothing left to
+    /// do. Returns how many million packets it has handled per processor second, of its own and of the kernel's who sends
+    /// and receives. `None` if it is not installed.
     pub fn flood(self, site: &Site, packets: u64) -> Result<Option<f64>> {
         let directory = tempfile::tempdir()?;
         let Some(mut running) = self.start(site, directory)? else { return Ok(None) };
-        let mut generator = site.traffic(Spread::default())?;
-        let started = Instant::now();
-        generator.send(packets)?;
-        let ended = running.settle()?;
-        let seen = running.end(self, site)?;
-        Ok(Some(seen as f64 / (ended - started).as_secs_f64() / 1e6))
+        let mut sender = Sender::new(site, Spread::default())?;
+        running.settle()?;
+        let (before, begun) = (sender.sent, running.seconds()?);
+        let sending = sender.send(packets)?;
+        running.settle()?;
+        let seconds = sending + running.seconds()? - begun;
+        let seen = running.end(self, site)?.saturating_sub(before);
+        ensure!(seen > 0, "{} has seen nothing of {packets} packets", self.name());
+        Ok(Some(seen as f64 / seconds / 1e6))
     }
 
     fn start(self, site: &Site, directory: TempDir) -> Result<Option<Running>> {
@@ -112,15 +132,24 @@ impl Exporter {
                 fs::create_dir(directory.path().join("flows"))?;
                 format!("nfpcapd -i {interface} -w {} -t 3600", path("flows"))
             }
+            Self::Nprobe => format!("nprobe -i {interface} -n none -b 1"),
+            Self::PacketSocket | Self::XdpSocket => {
+                let program = path("count_packets");
+                compile("count_packets.c", &program)?;
+                let way = if self == Self::XdpSocket { "xdp" } else { "packet" };
+                format!("{program} {way} {interface}")
+            }
         }
         .split(' ')
         .map(str::to_owned)
         .collect();
         let said = File::create(directory.path().join("said"))?;
         let started = site.topology.monitor().enter(|| {
+            // The thread that starts it ends with it.
+            pin_to_cpu(LOADED)?;
             Command::new(&command[0])
                 .args(&command[1..])
-                .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+                .env("PATH", search_path())
                 .current_dir(directory.path())
                 .stdin(Stdio::null())
                 .stdout(said.try_clone()?)
@@ -134,6 +163,11 @@ impl Exporter {
         let running = Running { child, directory };
         // A packet socket shows that it listens.
         wait_for("a packet socket", PATIENCE, || {
+            if !self.exports() {
+                let said = running.said()?;
+                ensure!(said.contains("ready"), "{said}");
+                return Ok(());
+            }
             let sockets = site.topology.monitor().output("cat", &["/proc/thread-self/net/packet"])?;
             ensure!(sockets.lines().count() > 1, "{}", running.said()?);
             Ok(())
@@ -188,8 +222,15 @@ impl Running {
         let status = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status()?;
         ensure!(status.success(), "kill: {status}");
         self.child.wait()?;
-        if exporter == Exporter::Nfpcapd {
-            return number_behind(&self.said()?, "Total: Processed: ").context("nfpcapd's statistics");
+        let label = match exporter {
+            Exporter::Nfpcapd => Some("Total: Processed: "),
+            Exporter::Nprobe => Some("Processed packets: "),
+            Exporter::PacketSocket | Exporter::XdpSocket => Some("seen "),
+            Exporter::Softflowd | Exporter::Pmacctd => None,
+        };
+        if let Some(label) = label {
+            let said = self.said()?;
+            return number_behind(&said, label).with_context(|| format!("no \"{label}\" in {said:?}"));
         }
         // A process of pmacctd writes the flows after the first one has ended, and nothing says when it is done.
         let file = directory.join("flows.csv");
@@ -212,6 +253,20 @@ impl Drop for Running {
         }
         let _ = self.child.wait();
     }
+}
+
+/// Returns where programs are looked for: Debian keeps some where an ordinary user's PATH does not look.
+pub fn search_path() -> String {
+    format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default())
+}
+
+/// Compiles a program of `peers/` that uses libbpf.
+pub fn compile(source: &str, program: &str) -> Result<()> {
+    let source = format!("{}/peers/{source}", env!("CARGO_MANIFEST_DIR"));
+    let arguments = ["-O2", "-Wall", "-o", program, &source, "-lbpf", "-lelf", "-lz"];
+    let output = Command::new("cc").args(arguments).output().context("start cc")?;
+    ensure!(output.status.success(), "cc: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
 }
 
 fn number_behind(text: &str, label: &str) -> Option<u64> {

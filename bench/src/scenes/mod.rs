@@ -2,7 +2,9 @@
 
 pub mod bcc;
 pub mod exporters;
+pub mod libxdp;
 pub mod million;
 pub mod placebo;
 pub mod probes;
+pub mod sender;
 pub mod slices;

@@ -259,6 +259,7 @@ impl Attached {
             epoch: &self.epoch,
             verdict,
             sample,
+            verdicts: loaded.plan.verdicts,
             xdp_mode,
         };
         self.host.dispatchers.add(place, &addition, replaces)

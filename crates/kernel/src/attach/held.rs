@@ -20,6 +20,7 @@ use crate::attach::reclaim::Reclaim;
 use crate::load::pins::{Note, NotedDirection, Pins};
 use crate::net::interface;
 use crate::net::netns::Netns;
+use crate::plan::object::verdicts::Verdicts;
 use crate::sys::object::{self, ObjectKind};
 
 /// A deployment whose maps nobody reads. Its programs see packets, and their verdicts take effect.
@@ -178,6 +179,7 @@ fn addition<'a>(
         epoch,
         verdict: if noted.enforce { Verdict::Enforce } else { Verdict::Observe },
         sample: noted.sample,
+        verdicts: Verdicts::UNKNOWN,
         xdp_mode: XdpMode::Auto,
     }
 }

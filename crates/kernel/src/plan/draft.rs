@@ -104,9 +104,10 @@ impl<'a> Draft<'a> {
             Some((losses::counted(&metric.request.map)?.to_owned(), index))
         };
         let counters = metrics.iter().enumerate().filter_map(counter).collect();
-        let (attach, code, entry) = (self.attach, self.code, self.defined.entry.clone());
+        let (attach, code) = (self.attach, self.code);
+        let (entry, verdicts) = (self.defined.entry.clone(), self.defined.verdicts);
         let lines = Arc::new(self.lines);
-        let plan = DirectionPlan { attach, code, lines, entry, maps: self.maps, counters, metrics };
+        let plan = DirectionPlan { attach, code, lines, entry, verdicts, maps: self.maps, counters, metrics };
         if self.notes.findings.is_empty() {
             Ok((plan, self.notes.warnings))
         } else {

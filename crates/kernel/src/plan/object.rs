@@ -12,7 +12,10 @@ use twinprobe_ebpf_common::hook::ProgramKind;
 
 use crate::plan::elf::{self, MapPointer};
 use crate::plan::map_spec::{self, MapSpec};
+use crate::plan::object::verdicts::Verdicts;
 use crate::plan::request::KernelFacts;
+
+pub mod verdicts;
 
 /// The most functions of an object. The kernel takes 256 of one program; the functions of an object are linked one
 /// within the other, which takes stack for each.
@@ -73,6 +76,7 @@ impl ObjectError {
 pub struct Definitions {
     /// The function that is called for each packet.
     pub entry: String,
+    pub verdicts: Verdicts,
     pub maps: BTreeMap<String, MapSpec>,
     /// The initial content of maps of maps: outer map, slot, inner map.
     pub slots: Vec<(String, u32, String)>,
@@ -107,6 +111,7 @@ impl ProbeObject {
             return Err(ObjectError::Undefined { names: names.join(", "), position });
         }
         let entry = entry_point(&program, kind)?;
+        let verdicts = verdicts(&program, &entry);
         let no_features = BtfFeatures::default();
         guarded(|| program.fixup_and_sanitize_btf(facts.btf.unwrap_or(&no_features)).map(drop))??;
         let btf_blob = program.btf.as_ref().ok_or(elf::ElfError::NoBtf)?.to_bytes();
@@ -114,7 +119,7 @@ impl ProbeObject {
         let mut warnings = Vec::new();
         let maps = map_spec::map_specs(&program, &btf, facts, &mut warnings)?;
         let slots = pointers.into_iter().filter_map(|pointer| slot(pointer, &maps, &btf)).collect();
-        Ok(Self { program, btf_blob, defined: Definitions { entry, maps, slots, btf, warnings } })
+        Ok(Self { program, btf_blob, defined: Definitions { entry, verdicts, maps, slots, btf, warnings } })
     }
 
     /// Returns line and column of the user's source that an instruction of `function` was compiled from.
@@ -182,6 +187,16 @@ fn slot(pointer: MapPointer, maps: &BTreeMap<String, MapSpec>, btf: &Btf) -> Opt
 /// its object contains, because inline assembly can emit any section.
 pub fn guarded<T>(parse: impl FnOnce() -> T) -> Result<T, ObjectError> {
     catch_unwind(AssertUnwindSafe(parse)).map_err(|_| ObjectError::Panic)
+}
+
+/// Returns what the entry point can return. The resolution of references to the kernel's types (CO-RE) changes numbers in
+/// instructions; that of other references changes no instruction that this looks at.
+fn verdicts(object: &Object, entry: &str) -> Verdicts {
+    let function = object.functions.get(&object.programs[entry].function_key());
+    match function {
+        Some(function) if !object.has_btf_relocations() => Verdicts::of(&function.instructions),
+        _ => Verdicts::UNKNOWN,
+    }
 }
 
 fn entry_point(object: &Object, kind: ProgramKind) -> Result<String, ObjectError> {

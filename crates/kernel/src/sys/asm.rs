@@ -47,6 +47,16 @@ pub fn jump_gt32(dst: Reg, value: i32, off: Offset) -> bpf_insn {
     insn(0x26, dst, 0, off, value)
 }
 
+/// `if dst <= value goto +off`, comparing 32 bits, unsigned
+pub fn jump_le32(dst: Reg, value: i32, off: Offset) -> bpf_insn {
+    insn(0xb6, dst, 0, off, value)
+}
+
+/// `if dst & value goto +off`, of 32 bits
+pub fn jump_set32(dst: Reg, value: i32, off: Offset) -> bpf_insn {
+    insn(0x46, dst, 0, off, value)
+}
+
 /// `dst = *(u32 *)(src + off)`
 pub fn load_u32(dst: Reg, src: Reg, off: Offset) -> bpf_insn {
     insn(0x61, dst, src, off, 0)
@@ -125,6 +135,11 @@ pub fn jump_gt(dst: Reg, src: Reg, off: Offset) -> bpf_insn {
 /// `if dst == value goto +off`, comparing 32 bits
 pub fn jump_eq32(dst: Reg, value: i32, off: Offset) -> bpf_insn {
     insn(0x16, dst, 0, off, value)
+}
+
+/// `if dst != value goto +off`, comparing 32 bits
+pub fn jump_ne32(dst: Reg, value: i32, off: Offset) -> bpf_insn {
+    insn(0x56, dst, 0, off, value)
 }
 
 /// `if dst == value goto +off`

@@ -111,6 +111,7 @@ fn copied(plan: &DirectionPlan, cpus: Option<usize>) -> DirectionPlan {
         code: plan.code.clone(),
         lines: Arc::clone(&plan.lines),
         entry: plan.entry.clone(),
+        verdicts: plan.verdicts,
         maps: plan.maps.iter().map(map).collect(),
         counters: BTreeMap::new(),
         metrics: Vec::new(),

@@ -50,6 +50,8 @@ pub struct Entry {
     pub page: Arc<Page>,
     pub epoch_offset: i32,
     pub verdict: Verdict,
+    /// True if each verdict that the probe's programs can return takes effect as it is.
+    pub stands: bool,
     /// The probe sees one packet in this many, chosen at random; `None` if it sees all.
     pub sample: Option<NonZeroU32>,
     pub xdp_mode: XdpMode,
@@ -62,6 +64,7 @@ impl Entry {
             epochs: self.page.map(),
             epoch_offset: self.epoch_offset,
             verdict: self.verdict,
+            stands: self.stands,
             sample: self.sample,
         }
     }

@@ -35,8 +35,8 @@ struct Key {
     place: Option<hook_point::Key>,
 }
 
-/// Slots, page and offset of the epoch word, whether the verdict counts, and the sample.
-type CallKey = (u32, usize, i32, bool, Option<NonZeroU32>);
+/// Slots, page and offset of the epoch word, whether the verdict counts, whether it stands, and the sample.
+type CallKey = (u32, usize, i32, bool, bool, Option<NonZeroU32>);
 
 /// The programs that dispatchers have.
 #[derive(Debug)]
@@ -109,7 +109,7 @@ impl Revisions {
     fn key(&self, place: &HookPoint, entries: &[Entry]) -> Key {
         let call = |entry: &Entry| {
             let enforces = entry.verdict == Verdict::Enforce;
-            (entry.slots.id, entry.page.number, entry.epoch_offset, enforces, entry.sample)
+            (entry.slots.id, entry.page.number, entry.epoch_offset, enforces, entry.stands, entry.sample)
         };
         let calls = entries.iter().map(call).collect();
         Key { hook: place.hook, calls, place: (!self.shared).then(|| place.key()) }

@@ -1,6 +1,6 @@
 //! A model of the machine that runs the dispatcher's instructions, compared with a plain description of a dispatcher.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use proptest::prelude::*;
 
 use super::*;
+use crate::plan::object::verdicts::Verdicts;
 
 /// The content of a register. Reading a register without content is an error, as it is to the verifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +45,7 @@ struct Machine<'a> {
 struct Probed {
     epoch_offset: i32,
     verdict: Verdict,
+    stands: bool,
     sample: Option<NonZeroU32>,
 }
 
@@ -66,7 +68,10 @@ impl Machine<'_> {
         let mut registers = [Value::Nothing; 10];
         registers[1] = context;
         let mut next = start;
+        // No instruction runs twice, so that every function ends.
+        let mut run = BTreeSet::new();
         loop {
+            assert!(run.insert(next), "instruction {next} runs again");
             assert!(function.contains(&next), "instruction {next} is not in {function:?}");
             let insn = self.program.instructions[next];
             let (dst, src, imm) = (usize::from(insn.dst_reg()), usize::from(insn.src_reg()), insn.imm);
@@ -76,9 +81,7 @@ impl Machine<'_> {
                 other => panic!("R{register} is {other:?}"),
             };
             let mut jump = |condition: bool| {
-                // Forward jumps alone mean that every function ends.
-                assert!(insn.off >= 0);
-                next += if condition { insn.off as usize } else { 0 };
+                next = next.wrapping_add_signed(if condition { insn.off.into() } else { 0 });
             };
             match insn.code {
                 0xbf => {
@@ -86,14 +89,15 @@ impl Machine<'_> {
                     registers[dst] = registers[src];
                 }
                 0xb7 => registers[dst] = Value::Number(i64::from(imm) as u64),
-                0x57 => registers[dst] = Value::Number(number(dst) & i64::from(imm) as u64),
                 0x04 => {
                     registers[dst] = Value::Number(u64::from((number(dst) as u32).wrapping_add(imm as u32)));
                 }
                 0x05 => jump(true),
-                0x15 => jump(number(dst) == i64::from(imm) as u64),
                 0x16 => jump(number(dst) as u32 == imm as u32),
                 0x26 => jump(number(dst) as u32 > imm as u32),
+                0x46 => jump(number(dst) as u32 & imm as u32 != 0),
+                0x56 => jump(number(dst) as u32 != imm as u32),
+                0xb6 => jump(number(dst) as u32 <= imm as u32),
                 0x61 => {
                     let Value::Epoch(call, offset) = registers[src] else {
                         panic!("R{src} is {:?}", registers[src])
@@ -193,6 +197,22 @@ fn check(
     words: &BTreeMap<i32, u64>,
     random: &[u32],
 ) {
+    let stands = |(index, call): (usize, &Probed)| {
+        let of = |twin| programs.get(&slot(index, twin)).map_or(Verdicts::NONE, |one| Verdicts::one(*one));
+        Probed { stands: of(0).or(of(1)).stand(hook, call.verdict), ..*call }
+    };
+    for calls in [calls.to_vec(), calls.iter().enumerate().map(stands).collect()] {
+        run(hook, &calls, programs, words, random);
+    }
+}
+
+fn run(
+    hook: Hook,
+    calls: &[Probed],
+    programs: &BTreeMap<usize, i32>,
+    words: &BTreeMap<i32, u64>,
+    random: &[u32],
+) {
     // Each probe has slots and an epoch map of its own.
     let open = |_| [(); 2].map(|()| File::open("/dev/null").unwrap());
     let files: Vec<[File; 2]> = calls.iter().map(open).collect();
@@ -201,6 +221,7 @@ fn check(
         epochs: epochs.as_fd(),
         epoch_offset: call.epoch_offset,
         verdict: call.verdict,
+        stands: call.stands,
         sample: call.sample,
     });
     let program = build(hook, &with_maps.collect::<Vec<_>>());
@@ -233,7 +254,7 @@ fn chain(probes: &[Probe]) -> (Vec<Probed>, BTreeMap<usize, i32>) {
         programs.extend((0..2).filter_map(|twin| Some((slot(i, twin), twins[twin as usize]?))));
         let verdict = if *enforces { Verdict::Enforce } else { Verdict::Observe };
         let sample = NonZeroU32::new(*one_in);
-        Probed { epoch_offset: 64 + 32 * *epoch as i32, verdict, sample }
+        Probed { epoch_offset: 64 + 32 * *epoch as i32, verdict, stands: false, sample }
     };
     let calls = probes.iter().enumerate().map(call).collect();
     (calls, programs)
@@ -299,5 +320,23 @@ fn samples_have_the_size_that_is_asked_for() {
 fn a_probe_that_sees_every_packet_has_no_instruction_for_samples() {
     for sample in [None, NonZeroU32::new(1)] {
         assert!(choose(sample, 9).is_empty());
+    }
+}
+
+/// A single probe whose verdict stands costs a packet neither a subprogram nor a saved register.
+#[test]
+fn a_last_probe_whose_verdict_stands_takes_the_place_of_the_dispatcher() {
+    let file = File::open("/dev/null").unwrap();
+    let (slots, epochs) = (file.as_fd(), file.as_fd());
+    let call =
+        Call { slots, epochs, epoch_offset: 64, verdict: Verdict::Observe, stands: true, sample: None };
+    for hook in Hook::ALL {
+        let build = |calls: &[Call<'_>]| build(hook, calls);
+        let one = build(&[call]);
+        assert_eq!(one.functions, [0]);
+        assert!(one.instructions.iter().all(|insn| insn.dst_reg() < 6 && insn.src_reg() < 6));
+        assert_eq!(build(&[call, call]).functions.len(), 2);
+        let overruled = Call { stands: false, ..call };
+        assert_eq!(build(&[overruled]).functions.len(), 2);
     }
 }

@@ -1,0 +1,63 @@
+//! The dispatcher of libxdp, if xdp-tools is here.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::process::{Command, Output};
+
+use anyhow::{Context as _, Result};
+use tempfile::TempDir;
+use twinprobe_tests::Namespace;
+
+use super::exporters::search_path;
+
+/// The most programs that the dispatcher calls.
+pub const MOST: usize = 10;
+
+/// Programs that libxdp has attached at an interface. They are detached on drop.
+#[derive(Debug)]
+pub struct Chain<'a> {
+    namespace: &'a Namespace,
+    interface: &'a str,
+    _files: TempDir,
+}
+
+impl<'a> Chain<'a> {
+    /// Attaches this many copies of the XDP program in `object`. Returns why not, if that is so.
+    pub fn attach(
+        namespace: &'a Namespace,
+        interface: &'a str,
+        object: &[u8],
+        programs: usize,
+    ) -> Result<Result<Self, &'static str>> {
+        let files = tempfile::tempdir()?;
+        let mut arguments = vec!["load".to_owned(), interface.to_owned()];
+        for number in 0..programs {
+            let file = files.path().join(format!("{number}.o"));
+            fs::write(&file, object)?;
+            arguments.push(file.display().to_string());
+        }
+        arguments.extend(["-m", "native"].map(str::to_owned));
+        let Some(output) = loader(namespace, &arguments)? else { return Ok(Err("not here")) };
+        let chain = Self { namespace, interface, _files: files };
+        if output.status.success() {
+            return Ok(Ok(chain));
+        }
+        eprintln!("  xdp-loader: {}", String::from_utf8_lossy(&output.stderr).trim());
+        Ok(Err("refused by this kernel"))
+    }
+}
+
+impl Drop for Chain<'_> {
+    fn drop(&mut self) {
+        let _ = loader(self.namespace, &["unload".to_owned(), self.interface.to_owned(), "--all".to_owned()]);
+    }
+}
+
+/// Runs `xdp-loader`. `None` if it is not installed.
+fn loader(namespace: &Namespace, arguments: &[String]) -> Result<Option<Output>> {
+    let run = || Command::new("xdp-loader").args(arguments).env("PATH", search_path()).output();
+    match namespace.enter(run)? {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        output => output.map(Some).context("start xdp-loader"),
+    }
+}

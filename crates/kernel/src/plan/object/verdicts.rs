@@ -1,0 +1,159 @@
+//! The verdicts of a program, found in its instructions: a dispatcher needs not look at a verdict that it would hand on.
+
+use aya_obj::generated::bpf_insn;
+use twinprobe_ebpf_common::hook::{Hook, Verdict};
+
+use crate::admit::instruction::{Index, Instruction, decode};
+use crate::sys::asm::HELPER_TAIL_CALL;
+
+/// `r0 = NUMBER` of 64 and of 32 bits. A verdict has 32 bits.
+const MOVES: [u8; 2] = [0xb7, 0xb4];
+
+/// The verdicts that a program can return.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdicts(u16);
+
+impl Verdicts {
+    pub const NONE: Self = Self(0);
+    /// Any verdict.
+    pub const UNKNOWN: Self = Self(1 << 15);
+    /// The verdicts that have a bit each; the first one has the lowest.
+    const KNOWN: std::ops::Range<i32> = -1..14;
+
+    pub fn one(verdict: i32) -> Self {
+        if Self::KNOWN.contains(&verdict) { Self(1 << (verdict - Self::KNOWN.start)) } else { Self::UNKNOWN }
+    }
+
+    #[must_use]
+    pub const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Tells whether each of these verdicts takes effect as it is, with every `verdict` that counts at `hook`.
+    pub fn stand(self, hook: Hook, verdict: Verdict) -> bool {
+        let pass = Self::one(hook.pass());
+        let all = match (verdict, hook.final_verdicts()) {
+            (Verdict::Enforce, None) => return true,
+            (Verdict::Enforce, Some(verdicts)) => {
+                verdicts.iter().fold(pass, |all, verdict| all.or(Self::one(*verdict)))
+            }
+            (Verdict::Observe, _) => pass,
+        };
+        self.or(all) == all
+    }
+
+    /// Returns what a program can return that begins with these instructions. Follows constants in R0 alone: compilers
+    /// put the verdict there right before the end.
+    pub fn of(program: &[bpf_insn]) -> Self {
+        // The numbers that R0 may hold before each instruction; none before one that is not reached.
+        let mut before = vec![Self::NONE; program.len()];
+        let mut all = Self::NONE;
+        let mut open: Vec<(Index, Self)> = vec![(0, Self::UNKNOWN)];
+        while let Some((at, r0)) = open.pop() {
+            let Some(known) = before.get_mut(at) else { return Self::UNKNOWN };
+            let r0 = known.or(r0);
+            if std::mem::replace(known, r0) == r0 {
+                continue;
+            }
+            let Ok((instruction, next)) = decode(program, at) else { return Self::UNKNOWN };
+            let raw = &program[at];
+            let goes_on = match instruction {
+                Instruction::Exit => {
+                    all = all.or(r0);
+                    continue;
+                }
+                // Another program's verdict is as good as this one's.
+                Instruction::CallHelper(helper) if helper == HELPER_TAIL_CALL as u32 => return Self::UNKNOWN,
+                Instruction::Jump(target) => {
+                    open.push((target, r0));
+                    continue;
+                }
+                Instruction::Branch(target) => {
+                    open.push((target, r0));
+                    r0
+                }
+                Instruction::Compute { to: 0, .. } if MOVES.contains(&raw.code) => Self::one(raw.imm),
+                Instruction::Compute { to: 0, .. }
+                | Instruction::Load { to: 0, .. }
+                | Instruction::Number { to: 0 }
+                | Instruction::Map { to: 0 }
+                | Instruction::Function { to: 0, .. }
+                | Instruction::Atomic { fetched: Some(0), .. }
+                | Instruction::ReadPacket
+                | Instruction::CallHelper(_)
+                | Instruction::Call(_) => Self::UNKNOWN,
+                _ => r0,
+            };
+            open.push((next, goes_on));
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::asm;
+
+    fn of(parts: &[&[bpf_insn]]) -> Verdicts {
+        Verdicts::of(&parts.concat())
+    }
+
+    fn any(verdicts: &[i32]) -> Verdicts {
+        verdicts.iter().fold(Verdicts::NONE, |all, verdict| all.or(Verdicts::one(*verdict)))
+    }
+
+    #[test]
+    fn each_way_to_an_end_counts() {
+        let [two, one] = [2, 1].map(asm::pass_program);
+        assert_eq!(of(&[&two]), any(&[2]));
+        // Over the first end, and into it.
+        assert_eq!(of(&[&[asm::jump_eq(1, 0, 2)], &two, &one]), any(&[1, 2]));
+        assert_eq!(of(&[&[asm::mov_imm(0, 1), asm::jump_eq(1, 0, 1)], &two]), any(&[1, 2]));
+        // What no packet reaches does not.
+        assert_eq!(of(&[&[asm::jump(2)], &one, &two]), any(&[2]));
+        // A loop ends.
+        assert_eq!(of(&[&[asm::mov_imm(0, 2), asm::jump_eq(1, 0, -2), asm::exit()]]), any(&[2]));
+    }
+
+    #[test]
+    fn what_is_no_constant_is_unknown() {
+        let unknown: &[&[bpf_insn]] = &[
+            &[asm::exit()],
+            &[asm::mov(0, 6), asm::exit()],
+            &[asm::mov_imm(0, 2), asm::add_imm(0, 1), asm::exit()],
+            &[asm::mov_imm(0, 2), asm::load_u32(0, 1, 0), asm::exit()],
+            &[asm::mov_imm(0, 2), asm::call_helper(5), asm::exit()],
+            &[asm::mov_imm(0, 2), asm::call_subprogram(1), asm::exit(), asm::exit()],
+            // The program that is called may return anything, whatever comes after.
+            &[asm::call_helper(HELPER_TAIL_CALL), asm::mov_imm(0, 2), asm::exit()],
+            &[asm::mov_imm(0, 99), asm::exit()],
+            &[asm::mov_imm(0, -2), asm::exit()],
+            // No end, and a jump to nowhere.
+            &[asm::mov_imm(0, 2)],
+            &[asm::jump(9), asm::exit()],
+        ];
+        for program in unknown {
+            assert_ne!(Verdicts::of(program).0 & Verdicts::UNKNOWN.0, 0, "{program:?}");
+        }
+    }
+
+    #[test]
+    fn verdicts_stand_if_the_dispatcher_would_hand_on_each() {
+        use Verdict::{Enforce, Observe};
+        for (hook, verdict, verdicts, stand) in [
+            (Hook::Xdp, Observe, vec![2], true),
+            (Hook::Xdp, Observe, vec![2, 1], false),
+            (Hook::Xdp, Observe, vec![-1], false),
+            (Hook::Xdp, Enforce, vec![0, 1, 2, 99], true),
+            (Hook::TcIngress, Observe, vec![-1], true),
+            (Hook::TcIngress, Observe, vec![0], false),
+            (Hook::TcEgress, Enforce, vec![-1, 2, 4, 5, 7, 8], true),
+            (Hook::TcEgress, Enforce, vec![-1, 0], false),
+            (Hook::TcEgress, Enforce, vec![-1, 3], false),
+            (Hook::TcEgress, Enforce, vec![99], false),
+        ] {
+            assert_eq!(any(&verdicts).stand(hook, verdict), stand, "{hook:?} {verdict:?} {verdicts:?}");
+        }
+    }
+}
