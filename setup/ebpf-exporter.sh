@@ -4,6 +4,7 @@
 set -eu
 mkdir -p "$1/bin"
 cd "$1"
+directory=$PWD
 version=v2.5.1
 module=github.com/cloudflare/ebpf_exporter/v2
 # The libbpf that this version is made for; Debian 12 has an older one. The crate has its source.
@@ -15,7 +16,7 @@ go=go1.23.12
 PATH="$PATH:/usr/local/go/bin"
 rm -rf build
 mkdir -p build/libbpf/src build/go
-trap 'rm -rf build' EXIT
+trap 'rm -rf "$directory/build"' EXIT
 cd build
 
 printf '[package]\nname = "libbpf"\nversion = "0.0.0"\n[workspace]\n[dependencies]\nlibbpf-sys = "=%s"\n' "$libbpf" >libbpf/Cargo.toml
@@ -42,4 +43,4 @@ source=$(directory_of "$module@$version")
 cp -r "$source" source
 cd source
 CGO_CFLAGS="-I$PWD/../libbpf/installed/usr/include" CGO_LDFLAGS="$PWD/../libbpf/installed/usr/lib/libbpf.a -lelf -lz" \
-    go build -o ../../bin/ebpf_exporter ./cmd/ebpf_exporter
+    go build -o "$directory/bin/ebpf_exporter" ./cmd/ebpf_exporter
