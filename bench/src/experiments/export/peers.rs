@@ -42,10 +42,8 @@ pub fn readers(bench: &Bench, section: &mut Section) -> Result<Vec<String>> {
             fill(&HashTable::of_process(bcc.pid(), entries)?, Content::Numbers)?;
         }
         let has_bpftool = dumps(million.table.id, entries)?;
-        missing = [(has_bpftool, "bpftool"), (bcc.is_some(), "BCC")]
-            .into_iter()
-            .filter_map(|(is_here, name)| (!is_here).then(|| name.to_owned()))
-            .collect();
+        let tools = [(has_bpftool, "bpftool"), (bcc.is_some(), "BCC")].into_iter();
+        missing = tools.filter(|(is_here, _)| !is_here).map(|(_, name)| name.to_owned()).collect();
         let mut names = vec!["bare look-ups", "twinprobe, JSON", "twinprobe, XML", "twinprobe, OpenMetrics"];
         names.extend(has_bpftool.then_some("bpftool -j"));
         names.extend(bcc.is_some().then_some("BCC"));
