@@ -11,7 +11,7 @@ use twinprobe_ebpf_common::{
     Aggregation, Btf, Completeness, Context, Direction, Format, Head, Layout, MapKind, MergeRule, RawTable,
     SeriesRules, TableLayout, Temporality,
 };
-use twinprobe_exporter::{Accumulator, Cache, Metric, Progress, document_encoder};
+use twinprobe_exporter::{Accumulator, Cache, Metric, document_encoder};
 
 /// The largest number of types that are laid out for each input: each can take some milliseconds.
 const MAX_TYPES: usize = 24;
@@ -103,18 +103,17 @@ pub fn decode(input: &[u8]) {
         let mut out = Vec::new();
         let head = Head { probe: "p\"", ..Head::default() };
         let mut encoder = document_encoder(format, &head, Arc::clone(&context), &mut out);
-        for table in [&table, total.table()] {
-            encoder.begin_metric(Direction::Egress, &metric, &mut out);
-            encoder.rows(table, &mut out);
+        let tables = [&table, total.table()];
+        tables.iter().for_each(|_| encoder.add_metric(Direction::Egress, &metric));
+        while let Some(next) = encoder.next_table(&mut out) {
+            encoder.rows(tables[next], &mut out);
             sink.take(&mut out);
-        }
-        loop {
-            let progress = encoder.finish(&mut out);
-            sink.take(&mut out);
-            if let Progress::Done { .. } = progress {
-                break;
+            while encoder.more(&mut out) {
+                sink.take(&mut out);
             }
         }
+        encoder.finish(&mut out);
+        sink.take(&mut out);
         sink.check();
     }
 }

@@ -78,6 +78,9 @@ if [ -n "$bench" ]; then
     need_command softflowd softflowd
     need_command pmacctd pmacct
     need_command nfpcapd nfdump
+    need_file /usr/include/libelf.h libelf-dev # ebpf_exporter
+    need_file /usr/include/zlib.h zlib1g-dev
+    command -v go >/dev/null 2>&1 || [ -x /usr/local/go/bin/go ] || missing="$missing golang-go"
 fi
 # The tests install the reference parser of OpenMetrics from PyPI into an environment below target/.
 python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3 python3-venv python3-pip"
@@ -191,6 +194,10 @@ if [ -n "$arm64" ]; then
         command -v rustup >/dev/null 2>&1 || { echo "install Rust by rustup first: see https://rustup.rs" >&2; exit 1; }
         rustup target add $triple
     fi
+fi
+
+if [ -n "$bench" ]; then
+    sh setup/ebpf-exporter.sh target/bench-tools || echo "ebpf_exporter is missing: the experiments say so" >&2
 fi
 
 if [ $# -gt 0 ]; then

@@ -35,7 +35,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "features", run: features::run },
     Experiment { name: "dispatcher", run: dispatcher::run },
     Experiment { name: "cost", run: cost::run },
-    Experiment { name: "export", run: export::run },
+    Experiment { name: "export", run: export::section::run },
     Experiment { name: "events", run: events::run },
     Experiment { name: "memory", run: memory::run },
     Experiment { name: "scale", run: scale::run },

@@ -3,11 +3,14 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use twinprobe_tests::maps::HashTable;
-use twinprobe_tests::{Daemon, Topology, http};
+use twinprobe_tests::{Daemon, Namespace, Topology, http};
 
 use crate::frame::client::Client;
 
-pub const METRICS: &str = "/v1/probes/table/metrics";
+const METRICS: &str = "/v1/probes/table/metrics";
+/// The formats, and the start of each entry of a table in them.
+pub const FORMATS: [(&str, &str, &str); 3] =
+    [("JSON", "json", "{\"key\":"), ("XML", "xml", "<entry>"), ("OpenMetrics", "openmetrics", "\ntable")];
 const SOURCE: &str = include_str!("../../../tests/bpf/export.bpf.c");
 
 /// The content of the entries.
@@ -23,7 +26,7 @@ pub struct Million {
     pub client: Client,
     content: Content,
     pub entries: u32,
-    _topology: Topology,
+    topology: Topology,
 }
 
 impl Content {
@@ -58,6 +61,14 @@ impl Content {
                 value.extend([1_u32, number % 2].map(u32::to_ne_bytes).concat());
                 (key, value)
             }
+        }
+    }
+
+    /// Returns the families of OpenMetrics that an entry has a sample in.
+    pub const fn families(self) -> u32 {
+        match self {
+            Self::Numbers => 1,
+            Self::Flows => 6,
         }
     }
 
@@ -98,20 +109,36 @@ impl Million {
         let ingress = json!({ "source": SOURCE, "defines": defines, "metrics": metrics });
         daemon.put("/v1/probes/table", &json!({ "interface": "mon0", "ingress": ingress })).expect(201);
         let table = HashTable::of_process(daemon.pid(), entries)?;
-        let (mut keys, mut values) = (Vec::new(), Vec::new());
-        for (key, value) in (0..entries).map(|number| content.entry(number)) {
-            keys.extend(key);
-            values.extend(value);
-        }
-        table.update(&keys, &values)?;
+        fill(&table, content)?;
         let client = Client::new(&daemon);
-        Ok(Self { daemon, table, client, content, entries, _topology: topology })
+        Ok(Self { daemon, table, client, content, entries, topology })
     }
 
-    /// Reads the table once and compares every entry with the written one.
+    /// Returns the namespace of the daemon.
+    pub fn namespace(&self) -> &Namespace {
+        self.topology.monitor()
+    }
+
+    /// Returns the path of the table in a format.
+    pub fn path(format: &str) -> String {
+        format!("{METRICS}?format={format}")
+    }
+
+    /// Reads the table once in each format: every entry is as it was written, and none is missing.
     pub fn check(&mut self) -> Result<()> {
         let mut answer = Vec::new();
-        self.client.get(METRICS, &mut answer)?;
+        for (name, format, start) in FORMATS {
+            self.client.get(&Self::path(format), &mut answer)?;
+            let body = http::parse(&answer)?;
+            let found = body.text().matches(start).count();
+            let samples = if format == "openmetrics" { self.content.families() } else { 1 };
+            ensure!(
+                found == (samples * self.entries) as usize,
+                "{name}: {found} of {} entries",
+                self.entries
+            );
+        }
+        self.client.get(&Self::path("json"), &mut answer)?;
         let body = http::parse(&answer)?;
         let (_, entries) = body.text().split_once("\"entries\":[").context("a metric")?;
         let (entries, _) = entries.rsplit_once(']').context("the end of the metric")?;
@@ -129,4 +156,14 @@ impl Million {
         ensure!(found == expected, "entries differ from what was written");
         Ok(())
     }
+}
+
+/// Fills a table that has the keys and values of `content`.
+pub fn fill(table: &HashTable, content: Content) -> Result<()> {
+    let (mut keys, mut values) = (Vec::new(), Vec::new());
+    for (key, value) in (0..table.max_entries as u32).map(|number| content.entry(number)) {
+        keys.extend(key);
+        values.extend(value);
+    }
+    table.update(&keys, &values)
 }

@@ -1,6 +1,7 @@
 //! Set-ups that several experiments use, and programs of others.
 
 pub mod bcc;
+pub mod ebpf_exporter;
 pub mod exporters;
 pub mod libxdp;
 pub mod million;

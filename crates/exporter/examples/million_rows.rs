@@ -8,7 +8,7 @@ use twinprobe_ebpf_common::{
     Aggregation, Completeness, Direction, Format, Head, Layout, MapKind, Member, RawTable, Render,
     SeriesRules, Shape, TableLayout, Temporality,
 };
-use twinprobe_exporter::{Cache, Metric, Progress, document_encoder};
+use twinprobe_exporter::{Cache, Metric, document_encoder};
 
 const ROWS: u32 = 1_000_000;
 const ROUNDS: usize = 9;
@@ -62,16 +62,16 @@ fn encode(format: Format, metric: &Arc<Metric>, pieces: &[RawTable]) -> usize {
     };
     let head = Head { probe: "flows", ..Head::default() };
     let mut encoder = document_encoder(format, &head, Arc::default(), &mut out);
-    encoder.begin_metric(Direction::Ingress, metric, &mut out);
-    for piece in pieces {
-        encoder.rows(piece, &mut out);
-        if out.len() >= CHUNK {
-            hand_on(&mut out);
+    encoder.add_metric(Direction::Ingress, metric);
+    while encoder.next_table(&mut out).is_some() {
+        for piece in pieces {
+            encoder.rows(piece, &mut out);
+            if out.len() >= CHUNK {
+                hand_on(&mut out);
+            }
         }
     }
-    while let Progress::More = encoder.finish(&mut out) {
-        hand_on(&mut out);
-    }
+    encoder.finish(&mut out);
     hand_on(&mut out);
     length
 }

@@ -16,7 +16,7 @@ pub use cache::Cache;
 pub use decode::decoder::Decoder;
 pub use decode::fit::misfits;
 pub use encode::document::document_encoder;
-pub use encode::encoder::{DocumentEncoder, Progress};
+pub use encode::encoder::DocumentEncoder;
 pub use encode::event::EventEncoder;
 pub use encode::openmetrics::info::origins;
 pub use encode::openmetrics::page_encoder::PageEncoder;

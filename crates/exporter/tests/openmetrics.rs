@@ -12,8 +12,8 @@ use serde_json::json;
 use support::{
     Document, MetricTable, array, char_array, encoded, member, metric, packed, shaped, tagged, unsigned,
 };
-use twinprobe_ebpf_common::{Context, Format, Head, MapKind, Render, Shape, Temporality};
-use twinprobe_exporter::{PageEncoder, Progress, document_encoder};
+use twinprobe_ebpf_common::{Context, Format, Head, MapKind, RawTable, Render, Shape, Temporality};
+use twinprobe_exporter::{PageEncoder, document_encoder};
 
 fn document(probe: &str, ingress: Vec<MetricTable>) -> Document {
     Document { probe: probe.into(), ingress, ..Document::default() }
@@ -294,14 +294,12 @@ fn the_count_of_what_is_left_out_never_falls_back() {
         let mut out = Vec::new();
         let mut encoder = document_encoder(Format::OpenMetrics, &document.head(), Arc::default(), &mut out);
         encoder.skipped_before(before);
-        for (direction, table) in document.tables() {
-            encoder.begin_metric(direction, &table.metric, &mut out);
-            encoder.rows(&table.table, &mut out);
+        let tables: Vec<_> = document.tables().collect();
+        tables.iter().for_each(|(direction, table)| encoder.add_metric(*direction, &table.metric));
+        while let Some(next) = encoder.next_table(&mut out) {
+            encoder.rows(&tables[next].1.table, &mut out);
         }
-        before += match encoder.finish(&mut out) {
-            Progress::Done { skipped } => skipped,
-            Progress::More => panic!("a small document is one piece"),
-        };
+        before += encoder.finish(&mut out);
         let text = String::from_utf8(out).expect("UTF-8");
         assert_eq!(families(&text).1, answer, "{text}");
     }
@@ -324,19 +322,17 @@ fn documents_come_in_pieces() {
             streamed.append(out);
         };
         let mut encoder = document_encoder(format, &document.head(), Arc::default(), &mut out);
-        for (direction, table) in document.tables() {
-            encoder.begin_metric(direction, &table.metric, &mut out);
-            for (keys, values) in table.table.keys.chunks(400).zip(table.table.values.chunks(1600)) {
+        let tables: Vec<_> = document.tables().collect();
+        tables.iter().for_each(|(direction, table)| encoder.add_metric(*direction, &table.metric));
+        while let Some(next) = encoder.next_table(&mut out) {
+            let RawTable { keys, values, .. } = &tables[next].1.table;
+            for (keys, values) in keys.chunks(400).zip(values.chunks(1600)) {
                 let (keys, values) = (keys.to_vec(), values.to_vec());
-                let chunk = twinprobe_ebpf_common::RawTable { keys, values, ..Default::default() };
-                encoder.rows(&chunk, &mut out);
+                encoder.rows(&RawTable { keys, values, ..RawTable::default() }, &mut out);
                 drain(&mut out);
             }
-            encoder.end_metric(&mut out);
         }
-        while let Progress::More = encoder.finish(&mut out) {
-            drain(&mut out);
-        }
+        encoder.finish(&mut out);
         drain(&mut out);
         assert!(String::from_utf8(streamed).expect("UTF-8") == whole, "{} differs", format.name());
         assert!(longest < 128 * 1024, "{longest} bytes at once");

@@ -29,7 +29,6 @@ mod tests {
     use twinprobe_ebpf_common::{Direction, Layout, MapKind, RawTable, TableLayout};
 
     use super::*;
-    use crate::encode::encoder::Progress;
     use crate::metric::Metric;
 
     #[test]
@@ -43,11 +42,12 @@ mod tests {
                 let mut out = Vec::new();
                 let mut encoder = document_encoder(format, &Head::default(), Arc::default(), &mut out);
                 encoder.rows(&table, &mut out);
-                encoder.begin_metric(Direction::Egress, &metric, &mut out);
+                encoder.add_metric(Direction::Egress, &metric);
+                assert_eq!(encoder.next_table(&mut out), Some(0));
                 for &(from, to) in pieces {
                     encoder.rows(&table.slice(from, to, &metric.layout), &mut out);
                 }
-                assert_eq!(encoder.finish(&mut out), Progress::Done { skipped: 0 });
+                assert_eq!((encoder.next_table(&mut out), encoder.finish(&mut out)), (None, 0));
                 String::from_utf8(out).expect("UTF-8")
             };
             let whole = written(&[(0, 2), (0, 0), (2, 9)]);
@@ -69,7 +69,7 @@ mod tests {
         let metric = Arc::new(Metric::example("m", layout));
         let mut out = Vec::new();
         let mut encoder = document_encoder(Format::Json, &Head::default(), Arc::default(), &mut out);
-        encoder.begin_metric(Direction::Egress, &metric, &mut out);
-        encoder.begin_metric(Direction::Ingress, &metric, &mut out);
+        encoder.add_metric(Direction::Egress, &metric);
+        encoder.add_metric(Direction::Ingress, &metric);
     }
 }

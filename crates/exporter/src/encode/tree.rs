@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use twinprobe_ebpf_common::{Context, Direction, Head, RawTable, Row, TableLayout};
 
-use super::encoder::{DocumentEncoder, Progress};
+use super::encoder::DocumentEncoder;
 use super::sink::DocumentSink;
 use crate::aggregate::Folder;
 use crate::decode::decoder::Decoder;
@@ -18,6 +18,9 @@ pub struct Tree<S: DocumentSink> {
     context: Arc<Context>,
     /// The direction that is open.
     direction: Option<Direction>,
+    /// The metrics, and the number of those whose tables have been asked for.
+    metrics: Vec<(Direction, Arc<Metric>)>,
+    begun: usize,
     current: Option<(Arc<Metric>, Current<S>)>,
 }
 
@@ -52,7 +55,8 @@ struct Current<S: DocumentSink> {
 impl<S: DocumentSink> Tree<S> {
     /// Begins the document.
     pub fn new(head: &Head<'_>, context: Arc<Context>, out: &mut Vec<u8>) -> Self {
-        let mut tree = Self { sink: S::default(), context, direction: None, current: None };
+        let (sink, metrics) = (S::default(), Vec::new());
+        let mut tree = Self { sink, context, direction: None, metrics, begun: 0, current: None };
         tree.write(out, |tree| tree.sink.begin_document(head));
         tree
     }
@@ -75,7 +79,6 @@ impl<S: DocumentSink> Tree<S> {
         if self.direction == Some(direction) {
             return;
         }
-        assert!(self.direction < Some(direction), "metrics of the {} come first", direction.name());
         self.leave(Some(direction));
         self.sink.begin_direction(direction.name());
         self.direction = Some(direction);
@@ -95,14 +98,24 @@ impl<S: DocumentSink> Tree<S> {
 }
 
 impl<S: DocumentSink> DocumentEncoder for Tree<S> {
-    fn begin_metric(&mut self, direction: Direction, metric: &Arc<Metric>, out: &mut Vec<u8>) {
+    fn add_metric(&mut self, direction: Direction, metric: &Arc<Metric>) {
+        let last = self.metrics.last().map(|(direction, _)| *direction);
+        assert!(last <= Some(direction), "metrics of the {} come first", direction.name());
+        self.metrics.push((direction, Arc::clone(metric)));
+    }
+
+    fn next_table(&mut self, out: &mut Vec<u8>) -> Option<usize> {
+        self.write(out, Self::close_metric);
+        let (direction, metric) = self.metrics.get(self.begun).cloned()?;
+        self.begun += 1;
         self.write(out, |tree| {
-            tree.close_metric();
             tree.open(direction);
-            tree.sink.begin_metric(metric);
+            tree.sink.begin_metric(&metric);
         });
         let tables = metric.cache.get(|| Tables::new(&metric.layout));
-        self.current = Some((Arc::clone(metric), Current::new(metric, &metric.layout, &tables)));
+        let current = Current::new(&metric, &metric.layout, &tables);
+        self.current = Some((metric, current));
+        Some(self.begun - 1)
     }
 
     fn rows(&mut self, table: &RawTable, out: &mut Vec<u8>) {
@@ -115,17 +128,13 @@ impl<S: DocumentSink> DocumentEncoder for Tree<S> {
         });
     }
 
-    fn end_metric(&mut self, out: &mut Vec<u8>) {
-        self.write(out, Self::close_metric);
-    }
-
-    fn finish(&mut self, out: &mut Vec<u8>) -> Progress {
+    fn finish(&mut self, out: &mut Vec<u8>) -> u64 {
         self.write(out, |tree| {
             tree.close_metric();
             tree.leave(None);
             tree.sink.end_document();
         });
-        Progress::Done { skipped: 0 }
+        0
     }
 }
 
@@ -198,9 +207,10 @@ mod tests {
     fn egress(metric: Metric, table: &RawTable) -> String {
         let mut out = Vec::new();
         let mut tree = Tree::<Json>::new(&Head::default(), Arc::default(), &mut out);
-        tree.begin_metric(Direction::Egress, &Arc::new(metric), &mut out);
+        tree.add_metric(Direction::Egress, &Arc::new(metric));
+        assert_eq!(tree.next_table(&mut out), Some(0));
         tree.rows(table, &mut out);
-        assert_eq!(tree.finish(&mut out), Progress::Done { skipped: 0 });
+        assert_eq!((tree.next_table(&mut out), tree.finish(&mut out)), (None, 0));
         let text = String::from_utf8(out).expect("UTF-8");
         let (_, egress) = text.split_once("\"ingress\":{},\"egress\":").expect("both directions");
         let (_, entries) = egress.split_once("\"entries\":").expect("entries");

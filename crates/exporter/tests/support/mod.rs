@@ -7,7 +7,7 @@ use twinprobe_ebpf_common::{
     Aggregation, Completeness, Context, Direction, EnumVariant, Format, Head, Layout, MapKind, Member,
     Origin, RawTable, Render, SeriesRules, Shape, TableLayout, Temporality, Window,
 };
-use twinprobe_exporter::{Cache, Metric, Progress, document_encoder};
+use twinprobe_exporter::{Cache, Metric, document_encoder};
 
 pub fn unsigned(size: usize) -> Layout {
     Layout::unsigned(size)
@@ -142,19 +142,18 @@ impl Document {
 pub fn encoded(document: &Document, context: &Context, format: Format) -> String {
     let (mut text, mut buffer) = (Vec::new(), Vec::new());
     let mut encoder = document_encoder(format, &document.head(), Arc::new(context.clone()), &mut buffer);
-    for (direction, MetricTable { metric, table }) in document.tables() {
-        encoder.begin_metric(direction, metric, &mut buffer);
+    let tables: Vec<_> = document.tables().collect();
+    tables.iter().for_each(|(direction, table)| encoder.add_metric(*direction, &table.metric));
+    while let Some(next) = encoder.next_table(&mut buffer) {
+        let (_, MetricTable { metric, table }) = tables[next];
         for first in (0..table.len(&metric.layout)).step_by(ROWS) {
             encoder.rows(&table.slice(first, first + ROWS, &metric.layout), &mut buffer);
             if buffer.len() >= CHUNK {
                 text.append(&mut buffer);
             }
         }
-        encoder.end_metric(&mut buffer);
     }
-    while let Progress::More = encoder.finish(&mut buffer) {
-        text.append(&mut buffer);
-    }
+    encoder.finish(&mut buffer);
     text.append(&mut buffer);
     String::from_utf8(text).expect("documents are UTF-8")
 }

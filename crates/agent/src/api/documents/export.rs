@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::{Stream, stream};
 use hyper::body::Bytes;
 use twinprobe_ebpf_common::{Format, RawTable, TableLayout};
-use twinprobe_exporter::{DocumentEncoder, Progress, document_encoder};
+use twinprobe_exporter::{DocumentEncoder, document_encoder};
 
 use crate::engine::error::Broken;
 use crate::engine::window::delivery::{Cursor, Delivery, Part};
@@ -23,9 +23,8 @@ const ROWS: usize = 8 << 10;
 pub struct Export {
     encoder: Box<dyn DocumentEncoder>,
     delivery: Delivery,
-    /// The index of the metric after the one in `metric`.
-    next_metric: usize,
-    metric: Option<Current>,
+    /// The table that is being written.
+    table: Option<Current>,
     /// The bytes that the encoder has written and the connection has not taken.
     out: Vec<u8>,
     /// True if nothing comes after `out`.
@@ -75,7 +74,8 @@ impl Export {
         let context = Arc::clone(&delivery.context);
         let mut encoder = document_encoder(format, &delivery.head(), context, &mut out);
         encoder.skipped_before(delivery.skipped_before);
-        let mut export = Self { encoder, delivery, next_metric: 0, metric: None, out, complete: false };
+        delivery.parts.iter().for_each(|part| encoder.add_metric(part.direction, &part.metric));
+        let mut export = Self { encoder, delivery, table: None, out, complete: false };
         export.advance().await?;
         Ok(export)
     }
@@ -97,38 +97,32 @@ impl Export {
             return Ok(None);
         }
         while self.out.len() < CHUNK {
-            if !self.write_rows() && !self.advance().await? {
-                if let Progress::Done { skipped } = self.encoder.finish(&mut self.out) {
-                    self.delivery.skipped(skipped);
-                    self.complete = true;
-                }
+            if !self.encoder.more(&mut self.out) && !self.write_rows() && !self.advance().await? {
+                self.delivery.skipped(self.encoder.finish(&mut self.out));
+                self.complete = true;
                 break;
             }
         }
         Ok(Some(std::mem::replace(&mut self.out, Vec::with_capacity(PIECE))))
     }
 
-    /// Waits for the next rows, of this metric or of the next one. Returns false if no rows are left.
+    /// Waits for the next rows, of this table or of the next one. Returns false if no rows are left.
     async fn advance(&mut self) -> Result<bool, Broken> {
         loop {
-            if let Some(metric) = &mut self.metric {
-                if metric.advance().await? {
+            if let Some(table) = &mut self.table {
+                if table.advance().await? {
                     return Ok(true);
                 }
-                self.encoder.end_metric(&mut self.out);
-                self.metric = None;
+                self.table = None;
             }
-            let Some(part) = self.delivery.parts.get(self.next_metric) else { return Ok(false) };
-            let current = Current::new(part)?;
-            self.next_metric += 1;
-            self.encoder.begin_metric(part.direction, &part.metric, &mut self.out);
-            self.metric = Some(current);
+            let Some(next) = self.encoder.next_table(&mut self.out) else { return Ok(false) };
+            self.table = Some(Current::new(&self.delivery.parts[next])?);
         }
     }
 
     /// Writes some of the rows that are there. Returns false if there are none.
     fn write_rows(&mut self) -> bool {
-        let Some(rows) = self.metric.as_mut().and_then(Current::some_rows) else { return false };
+        let Some(rows) = self.table.as_mut().and_then(Current::some_rows) else { return false };
         self.encoder.rows(&rows, &mut self.out);
         true
     }

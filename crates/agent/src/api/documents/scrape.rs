@@ -80,6 +80,9 @@ impl ScrapeBody {
 
     /// Writes some rows, or the lines between two tables.
     async fn write(&mut self) {
+        if self.encoder.more(&mut self.out) {
+            return;
+        }
         if let Some((table, current)) = &mut self.current {
             if let Some(rows) = current.some_rows() {
                 return self.encoder.rows(&rows, &mut self.out);

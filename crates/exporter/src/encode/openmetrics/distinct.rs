@@ -7,6 +7,7 @@ use std::hash::{BuildHasher as _, RandomState};
 
 use twinprobe_ebpf_common::{MapFamily, RawTable, Temporality};
 
+use super::flat::flatten;
 use super::series::Series;
 use crate::decode::decoder::Decoder;
 use crate::decode::plan::{Plan, Scalar};
@@ -25,48 +26,100 @@ impl Seen {
     pub fn distinct<'a>(&mut self, series: &Series, rows: Cow<'a, RawTable>) -> (Cow<'a, RawTable>, usize) {
         let mut decoder = Decoder::new(&series.context);
         let mut labels = Vec::new();
-        let len = series.len(&rows);
-        let duplicates: Vec<usize> = (0..len)
-            .filter(|&row| {
-                labels.clear();
-                series.key_labels(series.key(&rows, row), &mut decoder, &mut labels);
-                !self.labels.insert(self.hashers.each_ref().map(|hasher| hasher.hash_one(&labels)))
-            })
-            .collect();
-        if duplicates.is_empty() {
-            return (rows, 0);
-        }
-        let mut distinct = RawTable::default();
-        for row in (0..len).filter(|row| duplicates.binary_search(row).is_err()) {
-            distinct.keys.extend_from_slice(series.key(&rows, row));
-            distinct.values.extend_from_slice(series.value(&rows, row));
-        }
-        (Cow::Owned(distinct), duplicates.len())
+        without(series, rows, |key| {
+            labels.clear();
+            series.key_labels(key, &mut decoder, &mut labels);
+            !self.labels.insert(self.hashers.each_ref().map(|hasher| hasher.hash_one(&labels)))
+        })
     }
 }
 
-/// Tells whether no two rows can have the same labels: keys that differ have labels that differ, and no key comes
-/// twice. Then the labels of a million rows need not be remembered.
-pub fn is_certain(series: &Series) -> bool {
-    let layout = &*series.metric.layout;
-    // A walk over a live trie starts again when a program deletes the key it has reached, so that keys come twice.
-    let steady = layout.kind.family() != MapFamily::Trie || series.metric.temporality != Temporality::Live;
-    if !steady || !layout.kind.has_keys() {
-        return false;
-    }
-    let mut shown = vec![0_u8; layout.key.size];
-    for field in &series.samples.keys {
-        if !is_exact(&field.plan) {
-            return false;
+/// The number of entries up to which the labels of a map are remembered, which takes 2 MiB.
+const FEW: u32 = 1 << 16;
+
+/// The rows of a table that may have the same labels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Repeats {
+    /// None: keys that differ have labels that differ, and no key comes twice.
+    None,
+    /// Rows whose keys differ only in these bits, which no label shows: padding. A walk has to find out whether any row
+    /// has such a bit, because the labels of a million rows need much memory.
+    Unknown(Vec<u8>),
+    /// None: no row had one of these bits. A live row that has one is new, and left out.
+    Hidden(Vec<u8>),
+    /// Any rows.
+    Any,
+}
+
+impl Repeats {
+    pub fn of(series: &Series) -> Self {
+        let layout = &*series.metric.layout;
+        // A walk over a live trie starts again when a program deletes the key it has reached, so that keys come twice.
+        let steady =
+            layout.kind.family() != MapFamily::Trie || series.metric.temporality != Temporality::Live;
+        if !steady || !layout.kind.has_keys() || !series.samples.keys.iter().all(|key| is_exact(&key.plan)) {
+            return Self::Any;
         }
-        let (first, width) =
-            field.bits.map_or((0, 8 * field.size), |bits| (bits.shift as usize, bits.width as usize));
-        for bit in 8 * field.offset + first..8 * field.offset + first + width {
-            shown[bit / 8] |= 1 << (bit % 8);
+        let mut shown = vec![0_u8; layout.key.size];
+        for field in &series.samples.keys {
+            let (first, width) =
+                field.bits.map_or((0, 8 * field.size), |bits| (bits.shift as usize, bits.width as usize));
+            for bit in 8 * field.offset + first..8 * field.offset + first + width {
+                shown[bit / 8] |= 1 << (bit % 8);
+            }
+        }
+        if shown.iter().all(|bits| *bits == u8::MAX) {
+            return Self::None;
+        }
+        let small = series.metric.completeness.max_entries.is_some_and(|entries| entries <= FEW);
+        if small { Self::Any } else { Self::Unknown(shown.iter().map(|bits| !bits).collect()) }
+    }
+
+    /// Ends the walk that looks for hidden bits: `hides` tells whether it has found any.
+    pub fn settle(&mut self, hides: bool) {
+        if let Self::Unknown(hidden) = self {
+            *self = if hides { Self::Any } else { Self::Hidden(std::mem::take(hidden)) };
         }
     }
-    // Bits that no label shows (padding) may differ between keys whose labels are equal.
-    shown.iter().all(|bits| *bits == u8::MAX)
+
+    /// Tells whether a row of the map has bits that no label shows.
+    pub fn hides(&self, series: &Series, rows: &RawTable) -> bool {
+        let Self::Unknown(hidden) = self else { return false };
+        let rows = flatten(&series.original, Cow::Borrowed(rows));
+        rows.keys.chunks_exact(hidden.len()).any(|key| has(key, hidden))
+    }
+
+    /// Returns the rows whose labels are new, and the number of the other rows. `rows` come from [`Series::prepare`].
+    pub fn distinct<'a>(&self, series: &Series, rows: Cow<'a, RawTable>) -> (Cow<'a, RawTable>, usize) {
+        match self {
+            Self::Hidden(hidden) => without(series, rows, |key| has(key, hidden)),
+            _ => (rows, 0),
+        }
+    }
+}
+
+/// Tells whether a key has one of these bits.
+fn has(key: &[u8], bits: &[u8]) -> bool {
+    key.iter().zip(bits).fold(0, |all, (key, bits)| all | key & bits) != 0
+}
+
+/// Returns the rows without those whose key is to be left out, and the number of these.
+fn without<'a>(
+    series: &Series,
+    rows: Cow<'a, RawTable>,
+    mut is_out: impl FnMut(&[u8]) -> bool,
+) -> (Cow<'a, RawTable>, usize) {
+    let len = series.len(&rows);
+    let out: Vec<usize> = (0..len).filter(|&row| is_out(series.key(&rows, row))).collect();
+    if out.is_empty() {
+        return (rows, 0);
+    }
+    let mut rest = RawTable::default();
+    for row in (0..len).filter(|row| out.binary_search(row).is_err()) {
+        rest.keys.extend_from_slice(series.key(&rows, row));
+        rest.values.extend_from_slice(series.value(&rows, row));
+    }
+    (Cow::Owned(rest), out.len())
 }
 
 /// Tells whether different values are always shown differently.
@@ -126,13 +179,33 @@ mod tests {
         let address = Layout { render: Some(Render::Ipv4), ..Layout::unsigned(4) };
         let interface = Layout { render: Some(Render::Ifindex), ..Layout::unsigned(4) };
         for (kind, key, temporality, expected) in [
-            (MapKind::Hash, address.clone(), Temporality::Live, true),
-            (MapKind::Hash, padded(), Temporality::Window, false),
-            (MapKind::Hash, interface, Temporality::Window, false),
-            (MapKind::LpmTrie, address.clone(), Temporality::Window, true),
-            (MapKind::LpmTrie, address, Temporality::Live, false),
+            (MapKind::Hash, address.clone(), Temporality::Live, Repeats::None),
+            (MapKind::Hash, padded(), Temporality::Window, Repeats::Unknown(vec![0, 0xff])),
+            (MapKind::Hash, interface, Temporality::Window, Repeats::Any),
+            (MapKind::LpmTrie, address.clone(), Temporality::Window, Repeats::None),
+            (MapKind::LpmTrie, address, Temporality::Live, Repeats::Any),
         ] {
-            assert_eq!(is_certain(&series(kind, key.clone(), temporality)), expected, "{kind:?} {key:?}");
+            assert_eq!(Repeats::of(&series(kind, key.clone(), temporality)), expected, "{kind:?} {key:?}");
         }
+    }
+
+    #[test]
+    fn padding_is_looked_for_and_what_comes_later_is_left_out() {
+        let series = series(MapKind::Hash, padded(), Temporality::Live);
+        let rows = |keys: &[u8]| RawTable {
+            keys: keys.to_vec(),
+            values: vec![7; keys.len() / 2],
+            ..RawTable::default()
+        };
+        let mut repeats = Repeats::of(&series);
+        assert!(
+            !repeats.hides(&series, &rows(&[1, 0, 2, 0])) && repeats.hides(&series, &rows(&[1, 0, 2, 8]))
+        );
+        repeats.settle(false);
+        let (distinct, duplicates) = repeats.distinct(&series, Cow::Owned(rows(&[1, 0, 1, 9, 2, 0])));
+        assert_eq!((&distinct.keys[..], distinct.values.len(), duplicates), (&[1, 0, 2, 0][..], 2, 1));
+        let mut found = Repeats::of(&series);
+        found.settle(true);
+        assert_eq!(found, Repeats::Any);
     }
 }

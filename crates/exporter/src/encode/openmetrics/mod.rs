@@ -20,7 +20,8 @@
 //!   the types differ, and has the first help that is not empty. Two tables of one probe and direction can't share a
 //!   name: the second one is left out and counted, and so are families with the name of one of the daemon's own.
 //! - Rows whose labels are equal (of keys that differ in padding, say) can't be told apart: all but the first
-//!   are left out and counted.
+//!   are left out and counted. Labels are remembered only if rows can have equal ones: [`distinct`] decides by the type
+//!   of the key, and for large tables by a walk that looks whether padding is ever used.
 
 pub mod collector;
 pub mod distinct;

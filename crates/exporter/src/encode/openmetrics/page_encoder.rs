@@ -6,15 +6,12 @@ use std::sync::Arc;
 
 use twinprobe_ebpf_common::{Context, Direction, Head, RawTable, Temporality};
 
-use super::distinct::{Seen, is_certain};
+use super::distinct::{Repeats, Seen};
 use super::family::{Family, families, reserved};
 use super::fill::{self, SKIPPED};
 use super::histogram::Histogram;
-use super::samples::{Dimension, Value};
 use super::series::{Count, Series};
-use super::text::{escaped, integer, number};
-use crate::decode::decoder::Decoder;
-use crate::encode::encoder::CHUNK;
+use super::text::{escaped, integer};
 use crate::metric::Metric;
 
 /// The counter of numbers and texts that were left out: those of one document, or of one probe of a page.
@@ -36,18 +33,18 @@ struct Table {
     account: usize,
     /// The counts of the table's rows; `None` until they have been counted.
     count: Option<Count>,
-    /// True if no two rows can have the same labels.
-    certain: bool,
+    /// The rows that may have the same labels.
+    repeats: Repeats,
     /// True if the table's rows could not be read to their end.
     abandoned: bool,
 }
 
 impl Table {
-    /// Tells whether rows of the next walk may have the same labels.
-    fn may_repeat(&self) -> bool {
+    /// Returns the set of the labels that a walk meets; `None` if they need not be remembered.
+    fn seen(&self) -> Option<Seen> {
         let same_again = self.series.metric.temporality != Temporality::Live;
         let none_before = self.count.is_some_and(|count| count.duplicates == 0);
-        !(self.certain || same_again && none_before)
+        (self.repeats == Repeats::Any && !(same_again && none_before)).then(Seen::default)
     }
 }
 
@@ -59,8 +56,12 @@ struct Walk {
     /// The part of the rows that is written; `None` if they are only counted.
     member: Option<Member>,
     count: Count,
-    /// The labels that the walk has met; `None` if no two rows can have the same labels.
+    /// The labels that the walk has met; `None` if they need not be remembered.
     seen: Option<Seen>,
+    /// True if a row has bits that no label shows; `None` unless the walk looks for them.
+    hides: Option<bool>,
+    /// The rows that came last, prepared, and the next one to be written; `None` if all are.
+    rest: Option<(RawTable, usize)>,
 }
 
 /// A value of a table in its family.
@@ -75,7 +76,7 @@ struct Member {
 }
 
 /// Writes one page about several probes: families of one name are merged. Nothing is kept of the tables, which are
-/// asked for again for each family that they have a part in:
+/// asked for again for each family that they have a part in, and large ones once before, if their keys have padding:
 ///
 /// ```text
 /// new, (add_probe, add_metric...)..., begin, (next_table, rows... or abandon)..., finish
@@ -101,35 +102,45 @@ impl PageEncoder {
         Self::default()
     }
 
+    /// Makes an empty page about one probe. Its counter of omissions has no labels.
+    pub(super) fn of_one(head: &Head<'_>) -> Self {
+        let mut page = Self::default();
+        page.set_probe(head);
+        page.add_account(String::new(), 0);
+        page
+    }
+
     /// Adds a probe. `skipped_before` is the number of numbers and texts that earlier pages left out, so that the
     /// counter at the end of the page never decreases.
     pub fn add_probe(&mut self, head: &Head<'_>, skipped_before: u64) {
-        let Head { probe, origin, .. } = *head;
-        self.probe = probe.to_owned();
-        self.labels = origin.map(|origin| origin.labels.clone()).unwrap_or_default();
+        self.set_probe(head);
         let mut labels = b"{probe=\"".to_vec();
-        escaped(&mut labels, probe);
+        escaped(&mut labels, head.probe);
         labels.extend_from_slice(b"\"}");
         self.add_account(String::from_utf8_lossy(&labels).into_owned(), skipped_before);
+    }
+
+    fn set_probe(&mut self, head: &Head<'_>) {
+        self.probe = head.probe.to_owned();
+        self.labels = head.origin.map(|origin| origin.labels.clone()).unwrap_or_default();
+    }
+
+    fn add_account(&mut self, labels: String, before: u64) {
+        self.accounts.push(Account { labels, before, skipped: 0 });
+    }
+
+    /// Sets the number of numbers and texts that earlier documents about the probe that was added last left out.
+    pub(super) fn skipped_before(&mut self, before: u64) {
+        self.accounts.iter_mut().last().into_iter().for_each(|account| account.before = before);
     }
 
     /// Adds a metric of the probe that was added last. Returns the number by which [`Self::next_table`] asks for it. In
     /// its table no key comes twice, unless it is a trie that is read live.
     pub fn add_metric(&mut self, direction: Direction, metric: &Arc<Metric>, context: Arc<Context>) -> usize {
         let series = Series::new(&self.probe, &self.labels, direction, metric, context);
-        self.add(series, None)
-    }
-
-    /// Adds an account, to which the tables that are added next belong.
-    pub(super) fn add_account(&mut self, labels: String, before: u64) {
-        self.accounts.push(Account { labels, before, skipped: 0 });
-    }
-
-    /// Adds a table; returns its place. `count` is given for tables whose duplicates have been taken out already.
-    pub(super) fn add(&mut self, series: Series, count: Option<Count>) -> usize {
         let account = self.accounts.len().saturating_sub(1);
-        let certain = is_certain(&series);
-        self.tables.push(Table { series, account, count, certain, abandoned: false });
+        let repeats = Repeats::of(&series);
+        self.tables.push(Table { series, account, count: None, repeats, abandoned: false });
         self.tables.len() - 1
     }
 
@@ -158,10 +169,17 @@ impl PageEncoder {
         self.end_table(out);
         let (at, member, uncounted) = &mut self.next;
         while let Some(family) = self.families.get(*at) {
+            let next = family.members.get(*member).copied();
+            if let Some((table, _)) = next
+                && let Table { repeats: Repeats::Unknown(_), abandoned: false, .. } = self.tables[table]
+            {
+                self.walk = Some(Walk { table, hides: Some(false), ..Walk::default() });
+                return Some(table);
+            }
             if *member == 0 {
                 metadata(family, &self.tables, out);
             }
-            let Some(&(table, value)) = family.members.get(*member) else {
+            let Some((table, value)) = next else {
                 (*at, *member) = (*at + 1, 0);
                 continue;
             };
@@ -170,7 +188,7 @@ impl PageEncoder {
                 continue;
             }
             let histogram = family.kind.is_histogram().then(Histogram::default);
-            let seen = self.tables[table].may_repeat().then(Seen::default);
+            let seen = self.tables[table].seen();
             let member = Some(Member { family: *at, value, histogram });
             self.walk = Some(Walk { table, member, seen, ..Walk::default() });
             return Some(table);
@@ -185,30 +203,37 @@ impl PageEncoder {
         None
     }
 
-    /// Writes the complete entries of `rows`, a part of the table that [`Self::next_table`] returned. `out` grows in
-    /// proportion to the entries.
+    /// Writes the complete entries of `rows`, a part of the table that [`Self::next_table`] returned, until there is a
+    /// chunk to be handed on; [`Self::more`] writes the rest, or else the next call of any other function.
     pub fn rows(&mut self, rows: &RawTable, out: &mut Vec<u8>) {
+        while self.more(out) {}
         let Some(walk) = &mut self.walk else { return };
-        let series = &self.tables[walk.table].series;
+        let Table { series, repeats, .. } = &self.tables[walk.table];
+        if let Some(hides) = &mut walk.hides {
+            *hides = *hides || repeats.hides(series, rows);
+            return;
+        }
         walk.count.entries += rows.len(&series.original.layout);
         let mut rows = series.prepare(Cow::Borrowed(rows));
         walk.count.rows += series.len(&rows);
-        if let Some(seen) = &mut walk.seen {
-            let (distinct, duplicates) = seen.distinct(series, rows);
-            (rows, walk.count.duplicates) = (distinct, walk.count.duplicates + duplicates);
-        }
+        let (distinct, duplicates) = match &mut walk.seen {
+            Some(seen) => seen.distinct(series, rows),
+            None => repeats.distinct(series, rows),
+        };
+        (rows, walk.count.duplicates) = (distinct, walk.count.duplicates + duplicates);
         rows = series.first(rows, &mut walk.count);
-        let mut row = 0;
-        while row < series.len(&rows) {
-            row = write(&self.families, walk, series, &rows, row, out);
-        }
+        let next = write(&self.families, walk, series, &rows, 0, out);
+        walk.rest = (next < series.len(&rows)).then(|| (rows.into_owned(), next));
     }
 
-    /// Writes rows that are prepared and have no duplicates, from `row` until there is a chunk to be handed on. Returns
-    /// the next row.
-    pub(super) fn ready_rows(&mut self, rows: &RawTable, row: usize, out: &mut Vec<u8>) -> usize {
-        let Some(walk) = &mut self.walk else { return usize::MAX };
-        write(&self.families, walk, &self.tables[walk.table].series, rows, row, out)
+    /// Writes another chunk of the rows that [`Self::rows`] was given. Returns false if there are no more.
+    pub fn more(&mut self, out: &mut Vec<u8>) -> bool {
+        let Some(walk) = &mut self.walk else { return false };
+        let Some((rows, row)) = walk.rest.take() else { return false };
+        let series = &self.tables[walk.table].series;
+        let next = write(&self.families, walk, series, &rows, row, out);
+        walk.rest = (next < series.len(&rows)).then_some((rows, next));
+        true
     }
 
     /// Gives up the rest of the table that [`Self::next_table`] returned, because it can't be read. Samples that have
@@ -220,8 +245,12 @@ impl PageEncoder {
     }
 
     fn end_table(&mut self, out: &mut Vec<u8>) {
-        let Some(Walk { table, member, count, .. }) = self.walk.take() else { return };
+        while self.more(out) {}
+        let Some(Walk { table, member, count, hides, .. }) = self.walk.take() else { return };
         let table = &mut self.tables[table];
+        if let Some(hides) = hides {
+            return table.repeats.settle(hides);
+        }
         if let Some(Member { family, histogram: Some(histogram), .. }) = member {
             histogram.write(&self.families[family].name, &table.series, out);
         }
@@ -267,134 +296,83 @@ fn metadata(family: &Family, tables: &[Table], out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the samples of prepared rows, from `row` until there is a chunk to be handed on. Returns the next row.
+/// Writes the samples of prepared rows, or counts them in a histogram, from `row` until there is a chunk to be handed on.
+/// Returns the next row.
 fn write(
     families: &[Family],
     walk: &mut Walk,
     series: &Series,
     rows: &RawTable,
-    mut row: usize,
+    row: usize,
     out: &mut Vec<u8>,
 ) -> usize {
     let len = series.len(rows);
     let Some(Member { family, value, histogram }) = &mut walk.member else { return len };
     let value = &series.samples.values[*value];
-    if row >= len {
-        return row;
-    }
     if let Some(histogram) = histogram {
         histogram.add(series, &value.leaf, rows);
         return len;
     }
-    let name = &families[*family].name;
-    let mut decoder = Decoder::new(&series.context);
-    let mut labels = Vec::new();
-    while row < len {
-        labels.clear();
-        series.key_labels(series.key(rows, row), &mut decoder, &mut labels);
-        samples(name, series, value, rows, row, &mut labels, out);
-        row += 1;
-        if out.len() >= CHUNK {
-            break;
-        }
-    }
-    row
-}
-
-/// Writes the samples that one row has in a family; `labels` are those of its key.
-fn samples(
-    name: &str,
-    series: &Series,
-    value: &Value,
-    rows: &RawTable,
-    row: usize,
-    labels: &mut Vec<u8>,
-    out: &mut Vec<u8>,
-) {
-    for (cpu, bytes) in series.slots(rows, row).enumerate() {
-        let key = labels.len();
-        if series.is_percpu() {
-            labels.extend_from_slice(b",cpu=\"");
-            integer(labels, cpu);
-            labels.push(b'"');
-        }
-        let mut sample = |labels: &[u8], base: usize| {
-            out.extend_from_slice(name.as_bytes());
-            out.extend_from_slice(series.labels.as_bytes());
-            out.extend_from_slice(labels);
-            out.extend_from_slice(b"} ");
-            number(out, value.leaf.kind, value.leaf.size, value.leaf.load(bytes, base));
-            out.push(b'\n');
-        };
-        each_item(&value.arrays, 0, labels, &mut sample);
-        labels.truncate(key);
-    }
-}
-
-/// Calls `sample` with the labels and the offset of each element of nested arrays.
-fn each_item(arrays: &[Dimension], base: usize, labels: &mut Vec<u8>, sample: &mut impl FnMut(&[u8], usize)) {
-    let Some((array, inner)) = arrays.split_first() else { return sample(labels, base) };
-    let outer = labels.len();
-    for index in 0..array.len {
-        labels.extend_from_slice(array.prefix.as_bytes());
-        integer(labels, index);
-        labels.push(b'"');
-        each_item(inner, base + index * array.stride, labels, sample);
-        labels.truncate(outer);
-    }
+    series.write(&families[*family].name, value, rows, row, out)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use twinprobe_ebpf_common::{Layout, MapKind, Member, Shape, TableLayout};
 
     use super::*;
 
-    /// Returns a page about one hash of pairs, and the number of times that its rows are asked for.
-    fn page(known: Option<Count>, own: &str) -> (String, usize) {
-        let member = |(index, name): (usize, &str)| Member {
-            name: name.to_owned(),
+    fn record(size: usize, names: &[&str]) -> Layout {
+        let member = |(index, name): (usize, &&str)| Member {
+            name: (*name).to_owned(),
             bit_offset: 8 * index,
             bitfield: None,
             layout: Layout::unsigned(1),
         };
-        let members = ["x", "y"].into_iter().enumerate().map(member).collect();
-        let value = Layout { size: 2, shape: Shape::Struct(members), render: None };
+        let members = names.iter().enumerate().map(member).collect();
+        Layout { size, shape: Shape::Struct(members), render: None }
+    }
+
+    /// Returns a page about one hash of pairs, and the number of times that its rows are asked for. Keys have padding.
+    fn page(key: &[&[u8]], own: &str) -> (String, usize) {
+        let (key, keys) = (record(2, &["a"]), key.concat());
         let layout =
-            TableLayout { kind: MapKind::Hash, key: Layout::unsigned(1), value, slots: 1, inner: None };
+            TableLayout { kind: MapKind::Hash, key, value: record(2, &["x", "y"]), slots: 1, inner: None };
         let metric = Arc::new(Metric::example("m", layout));
-        let (mut page, mut out, mut asked) = (PageEncoder::new(), Vec::new(), 0);
-        page.add_account(String::new(), 4);
-        page.add(Series::new("p", &BTreeMap::new(), Direction::Ingress, &metric, Arc::default()), known);
+        let (mut page, mut out, mut asked) = (PageEncoder::of_one(&Head::default()), Vec::new(), 0);
+        page.skipped_before(4);
+        page.add_metric(Direction::Ingress, &metric, Arc::default());
         page.begin(own, &mut Vec::new());
+        let rows = RawTable { values: [1, 2].repeat(keys.len() / 2), keys, ..RawTable::default() };
         while page.next_table(&mut out).is_some() {
             asked += 1;
-            page.rows(&RawTable { keys: vec![7], values: vec![1, 2], ..RawTable::default() }, &mut out);
+            page.rows(&rows, &mut out);
         }
         page.finish(&mut out);
         (String::from_utf8(out).expect("UTF-8"), asked)
     }
 
     #[test]
-    fn a_table_is_asked_for_once_for_each_family() {
-        let (text, asked) = page(None, "");
-        let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
-        let labels = r#"{probe="p",direction="ingress",key="7"}"#;
-        let expected =
-            [format!("m_x{labels} 1"), format!("m_y{labels} 2"), "twinprobe_export_skipped_total 4".into()];
-        assert_eq!((samples, asked), (expected.each_ref().map(String::as_str).to_vec(), 2));
-        assert!(text.ends_with("# EOF\n"), "{text}");
+    fn a_table_is_asked_for_once_for_each_family_and_once_because_of_padding() {
+        let labels = |key| format!("{{probe=\"\",direction=\"ingress\",a=\"{key}\"}}");
+        let clean: &[&[u8]] = &[&[7, 0], &[8, 0]];
+        for (keys, expected, skipped) in
+            [(clean, vec![7, 8], 4), (&[&[7, 0], &[7, 9], &[8, 1]], vec![7, 8], 4 + 2)]
+        {
+            let (text, asked) = page(keys, "");
+            let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+            let of = |name, value| expected.iter().map(move |key| format!("m_{name}{} {value}", labels(key)));
+            let skipped = format!("twinprobe_export_skipped_total {skipped}");
+            let expected: Vec<String> = of("x", 1).chain(of("y", 2)).chain([skipped]).collect();
+            assert_eq!((samples, asked), (expected.iter().map(String::as_str).collect(), 3));
+            assert!(text.ends_with("# EOF\n"), "{text}");
+        }
     }
 
     #[test]
     fn a_table_without_families_is_counted_once() {
-        let own = "# TYPE m_x gauge\n# TYPE m_y gauge\n";
-        let (text, asked) = page(None, own);
+        let (text, asked) = page(&[&[7, 0]], "# TYPE m_x gauge\n# TYPE m_y gauge\n");
         assert!(text.contains("twinprobe_export_skipped_total 6\n"), "{text}");
         assert_eq!(asked, 1, "its rows had to be counted");
-        let (text, asked) = page(Some(Count { rows: 3, ..Count::default() }), own);
-        assert!(text.contains("twinprobe_export_skipped_total 10\n"), "{text}");
-        assert_eq!(asked, 0, "they are known");
     }
 }

@@ -7,6 +7,7 @@ use super::text::{label_name, metric_name, push_name};
 use crate::accumulate::rule;
 use crate::decode::bits::Bits;
 use crate::decode::plan::{Field, Plan, Scalar};
+use crate::encode::fragment::Fragment;
 use crate::leaf::{Leaf, LeafKind, Meaning};
 use crate::metric::Metric;
 
@@ -23,6 +24,8 @@ const MAX_NAME_LEN: usize = 512;
 pub struct Samples {
     /// The parts of the key that become labels, each with the start of its label: `,name="`.
     pub keys: Vec<Field<String>>,
+    /// The starts of these labels, ready to be written.
+    pub starts: Vec<Fragment>,
     /// The samples of each value. Empty for queues and stacks: their values have no key to tell them apart, and are
     /// gone once they were read.
     pub values: Vec<Value>,
@@ -74,8 +77,8 @@ impl Samples {
     /// `configured` are the names of labels that the samples have beside their own.
     pub fn new<'a>(metric: &Metric, configured: impl Iterator<Item = &'a String>) -> Self {
         let layout = &*metric.layout;
-        let (keys, values) = Default::default();
-        let mut samples = Self { keys, values, unfit: 0, is_histogram: false, max_rows: usize::MAX };
+        let (keys, starts, values) = Default::default();
+        let mut samples = Self { keys, starts, values, unfit: 0, is_histogram: false, max_rows: usize::MAX };
         let plan = Plan::new(&layout.value, str::to_owned);
         let (path, field, arrays) = (metric_name(&metric.name), String::new(), Vec::new());
         let mut walk = Walk { metric, samples: &mut samples, path, field, arrays };
@@ -108,6 +111,7 @@ impl Samples {
             }
             for key in keys {
                 key.label = format!(",{}=\"", unique(&key.label, &mut taken));
+                samples.starts.push(Fragment::new(key.label.as_bytes()));
             }
         }
         samples

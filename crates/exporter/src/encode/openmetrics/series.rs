@@ -8,10 +8,11 @@ use twinprobe_ebpf_common::{Context, Direction, RawTable};
 
 use super::flat::{flat, flatten};
 use super::info::label;
-use super::samples::Samples;
-use super::text::{Labels, escaped};
+use super::samples::{Dimension, Samples, Value};
+use super::text::{Labels, escaped, integer, number};
 use crate::aggregate::Folder;
 use crate::decode::decoder::Decoder;
+use crate::encode::encoder::CHUNK;
 use crate::metric::Metric;
 
 /// A metric of one probe and direction.
@@ -140,11 +141,43 @@ impl Series {
 
     /// Appends the labels that come from a key.
     pub fn key_labels(&self, key: &[u8], decoder: &mut Decoder<'_>, out: &mut Vec<u8>) {
-        for field in &self.samples.keys {
-            out.extend_from_slice(field.label.as_bytes());
+        for (field, start) in self.samples.keys.iter().zip(&self.samples.starts) {
+            start.push_to(out);
             decoder.field(field, &key[field.offset..][..field.size], &mut Labels(out));
             out.push(b'"');
         }
+    }
+
+    /// Writes the samples that prepared rows have in the family `name`, from `row` until there is a chunk to be handed on.
+    /// Returns the next row.
+    pub fn write(
+        &self,
+        name: &str,
+        value: &Value,
+        rows: &RawTable,
+        mut row: usize,
+        out: &mut Vec<u8>,
+    ) -> usize {
+        let start = [name.as_bytes(), self.labels.as_bytes()].concat();
+        let is_single = !self.is_percpu() && value.arrays.is_empty();
+        let mut decoder = Decoder::new(&self.context);
+        let (mut labels, len) = (Vec::new(), self.len(rows));
+        while row < len {
+            if is_single {
+                out.extend_from_slice(&start);
+                self.key_labels(self.key(rows, row), &mut decoder, out);
+                end(value, self.value(rows, row), 0, out);
+            } else {
+                labels.clear();
+                self.key_labels(self.key(rows, row), &mut decoder, &mut labels);
+                samples(&start, self, value, rows, row, &mut labels, out);
+            }
+            row += 1;
+            if out.len() >= CHUNK {
+                break;
+            }
+        }
+        row
     }
 
     /// Returns the number of numbers and texts in this many rows that become no samples.
@@ -155,6 +188,53 @@ impl Series {
         let alike = values(without_sample).saturating_mul(self.samples.fit());
         let nameless = values(count.rows - without_sample).saturating_mul(self.nameless);
         unfit.saturating_add(alike).saturating_add(nameless)
+    }
+}
+
+/// Writes the samples that one row of several values has in a family; `labels` are those of its key.
+fn samples(
+    start: &[u8],
+    series: &Series,
+    value: &Value,
+    rows: &RawTable,
+    row: usize,
+    labels: &mut Vec<u8>,
+    out: &mut Vec<u8>,
+) {
+    for (cpu, bytes) in series.slots(rows, row).enumerate() {
+        let key = labels.len();
+        if series.is_percpu() {
+            labels.extend_from_slice(b",cpu=\"");
+            integer(labels, cpu);
+            labels.push(b'"');
+        }
+        let mut sample = |labels: &[u8], base: usize| {
+            out.extend_from_slice(start);
+            out.extend_from_slice(labels);
+            end(value, bytes, base, out);
+        };
+        each_item(&value.arrays, 0, labels, &mut sample);
+        labels.truncate(key);
+    }
+}
+
+/// Ends the labels of a sample and writes its number.
+fn end(value: &Value, bytes: &[u8], base: usize, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"} ");
+    number(out, value.leaf.kind, value.leaf.size, value.leaf.load(bytes, base));
+    out.push(b'\n');
+}
+
+/// Calls `sample` with the labels and the offset of each element of nested arrays.
+fn each_item(arrays: &[Dimension], base: usize, labels: &mut Vec<u8>, sample: &mut impl FnMut(&[u8], usize)) {
+    let Some((array, inner)) = arrays.split_first() else { return sample(labels, base) };
+    let outer = labels.len();
+    for index in 0..array.len {
+        labels.extend_from_slice(array.prefix.as_bytes());
+        integer(labels, index);
+        labels.push(b'"');
+        each_item(inner, base + index * array.stride, labels, sample);
+        labels.truncate(outer);
     }
 }
 

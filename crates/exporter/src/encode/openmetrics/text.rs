@@ -50,7 +50,10 @@ pub fn escaped(out: &mut Vec<u8>, text: &str) {
 pub fn number(out: &mut Vec<u8>, kind: LeafKind, size: usize, bits: u128) {
     match kind {
         LeafKind::Number { signed: true, .. } => integer(out, bits.cast_signed()),
-        LeafKind::Number { .. } | LeafKind::Bool => integer(out, bits),
+        LeafKind::Number { .. } | LeafKind::Bool => match u64::try_from(bits) {
+            Ok(small) => push_number(out, small),
+            Err(_) => integer(out, bits),
+        },
         LeafKind::Float => {
             let value = f64::from_bits(bits as u64);
             if size == 4 {

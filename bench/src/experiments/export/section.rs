@@ -1,0 +1,37 @@
+//! The section of the page.
+
+use anyhow::Result;
+
+use crate::experiments::export::{formats, peers, windows};
+use crate::frame::options::Bench;
+use crate::frame::section::Section;
+
+pub fn run(bench: &Bench) -> Result<Section> {
+    let mut section = Section::new(
+        "Exporting",
+        "How long do large tables take on their way out, how much memory, and what do other tools take?",
+        "`bare` is `BPF_MAP_LOOKUP_BATCH` of the same HASH in one thread of another process, 65,536 entries per call, in turns \
+         with a GET over the Unix socket by a client that reads and does not look, and twice: the null comparison. Memory is the \
+         most RssAnon of the daemon, looked at with each piece of at most 256 KiB that the client reads, less that before the \
+         first GET; the slow client pauses for 2 ms after each piece. Others run in turns with ours: `bpftool -j map dump` into /dev/null; BCC \
+         (`items_lookup_batch`, then `json.dumps`, in a process that stays) and ebpf_exporter (over TCP) with tables of their \
+         own of the same content. All answers are checked to have every entry. Windows are those of flow-features while \
+         frames of 25,000 flows arrive as fast as possible: flip, grace period, extraction, file, fsync, reset, JSON. \
+         Medians with intervals of 95 % (bootstrap).",
+    );
+    formats::measure(bench, &mut section)?;
+    let mut missing = peers::readers(bench, &mut section)?;
+    missing.extend(peers::scrapes(bench, &mut section)?);
+    let (windows, generator) = windows::windows(bench)?;
+    section.generator = Some(generator);
+    section.tables.push(windows);
+    section.meaning = "A live map is rendered as it is read and is never held, so that a small daemon exports a table of \
+        any size. OpenMetrics wants all samples of a family in one place: each number of a struct is a family, for which \
+        the map is read again, and once more before if its keys have padding. A scraper that reads a struct of six \
+        numbers therefore waits for seven readings; a window is read from its file."
+        .to_owned();
+    if !missing.is_empty() {
+        section.meaning += &format!(" Not here, and so not measured: {}.", missing.join(", "));
+    }
+    Ok(section)
+}
