@@ -74,6 +74,7 @@ if [ -n "$bench" ]; then
     # BCC compiles with headers of a kernel: the running one's, or Debian's.
     [ -e "/lib/modules/$(uname -r)/build" ] || [ -n "$(ls -d /usr/src/linux-headers-*-common 2>/dev/null)" ] ||
         missing="$missing linux-headers-$(dpkg --print-architecture)"
+    need_command bpftrace bpftrace
     need_command xdp-loader xdp-tools
     need_command softflowd softflowd
     need_command pmacctd pmacct

@@ -31,6 +31,9 @@ fn main() -> Result<()> {
         }
         return Ok(());
     }
+    if let [pin, mode] = &options.aya_consumer[..] {
+        return scenes::events::aya::consume(Path::new(pin), mode == "check");
+    }
     let bench = options.bench().map_err(anyhow::Error::msg)?;
     // Other work disturbs less: what is started here has the priority of this process.
     measure::come_first()?;

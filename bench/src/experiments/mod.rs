@@ -36,7 +36,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "dispatcher", run: dispatcher::run },
     Experiment { name: "cost", run: cost::run },
     Experiment { name: "export", run: export::section::run },
-    Experiment { name: "events", run: events::run },
+    Experiment { name: "events", run: events::delivery::run },
+    Experiment { name: "stages", run: events::stages::run },
+    Experiment { name: "actions", run: events::actions::run },
+    Experiment { name: "hooks", run: events::hooks::run },
     Experiment { name: "memory", run: memory::run },
     Experiment { name: "scale", run: scale::run },
 ];

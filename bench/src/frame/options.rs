@@ -38,6 +38,9 @@ pub struct Options {
     /// pair, by DPDK's af_packet device, which is port 0
     #[arg(long, value_name = "IF")]
     pub interface: Option<String>,
+    /// Consume the ring that is pinned at a path, to `count` or `check` events: the experiment `events` calls this
+    #[arg(long, hide = true, num_args = 2, value_names = ["PIN", "MODE"])]
+    pub aya_consumer: Vec<String>,
 }
 
 /// The choice of the sender of packets.

@@ -2,10 +2,12 @@
 
 pub mod bcc;
 pub mod ebpf_exporter;
+pub mod events;
 pub mod exporters;
 pub mod libxdp;
 pub mod million;
 pub mod placebo;
 pub mod probes;
+pub mod runs;
 pub mod sender;
 pub mod slices;

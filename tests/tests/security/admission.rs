@@ -271,7 +271,6 @@ fn variants(name: &str) -> Vec<(&'static str, Value)> {
         "counters.bpf.c" => each(json!({ "VERDICT": "0" })),
         "echo.bpf.c" => vec![with("xdp", json!({ "INGRESS": "1" })), with("tc", json!({}))],
         "egress.bpf.c" => vec![with("tc", json!({ "IFINDEX": "1" }))],
-        "event_load.bpf.c" => xdp(json!({ "PAYLOAD": "4096", "INTERVAL": "1000" })),
         "events.bpf.c" => {
             let more = json!({ "TAIL": "7", "OTHERS": "1", "DISCARD": "3" });
             vec![with("xdp", more), with("xdp", json!({ "PERF": "1" }))]

@@ -1,0 +1,311 @@
+//! The tools of "No Two Snowflakes Are Alike" (eBPF '25) at network hooks, and consumers of their events: fidelity, loss,
+//! delay and processor time.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use twinprobe_tests::measure::Sample;
+
+use super::syscount;
+use crate::frame::figure::{Axis, Curve, Figure, Panel};
+use crate::frame::options::Bench;
+use crate::frame::paired::Estimate;
+use crate::frame::section::{Claim, Section};
+use crate::frame::table::Table;
+use crate::scenes::events::consumer::{Consumer, Mode, Outcome};
+use crate::scenes::events::stand::{Load, Stand};
+use crate::scenes::events::tool::{Shape, Tool};
+
+const RINGS: [u32; 2] = [256 << 10, 16 << 20];
+const SHAPES: [Shape; 2] = [Shape::RwTracer, Shape::RwTracerAll];
+/// The rates of the curve in events per second.
+const RATES: [u64; 4] = [1_000, 10_000, 50_000, 200_000];
+/// The rate of the claim.
+const CLAIMED: u64 = 50_000;
+/// The rate at which each event is checked, which all consumers keep up with.
+const CHECKED: u64 = 2_000;
+
+/// A tool and its packets.
+#[derive(Clone, Copy)]
+struct Case {
+    tool: Tool,
+    load: Load,
+}
+
+pub fn run(bench: &Bench) -> Result<Section> {
+    let mut section = Section::new(
+        "Events",
+        "What does an event cost from the ring to a client, how late is it, and when are events lost?",
+        "The tools of \"No Two Snowflakes Are Alike\" at network hooks (`bench/bpf/events.bpf.c`): rw-tracer reports packets to \
+         port 80 with events of 156 bytes, rw-tracer-all with 4,252; syscount counts them by sender in a HASH, which is read when somebody asks. All consumers get the events of the same program, from a \
+         RINGBUF of the same size, in turns: a libbpf consumer in C that counts or prints JSON to a pipe (`bench/peers/consumer.c`), \
+         aya's `RingBuf` with poll, BCC's `ring_buffer_poll` with a Python function, and `GET /v1/probes/{name}/events` of the daemon with \
+         a client that reads and does not look. bpftrace can't be attached at XDP or TC: it prints as many bytes at the tracepoint before TC. \
+         Events are numbered on each CPU by the program, which counts those that found no room: in each run, those and the delivered ones are \
+         all, in order. The first table has runs in which each consumer also looks at every byte (a sum by XOR) and at the clock. \
+         `us CPU/event` counts all threads of the consumer, `packet` the sender's processor time for a packet, program included. `null` is libbpf's \
+         consumer against itself. Medians of the turns with intervals of 95 % (bootstrap).",
+    );
+    section.generator = Some(Stand::describe());
+    let stand = Stand::new()?;
+    let consumers: Vec<_> = Consumer::ALL.into_iter().filter(|consumer| consumer.is_here()).collect();
+    section.tables.push(fidelity(bench, &stand, &consumers)?);
+    let (table, bursts) = cost(bench, &stand, &consumers)?;
+    section.tables.push(table);
+    section.tables.push(syscount::measure(bench, &stand, &consumers)?);
+    let (panels, claims) = curves(bench, &stand, &consumers)?;
+    section.figures.push(Figure {
+        name: "events",
+        title: "Processor time of an event by consumers",
+        x: Axis { label: "events/s", logarithmic: true },
+        y: Axis { label: "us CPU per event", logarithmic: true },
+        panels,
+    });
+    let missing: Vec<_> = Consumer::ALL
+        .into_iter()
+        .filter(|consumer| !consumers.contains(consumer))
+        .map(Consumer::name)
+        .collect();
+    let absent = if missing.is_empty() {
+        String::new()
+    } else {
+        format!(" Not on this machine: {}.", missing.join("; "))
+    };
+    section.meaning = format!(
+        "The daemon wakes up for batches of events rather than for each, and so gives events out as JSON for less than a consumer \
+         that prints them by itself. Events that come in bursts want a ring that holds a burst: no consumer is fast enough for \
+         a small one, and each sees by the numbers what it has not got.{absent}"
+    );
+    section.claims = vec![
+        Claim {
+            claim: "processor time of an event, at 50,000/s",
+            paper: "goal <= libbpf printing JSON",
+            ours: format!("{} times libbpf printing JSON", claims.join(", ")),
+            peers: "libbpf: 1".into(),
+        },
+        Claim {
+            claim: "events lost of bursts, ring of 256 KiB, 156 bytes, XDP",
+            paper: "rw-tracer: libbpf 0 %, aya 2 %, BCC 53 %, bpftrace 86 % (read-only)",
+            ours: bursts
+                .iter()
+                .find(|(consumer, _)| *consumer == Consumer::Twinprobe)
+                .map_or_else(String::new, |(_, lost)| format!("{lost:.1} %")),
+            peers: bursts
+                .iter()
+                .filter(|(consumer, _)| *consumer != Consumer::Twinprobe)
+                .map(|(consumer, lost)| format!("{}: {lost:.1} %", consumer.name()))
+                .collect::<Vec<_>>()
+                .join("; "),
+        },
+    ];
+    Ok(section)
+}
+
+/// Checks each event of each consumer.
+fn fidelity(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<Table> {
+    let mut table = Table::new(&[
+        "hook",
+        "tool",
+        "ring, KiB",
+        "packets",
+        "consumer",
+        "events",
+        "lost",
+        "lost, %",
+        "others whole and in order",
+        "half within, us",
+        "99 % within, us",
+    ]);
+    let duration = Duration::from_millis(bench.times(2_000, 150));
+    let steady = Load::Steady { rate: CHECKED, duration };
+    let bursts = Load::Bursts { packets: bench.times(20_000, 4_000), times: bench.times(20, 1) };
+    let mut cases = Vec::new();
+    for hook in ["xdp", "tc"] {
+        for shape in SHAPES {
+            for ring in RINGS {
+                cases.extend(
+                    [steady, bursts].map(|load| Case { tool: Tool { hook, shape, ring, interval: 0 }, load }),
+                );
+            }
+        }
+    }
+    // Bursts of small events at TC into a small ring.
+    let quick = [cases[9]];
+    for case in bench.cases(&cases, &quick) {
+        for consumer in consumers.iter().filter(|consumer| consumer.can(case.tool, Mode::Check)) {
+            let outcome = consumer.run(stand, case.tool, case.load, Mode::Check)?;
+            if matches!(case.load, Load::Steady { .. }) && case.tool.ring == RINGS[1] {
+                ensure!(outcome.lost + outcome.missed == 0, "{}: {outcome:?}", consumer.name());
+            }
+            let latency = outcome
+                .latency
+                .map(|ns| if ns == 0 { String::new() } else { format!("{:.0}", ns as f64 / 1e3) });
+            let [median, late] = latency;
+            table.row([
+                case.tool.hook.to_owned(),
+                case.tool.shape.name().to_owned(),
+                (case.tool.ring >> 10).to_string(),
+                case.describe(),
+                consumer.name().to_owned(),
+                outcome.events.to_string(),
+                (outcome.lost + outcome.missed).to_string(),
+                format!("{:.2}", outcome.lost_percent()),
+                "yes".to_owned(),
+                median,
+                late,
+            ]);
+        }
+    }
+    Ok(table)
+}
+
+/// Measures the processor time of each consumer, and what bursts of small events lose in a small ring at XDP.
+fn cost(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<(Table, Vec<(Consumer, f64)>)> {
+    let mut table = Table::new(&[
+        "hook",
+        "tool",
+        "ring, KiB",
+        "packets",
+        "consumer",
+        "events",
+        "lost, %",
+        "us CPU/event",
+        "to libbpf counting",
+        "null",
+        "packet, ns",
+    ]);
+    let duration = Duration::from_millis(bench.times(500, 100));
+    let steady = Load::Steady { rate: CLAIMED, duration };
+    let bursts = Load::Bursts { packets: bench.times(20_000, 4_000), times: bench.times(20, 1) };
+    let mut cases = Vec::new();
+    for hook in ["xdp", "tc"] {
+        for shape in SHAPES {
+            for ring in RINGS {
+                cases.extend(
+                    [steady, bursts].map(|load| Case { tool: Tool { hook, shape, ring, interval: 0 }, load }),
+                );
+            }
+        }
+    }
+    let mut lost = Vec::new();
+    for case in bench.cases(&cases, &[cases[1]]) {
+        let turns = turns(stand, case, consumers, bench.times(5, 1))?;
+        for (consumer, outcomes) in &turns.of {
+            let share = outcomes.iter().map(Outcome::lost_percent).collect::<Sample>().median();
+            if case.tool.hook == "xdp"
+                && case.tool.shape == Shape::RwTracer
+                && case.tool.ring == RINGS[0]
+                && case.tool_bursts()
+            {
+                lost.push((*consumer, share));
+            }
+            let packets: Sample = outcomes.iter().filter_map(|outcome| outcome.sent.per_packet).collect();
+            table.row([
+                case.tool.hook.to_owned(),
+                case.tool.shape.name().to_owned(),
+                (case.tool.ring >> 10).to_string(),
+                case.describe(),
+                consumer.name().to_owned(),
+                outcomes.iter().map(|outcome| outcome.events).sum::<u64>().to_string(),
+                format!("{share:.2}"),
+                Estimate::of(&outcomes.iter().map(Outcome::per_event).collect()).show(3),
+                if *consumer == Consumer::Libbpf {
+                    String::new()
+                } else {
+                    Estimate::of(&turns.ratio(*consumer, Consumer::Libbpf)?).show(2)
+                },
+                if *consumer == Consumer::Libbpf { Estimate::of(&turns.null).show(2) } else { String::new() },
+                if packets.is_empty() { String::new() } else { Estimate::of(&packets).show(1) },
+            ]);
+        }
+    }
+    Ok((table, lost))
+}
+
+/// Measures the processor time of an event by rates. Returns the panels, and ours against libbpf printing JSON at the rate of the claim.
+fn curves(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<(Vec<Panel>, Vec<String>)> {
+    let duration = Duration::from_millis(bench.times(500, 100));
+    let three = [Consumer::Libbpf, Consumer::LibbpfJson, Consumer::Twinprobe];
+    let consumers: Vec<_> = consumers
+        .iter()
+        .copied()
+        .filter(|consumer| *consumer != Consumer::Bpftrace && (!bench.quick || three.contains(consumer)))
+        .collect();
+    let (mut panels, mut claims) = (Vec::new(), Vec::new());
+    for shape in bench.cases(&SHAPES, &[Shape::RwTracer]) {
+        let mut curves: Vec<_> = consumers
+            .iter()
+            .map(|consumer| Curve { name: consumer.name().into(), points: Vec::new() })
+            .collect();
+        for rate in bench.cases(&RATES, &[CLAIMED]) {
+            let tool = Tool { hook: "xdp", shape, ring: RINGS[1], interval: 0 };
+            let case = Case { tool, load: Load::Steady { rate, duration } };
+            let turns = turns(stand, case, &consumers, bench.times(5, 1))?;
+            for (curve, (_, outcomes)) in curves.iter_mut().zip(&turns.of) {
+                curve
+                    .points
+                    .push((rate as f64, Estimate::of(&outcomes.iter().map(Outcome::per_event).collect())));
+            }
+            if rate == CLAIMED {
+                let ratio = Estimate::of(&turns.ratio(Consumer::Twinprobe, Consumer::LibbpfJson)?);
+                claims.push(format!("{} ({} bytes)", ratio.show(2), 156 + shape.payload()));
+            }
+        }
+        panels.push(Panel { title: format!("{}, {} bytes", shape.name(), 156 + shape.payload()), curves });
+    }
+    Ok((panels, claims))
+}
+
+/// The outcomes of consumers that took turns.
+struct Turns {
+    of: Vec<(Consumer, Vec<Outcome>)>,
+    /// libbpf's consumer against itself.
+    null: Sample,
+}
+
+fn turns(stand: &Stand, case: Case, consumers: &[Consumer], turns: u64) -> Result<Turns> {
+    let able = consumers.iter().filter(|consumer| consumer.can(case.tool, Mode::Count));
+    let mut of: Vec<_> = able.map(|consumer| (*consumer, Vec::new())).collect();
+    let mut null = Sample::default();
+    for _ in 0..turns {
+        for (consumer, outcomes) in &mut of {
+            outcomes.push(consumer.run(stand, case.tool, case.load, Mode::Count)?);
+            if *consumer == Consumer::Libbpf {
+                let again = consumer.run(stand, case.tool, case.load, Mode::Count)?;
+                null.add(again.per_event() / outcomes[outcomes.len() - 1].per_event());
+            }
+        }
+    }
+    Ok(Turns { of, null })
+}
+
+impl Turns {
+    /// Returns how many times one consumer's processor time another one's is, turn by turn.
+    fn ratio(&self, one: Consumer, other: Consumer) -> Result<Sample> {
+        let find = |wanted: Consumer| {
+            self.of
+                .iter()
+                .find(|(consumer, _)| *consumer == wanted)
+                .map(|(_, outcomes)| outcomes)
+                .context("a consumer")
+        };
+        Ok(find(one)?
+            .iter()
+            .zip(find(other)?)
+            .map(|(one, other)| one.per_event() / other.per_event())
+            .collect())
+    }
+}
+
+impl Case {
+    fn describe(self) -> String {
+        match self.load {
+            Load::Steady { rate, .. } => format!("{rate} events/s"),
+            Load::Bursts { packets, .. } => format!("bursts of {packets}"),
+        }
+    }
+
+    const fn tool_bursts(self) -> bool {
+        matches!(self.load, Load::Bursts { .. })
+    }
+}

@@ -1,0 +1,7 @@
+//! Experiments on events: what they cost from a packet to a client.
+
+pub mod actions;
+pub mod delivery;
+pub mod hooks;
+pub mod stages;
+mod syscount;

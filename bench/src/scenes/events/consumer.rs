@@ -1,0 +1,111 @@
+//! The consumers, and what one of them has got.
+
+use anyhow::{Result, ensure};
+
+use super::stand::{Load, Sent, Stand};
+use super::tool::{Shape, Tool};
+use super::{ours, peers};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consumer {
+    Libbpf,
+    LibbpfJson,
+    Aya,
+    Bcc,
+    Bpftrace,
+    Twinprobe,
+}
+
+/// What consumers do with an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// They look at its number, or write it as JSON, and nobody looks.
+    Count,
+    /// They look whether it is what was sent, and how late it is.
+    Check,
+}
+
+/// What became of the events of one load.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outcome {
+    pub sent: Sent,
+    /// The events that the program wrote, or had no room for.
+    pub events: u64,
+    /// The events that found no room in the ring.
+    pub lost: u64,
+    /// The events that the reader of a stream was too slow for.
+    pub missed: u64,
+    pub delivered: u64,
+    /// The numbers that the consumer saw missing.
+    pub gaps: u64,
+    pub disordered: u64,
+    pub damaged: u64,
+    /// The processor time of the consumer in nanoseconds.
+    pub cpu: f64,
+    /// The nanoseconds within which half and 99 % of the events came, if they were checked.
+    pub latency: [u64; 2],
+}
+
+impl Consumer {
+    pub const ALL: [Self; 6] =
+        [Self::Libbpf, Self::LibbpfJson, Self::Aya, Self::Bcc, Self::Bpftrace, Self::Twinprobe];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Libbpf => "libbpf (C), counts",
+            Self::LibbpfJson => "libbpf (C), prints JSON",
+            Self::Aya => "aya (Rust), counts",
+            Self::Bcc => "BCC (Python), counts",
+            Self::Bpftrace => "bpftrace, prints",
+            Self::Twinprobe => "twinprobe, JSON over HTTP",
+        }
+    }
+
+    /// Tells whether it can do what the tool does: bpftrace has no XDP and no payload of 1 KiB to offer, and what is printed
+    /// is not checked.
+    pub fn can(self, tool: Tool, mode: Mode) -> bool {
+        match self {
+            Self::Bpftrace => tool.hook == "tc" && tool.shape == Shape::RwTracer,
+            Self::LibbpfJson => mode == Mode::Count,
+            _ => true,
+        }
+    }
+
+    /// Tells whether it is on this machine.
+    pub fn is_here(self) -> bool {
+        match self {
+            Self::Bcc => peers::bcc_is_here(),
+            Self::Bpftrace => peers::bpftrace_works(),
+            _ => true,
+        }
+    }
+
+    /// Sends packets to the tool while this consumer takes its events.
+    pub fn run(self, stand: &Stand, tool: Tool, load: Load, mode: Mode) -> Result<Outcome> {
+        let tool = Tool { interval: load.interval(), ..tool };
+        let outcome = match self {
+            Self::Twinprobe => ours::run(stand, tool, load, mode)?,
+            Self::Bpftrace => peers::bpftrace(stand, tool, load)?,
+            _ => peers::by_pin(stand, self, tool, load, mode)?,
+        };
+        let Outcome { events, lost, missed, delivered, gaps, disordered, damaged, .. } = outcome;
+        ensure!(delivered > 0, "{} got no event", self.name());
+        ensure!(
+            delivered + lost + missed == events && gaps <= lost + missed && disordered == 0 && damaged == 0,
+            "{}: {outcome:?}",
+            self.name()
+        );
+        Ok(outcome)
+    }
+}
+
+impl Outcome {
+    /// Returns the microseconds of processor time for an event.
+    pub fn per_event(&self) -> f64 {
+        self.cpu / 1e3 / self.delivered.max(1) as f64
+    }
+
+    pub fn lost_percent(&self) -> f64 {
+        100.0 * (self.lost + self.missed) as f64 / self.events.max(1) as f64
+    }
+}
