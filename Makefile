@@ -12,7 +12,7 @@
 #                with few repetitions, a minute, writes nothing; part of make test. BENCH="NAME..." chooses, see bench/README.md
 #   make console build the web console, which the daemon's build embeds; part of build and test; needs node and npm
 #   make test-console  the console in Chromium against the daemon; part of make test; 80 s
-#   make test-bench  each experiment once, in a minute, on a quiet machine; not part of make test
+#   make test-bench  each experiment with few repetitions, in a minute; part of make test
 #   make probes  write the sources of probes/ into their configurations, and the lists of the probes
 #   make docs    the documentation as a site, target/docs; builds mdBook first, for minutes
 #   make reference  write docs/reference/ from the schema, the commands' help and a daemon's metrics
@@ -79,13 +79,13 @@ test: check test-build
 	$(INTEGRATION) $(WITHOUT_KERNEL:%=--test %)
 	$(MAKE) --no-print-directory --jobs=$(LANES) --keep-going --output-sync=target $(GROUPS:%=group-%)
 	$(INTEGRATION) $(GROUPS:%=--test %) -- --test-threads=1 $(ALONE)
+	$(INTEGRATION) --test quick
 	@bash console/tests/run.sh
 	@sh tests/kernels/run.sh
 
 group-%:
 	$(INTEGRATION) --test $* -- --test-threads=1 $(ALONE:%=--skip %)
 
-# Not part of `test`: on a busy machine an experiment may find too few undisturbed slices of time, and fails then.
 test-bench: test-build
 	$(INTEGRATION) --test quick -- --nocapture
 

@@ -22,6 +22,9 @@ const LOOK: Duration = Duration::from_secs(2);
 
 fn main() -> Result<()> {
     let options = Options::parse();
+    if let Some(order) = &options.burn {
+        return scenes::placebo::burn(order);
+    }
     if options.list {
         for experiment in EXPERIMENTS {
             println!("{}", experiment.name);

@@ -307,6 +307,7 @@ impl Daemon {
     /// Stops all of the daemon's threads until [`Daemon::resume`]; its programs in the kernel go on.
     pub fn pause(&self) {
         send_signal(&self.pidfd, libc::SIGSTOP);
+        wait_for_stop(&self.pidfd);
     }
 
     /// Lets a daemon go on that [`Daemon::pause`] has stopped.
@@ -377,6 +378,18 @@ fn open_pidfd(pid: u32) -> Result<OwnedFd> {
 fn send_signal(pidfd: &OwnedFd, signal: i32) {
     // SAFETY: the only pointer is null, which asks for the default siginfo.
     unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), signal, 0usize, 0) };
+}
+
+/// Waits until all threads of the child have stopped, or the child has ended. On a busy machine the others go on until
+/// the thread that gets the signal has a processor.
+fn wait_for_stop(pidfd: &OwnedFd) {
+    let (descriptor, options) = (pidfd.as_raw_fd(), libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT);
+    // SAFETY: a siginfo_t may be all zeros.
+    let mut info = unsafe { std::mem::zeroed::<libc::siginfo_t>() };
+    // SAFETY: `info` outlives the call.
+    while unsafe { libc::waitid(libc::P_PIDFD, descriptor as libc::id_t, &raw mut info, options) } != 0
+        && std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted
+    {}
 }
 
 /// Waits for the process to end. Returns false if it still runs at the limit.

@@ -41,13 +41,13 @@ pub fn run(bench: &Bench) -> Result<Section> {
         "PUT over the Unix socket to a daemon without other probes, until the answer: compile, prove, load, try, attach, \
          store; each source is new to the daemon. A probe with snapshots and the same one without are deployed in turns, \
          the latter twice, which is the null comparison; the DELETE after each is not timed. `known` is a PUT of a source \
-         that the daemon has compiled before. Programs count in at most 60 maps. BCC is in a process that stays: \
+         that the daemon has compiled before. Programs count in at most 60 maps. BCC is in a process that stays, and has its turn between ours: \
          from the source to a program attached at XDP, compiled and loaded once or twice. Medians with intervals of \
          95 % (bootstrap).",
     );
     let site = Site::new(bench)?;
     let daemon = site.daemon(&[])?;
-    let mut bcc = Bcc::start(site.topology.monitor(), "mon0")?;
+    let mut bcc = Bcc::deployer(site.topology.monitor(), "mon0")?;
     let rounds = bench.times(40, 1);
     let columns = [
         "single, ms",
@@ -155,7 +155,15 @@ fn measure(
     deploy(daemon, &unique(&single))?;
     deploy(daemon, &twins)?;
     let before = ProcessorTime::of(daemon.pid())?;
+    let (mut both, mut round) = ([Sample::default(), Sample::default()], 0);
     let compared = Comparison::measure(rounds, |way| {
+        // BCC has its turn once a round.
+        if let (Way::Other, Some(bcc)) = (way, bcc.as_mut()) {
+            for copies in if round % 2 == 0 { [1, 2] } else { [2, 1] } {
+                both[copies - 1].add(bcc.deploy(maps, copies, "mon0")?);
+            }
+            round += 1;
+        }
         deploy(daemon, &unique(if way == Way::Base { &single } else { &twins }))
     })?;
     let after = ProcessorTime::of(daemon.pid())?;
@@ -163,14 +171,6 @@ fn measure(
         // The configuration without snapshots has been compiled with the other's object: the source is the same.
         deploy(daemon, if way == Way::Base { &single } else { &twins })
     })?;
-    let mut both = [Sample::default(), Sample::default()];
-    if let Some(bcc) = bcc.as_mut() {
-        for round in 0..rounds {
-            for copies in if round % 2 == 0 { [1, 2] } else { [2, 1] } {
-                both[copies - 1].add(bcc.deploy(maps, copies, "mon0")?);
-            }
-        }
-    }
     Ok(Times {
         compared,
         known,

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use twinprobe_tests::Daemon;
 use twinprobe_tests::measure::Resident;
 use twinprobe_tests::traffic::Spread;
@@ -24,40 +24,26 @@ pub fn run(bench: &Bench) -> Result<Section> {
         "How much memory does the daemon need?",
         "VmRSS of the daemon, and the part of it that no file backs (heap and stacks), with ten probes with twins: \
          five packet-counters in both directions, five flow-features with 15 features and 65,536 flows. Each figure \
-         is taken when it has not changed for a while.",
+         is taken when it has not changed for a while. `null` is the difference to a second \
+         daemon that lives the same life.",
     );
-    let mut table = Table::new(&["after", "VmRSS, MiB", "anonymous, MiB", "peak so far, MiB", "<= 25 MiB"]);
+    let mut table =
+        Table::new(&["after", "VmRSS, MiB", "null, MiB", "anonymous, MiB", "peak so far, MiB", "<= 25 MiB"]);
     let site = Site::new(bench)?;
     section.generator = Some(site.describe());
-    let daemon = site.daemon(&[])?;
-    let still = Duration::from_millis(bench.times(1000, 200));
-    let mut line = |after: &str| -> Result<u64> {
-        let resident = settled(&daemon, still)?;
-        let mib = |kib: u64| format!("{:.1}", kib as f64 / 1024.0);
+    let (steps, again) = (live(bench, &site)?, live(bench, &site)?);
+    let mib = |kib: u64| format!("{:.1}", kib as f64 / 1024.0);
+    for ((after, resident), (_, again)) in steps.iter().zip(&again) {
         table.row([
-            after.to_owned(),
+            after.clone(),
             mib(resident.total_kib),
+            format!("{:+.1}", (again.total_kib as f64 - resident.total_kib as f64) / 1024.0),
             mib(resident.anonymous_kib),
             mib(resident.peak_kib),
             met(resident.total_kib <= TARGET_KIB).to_owned(),
         ]);
-        Ok(resident.total_kib)
-    };
-    line("start")?;
-    for probe in 0..PROBES {
-        let name = ["packet-counter", "flow-features"][probe % 2];
-        daemon.put(&path(probe), &nameless(name, site.interface())?).expect(201);
     }
-    line("ten probes deployed")?;
-    let reads = bench.times(1_000, 20);
-    read(&daemon, reads);
-    line(&format!("{reads} reads of empty maps"))?;
-    site.send_count(Spread::default(), PACKETS)?;
-    // Each probe is read once, with 24,832 flows in every flow table.
-    read(&daemon, PROBES as u64);
-    line("one read of each with 24,832 flows")?;
-    read(&daemon, reads);
-    let last = line(&format!("{reads} more reads of empty maps"))?;
+    let (_, last) = steps.last().context("steps")?;
     section.tables.push(table);
     section.meaning =
         "Maps are the kernel's memory and are not in these figures: `cost.map_bytes` of a probe's status \
@@ -66,10 +52,37 @@ pub fn run(bench: &Bench) -> Result<Section> {
     section.claims.push(Claim {
         claim: "the idle daemon with ten probes",
         paper: "goal <= 25 MiB",
-        ours: format!("{:.1} MiB", last as f64 / 1024.0),
+        ours: format!("{} MiB", mib(last.total_kib)),
         peers: String::new(),
     });
     Ok(section)
+}
+
+/// Returns the memory of a new daemon after each step of its life.
+fn live(bench: &Bench, site: &Site) -> Result<Vec<(String, Resident)>> {
+    let daemon = site.daemon(&[])?;
+    let still = Duration::from_millis(bench.times(1000, 200));
+    let mut steps = Vec::new();
+    let mut step = |after: &str| -> Result<()> {
+        steps.push((after.to_owned(), settled(&daemon, still)?));
+        Ok(())
+    };
+    step("start")?;
+    for probe in 0..PROBES {
+        let name = ["packet-counter", "flow-features"][probe % 2];
+        daemon.put(&path(probe), &nameless(name, site.interface())?).expect(201);
+    }
+    step("ten probes deployed")?;
+    let reads = bench.times(1_000, 20);
+    read(&daemon, reads);
+    step(&format!("{reads} reads of empty maps"))?;
+    site.send_count(Spread::default(), PACKETS)?;
+    // Each probe is read once, with 24,832 flows in every flow table.
+    read(&daemon, PROBES as u64);
+    step("one read of each with 24,832 flows")?;
+    read(&daemon, reads);
+    step(&format!("{reads} more reads of empty maps"))?;
+    Ok(steps)
 }
 
 fn read(daemon: &Daemon, times: u64) {

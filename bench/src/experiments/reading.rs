@@ -8,7 +8,6 @@ use twinprobe_tests::Daemon;
 use twinprobe_tests::measure::Sample;
 use twinprobe_tests::sample::{counter_config, total};
 use twinprobe_tests::traffic::Spread;
-use twinprobe_tests::wait::wait_for;
 
 use crate::frame::options::Bench;
 use crate::frame::paired::Estimate;
@@ -18,6 +17,8 @@ use crate::frame::table::Table;
 
 /// The goal for the median of the default method's grace period, in microseconds.
 const GRACE: f64 = 1000.0;
+/// The longest time until all readings are done, and packets are counted.
+const PACKETS: Duration = Duration::from_secs(300);
 const METRICS: &str = "/v1/probes/probe/metrics";
 
 pub fn run(bench: &Bench) -> Result<Section> {
@@ -26,7 +27,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
         "How long does a consistent reading take, and how much of it is the wait until no CPU runs the twin that was left?",
         "GET of the metrics of one XDP probe with one ARRAY of one counter: connect to the Unix socket, flip, quiesce, \
          extract, file, fsync, reset, JSON, answer. `quiesce` is the grace period as the document states it (`quiesce_us`); \
-         `/healthz` goes the same way through socket and HTTP without any of it and is the null comparison. Under load, \
+         `/healthz` goes the same way through socket and HTTP without any of it and is what a request takes alone. `null` is a reading against the one before it, which is the null comparison. Under load, \
          frames arrive as fast as possible; a CPU that receives is one of those that a grace period waits for. Medians with \
          intervals of 95 % (bootstrap).",
     );
@@ -35,6 +36,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
         "load",
         "reads",
         "read, ms",
+        "null",
         "p99",
         "max",
         "quiesce, us",
@@ -50,16 +52,11 @@ pub fn run(bench: &Bench) -> Result<Section> {
         let daemon = site.daemon(&["--quiesce", method])?;
         daemon.put("/v1/probes/probe", &dropping(site.interface())).expect(201);
         let reads = bench.times(reads, 10);
-        let idle = Reads::take(&daemon, reads)?;
+        let idle = Reads::take(&daemon, reads, 0)?;
         table.row(idle.cells(method, "idle", 0.0));
         let load = site.send(Spread::default())?;
-        wait_for("the first packet", Duration::from_secs(10), || {
-            ensure!(total(&daemon.json(METRICS), "ingress", "packets") > 0, "no packet was counted");
-            Ok(())
-        })?;
-        let loaded = Reads::take(&daemon, reads)?;
+        let loaded = Reads::take(&daemon, reads, 1)?;
         load.stop()?;
-        ensure!(loaded.packets > 0, "no packet was counted");
         table.row(loaded.cells(method, "live frames", loaded.packets as f64 / loaded.seconds));
         if method == "sweep" {
             default = vec![Estimate::of(&idle.quiesce_us), Estimate::of(&loaded.quiesce_us)];
@@ -94,6 +91,8 @@ fn dropping(interface: &str) -> Value {
 #[derive(Default)]
 struct Reads {
     reads_ms: Sample,
+    /// Each second reading by the one before it.
+    null: Sample,
     quiesce_us: Sample,
     healthz_ms: Sample,
     /// The packets of all windows together.
@@ -102,15 +101,29 @@ struct Reads {
 }
 
 impl Reads {
-    fn take(daemon: &Daemon, count: u64) -> Result<Self> {
+    /// Reads this many times, and until this many packets are counted: the generator pauses for longer than ten
+    /// readings take.
+    fn take(daemon: &Daemon, count: u64, packets: u64) -> Result<Self> {
         let mut out = Self::default();
         // The first reading closes the window before the measurement.
         daemon.json(METRICS);
         let all = Instant::now();
-        for _ in 0..count {
+        let mut last = None;
+        let limit = all + PACKETS;
+        while (out.reads_ms.len() as u64) < count || out.packets < packets {
+            ensure!(
+                Instant::now() < limit,
+                "{} of {packets} packets were counted within {PACKETS:?}",
+                out.packets
+            );
             let started = Instant::now();
             let response = daemon.get(METRICS);
-            out.reads_ms.add(1e3 * started.elapsed().as_secs_f64());
+            let time = 1e3 * started.elapsed().as_secs_f64();
+            out.reads_ms.add(time);
+            match last.take() {
+                Some(last) => out.null.add(time / last),
+                None => last = Some(time),
+            }
             let document = response.expect(200).json();
             let quiesce = document["window"]["quiesce_us"].as_u64().context("a window has a grace period")?;
             out.quiesce_us.add(quiesce as f64);
@@ -131,6 +144,7 @@ impl Reads {
             load.to_owned(),
             self.reads_ms.len().to_string(),
             Estimate::of(&self.reads_ms).show(2),
+            Estimate::of(&self.null).show(3),
             ms(0.99),
             ms(1.0),
             Estimate::of(&self.quiesce_us).show(0),

@@ -22,6 +22,9 @@ pub struct Options {
     /// none
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Burn processor time as the placebo of an experiment does, EVERY/BURN in nanoseconds
+    #[arg(long, hide = true, value_name = "EVERY/BURN")]
+    pub burn: Option<String>,
     /// Sender of packets
     #[arg(long, value_enum, default_value = "traffic")]
     pub generator: GeneratorName,

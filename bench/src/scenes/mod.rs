@@ -4,5 +4,6 @@ pub mod bcc;
 pub mod ebpf_exporter;
 pub mod exporters;
 pub mod million;
+pub mod placebo;
 pub mod probes;
 pub mod slices;

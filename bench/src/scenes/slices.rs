@@ -11,6 +11,7 @@ use twinprobe_tests::traffic::{Generator, GeneratorOptions, Meter};
 use twinprobe_tests::windows::Windows;
 use twinprobe_tests::{Daemon, Topology, probes};
 
+use super::placebo::Placebo;
 use crate::frame::site::LOADED;
 
 const PROBE: &str = "counter";
@@ -22,11 +23,41 @@ pub struct Scene {
     topology: Topology,
 }
 
+/// The process whose work is compared with its rest.
+#[derive(Debug)]
+pub enum Subject<'a> {
+    Daemon(&'a Daemon),
+    Placebo(Placebo),
+}
+
+impl Subject<'_> {
+    fn pid(&self) -> u32 {
+        match self {
+            Self::Daemon(daemon) => daemon.pid(),
+            Self::Placebo(placebo) => placebo.pid(),
+        }
+    }
+
+    pub fn pause(&self) {
+        match self {
+            Self::Daemon(daemon) => daemon.pause(),
+            Self::Placebo(placebo) => placebo.signal(libc::SIGSTOP),
+        }
+    }
+
+    pub fn resume(&self) {
+        match self {
+            Self::Daemon(daemon) => daemon.resume(),
+            Self::Placebo(placebo) => placebo.signal(libc::SIGCONT),
+        }
+    }
+}
+
 /// A running generator, which sends frames by a single call into the kernel.
 pub struct Traffic {
     meter: Meter,
     thread: JoinHandle<Result<u64>>,
-    daemon: u32,
+    subject: u32,
 }
 
 /// The packets and the processor times between two instants.
@@ -39,8 +70,8 @@ pub struct Slice {
     pub seconds: f64,
     /// The processor seconds of the sender, which is the receiver, too.
     pub sender: f64,
-    /// The processor seconds of the daemon.
-    pub daemon: f64,
+    /// The processor seconds of the daemon, or of the placebo.
+    pub subject: f64,
 }
 
 #[derive(Clone, Copy)]
@@ -49,7 +80,7 @@ struct Edge {
     at: Instant,
     sent: u64,
     sender: Duration,
-    daemon: f64,
+    subject: f64,
 }
 
 /// Keeps this thread, and those it starts, off the CPU that sends and receives.
@@ -80,7 +111,7 @@ impl Scene {
     }
 
     /// Sends frames for about this long.
-    pub fn send(&self, duration: Duration) -> Result<Traffic> {
+    pub fn send(&self, duration: Duration, subject: &Subject<'_>) -> Result<Traffic> {
         let options = GeneratorOptions { cpu: Some(LOADED), ..GeneratorOptions::default() };
         let mut generator = Generator::new(self.topology.generator(), "gen0", options)?;
         // The trial measures the rate and warms everything up. Each call needs about 24 ms to begin.
@@ -99,7 +130,7 @@ impl Scene {
             ensure!(!thread.is_finished(), "the generator ended");
             thread::yield_now();
         }
-        Ok(Traffic { meter, thread, daemon: self.daemon.pid() })
+        Ok(Traffic { meter, thread, subject: subject.pid() })
     }
 
     /// Returns the ends of all windows so far, in nanoseconds since the Unix epoch.
@@ -142,7 +173,7 @@ impl Traffic {
             packets: (to.sent - from.sent) as f64,
             seconds: (to.at - from.at).as_secs_f64(),
             sender: to.sender.saturating_sub(from.sender).as_secs_f64(),
-            daemon: to.daemon - from.daemon,
+            subject: to.subject - from.subject,
         }))
     }
 
@@ -152,13 +183,13 @@ impl Traffic {
     }
 
     fn edge(&self) -> Result<Edge> {
-        let daemon = processor_seconds(self.daemon)?;
+        let subject = processor_seconds(self.subject)?;
         let wall = now();
         // The sending thread ends with the last frame.
         let sender = self.meter.processor_time().unwrap_or_default();
         // The count and the time are read next to each other because the rate is the most sensitive value.
         let (sent, at) = (self.meter.sent()?, Instant::now());
-        Ok(Edge { wall, at, sent, sender, daemon })
+        Ok(Edge { wall, at, sent, sender, subject })
     }
 }
 
