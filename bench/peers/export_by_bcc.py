@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Has a table of ENTRIES numbers, which is filled from outside. Each line of the input reads it by a batch, which is BCC's
-fastest way, and makes JSON of it; each line of the output is milliseconds and the number of entries.
+"""Makes JSON of a table of numbers, which is filled from outside. Lines of the input: `make ENTRIES`, answered by `ok`, then
+`json`, which reads the table by a batch, BCC's fastest way; it is answered by milliseconds and the number of entries.
 """
 
 import json
@@ -13,14 +13,16 @@ from deploy_by_bcc import find_headers
 
 
 def main():
-    entries = int(sys.argv[1])
     with tempfile.TemporaryDirectory() as directory:
         find_headers(directory)
         from bcc import BPF
 
-        probe = BPF(text=f"BPF_HASH(table, u32, u64, {entries});\n")
         print("ready", flush=True)
-        for _ in sys.stdin:
+        for line in sys.stdin:
+            if line.startswith("make"):
+                probe = BPF(text=f"BPF_HASH(table, u32, u64, {int(line.split()[1])});\n")
+                print("ok", flush=True)
+                continue
             started = time.monotonic()
             rows = [{"key": key, "value": leaf} for key, leaf in probe["table"].items_lookup_batch()]
             text = json.dumps(rows)

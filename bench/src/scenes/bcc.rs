@@ -26,37 +26,31 @@ impl Bcc {
         Self::start(namespace, "read_by_bcc.py", "make HASH 1")
     }
 
-    /// Starts the program that exports a table of numbers, which is filled from outside. `None` as for [`Bcc::deployer`].
-    pub fn exporter(entries: u32) -> Result<Option<Self>> {
-        let mut bcc = Self::run("export_by_bcc.py", &[&entries.to_string()])?;
-        Ok((bcc.line()?.as_deref() == Some("ready")).then_some(bcc))
+    /// Starts the program that makes JSON of a table of numbers, which is filled from outside. `None` as for
+    /// [`Bcc::deployer`].
+    pub fn exporter(namespace: &Namespace, entries: u32) -> Result<Option<Self>> {
+        Self::start(namespace, "export_by_bcc.py", &format!("make {entries}"))
     }
 
     /// Starts a program in a namespace. `None` if it can't obey the first order.
     fn start(namespace: &Namespace, script: &str, first: &str) -> Result<Option<Self>> {
-        let mut bcc = namespace.enter(|| Self::run(script, &[]))??;
+        let script = format!("{}/peers/{script}", env!("CARGO_MANIFEST_DIR"));
+        let mut child = namespace.enter(|| {
+            // Debian's Python, which has Debian's packages.
+            Command::new("/usr/bin/python3")
+                .arg(script)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+                .context("start python3")
+        })??;
+        let orders = child.stdin.take().context("an input")?;
+        let answers = BufReader::new(child.stdout.take().context("an output")?);
+        let mut bcc = Self { child, orders, answers };
         let ready = bcc.line()?.as_deref() == Some("ready");
         let works = ready && writeln!(bcc.orders, "{first}").is_ok() && bcc.line()?.is_some();
         Ok(works.then_some(bcc))
-    }
-
-    fn run(script: &str, arguments: &[&str]) -> Result<Self> {
-        // Debian's Python, which has Debian's packages.
-        let mut child = Command::new("/usr/bin/python3")
-            .arg(format!("{}/peers/{script}", env!("CARGO_MANIFEST_DIR")))
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .context("start python3")?;
-        let orders = child.stdin.take().context("an input")?;
-        let answers = BufReader::new(child.stdout.take().context("an output")?);
-        Ok(Self { child, orders, answers })
-    }
-
-    pub fn pid(&self) -> u32 {
-        self.child.id()
     }
 
     /// Deploys a probe with this number of maps, in one or two copies. Returns the milliseconds.
@@ -77,11 +71,15 @@ impl Bcc {
     }
 
     /// Makes JSON of the table. Returns the milliseconds and the number of entries.
-    pub fn export(&mut self) -> Result<(f64, u32)> {
-        let answer = self.order("")?;
+    pub fn json(&mut self) -> Result<(f64, u32)> {
+        let answer = self.order("json")?;
         let numbers =
             answer.split_once(' ').and_then(|(ms, entries)| Some((ms.parse().ok()?, entries.parse().ok()?)));
         numbers.with_context(|| format!("BCC says {answer:?}"))
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     fn time(&mut self, order: &str) -> Result<f64> {

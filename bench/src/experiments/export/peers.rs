@@ -37,7 +37,7 @@ pub fn readers(bench: &Bench, section: &mut Section) -> Result<Vec<String>> {
     for &entries in sizes {
         let mut million = Million::new(Content::Numbers, entries)?;
         million.check()?;
-        let mut bcc = Bcc::exporter(entries)?;
+        let mut bcc = Bcc::exporter(million.namespace(), entries)?;
         if let Some(bcc) = &bcc {
             fill(&HashTable::of_process(bcc.pid(), entries)?, Content::Numbers)?;
         }
@@ -61,7 +61,7 @@ pub fn readers(bench: &Bench, section: &mut Section) -> Result<Vec<String>> {
                     "bare look-ups" => ensure!(bare.read(&million.table)? == entries as usize, "all entries"),
                     "bpftool -j" => bpftool(million.table.id)?,
                     "BCC" => {
-                        let (ms, found) = bcc.as_mut().context("it is here")?.export()?;
+                        let (ms, found) = bcc.as_mut().context("it is here")?.json()?;
                         ensure!(found == entries, "BCC: {found} of {entries} entries");
                         said = Some(ms);
                     }

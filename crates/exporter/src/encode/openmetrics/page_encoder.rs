@@ -354,17 +354,20 @@ mod tests {
 
     #[test]
     fn a_table_is_asked_for_once_for_each_family_and_once_because_of_padding() {
-        let labels = |key| format!("{{probe=\"\",direction=\"ingress\",a=\"{key}\"}}");
+        let labels = |key: &u8| format!("{{probe=\"\",direction=\"ingress\",a=\"{key}\"}}");
         let clean: &[&[u8]] = &[&[7, 0], &[8, 0]];
         for (keys, expected, skipped) in
             [(clean, vec![7, 8], 4), (&[&[7, 0], &[7, 9], &[8, 1]], vec![7, 8], 4 + 2)]
         {
             let (text, asked) = page(keys, "");
             let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
-            let of = |name, value| expected.iter().map(move |key| format!("m_{name}{} {value}", labels(key)));
             let skipped = format!("twinprobe_export_skipped_total {skipped}");
-            let expected: Vec<String> = of("x", 1).chain(of("y", 2)).chain([skipped]).collect();
-            assert_eq!((samples, asked), (expected.iter().map(String::as_str).collect(), 3));
+            let mut lines = Vec::new();
+            for (name, value) in [("x", 1), ("y", 2)] {
+                lines.extend(expected.iter().map(|key| format!("m_{name}{} {value}", labels(key))));
+            }
+            lines.push(skipped);
+            assert_eq!((samples, asked), (lines.iter().map(String::as_str).collect(), 3));
             assert!(text.ends_with("# EOF\n"), "{text}");
         }
     }
