@@ -47,7 +47,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
     );
     let site = Site::new(bench)?;
     let daemon = site.daemon(&[])?;
-    let mut bcc = Bcc::start(site.topology.monitor(), "mon0")?;
+    let mut bcc = Bcc::deployer(site.topology.monitor(), "mon0")?;
     let rounds = bench.times(40, 1);
     let columns = [
         "single, ms",

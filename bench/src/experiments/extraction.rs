@@ -5,6 +5,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::Daemon;
+use twinprobe_tests::measure::Sample;
 use twinprobe_tests::traffic::Frame;
 
 use crate::frame::client::Client;
@@ -14,12 +15,18 @@ use crate::frame::paired::{Comparison, Estimate, Way};
 use crate::frame::section::{Claim, Section};
 use crate::frame::site::Site;
 use crate::frame::table::Table;
+use crate::scenes::bcc::Bcc;
 
 const SIZES: [u32; 7] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000];
 const QUICK: [u32; 1] = [100];
 const METRICS: &str = "/v1/probes/probe/metrics";
 /// Frames that one call runs the program on: a call can't be interrupted for longer than this takes.
 const CALL: u32 = 1_000_000;
+
+/// The most entries that BCC reads one by one.
+const BCC_MOST: u32 = 100_000;
+/// The types for which BCC has batches.
+const BCC_BATCHES: [&str; 2] = ["HASH", "LRU_HASH"];
 
 /// A map type, how a program writes an entry, and whether the kernel has batches for it.
 const KINDS: [(&str, &str, bool); 7] = [
@@ -41,7 +48,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
          period, extraction, file and its fsync, reset. In turns in batches (`strategy: auto`) and one by one \
          (`strategy: iterative`), by two probes. The program fills the map, run on frames by the kernel. Each answer has \
          all entries. `null` compares batches with batches. The kernel has no batches for a QUEUE, and popping is reading \
-         and erasing. Medians with intervals of 95 % (bootstrap).",
+         and erasing. BCC reads a map of its own in a process that stays, in turns with ours, by batches where it has them \
+         (HASH, LRU_HASH) and else one by one, up to 100,000 entries; it sums the values in Python, and renders and stores nothing. Medians with intervals of 95 % (bootstrap).",
     );
     let mut table = Table::new(&[
         "map",
@@ -52,7 +60,12 @@ pub fn run(bench: &Bench) -> Result<Section> {
         "one by one, us",
         "one by one / batches",
         "null",
+        "BCC, us",
+        "BCC / ours",
     ]);
+    let bcc_site = Site::new(bench)?;
+    let mut bcc = Bcc::reader(bcc_site.topology.monitor())?;
+    let mut against = Vec::new();
     let mut panels = Vec::new();
     let mut best = Vec::new();
     for (kind, write, batches) in bench.cases(&KINDS, &[KINDS[0], KINDS[4], KINDS[5], KINDS[6]]) {
@@ -64,11 +77,32 @@ pub fn run(bench: &Bench) -> Result<Section> {
             }
             let names = if batches { &["batches", "one by one"][..] } else { &["one by one"] };
             let mut points = vec![Vec::new(); names.len()];
+            let mut bcc_points = Vec::new();
             for entries in bench.cases(&SIZES, &QUICK) {
                 let site = Site::new(bench)?;
                 let filled = Filled::new(&site, kind, write, entries, erase, batches)?;
                 let rounds = bench.times((30_000 / u64::from(entries)).clamp(3, 60), 1);
-                let compared = filled.measure(rounds)?;
+                let mut peer = bcc.as_mut().filter(|_| entries <= BCC_MOST || BCC_BATCHES.contains(&kind));
+                if let Some(bcc) = peer.as_mut() {
+                    bcc.make(kind, entries)?;
+                    // The first reading touches the memory, as below.
+                    bcc.read(erase)?;
+                }
+                let (compared, theirs) = filled.measure(rounds, peer)?;
+                // Our best way: batches, if the type has them.
+                let ours = if batches { &compared.base } else { &compared.other };
+                let pairs = theirs.values().iter().zip(ours.values()).map(|(bcc, ours)| bcc / ours);
+                let pairs: Sample = pairs.collect();
+                let mut beside = [String::new(), String::new()];
+                if !theirs.is_empty() {
+                    let (time, ratio) = (Estimate::of(&theirs), Estimate::of(&pairs));
+                    beside = [time.show(0), ratio.show(2)];
+                    bcc_points.push((f64::from(entries), time));
+                    if entries == BCC_MOST {
+                        against.push(format!("{kind}, {operation}: {:.1}", ratio.value));
+                    }
+                }
+                let [bcc_time, bcc_ratio] = beside;
                 let both = [&compared.base, &compared.other].map(Estimate::of);
                 for (points, estimate) in points.iter_mut().zip(both) {
                     points.push((f64::from(entries), estimate));
@@ -86,7 +120,12 @@ pub fn run(bench: &Bench) -> Result<Section> {
                     both[1].show(0),
                     only(compared.ratio().show(2)),
                     compared.null_ratio().show(2),
+                    bcc_time,
+                    bcc_ratio,
                 ]);
+            }
+            if !bcc_points.is_empty() {
+                curves.push(Curve { name: format!("{operation}, BCC"), points: bcc_points });
             }
             for (name, points) in names.iter().zip(points) {
                 curves.push(Curve { name: format!("{operation}, {name}"), points });
@@ -110,7 +149,11 @@ pub fn run(bench: &Bench) -> Result<Section> {
         claim: "batches against one by one, 100,000 entries, over HTTP",
         paper: "batches win from ten entries on",
         ours: best.join("; "),
-        peers: String::new(),
+        peers: if against.is_empty() {
+            "BCC: not here".into()
+        } else {
+            format!("BCC by ours: {}", against.join("; "))
+        },
     });
     Ok(section)
 }
@@ -176,11 +219,24 @@ impl<'a> Filled<'a> {
         Ok(Self { site, daemon, entries, erase, batches, config })
     }
 
-    fn measure(&self, rounds: u64) -> Result<Comparison> {
+    /// Measures both probes, and BCC once a round.
+    fn measure(&self, rounds: u64, mut bcc: Option<&mut Bcc>) -> Result<(Comparison, Sample)> {
+        let mut theirs = Sample::default();
+        let ours = self.compare(rounds, |way| {
+            if let (Way::Other, Some(bcc)) = (way, bcc.as_mut()) {
+                theirs.add(bcc.read(self.erase)?);
+            }
+            Ok(())
+        })?;
+        Ok((ours, theirs))
+    }
+
+    fn compare(&self, rounds: u64, mut beside: impl FnMut(Way) -> Result<()>) -> Result<Comparison> {
         let mut client = Client::new(&self.daemon);
         let mut deployed = "";
         let mut answer = Vec::new();
         Comparison::measure(rounds, |way| {
+            beside(way)?;
             let strategy = if way == Way::Base && self.batches { "auto" } else { "iterative" };
             if deployed != strategy {
                 let replaced = self.daemon.put("/v1/probes/probe", &(self.config)(strategy));

@@ -19,8 +19,11 @@ use crate::frame::table::Table;
 
 const INTERFACES: [usize; 5] = [1, 4, 16, 64, 256];
 const PROBES: [usize; 5] = [1, 10, 100, 500, 1000];
+/// The interfaces of the table of probes beside each other.
+const BESIDE: usize = 40;
 const WINDOWS: [usize; 3] = [1, 100, 1000];
 const COLLECTORS: [usize; 4] = [1, 16, 64, 256];
+const HOOKS: [&str; 2] = ["xdp", "tc"];
 /// The most probes of a hook.
 const PER_HOOK: usize = 16;
 /// The goal for 256 interfaces, in milliseconds.
@@ -32,7 +35,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
     let mut section = Section::new(
         "Scale",
         "What does each further interface, probe, window, collector and sending CPU cost, and what breaks first?",
-        "Interfaces: PUT and DELETE of one probe at TC of so many interfaces. Probes: so many counters, 16 at each of \
+        "Interfaces: PUT and DELETE of one probe at so many interfaces, \
+         and of the last of so many probes at 40 interfaces. Probes: so many counters, 16 at each of \
          as many interfaces as needed; the time and resident memory of the daemon for each further one, and the time of a \
          restart until `/readyz` is 200. Windows: retained ones of one probe. Collectors: long polls that wait, and the time \
          until all have the answer after a window was closed. CPUs: a flow table that drops, fed by one generator, and by two \
@@ -40,12 +44,12 @@ pub fn run(bench: &Bench) -> Result<Section> {
     );
     section.generator =
         Some("the generator of the tests (`traffic`), on CPU 0 and on CPU 1; only for the last table".into());
-    let (interfaces, slope, most) = interfaces(bench)?;
+    let hooks: Vec<_> = HOOKS.into_iter().map(|hook| interfaces(bench, hook)).collect::<Result<_>>()?;
+    let beside = beside(bench)?;
     let (probes, probe_text) = probes(bench)?;
     let windows = windows(bench)?;
     let (collectors, collector_text) = collectors(bench)?;
     let (cpus, cpu_text) = cpus(bench)?;
-    let points = |column: &[(f64, Estimate)]| column.to_vec();
     section.figures.push(Figure {
         name: "scale",
         title: "Time of a PUT and of a DELETE by the number of interfaces",
@@ -53,33 +57,60 @@ pub fn run(bench: &Bench) -> Result<Section> {
         y: Axis { label: "ms", logarithmic: true },
         panels: vec![Panel {
             title: "one probe at many interfaces".into(),
-            curves: vec![
-                Curve { name: "PUT".into(), points: points(&most.put) },
-                Curve { name: "DELETE".into(), points: points(&most.delete) },
-            ],
+            curves: hooks
+                .iter()
+                .flat_map(|at| [(at.hook, "PUT", &at.put), (at.hook, "DELETE", &at.delete)])
+                .map(|(hook, what, points)| Curve { name: format!("{hook}, {what}"), points: points.clone() })
+                .collect(),
         }],
     });
-    section.tables = vec![interfaces, probes, windows, collectors, cpus];
-    section.meaning = format!("{slope} {probe_text} {collector_text} {cpu_text}");
-    let (count, last) = most.put.last().context("a case")?;
+    let mut by_interfaces =
+        Table::new(&["hook", "interfaces", "rounds", "PUT, ms", "DELETE, ms", "null (PUT)"]);
+    for row in hooks.iter().flat_map(|at| &at.rows) {
+        by_interfaces.row(row.clone());
+    }
+    let slope: Vec<String> = hooks.iter().map(Interfaces::slope).collect();
+    section.tables = vec![by_interfaces, beside, probes, windows, collectors, cpus];
+    section.meaning = format!("{} {probe_text} {collector_text} {cpu_text}", slope.join(" "));
+    let mut most = Vec::new();
+    for at in &hooks {
+        let ((count, put), (_, delete)) =
+            (at.put.last().context("a case")?, at.delete.last().context("a case")?);
+        let missed = if put.value.max(delete.value) <= GOAL { "" } else { " (missed)" };
+        most.push(format!(
+            "{}, {count}: PUT {:.0}, DELETE {:.0} ms{missed}",
+            at.hook, put.value, delete.value
+        ));
+    }
     section.claims.push(Claim {
-        claim: "a PUT at 256 interfaces",
+        claim: "a PUT, and a DELETE, at 256 interfaces",
         paper: "goal <= 1 s",
-        ours: format!(
-            "{:.0} ms at {count} interfaces{}",
-            last.value,
-            if last.value <= GOAL { "" } else { " (missed)" }
-        ),
+        ours: most.join("; "),
         peers: String::new(),
     });
     Ok(section)
 }
 
 /// The times by the number of interfaces.
-#[derive(Default)]
 struct Interfaces {
+    hook: &'static str,
+    rows: Vec<Vec<String>>,
     put: Vec<(f64, Estimate)>,
     delete: Vec<(f64, Estimate)>,
+}
+
+impl Interfaces {
+    /// Says what each further interface adds.
+    fn slope(&self) -> String {
+        let of = |points: &[(f64, Estimate)]| {
+            slope(&points.iter().map(|(x, y)| (*x, y.value)).collect::<Vec<_>>())
+        };
+        let (put, delete) = (of(&self.put), of(&self.delete));
+        format!(
+            "At {} each further interface adds {put:.2} ms to a PUT and {delete:.2} ms to a DELETE.",
+            self.hook
+        )
+    }
 }
 
 fn milliseconds(since: Instant) -> f64 {
@@ -105,8 +136,16 @@ fn pairs(topology: &Topology, count: usize) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Returns a counter at TC.
-fn counter(interfaces: &[String]) -> Value {
+/// Returns a counter at XDP or TC.
+fn counter(hook: &str, interfaces: &[String]) -> Value {
+    if hook == "xdp" {
+        let mut config = counter_config("", "XDP_PASS");
+        if let Some(config) = config.as_object_mut() {
+            config.remove("interface");
+            config.insert("interfaces".into(), json!(interfaces));
+        }
+        return config;
+    }
     let metrics = json!([{ "name": "packets", "map": "packets", "snapshot": true, "init": true }]);
     let source = attachments::tc_counter("-1");
     json!({ "interfaces": interfaces, "ingress": { "hook": "tc", "source": source, "metrics": metrics } })
@@ -123,34 +162,22 @@ fn options() -> DaemonOptions {
         .fold(DaemonOptions::default(), DaemonOptions::argument)
 }
 
-fn interfaces(bench: &Bench) -> Result<(Table, String, Interfaces)> {
-    let mut table = Table::new(&["interfaces", "rounds", "PUT, ms", "DELETE, ms", "null (PUT)"]);
+fn interfaces(bench: &Bench, hook: &'static str) -> Result<Interfaces> {
     let counts = bench.cases(&INTERFACES, &[1, 8]);
     let topology = Topology::new()?;
     let names = pairs(&topology, *counts.last().context("a case")?)?;
     let daemon = daemon(&topology)?;
-    let mut found = Interfaces::default();
+    let mut found = Interfaces { hook, rows: Vec::new(), put: Vec::new(), delete: Vec::new() };
     for count in counts {
-        let config = counter(&names[..count]);
+        let config = counter(hook, &names[..count]);
         let rounds = bench.times(5, 1);
         let mut deletes = Sample::default();
-        let puts = Comparison::measure(rounds, |_| {
-            let started = Instant::now();
-            let answer = daemon.put(PROBE, &config);
-            let time = milliseconds(started);
-            let status = answer.expect(201).json();
-            let attached = status["interfaces"].as_array().context("interfaces")?;
-            let all = attached.iter().filter(|attachment| attachment["state"] == "attached").count();
-            ensure!(all == count, "{all} of {count} interfaces are attached");
-            let started = Instant::now();
-            daemon.delete(PROBE).expect(204);
-            deletes.add(milliseconds(started));
-            Ok(time)
-        })?;
+        let puts = Comparison::measure(rounds, |_| come_and_go(&daemon, &config, count, &mut deletes))?;
         let (put, delete) = (Estimate::of(&puts.base), Estimate::of(&deletes));
         found.put.push((count as f64, put));
         found.delete.push((count as f64, delete));
-        table.row([
+        found.rows.push(vec![
+            hook.to_owned(),
             count.to_string(),
             rounds.to_string(),
             put.show(0),
@@ -158,14 +185,54 @@ fn interfaces(bench: &Bench) -> Result<(Table, String, Interfaces)> {
             puts.null_ratio().show(2),
         ]);
     }
-    let of =
-        |points: &[(f64, Estimate)]| slope(&points.iter().map(|(x, y)| (*x, y.value)).collect::<Vec<_>>());
-    let text = format!(
-        "Each further interface adds {:.1} ms to a PUT and {:.1} ms to a DELETE.",
-        of(&found.put),
-        of(&found.delete)
-    );
-    Ok((table, text, found))
+    Ok(found)
+}
+
+/// Puts a probe, whose source the daemon knows, at this many interfaces and deletes it. Returns the time of the PUT.
+fn come_and_go(daemon: &Daemon, config: &Value, count: usize, deletes: &mut Sample) -> Result<f64> {
+    let started = Instant::now();
+    let answer = daemon.put(PROBE, config);
+    let time = milliseconds(started);
+    let status = answer.expect(201).json();
+    let attached = status["interfaces"].as_array().context("interfaces")?;
+    let all = attached.iter().filter(|attachment| attachment["state"] == "attached").count();
+    ensure!(all == count, "{all} of {count} interfaces are attached");
+    let started = Instant::now();
+    daemon.delete(PROBE).expect(204);
+    deletes.add(milliseconds(started));
+    Ok(time)
+}
+
+/// Measures the last of several probes at the same interfaces.
+fn beside(bench: &Bench) -> Result<Table> {
+    let mut table =
+        Table::new(&["hook", "interfaces", "probes at each", "PUT, ms", "DELETE, ms", "null (PUT)"]);
+    let count = bench.times(BESIDE as u64, 4) as usize;
+    for hook in HOOKS {
+        let topology = Topology::new()?;
+        let names = pairs(&topology, count)?;
+        let daemon = daemon(&topology)?;
+        let config = counter(hook, &names);
+        let mut deployed = 0;
+        for probes in bench.cases(&[1, 2, 4, 8, PER_HOOK], &[1, 3]) {
+            while deployed + 1 < probes {
+                deployed += 1;
+                daemon.put(&format!("/v1/probes/other{deployed}"), &config).expect(201);
+            }
+            let mut deletes = Sample::default();
+            let rounds = bench.times(5, 1);
+            let puts = Comparison::measure(rounds, |_| come_and_go(&daemon, &config, count, &mut deletes))?;
+            table.row([
+                hook.to_owned(),
+                count.to_string(),
+                probes.to_string(),
+                Estimate::of(&puts.base).show(0),
+                Estimate::of(&deletes).show(0),
+                puts.null_ratio().show(2),
+            ]);
+        }
+    }
+    Ok(table)
 }
 
 fn probes(bench: &Bench) -> Result<(Table, String)> {
@@ -181,7 +248,7 @@ fn probes(bench: &Bench) -> Result<(Table, String)> {
     for count in counts {
         let (before, started) = (deployed, Instant::now());
         while deployed < count {
-            let config = counter(&names[deployed / PER_HOOK..=deployed / PER_HOOK]);
+            let config = counter("tc", &names[deployed / PER_HOOK..=deployed / PER_HOOK]);
             let answer = daemon.put(&format!("/v1/probes/probe{deployed}"), &config);
             if answer.status != 201 {
                 broken = format!("Probe {} was refused: {}.", deployed + 1, answer.json()["detail"]);

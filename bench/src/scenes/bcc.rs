@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use twinprobe_tests::Namespace;
 
 /// BCC in a process that stays: the start of Python and of BCC is not measured.
@@ -15,9 +15,20 @@ pub struct Bcc {
 }
 
 impl Bcc {
-    /// Starts it in a namespace. `None` if BCC is not here or can't compile for this kernel.
-    pub fn start(namespace: &Namespace, interface: &str) -> Result<Option<Self>> {
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/deploy_by_bcc.py");
+    /// Starts the program that deploys. `None` if BCC is not here or can't compile for this kernel.
+    pub fn deployer(namespace: &Namespace, interface: &str) -> Result<Option<Self>> {
+        // The first deployment shows whether the kernel's headers are here.
+        Self::start(namespace, "deploy_by_bcc.py", &format!("1 1 {interface}"))
+    }
+
+    /// Starts the program that reads maps. `None` as for [`Bcc::deployer`].
+    pub fn reader(namespace: &Namespace) -> Result<Option<Self>> {
+        Self::start(namespace, "read_by_bcc.py", "make HASH 1")
+    }
+
+    /// Starts a program in a namespace. `None` if it can't obey the first order.
+    fn start(namespace: &Namespace, script: &str, first: &str) -> Result<Option<Self>> {
+        let script = format!("{}/peers/{script}", env!("CARGO_MANIFEST_DIR"));
         let mut child = namespace.enter(|| {
             // Debian's Python, which has Debian's packages.
             Command::new("/usr/bin/python3")
@@ -32,16 +43,35 @@ impl Bcc {
         let answers = BufReader::new(child.stdout.take().context("an output")?);
         let mut bcc = Self { child, orders, answers };
         let ready = bcc.line()?.as_deref() == Some("ready");
-        // The first deployment shows whether the kernel's headers are here.
-        let works = ready && bcc.deploy(1, 1, interface).is_ok();
+        let works = ready && writeln!(bcc.orders, "{first}").is_ok() && bcc.line()?.is_some();
         Ok(works.then_some(bcc))
     }
 
     /// Deploys a probe with this number of maps, in one or two copies. Returns the milliseconds.
     pub fn deploy(&mut self, maps: usize, copies: usize, interface: &str) -> Result<f64> {
-        writeln!(self.orders, "{maps} {copies} {interface}").context("BCC has ended")?;
-        let answer = self.line()?.context("BCC has ended")?;
+        self.time(&format!("{maps} {copies} {interface}"))
+    }
+
+    /// Makes the map that is read from now on.
+    pub fn make(&mut self, kind: &str, entries: u32) -> Result<()> {
+        let answer = self.order(&format!("make {kind} {entries}"))?;
+        ensure!(answer == "ok", "BCC says {answer:?}");
+        Ok(())
+    }
+
+    /// Fills the map and reads it, or reads and empties it. Returns the microseconds of the latter.
+    pub fn read(&mut self, erase: bool) -> Result<f64> {
+        self.time(if erase { "erase" } else { "read" })
+    }
+
+    fn time(&mut self, order: &str) -> Result<f64> {
+        let answer = self.order(order)?;
         answer.parse().with_context(|| format!("BCC says {answer:?}"))
+    }
+
+    fn order(&mut self, order: &str) -> Result<String> {
+        writeln!(self.orders, "{order}").context("BCC has ended")?;
+        self.line()?.context("BCC has ended")
     }
 
     fn line(&mut self) -> Result<Option<String>> {
