@@ -20,7 +20,7 @@ use crate::scenes::sender::Sender;
 const RATE: u64 = 100_000;
 /// The time for an exporter to start, and to handle what has arrived.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The time without use of a processor after which an exporter has handled everything.
+/// The time without use of a processor after which an exporter has handled everything: some work by timers.
 const IDLE: Duration = Duration::from_millis(400);
 
 /// A program of others that sees each packet.
@@ -50,6 +50,8 @@ pub struct Cost {
 /// An exporter at work. It is killed on drop.
 struct Running {
     child: Child,
+    /// The time without use of a processor after which it has handled everything.
+    idle: Duration,
     directory: TempDir,
 }
 
@@ -160,7 +162,9 @@ impl Exporter {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             started => started.with_context(|| format!("start {}", self.name()))?,
         };
-        let running = Running { child, directory };
+        // A counter has no timers, and nothing to do later.
+        let idle = if self.exports() { IDLE } else { IDLE / 4 };
+        let running = Running { child, idle, directory };
         // A packet socket shows that it listens.
         wait_for("a packet socket", PATIENCE, || {
             if !self.exports() {
@@ -200,8 +204,8 @@ impl Running {
     fn settle(&mut self) -> Result<Instant> {
         let limit = Instant::now() + PATIENCE;
         let (mut used, mut since) = (self.seconds()?, Instant::now());
-        while since.elapsed() < IDLE && Instant::now() < limit {
-            thread::sleep(IDLE / 8);
+        while since.elapsed() < self.idle && Instant::now() < limit {
+            thread::sleep(self.idle / 8);
             let now = self.seconds()?;
             // Timers alone use less than a millisecond.
             if now > used + 0.001 {

@@ -40,7 +40,13 @@ impl<'a> Chain<'a> {
         let Some(output) = loader(namespace, &arguments)? else { return Ok(Err("not here")) };
         let chain = Self { namespace, interface, _files: files };
         if output.status.success() {
-            return Ok(Ok(chain));
+            // Without the dispatcher, libxdp attaches a single program itself.
+            let link = namespace.output("ip", &["-j", "-d", "link", "show", "dev", interface])?;
+            return Ok(if link.contains("xdp_dispatcher") {
+                Ok(chain)
+            } else {
+                Err("refused by this kernel")
+            });
         }
         eprintln!("  xdp-loader: {}", String::from_utf8_lossy(&output.stderr).trim());
         Ok(Err("refused by this kernel"))
