@@ -6,9 +6,12 @@ use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tempfile::NamedTempFile;
 
+use crate::log::log::{Log, Ticket};
+use crate::log::record::{Change, LONGEST};
 #[cfg(test)]
 use crate::windows::tests::faults;
 
@@ -52,9 +55,26 @@ impl Form {
 #[derive(Clone, Debug)]
 pub struct Directory {
     path: PathBuf,
+    /// The log that makes changes durable; `None` if each file is synced by itself.
+    log: Option<Arc<Log>>,
     /// The steps at which tests let the process die or the disk be full.
     #[cfg(test)]
     pub faults: faults::Faults,
+}
+
+/// A file of a window that has its name.
+#[derive(Debug)]
+pub struct Durable {
+    file: File,
+    /// The record of the window; `None` if the file is synced.
+    noted: Option<(Arc<Log>, Ticket)>,
+}
+
+/// A `state.json` that has its name, and its record in the log.
+#[derive(Debug)]
+pub struct Saving {
+    file: File,
+    noted: (Arc<Log>, Ticket),
 }
 
 /// A kind of change of the file system, for tests that let it fail.
@@ -69,9 +89,16 @@ pub enum Step {
 }
 
 impl Directory {
+    /// A directory whose files are synced one by one.
     pub fn new(path: PathBuf) -> Self {
+        Self::with_log(path, None)
+    }
+
+    /// A directory whose changes `log` makes durable, under the name of the directory.
+    pub fn with_log(path: PathBuf, log: Option<Arc<Log>>) -> Self {
         Self {
             path,
+            log,
             #[cfg(test)]
             faults: faults::Faults::default(),
         }
@@ -144,25 +171,73 @@ impl Directory {
     /// Creates a temporary file, which is removed on drop unless [`Self::publish`] gives it a name.
     pub fn create(&self) -> io::Result<NamedTempFile> {
         self.step(Step::Write)?;
+        let create = || tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(&self.path);
+        // The file has mode 0600.
+        match create() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.make()?;
+                create()
+            }
+            created => created,
+        }
+    }
+
+    /// Makes the directory if it is missing.
+    pub fn make(&self) -> io::Result<()> {
         if !self.path.is_dir() {
             DirBuilder::new().recursive(true).mode(0o700).create(&self.path)?;
             for made in self.path.ancestors().skip(1).take(2) {
                 sync(made)?;
             }
         }
-        // The file has mode 0600.
-        tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(&self.path)
+        Ok(())
     }
 
-    /// Gives the file of a window its name, after all of it is on disk. After an error there is no such file.
-    pub fn publish(&self, file: NamedTempFile, seq: u64) -> io::Result<()> {
+    /// Notes a change of files in the log, if there is one. Returns the ticket to wait for.
+    fn note(&self, change: Change<'_>) -> Option<(Arc<Log>, Ticket)> {
+        let log = self.log.as_ref()?;
+        let probe = self.path.file_name()?.to_str()?;
+        Some((Arc::clone(log), log.append(probe, change)?))
+    }
+
+    /// Gives the file of a window its name. `content` is all of the file; `None` if it is too long for the log. The window
+    /// is on disk to stay once [`Durable::wait`] returns; after an error there is no such file.
+    pub fn publish(&self, file: NamedTempFile, seq: u64, content: Option<&[u8]>) -> io::Result<Durable> {
         self.step(Step::Write)?;
+        let content = content.filter(|content| self.log.is_some() && content.len() <= LONGEST);
+        if content.is_none() {
+            // The file is synced before it has its name: a file of a window is never found half written.
+            file.as_file().sync_all()?;
+        }
         let path = self.file(seq, Form::Window);
-        file.persist_noclobber(&path).map_err(|error| error.error)?;
+        let file = file.persist_noclobber(&path).map_err(|error| error.error)?;
         // The caller will write the window again, and there must not be two files.
-        self.step(Step::Rename)
-            .and_then(|()| sync(&self.path))
-            .inspect_err(|_| self.remove(seq, Form::Window))
+        let published = self.step(Step::Rename).and_then(|()| {
+            match content.and_then(|content| self.note(Change::Written { seq, content })) {
+                Some(noted) => Ok(Durable { file, noted: Some(noted) }),
+                None => {
+                    if content.is_some() {
+                        file.sync_all()?;
+                    }
+                    sync(&self.path)?;
+                    // The log is older than a file that it does not know.
+                    self.note(Change::Renamed { seq, form: Form::Window });
+                    Ok(Durable { file, noted: None })
+                }
+            }
+        });
+        published.inspect_err(|_| self.remove(seq, Form::Window))
+    }
+
+    /// Waits until a file that was published is on disk to stay. After an error there is no such file.
+    pub fn wait(&self, seq: u64, durable: Durable) -> io::Result<()> {
+        let Durable { file, noted } = durable;
+        let waited = noted.map_or(Ok(()), |(log, ticket)| {
+            self.step(Step::Write)?;
+            // A window that the log can't take is synced by itself.
+            log.wait(ticket).or_else(|_| file.sync_all().and_then(|()| sync(&self.path)))
+        });
+        waited.inspect_err(|_| self.remove(seq, Form::Window))
     }
 
     /// The baseline file of the open window `seq` of the deployment with this serial.
@@ -207,32 +282,55 @@ impl Directory {
         logged("setting aside", &self.baseline(seq, serial), |from| fs::rename(from, to));
     }
 
-    /// Replaces `state.json`. On return the new one is on disk.
-    pub fn write_state(&self, bytes: &[u8]) -> io::Result<()> {
+    /// Replaces `state.json`, which is on disk to stay once the ticket was waited for, if there is one.
+    pub fn write_state(&self, bytes: &[u8]) -> io::Result<Option<Saving>> {
         let mut file = self.create()?;
         file.write_all(bytes)?;
-        file.as_file().sync_all()?;
+        let is_logged = self.log.is_some() && bytes.len() <= LONGEST;
+        if !is_logged {
+            file.as_file().sync_all()?;
+        }
         self.step(Step::Rename)?;
-        file.persist(self.path.join(STATE)).map_err(|error| error.error)?;
-        sync(&self.path)
+        let file = file.persist(self.state()).map_err(|error| error.error)?;
+        if is_logged {
+            if let Some(noted) = self.note(Change::State { content: bytes }) {
+                return Ok(Some(Saving { file, noted }));
+            }
+            file.sync_all()?;
+        }
+        sync(&self.path)?;
+        Ok(None)
+    }
+
+    /// Waits until a state is on disk to stay.
+    pub fn wait_for_state(&self, saving: Saving) -> io::Result<()> {
+        let Saving { file, noted: (log, ticket) } = saving;
+        log.wait(ticket).or_else(|_| file.sync_all().and_then(|()| sync(&self.path)))
+    }
+
+    /// The path of `state.json`.
+    pub fn state(&self) -> PathBuf {
+        self.path.join(STATE)
     }
 
     /// Reads `state.json`; `None` if there is none.
     pub fn read_state(&self) -> io::Result<Option<Vec<u8>>> {
-        if_there(fs::read(self.path.join(STATE)))
+        if_there(fs::read(self.state()))
     }
 
     /// Renames a damaged `state.json`. A failure is logged.
     pub fn set_state_aside(&self) {
         let to = self.path.join(DAMAGED_STATE);
-        logged("setting aside", &self.path.join(STATE), |from| fs::rename(from, to));
+        logged("setting aside", &self.state(), |from| fs::rename(from, to));
     }
 
     /// Renames the file of a window to another form. Returns false after a failure, which is logged.
     pub fn rename(&self, seq: u64, from: Form, to: Form) -> bool {
         logged("renaming", &self.file(seq, from), |path| {
             self.step(Step::Rename)?;
-            fs::rename(path, self.file(seq, to))
+            fs::rename(path, self.file(seq, to))?;
+            self.note(Change::Renamed { seq, form: to });
+            Ok(())
         })
     }
 
@@ -240,7 +338,11 @@ impl Directory {
     pub fn remove(&self, seq: u64, form: Form) {
         logged("removing", &self.file(seq, form), |path| {
             self.step(Step::Remove)?;
-            fs::remove_file(path)
+            fs::remove_file(path)?;
+            if Form::READABLE.contains(&form) {
+                self.note(Change::Removed { seq });
+            }
+            Ok(())
         });
     }
 
@@ -254,7 +356,9 @@ impl Directory {
 
     /// Removes the directory with all files.
     pub fn remove_all(&self) -> io::Result<()> {
-        if_there(fs::remove_dir_all(&self.path)).map(|_| ())
+        if_there(fs::remove_dir_all(&self.path))?;
+        self.note(Change::AllRemoved);
+        Ok(())
     }
 
     fn step(&self, step: Step) -> io::Result<()> {
