@@ -12,6 +12,7 @@ mod loss;
 mod memory;
 mod reading;
 mod scale;
+mod stores;
 
 use anyhow::Result;
 
@@ -39,4 +40,5 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "events", run: events::run },
     Experiment { name: "memory", run: memory::run },
     Experiment { name: "scale", run: scale::run },
+    Experiment { name: "stores", run: stores::run },
 ];

@@ -6,3 +6,4 @@ pub mod million;
 pub mod placebo;
 pub mod probes;
 pub mod slices;
+pub mod stores;
