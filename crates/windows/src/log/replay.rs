@@ -38,7 +38,13 @@ pub fn replay(root: &Path, boot: &str) -> io::Result<u64> {
         segments.extend(segment::read(root, place)?.map(|(head, bytes)| (head, bytes, place)));
     }
     segments.sort_by_key(|(head, ..)| head.generation);
-    let Some((newest, ..)) = segments.last() else { return Ok(0) };
+    let Some((newest, ..)) = segments.last() else {
+        // A file may have its name although no record of it was written.
+        if root.exists() {
+            sync_all(root)?;
+        }
+        return Ok(0);
+    };
     if newest.boot != boot {
         let mut last: BTreeMap<&str, Last<'_>> = BTreeMap::new();
         for (head, bytes, _) in &segments {
