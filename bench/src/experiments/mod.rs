@@ -12,6 +12,7 @@ mod loss;
 mod memory;
 mod reading;
 mod scale;
+mod stores;
 
 use anyhow::Result;
 
@@ -42,4 +43,5 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "hooks", run: events::hooks::run },
     Experiment { name: "memory", run: memory::run },
     Experiment { name: "scale", run: scale::run },
+    Experiment { name: "stores", run: stores::run },
 ];

@@ -11,3 +11,4 @@ pub mod probes;
 pub mod runs;
 pub mod sender;
 pub mod slices;
+pub mod stores;

@@ -168,8 +168,9 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
             "nothing can be compiled: running probes are adopted, others wait for a clang and a PUT, or for the next start"
         ),
     }
-    let windows = WindowStore::new(
+    let windows = WindowStore::open(
         options.state_dir.join("windows"),
+        &kernel.host.boot_id,
         options.retain_bytes,
         options.limits.keep_free_bytes,
     );

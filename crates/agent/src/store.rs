@@ -7,6 +7,7 @@
 //! | `revisions/NAME/N.json` | its configurations so far |
 //! | `objects/DIGEST.o` | compiled sources, by their SHA-256 |
 //! | `windows/NAME/SEQ.window` | retained windows; see the crate `windows` |
+//! | `windows/.log-N` | the log of all windows, which makes them durable |
 //! | `lock` | keeps a second daemon out |
 //!
 //! Files are replaced whole, so a crash leaves the old or the new one. The files in `probes/` say what has to run. The

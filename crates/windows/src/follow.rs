@@ -4,10 +4,19 @@ use std::fs::File;
 use std::io;
 
 use crate::file::directory::Form;
+use crate::file::durable::Saving;
 use crate::file::stored::WindowFiles;
 use crate::index::Change;
 use crate::restore;
 use crate::windows::Windows;
+
+/// A state that is being written.
+#[derive(Debug, Default)]
+pub struct Begun {
+    saving: Option<Saving>,
+    /// Lost windows whose `SEQ.lost` files the state makes needless.
+    marked: Vec<u64>,
+}
 
 impl WindowFiles for Windows {
     fn file(&self, seq: u64) -> io::Result<File> {
@@ -43,11 +52,23 @@ impl Windows {
     /// Changes the files as decided. An error says that the next start would not know of the change. The caller holds
     /// `changes`.
     pub fn apply(&self, change: &Change) -> Result<(), io::ErrorKind> {
-        let directory = &self.directory;
+        let begun = self.begin(change);
+        self.follow(change, begun)
+    }
+
+    /// Writes the state that a decision has changed. [`Self::follow`] waits until it is on disk. The caller holds
+    /// `changes`.
+    pub fn begin(&self, change: &Change) -> Result<Begun, io::ErrorKind> {
         // Windows that were served need no entry in the state, and go first: no newer window may be lost while they
         // exist.
-        change.served.iter().for_each(|&(seq, form)| directory.remove(seq, form));
-        let mut known = self.save();
+        change.served.iter().for_each(|&(seq, form)| self.directory.remove(seq, form));
+        self.begin_save()
+    }
+
+    /// Changes the files as decided, after the state is on disk.
+    pub fn follow(&self, change: &Change, begun: Result<Begun, io::ErrorKind>) -> Result<(), io::ErrorKind> {
+        let directory = &self.directory;
+        let mut known = begun.and_then(|begun| self.end_save(begun));
         let saved = known.is_ok();
         if !saved {
             change.lost.iter().for_each(|&(seq, _)| directory.mark_lost(seq));
@@ -87,17 +108,29 @@ impl Windows {
 
     /// Writes the state to disk if it has changed.
     pub fn save(&self) -> Result<(), io::ErrorKind> {
+        self.begin_save().and_then(|begun| self.end_save(begun))
+    }
+
+    fn begin_save(&self) -> Result<Begun, io::ErrorKind> {
         let index = self.index.lock();
         if !index.unsaved {
-            return Ok(());
+            return Ok(Begun::default());
         }
         let state = index.state.clone();
         drop(index);
-        restore::save(&self.directory, &state)?;
+        let saving = restore::begin_save(&self.directory, &state)?;
         let mut index = self.index.lock();
         index.unsaved = false;
-        let marked = std::mem::take(&mut index.marked);
-        drop(index);
+        Ok(Begun { saving, marked: std::mem::take(&mut index.marked) })
+    }
+
+    fn end_save(&self, Begun { saving, marked }: Begun) -> Result<(), io::ErrorKind> {
+        if let Err(kind) = restore::end_save(&self.directory, saving) {
+            let mut index = self.index.lock();
+            index.unsaved = true;
+            index.marked.extend(marked);
+            return Err(kind);
+        }
         marked.into_iter().for_each(|seq| self.directory.remove(seq, Form::Lost));
         Ok(())
     }

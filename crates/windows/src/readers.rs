@@ -18,6 +18,13 @@ impl Readers {
         readers.push(Arc::downgrade(reader));
     }
 
+    /// Tells whether no window is being read.
+    pub fn is_empty(&self) -> bool {
+        let mut readers = self.0.lock();
+        readers.retain(|reader| reader.strong_count() > 0);
+        readers.is_empty()
+    }
+
     /// Closes files that were removed, those that were opened first, until the others take at most `bytes`.
     pub fn limit(&self, bytes: u64) {
         let readers: Vec<Arc<WindowReader>> = self.0.lock().iter().filter_map(Weak::upgrade).collect();

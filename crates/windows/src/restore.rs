@@ -6,6 +6,7 @@ use std::io;
 use std::sync::{Arc, Weak};
 
 use crate::file::directory::{Directory, Form};
+use crate::file::durable::Saving;
 use crate::file::format::Unusable;
 use crate::file::stored::{self, StoredWindow, WindowFiles};
 use crate::index::{Index, Unreadable};
@@ -133,12 +134,25 @@ fn keep(
 
 /// Writes the state to disk. A failure is logged.
 pub fn save(directory: &Directory, state: &State) -> Result<(), io::ErrorKind> {
+    begin_save(directory, state).and_then(|saving| end_save(directory, saving))
+}
+
+/// Writes the state. A failure is logged.
+pub fn begin_save(directory: &Directory, state: &State) -> Result<Option<Saving>, io::ErrorKind> {
     let written = state.encode().map_err(Into::into).and_then(|bytes| directory.write_state(&bytes));
-    written.map_err(|error| {
-        let path = directory.path().display();
-        tracing::error!(%path, %error, "the state of windows could not be written");
-        error.kind()
-    })
+    written.map_err(|error| not_saved(directory, &error))
+}
+
+/// Waits until a state is on disk. A failure is logged.
+pub fn end_save(directory: &Directory, saving: Option<Saving>) -> Result<(), io::ErrorKind> {
+    let waited = saving.map_or(Ok(()), |saving| directory.wait_for_state(saving));
+    waited.map_err(|error| not_saved(directory, &error))
+}
+
+fn not_saved(directory: &Directory, error: &io::Error) -> io::ErrorKind {
+    let path = directory.path().display();
+    tracing::error!(%path, %error, "the state of windows could not be written");
+    error.kind()
 }
 
 /// Examines the file of a window. Returns the window and the number of lost windows that it reports.

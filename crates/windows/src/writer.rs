@@ -1,26 +1,81 @@
 //! The writer of a window.
 
-use std::io::{self, BufWriter};
+use std::io::{self, Write};
 use std::sync::{Arc, Weak};
 
 use tempfile::NamedTempFile;
 use twinprobe_ebpf_common::RawTable;
 
+use crate::file::durable::Durable;
 use crate::file::format::Encoder;
 use crate::file::head::{ClosedBy, WindowHead};
 use crate::file::stored::StoredWindow;
+use crate::follow::Begun;
+use crate::index::Change;
+use crate::log::record::LONGEST;
 use crate::windows::Windows;
-
-/// The number of bytes that are gathered before a write.
-const BUFFER: usize = 256 * 1024;
 
 /// A window that nobody sees before it is committed. Dropping the writer removes the file.
 #[derive(Debug)]
 pub struct WindowWriter {
     windows: Arc<Windows>,
-    encoder: Encoder<BufWriter<NamedTempFile>>,
+    encoder: Encoder<Draft>,
     window: StoredWindow,
     reports: u64,
+}
+
+/// A file that is being written. Its content is gathered before a write: all of it, unless it is too long for the log.
+#[derive(Debug)]
+struct Draft {
+    file: NamedTempFile,
+    content: Vec<u8>,
+    /// True if a part of the content is in the file only.
+    is_long: bool,
+}
+
+impl Draft {
+    fn write_out(&mut self) -> io::Result<()> {
+        self.file.write_all(&self.content)
+    }
+}
+
+impl Write for Draft {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.content.len() + bytes.len() > LONGEST {
+            self.write_out()?;
+            self.content.clear();
+            self.is_long = true;
+        }
+        if bytes.len() > LONGEST {
+            return self.file.write(bytes);
+        }
+        self.content.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A window whose file is there, and perhaps not on disk to stay.
+#[derive(Debug)]
+#[must_use]
+pub struct Filed {
+    windows: Arc<Windows>,
+    window: Arc<StoredWindow>,
+    reports: u64,
+    durable: Durable,
+}
+
+/// A window on disk, and the changes of other files that follow from it.
+#[derive(Debug)]
+#[must_use]
+pub struct Listed {
+    windows: Arc<Windows>,
+    window: Arc<StoredWindow>,
+    change: Change,
+    begun: Result<Begun, io::ErrorKind>,
 }
 
 impl Windows {
@@ -34,8 +89,8 @@ impl Windows {
 impl WindowWriter {
     pub fn new(windows: Arc<Windows>, head: &WindowHead) -> io::Result<Self> {
         windows.expect_new(head.window.seq)?;
-        let file = BufWriter::with_capacity(BUFFER, windows.directory.create()?);
-        let encoder = Encoder::new(file, head)?;
+        let draft = Draft { file: windows.directory.create()?, content: Vec::new(), is_long: false };
+        let encoder = Encoder::new(draft, head)?;
         let window = StoredWindow::new(head, 0, Weak::clone(&windows.itself));
         Ok(Self { windows, encoder, window, reports: head.window.lost_windows })
     }
@@ -48,25 +103,54 @@ impl WindowWriter {
     /// Returns when the window is on disk to stay. After an error there is no such window, and its number can be
     /// used again.
     pub fn commit(self) -> io::Result<Arc<StoredWindow>> {
+        Ok(self.file()?.list()?.follow())
+    }
+
+    /// Writes the file. Several windows that are filed before the first is listed become durable by one sync.
+    pub fn file(self) -> io::Result<Filed> {
         let Self { windows, encoder, mut window, reports } = self;
-        let (file, bytes) = encoder.finish()?;
-        let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
-        // The sync takes long and so happens before the lock is taken.
-        file.as_file().sync_all()?;
+        let (mut draft, bytes) = encoder.finish()?;
+        draft.write_out()?;
         window.entry.bytes = bytes;
-        let window = Arc::new(window);
+        let Draft { file, content, is_long } = draft;
+        let _turn = windows.changes.lock();
+        windows.expect_new(window.seq())?;
+        let content = (!is_long).then_some(&*content);
+        let durable = windows.directory.publish(file, window.seq(), content)?;
+        drop(_turn);
+        Ok(Filed { windows, window: Arc::new(window), reports, durable })
+    }
+}
+
+impl Filed {
+    /// Waits until the window is on disk to stay, and shows it. After an error there is no such window, and its number
+    /// can be used again.
+    pub fn list(self) -> io::Result<Listed> {
+        let Self { windows, window, reports, durable } = self;
+        windows.directory.wait(window.seq(), durable)?;
         let turn = windows.changes.lock();
         windows.expect_new(window.seq())?;
-        windows.directory.publish(file, window.seq())?;
         let change = windows.index.lock().insert(Arc::clone(&window), reports);
-        // A failed save was logged, and the next change repeats it.
-        let _ = windows.apply(&change);
+        let begun = windows.begin(&change);
         windows.forget_old_baselines(window.seq());
         windows.newest.send_replace(window.seq());
         if let Some(told) = windows.told.as_ref().filter(|_| window.closed_by != ClosedBy::Page) {
             told.tell(&window.entry);
         }
         drop(turn);
-        Ok(window)
+        Ok(Listed { windows, window, change, begun })
+    }
+}
+
+impl Listed {
+    /// Removes the files of windows that had to go for the window.
+    pub fn follow(self) -> Arc<StoredWindow> {
+        let Self { windows, window, change, begun } = self;
+        let _turn = windows.changes.lock();
+        if !windows.index.lock().removed {
+            // A failed save was logged, and the next change repeats it.
+            let _ = windows.follow(&change, begun);
+        }
+        window
     }
 }

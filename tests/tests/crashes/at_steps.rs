@@ -28,7 +28,7 @@ enum Change {
 }
 
 /// Each step, the number of times that it comes, and the requests that it is part of.
-const STEPS: [(&str, u32, &[Change]); 27] = {
+const STEPS: [(&str, u32, &[Change]); 29] = {
     use Change::{Create, Delete, Read, Replace, Reshape};
     const DEPLOY: &[Change] = &[Create, Replace, Reshape];
     const SUCCEED: &[Change] = &[Replace, Reshape];
@@ -56,6 +56,8 @@ const STEPS: [(&str, u32, &[Change]); 27] = {
         ("summed", 1, &[Read]),
         ("summed", 4, &[Read]),
         ("written", 1, &[Read]),
+        ("filed", 1, &[Read]),
+        ("listed", 1, &[Read]),
         ("stored", 1, &[Read]),
         ("discarded", 5, &[Read]),
         ("cleared", 1, &[Read]),
@@ -209,7 +211,9 @@ fn crash_everywhere(tc_attach: &str, readings: &[Reading]) -> Result<()> {
                 // Only sums are saved, what is only shown has no windows, and journals are for maps that both twins use.
                 let reached = match step {
                     "summed" => reading == Reading::Cumulative,
-                    "flipped" | "gathered" | "written" | "stored" | "cleared" => reading != Reading::Live,
+                    "flipped" | "gathered" | "written" | "filed" | "listed" | "stored" | "cleared" => {
+                        reading != Reading::Live
+                    }
                     "moved" | "copied" | "emptied" | "discarded" => reading == Reading::Init,
                     _ => true,
                 };

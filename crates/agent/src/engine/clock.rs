@@ -4,19 +4,25 @@ use std::io;
 
 use tokio::runtime::{Builder, Runtime};
 
+use crate::engine::window::together::Together;
+
 /// The threads that close windows by the clock. Requests, whatever they do and however many they are, have others.
 #[derive(Debug)]
-pub struct Clock(Option<Runtime>);
+pub struct Clock {
+    threads: Option<Runtime>,
+    /// Closes the windows that are due at the same time.
+    pub together: Together,
+}
 
 impl Clock {
     pub fn start() -> io::Result<Self> {
         let threads =
             Builder::new_multi_thread().worker_threads(1).thread_name("schedule").enable_time().build();
-        threads.map(|runtime| Self(Some(runtime)))
+        Ok(Self { threads: Some(threads?), together: Together::start()? })
     }
 
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        if let Some(runtime) = &self.0 {
+        if let Some(runtime) = &self.threads {
             runtime.spawn(task);
         }
     }
@@ -25,7 +31,7 @@ impl Clock {
 impl Drop for Clock {
     fn drop(&mut self) {
         // The engine may go on a thread that must not wait.
-        self.0.take().into_iter().for_each(Runtime::shutdown_background);
+        self.threads.take().into_iter().for_each(Runtime::shutdown_background);
     }
 }
 

@@ -44,6 +44,30 @@ impl Attached {
         Ok(Quiesced { probe: self, epoch, quiesced })
     }
 
+    /// Ends the epoch of each probe, unless an earlier one is still to be read, and waits for one grace period for all:
+    /// [`Self::flip`] then returns at once. Fails if no grace period could be waited for; the epochs have ended then.
+    pub fn flip_together(probes: &mut [&mut Self]) -> Result<(), KernelError> {
+        for probe in &mut *probes {
+            if probe.epoch.unread().is_none() {
+                probe.epoch.flip();
+            }
+        }
+        crash::point("turned");
+        let Some(first) = probes.iter().find(|probe| probe.has_twins()) else { return Ok(()) };
+        let duration = first.grace_period()?;
+        for probe in probes {
+            probe.quiesced = probe.epoch.unread().map(|epoch| (epoch, duration));
+        }
+        Ok(())
+    }
+
+    /// Returns the guard of the flip that was waited for and not finished; `None` if there is none.
+    pub fn flipped(&mut self) -> Option<Quiesced<'_>> {
+        let epoch = self.epoch.unread()?;
+        let quiesced = self.quiesced.filter(|(of, _)| *of == epoch)?.1;
+        Some(Quiesced { probe: self, epoch, quiesced })
+    }
+
     fn has_twins(&self) -> bool {
         self.directions.iter().any(|loaded| loaded.plan.has_twins())
     }

@@ -3,12 +3,15 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tempfile::NamedTempFile;
 
+use crate::log::log::Log;
+use crate::log::record::Change;
 #[cfg(test)]
 use crate::windows::tests::faults;
 
@@ -52,6 +55,8 @@ impl Form {
 #[derive(Clone, Debug)]
 pub struct Directory {
     path: PathBuf,
+    /// The log that makes changes durable; `None` if each file is synced by itself.
+    pub log: Option<Arc<Log>>,
     /// The steps at which tests let the process die or the disk be full.
     #[cfg(test)]
     pub faults: faults::Faults,
@@ -69,9 +74,16 @@ pub enum Step {
 }
 
 impl Directory {
+    /// A directory whose files are synced one by one.
     pub fn new(path: PathBuf) -> Self {
+        Self::with_log(path, None)
+    }
+
+    /// A directory whose changes `log` makes durable, under the name of the directory.
+    pub fn with_log(path: PathBuf, log: Option<Arc<Log>>) -> Self {
         Self {
             path,
+            log,
             #[cfg(test)]
             faults: faults::Faults::default(),
         }
@@ -144,25 +156,26 @@ impl Directory {
     /// Creates a temporary file, which is removed on drop unless [`Self::publish`] gives it a name.
     pub fn create(&self) -> io::Result<NamedTempFile> {
         self.step(Step::Write)?;
+        let create = || tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(&self.path);
+        // The file has mode 0600.
+        match create() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.make()?;
+                create()
+            }
+            created => created,
+        }
+    }
+
+    /// Makes the directory if it is missing.
+    pub fn make(&self) -> io::Result<()> {
         if !self.path.is_dir() {
             DirBuilder::new().recursive(true).mode(0o700).create(&self.path)?;
             for made in self.path.ancestors().skip(1).take(2) {
                 sync(made)?;
             }
         }
-        // The file has mode 0600.
-        tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(&self.path)
-    }
-
-    /// Gives the file of a window its name, after all of it is on disk. After an error there is no such file.
-    pub fn publish(&self, file: NamedTempFile, seq: u64) -> io::Result<()> {
-        self.step(Step::Write)?;
-        let path = self.file(seq, Form::Window);
-        file.persist_noclobber(&path).map_err(|error| error.error)?;
-        // The caller will write the window again, and there must not be two files.
-        self.step(Step::Rename)
-            .and_then(|()| sync(&self.path))
-            .inspect_err(|_| self.remove(seq, Form::Window))
+        Ok(())
     }
 
     /// The baseline file of the open window `seq` of the deployment with this serial.
@@ -207,32 +220,29 @@ impl Directory {
         logged("setting aside", &self.baseline(seq, serial), |from| fs::rename(from, to));
     }
 
-    /// Replaces `state.json`. On return the new one is on disk.
-    pub fn write_state(&self, bytes: &[u8]) -> io::Result<()> {
-        let mut file = self.create()?;
-        file.write_all(bytes)?;
-        file.as_file().sync_all()?;
-        self.step(Step::Rename)?;
-        file.persist(self.path.join(STATE)).map_err(|error| error.error)?;
-        sync(&self.path)
+    /// The path of `state.json`.
+    pub fn state(&self) -> PathBuf {
+        self.path.join(STATE)
     }
 
     /// Reads `state.json`; `None` if there is none.
     pub fn read_state(&self) -> io::Result<Option<Vec<u8>>> {
-        if_there(fs::read(self.path.join(STATE)))
+        if_there(fs::read(self.state()))
     }
 
     /// Renames a damaged `state.json`. A failure is logged.
     pub fn set_state_aside(&self) {
         let to = self.path.join(DAMAGED_STATE);
-        logged("setting aside", &self.path.join(STATE), |from| fs::rename(from, to));
+        logged("setting aside", &self.state(), |from| fs::rename(from, to));
     }
 
     /// Renames the file of a window to another form. Returns false after a failure, which is logged.
     pub fn rename(&self, seq: u64, from: Form, to: Form) -> bool {
         logged("renaming", &self.file(seq, from), |path| {
             self.step(Step::Rename)?;
-            fs::rename(path, self.file(seq, to))
+            fs::rename(path, self.file(seq, to))?;
+            self.note(Change::Renamed { seq, form: to });
+            Ok(())
         })
     }
 
@@ -240,7 +250,11 @@ impl Directory {
     pub fn remove(&self, seq: u64, form: Form) {
         logged("removing", &self.file(seq, form), |path| {
             self.step(Step::Remove)?;
-            fs::remove_file(path)
+            fs::remove_file(path)?;
+            if Form::READABLE.contains(&form) {
+                self.note(Change::Removed { seq });
+            }
+            Ok(())
         });
     }
 
@@ -254,10 +268,12 @@ impl Directory {
 
     /// Removes the directory with all files.
     pub fn remove_all(&self) -> io::Result<()> {
-        if_there(fs::remove_dir_all(&self.path)).map(|_| ())
+        if_there(fs::remove_dir_all(&self.path))?;
+        self.note(Change::AllRemoved);
+        Ok(())
     }
 
-    fn step(&self, step: Step) -> io::Result<()> {
+    pub fn step(&self, step: Step) -> io::Result<()> {
         #[cfg(test)]
         self.faults.at(step)?;
         let _ = step;
@@ -274,7 +290,7 @@ fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 }
 
 /// Syncs a directory, so that renames and removals in it last.
-fn sync(directory: &Path) -> io::Result<()> {
+pub fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 

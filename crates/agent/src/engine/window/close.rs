@@ -9,7 +9,9 @@ use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_kernel::clock::Moment;
 use twinprobe_kernel::clock::rfc3339;
 use twinprobe_kernel::{Quiesced, crash};
-use twinprobe_windows::{ClosedBy, StoredMetric, StoredWindow, WindowError, WindowHead, ages_as_rows};
+use twinprobe_windows::{
+    ClosedBy, Filed, Listed, StoredMetric, StoredWindow, WindowError, WindowHead, ages_as_rows,
+};
 
 use crate::engine::error::CloseError;
 use crate::engine::probe::completeness;
@@ -35,8 +37,14 @@ impl Running {
 
     fn close_window(&mut self, by: ClosedBy) -> Result<Option<Arc<StoredWindow>>, CloseError> {
         let closed = self.try_close(by);
-        let trouble = closed.as_ref().err().map(|error| with_causes(error));
-        if closed.is_err() {
+        self.note_trouble(closed.as_ref().err());
+        closed
+    }
+
+    /// Notes why the last window could not be closed; `None` if it was closed.
+    pub fn note_trouble(&mut self, error: Option<&CloseError>) {
+        let trouble = error.map(|error| with_causes(error));
+        if trouble.is_some() {
             self.counters.close_failures.inc();
         }
         // A lasting error is logged once: an interval of a millisecond would fill the log.
@@ -48,31 +56,44 @@ impl Running {
             }
         }
         self.trouble = trouble;
-        closed
     }
 
-    /// Flips, waits until the idle twin is at rest, stores its content, and empties it. Maps that packets change
-    /// meanwhile are moved into journals first. The window is on disk before any row of it leaves the maps or the
-    /// journals: after a crash at any step the window is in one of them, and the next daemon can tell which. Returns
-    /// `None` if the window was on disk, and somebody damaged or removed its file before the maps were empty.
+    /// Flips, waits until the idle twin is at rest, stores its content, and empties it. Returns `None` if the window was
+    /// on disk, and somebody damaged or removed its file before the maps were empty.
     fn try_close(&mut self, by: ClosedBy) -> Result<Option<Arc<StoredWindow>>, CloseError> {
+        self.begin_close()?;
+        let stored = match self.store(by)? {
+            Stored::New(new) => Some(self.list(*new)?.follow()),
+            Stored::Known(known) => known,
+        };
+        self.empty(by)?;
+        Ok(stored)
+    }
+
+    /// Prepares the end of the open window, unless it has ended: the next step is the flip.
+    pub fn begin_close(&mut self) -> Result<(), CloseError> {
         self.load_base()?;
         self.know_losses();
-        let closed = self.attached.closed();
-        if closed.is_none() {
+        if self.attached.closed().is_none() {
             self.windows.expect_room()?;
+            self.attached.epoch.set_closed(Moment::now());
         }
-        let end = closed.unwrap_or_else(Moment::now);
+        Ok(())
+    }
+
+    /// Flips, waits until the idle twin is at rest, and stores its content. Maps that packets change meanwhile are moved
+    /// into journals first. The window is on disk before any row of it leaves the maps or the journals: after a crash at
+    /// any step the window is in one of them, and the next daemon can tell which.
+    pub fn store(&mut self, by: ClosedBy) -> Result<Stored, CloseError> {
+        let end = self.attached.epoch.closed();
         let span = self.opened.until(end);
-        self.attached.epoch.set_closed(end);
         let context = self.context();
         let interfaces = self.interfaces();
         let quiesced = self.attached.flip()?;
         let (epoch, grace_period) = (quiesced.epoch, quiesced.quiesced);
         let newest = self.windows.newest();
-        let stored = match Next::of(newest.as_ref().map(|stored| stored.seq()), epoch, quiesced.is_clearing())
-        {
-            Next::Empty => newest,
+        match Next::of(newest.as_ref().map(|stored| stored.seq()), epoch, quiesced.is_clearing()) {
+            Next::Empty => return Ok(Stored::Known(newest)),
             Next::EmptyWithoutFile => {
                 let probe = &self.config.name;
                 tracing::error!(
@@ -80,63 +101,76 @@ impl Running {
                     seq = epoch,
                     "the file of a window disappeared while its maps were being emptied"
                 );
-                None
+                return Ok(Stored::Known(None));
             }
-            Next::Store => {
-                self.windows.expect_room()?;
-                self.windows.reclaim(epoch);
-                for group in groups(&self.readers) {
-                    group::gather(&mut self.readers, group, &quiesced)?;
-                }
-                crash::point("gathered");
-                let stored_metric = |reader| stored_metric(reader, &self.readers, &quiesced);
-                let of = |part: Part| {
-                    let is_of = move |reader: &&MetricState| Part::of(reader, by) == Some(part);
-                    self.readers.iter().filter(is_of).collect::<Vec<_>>()
-                };
-                let (shown, hidden) = (of(Part::Shown), of(Part::Hidden));
-                let head = WindowHead {
-                    probe: self.config.name.clone(),
-                    origin: Some(Arc::clone(&self.origin)),
-                    interfaces,
-                    window: Window {
-                        seq: epoch,
-                        start: rfc3339(span.start),
-                        end: rfc3339(span.end),
-                        duration_ns: Some(span.duration_ns),
-                        clock_step_ns: span.step_ns,
-                        quiesce_us: u64::try_from(grace_period.as_micros()).unwrap_or(u64::MAX),
-                        lost_windows: self.windows.unreported_lost(),
-                    },
-                    format: self.config.format,
-                    context,
-                    skipped_before: self.skipped.load(Ordering::Relaxed),
-                    closed_by: by,
-                    metrics: shown.iter().copied().map(stored_metric).collect::<Result<_, _>>()?,
-                    hidden: hidden.iter().copied().map(stored_metric).collect::<Result<_, _>>()?,
-                };
-                let mut file = self.windows.write(&head)?;
-                let placed: Vec<(usize, &MetricState)> =
-                    shown.into_iter().chain(hidden).enumerate().collect();
-                for group in groups(&self.readers) {
-                    let members: Vec<(usize, &MetricState)> =
-                        placed.iter().copied().filter(|(_, reader)| reader.group == group).collect();
-                    let first = &self.readers[group];
-                    group::window(&members, first, &quiesced, &mut |place, rows| file.rows(place, rows))?;
-                }
-                for (place, reader) in placed {
-                    if !reader.ages().is_empty() {
-                        file.rows(head.place_of_ages(place), &ages_as_rows(reader.ages()))?;
-                    }
-                }
-                crash::point("written");
-                let stored = file.commit()?;
-                completeness::note_losses(&mut self.readers, Some(&head));
-                // The window that contains the rows of earlier deployments is stored.
-                self.readers.iter_mut().for_each(|reader| reader.carried = None);
-                Some(stored)
-            }
+            Next::Store => {}
+        }
+        self.windows.expect_room()?;
+        self.windows.reclaim(epoch);
+        for group in groups(&self.readers) {
+            group::gather(&mut self.readers, group, &quiesced)?;
+        }
+        crash::point("gathered");
+        let stored_metric = |reader| stored_metric(reader, &self.readers, &quiesced);
+        let of = |part: Part| {
+            let is_of = move |reader: &&MetricState| Part::of(reader, by) == Some(part);
+            self.readers.iter().filter(is_of).collect::<Vec<_>>()
         };
+        let (shown, hidden) = (of(Part::Shown), of(Part::Hidden));
+        let head = WindowHead {
+            probe: self.config.name.clone(),
+            origin: Some(Arc::clone(&self.origin)),
+            interfaces,
+            window: Window {
+                seq: epoch,
+                start: rfc3339(span.start),
+                end: rfc3339(span.end),
+                duration_ns: Some(span.duration_ns),
+                clock_step_ns: span.step_ns,
+                quiesce_us: u64::try_from(grace_period.as_micros()).unwrap_or(u64::MAX),
+                lost_windows: self.windows.unreported_lost(),
+            },
+            format: self.config.format,
+            context,
+            skipped_before: self.skipped.load(Ordering::Relaxed),
+            closed_by: by,
+            metrics: shown.iter().copied().map(stored_metric).collect::<Result<_, _>>()?,
+            hidden: hidden.iter().copied().map(stored_metric).collect::<Result<_, _>>()?,
+        };
+        let mut file = self.windows.write(&head)?;
+        let placed: Vec<(usize, &MetricState)> = shown.into_iter().chain(hidden).enumerate().collect();
+        for group in groups(&self.readers) {
+            let members: Vec<(usize, &MetricState)> =
+                placed.iter().copied().filter(|(_, reader)| reader.group == group).collect();
+            let first = &self.readers[group];
+            group::window(&members, first, &quiesced, &mut |place, rows| file.rows(place, rows))?;
+        }
+        for (place, reader) in placed {
+            if !reader.ages().is_empty() {
+                file.rows(head.place_of_ages(place), &ages_as_rows(reader.ages()))?;
+            }
+        }
+        crash::point("written");
+        let filed = file.file()?;
+        crash::point("filed");
+        Ok(Stored::New(Box::new(New { filed, head })))
+    }
+
+    /// Waits until a stored window is on disk to stay.
+    pub fn list(&mut self, New { filed, head }: New) -> Result<Listed, CloseError> {
+        let listed = filed.list()?;
+        completeness::note_losses(&mut self.readers, Some(&head));
+        // The window that contains the rows of earlier deployments is stored.
+        self.readers.iter_mut().for_each(|reader| reader.carried = None);
+        crash::point("listed");
+        Ok(listed)
+    }
+
+    /// Empties the idle twin and forgets the journals, once the window is on disk to stay.
+    pub fn empty(&mut self, by: ClosedBy) -> Result<(), CloseError> {
+        let end = self.attached.epoch.closed();
+        let Some(quiesced) = self.attached.flipped() else { return Ok(()) };
+        let grace_period = quiesced.quiesced;
         crash::point("stored");
         quiesced.begin_clearing();
         for group in groups(&self.readers) {
@@ -146,8 +180,21 @@ impl Running {
         self.show_sums();
         self.counters.closed(by, grace_period);
         self.opened = end;
-        Ok(stored)
+        Ok(())
     }
+}
+
+/// A window that has ended, and whose maps are not empty yet.
+pub enum Stored {
+    /// The window has a file now, which may not be on disk to stay.
+    New(Box<New>),
+    /// An earlier closing has stored the window; `None` if its file has disappeared since.
+    Known(Option<Arc<StoredWindow>>),
+}
+
+pub struct New {
+    filed: Filed,
+    head: WindowHead,
 }
 
 fn stored_metric(

@@ -10,4 +10,5 @@ pub mod replay;
 pub mod replayed;
 pub mod schedule;
 pub mod scrape;
+pub mod together;
 pub mod turn;

@@ -15,6 +15,7 @@ use twinprobe_windows::ClosedBy;
 use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::probe::probe::Probe;
+use crate::engine::window::together::Outcome;
 use twinprobe_config::Schedule;
 
 /// The longest sleep of a task that follows the wall clock: the clock can be set meanwhile.
@@ -39,6 +40,12 @@ impl Engine {
 /// Closes the open window. Returns false if the clock can close no more windows of the probe.
 async fn close(engine: &Weak<Engine>, probe: &Weak<Probe>) -> bool {
     let (Some(engine), Some(probe)) = (engine.upgrade(), probe.upgrade()) else { return false };
+    if engine.clock.together.close(Arc::clone(&probe)).await == Outcome::Tried {
+        if engine.windows.exceeds_budget() {
+            tokio::task::spawn_blocking(move || engine.windows.enforce());
+        }
+        return true;
+    }
     let name = probe.name.clone();
     // The clock does not take turns with readers, of whom many may wait: it waits for one of them at most.
     let closed = tokio::task::spawn_blocking(move || {

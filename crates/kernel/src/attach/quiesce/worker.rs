@@ -17,7 +17,11 @@ const SAID_EVERY: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Workers {
     state: Mutex<State>,
-    changed: Condvar,
+    /// The condition that callers wait for: a grace period is over, or has failed.
+    over: Condvar,
+    /// The condition that each method's thread waits for: a caller asks. A wake-up of all threads would take more
+    /// processor time than a sweep.
+    asked: Vec<Condvar>,
 }
 
 #[derive(Debug)]
@@ -94,7 +98,8 @@ impl Workers {
         let in_use = ways.first().map_or(QuiesceMethod::None, |(method, _)| *method);
         let workers = ways.iter().map(|(method, _)| Worker::new(*method)).collect();
         let state = State { workers, in_use, reports, said: BTreeMap::new(), ended: false };
-        let workers = Arc::new(Self { state: Mutex::new(state), changed: Condvar::new() });
+        let asked = ways.iter().map(|_| Condvar::new()).collect();
+        let workers = Arc::new(Self { state: Mutex::new(state), over: Condvar::new(), asked });
         for (index, (method, way)) in ways.into_iter().enumerate() {
             let of_thread = Arc::clone(&workers);
             let thread = thread::Builder::new().name(format!("quiesce-{}", method.name()));
@@ -119,7 +124,9 @@ impl Workers {
     /// Ends the threads, each after the grace period it waits for; to be called once nobody will ask any more.
     pub fn end(&self) {
         self.state.lock().ended = true;
-        self.changed.notify_all();
+        for asked in &self.asked {
+            asked.notify_one();
+        }
     }
 
     /// Waits until one of the methods has waited for a grace period that began after the call. The methods are asked
@@ -157,16 +164,17 @@ impl Workers {
                     state.late(last);
                 }
                 if let Some(next) = state.workers.get_mut(asked.len()) {
-                    asked.push(next.ask());
+                    let number = next.ask();
                     patience = if next.late { now } else { now + PATIENCE };
-                    self.changed.notify_all();
+                    self.asked[asked.len()].notify_one();
+                    asked.push(number);
                 } else {
                     // Every method is asked by now, and the first that ends serves the caller.
                     patience = deadline;
                 }
             }
             let left = patience.min(deadline).saturating_duration_since(Instant::now());
-            self.changed.wait_for(&mut state, left);
+            self.over.wait_for(&mut state, left);
         }
     }
 
@@ -175,7 +183,7 @@ impl Workers {
         while !state.ended {
             let worker = &mut state.workers[index];
             if worker.wanted <= worker.begun {
-                self.changed.wait(&mut state);
+                self.asked[index].wait(&mut state);
                 continue;
             }
             worker.begun += 1;
@@ -189,7 +197,7 @@ impl Workers {
                 Ok(()) => state.workers[index].over = number,
                 Err(error) => state.workers[index].failed = Some((number, error)),
             }
-            self.changed.notify_all();
+            self.over.notify_all();
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::file::stored::StoredWindow;
 use crate::windows::Windows;
 
 /// Makes a directory in memory where that is possible: the tests do not cover a loss of power.
-fn directory() -> TempDir {
+pub fn directory() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
@@ -91,13 +91,13 @@ fn rows(seq: u64, size: usize) -> RawTable {
 }
 
 /// Commits a window with `size` rows.
-fn commit(windows: &Arc<Windows>, seq: u64, size: usize) -> Arc<StoredWindow> {
+pub fn commit(windows: &Arc<Windows>, seq: u64, size: usize) -> Arc<StoredWindow> {
     let mut writer = windows.write(&head(seq, ClosedBy::Read, windows.unreported_lost())).unwrap();
     writer.rows(0, &rows(seq, size)).unwrap();
     writer.commit().unwrap()
 }
 
-fn numbers(windows: &Windows) -> Vec<u64> {
+pub fn numbers(windows: &Windows) -> Vec<u64> {
     windows.list(0).windows.iter().map(|window| window.seq).collect()
 }
 

@@ -73,11 +73,11 @@ fn only_configured_collectors_acknowledge() {
 fn over_the_budget_the_oldest_of_all_probes_goes_and_each_newest_stays() {
     let directory = directory();
     let root = directory.path().join("windows");
-    let store = WindowStore::new(root.clone(), 0, 0);
+    let store = WindowStore::open(root.clone(), "boot", 0, 0);
     let (a, b) = (store.of("a"), store.of("b"));
     let size = [(&a, 1), (&b, 2), (&a, 3), (&b, 4), (&b, 5)]
         .map(|(windows, seq)| commit(windows, seq, 1).entry.bytes)[0];
-    let limited = |windows| WindowStore::new(root.clone(), windows * size + size / 2, 0);
+    let limited = |windows| WindowStore::open(root.clone(), "boot", windows * size + size / 2, 0);
     let check = |budget, a: &[u64], b: &[u64]| {
         let store = limited(budget);
         let probes = ["a", "b"].map(|probe| store.of(probe));
@@ -99,10 +99,10 @@ fn over_the_budget_the_oldest_of_all_probes_goes_and_each_newest_stays() {
 fn slow_readers_keep_no_more_than_the_budget() {
     let directory = directory();
     let root = directory.path().to_owned();
-    let sizes =
-        (1..=4).map(|seq| commit(&WindowStore::new(root.clone(), u64::MAX, 0).of("p"), seq, 1).entry.bytes);
+    let sizes = (1..=4)
+        .map(|seq| commit(&WindowStore::open(root.clone(), "boot", u64::MAX, 0).of("p"), seq, 1).entry.bytes);
     let size = sizes.max().unwrap();
-    let store = WindowStore::new(root, 2 * size + size / 2, 0);
+    let store = WindowStore::open(root, "boot", 2 * size + size / 2, 0);
     let windows = store.of("p");
     let reader = |seq| Arc::new(windows.get(seq).unwrap().open().unwrap());
     let readers: Vec<_> = (1..=4).map(reader).collect();
@@ -123,7 +123,7 @@ fn slow_readers_keep_no_more_than_the_budget() {
 fn damaged_files_and_sums_count_and_what_is_damaged_goes_first() {
     let directory = directory();
     let root = directory.path().join("windows");
-    let windows = WindowStore::new(root.clone(), u64::MAX, 0).of("p");
+    let windows = WindowStore::open(root.clone(), "boot", u64::MAX, 0).of("p");
     let size = commit(&windows, 1, 64).entry.bytes;
     (2..=4).for_each(|seq| drop(commit(&windows, seq, 64)));
     for seq in [1, 2] {
@@ -157,7 +157,7 @@ fn damaged_files_and_sums_count_and_what_is_damaged_goes_first() {
     limit(8 * size - 1);
     assert_eq!(of_probe(), ["2.damaged", "3.window", "4.window", "state.json"]);
     let enforce = |budget| {
-        let store = WindowStore::new(root.clone(), budget, 0);
+        let store = WindowStore::open(root.clone(), "boot", budget, 0);
         let windows = store.of("p");
         store.enforce();
         windows
@@ -181,10 +181,15 @@ fn damaged_files_and_sums_count_and_what_is_damaged_goes_first() {
     assert_eq!(numbers(&windows), [4, 5], "the sums are gone");
 }
 
+/// Lists the directories of probes, beside which there is the log.
+fn probes(root: &Path) -> Vec<String> {
+    files(root).into_iter().filter(|name| !name.starts_with(".log-")).collect()
+}
+
 #[test]
 fn a_removed_probe_leaves_nothing_and_nobody_brings_it_back() {
     let directory = directory();
-    let store = WindowStore::new(directory.path().to_owned(), u64::MAX, 0);
+    let store = WindowStore::open(directory.path().to_owned(), "boot", u64::MAX, 0);
     let windows = store.of("p");
     assert!(Arc::ptr_eq(&windows, &store.of("p")));
     commit(&windows, 1, 1);
@@ -192,17 +197,17 @@ fn a_removed_probe_leaves_nothing_and_nobody_brings_it_back() {
     store.remove("p");
     assert!(writer.commit().is_err());
     assert!(windows.write(&head(2, ClosedBy::Read, 0)).is_err());
-    assert_eq!(files(directory.path()), [""; 0]);
+    assert_eq!(probes(directory.path()), [""; 0]);
     assert_eq!(store.of("p").last_seq(), 0);
 
     for probe in ["p", "q", "r"] {
         commit(&store.of(probe), 1, 1);
     }
-    let store = WindowStore::new(directory.path().to_owned(), u64::MAX, 0);
+    let store = WindowStore::open(directory.path().to_owned(), "boot", u64::MAX, 0);
     store.remove("q");
     store.sweep(&BTreeSet::from(["p".to_owned()]));
-    assert_eq!(files(directory.path()), ["p"]);
-    WindowStore::new(directory.path().join("none"), 0, 0).sweep(&BTreeSet::new());
+    assert_eq!(probes(directory.path()), ["p"]);
+    WindowStore::open(directory.path().join("none"), "boot", 0, 0).sweep(&BTreeSet::new());
 }
 
 /// A page needs the sums of a window only: its window goes with the next one, and drives out none that others wait for.

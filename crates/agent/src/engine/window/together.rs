@@ -1,0 +1,170 @@
+//! Windows of several probes that end at about the same time. They share a grace period and the sync of the disk, which
+//! are most of what a small window costs.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::{io, thread};
+
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::oneshot;
+use twinprobe_kernel::Attached;
+use twinprobe_windows::ClosedBy;
+
+use crate::engine::error::CloseError;
+use crate::engine::probe::probe::{Probe, State};
+use crate::engine::probe::running::Running;
+use crate::engine::window::close::{New, Stored};
+
+/// The number of threads: while one waits for the disk, the others end windows in time.
+const THREADS: usize = 4;
+/// The largest number of windows that are closed together.
+const MOST: usize = 64;
+/// The largest size of a probe's last window, in bytes, with which others wait for its next one.
+const SMALL: u64 = 64 * 1024;
+
+/// The queue of windows that have to be closed.
+#[derive(Debug)]
+pub struct Together(Sender<Due>);
+
+/// A window that has to be closed, and who waits for that.
+#[derive(Debug)]
+struct Due {
+    probe: Arc<Probe>,
+    done: oneshot::Sender<Outcome>,
+}
+
+/// The end of the attempt to close a window together with others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The window was closed, or the probe's status says why not.
+    Tried,
+    /// The window has to be closed alone: others would wait for it, or somebody reads the probe now.
+    Alone,
+}
+
+impl Together {
+    pub fn start() -> io::Result<Self> {
+        let (sender, receiver) = channel();
+        let receiver = Arc::new(Mutex::new(receiver));
+        for _ in 0..THREADS {
+            let receiver = Arc::clone(&receiver);
+            thread::Builder::new().name("windows".into()).spawn(move || serve(&receiver))?;
+        }
+        Ok(Self(sender))
+    }
+
+    /// Closes the open window of a probe, together with all that are due now.
+    pub async fn close(&self, probe: Arc<Probe>) -> Outcome {
+        let (done, outcome) = oneshot::channel();
+        match self.0.send(Due { probe, done }) {
+            Ok(()) => outcome.await.unwrap_or(Outcome::Alone),
+            Err(_) => Outcome::Alone,
+        }
+    }
+}
+
+/// Closes windows until nobody can ask for any more.
+fn serve(receiver: &Mutex<Receiver<Due>>) {
+    loop {
+        let due: Vec<Due> = {
+            let receiver = receiver.lock();
+            let Ok(first) = receiver.recv() else { return };
+            std::iter::once(first).chain(receiver.try_iter().take(MOST - 1)).collect()
+        };
+        let probes: Vec<&Probe> = due.iter().map(|due| &*due.probe).collect();
+        let outcomes = close_together(&probes);
+        for (due, outcome) in due.into_iter().zip(outcomes) {
+            // An error says that the task has ended meanwhile.
+            let _ = due.done.send(outcome);
+        }
+    }
+}
+
+/// A probe whose window is being closed.
+struct Closing<'a> {
+    place: usize,
+    probe: &'a Probe,
+    state: MutexGuard<'a, State>,
+}
+
+impl Closing<'_> {
+    fn running(&mut self) -> Option<&mut Running> {
+        match &mut *self.state {
+            State::Running(running) => Some(running),
+            State::Failed { .. } | State::Gone => None,
+        }
+    }
+
+    /// Does a step. Notes an error, after which the window is not closed now, and returns `None`.
+    fn step<T>(&mut self, step: impl FnOnce(&mut Running) -> Result<T, CloseError>) -> Option<T> {
+        let running = self.running()?;
+        match step(running) {
+            Ok(done) => Some(done),
+            Err(error) => {
+                self.end(Some(&error));
+                None
+            }
+        }
+    }
+
+    fn end(&mut self, error: Option<&CloseError>) {
+        let probe = self.probe;
+        if let Some(running) = self.running() {
+            running.note_trouble(error);
+            probe.shown.lock().trouble.clone_from(&running.trouble);
+        }
+    }
+}
+
+/// Closes the open windows of these probes by the clock, in the order of [`Running::close`].
+fn close_together(probes: &[&Probe]) -> Vec<Outcome> {
+    let mut outcomes = vec![Outcome::Alone; probes.len()];
+    let mut closing: Vec<Closing<'_>> = Vec::new();
+    for (place, probe) in probes.iter().enumerate() {
+        // No lock is waited for while others are held.
+        let Some(state) = probe.state.try_lock() else { continue };
+        let mut one = Closing { place, probe, state };
+        if one.running().is_some_and(|running| is_small(running)) {
+            closing.push(one);
+        }
+    }
+    for one in &closing {
+        outcomes[one.place] = Outcome::Tried;
+    }
+    closing.retain_mut(|one| one.step(Running::begin_close).is_some());
+    let mut flipping: Vec<&mut Attached> =
+        closing.iter_mut().filter_map(|one| one.running().map(|running| &mut running.attached)).collect();
+    // After an error each window waits for a grace period of its own, and says why that fails.
+    let _ = Attached::flip_together(&mut flipping);
+    let mut stored: Vec<(Closing<'_>, Option<New>)> = Vec::new();
+    for mut one in closing {
+        match one.step(|running| running.store(ClosedBy::Schedule)) {
+            Some(Stored::New(new)) => stored.push((one, Some(*new))),
+            Some(Stored::Known(_)) => stored.push((one, None)),
+            None => {}
+        }
+    }
+    // The first waits for the disk, and has all others written as well.
+    let mut listed = Vec::new();
+    for (mut one, new) in stored {
+        match new.map(|new| one.step(|running| running.list(new))) {
+            Some(Some(new)) => listed.push((one, Some(new))),
+            Some(None) => {}
+            None => listed.push((one, None)),
+        }
+    }
+    for (mut one, new) in listed {
+        new.map(twinprobe_windows::Listed::follow);
+        if one.step(|running| running.empty(ClosedBy::Schedule)).is_some() {
+            one.end(None);
+        }
+    }
+    outcomes
+}
+
+/// Tells whether the next window is likely to be closed fast, and nothing is left of the last one.
+fn is_small(running: &Running) -> bool {
+    running.has_windows()
+        && running.attached.closed().is_none()
+        && running.windows.newest().is_some_and(|newest| newest.entry.bytes <= SMALL)
+}
