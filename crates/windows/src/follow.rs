@@ -3,7 +3,8 @@
 use std::fs::File;
 use std::io;
 
-use crate::file::directory::{Form, Saving};
+use crate::file::directory::Form;
+use crate::file::durable::Saving;
 use crate::file::stored::WindowFiles;
 use crate::index::Change;
 use crate::restore;

@@ -5,7 +5,8 @@ use std::fs::File;
 use std::io;
 use std::sync::{Arc, Weak};
 
-use crate::file::directory::{Directory, Form, Saving};
+use crate::file::directory::{Directory, Form};
+use crate::file::durable::Saving;
 use crate::file::format::Unusable;
 use crate::file::stored::{self, StoredWindow, WindowFiles};
 use crate::index::{Index, Unreadable};

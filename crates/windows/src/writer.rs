@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use tempfile::NamedTempFile;
 use twinprobe_ebpf_common::RawTable;
 
-use crate::file::directory::Durable;
+use crate::file::durable::Durable;
 use crate::file::format::Encoder;
 use crate::file::head::{ClosedBy, WindowHead};
 use crate::file::stored::StoredWindow;

@@ -65,13 +65,13 @@ impl Log {
     /// Opens the log below `root`, and makes the files there as the log says if this is another boot than the one at
     /// which it was written. `None` if the file system has too little room for a log, or the log can't be read.
     pub fn open(root: &Path, boot: &str) -> Option<Arc<Self>> {
-        let opened = replay::replay(root, boot).and_then(|generation| {
+        let opened = replay::replay(root, boot).map(|generation| {
             let free = root.ancestors().find_map(|path| rustix::fs::statvfs(path).ok());
             let free = free.map_or(0, |system| system.f_bavail.saturating_mul(system.f_frsize));
             let has_room = free / PART_OF_FREE >= SEGMENTS as u64 * FULL;
             // Old records may lie behind new ones: no generation comes twice.
             let now = u64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or_default();
-            Ok(has_room.then_some(now.max(generation + 1)))
+            has_room.then_some(now.max(generation + 1))
         });
         let generation = opened.unwrap_or_else(|error| {
             let root = root.display();

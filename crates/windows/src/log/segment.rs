@@ -65,12 +65,12 @@ pub fn write(
     }
     file.write_all_at(blocks, at)?;
     if end > length {
-        file.sync_all()?
+        file.sync_all()?;
     } else {
-        file.sync_data()?
+        file.sync_data()?;
     }
     if length == 0 {
-        File::open(root)?.sync_all()?
+        File::open(root)?.sync_all()?;
     }
     Ok(())
 }
