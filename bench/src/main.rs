@@ -55,7 +55,12 @@ fn main() -> Result<()> {
         let section = (experiment.run)(&bench).with_context(|| format!("experiment {}", experiment.name))?;
         let noise = watch.end()?;
         let quick = if bench.quick { "**A quick run, whose figures mean little.** " } else { "" };
-        let conditions = format!("{quick}Commit {commit}, {} {noise}", machine::describe_machine()?);
+        let part = if bench.part < 1.0 {
+            format!("{:.0} % of the rounds. ", 100.0 * bench.part)
+        } else {
+            String::new()
+        };
+        let conditions = format!("{quick}{part}Commit {commit}, {} {noise}", machine::describe_machine()?);
         match &output {
             Some(file) => Document { file }.write(experiment.name, &section, &conditions, &commit)?,
             None => println!("{}", section.markdown(&conditions)),

@@ -94,14 +94,14 @@ pub fn run(bench: &Bench) -> Result<Section> {
             let mut non = Probe::new(bench, Kind::NonAdaptive, hook, wanted)?;
             let mut adaptive = Probe::new(bench, Kind::Adaptive, hook, wanted)?;
             let mut fully = Probe::new(bench, Kind::FullyAdaptive, hook, wanted)?;
-            let rounds = bench.times(15, 1);
+            let rounds = bench.rounds(15, 1);
             let ns = Comparison::measure(rounds, |way| {
                 if way == Way::Base { fully.time(repeat) } else { adaptive.time(repeat) }
             })?;
             let of_non = Comparison::measure(rounds, |way| {
                 if way == Way::Base { fully.time(repeat) } else { non.time(repeat) }
             })?;
-            let rounds = bench.times(5, 1);
+            let rounds = bench.rounds(5, 1);
             let rate = Comparison::measure(rounds, |way| {
                 if way == Way::Base { fully.rate(packets) } else { adaptive.rate(packets) }
             })?;

@@ -139,7 +139,7 @@ fn measure(bench: &Bench, config: &Value) -> Result<Measured> {
     let created = daemon.put(PROBE, &config).expect(201).json();
     let load = site.send(Spread::default())?;
     let (mut dispatcher, mut last) = (Sample::default(), Value::Null);
-    for _ in 0..bench.times(9, 1) {
+    for _ in 0..bench.rounds(9, 1) {
         let live = wait_for("a live cost", Duration::from_secs(30), || {
             let live = daemon.json(PROBE)["cost"]["live"][0].clone();
             ensure!(live["measured"].is_string() && live["measured"] != last, "{live}");

@@ -48,7 +48,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
     let site = Site::new(bench)?;
     let daemon = site.daemon(&[])?;
     let mut bcc = Bcc::deployer(site.topology.monitor(), "mon0")?;
-    let rounds = bench.times(40, 1);
+    let rounds = bench.rounds(40, 1);
     let columns = [
         "single, ms",
         "twins, ms",

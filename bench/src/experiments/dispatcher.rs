@@ -93,7 +93,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
                     if !lengths.contains(&length) {
                         continue;
                     }
-                    let rounds = bench.times(21, 3);
+                    let rounds = bench.rounds(21, 3);
                     let compared = chain.measure(&site, &daemon, rounds, repeat)?;
                     let array = chain.prog_array(&site, length, rounds, repeat)?;
                     let peer = chain.libxdp(&site, length, rounds, repeat)?;

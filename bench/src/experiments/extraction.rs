@@ -81,7 +81,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
             for entries in bench.cases(&SIZES, &QUICK) {
                 let site = Site::new(bench)?;
                 let filled = Filled::new(&site, kind, write, entries, erase, batches)?;
-                let rounds = bench.times((30_000 / u64::from(entries)).clamp(3, 60), 1);
+                let rounds = bench.rounds((30_000 / u64::from(entries)).clamp(3, 60), 1);
                 let mut peer = bcc.as_mut().filter(|_| entries <= BCC_MOST || BCC_BATCHES.contains(&kind));
                 if let Some(bcc) = peer.as_mut() {
                     bcc.make(kind, entries)?;

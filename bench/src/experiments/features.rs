@@ -62,7 +62,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
         for features in bench.cases(&all, &[1, FEATURES]) {
             let mut flows = Flows::new(bench, hook, features)?;
             flows.sender.send(packets)?;
-            let rounds = bench.times(5, 1);
+            let rounds = bench.rounds(5, 1);
             let compared = Comparison::measure(rounds, |_| flows.sender.rate(packets))?;
             let found = flows.check()?;
             let rate = Estimate::of(&compared.base);
@@ -112,7 +112,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
             let mut flows = Flows::new(bench, "xdp", features)?;
             flows.sender.send(packets)?;
             // The rate of the exporter is the base, so that `times` is that of the probe.
-            Comparison::measure(bench.times(5, 1), |way| match way {
+            Comparison::measure(bench.rounds(5, 1), |way| match way {
                 Way::Base => exporter.flood(&Site::new(bench)?, packets)?.context("it was here"),
                 Way::Other => flows.sender.rate(packets),
             })

@@ -71,7 +71,9 @@ pub fn run(bench: &Bench) -> Result<Section> {
     let mut claims = Vec::new();
     for (interval, seconds) in bench.cases(&CASES, &QUICK) {
         let interval = (interval > 0).then(|| Duration::from_millis(interval));
-        let duration = Duration::from_secs(seconds);
+        // An interval needs some windows, whatever part of a run is wanted.
+        let least = interval.map_or(3.0, |interval| 5.0 * interval.as_secs_f64()).min(seconds as f64);
+        let duration = Duration::from_secs_f64((seconds as f64 * bench.part).max(least));
         let mut row = measure_case(interval, None, duration)?;
         if let Some(interval) = interval {
             let placebo = measure_case(Some(interval), Some(row.daemon), duration)?;

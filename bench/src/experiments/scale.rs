@@ -170,7 +170,7 @@ fn interfaces(bench: &Bench, hook: &'static str) -> Result<Interfaces> {
     let mut found = Interfaces { hook, rows: Vec::new(), put: Vec::new(), delete: Vec::new() };
     for count in counts {
         let config = counter(hook, &names[..count]);
-        let rounds = bench.times(5, 1);
+        let rounds = bench.rounds(5, 1);
         let mut deletes = Sample::default();
         let puts = Comparison::measure(rounds, |_| come_and_go(&daemon, &config, count, &mut deletes))?;
         let (put, delete) = (Estimate::of(&puts.base), Estimate::of(&deletes));
@@ -220,7 +220,7 @@ fn beside(bench: &Bench) -> Result<Table> {
                 daemon.put(&format!("/v1/probes/other{deployed}"), &config).expect(201);
             }
             let mut deletes = Sample::default();
-            let rounds = bench.times(5, 1);
+            let rounds = bench.rounds(5, 1);
             let puts = Comparison::measure(rounds, |_| come_and_go(&daemon, &config, count, &mut deletes))?;
             table.row([
                 hook.to_owned(),
@@ -326,7 +326,7 @@ fn collectors(bench: &Bench) -> Result<(Table, String)> {
     daemon.put(PROBE, &counter_config("mon0", "XDP_PASS")).expect(201);
     let (mut points, mut memory) = (Vec::new(), Vec::new());
     for count in bench.cases(&COLLECTORS, &[1, 16]) {
-        let rounds = bench.times(7, 1);
+        let rounds = bench.rounds(7, 1);
         let mut resident = 0;
         let times = Comparison::measure(rounds, |_| {
             let closed = daemon.request("POST", &format!("{PROBE}/windows"), &[], b"").expect(201).json();
@@ -386,7 +386,7 @@ fn cpus(bench: &Bench) -> Result<(Table, String)> {
         };
         let (mut first, mut second) = (generator("gen0", 0)?, generator("gen1", 1)?);
         let packets = bench.times(8_000_000, 50_000);
-        let rounds = bench.times(9, 1);
+        let rounds = bench.rounds(9, 1);
         let mut sent = 0;
         let compared = Comparison::measure(rounds, |way| {
             let started = Instant::now();

@@ -52,7 +52,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
         "syncs per window",
         "bytes on disk / kept",
     ]);
-    let rounds = bench.times(5, 1);
+    let rounds = bench.rounds(5, 1);
     let mut best = Vec::new();
     for (name, size) in bench.cases(&SIZES, &SIZES[..1]) {
         for writers in bench.cases(&WRITERS, &[4]) {

@@ -18,6 +18,9 @@ pub struct Options {
     /// Run each experiment with few repetitions, to see that it works; its figures mean little
     #[arg(long)]
     pub quick: bool,
+    /// Part of the rounds of a full run: intervals are wider, and the run is shorter
+    #[arg(long, value_name = "PART", default_value_t = 1.0, value_parser = part)]
+    pub part: f64,
     /// Document to write sections into, with a directory `figures` beside it; default docs/benchmarks.md, with --quick
     /// none
     #[arg(long, value_name = "FILE")]
@@ -58,10 +61,22 @@ pub enum Generator {
     MoonGen(MoonGen),
 }
 
+/// The least number of rounds of a full run.
+const LEAST: u64 = 3;
+
+fn part(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(part) if part > 0.0 && part <= 1.0 => Ok(part),
+        _ => Err("a part is above 0 and at most 1".into()),
+    }
+}
+
 /// The options of all experiments.
 #[derive(Clone, Debug)]
 pub struct Bench {
     pub quick: bool,
+    /// The part of the rounds of a full run.
+    pub part: f64,
     pub generator: Generator,
 }
 
@@ -86,7 +101,7 @@ impl Options {
                 return Err("--moongen, --dev and --interface are for --generator moongen".into());
             }
         };
-        Ok(Bench { quick: self.quick, generator })
+        Ok(Bench { quick: self.quick, part: self.part, generator })
     }
 }
 
@@ -94,6 +109,11 @@ impl Bench {
     /// Returns the number of repetitions.
     pub const fn times(&self, full: u64, quick: u64) -> u64 {
         if self.quick { quick } else { full }
+    }
+
+    /// Returns the number of rounds, of which a run may be told to make a part.
+    pub fn rounds(&self, full: u64, quick: u64) -> u64 {
+        if self.quick { quick } else { ((full as f64 * self.part) as u64).max(full.min(LEAST)) }
     }
 
     /// Returns the cases to measure: all, or in a quick run those.
@@ -120,6 +140,7 @@ mod tests {
                 .unwrap_err()
                 .contains("build")
         );
+        assert!(bench(&["--part", "0"]).is_err());
         assert!(bench(&["--dev", "0"]).unwrap_err().contains("--generator moongen"));
         assert!(bench(&["--interface", "eth1"]).unwrap_err().contains("--generator moongen"));
     }

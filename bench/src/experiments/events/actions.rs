@@ -53,7 +53,7 @@ const QUICK: [u32; 3] = [2, 12, 18];
 
 pub fn run(bench: &Bench) -> Result<Section> {
     let repeat = bench.times(500_000, 20_000) as u32;
-    let rounds = bench.times(21, 3);
+    let rounds = bench.rounds(21, 3);
     let mut section = Section::new(
         "Cost of each action",
         "What does each kind of action of a probe cost a packet?",
@@ -157,7 +157,7 @@ fn control(bench: &Bench, stand: &Stand, hook: &'static str) -> Result<f64> {
     let tool = Tool { hook, shape: Shape::Syscount, ring: 0, interval: 0 };
     let attached = tool.attach(stand.topology.monitor())?;
     let mut times = Sample::default();
-    for _ in 0..bench.times(7, 1) {
+    for _ in 0..bench.rounds(7, 1) {
         let before = attached.counted()?;
         let sent =
             stand.send(Load::Steady { rate: 1, duration: Duration::from_millis(bench.times(300, 100)) })?;

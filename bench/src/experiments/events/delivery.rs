@@ -189,7 +189,7 @@ fn cost(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<(Table, 
     }
     let mut lost = Vec::new();
     for case in bench.cases(&cases, &[cases[1]]) {
-        let turns = turns(stand, case, consumers, bench.times(5, 1))?;
+        let turns = turns(stand, case, consumers, bench.rounds(5, 1))?;
         for (consumer, outcomes) in &turns.of {
             let share = outcomes.iter().map(Outcome::lost_percent).collect::<Sample>().median();
             if case.tool.hook == "xdp"
@@ -240,7 +240,7 @@ fn curves(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<(Vec<P
         for rate in bench.cases(&RATES, &[CLAIMED]) {
             let tool = Tool { hook: "xdp", shape, ring: RINGS[1], interval: 0 };
             let case = Case { tool, load: Load::Steady { rate, duration } };
-            let turns = turns(stand, case, &consumers, bench.times(5, 1))?;
+            let turns = turns(stand, case, &consumers, bench.rounds(5, 1))?;
             for (curve, (_, outcomes)) in curves.iter_mut().zip(&turns.of) {
                 curve
                     .points

@@ -160,7 +160,7 @@ fn invocation(bench: &Bench, stand: &Stand) -> Result<(Table, Vec<String>)> {
         stand.topology.monitor(),
         &DaemonOptions::default().argument("--tc-attach").argument("clsact"),
     )?;
-    let rounds = bench.times(15, 1);
+    let rounds = bench.rounds(15, 1);
     let mut said = Vec::new();
     for hook in bench.cases(&Hook::ALL, &[Hook::XdpNative]) {
         let daemon = if hook == Hook::Clsact { &clsact } else { &stand.daemon };
@@ -289,7 +289,7 @@ fn copies(bench: &Bench, stand: &Stand) -> Result<(Table, String)> {
             [(2, "by the kernel's helper"), (1, "eight bytes at a time"), (3, "into a ring, by the helper")]
         {
             let (mut empty, mut copying) = (load(0)?, load(copy)?);
-            let compared = Comparison::measure(bench.times(15, 2), |way| match way {
+            let compared = Comparison::measure(bench.rounds(15, 2), |way| match way {
                 Way::Base => empty.run(hook, frame.bytes(), repeat),
                 Way::Other => copying.run(hook, frame.bytes(), repeat),
             })?;
@@ -333,7 +333,7 @@ fn retrieval(bench: &Bench, stand: &Stand) -> Result<(Table, Vec<Curve>)> {
             for rate in bench.cases(&[100, 1_000, 10_000, 50_000], &[1_000]) {
                 let tool = Tool { hook, shape: Shape::Kilobyte, ring: 16 << 20, interval: 0 };
                 let mut outcomes = Vec::new();
-                for _ in 0..bench.times(5, 1) {
+                for _ in 0..bench.rounds(5, 1) {
                     outcomes.push(consumer.run(stand, tool, Load::Steady { rate, duration }, Mode::Check)?);
                 }
                 let within = |which: usize| {

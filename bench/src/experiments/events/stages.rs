@@ -44,7 +44,7 @@ const ALONE: [(&[&str], &[&str]); 5] = [
 pub fn run(bench: &Bench) -> Result<Section> {
     // As many events as the ring has room for.
     let repeat = bench.times(200_000, 20_000) as u32;
-    let rounds = bench.times(21, 3);
+    let rounds = bench.rounds(21, 3);
     let mut section = Section::new(
         "Stages of an event",
         "Which stage of an event, from the packet to user space, takes how long?",
@@ -123,7 +123,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
             daemon.put(PROBE, &config).expect(201);
             let dispatcher = site.attached(hook)?;
             let repeat = repeat.min(BEHIND);
-            let compared = Comparison::measure(bench.times(9, 1), |way| match way {
+            let compared = Comparison::measure(bench.rounds(9, 1), |way| match way {
                 Way::Base => run_bare(stages, repeat),
                 Way::Other => run_program(&dispatcher, hook, frame.bytes(), repeat),
             })?;
@@ -200,7 +200,7 @@ fn retrieve(bench: &Bench) -> Result<(Table, String)> {
     let mut ours = String::new();
     let mut samples: [[Sample; 2]; 3] = Default::default();
     let mut null = Sample::default();
-    for _ in 0..bench.times(7, 1) {
+    for _ in 0..bench.rounds(7, 1) {
         for (consumer, samples) in consumers.iter().zip(&mut samples) {
             let measure = |load| -> Result<f64> {
                 Ok(1e3 * Outcome::per_event(&consumer.run(&stand, tool, load, Mode::Count)?))

@@ -44,7 +44,7 @@ pub fn measure(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<T
         let readers = [Consumer::Libbpf, Consumer::Aya, Consumer::Bcc, Consumer::Twinprobe];
         for consumer in readers.into_iter().filter(|reader| consumers.contains(reader)) {
             let mut values = Values::default();
-            for _ in 0..bench.times(7, 1) {
+            for _ in 0..bench.rounds(7, 1) {
                 if consumer == Consumer::Twinprobe {
                     by_probe(stand, tool, load, &mut values)?;
                 } else {

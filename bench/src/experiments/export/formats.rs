@@ -60,7 +60,7 @@ pub fn measure(bench: &Bench, section: &mut Section) -> Result<()> {
             // The samples of a struct are in several families, for each of which the map is read.
             let many = format == "openmetrics" && content.families() > 1;
             let goal = (!many).then_some(GOALS[place]);
-            let rounds = if many { bench.times(5, 1) } else { bench.times(15, 2) };
+            let rounds = if many { bench.rounds(5, 1) } else { bench.rounds(15, 2) };
             let (cells, ratio) = compare(&mut million, &path, rounds)?;
             let reached = goal.map_or("", |goal| ratio.at_most(goal)).to_owned();
             let goal = goal.map_or(String::new(), |goal| format!("<= {goal:.2}"));
@@ -72,7 +72,7 @@ pub fn measure(bench: &Bench, section: &mut Section) -> Result<()> {
                 if many && pause.is_some() {
                     continue;
                 }
-                let gets = bench.times(3, 1);
+                let gets = bench.rounds(3, 1);
                 let peak = peak(&mut million, &path, gets, pause)?;
                 let growth = peak.saturating_sub(idle);
                 most = most.max(growth);

@@ -51,7 +51,7 @@ pub fn readers(bench: &Bench, section: &mut Section) -> Result<Vec<String>> {
             names.into_iter().map(|name| Reader { name, times: Sample::default() }).collect();
         let mut bare = BareLookups::new(&million.table, ROOM);
         bare.read(&million.table)?;
-        let rounds = bench.times(5, 1);
+        let rounds = bench.rounds(5, 1);
         for round in 0..rounds as usize {
             for turn in 0..readers.len() {
                 let at = (turn + round) % readers.len();
@@ -122,7 +122,7 @@ pub fn scrapes(bench: &Bench, section: &mut Section) -> Result<Vec<String>> {
     million.client.get("/metrics", &mut page)?;
     let ours = twinprobe_tests::http::parse(&page)?.text().matches(FORMATS[2].2).count();
     ensure!([theirs, ours] == [entries as usize; 2], "{theirs} and {ours} of {entries} series");
-    let rounds = bench.times(15, 2);
+    let rounds = bench.rounds(15, 2);
     let (mut processor, pids) = ([0.0; 2], [million.daemon.pid(), exporter.pid()]);
     let compared = Comparison::measure(rounds, |way| {
         let which = usize::from(way == Way::Other);
