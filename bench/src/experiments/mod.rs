@@ -10,6 +10,7 @@ mod extraction;
 mod features;
 mod loss;
 mod memory;
+mod rate;
 mod reading;
 mod scale;
 mod stores;
@@ -43,5 +44,6 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "hooks", run: events::hooks::run },
     Experiment { name: "memory", run: memory::run },
     Experiment { name: "scale", run: scale::run },
+    Experiment { name: "rate", run: rate::run },
     Experiment { name: "stores", run: stores::run },
 ];

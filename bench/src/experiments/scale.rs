@@ -16,6 +16,7 @@ use crate::frame::options::Bench;
 use crate::frame::paired::{Comparison, Estimate, Way};
 use crate::frame::section::{Claim, Section};
 use crate::frame::table::Table;
+use crate::scenes::pairs::pairs;
 
 const INTERFACES: [usize; 5] = [1, 4, 16, 64, 256];
 const PROBES: [usize; 5] = [1, 10, 100, 500, 1000];
@@ -125,15 +126,6 @@ fn slope(points: &[(f64, f64)]) -> f64 {
     let both: f64 = points.iter().map(|point| (point.0 - x) * (point.1 - y)).sum();
     let squares: f64 = points.iter().map(|point| (point.0 - x).powi(2)).sum();
     if squares > 0.0 { both / squares } else { f64::NAN }
-}
-
-/// Makes interfaces of the monitored namespace, pairs whose ends are both there. Returns their names.
-fn pairs(topology: &Topology, count: usize) -> Result<Vec<String>> {
-    let names: Vec<String> = (0..count.next_multiple_of(2)).map(|number| format!("end{number}")).collect();
-    for pair in names.chunks(2) {
-        topology.monitor().run("ip", &["link", "add", &pair[0], "type", "veth", "peer", "name", &pair[1]])?;
-    }
-    Ok(names)
 }
 
 /// Returns a counter at XDP or TC.

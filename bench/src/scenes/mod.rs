@@ -6,6 +6,7 @@ pub mod events;
 pub mod exporters;
 pub mod libxdp;
 pub mod million;
+pub mod pairs;
 pub mod placebo;
 pub mod probes;
 pub mod runs;

@@ -1,0 +1,147 @@
+//! Windows per second, and what each costs the daemon.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::json;
+use twinprobe_tests::measure::{Sample, processor_seconds};
+use twinprobe_tests::{Daemon, DaemonOptions, Topology, attachments};
+
+use crate::frame::options::Bench;
+use crate::frame::paired::Estimate;
+use crate::frame::section::{Claim, Section};
+use crate::frame::table::Table;
+use crate::scenes::pairs::pairs;
+
+/// The goals: windows per second over 100 probes, and the microseconds of processor time of each.
+const RATE: f64 = 5_000.0;
+const TIME: f64 = 300.0;
+/// The most probes of a hook.
+const PER_HOOK: usize = 16;
+/// The length of a slice in which windows are counted.
+const SLICE: Duration = Duration::from_secs(2);
+/// Probes, and the interval of their windows in milliseconds.
+const CASES: [(usize, u64); 6] = [(1, 1_000), (1, 100), (1, 10), (10, 10), (100, 100), (100, 20)];
+const MOST: (usize, u64) = (100, 20);
+
+pub fn run(bench: &Bench) -> Result<Section> {
+    let mut section = Section::new(
+        "Windows per second",
+        "How many windows does the daemon close, and what does each cost?",
+        "Counters of one entry at TC, up to 16 at each interface, whose windows are closed by the daemon's clock: flip, grace \
+         period, extraction, file, sync, reset; each keeps its newest 10, so that old ones are removed as well. Windows are those that the \
+         daemon says it has closed (`twinprobe_windows_closed_total`), processor time is that of all its threads; both in slices of 2 s. \
+         The null comparison is each slice by the one before it. Medians with intervals of 95 % (bootstrap).",
+    );
+    let mut table = Table::new(&[
+        "probes",
+        "interval, ms",
+        "slices",
+        "asked for, windows/s",
+        "closed, windows/s",
+        "CPU per window, us",
+        "<= 300",
+        "null",
+    ]);
+    let mut claims = Vec::new();
+    for (probes, interval) in bench.cases(&CASES, &[(1, 10), (20, 20)]) {
+        let rates = measure(bench, probes, interval)?;
+        let (rate, time) = (Estimate::of(&rates.rate), Estimate::of(&rates.time));
+        let asked = probes as f64 * 1e3 / interval as f64;
+        table.row([
+            probes.to_string(),
+            interval.to_string(),
+            rates.rate.len().to_string(),
+            format!("{asked:.0}"),
+            rate.show(0),
+            time.show(0),
+            time.at_most(TIME).to_owned(),
+            Estimate::of(&rates.null).show(2),
+        ]);
+        let missed = |met: bool| if met { "" } else { " (missed)" };
+        if (probes, interval) == MOST {
+            claims.push(format!("{:.0}/s{}", rate.value, missed(rate.value >= RATE)));
+        }
+        if interval == 10 || (probes, interval) == MOST {
+            let met = missed(time.value <= TIME);
+            claims.push(format!("{probes} every {interval} ms: {:.0} us{met}", time.value));
+        }
+    }
+    section.tables.push(table);
+    section.meaning = "Windows that are due at the same time share the wait for the processors and the sync of the disk, so that \
+        many cost less than one each: a host may have a hundred probes with short windows."
+        .to_owned();
+    section.claims.push(Claim {
+        claim: "windows per second over 100 probes, and processor time of a window",
+        paper: "goal >= 5,000/s, <= 300 us",
+        ours: claims.join("; "),
+        peers: String::new(),
+    });
+    Ok(section)
+}
+
+/// What the slices have shown.
+#[derive(Default)]
+struct Rates {
+    rate: Sample,
+    /// Microseconds of each window.
+    time: Sample,
+    /// The time of a window in a slice by that in the slice before.
+    null: Sample,
+}
+
+fn measure(bench: &Bench, probes: usize, interval: u64) -> Result<Rates> {
+    let topology = Topology::new()?;
+    let names = pairs(&topology, probes.div_ceil(PER_HOOK))?;
+    let options = DaemonOptions::default().argument("--max-probes").argument("4096");
+    let daemon = Daemon::start_with(topology.monitor(), &options)?;
+    for probe in 0..probes {
+        let metrics = json!([{ "name": "packets", "map": "packets", "snapshot": true, "init": true }]);
+        let config = json!({
+            "interface": names[probe / PER_HOOK],
+            "ingress": { "hook": "tc", "source": attachments::tc_counter("-1"), "metrics": metrics },
+            "window": { "interval": format!("{interval}ms"), "retain": 10 },
+        });
+        daemon.put(&format!("/v1/probes/probe{probe}"), &config).expect(201);
+    }
+    let slice = if bench.quick { SLICE / 10 } else { SLICE.max(Duration::from_millis(5 * interval)) };
+    let mut rates = Rates::default();
+    let mut last = None;
+    // The first slice is a warm-up.
+    for number in 0..=bench.rounds(10, 1) {
+        let before = Edge::now(&daemon)?;
+        thread::sleep(slice);
+        let after = Edge::now(&daemon)?;
+        let windows = after.closed - before.closed;
+        ensure!(windows > 0.0, "no window was closed within {slice:?}");
+        let time = 1e6 * (after.processor - before.processor) / windows;
+        if number > 0 {
+            rates.rate.add(windows / (after.at - before.at).as_secs_f64());
+            rates.time.add(time);
+            rates.null.add(time / last.unwrap_or(time));
+        }
+        last = Some(time);
+    }
+    Ok(rates)
+}
+
+/// A moment between slices.
+struct Edge {
+    at: Instant,
+    closed: f64,
+    processor: f64,
+}
+
+impl Edge {
+    fn now(daemon: &Daemon) -> Result<Self> {
+        let page = daemon.get("/metrics").expect(200);
+        let (at, processor) = (Instant::now(), processor_seconds(daemon.pid())?);
+        let mut closed = 0.0;
+        for line in page.text().lines().filter(|line| line.starts_with("twinprobe_windows_closed_total{")) {
+            let value = line.rsplit(' ').next().context("a value")?;
+            closed += value.parse::<f64>().with_context(|| line.to_owned())?;
+        }
+        Ok(Self { at, closed, processor })
+    }
+}

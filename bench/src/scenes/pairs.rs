@@ -1,0 +1,13 @@
+//! Interfaces in any number.
+
+use anyhow::Result;
+use twinprobe_tests::Topology;
+
+/// Makes interfaces of the monitored namespace, pairs whose ends are both there. Returns their names.
+pub fn pairs(topology: &Topology, count: usize) -> Result<Vec<String>> {
+    let names: Vec<String> = (0..count.next_multiple_of(2)).map(|number| format!("end{number}")).collect();
+    for pair in names.chunks(2) {
+        topology.monitor().run("ip", &["link", "add", &pair[0], "type", "veth", "peer", "name", &pair[1]])?;
+    }
+    Ok(names)
+}
