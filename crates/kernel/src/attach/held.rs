@@ -20,7 +20,6 @@ use crate::attach::reclaim::Reclaim;
 use crate::load::pins::{Note, NotedDirection, Pins};
 use crate::net::interface;
 use crate::net::netns::Netns;
-use crate::plan::object::verdicts::Verdicts;
 use crate::sys::object::{self, ObjectKind};
 
 /// A deployment whose maps nobody reads. Its programs see packets, and their verdicts take effect.
@@ -179,7 +178,7 @@ fn addition<'a>(
         epoch,
         verdict: if noted.enforce { Verdict::Enforce } else { Verdict::Observe },
         sample: noted.sample,
-        verdicts: Verdicts::UNKNOWN,
+        stands: noted.stands,
         xdp_mode: XdpMode::Auto,
     }
 }

@@ -97,6 +97,9 @@ pub struct NotedDirection {
     pub first: bool,
     pub priority: i32,
     pub enforce: bool,
+    /// True if each verdict that the programs can return takes effect as it is.
+    #[serde(default)]
+    pub stands: bool,
     /// The program sees one packet in this many; `None` if it sees all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<NonZeroU32>,
@@ -113,6 +116,7 @@ impl Note {
                 first: attach.position == Position::First,
                 priority: attach.priority.into(),
                 enforce: attach.verdict == Verdict::Enforce,
+                stands: loaded.plan.verdicts.stand(attach.hook, attach.verdict),
                 sample: attach.sample,
                 programs: program_ids(&loaded.programs)?,
             })

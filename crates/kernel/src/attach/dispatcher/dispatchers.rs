@@ -27,7 +27,6 @@ use crate::attach::hook::hook_point::{HookPoint, Key};
 use crate::attach::quiesce::quiescer::Quiescer;
 use crate::crash;
 use crate::load::pins;
-use crate::plan::object::verdicts::Verdicts;
 
 /// The facts about a probe that a dispatcher needs to call it.
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +37,8 @@ pub struct Addition<'a> {
     pub epoch: &'a EpochWord,
     pub verdict: Verdict,
     pub sample: Option<NonZeroU32>,
-    /// The verdicts that the programs can return.
-    pub verdicts: Verdicts,
+    /// True if each verdict that the programs can return takes effect as it is.
+    pub stands: bool,
     pub xdp_mode: XdpMode,
 }
 
@@ -238,7 +237,7 @@ impl Dispatchers {
             )));
         }
         let is_ready = dispatcher.retired.contains(&addition.owner);
-        let Addition { owner, rank, slots, epoch, verdict, sample, verdicts, xdp_mode } = *addition;
+        let Addition { owner, rank, slots, epoch, verdict, stands, sample, xdp_mode } = *addition;
         // The program of an earlier daemon goes on calling the slots that are pinned, which may be others than those at
         // interfaces that could be listed earlier.
         let left = dispatcher.adopted.then(|| Slots::left(&dispatcher.pins, owner, slots.programs));
@@ -250,7 +249,6 @@ impl Dispatchers {
             crash::point("filled");
         }
         let (page, epoch_offset) = (Arc::clone(epoch.page()), epoch.offset());
-        let stands = verdicts.stand(place.hook, verdict);
         let entry = Entry { owner, rank, slots, page, epoch_offset, verdict, stands, sample, xdp_mode };
         let at = entries.partition_point(|other| other.rank <= entry.rank);
         entries.insert(at, entry);
