@@ -25,8 +25,9 @@ impl Demo {
     fn start() -> Result<Self> {
         let temporary = tempfile::tempdir()?;
         let binary = twinprobe_tests::binary()?;
-        let script = Command::new("bash")
-            .args(["tests/demo.sh", "--built"])
+        // A shell cannot trap a signal that its parent ignores, as parents of processes in the background do.
+        let script = Command::new("env")
+            .args(["--default-signal=INT", "bash", "tests/demo.sh", "--built"])
             .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
             .env("DEMO_BIN", binary.parent().context("a directory")?)
             .env("KEEP", "1")
