@@ -8,7 +8,7 @@
 #   make test-kernels  the core tests of the kernel on Linux 5.10, 6.1 and 6.12 under qemu; part of make test; 3 minutes
 #   make test-arm64  the same on Linux 6.1 for arm64, with the agent built for arm64; not part of make test; 8 minutes after make test
 #   make soak    all tests with the full counts; takes hours
-#   make bench   the experiments of bench/: writes docs/benchmarks.md and its figures, in about an hour. QUICK=1: each
+#   make bench   the experiments of bench/: writes docs/benchmarks.md and its figures, in two hours. QUICK=1: each
 #                with few repetitions, a minute, writes nothing; part of make test. BENCH="NAME..." chooses, see bench/README.md
 #   make console build the web console, which the daemon's build embeds; part of build and test; needs node and npm
 #   make test-console  the console in Chromium against the daemon; part of make test; 80 s
