@@ -2,6 +2,7 @@
 
 mod adaptivity;
 mod cost;
+mod cpus;
 mod deployment;
 mod dispatcher;
 mod events;

@@ -81,7 +81,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
     Ok(section)
 }
 
-/// What the slices have shown.
+/// The results of all slices.
 #[derive(Default)]
 struct Rates {
     rate: Sample,

@@ -29,7 +29,7 @@ const STORES: [(&str, Open, bool); 5] = [
     ("fjall 3", Fjall::open, true),
 ];
 
-/// What the windows are, and their size in bytes: 25,000 flows have keys and values of 48 bytes.
+/// The kinds of windows, and their size in bytes: 25,000 flows have keys and values of 48 bytes.
 const SIZES: [(&str, usize); 2] = [("1 entry", 1024), ("25,000 flows", 25_000 * 48)];
 const WRITERS: [usize; 2] = [1, 100];
 

@@ -1,4 +1,4 @@
-//! What a hook itself takes (XDP native and generic, TCX, clsact), what 1 KiB takes to be copied, and how long it is on its way to
+//! The time that a hook itself takes (XDP native and generic, TCX, clsact), what 1 KiB takes to be copied, and how long it is on its way to
 //! user space.
 
 use std::time::Duration;
@@ -53,7 +53,7 @@ impl Hook {
     }
 }
 
-/// What is attached in front of the program that ends the packets' way.
+/// The program that is attached in front of the program that ends the packets' way.
 enum Front<'a> {
     Bare,
     Probe(&'a Daemon),

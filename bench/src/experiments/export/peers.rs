@@ -153,7 +153,7 @@ pub fn scrapes(bench: &Bench, section: &mut Section) -> Result<Vec<String>> {
         format!("{entries} series"),
         rounds.to_string(),
         Estimate::of(&compared.base).show(1),
-        // Ours is measured twice in each round.
+        // The daemon is measured twice in each round.
         format!("{:.0}", 1e3 * processor[0] / (2 * rounds) as f64),
         Estimate::of(&compared.other).show(0),
         format!("{:.0}", 1e3 * processor[1] / rounds as f64),

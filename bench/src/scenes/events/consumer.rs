@@ -16,7 +16,7 @@ pub enum Consumer {
     Twinprobe,
 }
 
-/// What consumers do with an event.
+/// The ways in which consumers handle an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// They look at its number, or write it as JSON, and nobody looks.
@@ -25,7 +25,7 @@ pub enum Mode {
     Check,
 }
 
-/// What became of the events of one load.
+/// The fate of the events of one load.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
     pub sent: Sent,

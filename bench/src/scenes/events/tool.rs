@@ -16,7 +16,7 @@ const SOURCE: &str = include_str!("../../../bpf/events.bpf.c");
 /// The interface that the tools are attached to.
 pub const INTERFACE: &str = "mon0";
 
-/// What a tool does with a packet.
+/// The work of a tool for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// Counts it by its sender.

@@ -1,4 +1,4 @@
-//! What a store of windows has to do.
+//! The duties of a store of windows.
 
 use std::collections::BTreeMap;
 use std::path::Path;
