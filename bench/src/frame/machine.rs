@@ -1,6 +1,7 @@
 //! The machine that is measured on: what it is, and whether something else used it.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -96,10 +97,20 @@ pub fn describe_machine() -> Result<String> {
 
 /// Returns the commit that is measured, marked if files differ from it; `unknown` outside of a repository.
 pub fn commit() -> String {
-    let here = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-    let describe =
-        first_line(Command::new("git").args(["-C", here, "describe", "--always", "--exclude=*", "--dirty"]));
-    describe.ok().filter(|commit| !commit.is_empty()).unwrap_or_else(|| "unknown".to_owned())
+    commit_of(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")))
+}
+
+/// Returns the commit of a repository. Changes below docs/ do not count: a run writes there itself, and nothing of
+/// what is measured is there.
+fn commit_of(repository: &Path) -> String {
+    let git = |arguments: &[&str]| first_line(Command::new("git").arg("-C").arg(repository).args(arguments));
+    let commit = git(&["describe", "--always", "--exclude=*"]).unwrap_or_default();
+    if commit.is_empty() {
+        return "unknown".to_owned();
+    }
+    let changes = git(&["status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)docs"]);
+    let is_clean = changes.is_ok_and(|changes| changes.is_empty());
+    if is_clean { commit } else { commit + "-dirty" }
 }
 
 fn first_line(command: &mut Command) -> Result<String> {
@@ -117,6 +128,38 @@ mod tests {
         let after = Ticks::parse("cpu  20 0 20 120 20 0 10 10 5 0\n").unwrap();
         let [busy, stolen] = after.since(before);
         assert!((busy - 0.4).abs() < 1e-9 && (stolen - 0.1).abs() < 1e-9, "{busy} {stolen}");
+    }
+
+    #[test]
+    fn a_commit_is_marked_by_changes_outside_of_docs_only() -> Result<()> {
+        let repository = tempfile::tempdir()?;
+        let here = repository.path();
+        assert_eq!(commit_of(here), "unknown");
+        let git = |arguments: &[&str]| -> Result<()> {
+            let identity =
+                ["-c", "user.name=test", "-c", "user.email=test@localhost", "-c", "commit.gpgsign=false"];
+            let status = Command::new("git").arg("-C").arg(here).args(identity).args(arguments).status()?;
+            anyhow::ensure!(status.success(), "git {arguments:?}: {status}");
+            Ok(())
+        };
+        fs::create_dir_all(here.join("docs/figures"))?;
+        fs::create_dir(here.join("src"))?;
+        let (page, source) = (here.join("docs/benchmarks.md"), here.join("src/main.rs"));
+        fs::write(&page, "1")?;
+        fs::write(&source, "1")?;
+        git(&["init", "-q"])?;
+        git(&["add", "."])?;
+        git(&["commit", "-q", "-m", "One"])?;
+        let clean = commit_of(here);
+        assert!(clean.len() >= 7 && clean.bytes().all(|byte| byte.is_ascii_hexdigit()), "{clean}");
+        // The page and its figures are what a run writes.
+        fs::write(&page, "2")?;
+        fs::write(here.join("docs/figures/new.svg"), "2")?;
+        git(&["add", "docs/figures"])?;
+        assert_eq!(commit_of(here), clean);
+        fs::write(&source, "2")?;
+        assert_eq!(commit_of(here), format!("{clean}-dirty"));
+        Ok(())
     }
 
     #[test]
