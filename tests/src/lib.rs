@@ -22,6 +22,7 @@ pub mod measure;
 pub mod model;
 pub mod netns;
 pub mod packets;
+mod pidfd;
 pub mod probes;
 pub mod programs;
 pub mod random;
