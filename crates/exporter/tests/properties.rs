@@ -145,9 +145,13 @@ proptest! {
     }
 }
 
-/// A metric whose map has each key once, as maps do.
+/// A metric as the encoder is promised it: each key comes once, as readings and journals have it, which tests of theirs
+/// check while maps change and processes are killed. Only a walk over a live trie may meet keys again.
 fn map() -> impl Strategy<Value = MetricTable> {
     metric().prop_map(|MetricTable { metric, table }| {
+        if metric.layout.kind.family() == MapFamily::Trie && metric.temporality == Temporality::Live {
+            return MetricTable { metric, table };
+        }
         let (mut known, mut rows) = (HashSet::new(), RawTable::default());
         for (key, value) in table.entries(&metric.layout) {
             if !metric.layout.kind.has_keys() || known.insert(key) {
