@@ -1,22 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The actions of Gregg's benchmark of tracers, as far as a network hook has them: ACTION is the number of the experiment in
-// "Benchmarking Performance Overhead of DTrace on FreeBSD and eBPF on Linux". TC is for TC instead of XDP.
-#include <linux/bpf.h>
-#include <bpf/bpf_helpers.h>
-
-#ifdef TC
-#ifndef SECTION
-#define SECTION "tc"
-#endif
-#define CONTEXT __sk_buff
-#define PASS (-1)
-#define FAILED 2
-#else
-#define SECTION "xdp"
-#define CONTEXT xdp_md
-#define PASS 2
-#define FAILED 1
-#endif
+// "Benchmarking Performance Overhead of DTrace on FreeBSD and eBPF on Linux".
+// Compiled behind hook.h.
 
 #define MAP(NAME, TYPE, KEY, VALUE, ENTRIES) \
 	struct { __uint(type, TYPE); __type(key, KEY); __type(value, VALUE); __uint(max_entries, ENTRIES); } NAME SEC(".maps")
@@ -79,7 +64,7 @@ SEC(SECTION) int act(struct CONTEXT *ctx)
 	__u64 length = end - data, one = 1;
 
 	if (data + 42 > end)
-		return FAILED;
+		return DROP;
 	__u32 address = *(__u32 *)(data + 26);
 	struct pair pair = { .address = address };
 
@@ -103,7 +88,7 @@ SEC(SECTION) int act(struct CONTEXT *ctx)
 	bpf_map_update_elem(&starts, &address, &now, BPF_ANY);
 	start = bpf_map_lookup_elem(&starts, &address);
 	if (!start)
-		return FAILED;
+		return DROP;
 	key = log2(bpf_ktime_get_ns() - *start);
 	bpf_map_delete_elem(&starts, &address);
 #elif ACTION == 17
@@ -111,7 +96,7 @@ SEC(SECTION) int act(struct CONTEXT *ctx)
 #endif
 #if ACTION == 8
 	if (length == 0)
-		return FAILED;
+		return DROP;
 #elif ACTION >= 9 && ACTION <= 17
 	__u64 *count = bpf_map_lookup_elem(&counts, &key);
 
@@ -123,7 +108,7 @@ SEC(SECTION) int act(struct CONTEXT *ctx)
 	__u64 *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 
 	if (!event)
-		return FAILED;
+		return DROP;
 	*event = length;
 	bpf_ringbuf_submit(event, 0);
 #endif

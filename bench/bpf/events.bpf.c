@@ -5,23 +5,8 @@
 //   PAYLOAD=4096       reports packets as events of 4,252 bytes (rw-tracer-all)
 //   INTERVAL           the nanoseconds between two events; 0: each packet is one
 //   RING               the size of the ring in bytes
-//   TC                 at TC instead of XDP
 // Events are numbered on each CPU, those that found no room included: a consumer sees what it has not got.
-#include <linux/bpf.h>
-#include <bpf/bpf_endian.h>
-#include <bpf/bpf_helpers.h>
-
-#ifdef TC
-#ifndef SECTION
-#define SECTION "tc"
-#endif
-#define CONTEXT __sk_buff
-#define DROP 2
-#else
-#define SECTION "xdp"
-#define CONTEXT xdp_md
-#define DROP 1
-#endif
+// Compiled behind hook.h.
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

@@ -1,25 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Programs that show what a hook itself takes: one that does nothing, one that ends the packets' way behind it and counts
 // them, and ones that copy 1 KiB of a packet. COPY is 1: eight bytes at a time, 2: by the kernel's helper, 3: by the
-// helper into a ring. TC is for TC instead of XDP; loaded by aya only.
-#include <linux/bpf.h>
-#include <bpf/bpf_helpers.h>
+// helper into a ring. Loaded by aya only.
+// Compiled behind hook.h.
 
 #define KIB 1024
-
-#ifdef TC
-#define SECTION "classifier"
-#define CONTEXT __sk_buff
-#define PASS (-1)
-#define FAILED 2
-#define LOAD bpf_skb_load_bytes
-#else
-#define SECTION "xdp"
-#define CONTEXT xdp_md
-#define PASS 2
-#define FAILED 1
-#define LOAD bpf_xdp_load_bytes
-#endif
 
 struct copy {
 	__u64 words[KIB / 8];
@@ -45,10 +30,10 @@ SEC(SECTION) int hook(struct CONTEXT *ctx)
 	struct copy *copy = bpf_ringbuf_reserve(&events, sizeof(*copy), 0);
 
 	if (!copy)
-		return FAILED;
+		return DROP;
 	if (LOAD(ctx, 0, copy, KIB)) {
 		bpf_ringbuf_discard(copy, 0);
-		return FAILED;
+		return DROP;
 	}
 	bpf_ringbuf_submit(copy, 0);
 #elif COPY
@@ -56,18 +41,18 @@ SEC(SECTION) int hook(struct CONTEXT *ctx)
 	struct copy *copy = bpf_map_lookup_elem(&copies, &zero);
 
 	if (!copy)
-		return FAILED;
+		return DROP;
 #if COPY == 1
 	const __u8 *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 
 	if (data + KIB > end)
-		return FAILED;
+		return DROP;
 #pragma unroll
 	for (int i = 0; i < KIB / 8; i++)
 		copy->words[i] = ((const volatile __u64 *)data)[i];
 #else
 	if (LOAD(ctx, 0, copy, KIB))
-		return FAILED;
+		return DROP;
 #endif
 #endif
 	return PASS;

@@ -1,23 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The stages of a tracer ("Dissecting Storage I/O Tracing Overhead of eBPF") at a network hook, each by a macro: FILTER,
-// RESERVE, BUILD, COMMIT. TC is for TC instead of XDP.
-#include <linux/bpf.h>
-#include <bpf/bpf_endian.h>
-#include <bpf/bpf_helpers.h>
-
-#ifdef TC
-#ifndef SECTION
-#define SECTION "tc"
-#endif
-#define CONTEXT __sk_buff
-#define PASS (-1)
-#define FULL 2
-#else
-#define SECTION "xdp"
-#define CONTEXT xdp_md
-#define PASS 2
-#define FULL 1
-#endif
+// RESERVE, BUILD, COMMIT.
+// Compiled behind hook.h.
 
 /* As large as the paper's. */
 struct event {
@@ -48,17 +32,17 @@ SEC(SECTION) int stage(struct CONTEXT *ctx)
 	const __u8 *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 
 	if (data + 38 > end)
-		return FULL;
+		return DROP;
 #endif
 #ifdef FILTER
 	if (*(__u16 *)(data + 36) != bpf_htons(80))
-		return FULL;
+		return DROP;
 #endif
 #ifdef RESERVE
 	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 
 	if (!event)
-		return FULL;
+		return DROP;
 #elif defined(BUILD)
 	struct event built, *event = &built;
 #endif

@@ -12,4 +12,5 @@ pub mod probes;
 pub mod runs;
 pub mod sender;
 pub mod slices;
+pub mod sources;
 pub mod stores;

@@ -17,8 +17,8 @@ use crate::frame::table::Table;
 use crate::scenes::events::stand::{Load, Stand};
 use crate::scenes::events::tool::{Shape, Tool};
 use crate::scenes::runs::{Bare, run as run_program};
+use crate::scenes::sources::ACTIONS as SOURCE;
 
-const SOURCE: &str = include_str!("../../../bpf/actions.bpf.c");
 /// The events at a time: those of all rounds together find room in the ring.
 const EVENTS: u32 = 25_000;
 const PROBE: &str = "/v1/probes/actions";

@@ -101,6 +101,22 @@ pub fn run(bench: &Bench) -> Result<Section> {
     Ok(section)
 }
 
+/// Returns each tool in each ring at both hooks, with events at this rate and with bursts.
+fn cases(bench: &Bench, rate: u64, duration: Duration) -> Vec<Case> {
+    let steady = Load::Steady { rate, duration };
+    let bursts = Load::Bursts { packets: bench.times(20_000, 4_000), times: bench.part_of(20, 1) };
+    let mut cases = Vec::new();
+    for hook in ["xdp", "tc"] {
+        for shape in SHAPES {
+            for ring in RINGS {
+                let tool = Tool { hook, shape, ring, interval: 0 };
+                cases.extend([steady, bursts].map(|load| Case { tool, load }));
+            }
+        }
+    }
+    cases
+}
+
 /// Checks each event of each consumer.
 fn fidelity(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<Table> {
     let mut table = Table::new(&[
@@ -116,19 +132,7 @@ fn fidelity(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<Tabl
         "half within, us",
         "99 % within, us",
     ]);
-    let duration = Duration::from_millis(bench.times(2_000, 150));
-    let steady = Load::Steady { rate: CHECKED, duration };
-    let bursts = Load::Bursts { packets: bench.times(20_000, 4_000), times: bench.times(20, 1) };
-    let mut cases = Vec::new();
-    for hook in ["xdp", "tc"] {
-        for shape in SHAPES {
-            for ring in RINGS {
-                cases.extend(
-                    [steady, bursts].map(|load| Case { tool: Tool { hook, shape, ring, interval: 0 }, load }),
-                );
-            }
-        }
-    }
+    let cases = cases(bench, CHECKED, Duration::from_millis(bench.part_of(2_000, 150)));
     // Bursts of small events at TC into a small ring.
     let quick = [cases[9]];
     for case in bench.cases(&cases, &quick) {
@@ -141,11 +145,7 @@ fn fidelity(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<Tabl
                 .latency
                 .map(|ns| if ns == 0 { String::new() } else { format!("{:.0}", ns as f64 / 1e3) });
             let [median, late] = latency;
-            table.row([
-                case.tool.hook.to_owned(),
-                case.tool.shape.name().to_owned(),
-                (case.tool.ring >> 10).to_string(),
-                case.describe(),
+            table.row(case.cells().into_iter().chain([
                 consumer.name().to_owned(),
                 outcome.events.to_string(),
                 (outcome.lost + outcome.missed).to_string(),
@@ -153,7 +153,7 @@ fn fidelity(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<Tabl
                 "yes".to_owned(),
                 median,
                 late,
-            ]);
+            ]));
         }
     }
     Ok(table)
@@ -174,19 +174,7 @@ fn cost(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<(Table, 
         "null",
         "packet, ns",
     ]);
-    let duration = Duration::from_millis(bench.times(500, 100));
-    let steady = Load::Steady { rate: CLAIMED, duration };
-    let bursts = Load::Bursts { packets: bench.times(20_000, 4_000), times: bench.times(20, 1) };
-    let mut cases = Vec::new();
-    for hook in ["xdp", "tc"] {
-        for shape in SHAPES {
-            for ring in RINGS {
-                cases.extend(
-                    [steady, bursts].map(|load| Case { tool: Tool { hook, shape, ring, interval: 0 }, load }),
-                );
-            }
-        }
-    }
+    let cases = cases(bench, CLAIMED, Duration::from_millis(bench.times(500, 100)));
     let mut lost = Vec::new();
     for case in bench.cases(&cases, &[cases[1]]) {
         let turns = turns(stand, case, consumers, bench.rounds(5, 1))?;
@@ -195,16 +183,12 @@ fn cost(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<(Table, 
             if case.tool.hook == "xdp"
                 && case.tool.shape == Shape::RwTracer
                 && case.tool.ring == RINGS[0]
-                && case.tool_bursts()
+                && case.bursts()
             {
                 lost.push((*consumer, share));
             }
             let packets: Sample = outcomes.iter().filter_map(|outcome| outcome.sent.per_packet).collect();
-            table.row([
-                case.tool.hook.to_owned(),
-                case.tool.shape.name().to_owned(),
-                (case.tool.ring >> 10).to_string(),
-                case.describe(),
+            table.row(case.cells().into_iter().chain([
                 consumer.name().to_owned(),
                 outcomes.iter().map(|outcome| outcome.events).sum::<u64>().to_string(),
                 format!("{share:.2}"),
@@ -216,7 +200,7 @@ fn cost(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<(Table, 
                 },
                 if *consumer == Consumer::Libbpf { Estimate::of(&turns.null).show(2) } else { String::new() },
                 if packets.is_empty() { String::new() } else { Estimate::of(&packets).show(1) },
-            ]);
+            ]));
         }
     }
     Ok((table, lost))
@@ -298,14 +282,17 @@ impl Turns {
 }
 
 impl Case {
-    fn describe(self) -> String {
-        match self.load {
+    /// Returns the first cells of its rows: hook, tool, ring and packets.
+    fn cells(self) -> [String; 4] {
+        let Tool { hook, shape, ring, .. } = self.tool;
+        let packets = match self.load {
             Load::Steady { rate, .. } => format!("{rate} events/s"),
             Load::Bursts { packets, .. } => format!("bursts of {packets}"),
-        }
+        };
+        [hook.to_owned(), shape.name().to_owned(), (ring >> 10).to_string(), packets]
     }
 
-    const fn tool_bursts(self) -> bool {
+    const fn bursts(self) -> bool {
         matches!(self.load, Load::Bursts { .. })
     }
 }

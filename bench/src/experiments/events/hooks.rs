@@ -21,8 +21,8 @@ use crate::scenes::events::consumer::{Consumer, Mode};
 use crate::scenes::events::stand::{Load, Stand};
 use crate::scenes::events::tool::{INTERFACE, Shape, Tool};
 use crate::scenes::runs::Bare;
+use crate::scenes::sources::HOOKS as SOURCE;
 
-const SOURCE: &str = include_str!("../../../bpf/hooks.bpf.c");
 const PROBE: &str = "/v1/probes/hook";
 /// The length of the frames that 1 KiB is copied from.
 const LONG: usize = 1_100;
@@ -252,7 +252,8 @@ impl Drop for Attached<'_> {
 fn attach_empty(hook: Hook, namespace: &Namespace) -> Result<Empty> {
     let mut defines = vec!["COPY=0".to_owned()];
     if !hook.is_xdp() {
-        defines.push("TC".into());
+        // The name of the section that aya knows.
+        defines.extend(["TC".into(), "SECTION=\"classifier\"".into()]);
     }
     let ebpf = namespace.enter(|| {
         let mut ebpf = bpf::load(SOURCE, &defines)?;

@@ -19,8 +19,8 @@ use crate::scenes::events::consumer::{Consumer, Mode, Outcome};
 use crate::scenes::events::stand::{Load, Stand};
 use crate::scenes::events::tool::{Shape, Tool};
 use crate::scenes::runs::{Bare, run as run_program};
+use crate::scenes::sources::STAGES as SOURCE;
 
-const SOURCE: &str = include_str!("../../../bpf/stages.bpf.c");
 const PROBE: &str = "/v1/probes/stages";
 /// The runs at a time behind the dispatcher: all rounds together have no more events than the ring has room for.
 const BEHIND: u32 = 25_000;

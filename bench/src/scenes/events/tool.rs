@@ -11,8 +11,8 @@ use tempfile::TempDir;
 use twinprobe_tests::{Namespace, bpf};
 
 use super::ledger::SIZE;
+use crate::scenes::sources::EVENTS as SOURCE;
 
-const SOURCE: &str = include_str!("../../../bpf/events.bpf.c");
 /// The interface that the tools are attached to.
 pub const INTERFACE: &str = "mon0";
 
