@@ -45,6 +45,7 @@ fn main() -> Result<()> {
     let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/benchmarks.md");
     let output: Option<PathBuf> = options.output.or_else(|| (!bench.quick).then_some(default));
     let commit = machine::commit();
+    let mut took = Vec::new();
     for experiment in EXPERIMENTS {
         if !chosen.is_empty() && !chosen.iter().any(|name| name == experiment.name) {
             continue;
@@ -65,7 +66,14 @@ fn main() -> Result<()> {
             Some(file) => Document { file }.write(experiment.name, &section, &conditions, &commit)?,
             None => println!("{}", section.markdown(&conditions)),
         }
-        eprintln!("  {:.0} s; {noise}", started.elapsed().as_secs_f64());
+        let seconds = started.elapsed().as_secs_f64();
+        eprintln!("  {seconds:.0} s; {noise}");
+        took.push((experiment.name, seconds));
     }
+    eprintln!("experiment, seconds:");
+    for (name, seconds) in &took {
+        eprintln!("  {name:<12}{seconds:>7.0}");
+    }
+    eprintln!("  {:<12}{:>7.0}", "all", took.iter().map(|(_, seconds)| seconds).sum::<f64>());
     Ok(())
 }

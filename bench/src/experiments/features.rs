@@ -34,7 +34,7 @@ struct Flows {
 }
 
 pub fn run(bench: &Bench) -> Result<Section> {
-    let packets = bench.times(8_000_000, 50_000);
+    let packets = bench.part_of(8_000_000, 50_000);
     let mut section = Section::new(
         "NetFlow features (Fig. 7)",
         "How many packets per second does a flow table with the first 1 to 15 features take, and how many do flow exporters?",
@@ -95,7 +95,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
     let goals = bench.cases(&GOALS, &GOALS[..1]);
     for exporter in bench.cases(&Exporter::ALL, &[Exporter::PacketSocket, Exporter::XdpSocket]) {
         let site = Site::new(bench)?;
-        let Some(cost) = exporter.measure(&site, bench.times(1_000_000, 20_000))? else {
+        let Some(cost) = exporter.measure(&site, bench.part_of(1_000_000, 20_000))? else {
             let mut cells = [""; 10];
             cells[..2].copy_from_slice(&[exporter.name(), "not here"]);
             others.row(cells);

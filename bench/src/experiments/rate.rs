@@ -22,8 +22,9 @@ const PER_HOOK: usize = 16;
 /// The length of a slice in which windows are counted.
 const SLICE: Duration = Duration::from_secs(2);
 /// Probes, and the interval of their windows in milliseconds.
-const CASES: [(usize, u64); 6] = [(1, 1_000), (1, 100), (1, 10), (10, 10), (100, 100), (100, 20)];
-const MOST: (usize, u64) = (100, 20);
+const CASES: [(usize, u64); 7] = [(1, 1_000), (1, 100), (1, 10), (10, 10), (100, 100), (100, 20), (100, 10)];
+/// Twice the goal is asked for, so that it can be passed: what is asked for is the most that can be reached.
+const MOST: (usize, u64) = (100, 10);
 
 pub fn run(bench: &Bench) -> Result<Section> {
     let mut section = Section::new(
@@ -32,14 +33,16 @@ pub fn run(bench: &Bench) -> Result<Section> {
         "Counters of one entry at TC, up to 16 at each interface, whose windows are closed by the daemon's clock: flip, grace \
          period, extraction, file, sync, reset; each keeps its newest 10, so that old ones are removed as well. Windows are those that the \
          daemon says it has closed (`twinprobe_windows_closed_total`), processor time is that of all its threads; both in slices of 2 s. \
-         The null comparison is each slice by the one before it. Medians with intervals of 95 % (bootstrap).",
+         A window that is due while the last one of its probe is closed is left out, so that less is reached than was asked for if the machine \
+         has no more. The null comparison is each slice by the one before it. Medians with intervals of 95 % (bootstrap).",
     );
     let mut table = Table::new(&[
         "probes",
         "interval, ms",
         "slices",
         "asked for, windows/s",
-        "closed, windows/s",
+        "reached, windows/s",
+        "of what was asked for, %",
         "CPU per window, us",
         "<= 300",
         "null",
@@ -55,22 +58,28 @@ pub fn run(bench: &Bench) -> Result<Section> {
             rates.rate.len().to_string(),
             format!("{asked:.0}"),
             rate.show(0),
+            format!("{:.0}", 100.0 * rate.value / asked),
             time.show(0),
             time.at_most(TIME).to_owned(),
             Estimate::of(&rates.null).show(2),
         ]);
         let missed = |met: bool| if met { "" } else { " (missed)" };
         if (probes, interval) == MOST {
-            claims.push(format!("{:.0}/s{}", rate.value, missed(rate.value >= RATE)));
+            claims.push(format!(
+                "{:.0}/s of {asked:.0}/s asked for{}",
+                rate.value,
+                missed(rate.value >= RATE)
+            ));
         }
-        if interval == 10 || (probes, interval) == MOST {
+        if interval == 10 {
             let met = missed(time.value <= TIME);
             claims.push(format!("{probes} every {interval} ms: {:.0} us{met}", time.value));
         }
     }
     section.tables.push(table);
     section.meaning = "Windows that are due at the same time share the wait for the processors and the sync of the disk, so that \
-        many cost less than one each: a host may have a hundred probes with short windows."
+        many cost less than one each: a host may have a hundred probes with short windows. A window that is due alone has to wake the \
+        daemon, to visit each processor (the grace period) and to sync the disk for itself."
         .to_owned();
     section.claims.push(Claim {
         claim: "windows per second over 100 probes, and processor time of a window",

@@ -18,7 +18,7 @@ pub struct Options {
     /// Run each experiment with few repetitions, to see that it works; its figures mean little
     #[arg(long)]
     pub quick: bool,
-    /// Part of the rounds of a full run: intervals are wider, and the run is shorter
+    /// Part of the rounds of a full run, and of the packets in each: intervals are wider, and the run is shorter
     #[arg(long, value_name = "PART", default_value_t = 1.0, value_parser = part)]
     pub part: f64,
     /// Document to write sections into, with a directory `figures` beside it; default docs/benchmarks.md, with --quick
@@ -63,6 +63,8 @@ pub enum Generator {
 
 /// The least number of rounds of a full run.
 const LEAST: u64 = 3;
+/// The least part of a full run's repetitions within a round: fewer would not be told from what a call takes.
+const LEAST_PART: f64 = 0.25;
 
 fn part(text: &str) -> Result<f64, String> {
     match text.parse() {
@@ -75,7 +77,7 @@ fn part(text: &str) -> Result<f64, String> {
 #[derive(Clone, Debug)]
 pub struct Bench {
     pub quick: bool,
-    /// The part of the rounds of a full run.
+    /// The part of a full run.
     pub part: f64,
     pub generator: Generator,
 }
@@ -111,6 +113,11 @@ impl Bench {
         if self.quick { quick } else { full }
     }
 
+    /// Returns the number of repetitions within a round, of which a run may be told to make a part.
+    pub fn part_of(&self, full: u64, quick: u64) -> u64 {
+        if self.quick { quick } else { (full as f64 * self.part.max(LEAST_PART)) as u64 }
+    }
+
     /// Returns the number of rounds, of which a run may be told to make a part.
     pub fn rounds(&self, full: u64, quick: u64) -> u64 {
         if self.quick { quick } else { ((full as f64 * self.part) as u64).max(full.min(LEAST)) }
@@ -129,6 +136,15 @@ mod tests {
     fn bench(arguments: &[&str]) -> Result<Bench, String> {
         let arguments = [&["bench"], arguments].concat();
         Options::try_parse_from(arguments).map_err(|error| error.to_string())?.bench()
+    }
+
+    #[test]
+    fn a_part_has_fewer_rounds_and_fewer_repetitions() {
+        let part = |part: &str| bench(&["--part", part]).unwrap();
+        assert_eq!((part("1").rounds(10, 1), part("1").part_of(1_000, 1)), (10, 1_000));
+        assert_eq!((part("0.5").rounds(10, 1), part("0.5").part_of(1_000, 1)), (5, 500));
+        assert_eq!((part("0.01").rounds(10, 1), part("0.01").part_of(1_000, 1)), (3, 250));
+        assert_eq!(bench(&["--quick"]).unwrap().part_of(1_000, 1), 1);
     }
 
     #[test]

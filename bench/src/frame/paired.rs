@@ -35,6 +35,33 @@ impl Estimate {
         Self { value: sample.median(), low: medians.quantile(TAIL), high: medians.quantile(1.0 - TAIL) }
     }
 
+    /// Estimates how many times the median of `of` that of `to` is. The values are of the same rounds, which are drawn
+    /// again as pairs. Unlike the median of the rounds' ratios it does not suffer from a round in which `to` is next to 0.
+    ///
+    /// # Panics
+    /// Panics if a sample is empty, or has fewer values than the other.
+    pub fn of_ratio(of: &Sample, to: &Sample) -> Self {
+        let (of_values, to_values) = (of.values(), to.values());
+        assert_eq!(of_values.len(), to_values.len(), "values of the same rounds");
+        let mut random = Random::seeded(0x5eed);
+        let ratios: Sample = (0..DRAWN)
+            .map(|_| {
+                let count = of_values.len();
+                let drawn: Vec<_> = (0..count).map(|_| random.below(count as u64) as usize).collect();
+                let median = |values: &[f64]| drawn.iter().map(|&at| values[at]).collect::<Sample>().median();
+                median(of_values) / median(to_values)
+            })
+            .collect();
+        let value = of.median() / to.median();
+        Self { value, low: ratios.quantile(TAIL), high: ratios.quantile(1.0 - TAIL) }
+    }
+
+    /// Returns `by` divided by it: packets per second of the time of a packet.
+    #[must_use]
+    pub fn inverse(&self, by: f64) -> Self {
+        Self { value: by / self.value, low: by / self.high, high: by / self.low }
+    }
+
     /// Returns `value [low, high]`.
     pub fn show(&self, decimals: usize) -> String {
         let Self { value, low, high } = self;
@@ -63,6 +90,21 @@ impl Estimate {
             "not resolved"
         }
     }
+}
+
+/// Measures `WAYS` ways in turns, each round from another one on. Returns the values of each way.
+pub fn in_turns<const WAYS: usize>(
+    rounds: u64,
+    mut way: impl FnMut(usize) -> Result<f64>,
+) -> Result<[Sample; WAYS]> {
+    let mut samples = [const { Vec::new() }; WAYS];
+    for round in 0..rounds as usize {
+        for turn in 0..WAYS {
+            let which = (round + turn) % WAYS;
+            samples[which].push(way(which)?);
+        }
+    }
+    Ok(samples.map(|values: Vec<f64>| values.into_iter().collect()))
 }
 
 /// Two ways, measured in turns, the first one twice.
@@ -151,6 +193,30 @@ mod tests {
         let estimate = Estimate { value: 1.0, low: 0.9, high: 1.1 };
         assert_eq!([0.8, 1.0, 1.2].map(|limit| estimate.at_most(limit)), ["**no**", "not resolved", "yes"]);
         assert_eq!([0.8, 1.0, 1.2].map(|limit| estimate.at_least(limit)), ["yes", "not resolved", "**no**"]);
+    }
+
+    #[test]
+    fn a_ratio_is_that_of_medians_of_the_same_rounds() {
+        let sample = |values: &[f64]| values.iter().copied().collect::<Sample>();
+        // All values of a round are twice as large by noise, which is not in the ratio.
+        let ratio = Estimate::of_ratio(&sample(&[20.0, 40.0, 20.0]), &sample(&[2.0, 4.0, 2.0]));
+        assert_eq!(ratio, Estimate { value: 10.0, low: 10.0, high: 10.0 });
+        assert_eq!(
+            Estimate { value: 50.0, low: 40.0, high: 100.0 }.inverse(1e3),
+            Estimate { value: 20.0, low: 10.0, high: 25.0 }
+        );
+    }
+
+    #[test]
+    fn ways_take_turns_and_none_is_always_the_first() -> Result<()> {
+        let mut calls = Vec::new();
+        let [one, two, three] = in_turns(3, |which| {
+            calls.push(which);
+            Ok(which as f64)
+        })?;
+        assert_eq!(calls, [0, 1, 2, 1, 2, 0, 2, 0, 1]);
+        assert_eq!([one, two, three].map(|sample| sample.values().to_vec()), [[0.0; 3], [1.0; 3], [2.0; 3]]);
+        Ok(())
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Set-ups that several experiments use, and programs of others.
 
+pub mod adaptive;
 pub mod bcc;
 pub mod ebpf_exporter;
 pub mod events;
