@@ -158,10 +158,10 @@ pub fn run(bench: &Bench) -> Result<Section> {
     });
     section.meaning =
         "A probe that shares its hook costs a packet a few nanoseconds more than one that is attached by \
-        itself: next to nothing beside a lookup in a hash. A further one costs the call of a subprogram, a look at the epoch, a tail call \
-        (a direct jump, and a count that the kernel keeps) and a return. Where returns go through thunks, as mitigations of processors \
-        want it, a call that only returns takes 1.25 ns, most of the goal of 2 ns. A last probe that can return nothing but the \
-        verdict that counts has neither call nor return."
+        itself: next to nothing beside a lookup in a hash. The first one costs a look at the epoch and a tail call (a direct jump, and a count \
+        that the kernel keeps), each further one also the call of a subprogram and a return. Where returns go through thunks, as \
+        mitigations of processors want it, a call that only returns takes 1.25 ns, most of the goal of 2 ns. A last probe that can \
+        return nothing but the verdict that counts has neither call nor return."
             .to_owned();
     section.claims = vec![
         Claim {
