@@ -1,13 +1,10 @@
 //! The dispatcher: what it adds to a packet's time beyond that of the probes' programs.
 
-use std::thread;
-
 use anyhow::{Context as _, Result, ensure};
 use aya::Ebpf;
 use aya::maps::{Array, ProgramArray};
 use aya::programs::{ProgramFd, SchedClassifier, Xdp, XdpMode};
 use serde_json::{Value, json};
-use twinprobe_tests::netns::pin_to_cpu;
 use twinprobe_tests::programs::Program;
 use twinprobe_tests::traffic::Frame;
 use twinprobe_tests::{Daemon, bpf, sample};
@@ -19,13 +16,13 @@ use crate::frame::section::{Claim, Section};
 use crate::frame::site::Site;
 use crate::frame::table::Table;
 use crate::scenes::libxdp::{self, MOST};
+use crate::scenes::returns;
+use crate::scenes::runs::run as run_program;
 
 const CHAINS: [usize; 5] = [1, 2, 4, 8, 16];
 /// The goals: nanoseconds that are added for one probe, and for each further one.
 const FIRST: f64 = 1.0;
 const FURTHER: f64 = 2.0;
-/// The CPU that runs the programs, if it exists: interrupts tend to go to the first one.
-const CPU: usize = 1;
 const PROG_ARRAY: &str = include_str!("../../bpf/prog_array.bpf.c");
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -156,13 +153,14 @@ pub fn run(bench: &Bench) -> Result<Section> {
         y: Axis { label: "ns per packet", logarithmic: false },
         panels,
     });
-    section.meaning =
-        "A probe that shares its hook costs a packet a few nanoseconds more than one that is attached by \
-        itself: next to nothing beside a lookup in a hash. The first one costs a look at the epoch and a tail call (a direct jump, and a count \
-        that the kernel keeps), each further one also the call of a subprogram and a return. Where returns go through thunks, as \
-        mitigations of processors want it, a call that only returns takes 1.25 ns, most of the goal of 2 ns. A last probe that can \
-        return nothing but the verdict that counts has neither call nor return."
-            .to_owned();
+    let returns = returns::measure(&site.topology, bench.rounds(21, 3), repeat)?;
+    section.meaning = format!(
+        "A probe that shares its hook costs a packet a few nanoseconds more than one that is attached by itself: next to nothing beside a \
+         lookup in a hash. The first one costs a look at the epoch and a tail call (a direct jump, and a count that the kernel keeps), each \
+         further one also the call of a subprogram and a return. A call that only returns takes {} ns here: where processors want it, \
+         returns go through thunks. A last probe that can return nothing but the verdict that counts has neither call nor return.",
+        returns.show(2)
+    );
     section.claims = vec![
         Claim {
             claim: "one probe behind the dispatcher against attached directly",
@@ -192,10 +190,6 @@ impl Chain {
         }
     }
 
-    const fn pass(self) -> i32 {
-        if self.hook.len() == 3 { 2 } else { -1 }
-    }
-
     fn measure(self, site: &Site, daemon: &Daemon, rounds: u64, repeat: u32) -> Result<Comparison> {
         let dispatcher = site.attached(self.hook)?;
         self.compare(site, &dispatcher, rounds, repeat, || {
@@ -220,26 +214,16 @@ impl Chain {
         let mut loaded = bpf::load(&self.own_source(), &[])?;
         let bare = self.load(&mut loaded, "probe", Some((site, "lo", XdpMode::Skb)))?;
         Comparison::measure(rounds, |way| {
-            let time = self.run(if way == Way::Base { &bare } else { chain }, repeat)?;
+            let time = run_program(
+                if way == Way::Base { &bare } else { chain },
+                self.hook,
+                Frame::default().bytes(),
+                repeat,
+            )?;
             if way == Way::Other {
                 check()?;
             }
             Ok(time)
-        })
-    }
-
-    /// Runs a program on one CPU. Returns the nanoseconds per run.
-    fn run(self, program: &Program, repeat: u32) -> Result<f64> {
-        thread::scope(|scope| {
-            let measuring = scope.spawn(|| {
-                if thread::available_parallelism()?.get() > CPU {
-                    pin_to_cpu(CPU).context("move to a CPU")?;
-                }
-                let runs = program.run(Frame::default().bytes(), repeat)?;
-                ensure!(runs.verdict == self.pass(), "the verdict was {}, not {}", runs.verdict, self.pass());
-                Ok(runs.time.as_nanos() as f64 / f64::from(repeat))
-            });
-            measuring.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }
 

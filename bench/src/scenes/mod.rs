@@ -10,6 +10,7 @@ pub mod million;
 pub mod pairs;
 pub mod placebo;
 pub mod probes;
+pub mod returns;
 pub mod runs;
 pub mod sender;
 pub mod slices;

@@ -13,4 +13,5 @@ macro_rules! for_both_hooks {
 pub const ACTIONS: &str = for_both_hooks!("actions.bpf.c");
 pub const EVENTS: &str = for_both_hooks!("events.bpf.c");
 pub const HOOKS: &str = for_both_hooks!("hooks.bpf.c");
+pub const RETURNS: &str = for_both_hooks!("returns.bpf.c");
 pub const STAGES: &str = for_both_hooks!("stages.bpf.c");

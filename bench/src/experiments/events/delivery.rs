@@ -174,7 +174,7 @@ fn cost(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<(Table, 
         "null",
         "packet, ns",
     ]);
-    let cases = cases(bench, CLAIMED, Duration::from_millis(bench.times(500, 100)));
+    let cases = cases(bench, CLAIMED, Duration::from_millis(bench.part_of(500, 100)));
     let mut lost = Vec::new();
     for case in bench.cases(&cases, &[cases[1]]) {
         let turns = turns(stand, case, consumers, bench.rounds(5, 1))?;
@@ -208,7 +208,6 @@ fn cost(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<(Table, 
 
 /// Measures the processor time of an event by rates. Returns the panels, and ours against libbpf printing JSON at the rate of the claim.
 fn curves(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<(Vec<Panel>, Vec<String>)> {
-    let duration = Duration::from_millis(bench.times(500, 100));
     let three = [Consumer::Libbpf, Consumer::LibbpfJson, Consumer::Twinprobe];
     let consumers: Vec<_> = consumers
         .iter()
@@ -223,7 +222,9 @@ fn curves(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<(Vec<P
             .collect();
         for rate in bench.cases(&RATES, &[CLAIMED]) {
             let tool = Tool { hook: "xdp", shape, ring: RINGS[1], interval: 0 };
-            let case = Case { tool, load: Load::Steady { rate, duration } };
+            // Few events a second take their time to be many enough.
+            let time = if rate < CLAIMED { bench.times(500, 100) } else { bench.part_of(500, 100) };
+            let case = Case { tool, load: Load::Steady { rate, duration: Duration::from_millis(time) } };
             let turns = turns(stand, case, &consumers, bench.rounds(5, 1))?;
             for (curve, (_, outcomes)) in curves.iter_mut().zip(&turns.of) {
                 curve

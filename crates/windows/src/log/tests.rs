@@ -105,6 +105,12 @@ fn a_window_needs_nothing_but_its_own_record() {
     let opened = store(directory.path(), "two");
     assert_eq!([numbers(&opened.of("a")), numbers(&opened.of("b"))], [vec![8], vec![]]);
     assert!(opened.of("a").get(8).unwrap().open().is_ok());
+    drop(opened);
+
+    // A start has used the log and forgotten it: what goes later is not brought back.
+    fs::remove_dir_all(directory.path().join("a")).unwrap();
+    let opened = store(directory.path(), "three");
+    assert_eq!(numbers(&opened.of("a")), [0; 0]);
 }
 
 #[test]
