@@ -95,6 +95,10 @@ fn is_left_behind(name: &str) -> bool {
 
 impl Drop for Directories {
     fn drop(&mut self) {
+        // The last daemon was killed in the midst of a change, and no other comes that would turn the switch off.
+        if self.state().join("rcu_expedited").exists() {
+            let _ = fs::write("/sys/kernel/rcu_expedited", "0");
+        }
         if self.borrowed {
             return;
         }

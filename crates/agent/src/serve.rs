@@ -10,7 +10,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use twinprobe_kernel::{Kernel, QuiesceMethod, TcMethod, crash, memory};
+use twinprobe_kernel::{Expedite, Kernel, QuiesceMethod, TcMethod, crash, memory};
 use twinprobe_windows::WindowStore;
 
 use crate::api::router;
@@ -68,6 +68,9 @@ pub struct Serve {
     /// Method of attaching TC programs
     #[arg(long, value_name = "METHOD", value_parser = tc_methods(), default_value = "auto")]
     tc_attach: TcMethod,
+    /// Whether the kernel hurries with grace periods while probes are attached and removed
+    #[arg(long, value_name = "WHEN", value_parser = expedite_choices(), default_value = "auto")]
+    expedite: Expedite,
     #[command(flatten)]
     folder: FolderOptions,
     /// Read certificates, tokens and roles again when their files change, as on SIGHUP
@@ -125,6 +128,12 @@ fn tc_methods() -> impl TypedValueParser<Value = TcMethod> {
     })
 }
 
+fn expedite_choices() -> impl TypedValueParser<Value = Expedite> {
+    PossibleValuesParser::new(Expedite::CHOICES.map(Expedite::name)).map(|name| {
+        Expedite::CHOICES.into_iter().find(|choice| choice.name() == name).unwrap_or(Expedite::Auto)
+    })
+}
+
 /// Runs the daemon until SIGTERM, SIGINT or the end of a listener.
 pub async fn serve(options: Serve) -> anyhow::Result<()> {
     // Signals are handled before anything else, so that a daemon that is stopped while it takes over probes ends in
@@ -151,8 +160,9 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     for address in &options.listen.listen_metrics {
         metrics_listeners.push(Listener::bind_tcp(*address, None)?);
     }
-    let (quiesce, tc, measured) = (options.quiesce, options.tc_attach, options.cost.measure_cost);
-    let kernel = Kernel::open(&options.bpffs, &options.state_dir, quiesce, tc, measured);
+    let (quiesce, tc, expedite) = (options.quiesce, options.tc_attach, options.expedite);
+    let measured = options.cost.measure_cost;
+    let kernel = Kernel::open(&options.bpffs, &options.state_dir, quiesce, tc, expedite, measured);
     let kernel = kernel.map_err(|error| {
         let denied = error.source.kind() == io::ErrorKind::PermissionDenied;
         let hint = if denied { "; is this root?" } else { "" };

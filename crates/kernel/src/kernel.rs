@@ -12,6 +12,7 @@ use twinprobe_ebpf_common::finding::Rejection;
 use crate::attach::dispatcher::dispatchers::Dispatchers;
 use crate::attach::dispatcher::live::LiveRuns;
 use crate::attach::epoch::EpochWords;
+use crate::attach::expedite::{Expedite, Expedited, GracePeriods};
 use crate::attach::hook::attachment::TcMethod;
 use crate::attach::host::{self, Host};
 use crate::attach::quiesce::method::QuiesceMethod;
@@ -36,6 +37,7 @@ use crate::trial::replay::control::Control;
 pub struct Kernel {
     /// The kernel objects that all probes share.
     pub host: Arc<Host>,
+    grace_periods: GracePeriods,
     claim: Claim,
 }
 
@@ -49,6 +51,7 @@ impl Kernel {
         state_dir: &Path,
         quiesce: QuiesceMethod,
         tc: TcMethod,
+        expedite: Expedite,
         measured: bool,
     ) -> Result<Arc<Self>, KernelError> {
         let failed = |call| move |error| KernelError::new(call, bpffs.display().to_string(), error);
@@ -74,7 +77,13 @@ impl Kernel {
         let serials = AtomicU64::new(last + 1);
         let unremoved = Mutex::default();
         let host = Host { epochs, quiescer, dispatchers, capabilities, boot_id, pins, serials, unremoved };
-        Ok(Arc::new(Self { host: Arc::new(host), claim }))
+        let grace_periods = GracePeriods::open(Path::new("/sys"), state_dir, &host.boot_id, expedite);
+        Ok(Arc::new(Self { host: Arc::new(host), grace_periods, claim }))
+    }
+
+    /// Lets the kernel hurry with its grace periods until the answer is dropped: attaching and detaching wait for them.
+    pub fn expedite(&self) -> Expedited<'_> {
+        self.grace_periods.expedite()
     }
 
     /// Returns the facts about this kernel that a plan needs.

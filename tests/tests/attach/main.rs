@@ -4,6 +4,7 @@
 mod attachments;
 mod chains;
 mod coexistence;
+mod expedited;
 mod interfaces;
 mod large_frames;
 mod namespaces;

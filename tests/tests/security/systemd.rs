@@ -64,5 +64,6 @@ fn the_shipped_unit_works_under_systemd() -> Result<()> {
     let confined = output.lines().find(|line| line.starts_with("compiler confined"));
     assert!(confined.is_some_and(|line| line.ends_with("yes")), "{shown}");
     assert!(log.contains("probe was adopted"), "{shown}");
+    assert!(!log.contains("can't be expedited"), "{shown}");
     Ok(())
 }

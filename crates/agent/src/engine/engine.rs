@@ -245,6 +245,7 @@ impl Engine {
         let engine = Arc::clone(self);
         let task = tokio::task::spawn_blocking(move || {
             let _change = change;
+            let _expedited = engine.kernel.expedite();
             work(&engine)
         });
         task.await

@@ -4,6 +4,7 @@ pub mod attached;
 pub mod deployable;
 pub mod dispatcher;
 pub mod epoch;
+pub mod expedite;
 pub mod held;
 pub mod hook;
 pub mod host;

@@ -1,0 +1,83 @@
+//! Expedited grace periods: attaching at TCX need not wait for each interface, and the machine's switch for that is as it
+//! was afterwards, also if the daemon dies meanwhile. These tests run alone, since every daemon turns the switch.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+use twinprobe_tests::attachments::tc_counter;
+use twinprobe_tests::http::Response;
+use twinprobe_tests::{Daemon, DaemonOptions, Topology, veth_pair};
+
+const SWITCH: &str = "/sys/kernel/rcu_expedited";
+const PROBE: &str = "/v1/probes/p";
+/// The number of interfaces beside the two of the topology.
+const INTERFACES: usize = 62;
+
+fn switch() -> Result<String> {
+    Ok(fs::read_to_string(SWITCH)?.trim().to_owned())
+}
+
+fn config() -> serde_json::Value {
+    let metrics = json!([{ "name": "packets", "map": "packets" }]);
+    json!({ "interfaces": ["mon*"], "ingress": { "hook": "tc", "source": tc_counter("-1"), "metrics": metrics } })
+}
+
+#[test]
+fn many_interfaces_do_not_wait_for_a_grace_period_each() -> Result<()> {
+    let topology = Topology::new()?;
+    for number in 2..INTERFACES + 2 {
+        veth_pair(
+            topology.generator(),
+            &format!("gen{number}"),
+            topology.monitor(),
+            &format!("mon{number}"),
+        )?;
+    }
+    ensure!(switch()? == "0", "this machine expedites grace periods, or an earlier test has left it so");
+    let change = |choice: &str| -> Result<(Duration, Duration)> {
+        let options = DaemonOptions::default().argument("--expedite").argument(choice);
+        let daemon = Daemon::start_with(topology.monitor(), &options)?;
+        let timed = |status: u16, request: &dyn Fn() -> Response| {
+            let begun = Instant::now();
+            request().expect(status);
+            begun.elapsed()
+        };
+        let mut times = (Duration::ZERO, Duration::ZERO);
+        // The first time the source is compiled, the second time it is known.
+        for _ in 0..2 {
+            times.0 = timed(201, &|| daemon.put(PROBE, &config()));
+            let status = daemon.json(PROBE);
+            let attached = status["interfaces"].as_array().map_or(0, Vec::len);
+            ensure!(attached == INTERFACES + 2, "{attached} attachments: {status}");
+            times.1 = timed(204, &|| daemon.delete(PROBE));
+            ensure!(switch()? == "0", "the switch is still on");
+            ensure!(!daemon.directories().state().join("rcu_expedited").exists(), "the note is still there");
+        }
+        Ok(times)
+    };
+    let (slow, fast) = (change("never")?, change("always")?);
+    ensure!(fast.0 * 2 < slow.0, "a PUT took {:?} instead of {:?}", fast.0, slow.0);
+    ensure!(fast.1 * 2 < slow.1, "a DELETE took {:?} instead of {:?}", fast.1, slow.1);
+    Ok(())
+}
+
+#[test]
+fn the_next_daemon_turns_the_switch_off() -> Result<()> {
+    let topology = Topology::new()?;
+    ensure!(switch()? == "0", "this machine expedites grace periods, or an earlier test has left it so");
+    let options = DaemonOptions::default().argument("--expedite").argument("always");
+    // The change at a start, which lists the stored probes, is the first; the PUT is the second.
+    let dying = options.clone().environment("TWINPROBE_CRASH_AT", "expedited:2");
+    let daemon = Daemon::start_with(topology.monitor(), &dying)?;
+    let json = [("content-type", "application/json")];
+    let died = daemon.try_request("PUT", PROBE, &json, config().to_string().as_bytes());
+    ensure!(died.is_err(), "the daemon lives: {died:?}");
+    ensure!(switch()? == "1", "the switch is off already");
+    let daemon =
+        daemon.restart(libc::SIGKILL, &DaemonOptions::default().argument("--expedite").argument("never"))?;
+    ensure!(switch()? == "0", "the switch is still on");
+    daemon.put(PROBE, &config()).expect(201);
+    Ok(())
+}
