@@ -183,7 +183,8 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         &kernel.host.boot_id,
         options.retain_bytes,
         options.limits.keep_free_bytes,
-    );
+    )
+    .reusing(twinprobe_kernel::is_unshared);
     let engine = Engine::new(node, kernel, toolchain, store, windows, options.limits)?;
 
     // Early clients are told to wait; the addresses are announced once requests are answered.

@@ -64,6 +64,7 @@ impl Windows {
         let mut index = self.index.lock();
         found.limits = std::mem::take(&mut index.limits);
         found.removed = index.removed;
+        (found.saves, found.saved) = (index.saves, index.saved);
         *index = found;
         if let Some(reason) = &index.blocked {
             return Err(io::Error::other(reason.clone()));

@@ -4,18 +4,21 @@ use std::fs::File;
 use std::io;
 
 use crate::file::directory::Form;
-use crate::file::durable::Saving;
 use crate::file::stored::WindowFiles;
 use crate::index::Change;
-use crate::restore;
+use crate::log::record as log;
+use crate::restore::{self, Saving};
+use crate::state::State;
 use crate::windows::Windows;
 
-/// A state that is being written.
+/// A state that is to be written.
 #[derive(Debug, Default)]
 pub struct Begun {
     saving: Option<Saving>,
     /// Lost windows whose `SEQ.lost` files the state makes needless.
     marked: Vec<u64>,
+    /// The number of this state among all that were to be written.
+    number: u64,
 }
 
 impl WindowFiles for Windows {
@@ -52,17 +55,28 @@ impl Windows {
     /// Changes the files as decided. An error says that the next start would not know of the change. The caller holds
     /// `changes`.
     pub fn apply(&self, change: &Change) -> Result<(), io::ErrorKind> {
-        let begun = self.begin(change);
+        let begun = self.begin(change, None);
         self.follow(change, begun)
     }
 
-    /// Writes the state that a decision has changed. [`Self::follow`] waits until it is on disk. The caller holds
-    /// `changes`.
-    pub fn begin(&self, change: &Change) -> Result<Begun, io::ErrorKind> {
+    /// Notes the state that a decision has changed in the log. [`Self::follow`] waits until it is on disk. `noted` is a
+    /// state that was noted before, and whether it is on disk. The caller holds `changes`.
+    pub fn begin(&self, change: &Change, noted: Option<(&State, bool)>) -> Result<Begun, io::ErrorKind> {
         // Windows that were served need no entry in the state, and go first: no newer window may be lost while they
         // exist.
         change.served.iter().for_each(|&(seq, form)| self.directory.remove(seq, form));
-        self.begin_save()
+        self.begin_save(noted)
+    }
+
+    /// Takes back what the log has of a window that could not be published, and of the state with it. The caller holds
+    /// `changes`.
+    pub fn take_back(&self, seq: u64, has_state: bool) {
+        self.directory.note(log::Change::Removed { seq });
+        if has_state {
+            self.index.lock().unsaved = true;
+            // A failed save was logged, and the next change repeats it.
+            let _ = self.save();
+        }
     }
 
     /// Changes the files as decided, after the state is on disk.
@@ -108,24 +122,35 @@ impl Windows {
 
     /// Writes the state to disk if it has changed.
     pub fn save(&self) -> Result<(), io::ErrorKind> {
-        self.begin_save().and_then(|begun| self.end_save(begun))
+        self.begin_save(None).and_then(|begun| self.end_save(begun))
     }
 
-    fn begin_save(&self) -> Result<Begun, io::ErrorKind> {
+    fn begin_save(&self, noted: Option<(&State, bool)>) -> Result<Begun, io::ErrorKind> {
         let index = self.index.lock();
-        if !index.unsaved {
+        let is_as_noted = noted.is_some_and(|(state, _)| *state == index.state);
+        // What the log says must not stay if the state is another one meanwhile.
+        if !index.unsaved && (noted.is_none() || is_as_noted) {
             return Ok(Begun::default());
         }
         let state = index.state.clone();
         drop(index);
-        let saving = restore::begin_save(&self.directory, &state)?;
+        let is_logged = is_as_noted && noted.is_some_and(|(_, is_logged)| is_logged);
+        let saving = restore::begin_save(&self.directory, &state, is_logged)?;
         let mut index = self.index.lock();
         index.unsaved = false;
-        Ok(Begun { saving, marked: std::mem::take(&mut index.marked) })
+        index.saves += 1;
+        Ok(Begun { saving: Some(saving), marked: std::mem::take(&mut index.marked), number: index.saves })
     }
 
-    fn end_save(&self, Begun { saving, marked }: Begun) -> Result<(), io::ErrorKind> {
-        if let Err(kind) = restore::end_save(&self.directory, saving) {
+    fn end_save(&self, Begun { saving, marked, number }: Begun) -> Result<(), io::ErrorKind> {
+        // A later state may have been written meanwhile.
+        let saving = saving.filter(|_| self.index.lock().saved < number);
+        let ended = saving.map_or(Ok(()), |saving| {
+            restore::end_save(&self.directory, saving)?;
+            self.index.lock().saved = number;
+            Ok(())
+        });
+        if let Err(kind) = ended {
             let mut index = self.index.lock();
             index.unsaved = true;
             index.marked.extend(marked);

@@ -1,5 +1,7 @@
 //! The index of a probe's windows. It decides which windows go; [`follow`](super::follow) then changes the files.
 
+mod foresee;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -17,6 +19,9 @@ pub struct Index {
     pub state: State,
     /// True if the state differs from the one on disk.
     pub unsaved: bool,
+    /// The number of states that were to be written, and the number of the last of them that is on disk.
+    pub saves: u64,
+    pub saved: u64,
     /// Lost windows that have a `SEQ.lost` file, because the state on disk does not say that they are lost.
     pub marked: Vec<u64>,
     pub limits: Limits,

@@ -6,10 +6,11 @@ use std::io;
 use std::sync::{Arc, Weak};
 
 use crate::file::directory::{Directory, Form};
-use crate::file::durable::Saving;
 use crate::file::format::Unusable;
 use crate::file::stored::{self, StoredWindow, WindowFiles};
 use crate::index::{Index, Unreadable};
+use crate::log::log::Ahead;
+use crate::log::record::Change;
 use crate::retention::DAMAGED_FILES;
 use crate::state::{State, Undecodable};
 
@@ -134,19 +135,30 @@ fn keep(
 
 /// Writes the state to disk. A failure is logged.
 pub fn save(directory: &Directory, state: &State) -> Result<(), io::ErrorKind> {
-    begin_save(directory, state).and_then(|saving| end_save(directory, saving))
+    begin_save(directory, state, false).and_then(|saving| end_save(directory, saving))
 }
 
-/// Writes the state. A failure is logged.
-pub fn begin_save(directory: &Directory, state: &State) -> Result<Option<Saving>, io::ErrorKind> {
-    let written = state.encode().map_err(Into::into).and_then(|bytes| directory.write_state(&bytes));
-    written.map_err(|error| not_saved(directory, &error))
+/// A state that is to be written, and its record in the log.
+#[derive(Debug)]
+pub struct Saving {
+    bytes: Vec<u8>,
+    /// True if the log has the state already.
+    is_logged: bool,
+    ahead: Option<Ahead>,
 }
 
-/// Waits until a state is on disk. A failure is logged.
-pub fn end_save(directory: &Directory, saving: Option<Saving>) -> Result<(), io::ErrorKind> {
-    let waited = saving.map_or(Ok(()), |saving| directory.wait_for_state(saving));
-    waited.map_err(|error| not_saved(directory, &error))
+/// Notes the state in the log, unless `is_logged` says that the log has it. A failure is logged.
+pub fn begin_save(directory: &Directory, state: &State, is_logged: bool) -> Result<Saving, io::ErrorKind> {
+    let bytes = state.encode().map_err(|error| not_saved(directory, &error.into()))?;
+    let ahead = if is_logged { None } else { directory.note_ahead(&[Change::State { content: &bytes }]) };
+    Ok(Saving { bytes, is_logged, ahead })
+}
+
+/// Writes the state to disk. A failure is logged.
+pub fn end_save(directory: &Directory, saving: Saving) -> Result<(), io::ErrorKind> {
+    let Saving { bytes, is_logged, ahead } = saving;
+    let is_logged = is_logged || ahead.as_ref().is_some_and(|ahead| ahead.wait().is_ok());
+    directory.write_state(&bytes, is_logged).map_err(|error| not_saved(directory, &error))
 }
 
 fn not_saved(directory: &Directory, error: &io::Error) -> io::ErrorKind {

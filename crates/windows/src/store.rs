@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
 use crate::file::directory::Directory;
+use crate::file::spare::IsUnshared;
 use crate::log::log::Log;
 use crate::readers::Readers;
 use crate::told::{BEHIND, Closed, Told};
@@ -21,6 +22,7 @@ type Opened = BTreeMap<String, Arc<OnceLock<Arc<Windows>>>>;
 pub struct WindowStore {
     root: PathBuf,
     log: Option<Arc<Log>>,
+    is_unshared: Option<IsUnshared>,
     budget: u64,
     keep_free: u64,
     /// Clients that take windows.
@@ -41,6 +43,7 @@ impl WindowStore {
     pub fn open(root: PathBuf, boot: &str, budget: u64, keep_free: u64) -> Self {
         Self {
             log: Log::open(&root, boot),
+            is_unshared: None,
             root,
             budget,
             keep_free,
@@ -49,6 +52,11 @@ impl WindowStore {
             probes: Mutex::default(),
             enforcing: Mutex::default(),
         }
+    }
+
+    /// Lets small files be written again that nobody else has open, as far as `is_unshared` can tell.
+    pub fn reusing(self, is_unshared: IsUnshared) -> Self {
+        Self { is_unshared: Some(is_unshared), ..self }
     }
 
     /// The windows of a probe, which may not have any yet.
@@ -61,7 +69,7 @@ impl WindowStore {
     }
 
     fn directory(&self, probe: &str) -> Directory {
-        Directory::with_log(self.root.join(probe), self.log.clone())
+        Directory::with_log(self.root.join(probe), self.log.clone()).reusing(self.is_unshared)
     }
 
     fn place(&self, probe: &str) -> Arc<OnceLock<Arc<Windows>>> {

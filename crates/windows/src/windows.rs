@@ -10,6 +10,7 @@
 //! | `SEQ.SERIAL.baseline` | the base of the open window, see [`baseline`] |
 //! | `state.json` | which windows were lost, who has acknowledged what |
 //! | `state.damaged` | what took its place and can't be read |
+//! | `.new-*` | a file that is being written, or that waits to be written again ([`spare`](crate::file::spare)) |
 //!
 //! `state.json` is written before the files follow it; a start goes on with what a crash has left in between
 //! ([`restore`]). Where there is no room for it the files go first, and their names say why: a full disk does not
@@ -205,15 +206,22 @@ impl Windows {
     /// Fails unless the file system has room for a window as large as the newest one, beside what windows leave free.
     /// A window that was not begun is whole in the maps, unlike one whose file could not be written to its end.
     pub fn expect_room(&self) -> io::Result<()> {
-        // The directory is made together with the first window.
-        let statistics = self.directory.path().ancestors().find_map(|path| rustix::fs::statvfs(path).ok());
-        let Some(system) = statistics.filter(|system| system.f_blocks > 0) else { return Ok(()) };
-        let keep_free = self.keep_free.min(system.f_blocks.saturating_mul(system.f_frsize) / KEEP_FREE_PART);
-        let needed = keep_free.saturating_add(self.newest().map_or(0, |newest| newest.entry.bytes));
-        let free = system.f_bavail.saturating_mul(system.f_frsize);
-        if free > needed {
-            return Ok(());
-        }
+        let newest = self.newest().map_or(0, |newest| newest.entry.bytes);
+        let (free, needed) = loop {
+            // The directory is made together with the first window.
+            let statistics =
+                self.directory.path().ancestors().find_map(|path| rustix::fs::statvfs(path).ok());
+            let Some(system) = statistics.filter(|system| system.f_blocks > 0) else { return Ok(()) };
+            let total = system.f_blocks.saturating_mul(system.f_frsize);
+            let needed = self.keep_free.min(total / KEEP_FREE_PART).saturating_add(newest);
+            let free = system.f_bavail.saturating_mul(system.f_frsize);
+            if free > needed {
+                return Ok(());
+            }
+            if !self.directory.give_up_spares() {
+                break (free, needed);
+            }
+        };
         let reason = format!("No space left on device: {free} bytes are free, a window needs {needed}");
         Err(io::Error::new(io::ErrorKind::StorageFull, reason))
     }

@@ -6,6 +6,7 @@ pub mod bpffs;
 pub mod call;
 pub mod clock;
 pub mod cpus;
+pub mod lease;
 pub mod link;
 pub mod map;
 pub mod mapping;

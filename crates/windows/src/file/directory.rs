@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use tempfile::NamedTempFile;
 
+use crate::file::spare::{IsUnshared, Spares};
 use crate::log::log::Log;
 use crate::log::record::Change;
 #[cfg(test)]
@@ -18,7 +19,8 @@ use crate::windows::tests::faults;
 const STATE: &str = "state.json";
 const DAMAGED_STATE: &str = "state.damaged";
 const BASELINE: &str = "baseline";
-const TEMPORARY: &str = ".new-";
+/// The beginning of the names of files that are no windows yet, or no more.
+pub const TEMPORARY: &str = ".new-";
 
 /// The form of a window's file name; a window passes through the forms in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,6 +59,8 @@ pub struct Directory {
     path: PathBuf,
     /// The log that makes changes durable; `None` if each file is synced by itself.
     pub log: Option<Arc<Log>>,
+    /// The files that are written again; `None` if each is created and removed.
+    pub spares: Option<Arc<Spares>>,
     /// The steps at which tests let the process die or the disk be full.
     #[cfg(test)]
     pub faults: faults::Faults,
@@ -84,9 +88,16 @@ impl Directory {
         Self {
             path,
             log,
+            spares: None,
             #[cfg(test)]
             faults: faults::Faults::default(),
         }
+    }
+
+    /// Does the same, and writes files again that nobody else has open, as far as `is_unshared` can tell.
+    pub fn reusing(self, is_unshared: Option<IsUnshared>) -> Self {
+        let spares = is_unshared.filter(|_| self.log.is_some()).map(|known| Arc::new(Spares::new(known)));
+        Self { spares, ..self }
     }
 
     pub fn path(&self) -> &Path {
@@ -142,6 +153,7 @@ impl Directory {
     /// Opens the file of a window, whatever its form is now.
     pub fn open(&self, seq: u64) -> io::Result<File> {
         let mut result = Err(io::ErrorKind::NotFound.into());
+        let _no_other_content = self.spares.as_deref().map(Spares::lock);
         // The forms are tried in the order of renaming, so that a rename meanwhile hides no file.
         for form in Form::READABLE {
             result = File::open(self.file(seq, form));
@@ -165,6 +177,20 @@ impl Directory {
             }
             created => created,
         }
+    }
+
+    /// Returns a file for the content of a window, as [`Self::create`] does; the file may have another content before.
+    pub fn create_window(&self) -> io::Result<NamedTempFile> {
+        let (spares, log) = (self.spares.as_ref(), self.log.as_ref());
+        match spares.zip(log).and_then(|(spares, log)| spares.for_window(log)) {
+            Some(spare) => self.step(Step::Write).map(|()| spare),
+            None => self.create(),
+        }
+    }
+
+    /// Removes spare files, so that there is more room. Returns false if there was none.
+    pub fn give_up_spares(&self) -> bool {
+        self.spares.as_ref().is_some_and(|spares| spares.give_up())
     }
 
     /// Makes the directory if it is missing.
@@ -250,11 +276,15 @@ impl Directory {
     pub fn remove(&self, seq: u64, form: Form) {
         logged("removing", &self.file(seq, form), |path| {
             self.step(Step::Remove)?;
-            fs::remove_file(path)?;
-            if Form::READABLE.contains(&form) {
-                self.note(Change::Removed { seq });
+            if !Form::READABLE.contains(&form) {
+                return fs::remove_file(path);
             }
-            Ok(())
+            let spare = self.spares.as_ref().and_then(|spares| spares.set_aside(path));
+            if spare.is_none() {
+                fs::remove_file(path)?;
+            }
+            let removal = self.note(Change::Removed { seq });
+            spare.map_or(Ok(()), |spare| self.set_aside(spare, removal))
         });
     }
 
@@ -268,6 +298,7 @@ impl Directory {
 
     /// Removes the directory with all files.
     pub fn remove_all(&self) -> io::Result<()> {
+        self.give_up_spares();
         if_there(fs::remove_dir_all(&self.path))?;
         self.note(Change::AllRemoved);
         Ok(())

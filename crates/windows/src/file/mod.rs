@@ -5,4 +5,5 @@ pub mod durable;
 pub mod format;
 pub mod head;
 pub mod part;
+pub mod spare;
 pub mod stored;

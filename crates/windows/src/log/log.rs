@@ -1,8 +1,10 @@
 //! The log itself. The files of small windows and `state.json` are written as ever, but not synced: the same content is
 //! appended to the log, and one write and one sync of the log make all of it durable that waits at the moment. So many
-//! windows share one sync, and none needs more than one.
+//! windows share one sync, and none needs more than one. Files get their names and removals their records in such an
+//! order that a name never leads to a content that the log does not know ([`Ahead`]).
 //!
-//! A segment is used again only once the file system has synced everything that came before its successor. The log is
+//! A segment is used again only once its changes are made and the file system has synced everything before its
+//! successor. The log is
 //! read only after a loss of power ([`replay`](super::replay)): a daemon that is killed leaves all files as they are.
 
 use std::fs::File;
@@ -32,10 +34,38 @@ pub struct Log {
     state: Mutex<State>,
     /// The condition that a write is over.
     changed: Condvar,
+    /// The condition that the files of a segment are as its records say.
+    applied: Condvar,
 }
 
 /// The number of a record: its write includes all records with smaller numbers.
 pub type Ticket = u64;
+
+/// Records of changes that are made once these are on disk. Until it is dropped the segment with the records is not used
+/// again.
+#[derive(Debug)]
+pub struct Ahead {
+    log: Arc<Log>,
+    ticket: Ticket,
+    place: usize,
+}
+
+impl Ahead {
+    /// Waits until the records are on disk to stay.
+    pub fn wait(&self) -> io::Result<()> {
+        self.log.wait(self.ticket)
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        let mut state = self.log.state.lock();
+        state.ahead[self.place] -= 1;
+        if state.ahead[self.place] == 0 {
+            self.log.applied.notify_all();
+        }
+    }
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -59,6 +89,10 @@ struct State {
     end: u64,
     /// For each segment, true while files of its windows may not be durable by themselves.
     needed: [bool; SEGMENTS],
+    /// For each segment, the number of [`Ahead`] with records in it.
+    ahead: [usize; SEGMENTS],
+    /// A full segment that no thread could be had for to make its files durable.
+    unreleased: Option<usize>,
 }
 
 impl Log {
@@ -80,24 +114,48 @@ impl Log {
         })?;
         let state = State { generation, ..State::default() };
         let (root, boot) = (root.to_owned(), boot.to_owned());
-        Some(Arc::new(Self { root, boot, state: Mutex::new(state), changed: Condvar::new() }))
+        let (changed, applied) = (Condvar::new(), Condvar::new());
+        Some(Arc::new(Self { root, boot, state: Mutex::new(state), changed, applied }))
     }
 
-    /// Appends a record, which is on disk once [`Self::wait`] returns for its ticket. `None` if the log can't be written:
-    /// the caller syncs the file instead. To be called after the file was changed.
+    /// Appends the record of a change that was made, which the next write includes. `None` if the log can't be written.
     pub fn append(&self, probe: &str, change: Change<'_>) -> Option<Ticket> {
+        self.append_all(&mut self.state.lock(), probe, &[change])
+    }
+
+    /// Appends records of changes that the caller makes once they are on disk. `None` if the log can't be written: the
+    /// caller syncs the files instead.
+    pub fn append_ahead(self: &Arc<Self>, probe: &str, changes: &[Change<'_>]) -> Option<Ahead> {
         let mut state = self.state.lock();
-        if state.off_until.is_some() && !self.begin_again(&mut state) {
+        let ticket = self.append_all(&mut state, probe, changes)?;
+        let place = state.place;
+        state.ahead[place] += 1;
+        Some(Ahead { log: Arc::clone(self), ticket, place })
+    }
+
+    fn append_all(&self, state: &mut State, probe: &str, changes: &[Change<'_>]) -> Option<Ticket> {
+        if state.off_until.is_some() && !self.begin_again(state) {
             return None;
         }
         let generation = state.generation;
-        Record { probe, change }.encode(generation, &mut state.waiting);
+        for &change in changes {
+            Record { probe, change }.encode(generation, &mut state.waiting);
+        }
         state.appended += 1;
         Some(state.appended)
     }
 
+    /// Tells whether a record is on disk to stay.
+    pub fn is_durable(&self, ticket: Ticket) -> bool {
+        self.state.lock().durable >= ticket
+    }
+
     /// Begins the log anew after a failure. Returns false if that can't be done yet.
     fn begin_again(&self, state: &mut State) -> bool {
+        if state.ahead != [0; SEGMENTS] {
+            // What is on disk must not be forgotten before the files are as it says.
+            return false;
+        }
         if state.is_stale {
             // The records that were written are needed until the files are synced, and must not be replayed once files
             // have changed without a record.
@@ -121,7 +179,7 @@ impl Log {
     }
 
     /// Waits until the record is on disk to stay. Whoever comes first writes all records that wait.
-    pub fn wait(self: &Arc<Self>, ticket: Ticket) -> io::Result<()> {
+    fn wait(self: &Arc<Self>, ticket: Ticket) -> io::Result<()> {
         let mut state = self.state.lock();
         loop {
             if state.durable >= ticket {
@@ -158,20 +216,17 @@ impl Log {
             (state.place, state.end) = (other, 0);
             state.generation += 1;
         }
+        let full = state.unreleased.take().or(turns.then_some(place));
         drop(state);
         let written = segment::write(&self.root, place, head.as_ref(), at, &blocks);
-        let released = written.is_ok() && turns && self.spawn_release(place);
+        let unreleased = full.filter(|full| !self.spawn_release(*full));
         let mut state = self.state.lock();
         state.writing = false;
+        // The next write tries again; meanwhile the other segment grows.
+        state.unreleased = unreleased;
         match written {
             Ok(()) => state.durable = target,
             Err(error) => state.fail(&error),
-        }
-        if turns && !released {
-            // No thread can be had: the next writes wait for the file system here.
-            drop(state);
-            self.release(place);
-            state = self.state.lock();
         }
         self.changed.notify_all();
         state
@@ -184,6 +239,11 @@ impl Log {
 
     /// Syncs all files, so that a segment can be used again.
     fn release(&self, place: usize) {
+        let mut state = self.state.lock();
+        while state.ahead[place] > 0 {
+            self.applied.wait(&mut state);
+        }
+        drop(state);
         let synced = sync_all(&self.root);
         let mut state = self.state.lock();
         match synced {

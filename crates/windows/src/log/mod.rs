@@ -3,6 +3,8 @@
 pub mod log;
 pub mod record;
 pub mod replay;
+#[cfg(test)]
+mod reuse_tests;
 pub mod segment;
 #[cfg(test)]
 mod tests;

@@ -53,7 +53,7 @@ fn metric(direction: Direction, name: &str, layout: Arc<TableLayout>) -> StoredM
     }
 }
 
-fn head(seq: u64, closed_by: ClosedBy, lost_windows: u64) -> WindowHead {
+pub fn head(seq: u64, closed_by: ClosedBy, lost_windows: u64) -> WindowHead {
     let inner = layout(MapKind::Hash, None);
     WindowHead {
         probe: "p".into(),
@@ -85,7 +85,7 @@ fn head(seq: u64, closed_by: ClosedBy, lost_windows: u64) -> WindowHead {
 }
 
 /// Makes rows that no other window has.
-fn rows(seq: u64, size: usize) -> RawTable {
+pub fn rows(seq: u64, size: usize) -> RawTable {
     let bytes = |length| seq.to_le_bytes().into_iter().cycle().take(length).collect();
     RawTable { keys: bytes(4 * size), values: bytes(8 * size), inner: Vec::new() }
 }

@@ -90,11 +90,22 @@ pub struct Scene {
     pub windows: Arc<Windows>,
     pub model: Model,
     full: bool,
+    make: fn(&Path) -> Directory,
 }
 
 impl Scene {
     pub fn new(path: PathBuf) -> Self {
-        Self { windows: Windows::open(path.clone()), path, model: Model::default(), full: false }
+        Self::with(path, |path| Directory::new(path.to_owned()))
+    }
+
+    /// A scene in which each daemon makes its directory so.
+    pub fn with(path: PathBuf, make: fn(&Path) -> Directory) -> Self {
+        let windows = Windows::open_in(make(&path), 0, None);
+        Self { windows, path, model: Model::default(), full: false, make }
+    }
+
+    pub fn directory(&self) -> Directory {
+        (self.make)(&self.path)
     }
 
     pub fn run(&mut self, operation: &Operation) {
@@ -106,7 +117,7 @@ impl Scene {
                     fs::create_dir_all(&self.path).unwrap();
                     fs::write(self.path.join(".new-123456"), b"tpwind01").unwrap();
                 }
-                let directory = Directory::new(self.path.clone());
+                let directory = self.directory();
                 directory.faults.set_full(*full);
                 self.reopen(directory);
                 self.full = *full;
@@ -118,7 +129,7 @@ impl Scene {
                     let window = self.windows.get(seq).ok().or_else(|| self.windows.newest()).unwrap();
                     assert!(matches!(window.open(), Err(WindowError::Damaged(_))));
                 } else {
-                    self.reopen(Directory::new(self.path.clone()));
+                    self.reopen(self.directory());
                     self.full = false;
                 }
             }
@@ -202,12 +213,13 @@ impl Scene {
     pub fn reopen(&mut self, directory: Directory) {
         let (limits, unsaved) = (self.model.limits.clone(), self.windows.index.lock().unsaved);
         self.windows = Windows::open_in(directory, 0, None);
+        let is_plain = |name: &String| !name.starts_with('.') || self.windows.directory.spares.is_some();
+        assert!(files_or_none(&self.path).iter().all(is_plain), "nothing unfinished");
         if unsaved {
             self.model.forget_cursors(&self.windows);
         }
         self.windows.set_limits(limits.clone());
         self.model.set_limits(limits);
-        assert!(files_or_none(&self.path).iter().all(|name| !name.starts_with('.')), "nothing unfinished");
         for (&seq, kept) in &self.model.retained {
             let Ok(window) = self.windows.get(seq) else { continue };
             let reader = window.open().unwrap();
@@ -247,7 +259,7 @@ impl Scene {
                 }
             }
             Operation::Reopen { .. } => {
-                let directory = Directory::new(self.path.clone());
+                let directory = self.directory();
                 directory.faults.kill_after(steps);
                 drop(Windows::open_in(directory, 0, None));
             }
@@ -263,7 +275,7 @@ impl Scene {
         }
         // The unsaved changes died with the process.
         self.windows.index.lock().unsaved = false;
-        self.reopen(Directory::new(self.path.clone()));
+        self.reopen(self.directory());
         let found = view(&self.windows);
         let between = self.between(&before, operation);
         if between.as_ref().is_some_and(|between| found == between.view()) {
