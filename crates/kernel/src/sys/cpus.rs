@@ -1,7 +1,10 @@
 //! The CPUs of the machine, and work on a given CPU.
 
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -9,7 +12,20 @@ use crate::sys::call::KernelError;
 
 /// Returns the CPUs that are online, which can change at any time.
 pub fn online_cpus() -> io::Result<Vec<usize>> {
-    read_cpu_list(Path::new("/sys/devices/system/cpu/online"))
+    /// The open file: each grace period reads it.
+    static FILE: OnceLock<File> = OnceLock::new();
+    let path = Path::new("/sys/devices/system/cpu/online");
+    let file = match FILE.get() {
+        Some(file) => file,
+        None => {
+            let file = File::open(path)?;
+            FILE.get_or_init(|| file)
+        }
+    };
+    // The kernel writes the list anew for each reading from the beginning, and at most a page.
+    let mut page = [0; 4096];
+    let length = file.read_at(&mut page, 0)?;
+    cpu_list(path, &String::from_utf8_lossy(&page[..length]))
 }
 
 /// Returns the number of CPUs that could ever come online. An entry of a PERCPU map has a value for each of them.
@@ -48,7 +64,10 @@ pub fn stay_on_one_cpu() -> Result<(), KernelError> {
 }
 
 fn read_cpu_list(path: &Path) -> io::Result<Vec<usize>> {
-    let text = std::fs::read_to_string(path)?;
+    cpu_list(path, &std::fs::read_to_string(path)?)
+}
+
+fn cpu_list(path: &Path, text: &str) -> io::Result<Vec<usize>> {
     parse_cpu_list(text.trim())
         .ok_or_else(|| io::Error::other(format!("{}: not a list of CPUs: {text:?}", path.display())))
 }

@@ -2,7 +2,8 @@
 //!
 //! XDP and TC programs run with softirqs disabled, so a CPU that has run another thread since the flip has left them. The
 //! switch to that thread is a full memory barrier on every architecture: what they wrote is seen, and programs that begin
-//! later see the flip. A sweep takes tens of microseconds on an idle machine. The method is not valid where softirqs are
+//! later see the flip. The CPU that runs the thread when it is asked needs no visit: who asked has held the same lock
+//! after the flip. A sweep takes tens of microseconds on an idle machine. The method is not valid where softirqs are
 //! preemptible (PREEMPT_RT).
 
 use std::io;
@@ -30,7 +31,9 @@ pub fn place() -> String {
 
 /// Waits for a grace period. Fails where a cpuset keeps this thread from an online CPU.
 pub fn wait() -> io::Result<()> {
-    for cpu in online_cpus()? {
+    let online = online_cpus()?;
+    let here = sched_getcpu();
+    for cpu in online.into_iter().filter(|cpu| *cpu != here) {
         VISITING.store(cpu, Ordering::Relaxed);
         if let Err(error) = visit(cpu)
             // A CPU that has just gone offline runs nothing any more.
