@@ -1,24 +1,28 @@
 //! The threads of windows that are closed by the clock.
 
 use std::io;
+use std::sync::Arc;
 
 use tokio::runtime::{Builder, Runtime};
 
-use crate::engine::window::together::Together;
+use crate::engine::window::schedule::Timetable;
+use crate::engine::window::together;
 
 /// The threads that close windows by the clock. Requests, whatever they do and however many they are, have others.
 #[derive(Debug)]
 pub struct Clock {
     threads: Option<Runtime>,
-    /// Closes the windows that are due at the same time.
-    pub together: Together,
+    /// The probes whose windows the clock closes.
+    pub timetable: Arc<Timetable>,
 }
 
 impl Clock {
     pub fn start() -> io::Result<Self> {
         let threads =
-            Builder::new_multi_thread().worker_threads(1).thread_name("schedule").enable_time().build();
-        Ok(Self { threads: Some(threads?), together: Together::start()? })
+            Builder::new_multi_thread().worker_threads(1).thread_name("schedule").enable_time().build()?;
+        let timetable = Arc::default();
+        together::start(&timetable, threads.handle())?;
+        Ok(Self { threads: Some(threads), timetable })
     }
 
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -30,6 +34,7 @@ impl Clock {
 
 impl Drop for Clock {
     fn drop(&mut self) {
+        self.timetable.end();
         // The engine may go on a thread that must not wait.
         self.threads.take().into_iter().for_each(Runtime::shutdown_background);
     }

@@ -10,5 +10,6 @@ pub mod replay;
 pub mod replayed;
 pub mod schedule;
 pub mod scrape;
+pub mod ticks;
 pub mod together;
 pub mod turn;

@@ -1,163 +1,202 @@
 //! Windows that are closed by the clock.
 //!
-//! Each probe with an interval has a task. The ticks of the task are multiples of the interval from one instant on, so
-//! that the time that closing takes does not add up. Ticks that pass while a window is being closed are not made up
-//! for.
+//! The threads that close windows wait for the ticks themselves: to wake another thread for each window, and one more when
+//! the window is closed, takes as much processor time as a small window. One thread waits for the next tick; when it
+//! comes, that thread closes the windows of all probes whose tick has come, and another one waits if there are others.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::Instant;
 
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
-use tokio::time::{self, Instant, MissedTickBehavior};
-use twinprobe_kernel::clock::{self, Moment};
 use twinprobe_windows::ClosedBy;
 
 use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::probe::probe::Probe;
-use crate::engine::window::together::Outcome;
-use twinprobe_config::Schedule;
+use crate::engine::window::ticks::Ticks;
+use crate::telemetry::counters::Counters;
 
-/// The longest sleep of a task that follows the wall clock: the clock can be set meanwhile.
-const LOOK: Duration = Duration::from_secs(1);
+/// The largest number of windows that are closed together.
+const MOST: usize = 64;
+
+/// A probe whose windows the clock closes, until it is replaced or deleted.
+#[derive(Debug)]
+pub struct Scheduled {
+    engine: Weak<Engine>,
+    probe: Weak<Probe>,
+    gone: watch::Receiver<()>,
+    ticks: Ticks,
+    counters: Weak<Counters>,
+}
+
+/// The probes of which no window is being closed, by the instant of their next ticks.
+#[derive(Debug, Default)]
+pub struct Timetable {
+    waiting: Mutex<Waiting>,
+    /// The condition of the thread that waits for a tick: there is an earlier one.
+    earlier: Condvar,
+    /// The condition of the other threads: one of them is to wait for a tick.
+    idle: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    probes: BTreeMap<(Instant, u64), Scheduled>,
+    /// The number of probes that were ever entered, which tells those of one instant apart.
+    entered: u64,
+    /// The instant until which a thread waits; `None` within if there is no tick.
+    until: Option<Option<Instant>>,
+    ended: bool,
+}
+
+/// A probe whose window is to be closed now.
+#[derive(Debug)]
+pub struct Due {
+    pub engine: Arc<Engine>,
+    pub probe: Arc<Probe>,
+    scheduled: Scheduled,
+    missed: u64,
+}
 
 impl Engine {
     /// Closes the probe's windows by the clock, until the probe is replaced or deleted.
     pub fn start_schedule(self: &Arc<Self>, probe: &Arc<Probe>) {
-        let Some((schedule, opened, mut gone, counters)) = probe.schedule() else { return };
+        let Some((schedule, opened, gone, counters)) = probe.schedule() else { return };
         let (engine, probe) = (Arc::downgrade(self), Arc::downgrade(probe));
-        self.clock.spawn(async move {
-            let mut ticks = Ticks::new(schedule, opened);
-            while let Some(missed) = ticks.next(&mut gone).await
-                && close(&engine, &probe).await
+        let (ticks, counters) = (Ticks::new(schedule, opened), Arc::downgrade(&counters));
+        self.clock.timetable.enter([Scheduled { engine, probe, gone, ticks, counters }]);
+    }
+}
+
+impl Scheduled {
+    /// Returns the window that is due; the probe itself if its tick has not come. `None` if the probe has gone.
+    fn due(mut self, now: Instant) -> Option<Result<Due, Self>> {
+        // The sender goes with the deployment.
+        if self.gone.has_changed().is_err() {
+            return None;
+        }
+        let Some(missed) = self.ticks.tick(now) else { return Some(Err(self)) };
+        let (engine, probe) = (self.engine.upgrade()?, self.probe.upgrade()?);
+        Some(Ok(Due { engine, probe, scheduled: self, missed }))
+    }
+}
+
+impl Timetable {
+    /// Enters probes, each to be due at its next tick.
+    pub fn enter(&self, probes: impl IntoIterator<Item = Scheduled>) {
+        let waiting = &mut self.waiting.lock();
+        self.add(waiting, probes);
+        if waiting.until.is_none() {
+            self.idle.notify_one();
+        }
+    }
+
+    fn add(&self, waiting: &mut Waiting, probes: impl IntoIterator<Item = Scheduled>) {
+        for probe in probes {
+            waiting.entered += 1;
+            let place = (probe.ticks.due(), waiting.entered);
+            waiting.probes.insert(place, probe);
+        }
+        let next = waiting.probes.keys().next().map(|(at, _)| *at);
+        if let (Some(until), Some(next)) = (waiting.until, next)
+            && until.is_none_or(|until| next < until)
+        {
+            self.earlier.notify_one();
+        }
+    }
+
+    /// Enters probes, and waits until windows are due, at most [`MOST`]. `None` once the clock has ended.
+    pub fn wait(&self, mut again: Vec<Scheduled>) -> Option<Vec<Due>> {
+        loop {
+            let taken = self.take(std::mem::take(&mut again))?;
+            let now = Instant::now();
+            let mut all_due = Vec::new();
+            for due in taken.into_iter().filter_map(|probe| probe.due(now)) {
+                match due {
+                    Ok(due) => all_due.push(due),
+                    Err(later) => again.push(later),
+                }
+            }
+            if all_due.is_empty() {
+                continue;
+            }
+            if !again.is_empty() {
+                self.enter(again);
+            }
+            return Some(all_due);
+        }
+    }
+
+    /// Enters probes, waits until the instant of some has come, and takes these. `None` once the clock has ended.
+    fn take(&self, again: Vec<Scheduled>) -> Option<Vec<Scheduled>> {
+        let mut waiting = self.waiting.lock();
+        self.add(&mut waiting, again);
+        loop {
+            if waiting.ended {
+                return None;
+            }
+            if waiting.until.is_some() {
+                self.idle.wait(&mut waiting);
+                continue;
+            }
+            let next = waiting.probes.keys().next().map(|(at, _)| *at);
+            let now = Instant::now();
+            if next.is_none_or(|next| next > now) {
+                waiting.until = Some(next);
+                match next {
+                    Some(next) => drop(self.earlier.wait_until(&mut waiting, next)),
+                    None => self.earlier.wait(&mut waiting),
+                }
+                waiting.until = None;
+                continue;
+            }
+            let mut taken = Vec::new();
+            while taken.len() < MOST
+                && let Some(first) = waiting.probes.first_entry().filter(|first| first.key().0 <= now)
             {
-                counters.ticks_missed.inc_by(missed);
+                taken.push(first.remove());
             }
-        });
-    }
-}
-
-/// Closes the open window. Returns false if the clock can close no more windows of the probe.
-async fn close(engine: &Weak<Engine>, probe: &Weak<Probe>) -> bool {
-    let (Some(engine), Some(probe)) = (engine.upgrade(), probe.upgrade()) else { return false };
-    if engine.clock.together.close(Arc::clone(&probe)).await == Outcome::Tried {
-        if engine.windows.exceeds_budget() {
-            tokio::task::spawn_blocking(move || engine.windows.enforce());
-        }
-        return true;
-    }
-    let name = probe.name.clone();
-    // The clock does not take turns with readers, of whom many may wait: it waits for one of them at most.
-    let closed = tokio::task::spawn_blocking(move || {
-        let closed = probe.close_window(ClosedBy::Schedule);
-        engine.windows.enforce();
-        closed
-    });
-    match closed.await {
-        // The cause may pass: the next tick tries again.
-        Ok(Ok(_) | Err(EngineError::Close(_) | EngineError::Kernel(_))) => true,
-        Ok(Err(_)) => false,
-        Err(error) => {
-            tracing::error!(probe = name, %error, "the daemon closes the probe's windows no more");
-            false
-        }
-    }
-}
-
-/// The instants at which windows end.
-enum Ticks {
-    /// Ticks counted from the start of a window, whatever the wall clock says.
-    Counted { ticks: Box<time::Interval>, last: Option<Instant> },
-    /// Ticks by the wall clock, at multiples of the interval.
-    Aligned { interval: Duration, last: Option<Moment> },
-}
-
-impl Ticks {
-    /// Creates the ticks. `opened` is the start of the open window, perhaps under an earlier daemon.
-    fn new(Schedule { interval, align }: Schedule, opened: Moment) -> Self {
-        if align {
-            return Self::Aligned { interval, last: None };
-        }
-        let mut ticks =
-            time::interval_at(Instant::now() + interval.saturating_sub(opened.elapsed()), interval);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        Self::Counted { ticks: Box::new(ticks), last: None }
-    }
-
-    /// Waits for the next tick and returns the number of ticks missed since the one before; `None` once the probe is
-    /// `gone`.
-    async fn next(&mut self, gone: &mut watch::Receiver<()>) -> Option<u64> {
-        let tick = async {
-            match self {
-                Self::Counted { ticks, last } => {
-                    let at = ticks.tick().await;
-                    let since = last.replace(at).map_or(Duration::ZERO, |last| at - last);
-                    since.as_nanos() / ticks.period().as_nanos()
-                }
-                Self::Aligned { interval, last } => {
-                    boundary(*interval).await;
-                    // Elapsed time counts the boundaries, because setting the wall clock passes none of them.
-                    let since = last.replace(Moment::now()).map_or(Duration::ZERO, Moment::elapsed);
-                    (since + *interval / 2).as_nanos() / interval.as_nanos()
-                }
+            if !waiting.probes.is_empty() {
+                self.idle.notify_one();
             }
-        };
-        tokio::select! {
-            intervals = tick => Some(u64::try_from(intervals).unwrap_or(u64::MAX).saturating_sub(1)),
-            Err(_) = gone.changed() => None,
+            return Some(taken);
         }
+    }
+
+    /// Ends the threads that wait.
+    pub fn end(&self) {
+        let mut waiting = self.waiting.lock();
+        waiting.ended = true;
+        let probes = std::mem::take(&mut waiting.probes);
+        self.earlier.notify_all();
+        self.idle.notify_all();
+        drop(waiting);
+        drop(probes);
     }
 }
 
-/// Waits for the next multiple of the interval on the wall clock.
-async fn boundary(interval: Duration) {
-    let at = boundary_after(clock::now().as_nanosecond(), interval);
-    loop {
-        let left = at - clock::now().as_nanosecond();
-        // A clock that was set back would make this window longer than any other.
-        if left <= 0 || left > interval.as_nanos() as i128 {
-            return;
+impl Due {
+    /// Notes that the attempt to close the window is over. Returns the probe, to be entered again.
+    pub fn tried(self) -> Scheduled {
+        let Self { mut scheduled, missed, .. } = self;
+        if let Some(counters) = scheduled.counters.upgrade() {
+            counters.ticks_missed.inc_by(missed);
         }
-        time::sleep(Duration::from_nanos(left as u64).min(LOOK)).await;
-    }
-}
-
-/// Returns the first multiple of the interval after `now`, both in nanoseconds since the Unix epoch.
-fn boundary_after(now: i128, interval: Duration) -> i128 {
-    let interval = interval.as_nanos() as i128;
-    (now.div_euclid(interval) + 1) * interval
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn boundaries_are_multiples_of_the_interval() {
-        let second = Duration::from_secs(1);
-        assert_eq!(boundary_after(0, second), 1_000_000_000);
-        assert_eq!(boundary_after(999_999_999, second), 1_000_000_000);
-        assert_eq!(boundary_after(1_000_000_000, second), 2_000_000_000);
-        assert_eq!(boundary_after(1, Duration::from_millis(1)), 1_000_000);
+        scheduled.ticks.go_on();
+        scheduled
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn what_closing_takes_does_not_add_up() {
-        let (sender, mut gone) = watch::channel(());
-        let interval = Duration::from_millis(100);
-        let mut ticks = Ticks::new(Schedule { interval, align: false }, Moment::now());
-        let start = Instant::now();
-        for n in 1..=50 {
-            assert_eq!(ticks.next(&mut gone).await, Some(0));
-            let late = start.elapsed().saturating_sub(interval * n);
-            assert!(late < Duration::from_millis(5), "{n}: {late:?}");
-            time::advance(Duration::from_millis(n as u64 % 90)).await;
+    /// Closes the window alone, after the reader that has the probe now: the clock does not take turns with readers, of
+    /// whom many may wait. Returns the probe, to be entered again; `None` if the clock can close no more windows of it.
+    pub fn close_alone(self) -> Option<Scheduled> {
+        let closed = self.probe.close_window(ClosedBy::Schedule);
+        self.engine.windows.enforce();
+        match closed {
+            // The cause may pass: the next tick tries again.
+            Ok(_) | Err(EngineError::Close(_) | EngineError::Kernel(_)) => Some(self.tried()),
+            Err(_) => None,
         }
-        time::advance(interval * 3).await;
-        // The first missed tick comes late, the others are not made up for.
-        assert_eq!(ticks.next(&mut gone).await, Some(0));
-        assert_eq!(ticks.next(&mut gone).await, Some(2));
-        drop(sender);
-        assert_eq!(ticks.next(&mut gone).await, None);
     }
 }

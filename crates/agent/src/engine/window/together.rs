@@ -2,11 +2,10 @@
 //! are most of what a small window costs.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::{io, thread};
 
-use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::oneshot;
+use parking_lot::MutexGuard;
+use tokio::runtime::Handle;
 use twinprobe_kernel::Attached;
 use twinprobe_windows::ClosedBy;
 
@@ -14,70 +13,61 @@ use crate::engine::error::CloseError;
 use crate::engine::probe::probe::{Probe, State};
 use crate::engine::probe::running::Running;
 use crate::engine::window::close::{New, Stored};
+use crate::engine::window::schedule::{Due, Scheduled, Timetable};
 
 /// The number of threads: while one waits for the disk, the others end windows in time.
 const THREADS: usize = 4;
-/// The largest number of windows that are closed together.
-const MOST: usize = 64;
 /// The largest size of a probe's last window, in bytes, with which others wait for its next one.
 const SMALL: u64 = 64 * 1024;
 
-/// The queue of windows that have to be closed.
-#[derive(Debug)]
-pub struct Together(Sender<Due>);
-
-/// A window that has to be closed, and who waits for that.
-#[derive(Debug)]
-struct Due {
-    probe: Arc<Probe>,
-    done: oneshot::Sender<Outcome>,
-}
-
 /// The end of the attempt to close a window together with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+enum Outcome {
     /// The window was closed, or the probe's status says why not.
     Tried,
     /// The window has to be closed alone: others would wait for it, or somebody reads the probe now.
     Alone,
 }
 
-impl Together {
-    pub fn start() -> io::Result<Self> {
-        let (sender, receiver) = channel();
-        let receiver = Arc::new(Mutex::new(receiver));
-        for _ in 0..THREADS {
-            let receiver = Arc::clone(&receiver);
-            thread::Builder::new().name("windows".into()).spawn(move || serve(&receiver))?;
-        }
-        Ok(Self(sender))
+/// Starts the threads that close windows, until the timetable ends. Windows that have to be closed alone get threads of
+/// `others`.
+pub fn start(timetable: &Arc<Timetable>, others: &Handle) -> io::Result<()> {
+    for _ in 0..THREADS {
+        let (timetable, others) = (Arc::clone(timetable), others.clone());
+        thread::Builder::new().name("windows".into()).spawn(move || {
+            let mut tried = Vec::new();
+            while let Some(due) = timetable.wait(tried) {
+                tried = close(&timetable, &others, due);
+            }
+        })?;
     }
-
-    /// Closes the open window of a probe, together with all that are due now.
-    pub async fn close(&self, probe: Arc<Probe>) -> Outcome {
-        let (done, outcome) = oneshot::channel();
-        match self.0.send(Due { probe, done }) {
-            Ok(()) => outcome.await.unwrap_or(Outcome::Alone),
-            Err(_) => Outcome::Alone,
-        }
-    }
+    Ok(())
 }
 
-/// Closes windows until nobody can ask for any more.
-fn serve(receiver: &Mutex<Receiver<Due>>) {
-    loop {
-        let due: Vec<Due> = {
-            let receiver = receiver.lock();
-            let Ok(first) = receiver.recv() else { return };
-            std::iter::once(first).chain(receiver.try_iter().take(MOST - 1)).collect()
-        };
-        let probes: Vec<&Probe> = due.iter().map(|due| &*due.probe).collect();
-        let outcomes = close_together(&probes);
-        for (due, outcome) in due.into_iter().zip(outcomes) {
-            // An error says that the task has ended meanwhile.
-            let _ = due.done.send(outcome);
+/// Closes windows that are due. Returns the probes that are to be entered again.
+fn close(timetable: &Arc<Timetable>, others: &Handle, due: Vec<Due>) -> Vec<Scheduled> {
+    let probes: Vec<&Probe> = due.iter().map(|due| &*due.probe).collect();
+    let outcomes = close_together(&probes);
+    let mut tried = Vec::new();
+    let mut engine = None;
+    for (due, outcome) in due.into_iter().zip(outcomes) {
+        if outcome == Outcome::Tried {
+            engine.get_or_insert_with(|| Arc::clone(&due.engine));
+            tried.push(due.tried());
+            continue;
         }
+        let (timetable, name) = (Arc::clone(timetable), due.probe.name.clone());
+        let closed = others.spawn_blocking(move || timetable.enter(due.close_alone()));
+        others.spawn(async move {
+            if let Err(error) = closed.await {
+                tracing::error!(probe = name, %error, "the daemon closes the probe's windows no more");
+            }
+        });
     }
+    if let Some(engine) = engine.filter(|engine| engine.windows.exceeds_budget()) {
+        others.spawn_blocking(move || engine.windows.enforce());
+    }
+    tried
 }
 
 /// A probe whose window is being closed.
