@@ -94,3 +94,10 @@ fn a_live_row_with_padding_that_was_not_there_before_is_left_out() {
     let (text, _) = page_in_pieces(Temporality::Live, "", pieces);
     assert_eq!(shown(&text), ["7"], "{text}");
 }
+
+#[test]
+fn rows_of_many_chunks_are_all_written() {
+    // Some 200 KiB, which are handed on in chunks of 64 KiB.
+    let (text, _) = page_in_pieces(Temporality::Window, "", |_| vec![[7, 0].repeat(5_000)]);
+    assert_eq!(shown(&text).len(), 5_000);
+}
