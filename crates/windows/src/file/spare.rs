@@ -77,7 +77,7 @@ impl Spares {
     /// Keeps the `state.json` before the present one.
     pub fn keep_state(&self, spare: PathBuf) {
         let before = self.files.lock().state.replace(spare);
-        before.iter().for_each(remove);
+        before.iter().for_each(|path| remove(path));
     }
 
     /// Returns a file for a window, with the content of another one.
@@ -98,7 +98,7 @@ impl Spares {
     pub fn give_up(&self) -> bool {
         let Files { windows, state } = std::mem::take(&mut *self.files.lock());
         let gone: Vec<PathBuf> = windows.into_iter().map(|(path, _)| path).chain(state).collect();
-        gone.iter().for_each(remove);
+        gone.iter().for_each(|path| remove(path));
         !gone.is_empty()
     }
 
@@ -126,7 +126,7 @@ impl Drop for Spares {
 }
 
 /// Removes a spare file that is not needed any more.
-pub fn remove(path: &PathBuf) {
+fn remove(path: &Path) {
     if let Err(error) = fs::remove_file(path)
         && error.kind() != io::ErrorKind::NotFound
     {

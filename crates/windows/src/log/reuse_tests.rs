@@ -68,7 +68,8 @@ fn files_are_written_again() {
         commit(&windows, seq, (seq * 37 % 50) as usize);
         inodes.extend(files(&path).values().map(|(inode, _)| *inode));
         assert!((seq.saturating_sub(2).max(1)..=seq).all(|seq| windows.get(seq).unwrap().open().is_ok()));
-        for (_, metadata) in files(&path).keys().map(|name| (name, fs::metadata(path.join(name)).unwrap())) {
+        for name in files(&path).keys() {
+            let metadata = fs::metadata(path.join(name)).unwrap();
             assert_eq!((metadata.mode() & 0o777, metadata.nlink()), (0o600, 1));
         }
     }
