@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::event_scene::{EVENTS, LINES, Scene, account, config};
 use twinprobe_tests::stream::Stream;
-use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load, Spread};
+use twinprobe_tests::traffic::{Frame, Generator, GeneratorOptions, Load, PacedSender, Spread};
 use twinprobe_tests::{Bystanders, Daemon, KernelObjects, Topology, scaled};
 
 #[test]
@@ -61,6 +61,24 @@ fn events_wait_for_their_first_reader() -> Result<()> {
     let (serials, lost) = account(&mut scene.stream("")?, count)?;
     assert_eq!((serials, lost), ((0..count).collect(), 0));
     assert_eq!(scene.status()["delivered"], count);
+    scene.bystanders.finish()
+}
+
+/// Each event is sent when the client has the one before: none waits for others.
+#[test]
+fn events_that_come_slowly_do_not_wait() -> Result<()> {
+    let scene = Scene::new("")?;
+    let mut stream = scene.stream("")?;
+    let mut sender =
+        PacedSender::new(scene.topology.generator(), "gen0", Frame::default(), Spread::default())?;
+    let (events, begun) = (40_u32, Instant::now());
+    for serial in 0..events {
+        sender.send(1)?;
+        assert_eq!(stream.json()?["event"]["serial"], serial);
+    }
+    let time = begun.elapsed();
+    // Events that come fast are gathered for 20 ms.
+    assert!(time < events * Duration::from_millis(10), "{time:?}");
     scene.bystanders.finish()
 }
 

@@ -19,6 +19,7 @@ pub fn load(bytes: &[u8]) -> u128 {
 
 /// Returns the number that up to 8 bytes represent. Faster than [`load`]: no copy is made for the sizes that nearly all
 /// fields have.
+#[inline]
 pub fn load_small(bytes: &[u8]) -> u64 {
     match *bytes {
         [a] => u64::from(a),

@@ -77,9 +77,19 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Decodes the bytes of one field, from its offset on.
+    /// Decodes the bytes of one field, from its offset on. The loop over the fields has the plans of most fields in it,
+    /// without a call for each.
+    #[inline]
     pub fn field<S: ValueSink>(&mut self, field: &Field<S::Label>, bytes: &[u8], sink: &mut S) {
         match (&field.plan, field.bits) {
+            (Plan::Scalar { kind: Scalar::Unsigned, size: ..=8 }, None) => sink.unsigned(load_small(bytes)),
+            (Plan::Scalar { kind: Scalar::Swapped, size: 2 }, None) => {
+                sink.unsigned((load_small(bytes) as u16).swap_bytes().into());
+            }
+            (Plan::Ipv4, None) => {
+                let (text, len) = text::ipv4(load_small(bytes) as u32);
+                sink.short(&text, len);
+            }
             (Plan::Scalar { kind, .. }, Some(bits)) => {
                 self.scalar(kind, load_bits(bytes, bits), bits.width, sink);
             }

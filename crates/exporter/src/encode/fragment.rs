@@ -46,18 +46,30 @@ const BLOCK: u64 = 100_000_000;
 
 /// Appends a number in decimal. Eight digits at a time are made in a register: digits that are stored one by one have
 /// to reach the memory before they can be copied as a whole.
+#[inline]
 pub fn push_number(out: &mut Vec<u8>, number: u64) {
-    if number < BLOCK {
-        return push_first(out, number);
+    // Many counters and flags have one digit.
+    match number {
+        0..10 => out.push(b'0' + number as u8),
+        10..BLOCK => push_first(out, number),
+        _ => push_large(out, number),
     }
-    let (head, last) = (number / BLOCK, number % BLOCK);
-    if head < BLOCK {
-        push_first(out, head);
-    } else {
+}
+
+/// Appends a number of nine digits or more.
+fn push_large(out: &mut Vec<u8>, number: u64) {
+    let (mut head, last) = (number / BLOCK, number % BLOCK);
+    if head >= BLOCK {
         push_first(out, head / BLOCK);
-        out.extend_from_slice(&ascii(digits(head % BLOCK)));
+        head %= BLOCK;
+        out.extend_from_slice(&ascii(digits(head)));
+        return out.extend_from_slice(&ascii(digits(last)));
     }
-    out.extend_from_slice(&ascii(digits(last)));
+    let (head, last) = (digits(head), digits(last));
+    let zeros = head.trailing_zeros() / 8;
+    let both = (u128::from(head) | (u128::from(last) << 64)) >> (8 * zeros);
+    let text = (both | u128::from_le_bytes([b'0'; 16])).to_le_bytes();
+    push_short(out, &text, 16 - zeros as usize);
 }
 
 /// Appends a number below [`BLOCK`] without leading zeros.

@@ -8,13 +8,10 @@ use hyper::body::Bytes;
 use twinprobe_ebpf_common::{Format, RawTable, TableLayout};
 use twinprobe_exporter::{DocumentEncoder, document_encoder};
 
+use crate::api::documents::pieces::{CHUNK, SentPieces};
 use crate::engine::error::Broken;
 use crate::engine::window::delivery::{Cursor, Delivery, Part};
 
-/// The number of bytes after which a piece is handed to the connection.
-pub const CHUNK: usize = 64 << 10;
-/// The capacity of a piece: it need not grow, and it is below the size that the allocator maps and unmaps every time.
-pub const PIECE: usize = CHUNK + 3 * CHUNK / 4;
 /// The number of raw bytes that are rendered at once. The text is several times as long.
 const ROWS: usize = 8 << 10;
 
@@ -27,6 +24,7 @@ pub struct Export {
     table: Option<Current>,
     /// The bytes that the encoder has written and the connection has not taken.
     out: Vec<u8>,
+    sent: SentPieces,
     /// True if nothing comes after `out`.
     complete: bool,
 }
@@ -49,6 +47,8 @@ impl Current {
 
     /// Waits for the next rows. Returns false if no rows are left.
     pub async fn advance(&mut self) -> Result<bool, Broken> {
+        // The cursor uses the memory of a chunk again that nobody holds.
+        self.chunk = Arc::default();
         let Some(chunk) = self.cursor.next().await? else { return Ok(false) };
         (self.chunk, self.row) = (chunk, 0);
         Ok(true)
@@ -75,7 +75,8 @@ impl Export {
         let mut encoder = document_encoder(format, &delivery.head(), context, &mut out);
         encoder.skipped_before(delivery.skipped_before);
         delivery.parts.iter().for_each(|part| encoder.add_metric(part.direction, &part.metric));
-        let mut export = Self { encoder, delivery, table: None, out, complete: false };
+        let mut export =
+            Self { encoder, delivery, table: None, out, sent: SentPieces::default(), complete: false };
         export.advance().await?;
         Ok(export)
     }
@@ -86,12 +87,12 @@ impl Export {
             let piece = export.piece().await.inspect_err(|error| {
                 tracing::warn!(probe = export.delivery.probe, %error, "an answer broke off before its end");
             })?;
-            Ok(piece.map(|piece| (Bytes::from(piece), export)))
+            Ok(piece.map(|piece| (piece, export)))
         })
     }
 
     /// Returns the next piece, `None` at the end.
-    async fn piece(&mut self) -> Result<Option<Vec<u8>>, Broken> {
+    async fn piece(&mut self) -> Result<Option<Bytes>, Broken> {
         if self.complete {
             self.delivery.complete();
             return Ok(None);
@@ -103,7 +104,7 @@ impl Export {
                 break;
             }
         }
-        Ok(Some(std::mem::replace(&mut self.out, Vec::with_capacity(PIECE))))
+        Ok(Some(self.sent.take(&mut self.out)))
     }
 
     /// Waits for the next rows, of this table or of the next one. Returns false if no rows are left.

@@ -2,4 +2,5 @@
 
 pub mod export;
 pub mod negotiate;
+pub mod pieces;
 pub mod scrape;

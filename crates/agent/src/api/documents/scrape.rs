@@ -13,7 +13,8 @@ use hyper::body::Bytes;
 use twinprobe_ebpf_common::Format;
 use twinprobe_exporter::PageEncoder;
 
-use crate::api::documents::export::{CHUNK, Current, PIECE};
+use crate::api::documents::export::Current;
+use crate::api::documents::pieces::{CHUNK, SentPieces};
 use crate::api::error::Problem;
 use crate::api::state::Api;
 use crate::engine::error::Broken;
@@ -40,6 +41,7 @@ struct ScrapeBody {
     current: Option<(usize, Current)>,
     /// The bytes that the connection has not taken yet.
     out: Vec<u8>,
+    sent: SentPieces,
     /// True if nothing comes after `out`.
     complete: bool,
 }
@@ -55,19 +57,19 @@ impl ScrapeBody {
             }
         }
         encoder.begin(own, &mut out);
-        Self { encoder, probes, tables, current: None, out, complete: false }
+        Self { encoder, probes, tables, current: None, out, sent: SentPieces::default(), complete: false }
     }
 
     /// Returns the pieces of the body. The page goes on with the other probes if one can't be read.
     fn into_stream(self) -> impl Stream<Item = Result<Bytes, Infallible>> {
         stream::unfold(self, |mut page| async {
             let piece = page.piece().await?;
-            Some((Ok(Bytes::from(piece)), page))
+            Some((Ok(piece), page))
         })
     }
 
     /// Returns the next piece, `None` at the end.
-    async fn piece(&mut self) -> Option<Vec<u8>> {
+    async fn piece(&mut self) -> Option<Bytes> {
         if self.complete {
             self.probes.iter().filter(|probe| !probe.broken).for_each(|probe| probe.delivery.complete());
             return None;
@@ -75,7 +77,7 @@ impl ScrapeBody {
         while self.out.len() < CHUNK && !self.complete {
             self.write().await;
         }
-        Some(std::mem::replace(&mut self.out, Vec::with_capacity(PIECE)))
+        Some(self.sent.take(&mut self.out))
     }
 
     /// Writes some rows, or the lines between two tables.

@@ -20,9 +20,11 @@ use crate::engine::placement::{self, Namespace};
 const SLICE: usize = 64 << 10;
 /// The number of rendered bytes that are sent without waiting for more.
 const FULL: usize = 64 << 10;
-/// The longest time for which fewer bytes than [`FULL`] wait for more: all of them share the cost of one wake-up of
-/// the clients. The first event after a pause does not wait.
+/// The longest time for which fewer bytes than [`FULL`] wait for more while events come fast: all of them share the
+/// cost of one wake-up of the clients.
 const GATHER: Duration = Duration::from_millis(20);
+/// The number of events in [`GATHER`] above which events come fast. Fewer are handed on at once, one by one.
+const MANY: u32 = 50;
 /// The highest rate at which a program is expected to fill a ring, in bytes per second.
 const FLOOD: u32 = 1 << 30;
 /// The interval of looks at the ring while no client has room.
@@ -64,6 +66,7 @@ async fn read(source: &EventMetric, mut waiter: Waiter) -> bool {
     let mut context = Names::new(source).await;
     let mut output = EventBatch::default();
     let mut sent = Instant::now();
+    let mut pace = Pace::new(source.delivered.load(Ordering::Relaxed), sent);
     let pause = pause(source.room);
     // The number of slices that were read since the last wait.
     let mut slices = 0;
@@ -102,13 +105,15 @@ async fn read(source: &EventMetric, mut waiter: Waiter) -> bool {
                 tokio::task::yield_now().await;
             }
             Turn::Read(Progress::Drained) => {
+                let now = Instant::now();
+                let fast = pace.is_fast(source.delivered.load(Ordering::Relaxed), now);
                 let due = sent + GATHER;
-                if !output.is_empty() && (output.len() >= FULL || Instant::now() >= due) {
+                if !output.is_empty() && (!fast || output.len() >= FULL || now >= due) {
                     output.send(source, &source.audience.lock().clients);
-                    sent = Instant::now();
+                    sent = now;
                 }
                 // A look at the ring at intervals is cheaper than a wake-up for each event while events flow.
-                let flows = output.has_read && (slices * SLICE) as u64 <= source.room / 4;
+                let flows = fast && output.has_read && (slices * SLICE) as u64 <= source.room / 4;
                 tokio::select! {
                     () = waiter.readable(), if !(flows && pause.is_some()) => {}
                     () = source.changed.notified() => {}
@@ -119,6 +124,34 @@ async fn read(source: &EventMetric, mut waiter: Waiter) -> bool {
                 slices = 0;
             }
         }
+    }
+}
+
+/// The pace of the events: whether they come fast enough to be gathered.
+struct Pace {
+    /// The begin of the interval, at least [`GATHER`] long, in which events are counted.
+    begin: Instant,
+    /// The number of events that were read before it.
+    before: u64,
+    fast: bool,
+}
+
+impl Pace {
+    const fn new(read: u64, now: Instant) -> Self {
+        Self { begin: now, before: read, fast: false }
+    }
+
+    /// Tells whether more than [`MANY`] events have come in the latest [`GATHER`]; `read` is the number of all events
+    /// that were read so far.
+    fn is_fast(&mut self, read: u64, now: Instant) -> bool {
+        let (events, time) = (read.saturating_sub(self.before), now - self.begin);
+        if time >= GATHER {
+            let intervals = time.as_secs_f64() / GATHER.as_secs_f64();
+            *self = Self { begin: now, before: read, fast: events as f64 > f64::from(MANY) * intervals };
+        } else if events > MANY.into() {
+            self.fast = true;
+        }
+        self.fast
     }
 }
 
@@ -220,5 +253,43 @@ impl Names {
             self.context.interfaces = listed;
         }
         &self.context
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks at events that come at this rate for a second, and returns at how many looks they came fast.
+    fn fast_looks(pace: &mut Pace, read: &mut u64, now: &mut Instant, rate: u64) -> u64 {
+        let before = *read;
+        (1..=rate)
+            .map(|event| {
+                *now += Duration::from_secs(1) / rate as u32;
+                *read = before + event;
+                u64::from(pace.is_fast(*read, *now))
+            })
+            .sum()
+    }
+
+    #[test]
+    fn events_are_gathered_while_they_come_fast() {
+        let (mut read, mut now) = (7, Instant::now());
+        let mut pace = Pace::new(read, now);
+        let mut looks = |rate| fast_looks(&mut pace, &mut read, &mut now, rate);
+        assert_eq!((looks(10), looks(1_000), looks(2_000)), (0, 0, 0));
+        let many = looks(50_000);
+        assert!((49_000..=50_000).contains(&many), "{many}: all but the first");
+        let few = looks(1_000);
+        assert!(few <= 45, "{few}: only until the pace was measured");
+    }
+
+    #[test]
+    fn the_first_event_after_a_pause_does_not_wait() {
+        let mut now = Instant::now();
+        let mut pace = Pace::new(0, now);
+        assert!(pace.is_fast(10_000, now), "a flood");
+        now += Duration::from_secs(10);
+        assert!(!pace.is_fast(10_001, now));
     }
 }

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use twinprobe_ebpf_common::RawTable;
@@ -29,7 +30,15 @@ pub struct LiveMap {
 
 /// The rows of one reading.
 #[derive(Debug)]
-pub struct LiveRows(mpsc::Receiver<Message>);
+pub struct LiveRows {
+    messages: mpsc::Receiver<Message>,
+    /// The rows that were handed on last. Their memory goes back to the reading once nobody looks at them.
+    last: Option<Arc<RawTable>>,
+    spare: Spare,
+}
+
+/// Memory of rows that have been written. A chunk is so large that the allocator would map and unmap it every time.
+type Spare = Arc<Mutex<Vec<RawTable>>>;
 
 #[derive(Debug)]
 enum Message {
@@ -41,16 +50,18 @@ impl LiveMap {
     /// Starts to read. Each reading has a thread of its own, because it waits for its client: on the threads that all
     /// requests share, other requests would wait, too.
     pub fn rows(self) -> Result<LiveRows, Broken> {
-        let (sender, receiver) = mpsc::channel(AHEAD);
+        let (sender, messages) = mpsc::channel(AHEAD);
         let runtime = Handle::current();
+        let spare = Spare::default();
+        let unused = Arc::clone(&spare);
         std::thread::Builder::new()
             .name("live-reading".into())
-            .spawn(move || self.run(&runtime, &sender))
+            .spawn(move || self.run(&runtime, &sender, &unused))
             .map_err(|error| Broken(format!("no thread can be had to read the map: {error}")))?;
-        Ok(LiveRows(receiver))
+        Ok(LiveRows { messages, last: None, spare })
     }
 
-    fn run(mut self, runtime: &Handle, sender: &mpsc::Sender<Message>) {
+    fn run(mut self, runtime: &Handle, sender: &mpsc::Sender<Message>, spare: &Mutex<Vec<RawTable>>) {
         let mut send = |message| {
             let gone = &mut self.gone;
             runtime.block_on(async {
@@ -64,9 +75,11 @@ impl LiveMap {
                 }
             })
         };
-        let mut sink = |chunk: &RawTable| match send(Message::Rows(chunk.clone())) {
-            true => ControlFlow::Continue(()),
-            false => ControlFlow::Break(()),
+        let mut sink = |chunk: &RawTable| {
+            let mut rows = spare.lock().pop().unwrap_or_default();
+            rows.clear();
+            rows.append(chunk);
+            if send(Message::Rows(rows)) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
         let end = match self.map.read_chunks(AfterRead::Keep, &mut sink) {
             Ok(ControlFlow::Break(())) => return,
@@ -79,8 +92,13 @@ impl LiveMap {
 
 impl LiveRows {
     pub async fn chunk(&mut self) -> Result<Option<Arc<RawTable>>, Broken> {
-        match self.0.recv().await {
-            Some(Message::Rows(rows)) => Ok(Some(Arc::new(rows))),
+        self.spare.lock().extend(self.last.take().and_then(Arc::into_inner));
+        match self.messages.recv().await {
+            Some(Message::Rows(rows)) => {
+                let rows = Arc::new(rows);
+                self.last = Some(Arc::clone(&rows));
+                Ok(Some(rows))
+            }
             Some(Message::End(end)) => end.map(|()| None),
             None => Err(Broken("the probe was replaced or deleted".into())),
         }
