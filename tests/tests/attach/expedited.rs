@@ -69,7 +69,7 @@ fn the_next_daemon_turns_the_switch_off() -> Result<()> {
     ensure!(switch()? == "0", "this machine expedites grace periods, or an earlier test has left it so");
     let options = DaemonOptions::default().argument("--expedite").argument("always");
     // The change at a start, which lists the stored probes, is the first; the PUT is the second.
-    let dying = options.clone().environment("TWINPROBE_CRASH_AT", "expedited:2");
+    let dying = options.environment("TWINPROBE_CRASH_AT", "expedited:2");
     let daemon = Daemon::start_with(topology.monitor(), &dying)?;
     let json = [("content-type", "application/json")];
     let died = daemon.try_request("PUT", PROBE, &json, config().to_string().as_bytes());
