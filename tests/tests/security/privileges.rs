@@ -1,7 +1,7 @@
 //! The privileges of the daemon, and the directories that are its alone.
 
 use std::fs;
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,11 @@ fn modes(directory: &Path) -> Result<Vec<(PathBuf, u32)>> {
     let mut found = vec![(directory.to_owned(), fs::metadata(directory)?.mode())];
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
-        let metadata = fs::symlink_metadata(&path)?;
+        let metadata = match fs::symlink_metadata(&path) {
+            // The daemon has files for the time of a change.
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            metadata => metadata?,
+        };
         if metadata.is_dir() {
             found.extend(modes(&path)?);
         } else if !metadata.is_symlink() {
@@ -141,9 +145,12 @@ fn locks_of_others_keep_no_daemon_from_starting() -> Result<()> {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
     }
     fs::set_permissions(&lock, fs::Permissions::from_mode(0o644))?;
-    let bpf = fs::metadata("/sys/fs/bpf")?.mode();
-    ensure!(bpf & 0o001 != 0, "others can't enter /sys/fs/bpf here: the lock on pins is not tested");
+    // A daemon that finds no bpffs mounts one that others can't enter.
+    let bpf = Path::new("/sys/fs/bpf");
+    let mode = fs::metadata(bpf)?.mode() & 0o7777;
+    fs::set_permissions(bpf, fs::Permissions::from_mode(mode | 0o001))?;
     let holders = [Holder::new(&lock)?, Holder::new(directories.bpffs())?];
+    fs::set_permissions(bpf, fs::Permissions::from_mode(mode))?;
     let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), Arc::clone(&directories))?;
     daemon.json("/v1/probes/p/metrics");
     // Another daemon is kept out all the same, with the holders and without them.
