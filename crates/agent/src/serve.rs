@@ -68,7 +68,7 @@ pub struct Serve {
     /// Method of attaching TC programs
     #[arg(long, value_name = "METHOD", value_parser = tc_methods(), default_value = "auto")]
     tc_attach: TcMethod,
-    /// Whether the kernel hurries with grace periods while probes are attached and removed
+    /// Expedited grace periods of the kernel while probes are attached and removed
     #[arg(long, value_name = "WHEN", value_parser = expedite_choices(), default_value = "auto")]
     expedite: Expedite,
     #[command(flatten)]

@@ -128,7 +128,7 @@ impl Windows {
     fn begin_save(&self, noted: Option<(&State, bool)>) -> Result<Begun, io::ErrorKind> {
         let index = self.index.lock();
         let is_as_noted = noted.is_some_and(|(state, _)| *state == index.state);
-        // What the log says must not stay if the state is another one meanwhile.
+        // The state in the log must not stay if the state is another one meanwhile.
         if !index.unsaved && (noted.is_none() || is_as_noted) {
             return Ok(Begun::default());
         }

@@ -153,7 +153,7 @@ impl Log {
     /// Begins the log anew after a failure. Returns false if that can't be done yet.
     fn begin_again(&self, state: &mut State) -> bool {
         if state.ahead != [0; SEGMENTS] {
-            // What is on disk must not be forgotten before the files are as it says.
+            // Records on disk must not be forgotten before the files are as they say.
             return false;
         }
         if state.is_stale {

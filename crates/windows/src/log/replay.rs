@@ -1,4 +1,4 @@
-//! What a start does with the log. The files are not synced when they are changed: after a loss of power the file system
+//! The use of the log at a start. The files are not synced when they are changed: after a loss of power the file system
 //! may have forgotten any of these changes, and each that the log has is made again. If the machine was not booted
 //! meanwhile, the files are as they were, and need only be synced.
 

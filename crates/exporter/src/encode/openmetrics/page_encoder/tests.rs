@@ -1,19 +1,9 @@
 //! A page about one table: how often its rows are asked for, and which of them become samples.
 
-use twinprobe_ebpf_common::{Layout, MapKind, Member, Shape, TableLayout};
+use twinprobe_ebpf_common::{MapKind, TableLayout};
 
 use super::*;
-
-fn record(size: usize, names: &[&str]) -> Layout {
-    let member = |(index, name): (usize, &&str)| Member {
-        name: (*name).to_owned(),
-        bit_offset: 8 * index,
-        bitfield: None,
-        layout: Layout::unsigned(1),
-    };
-    let members = names.iter().enumerate().map(member).collect();
-    Layout { size, shape: Shape::Struct(members), render: None }
-}
+use crate::encode::openmetrics::samples::tests::record;
 
 /// Returns a page about one hash of pairs, and the number of times that its rows are asked for. Keys have padding.
 fn page(key: &[&[u8]], own: &str) -> (String, usize) {
