@@ -1,5 +1,6 @@
 //! The CPUs of the machine, and work on a given CPU.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
@@ -28,9 +29,29 @@ pub fn online_cpus() -> io::Result<Vec<usize>> {
     cpu_list(path, &String::from_utf8_lossy(&page[..length]))
 }
 
+/// Returns CPUs among which all are that are online. Some may not be: to look for each grace period takes a good part of
+/// it.
+pub fn all_online_cpus() -> io::Result<Cow<'static, [usize]>> {
+    /// The CPUs that could ever come online, once all of them were.
+    static POSSIBLE: OnceLock<Vec<usize>> = OnceLock::new();
+    if let Some(possible) = POSSIBLE.get() {
+        return Ok(Cow::Borrowed(possible));
+    }
+    let online = online_cpus()?;
+    if online.len() == possible_cpus()? {
+        POSSIBLE.get_or_init(|| online.clone());
+    }
+    Ok(Cow::Owned(online))
+}
+
 /// Returns the number of CPUs that could ever come online. An entry of a PERCPU map has a value for each of them.
 pub fn possible_cpus() -> io::Result<usize> {
-    Ok(read_cpu_list(Path::new("/sys/devices/system/cpu/possible"))?.len())
+    static POSSIBLE: OnceLock<usize> = OnceLock::new();
+    if let Some(known) = POSSIBLE.get() {
+        return Ok(*known);
+    }
+    let possible = read_cpu_list(Path::new("/sys/devices/system/cpu/possible"))?.len();
+    Ok(*POSSIBLE.get_or_init(|| possible))
 }
 
 /// Does `work` on `cpu`, or nothing if the CPU is not online.

@@ -34,8 +34,9 @@ pub struct MethodReport {
     reason: Option<String>,
 }
 
-/// A function that returns once a grace period that began after the call is over.
-pub type Way = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
+/// A function that returns once a grace period that began after the call is over. The number is that of a CPU that programs
+/// which began before have left; `None` if there is none that is known to be so.
+pub type Way = Arc<dyn Fn(Option<usize>) -> io::Result<()> + Send + Sync>;
 
 impl QuiesceMethod {
     /// The methods that wait, in the order of preference.

@@ -39,8 +39,8 @@ pub struct Quiescer {
 fn prepare(method: QuiesceMethod) -> io::Result<Way> {
     Ok(match method {
         QuiesceMethod::Sweep => sweep::prepare().map(|()| Arc::new(sweep::wait))?,
-        QuiesceMethod::Membarrier => membarrier::prepare().map(|()| Arc::new(membarrier::wait))?,
-        QuiesceMethod::MapInMap => MapInMap::prepare().map(|map| Arc::new(move || map.wait()))?,
+        QuiesceMethod::Membarrier => membarrier::prepare().map(|()| Arc::new(|_| membarrier::wait()))?,
+        QuiesceMethod::MapInMap => MapInMap::prepare().map(|map| Arc::new(move |_| map.wait()))?,
         QuiesceMethod::Auto | QuiesceMethod::None => return Err(io::ErrorKind::Unsupported.into()),
     })
 }
@@ -52,7 +52,7 @@ fn try_all() -> Vec<Trial> {
         let (sender, result) = mpsc::channel();
         let trial = prepare(method).and_then(|way| {
             let trial = Arc::clone(&way);
-            let wait = move || drop(sender.send(trial()));
+            let wait = move || drop(sender.send(trial(None)));
             thread::Builder::new().name("quiesce-trial".into()).spawn(wait).map(|_| way)
         });
         (method, trial, result)

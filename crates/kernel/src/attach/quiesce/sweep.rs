@@ -3,7 +3,8 @@
 //! XDP and TC programs run with softirqs disabled, so a CPU that has run another thread since the flip has left them. The
 //! switch to that thread is a full memory barrier on every architecture: what they wrote is seen, and programs that begin
 //! later see the flip. The CPU that runs the thread when it is asked needs no visit: who asked has held the same lock
-//! after the flip. A sweep takes tens of microseconds on an idle machine. The method is not valid where softirqs are
+//! after the flip. Nor does the CPU on which who asked was after the flip, if nobody else has asked: so on two CPUs the thread
+//! stays on one while who asks stays on the other. A sweep takes tens of microseconds on an idle machine. The method is not valid where softirqs are
 //! preemptible (PREEMPT_RT).
 
 use std::io;
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::thread::sched_getcpu;
 
-use crate::sys::cpus::{move_to, online_cpus};
+use crate::sys::cpus::{all_online_cpus, move_to, online_cpus};
 
 /// The last CPU that a sweep has moved to or tried to move to.
 static VISITING: AtomicUsize = AtomicUsize::new(0);
@@ -29,11 +30,12 @@ pub fn place() -> String {
     format!(" at CPU {}", VISITING.load(Ordering::Relaxed))
 }
 
-/// Waits for a grace period. Fails where a cpuset keeps this thread from an online CPU.
-pub fn wait() -> io::Result<()> {
-    let online = online_cpus()?;
+/// Waits for a grace period; `left` is a CPU that no program runs on which began before. Fails where a cpuset keeps this
+/// thread from an online CPU.
+pub fn wait(left: Option<usize>) -> io::Result<()> {
+    let online = all_online_cpus()?;
     let here = sched_getcpu();
-    for cpu in online.into_iter().filter(|cpu| *cpu != here) {
+    for &cpu in online.iter().filter(|cpu| **cpu != here && Some(**cpu) != left) {
         VISITING.store(cpu, Ordering::Relaxed);
         if let Err(error) = visit(cpu)
             // A CPU that has just gone offline runs nothing any more.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use parking_lot::{Condvar, Mutex};
+use rustix::thread::sched_getcpu;
 
 use crate::attach::quiesce::method::{MethodReport, PATIENCE, QuiesceMethod, Way};
 use crate::attach::quiesce::sweep;
@@ -43,6 +44,9 @@ struct Worker {
     wanted: u64,
     begun: u64,
     over: u64,
+    /// The number of callers that want the next grace period, and the CPU on which the first of them asked.
+    asking: usize,
+    asked_on: usize,
     /// The number of the last grace period that failed, and the error.
     failed: Option<(u64, io::Error)>,
     /// True if a caller no longer waits only for the grace period that is under way.
@@ -51,13 +55,25 @@ struct Worker {
 
 impl Worker {
     const fn new(method: QuiesceMethod) -> Self {
-        Self { method, wanted: 0, begun: 0, over: 0, failed: None, late: false }
+        Self { method, wanted: 0, begun: 0, over: 0, asking: 0, asked_on: 0, failed: None, late: false }
     }
 
     /// Returns the number of the next grace period to begin, which serves everybody who asks before.
     fn ask(&mut self) -> u64 {
         self.wanted = self.begun + 1;
+        if self.asking == 0 {
+            self.asked_on = sched_getcpu();
+        }
+        self.asking += 1;
         self.wanted
+    }
+
+    /// Begins the grace period that was asked for. Returns its number, and the CPU that programs have left since: who asked
+    /// ran on it after the flip. Of several who asked the others may have come later.
+    fn begin(&mut self) -> (u64, Option<usize>) {
+        self.begun += 1;
+        let asking = std::mem::take(&mut self.asking);
+        (self.begun, (asking == 1).then_some(self.asked_on))
     }
 
     /// Returns the error of the last grace period that failed, if its number is `number` or a later one.
@@ -114,6 +130,12 @@ impl Workers {
     /// The method that served the last caller; before the first call, the preferred one.
     pub fn in_use(&self) -> QuiesceMethod {
         self.state.lock().in_use
+    }
+
+    /// The number of callers that want the next grace period of the preferred method.
+    #[cfg(test)]
+    pub fn asking(&self) -> usize {
+        self.state.lock().workers[0].asking
     }
 
     /// The state of all methods, in the order of preference.
@@ -186,10 +208,9 @@ impl Workers {
                 self.asked[index].wait(&mut state);
                 continue;
             }
-            worker.begun += 1;
-            let (number, method) = (worker.begun, worker.method);
+            let ((number, left), method) = (worker.begin(), worker.method);
             drop(state);
-            let result = way();
+            let result = way(left);
             state = self.state.lock();
             state.workers[index].late = false;
             state.report(method, result.as_ref().err().map(ToString::to_string));

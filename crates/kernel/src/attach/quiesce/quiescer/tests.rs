@@ -12,7 +12,7 @@ fn found(method: QuiesceMethod) -> Trial {
 fn stuck(method: QuiesceMethod) -> (mpsc::Sender<io::Result<()>>, Trial) {
     let (sender, released) = mpsc::channel();
     let released = std::sync::Mutex::new(released);
-    let way = move || released.lock().unwrap().recv().unwrap_or(Ok(()));
+    let way = move |_| released.lock().unwrap().recv().unwrap_or(Ok(()));
     (sender, (method, Ok(Arc::new(way))))
 }
 
@@ -100,15 +100,47 @@ fn one_that_is_held_up_holds_up_nobody() {
 #[test]
 fn one_that_fails_is_not_waited_for() {
     use QuiesceMethod::{Auto, MapInMap, Sweep};
-    let broken: Trial = (Sweep, Ok(Arc::new(|| Err(io::Error::other("broken")))));
+    let broken: Trial = (Sweep, Ok(Arc::new(|_| Err(io::Error::other("broken")))));
     let quiescer = Quiescer::with(Auto, vec![broken, found(MapInMap)]).unwrap();
     assert!(quiescer.quiesce().unwrap() < PATIENCE);
     assert_eq!((quiescer.workers.in_use(), available(&quiescer)), (MapInMap, vec![false, true]));
 
     let broken =
-        |method| -> Trial { (method, Ok(Arc::new(|| Err(io::Error::from_raw_os_error(libc::EPERM))))) };
+        |method| -> Trial { (method, Ok(Arc::new(|_| Err(io::Error::from_raw_os_error(libc::EPERM))))) };
     let quiescer = Quiescer::with(Auto, vec![broken(Sweep), broken(MapInMap)]).unwrap();
     assert_eq!(quiescer.quiesce().unwrap_err().raw_os_error(), Some(libc::EPERM));
+}
+
+/// The CPU of who asks needs no visit only if nobody else asks: the flip of another may have come later.
+#[test]
+fn the_cpu_of_one_who_asks_is_left() {
+    use QuiesceMethod::{Auto, Sweep};
+    let ((told, left), (release, released)) = (mpsc::channel(), mpsc::channel());
+    let released = std::sync::Mutex::new(released);
+    let way = move |cpu| {
+        told.send(cpu).unwrap();
+        released.lock().unwrap().recv().map_err(io::Error::other)
+    };
+    let quiescer = Quiescer::with(Auto, vec![(Sweep, Ok(Arc::new(way)))]).unwrap();
+    thread::scope(|scope| {
+        let ask = || scope.spawn(|| quiescer.quiesce().unwrap());
+        let first = ask();
+        assert!(left.recv().unwrap().is_some());
+        // Two ask while a grace period is under way: the next one serves both.
+        let both = [ask(), ask()];
+        while quiescer.workers.asking() < 2 {
+            thread::yield_now();
+        }
+        release.send(()).unwrap();
+        first.join().unwrap();
+        assert_eq!(left.recv().unwrap(), None);
+        release.send(()).unwrap();
+        both.map(|asked| asked.join().unwrap());
+        let last = ask();
+        assert!(left.recv().unwrap().is_some());
+        release.send(()).unwrap();
+        last.join().unwrap();
+    });
 }
 
 /// A grace period that began before a call does not serve this call.
