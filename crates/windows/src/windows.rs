@@ -25,12 +25,14 @@ pub mod tests;
 
 use std::io;
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 pub use twinprobe_ebpf_common::window::{Listing, Statistics};
 
 use crate::file::directory::{Directory, Form};
+use crate::file::head::ClosedBy;
 use crate::file::stored::{StoredWindow, WindowFiles};
 use crate::index::{Change, Index};
 use crate::restore;
@@ -51,12 +53,18 @@ pub struct Windows {
     pub itself: Weak<dyn WindowFiles>,
     /// The room on the file system that windows leave free, in bytes.
     keep_free: u64,
+    /// The instant until which there is so much room that nobody has to look again.
+    roomy_until: Mutex<Option<Instant>>,
     /// `None` if nobody is to be told.
     pub told: Option<Told>,
 }
 
 /// The part of a small file system that windows leave free, where `keep_free` is more.
 const KEEP_FREE_PART: u64 = 20;
+
+/// The free room in bytes, beyond what is needed, with which the clock's next windows are not looked at, and for how long.
+const ROOMY: u64 = 1 << 30;
+const ROOMY_FOR: Duration = Duration::from_millis(100);
 
 impl Windows {
     /// Opens the directory and reads every file. Damaged files are logged and set aside.
@@ -78,6 +86,7 @@ impl Windows {
                 newest,
                 itself: files,
                 keep_free,
+                roomy_until: Mutex::default(),
                 told,
             }
         })
@@ -205,7 +214,13 @@ impl Windows {
 
     /// Fails unless the file system has room for a window as large as the newest one, beside what windows leave free.
     /// A window that was not begun is whole in the maps, unlike one whose file could not be written to its end.
-    pub fn expect_room(&self) -> io::Result<()> {
+    /// Where there was far more room a moment ago, windows of the clock are not looked at: each look takes a part of what
+    /// such a window needs.
+    pub fn expect_room(&self, by: ClosedBy) -> io::Result<()> {
+        let is_often = by == ClosedBy::Schedule;
+        if is_often && self.roomy_until.lock().is_some_and(|until| Instant::now() < until) {
+            return Ok(());
+        }
         let newest = self.newest().map_or(0, |newest| newest.entry.bytes);
         let (free, needed) = loop {
             // The directory is made together with the first window.
@@ -216,6 +231,8 @@ impl Windows {
             let needed = self.keep_free.min(total / KEEP_FREE_PART).saturating_add(newest);
             let free = system.f_bavail.saturating_mul(system.f_frsize);
             if free > needed {
+                let roomy = free - needed > ROOMY;
+                *self.roomy_until.lock() = roomy.then(|| Instant::now() + ROOMY_FOR);
                 return Ok(());
             }
             if !self.directory.give_up_spares() {

@@ -97,8 +97,7 @@ impl Windows {
 impl WindowWriter {
     pub fn new(windows: Arc<Windows>, head: &WindowHead) -> io::Result<Self> {
         windows.expect_new(head.window.seq)?;
-        let file = windows.directory.create_window()?;
-        let before = file.as_file().metadata()?.len();
+        let (file, before) = windows.directory.create_window()?;
         let draft = Draft { file, before, content: Vec::new(), is_long: false };
         let encoder = Encoder::new(draft, head)?;
         let window = StoredWindow::new(head, 0, Weak::clone(&windows.itself));

@@ -179,12 +179,13 @@ impl Directory {
         }
     }
 
-    /// Returns a file for the content of a window, as [`Self::create`] does; the file may have another content before.
-    pub fn create_window(&self) -> io::Result<NamedTempFile> {
+    /// Returns a file for the content of a window, as [`Self::create`] does. The file may have another content before, whose
+    /// length is returned, too.
+    pub fn create_window(&self) -> io::Result<(NamedTempFile, u64)> {
         let (spares, log) = (self.spares.as_ref(), self.log.as_ref());
         match spares.zip(log).and_then(|(spares, log)| spares.for_window(log)) {
             Some(spare) => self.step(Step::Write).map(|()| spare),
-            None => self.create(),
+            None => self.create().map(|file| (file, 0)),
         }
     }
 

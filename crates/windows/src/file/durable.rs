@@ -93,11 +93,10 @@ impl Directory {
     /// Replaces `state.json`. `is_logged` says whether the log has its content, else it is on disk to stay by itself.
     pub fn write_state(&self, bytes: &[u8], is_logged: bool) -> io::Result<()> {
         let spares = self.spares.as_ref().filter(|_| is_logged);
-        let mut file = match spares.and_then(|spares| spares.for_state()) {
+        let (mut file, before) = match spares.and_then(|spares| spares.for_state()) {
             Some(spare) => self.step(Step::Write).map(|()| spare)?,
-            None => self.create()?,
+            None => (self.create()?, 0),
         };
-        let before = file.as_file().metadata()?.len();
         file.write_all(bytes)?;
         if before > bytes.len() as u64 {
             file.as_file().set_len(bytes.len() as u64)?;

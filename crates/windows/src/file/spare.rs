@@ -60,7 +60,8 @@ impl Spares {
         /// The number of the next spare file of all directories.
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let files = self.files.lock();
-        if files.windows.len() >= MOST || !self.can_be_written(&File::open(path).ok()?) {
+        // Whether somebody has the file open is seen when it is to be written.
+        if files.windows.len() >= MOST || !is_plain(&fs::symlink_metadata(path).ok()?) {
             return None;
         }
         let name = format!("{TEMPORARY}spare{}", NEXT.fetch_add(1, Ordering::Relaxed));
@@ -80,16 +81,16 @@ impl Spares {
         before.iter().for_each(|path| remove(path));
     }
 
-    /// Returns a file for a window, with the content of another one.
-    pub fn for_window(&self, log: &Log) -> Option<NamedTempFile> {
+    /// Returns a file for a window, with the content of another one, and the length of that.
+    pub fn for_window(&self, log: &Log) -> Option<(NamedTempFile, u64)> {
         let mut files = self.files.lock();
         let (path, _) = files.windows.pop_front_if(|(_, removal)| log.is_durable(*removal))?;
         drop(files);
         self.open(path)
     }
 
-    /// Returns a file for a state, with the content of another one.
-    pub fn for_state(&self) -> Option<NamedTempFile> {
+    /// Returns a file for a state, with the content of another one, and the length of that.
+    pub fn for_state(&self) -> Option<(NamedTempFile, u64)> {
         let path = self.files.lock().state.take()?;
         self.open(path)
     }
@@ -103,20 +104,20 @@ impl Spares {
     }
 
     /// Opens a spare file, which is removed if it can't be written.
-    fn open(&self, path: PathBuf) -> Option<NamedTempFile> {
+    fn open(&self, path: PathBuf) -> Option<(NamedTempFile, u64)> {
         let flags = OFlags::NOFOLLOW.bits().cast_signed();
         let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(&path);
         let path = TempPath::try_from_path(path).ok()?;
         let file = file.ok()?;
-        self.can_be_written(&file).then(|| NamedTempFile::from_parts(file, path))
+        let known = file.metadata().ok()?;
+        let can_be_written = is_plain(&known) && (self.is_unshared)(&file);
+        can_be_written.then(|| (NamedTempFile::from_parts(file, path), known.len()))
     }
+}
 
-    fn can_be_written(&self, file: &File) -> bool {
-        let is_plain = file.metadata().is_ok_and(|file| {
-            file.is_file() && file.nlink() == 1 && file.len() <= LARGEST && file.mode() & 0o777 == 0o600
-        });
-        is_plain && (self.is_unshared)(file)
-    }
+/// Tells whether a file is small, and one that this daemon has made and that has no other name.
+fn is_plain(file: &fs::Metadata) -> bool {
+    file.is_file() && file.nlink() == 1 && file.len() <= LARGEST && file.mode() & 0o777 == 0o600
 }
 
 impl Drop for Spares {

@@ -61,7 +61,7 @@ impl Running {
     /// Flips, waits until the idle twin is at rest, stores its content, and empties it. Returns `None` if the window was
     /// on disk, and somebody damaged or removed its file before the maps were empty.
     fn try_close(&mut self, by: ClosedBy) -> Result<Option<Arc<StoredWindow>>, CloseError> {
-        self.begin_close()?;
+        self.begin_close(by)?;
         let stored = match self.store(by)? {
             Stored::New(new) => Some(self.list(*new)?.follow()),
             Stored::Known(known) => known,
@@ -71,11 +71,11 @@ impl Running {
     }
 
     /// Prepares the end of the open window, unless it has ended: the next step is the flip.
-    pub fn begin_close(&mut self) -> Result<(), CloseError> {
+    pub fn begin_close(&mut self, by: ClosedBy) -> Result<(), CloseError> {
         self.load_base()?;
         self.know_losses();
         if self.attached.closed().is_none() {
-            self.windows.expect_room()?;
+            self.windows.expect_room(by)?;
             self.attached.epoch.set_closed(Moment::now());
         }
         Ok(())
@@ -105,7 +105,7 @@ impl Running {
             }
             Next::Store => {}
         }
-        self.windows.expect_room()?;
+        self.windows.expect_room(by)?;
         self.windows.reclaim(epoch);
         for group in groups(&self.readers) {
             group::gather(&mut self.readers, group, &quiesced)?;

@@ -121,7 +121,7 @@ fn close_together(probes: &[&Probe]) -> Vec<Outcome> {
     for one in &closing {
         outcomes[one.place] = Outcome::Tried;
     }
-    closing.retain_mut(|one| one.step(Running::begin_close).is_some());
+    closing.retain_mut(|one| one.step(|running| running.begin_close(ClosedBy::Schedule)).is_some());
     let mut flipping: Vec<&mut Attached> =
         closing.iter_mut().filter_map(|one| one.running().map(|running| &mut running.attached)).collect();
     // After an error each window waits for a grace period of its own, and says why that fails.
