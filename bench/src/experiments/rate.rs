@@ -12,6 +12,7 @@ use crate::frame::options::Bench;
 use crate::frame::paired::Estimate;
 use crate::frame::section::{Claim, Section};
 use crate::frame::table::Table;
+use crate::scenes::floor::{self, Bare};
 use crate::scenes::pairs::pairs;
 
 /// The goals: windows per second over 100 probes, and the microseconds of processor time of each.
@@ -23,6 +24,9 @@ const PER_HOOK: usize = 16;
 const SLICE: Duration = Duration::from_secs(2);
 /// Probes, and the interval of their windows in milliseconds.
 const CASES: [(usize, u64); 7] = [(1, 1_000), (1, 100), (1, 10), (10, 10), (100, 100), (100, 20), (100, 10)];
+/// The ticks of a slice without a daemon, and their interval.
+const BARE_TICKS: u32 = 200;
+const BARE_INTERVAL: Duration = Duration::from_millis(10);
 /// Twice the goal is asked for, so that it can be passed: what is asked for is the most that can be reached.
 const MOST: (usize, u64) = (100, 10);
 
@@ -34,7 +38,9 @@ pub fn run(bench: &Bench) -> Result<Section> {
          period, extraction, file, sync, reset; each keeps its newest 10, so that old ones are removed as well. Windows are those that the \
          daemon says it has closed (`twinprobe_windows_closed_total`), processor time is that of all its threads; both in slices of 2 s. \
          A window that is due while the last one of its probe is closed is left out, so that less is reached than was asked for if the machine \
-         has no more. The null comparison is each slice by the one before it. Medians with intervals of 95 % (bootstrap).",
+         has no more. The second table has what the kernel alone needs every 10 ms, without a daemon, for the least that a window \
+         needs: a thread sleeps until the tick, moves to each other processor in turn, overwrites a block of a file on the disk and \
+         syncs it (`fdatasync`). The null comparison is each slice by the one before it. Medians with intervals of 95 % (bootstrap).",
     );
     let mut table = Table::new(&[
         "probes",
@@ -77,9 +83,12 @@ pub fn run(bench: &Bench) -> Result<Section> {
         }
     }
     section.tables.push(table);
+    section.tables.push(bare(bench)?);
     section.meaning = "Windows that are due at the same time share the wait for the processors and the sync of the disk, so that \
         many cost less than one each: a host may have a hundred probes with short windows. A window that is due alone has to wake the \
-        daemon, to visit each processor (the grace period) and to sync the disk for itself."
+        daemon, to visit each processor (the grace period) and to sync the disk for itself: the last row of the second table is what \
+        no daemon that does this can go below. The rows of one probe show that much of the rest is waiting for \
+        memory: the same work takes longer the longer the pause before it, since less of what it needs is in the caches."
         .to_owned();
     section.claims.push(Claim {
         claim: "windows per second over 100 probes, and processor time of a window",
@@ -88,6 +97,23 @@ pub fn run(bench: &Bench) -> Result<Section> {
         peers: String::new(),
     });
     Ok(section)
+}
+
+/// Measures what the kernel alone needs.
+fn bare(bench: &Bench) -> Result<Table> {
+    let mut table = Table::new(&["every 10 ms, without a daemon", "slices", "CPU per tick, us"]);
+    let slices = bench.rounds(10, 1);
+    let mut times = Bare::ALL.map(|step| (step, Sample::default()));
+    for _ in 0..slices {
+        // The steps take turns, so that what disturbs the machine disturbs all.
+        for (step, times) in &mut times {
+            times.add(floor::measure(*step, BARE_TICKS, BARE_INTERVAL)?);
+        }
+    }
+    for (step, times) in times {
+        table.row([step.name().to_owned(), slices.to_string(), Estimate::of(&times).show(0)]);
+    }
+    Ok(table)
 }
 
 /// The results of all slices.

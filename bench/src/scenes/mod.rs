@@ -5,6 +5,7 @@ pub mod bcc;
 pub mod ebpf_exporter;
 pub mod events;
 pub mod exporters;
+pub mod floor;
 pub mod libxdp;
 pub mod million;
 pub mod pairs;
