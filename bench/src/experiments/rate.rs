@@ -86,8 +86,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
     section.tables.push(bare(bench)?);
     section.meaning = "Windows that are due at the same time share the wait for the processors and the sync of the disk, so that \
         many cost less than one each: a host may have a hundred probes with short windows. A window that is due alone has to wake the \
-        daemon, to visit each processor (the grace period) and to sync the disk for itself: the last row of the second table is what \
-        no daemon that does this can go below. The rows of one probe show that much of the rest is waiting for \
+        daemon, to visit each processor (the grace period) and to sync the disk for itself: the last row of the second table is about what \
+        these steps cost without any daemon. The rows of one probe show that much of the rest is waiting for \
         memory: the same work takes longer the longer the pause before it, since less of what it needs is in the caches."
         .to_owned();
     section.claims.push(Claim {

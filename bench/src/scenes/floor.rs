@@ -1,5 +1,5 @@
 //! What the kernel alone needs for the steps of a window that comes after a pause: no daemon that visits the other
-//! processors and syncs its disk needs less.
+//! processors and syncs its disk needs much less.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
