@@ -5,7 +5,7 @@ use twinprobe_tests::measure::Sample;
 
 use crate::frame::figure::{Axis, Curve, Figure, Panel};
 use crate::frame::options::Bench;
-use crate::frame::paired::{Estimate, in_turns};
+use crate::frame::paired::{Estimate, above, in_turns, show_ratio_above};
 use crate::frame::section::{Claim, Section};
 use crate::frame::table::Table;
 use crate::scenes::adaptive::{ALL, Kind, Probe};
@@ -151,19 +151,14 @@ impl Turns {
     }
 
     /// Returns how many times as long as the fully adaptive probe another way takes, of what both take more than an empty
-    /// program. A ratio to what is lost in the noise says nothing.
+    /// program.
     fn ratio_above(&self, way: usize, decimals: usize) -> String {
-        let fully = self.above(0);
-        if Estimate::of(&fully).low <= 0.0 {
-            return "not resolved".to_owned();
-        }
-        Estimate::of_ratio(&self.above(way), &fully).show(decimals)
+        show_ratio_above(&self.0[way], &self.0[0], &self.0[4], decimals)
     }
 
     /// Returns what a way takes more than an empty program in each round.
     fn above(&self, way: usize) -> Sample {
-        let [ways @ .., empty] = &self.0;
-        ways[way].values().iter().zip(empty.values()).map(|(time, empty)| time - empty).collect()
+        above(&self.0[way], &self.0[4])
     }
 
     /// Returns the cells of the tables behind the times.

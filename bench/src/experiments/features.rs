@@ -2,15 +2,17 @@
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
+use twinprobe_tests::measure::Sample;
 use twinprobe_tests::traffic::Spread;
 use twinprobe_tests::{Daemon, probes};
 
 use crate::frame::figure::{Axis, Curve, Figure, Panel};
 use crate::frame::options::{Bench, Generator};
-use crate::frame::paired::{Comparison, Estimate, Way};
+use crate::frame::paired::{Comparison, Estimate, above, in_turns, show_ratio_above};
 use crate::frame::section::{Claim, Section};
 use crate::frame::site::Site;
 use crate::frame::table::Table;
+use crate::scenes::adaptive::{Kind, Probe};
 use crate::scenes::exporters::Exporter;
 use crate::scenes::probes::nameless;
 use crate::scenes::sender::Sender;
@@ -45,8 +47,9 @@ pub fn run(bench: &Bench) -> Result<Section> {
              it is what the probe allows at least; `null` compares a turn with the next. Each packet is in the flows; map \
              bytes are those of the daemon's status. Exporters get the same packets, which pass, as fast as possible and on \
              the same processor: `Mpps` is what they say they have seen, per second that the sender and all their threads \
-             took of it; a packet that is lost is not seen. `times` is what the probe takes at one feature and at 15, XDP, \
-             in turns with them. At 100,000 packets per second, where they lose none, `ns` is the processor time of all \
+             took of it; a packet that is lost is not seen. `times` is how many times as many the probe takes at one feature and at 15, \
+             XDP, in turns with them and with `empty`, a program that only drops, attached directly: generator, veth and the way to the hook \
+             take that time, whatever monitors, and `above empty` is what a packet takes more. At 100,000 packets per second, where they lose none, `ns` is the processor time of all \
              their threads per packet, without the kernel's for the copy to them. The counters do nothing with a packet. \
              Medians with intervals of 95 % (bootstrap)."
         ),
@@ -82,23 +85,25 @@ pub fn run(bench: &Bench) -> Result<Section> {
     let mut others = Table::new(&[
         "exporter",
         "Mpps",
-        "times, 1 feature",
         "null",
-        "times, 15 features",
-        "null",
-        "ns per packet",
-        "packets",
-        "seen",
-        "resident, MiB",
+        "1 feature, Mpps",
+        "times",
+        "15 features, Mpps",
+        "times",
+        "empty, Mpps",
+        "above empty: exporter, ns",
+        "1 feature, ns",
+        "times",
+        "15 features, ns",
+        "times",
     ]);
-    let mut least: Vec<(Exporter, Vec<Estimate>)> = Vec::new();
-    let goals = bench.cases(&GOALS, &GOALS[..1]);
+    let mut costs = Table::new(&["exporter", "ns per packet", "packets", "seen", "resident, MiB"]);
+    let mut against: Vec<(Exporter, Against)> = Vec::new();
     for exporter in bench.cases(&Exporter::ALL, &[Exporter::PacketSocket, Exporter::XdpSocket]) {
         let site = Site::new(bench)?;
         let Some(cost) = exporter.measure(&site, bench.part_of(1_000_000, 20_000))? else {
-            let mut cells = [""; 10];
-            cells[..2].copy_from_slice(&[exporter.name(), "not here"]);
-            others.row(cells);
+            others.row([exporter.name(), "not here"].into_iter().chain([""; 11]));
+            costs.row([exporter.name(), "not here", "", "", ""]);
             continue;
         };
         ensure!(
@@ -108,32 +113,18 @@ pub fn run(bench: &Bench) -> Result<Section> {
             cost.seen,
             cost.packets
         );
-        let against = |features: u64| {
-            let mut flows = Flows::new(bench, "xdp", features)?;
-            flows.sender.send(packets)?;
-            // The rate of the exporter is the base, so that `times` is that of the probe.
-            Comparison::measure(bench.rounds(5, 1), |way| match way {
-                Way::Base => exporter.flood(&Site::new(bench)?, packets)?.context("it was here"),
-                Way::Other => flows.sender.rate(packets),
-            })
-        };
-        let compared = goals.iter().map(|(features, _)| against(*features)).collect::<Result<Vec<_>>>()?;
-        least.push((exporter, compared.iter().map(Comparison::ratio).collect()));
-        let (one, all) = (&compared[0], &compared[compared.len() - 1]);
-        others.row([
+        costs.row([
             exporter.name().to_owned(),
-            Estimate::of(&one.base).show(2),
-            one.ratio().show(1),
-            one.null_ratio().show(2),
-            all.ratio().show(1),
-            all.null_ratio().show(2),
             format!("{:.0}", cost.ns),
             cost.packets.to_string(),
             cost.seen.to_string(),
             format!("{:.1}", cost.resident_kib as f64 / 1024.0),
         ]);
+        let measured = Against::measure(bench, exporter, packets)?;
+        others.row([exporter.name().to_owned()].into_iter().chain(measured.cells()));
+        against.push((exporter, measured));
     }
-    section.tables = vec![table, others];
+    section.tables = vec![table, others, costs];
     section.figures.push(Figure {
         name: "features",
         title: "Packets per second by the number of NetFlow features",
@@ -144,20 +135,20 @@ pub fn run(bench: &Bench) -> Result<Section> {
     section.meaning =
         "Each feature that is left out saves time and memory for each packet. Beyond ten features the table \
         of flows by port decides: its entries are in no processor's cache. To send a packet through veth and to receive it is in all of \
-        these figures: with an empty program it takes what the section on adaptive probes says (`empty`), and no probe is faster than that."
+        these figures, and no probe takes more packets than an empty program does (`empty`): where that is less than ten times what \
+        an exporter takes, no probe can take ten times as many, and `above empty` says what the monitoring itself costs."
             .to_owned();
-    for (which, (features, goal)) in goals.into_iter().enumerate() {
+    for (which, (features, goal)) in GOALS.into_iter().enumerate() {
         // The best of them is the one that the probe is the fewest times as fast as.
         let best = |exports: bool| {
-            let of = least.iter().filter(|(exporter, _)| exporter.exports() == exports);
-            let of = of.map(|(exporter, times)| (exporter.name(), times[which]));
-            of.min_by(|(_, one), (_, other)| one.value.total_cmp(&other.value))
+            let of = against.iter().filter(|(exporter, _)| exporter.exports() == exports);
+            of.min_by(|(_, one), (_, other)| one.times(which).value.total_cmp(&other.times(which).value))
         };
         let mut peers: Vec<String> = Vec::new();
-        peers.extend(best(true).map(|(name, _)| format!("{name}: 1")));
-        peers.extend(
-            best(false).map(|(name, times)| format!("{name}, which only counts: {} times", times.show(1))),
-        );
+        peers.extend(best(true).map(|(exporter, _)| format!("{}: 1", exporter.name())));
+        peers.extend(best(false).map(|(counter, against)| {
+            format!("{}, which only counts: {} times", counter.name(), against.times(which).show(1))
+        }));
         section.claims.push(Claim {
             claim: if features == 1 { "NetFlow, one feature, XDP" } else { "NetFlow, 15 features, XDP" },
             paper: if features == 1 {
@@ -167,12 +158,76 @@ pub fn run(bench: &Bench) -> Result<Section> {
             },
             ours: best(true).map_or_else(
                 || "no exporter here".to_owned(),
-                |(_, times)| format!("{} times (goal: {})", times.show(1), times.at_least(goal)),
+                |(_, against)| {
+                    let times = against.times(which);
+                    format!(
+                        "{} times (goal: {}), above an empty program {} times",
+                        times.show(1),
+                        times.at_least(goal),
+                        against.times_above(which)
+                    )
+                },
             ),
             peers: peers.join("; "),
         });
     }
     Ok(section)
+}
+
+/// The nanoseconds of a packet, measured in turns: an exporter, the same again, the probe with each number of features that
+/// has a goal, an empty program.
+struct Against([Sample; 5]);
+
+impl Against {
+    fn measure(bench: &Bench, exporter: Exporter, packets: u64) -> Result<Self> {
+        let mut probes = GOALS
+            .into_iter()
+            .map(|(features, _)| Flows::new(bench, "xdp", features))
+            .collect::<Result<Vec<_>>>()?;
+        let mut empty = Probe::new(bench, Kind::Empty, "xdp", 0)?;
+        for probe in &mut probes {
+            probe.sender.send(packets)?;
+        }
+        let turns = in_turns(bench.rounds(5, 1), |way| match way {
+            0 | 1 => Ok(1e3 / exporter.flood(&Site::new(bench)?, packets)?.context("it was here")?),
+            2 | 3 => Ok(1e3 / probes[way - 2].sender.rate(packets)?),
+            _ => empty.packet(packets),
+        })?;
+        for probe in &probes {
+            probe.check()?;
+        }
+        Ok(Self(turns))
+    }
+
+    /// Returns how many times the packets per second of the exporter the probe takes, with the number of features of a goal.
+    fn times(&self, goal: usize) -> Estimate {
+        Estimate::of_ratio(&self.0[0], &self.0[2 + goal])
+    }
+
+    /// Returns how many times as long as the probe the exporter takes, of what both take more than an empty program.
+    fn times_above(&self, goal: usize) -> String {
+        show_ratio_above(&self.0[0], &self.0[2 + goal], &self.0[4], 1)
+    }
+
+    /// Returns the cells of the table behind the name.
+    fn cells(&self) -> [String; 12] {
+        let rate = |way: usize| Estimate::of(&self.0[way]).inverse(1e3).show(2);
+        let ns = |way: usize| Estimate::of(&above(&self.0[way], &self.0[4])).show(0);
+        [
+            rate(0),
+            Estimate::of_ratio(&self.0[1], &self.0[0]).show(2),
+            rate(2),
+            self.times(0).show(1),
+            rate(3),
+            self.times(1).show(1),
+            rate(4),
+            ns(0),
+            ns(2),
+            self.times_above(0),
+            ns(3),
+            self.times_above(1),
+        ]
+    }
 }
 
 impl Flows {

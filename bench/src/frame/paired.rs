@@ -92,6 +92,24 @@ impl Estimate {
     }
 }
 
+/// Returns how many times as long as `way` another way takes, of what both take more than a floor that they share, with
+/// this many decimals. A ratio to what is lost in the noise says nothing, and is not made.
+///
+/// # Panics
+/// Panics if a sample is empty, or has fewer values than the others.
+pub fn show_ratio_above(of: &Sample, way: &Sample, floor: &Sample, decimals: usize) -> String {
+    let least = above(way, floor);
+    if Estimate::of(&least).low <= 0.0 {
+        return "not resolved".to_owned();
+    }
+    Estimate::of_ratio(&above(of, floor), &least).show(decimals)
+}
+
+/// Returns what a way takes more than a floor in each round.
+pub fn above(way: &Sample, floor: &Sample) -> Sample {
+    way.values().iter().zip(floor.values()).map(|(value, floor)| value - floor).collect()
+}
+
 /// Measures `WAYS` ways in turns, each round from another one on. Returns the values of each way.
 pub fn in_turns<const WAYS: usize>(
     rounds: u64,
@@ -205,6 +223,15 @@ mod tests {
             Estimate { value: 50.0, low: 40.0, high: 100.0 }.inverse(1e3),
             Estimate { value: 20.0, low: 10.0, high: 25.0 }
         );
+    }
+
+    #[test]
+    fn a_ratio_above_a_floor_is_of_what_is_above_it_and_above_the_noise() {
+        let sample = |values: &[f64]| values.iter().copied().collect::<Sample>();
+        let (floor, of) = (sample(&[10.0, 20.0, 10.0]), sample(&[40.0, 50.0, 40.0]));
+        assert_eq!(above(&of, &floor).values(), [30.0; 3]);
+        assert_eq!(show_ratio_above(&of, &sample(&[13.0, 23.0, 13.0]), &floor, 1), "10.0 [10.0, 10.0]");
+        assert_eq!(show_ratio_above(&of, &sample(&[9.0, 23.0, 13.0]), &floor, 1), "not resolved");
     }
 
     #[test]
