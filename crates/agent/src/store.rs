@@ -80,7 +80,7 @@ impl Store {
         Ok(Self { probes, expired, revisions, objects, state_dir, _lock: lock })
     }
 
-    /// Makes a file for an upload, which leaves `keep_free` bytes of the disk free.
+    /// Makes a file for what is too large for the memory, which leaves `keep_free` bytes of the disk free.
     pub fn spool(&self, keep_free: u64) -> io::Result<Spool> {
         Spool::create(&self.state_dir, keep_free)
     }

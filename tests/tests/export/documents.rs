@@ -5,8 +5,9 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use serde_json::Value;
+use twinprobe_tests::stream::Stream;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Spread};
 use twinprobe_tests::{Bystanders, Daemon, Topology, probes, scaled};
 
@@ -97,4 +98,39 @@ fn a_slow_client_slows_nobody_else() -> Result<()> {
     let keys = rest.windows(b"\"IN_PKTS\":1".len()).filter(|part| part == b"\"IN_PKTS\":1").count();
     assert!(keys as u64 > FLOWS - 50, "{keys} flows in the rest");
     scene.bystanders.finish()
+}
+
+/// OpenMetrics has a family for each member of a struct. All families of a live map are of one reading of it.
+#[test]
+fn families_of_a_live_map_agree() -> Result<()> {
+    let mut scene = Scene::new()?;
+    let mut config = probes::configuration("flow-features", "mon0")?;
+    for metric in config["ingress"]["metrics"].as_array_mut().context("metrics")? {
+        (metric["snapshot"], metric["init"]) = (false.into(), false.into());
+    }
+    scene.daemon.put("/v1/probes/live", &config).expect(201);
+    scene.generator.send(FLOWS)?;
+    for path in ["/v1/probes/live/metrics", "/metrics"] {
+        let before = number(&scene.daemon.json("/v1/probes/live/metrics"), "IN_PKTS");
+        let mut page = Stream::open(&scene.daemon, path, "application/openmetrics-text")?;
+        while !page.line()?.context("another family")?.starts_with("# TYPE flows_IN_BYTES ") {}
+        // The family of the packets has been sent, and most of the bytes' has not.
+        scene.generator.send(FLOWS)?;
+        let mut bytes = 0;
+        while let Some(line) = page.line()? {
+            if line.starts_with("flows_IN_BYTES{") && line.contains("probe=\"live\"") {
+                bytes += line.rsplit(' ').next().context("a number")?.parse::<u64>()?;
+            }
+        }
+        let after = scene.daemon.json("/v1/probes/live/metrics");
+        let each = number(&after, "IN_BYTES") / number(&after, "IN_PKTS");
+        assert_eq!(bytes, before * each, "{path}");
+    }
+    scene.bystanders.finish()
+}
+
+/// Returns the sum of a member over all flows.
+fn number(document: &Value, member: &str) -> u64 {
+    let entries = document["ingress"]["flows"]["entries"].as_array().expect("entries");
+    entries.iter().map(|entry| entry["value"][member].as_u64().expect("a number")).sum()
 }

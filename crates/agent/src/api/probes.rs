@@ -137,7 +137,8 @@ pub async fn metrics(
 ) -> Answer<Response> {
     // An impossible format is refused before anything is read and reset.
     let allowed = negotiate::allowed(&headers, query.format.as_deref())?;
-    document(api.engine.read(&name).await?, &allowed).await
+    let delivery = api.engine.read(&name).await?;
+    document(api, delivery, &allowed).await
 }
 
 /// Answers `GET /v1/probes/{name}/revisions`.

@@ -65,7 +65,7 @@ pub async fn replay(
     let delivery = api.engine.replay(&name, config, &principal, captures).await?;
     let ran = delivery.replay.as_ref().map(|replay| replay.ran).unwrap_or_default();
     let timing = format!("run;dur={:.6}", 1e3 * ran.as_secs_f64());
-    Ok(([("server-timing", timing)], document(delivery, &allowed).await?).into_response())
+    Ok(([("server-timing", timing)], document(api, delivery, &allowed).await?).into_response())
 }
 
 /// Returns the boundary between the parts of a body.

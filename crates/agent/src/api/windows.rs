@@ -54,7 +54,7 @@ pub async fn close(
     let allowed = negotiate::allowed(&headers, query.format.as_deref())?;
     let delivery = api.engine.close(&name).await?;
     let location = format!("/v1/probes/{name}/windows/{}", delivery.seq().unwrap_or_default());
-    let document = document(delivery, &allowed).await?;
+    let document = document(api, delivery, &allowed).await?;
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], document).into_response())
 }
 
@@ -81,7 +81,8 @@ pub async fn get(
     headers: HeaderMap,
 ) -> Answer<Response> {
     let allowed = negotiate::allowed(&headers, query.format.as_deref())?;
-    document(api.engine.window(&name, seq).await?, &allowed).await
+    let delivery = api.engine.window(&name, seq).await?;
+    document(api, delivery, &allowed).await
 }
 
 /// Answers `DELETE /v1/probes/{name}/windows/{seq}`: acknowledges this window and all before it.
@@ -95,10 +96,10 @@ pub async fn acknowledge(
 }
 
 /// Returns an answer whose body is rendered while the client takes it. Uses the probe's own format if that is allowed.
-pub async fn document(delivery: Delivery, allowed: &[Format]) -> Answer<Response> {
+pub async fn document(api: Api, delivery: Delivery, allowed: &[Format]) -> Answer<Response> {
     let own = delivery.format;
     let format = if allowed.contains(&own) { own } else { allowed.first().copied().unwrap_or(own) };
     let headers = [(header::CONTENT_TYPE, format.media_type())];
-    let export = Export::begin(delivery, format).await.map_err(EngineError::from)?;
+    let export = Export::begin(delivery, format, api.engine).await.map_err(EngineError::from)?;
     Ok((headers, Body::from_stream(export.into_stream())).into_response())
 }

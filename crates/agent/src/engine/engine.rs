@@ -264,7 +264,7 @@ impl Engine {
         Ok(status::validation_report(&config, &loaded))
     }
 
-    /// Makes a file for a capture that is uploaded.
+    /// Makes a file for what is too large for the memory.
     pub fn spool(&self) -> io::Result<Spool> {
         self.store.spool(self.ledger.limits.keep_free_bytes)
     }

@@ -1,4 +1,4 @@
-//! Uploads that are too large for the memory: files without a name, which go with their last descriptor.
+//! What is too large for the memory: files without a name, which go with their last descriptor.
 
 use std::fs::File;
 use std::io::{self, Seek as _, Write as _};
@@ -29,6 +29,11 @@ impl Spool {
             return Err(io::Error::new(io::ErrorKind::StorageFull, reason));
         }
         self.file.write_all(bytes)
+    }
+
+    /// Returns the file to be read at any place while it is being written.
+    pub fn reader(&self) -> io::Result<File> {
+        self.file.try_clone()
     }
 
     /// Returns the file, to be read from its beginning.

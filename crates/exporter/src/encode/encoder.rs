@@ -18,7 +18,8 @@ pub const CHUNK: usize = 64 << 10;
 ///
 /// Nothing is kept of the tables. JSON and XML ask for each table once. OpenMetrics asks for a table again for each family
 /// of samples that the table has a part in: the samples of a family must not be mixed with those of others, while one row
-/// of structs has samples of many families, and both directions can have samples of the same family.
+/// of structs has samples of many families, and both directions can have samples of the same family. The rows of all
+/// these times should be the same, so that the samples of a row agree.
 pub trait DocumentEncoder: Send + Sync {
     /// Sets the number of numbers and texts that earlier documents left out, so that the counter at the end of an
     /// OpenMetrics document never decreases. To be called before the first metric.
@@ -35,6 +36,11 @@ pub trait DocumentEncoder: Send + Sync {
     /// Ends the previous table. Returns the number of the table whose rows come next, from the first row on; `None` if
     /// only the end of the document is left.
     fn next_table(&mut self, out: &mut Vec<u8>) -> Option<usize>;
+
+    /// Tells whether [`Self::next_table`] will return the table that it has returned last once more.
+    fn asks_again(&self) -> bool {
+        false
+    }
 
     /// Writes the complete entries of `table`, a part of the table that [`Self::next_table`] returned; without such a
     /// table, nothing happens. `out` grows in proportion to the entries, unless the format leaves some to [`Self::more`].

@@ -9,8 +9,10 @@ use twinprobe_ebpf_common::{Format, RawTable, TableLayout};
 use twinprobe_exporter::{DocumentEncoder, document_encoder};
 
 use crate::api::documents::pieces::{CHUNK, SentPieces};
+use crate::engine::engine::Engine;
 use crate::engine::error::Broken;
 use crate::engine::window::delivery::{Cursor, Delivery, Part};
+use crate::engine::window::kept::Keeper;
 
 /// The number of raw bytes that are rendered at once. The text is several times as long.
 const ROWS: usize = 8 << 10;
@@ -20,8 +22,9 @@ const ROWS: usize = 8 << 10;
 pub struct Export {
     encoder: Box<dyn DocumentEncoder>,
     delivery: Delivery,
-    /// The table that is being written.
-    table: Option<Current>,
+    /// The place of the table that is being written, and the position in it.
+    table: Option<(usize, Current)>,
+    keeper: Keeper,
     /// The bytes that the encoder has written and the connection has not taken.
     out: Vec<u8>,
     sent: SentPieces,
@@ -39,17 +42,29 @@ pub struct Current {
 }
 
 impl Current {
-    /// Starts before the first row of a metric; [`Self::advance`] fetches it.
-    pub fn new(Part { metric, rows, .. }: &Part) -> Result<Self, Broken> {
-        let (layout, cursor) = (Arc::clone(&metric.layout), rows.cursor()?);
+    /// Starts before the first row of a metric; [`Self::advance`] fetches it. Rows that are needed again are kept, if
+    /// there is room for them, and are those of the metric once they have been read to their end.
+    pub fn new(
+        Part { metric, rows, .. }: &Part,
+        is_needed_again: bool,
+        keeper: &mut Keeper,
+    ) -> Result<Self, Broken> {
+        let place = || if is_needed_again { keeper.place() } else { None };
+        let (layout, cursor) = (Arc::clone(&metric.layout), rows.cursor(place)?);
         Ok(Self { layout, cursor, chunk: Arc::default(), row: 0 })
     }
 
-    /// Waits for the next rows. Returns false if no rows are left.
-    pub async fn advance(&mut self) -> Result<bool, Broken> {
+    /// Waits for the next rows of `part`. Returns false if no rows are left.
+    pub async fn advance(&mut self, part: &mut Part, keeper: &mut Keeper) -> Result<bool, Broken> {
         // The cursor uses the memory of a chunk again that nobody holds.
         self.chunk = Arc::default();
-        let Some(chunk) = self.cursor.next().await? else { return Ok(false) };
+        let Some(chunk) = self.cursor.next().await? else {
+            if let Some((rows, place)) = self.cursor.kept() {
+                part.rows = rows;
+                keeper.give_back(place);
+            }
+            return Ok(false);
+        };
         (self.chunk, self.row) = (chunk, 0);
         Ok(true)
     }
@@ -69,14 +84,21 @@ impl Current {
 
 impl Export {
     /// Waits for the first rows, so that an unreadable map becomes an error status and not an answer that breaks off.
-    pub async fn begin(delivery: Delivery, format: Format) -> Result<Self, Broken> {
+    pub async fn begin(delivery: Delivery, format: Format, engine: Arc<Engine>) -> Result<Self, Broken> {
         let mut out = Vec::new();
         let context = Arc::clone(&delivery.context);
         let mut encoder = document_encoder(format, &delivery.head(), context, &mut out);
         encoder.skipped_before(delivery.skipped_before);
         delivery.parts.iter().for_each(|part| encoder.add_metric(part.direction, &part.metric));
-        let mut export =
-            Self { encoder, delivery, table: None, out, sent: SentPieces::default(), complete: false };
+        let mut export = Self {
+            encoder,
+            delivery,
+            table: None,
+            keeper: Keeper::new(engine),
+            out,
+            sent: SentPieces::default(),
+            complete: false,
+        };
         export.advance().await?;
         Ok(export)
     }
@@ -110,20 +132,21 @@ impl Export {
     /// Waits for the next rows, of this table or of the next one. Returns false if no rows are left.
     async fn advance(&mut self) -> Result<bool, Broken> {
         loop {
-            if let Some(table) = &mut self.table {
-                if table.advance().await? {
+            if let Some((place, table)) = &mut self.table {
+                if table.advance(&mut self.delivery.parts[*place], &mut self.keeper).await? {
                     return Ok(true);
                 }
                 self.table = None;
             }
             let Some(next) = self.encoder.next_table(&mut self.out) else { return Ok(false) };
-            self.table = Some(Current::new(&self.delivery.parts[next])?);
+            let (part, again) = (&self.delivery.parts[next], self.encoder.asks_again());
+            self.table = Some((next, Current::new(part, again, &mut self.keeper)?));
         }
     }
 
     /// Writes some of the rows that are there. Returns false if there are none.
     fn write_rows(&mut self) -> bool {
-        let Some(rows) = self.table.as_mut().and_then(Current::some_rows) else { return false };
+        let Some(rows) = self.table.as_mut().and_then(|(_, table)| table.some_rows()) else { return false };
         self.encoder.rows(&rows, &mut self.out);
         true
     }

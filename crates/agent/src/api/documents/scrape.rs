@@ -1,5 +1,5 @@
-//! `GET /metrics`: one page about the daemon and all probes. Only the rows being written are in memory: a table is read
-//! again for each metric family that its rows belong to.
+//! `GET /metrics`: one page about the daemon and all probes. Only the rows being written are in memory: a table is gone
+//! through again for each metric family that its rows belong to, and a map is read once.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,7 +17,9 @@ use crate::api::documents::export::Current;
 use crate::api::documents::pieces::{CHUNK, SentPieces};
 use crate::api::error::Problem;
 use crate::api::state::Api;
+use crate::engine::engine::Engine;
 use crate::engine::error::Broken;
+use crate::engine::window::kept::Keeper;
 use crate::engine::window::scrape::Scraped;
 
 /// Answers with OpenMetrics whatever `Accept` says: a client that did not list the type still prefers it to an error.
@@ -26,7 +28,7 @@ pub async fn scrape(State(api): State<Api>) -> Result<Response, Problem> {
     // The daemon's own metrics come after the readings, so that they count the windows that these closed.
     let own = api.engine.own_metrics().await?;
     let content_type = format!("{}; charset=utf-8", Format::OpenMetrics.media_type());
-    let body = Body::from_stream(ScrapeBody::new(probes, &own).into_stream());
+    let body = Body::from_stream(ScrapeBody::new(probes, &own, api.engine).into_stream());
     Ok(([(header::CONTENT_TYPE, content_type)], body).into_response())
 }
 
@@ -34,6 +36,7 @@ pub async fn scrape(State(api): State<Api>) -> Result<Response, Problem> {
 /// dropped before that delivers none of them.
 struct ScrapeBody {
     encoder: PageEncoder,
+    keeper: Keeper,
     probes: Vec<Scraped>,
     /// The probe and the metric's place in its document, by the encoder's number of the table.
     tables: Vec<(usize, usize)>,
@@ -47,7 +50,7 @@ struct ScrapeBody {
 }
 
 impl ScrapeBody {
-    fn new(probes: Vec<Scraped>, own: &str) -> Self {
+    fn new(probes: Vec<Scraped>, own: &str, engine: Arc<Engine>) -> Self {
         let (mut encoder, mut tables, mut out) = (PageEncoder::new(), Vec::new(), Vec::new());
         for (probe, Scraped { delivery, .. }) in probes.iter().enumerate() {
             encoder.add_probe(&delivery.head(), delivery.skipped_before);
@@ -57,7 +60,16 @@ impl ScrapeBody {
             }
         }
         encoder.begin(own, &mut out);
-        Self { encoder, probes, tables, current: None, out, sent: SentPieces::default(), complete: false }
+        Self {
+            encoder,
+            keeper: Keeper::new(engine),
+            probes,
+            tables,
+            current: None,
+            out,
+            sent: SentPieces::default(),
+            complete: false,
+        }
     }
 
     /// Returns the pieces of the body. The page goes on with the other probes if one can't be read.
@@ -89,7 +101,8 @@ impl ScrapeBody {
             if let Some(rows) = current.some_rows() {
                 return self.encoder.rows(&rows, &mut self.out);
             }
-            match current.advance().await {
+            let (probe, place) = self.tables[*table];
+            match current.advance(&mut self.probes[probe].delivery.parts[place], &mut self.keeper).await {
                 Ok(true) => return,
                 Ok(false) => self.current = None,
                 Err(error) => {
@@ -100,7 +113,8 @@ impl ScrapeBody {
         }
         let Some(table) = self.encoder.next_table(&mut self.out) else { return self.finish() };
         let (probe, place) = self.tables[table];
-        match Current::new(&self.probes[probe].delivery.parts[place]) {
+        let (part, again) = (&self.probes[probe].delivery.parts[place], self.encoder.asks_again());
+        match Current::new(part, again, &mut self.keeper) {
             Ok(current) => self.current = Some((table, current)),
             Err(error) => self.give_up(table, &error),
         }

@@ -11,6 +11,7 @@ use twinprobe_exporter::{Cache, Metric};
 use twinprobe_windows::{StoredMetric, StoredWindow, WindowError, WindowReader, Windows};
 
 use crate::engine::error::Broken;
+use crate::engine::window::kept::{Keeping, Kept};
 use crate::engine::window::live::{LiveMap, LiveRows};
 use crate::engine::window::replayed::Replay;
 
@@ -27,6 +28,8 @@ pub enum Rows {
     /// A window on disk, and the metric's place in it.
     Stored(Arc<WindowReader>, usize),
     Live(LiveMap),
+    /// Rows of a live map that this reading has read before.
+    Kept(Kept),
     /// Rows that several metrics show, and that a reading has taken out of their map.
     Held(Arc<RawTable>),
     /// A metric without rows.
@@ -75,6 +78,7 @@ pub struct Delivery {
 pub enum Cursor {
     Stored { window: Arc<WindowReader>, metric: usize, next: usize },
     Live(LiveRows),
+    Kept(Kept),
     Held(Arc<RawTable>),
     End,
 }
@@ -129,13 +133,15 @@ impl Part {
 }
 
 impl Rows {
-    /// Returns the position before the first row.
-    pub fn cursor(&self) -> Result<Cursor, Broken> {
+    /// Returns the position before the first row. `keeping` is a place for the rows of a live map that are needed again:
+    /// see [`Cursor::kept`].
+    pub fn cursor(&self, keeping: impl FnOnce() -> Option<Keeping>) -> Result<Cursor, Broken> {
         Ok(match self {
             Self::Stored(window, metric) => {
                 Cursor::Stored { window: Arc::clone(window), metric: *metric, next: 0 }
             }
-            Self::Live(map) => Cursor::Live(map.clone().rows()?),
+            Self::Live(map) => Cursor::Live(map.clone().rows(keeping())?),
+            Self::Kept(rows) => Cursor::Kept(rows.clone()),
             Self::Held(rows) => Cursor::Held(Arc::clone(rows)),
             Self::None => Cursor::End,
         })
@@ -183,7 +189,7 @@ impl Delivery {
     pub fn stored(&self) -> Option<&Arc<WindowReader>> {
         self.parts.iter().find_map(|part| match &part.rows {
             Rows::Stored(window, _) => Some(window),
-            Rows::Live(_) | Rows::Held(_) | Rows::None => None,
+            Rows::Live(_) | Rows::Kept(_) | Rows::Held(_) | Rows::None => None,
         })
     }
 
@@ -199,10 +205,22 @@ impl Delivery {
 }
 
 impl Cursor {
+    /// Returns the rows of a live map and their place, once they have been read to their end, if there was a place.
+    pub fn kept(&mut self) -> Option<(Rows, Keeping)> {
+        match self {
+            Self::Live(rows) => rows.kept().map(|(kept, place)| (Rows::Kept(kept), place)),
+            Self::Stored { .. } | Self::Kept(_) | Self::Held(_) | Self::End => None,
+        }
+    }
+
     /// Returns the next rows, as soon as they have been read; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Arc<RawTable>>, Broken> {
         match self {
             Self::Live(rows) => rows.chunk().await,
+            Self::Kept(rows) => {
+                let chunk = rows.chunk().await;
+                chunk.map_err(|error| Broken(format!("rows that were read before can't be read: {error}")))
+            }
             Self::Held(rows) => {
                 let rows = Arc::clone(rows);
                 *self = Self::End;

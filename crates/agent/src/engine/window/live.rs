@@ -14,6 +14,7 @@ use twinprobe_ebpf_common::metric::AfterRead;
 use twinprobe_kernel::MetricMap;
 
 use crate::engine::error::Broken;
+use crate::engine::window::kept::{Keeping, Kept};
 
 /// The number of chunks that are read ahead of the client.
 const AHEAD: usize = 2;
@@ -35,6 +36,8 @@ pub struct LiveRows {
     /// The rows that were handed on last. Their memory goes back to the reading once nobody looks at them.
     last: Option<Arc<RawTable>>,
     spare: Spare,
+    /// All rows, and the place where they are, once they have been read, if they were to be kept.
+    kept: Option<(Kept, Keeping)>,
 }
 
 /// Memory of rows that have been written. A chunk is so large that the allocator would map and unmap it every time.
@@ -43,25 +46,31 @@ type Spare = Arc<Mutex<Vec<RawTable>>>;
 #[derive(Debug)]
 enum Message {
     Rows(RawTable),
-    End(Result<(), Broken>),
+    End(Result<Option<(Kept, Keeping)>, Broken>),
 }
 
 impl LiveMap {
-    /// Starts to read. Each reading has a thread of its own, because it waits for its client: on the threads that all
+    /// Starts to read, and to keep the rows if there is a place for them. Each reading has a thread of its own, because it waits for its client: on the threads that all
     /// requests share, other requests would wait, too.
-    pub fn rows(self) -> Result<LiveRows, Broken> {
+    pub fn rows(self, keeping: Option<Keeping>) -> Result<LiveRows, Broken> {
         let (sender, messages) = mpsc::channel(AHEAD);
         let runtime = Handle::current();
         let spare = Spare::default();
         let unused = Arc::clone(&spare);
         std::thread::Builder::new()
             .name("live-reading".into())
-            .spawn(move || self.run(&runtime, &sender, &unused))
+            .spawn(move || self.run(&runtime, &sender, &unused, keeping))
             .map_err(|error| Broken(format!("no thread can be had to read the map: {error}")))?;
-        Ok(LiveRows { messages, last: None, spare })
+        Ok(LiveRows { messages, last: None, spare, kept: None })
     }
 
-    fn run(mut self, runtime: &Handle, sender: &mpsc::Sender<Message>, spare: &Mutex<Vec<RawTable>>) {
+    fn run(
+        mut self,
+        runtime: &Handle,
+        sender: &mpsc::Sender<Message>,
+        spare: &Mutex<Vec<RawTable>>,
+        mut keeping: Option<Keeping>,
+    ) {
         let mut send = |message| {
             let gone = &mut self.gone;
             runtime.block_on(async {
@@ -76,6 +85,8 @@ impl LiveMap {
             })
         };
         let mut sink = |chunk: &RawTable| {
+            // Rows that can't be kept are read again.
+            keeping = keeping.take().and_then(|mut keeping| keeping.add(chunk).ok().map(|()| keeping));
             let mut rows = spare.lock().pop().unwrap_or_default();
             rows.clear();
             rows.append(chunk);
@@ -83,7 +94,7 @@ impl LiveMap {
         };
         let end = match self.map.read_chunks(AfterRead::Keep, &mut sink) {
             Ok(ControlFlow::Break(())) => return,
-            Ok(ControlFlow::Continue(())) => Ok(()),
+            Ok(ControlFlow::Continue(())) => Ok(keeping.map(|mut keeping| (keeping.finish(), keeping))),
             Err(error) => Err(Broken(with_causes(&error))),
         };
         send(Message::End(end));
@@ -99,8 +110,15 @@ impl LiveRows {
                 self.last = Some(Arc::clone(&rows));
                 Ok(Some(rows))
             }
-            Some(Message::End(end)) => end.map(|()| None),
+            Some(Message::End(end)) => {
+                self.kept = end?;
+                Ok(None)
+            }
             None => Err(Broken("the probe was replaced or deleted".into())),
         }
+    }
+    /// Returns all rows and the place where they are, if they were kept and have been read to their end.
+    pub fn kept(&mut self) -> Option<(Kept, Keeping)> {
+        self.kept.take()
     }
 }

@@ -4,6 +4,7 @@ pub mod base;
 pub mod close;
 pub mod collect;
 pub mod delivery;
+pub mod kept;
 pub mod live;
 pub mod read;
 pub mod replay;

@@ -46,6 +46,10 @@ impl DocumentEncoder for Collector {
         self.page.next_table(out)
     }
 
+    fn asks_again(&self) -> bool {
+        self.page.asks_again()
+    }
+
     fn rows(&mut self, table: &RawTable, out: &mut Vec<u8>) {
         self.page.rows(table, out);
     }

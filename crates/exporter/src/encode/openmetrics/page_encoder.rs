@@ -37,6 +37,8 @@ struct Table {
     repeats: Repeats,
     /// True if the table's rows could not be read to their end.
     abandoned: bool,
+    /// The families that the table has a part in and that have not been written.
+    left: usize,
 }
 
 impl Table {
@@ -140,7 +142,7 @@ impl PageEncoder {
         let series = Series::new(&self.probe, &self.labels, direction, metric, context);
         let account = self.accounts.len().saturating_sub(1);
         let repeats = Repeats::of(&series);
-        self.tables.push(Table { series, account, count: None, repeats, abandoned: false });
+        self.tables.push(Table { series, account, count: None, repeats, abandoned: false, left: 0 });
         self.tables.len() - 1
     }
 
@@ -156,6 +158,9 @@ impl PageEncoder {
         taken.extend(reserved(&fill::metadata()));
         let all: Vec<&Series> = self.tables.iter().map(|table| &table.series).collect();
         let (families, nameless) = families(&all, &taken);
+        for (table, _) in families.iter().flat_map(|family| &family.members) {
+            self.tables[*table].left += 1;
+        }
         self.families = families;
         for (table, value) in nameless {
             let series = &mut self.tables[table].series;
@@ -184,6 +189,7 @@ impl PageEncoder {
                 continue;
             };
             *member += 1;
+            self.tables[table].left -= 1;
             if self.tables[table].abandoned {
                 continue;
             }
@@ -201,6 +207,11 @@ impl PageEncoder {
             }
         }
         None
+    }
+
+    /// Tells whether [`Self::next_table`] will return the table that it has returned last once more.
+    pub fn asks_again(&self) -> bool {
+        self.walk.as_ref().is_some_and(|walk| self.tables[walk.table].left > 0)
     }
 
     /// Writes the complete entries of `rows`, a part of the table that [`Self::next_table`] returned, until there is a
