@@ -26,9 +26,9 @@ pub fn run(bench: &Bench) -> Result<Section> {
     section.generator = Some(generator);
     section.tables.push(windows);
     section.meaning = "A live map is rendered as it is read and is never held, so that a small daemon exports a table of \
-        any size. OpenMetrics wants all samples of a family in one place: each number of a struct is a family, for which \
-        the map is read again, and once more before if its keys have padding. A scraper that reads a struct of six \
-        numbers therefore waits for seven readings; a window is read from its file."
+        any size. OpenMetrics wants all samples of a family in one place, and each number of a struct is a family: the map is \
+        read once, its rows are kept in a file without a name, and each further family is written from that. A document \
+        about a struct of six numbers has six times as many samples as entries, each with all labels of the key."
         .to_owned();
     if !missing.is_empty() {
         section.meaning += &format!(" Not here, and so not measured: {}.", missing.join(", "));
