@@ -19,7 +19,11 @@ fn path(name: &str) -> String {
 }
 
 fn live(help: &str) -> Value {
-    let mut config = counter_config("mon0", "XDP_PASS");
+    live_of("XDP_PASS", help)
+}
+
+fn live_of(verdict: &str, help: &str) -> Value {
+    let mut config = counter_config("mon0", verdict);
     config["ingress"]["metrics"] = json!([{ "name": "packets", "map": "packets", "help": help }]);
     config
 }
@@ -72,6 +76,7 @@ fn nothing_is_attached_after_detach_on_exit() -> Result<()> {
 fn the_disk_and_the_kernel_agree_on_a_change_that_failed() -> Result<()> {
     let topology = Topology::new()?;
     let mut generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
+    let new = live_of("XDP_DROP", "new");
     for change in ["PUT", "DELETE", "create"] {
         let mut daemon = Daemon::start(topology.monitor())?;
         for name in NAMES {
@@ -82,11 +87,15 @@ fn the_disk_and_the_kernel_agree_on_a_change_that_failed() -> Result<()> {
         let bpffs = daemon.directories().bpffs().to_owned();
         let (before, objects) =
             (NAMES.map(|name| daemon.json(&path(name))), KernelObjects::pinned(&bpffs)?.counts());
+        let sources = daemon.directories().state().join("objects");
+        let compiled = || anyhow::Ok(fs::read_dir(&sources)?.count());
+        let known = compiled()?;
         match change {
-            "PUT" => daemon.put(&path("b"), &live("new")).expect(500),
+            "PUT" => daemon.put(&path("b"), &new).expect(500),
             "DELETE" => daemon.delete(&path("b")).expect(500),
-            _ => daemon.put(&path("d"), &live("new")).expect(500),
+            _ => daemon.put(&path("d"), &new).expect(500),
         };
+        assert_eq!(compiled()?, known, "{change}");
         generator.send(100)?;
         for round in 1..=2 {
             assert_eq!(NAMES.map(|name| daemon.json(&path(name))), before, "{change}, {round}");
@@ -99,9 +108,9 @@ fn the_disk_and_the_kernel_agree_on_a_change_that_failed() -> Result<()> {
         }
         // The second attempt succeeds.
         match change {
-            "PUT" => daemon.put(&path("b"), &live("new")).expect(200),
+            "PUT" => daemon.put(&path("b"), &new).expect(200),
             "DELETE" => daemon.delete(&path("b")).expect(204),
-            _ => daemon.put(&path("d"), &live("new")).expect(201),
+            _ => daemon.put(&path("d"), &new).expect(201),
         };
     }
     Ok(())

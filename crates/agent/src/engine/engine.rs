@@ -179,11 +179,15 @@ impl Engine {
                 (Cause::Request(who, message), None) => pushed(who, message, History::new()?),
             };
             let (revision, pushed_by) = (history.revision, history.pushed_by.clone());
-            let probe = Probe::deploy(engine, config, document, loaded, old.as_deref(), history)?;
+            let probe = Probe::deploy(engine, config, document, loaded, old.as_deref(), history);
+            // An object is without use once it is replaced, or if its probe was refused, but not after a creation.
+            if old.is_some() || probe.is_err() {
+                engine.store.sweep_objects();
+            }
+            let probe = probe?;
             let status = probe.status();
             engine.insert(Arc::new(probe));
             engine.hand_on_expired(&name);
-            engine.store.sweep_objects();
             engine.watch();
             let deployed = if old.is_some() { Deployed::Replaced } else { Deployed::Created };
             tracing::info!(probe = name, revision, pushed_by, ?deployed, "deployed");

@@ -1,13 +1,19 @@
 //! A time limit for the verifier. The kernel's verifier stops when a signal is pending for its thread (Linux 5.0), so a
 //! timer of the kernel sends one to the thread.
 
+use std::cell::Cell;
 use std::io;
 use std::marker::PhantomData;
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The interval at which the signal is repeated: one that arrives just before the call to the verifier is lost.
 const AGAIN: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+
+thread_local! {
+    /// The end of the limit that this thread has.
+    static END: Cell<Option<Instant>> = const { Cell::new(None) };
+}
 
 /// A limit for the programs that this thread loads: once it is over, every load that is under way or begins fails with
 /// `EAGAIN`. Ends when it is dropped.
@@ -39,12 +45,24 @@ impl Deadline {
         let times = libc::itimerspec { it_interval: AGAIN, it_value: first };
         // SAFETY: the timer exists until `deadline` is dropped, and `times` outlives the call.
         check(unsafe { libc::timer_settime(timer, 0, &raw const times, std::ptr::null_mut()) })?;
+        END.set(Instant::now().checked_add(after));
         Ok(deadline)
+    }
+
+    /// Starts the limit of another thread, for which this thread loads, on this thread.
+    pub fn until(end: Instant) -> io::Result<Self> {
+        Self::start(end.saturating_duration_since(Instant::now()))
+    }
+
+    /// The end of the limit that this thread has; `None` if it has none.
+    pub fn of_this_thread() -> Option<Instant> {
+        END.get()
     }
 }
 
 impl Drop for Deadline {
     fn drop(&mut self) {
+        END.set(None);
         // SAFETY: the timer was made by `start` and is deleted once. Its signal has a handler for good.
         unsafe { libc::timer_delete(self.timer) };
     }
@@ -73,8 +91,6 @@ fn check(result: i32) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use twinprobe_ebpf_common::hook::ProgramKind;
 
     use super::*;

@@ -9,6 +9,7 @@ use twinprobe_ebpf_common::TableLayout;
 use twinprobe_ebpf_common::metric::StrategyChoice;
 
 use crate::capabilities::Capabilities;
+use crate::load::both::both;
 use crate::plan::inherit::{self, Inherited, Replaced};
 use crate::plan::map_spec::MapSpec;
 use crate::plan::probe_plan::{DirectionPlan, MapPlan, MetricPlan, MetricSource};
@@ -126,33 +127,51 @@ impl ProbeMaps {
         let origins: Vec<Vec<usize>> = origins.collect();
         let mut inherited = inherit::inherit(&replaced, &plan, &origins);
         let active = old.map_or(0, |old| old.active & 1);
-        let (mut fds, mut empty) = (Vec::new(), Vec::new());
+        // The maps that are not made, by twin.
+        let mut taken: Vec<[Option<&OwnedFd>; 2]> = Vec::new();
         for (index, map) in plan.maps.iter().enumerate() {
-            let failed = |source| KernelError::new("taking over", format!("map {}", map.name), source);
             if let Some((place, of_first)) =
                 first.filter(|_| map.common).and_then(|first| first.find(&map.name))
             {
                 inherited[index] = place;
-                fds.push(Twins::make(map.private, |twin| {
-                    of_first.of_twin(twin).try_clone().map_err(failed)
-                })?);
+                taken.push([0, 1].map(|twin| Some(of_first.of_twin(twin))));
                 continue;
             }
             let before = old.zip(origins[index].first());
             let before = before.and_then(|(old, origin)| old.directions[*origin].0.by_name(&map.name));
-            fds.push(Twins::make(map.private, |twin| {
-                match (inherited[index].twin(map.private, twin, active), before) {
-                    (Some(of), Some((_, fds))) => fds.of_twin(of).try_clone().map_err(failed),
-                    _ => {
-                        empty.push((index, twin));
-                        create_map(&map.name, &map.spec, btf)
-                    }
-                }
-            })?);
+            taken.push([0, 1].map(|twin| {
+                let of = inherited[index].twin(map.private, twin, active)?;
+                before.map(|(_, fds)| fds.of_twin(of))
+            }));
         }
+        let of_twin =
+            |twin: usize| plan.maps.iter().zip(&taken).filter(move |(map, _)| twin == 0 || map.private);
+        let make = |twin: usize| {
+            let made = of_twin(twin).map(|(map, taken)| match taken[twin] {
+                Some(fd) => fd
+                    .try_clone()
+                    .map_err(|source| KernelError::new("taking over", format!("map {}", map.name), source)),
+                None => create_map(&map.name, &map.spec, btf),
+            });
+            made.collect::<Result<Vec<OwnedFd>, _>>()
+        };
+        let [firsts, seconds] = if plan.has_twins() { both(make)? } else { [make(0)?, Vec::new()] };
+        let mut seconds = seconds.into_iter();
+        let twins = firsts.into_iter().zip(&plan.maps).map(|(first, map)| {
+            match map.private.then(|| seconds.next()).flatten() {
+                Some(second) => Twins::Private([first, second]),
+                None => Twins::Shared(first),
+            }
+        });
+        let fds = twins.collect();
+        let is_new = |&(map, twin): &(usize, usize)| {
+            (twin == 0 || plan.maps[map].private) && taken[map][twin].is_none()
+        };
+        let new = (0..plan.maps.len()).flat_map(|map| [(map, 0), (map, 1)]).filter(is_new);
+        let new: Vec<(usize, usize)> = new.collect();
         let expected_twin = inherited.contains(&Inherited::FromActive).then_some(active);
         let made = Self { plan, fds, inherited, origins, is_second: first.is_some(), expected_twin };
-        empty.into_iter().try_for_each(|(map, twin)| made.fill(map, twin))?;
+        new.into_iter().try_for_each(|(map, twin)| made.fill(map, twin))?;
         Ok(made)
     }
 

@@ -1,6 +1,7 @@
 //! The loading of a probe: maps, programs, pins, and the content taken over from an earlier deployment.
 
 pub mod bind;
+pub mod both;
 pub mod carry;
 pub mod deadline;
 pub mod direction;

@@ -12,6 +12,7 @@ use twinprobe_ebpf_common::hook::ProgramKind;
 
 use crate::admit::admission;
 use crate::capabilities::Capabilities;
+use crate::load::both::both;
 use crate::load::direction::LoadedDirection;
 use crate::load::maps::{Predecessor, ProbeMaps, Twins};
 use crate::load::refusal::{map_finding, refused};
@@ -58,7 +59,7 @@ pub fn load(
         let (function, instructions) = replayed.map_err(|error| finding(error.to_string()))?;
         load(&function, &instructions)
     };
-    let programs = Twins::make(plan.has_twins(), program)?;
+    let programs = if plan.has_twins() { Twins::Private(both(program)?) } else { Twins::Shared(program(0)?) };
     let maps = own.readers(capabilities).map_err(refuse)?;
     Ok(LoadedDirection { plan, programs, maps, own: Arc::new(own), warnings })
 }
