@@ -15,6 +15,8 @@ use crate::engine::events::records::Records;
 pub const SLICE: usize = 64 << 10;
 /// The number of copied bytes that are rendered between two looks at the ring.
 const PIECE: usize = 32 << 10;
+/// The number of slices that are copied before other tasks of the thread run.
+const SLICES: usize = 64;
 /// The part of a ring, 1 / HASTE, that is filled when its records are copied rather than rendered.
 const HASTE: u64 = 8;
 /// The time without which a surge is over if less than a part of the ring, 1 / [`HASTE`], was filled.
@@ -101,7 +103,11 @@ impl Desk {
         }
         let time = clock::now();
         let mut bytes = 0;
-        while self.records.room() > 0 {
+        // The limit of slices ends this even while programs give up records as fast as they are skipped.
+        for _ in 0..SLICES {
+            if self.records.room() == 0 {
+                break;
+            }
             let records = &mut self.records;
             let progress = source.read(SLICE, |event| {
                 if let EventRecord::Sample { bytes: event, .. } = event {

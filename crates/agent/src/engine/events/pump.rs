@@ -28,6 +28,8 @@ const MANY: u32 = 50;
 const FLOOD: u32 = 1 << 30;
 /// The time for which the task keeps off CPUs that packets come on, once they have made it late.
 const AWAY: Duration = Duration::from_secs(60);
+/// The time after which memory for copied records is given back if no event comes.
+const KEPT: Duration = Duration::from_secs(1);
 /// The interval of looks at the ring while no client has room.
 const PATIENCE: Duration = Duration::from_millis(1);
 /// The age at which names of interfaces are listed again.
@@ -117,6 +119,7 @@ async fn read(source: &EventMetric, mut waiter: Waiter) -> bool {
                     () = source.changed.notified() => {}
                     () = tokio::time::sleep_until(due), if !output.is_empty() => {}
                     () = tokio::time::sleep_until(look), if grows => {}
+                    () = tokio::time::sleep(KEPT), if desk.records.is_large() => {}
                     () = tokio::time::sleep(pause.unwrap_or_default()), if flows && pause.is_some() => {}
                 }
                 slices = 0;

@@ -119,6 +119,11 @@ impl Records {
         }
     }
 
+    /// Tells whether there is memory that no record is in.
+    pub fn is_large(&self) -> bool {
+        !self.spare.is_empty()
+    }
+
     /// Gives memory back that no record is in.
     pub fn shrink(&mut self) {
         let size = self.spare.drain(..).map(|chunk| chunk.capacity()).sum();
