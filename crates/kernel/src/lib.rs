@@ -59,6 +59,7 @@ pub use self::sys::clock;
 pub use self::sys::cpus::stay_on_one_cpu;
 pub use self::sys::lease::is_unshared;
 pub use self::sys::process as memory;
+pub use self::sys::seat::Seat;
 pub use self::trial::replay::control::Control as ReplayClock;
 pub use self::trial::replay::lane::{Counts as ReplayCounts, Lane as ReplayLane};
 

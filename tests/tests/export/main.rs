@@ -1,6 +1,7 @@
 //! Answers to clients: documents, pages for Prometheus, events, results of the ready-made probes.
 
 mod bcc;
+mod bursts;
 mod documents;
 mod events;
 mod probe_results;

@@ -13,3 +13,4 @@ pub mod mapping;
 pub mod object;
 pub mod process;
 pub mod prog;
+pub mod seat;

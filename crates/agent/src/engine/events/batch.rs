@@ -6,10 +6,9 @@ use std::sync::atomic::Ordering;
 
 use hyper::body::Bytes;
 use jiff::Timestamp;
-use twinprobe_ebpf_common::Context;
 use twinprobe_exporter::{Decoder, EventEncoder};
+use twinprobe_kernel::EventRecord;
 use twinprobe_kernel::clock::rfc3339;
-use twinprobe_kernel::{EventReader, EventRecord, Progress};
 
 use crate::engine::events::client::Client;
 use crate::engine::events::event_metric::EventMetric;
@@ -28,15 +27,15 @@ pub struct EventBatch {
     pieces: [Piece; 2],
     /// The number of events in each piece, and of those that the kernel lost in between.
     count: u64,
-    /// True if the last slice held an event.
-    pub has_read: bool,
+    /// The time that the prefixes of the pieces have.
+    time: Option<Timestamp>,
 }
 
 #[derive(Default)]
 struct Piece {
     bytes: Vec<u8>,
     wanted: bool,
-    /// `{"time":...,"direction":...,"metric":...,` of this slice, after the framing's own beginning.
+    /// `{"time":...,"direction":...,"metric":...,` after the framing's own beginning.
     prefix: Vec<u8>,
     sent: VecDeque<Bytes>,
 }
@@ -51,6 +50,7 @@ impl EventBatch {
             // A piece holds either all events since the last send or none, so a change of framings needs a send.
             self.send(source, clients);
             self.labels = Arc::clone(&source.labels);
+            self.time = None;
             for (piece, wanted) in self.pieces.iter_mut().zip(wanted) {
                 piece.wanted = wanted;
             }
@@ -67,45 +67,33 @@ impl EventBatch {
         self.count == 0
     }
 
-    /// Renders up to `limit` bytes of the ring. Returns whether more is there, and the number of events that were read.
-    pub fn read(
+    /// Renders an event that was read at this time.
+    pub fn write(
         &mut self,
-        reader: &mut EventReader,
-        limit: usize,
+        event: EventRecord<'_>,
+        time: Timestamp,
         encoder: &EventEncoder,
-        context: &Context,
-        now: &Timestamp,
-    ) -> (Progress, u64) {
-        let mut decoder = Decoder::new(context);
-        let mut events = 0;
-        let Self { labels, pieces, count, has_read } = self;
-        let mut begun = false;
-        let progress = reader.read(limit, |event| {
-            if !std::mem::replace(&mut begun, true) {
-                let members = format!("{{\"time\":\"{}\",{labels},", rfc3339(*now));
-                for (piece, framing) in pieces.iter_mut().zip(Framing::ALL) {
-                    piece.prefix.clear();
-                    piece.prefix.extend_from_slice(framing.begin());
-                    piece.prefix.extend_from_slice(members.as_bytes());
-                }
+        decoder: &mut Decoder<'_>,
+    ) {
+        let Self { labels, pieces, count, time: last } = self;
+        if last.replace(time) != Some(time) {
+            let members = format!("{{\"time\":\"{}\",{labels},", rfc3339(time));
+            for (piece, framing) in pieces.iter_mut().zip(Framing::ALL) {
+                piece.prefix.clear();
+                piece.prefix.extend_from_slice(framing.begin());
+                piece.prefix.extend_from_slice(members.as_bytes());
             }
-            for (piece, framing) in pieces.iter_mut().zip(Framing::ALL).filter(|(piece, _)| piece.wanted) {
-                match event {
-                    EventRecord::Sample { cpu, bytes } => {
-                        piece.sample(framing, cpu, bytes, encoder, &mut decoder);
-                    }
-                    EventRecord::Lost { count, .. } => lost_line(framing, count, labels, &mut piece.bytes),
-                }
+        }
+        for (piece, framing) in pieces.iter_mut().zip(Framing::ALL).filter(|(piece, _)| piece.wanted) {
+            match event {
+                EventRecord::Sample { cpu, bytes } => piece.sample(framing, cpu, bytes, encoder, decoder),
+                EventRecord::Lost { count, .. } => lost_line(framing, count, labels, &mut piece.bytes),
             }
-            let (read, lost) = match event {
-                EventRecord::Sample { .. } => (1, 0),
-                EventRecord::Lost { count, .. } => (0, count),
-            };
-            events += read;
-            *count += read + lost;
-        });
-        *has_read = begun;
-        (progress, events)
+        }
+        *count += match event {
+            EventRecord::Sample { .. } => 1,
+            EventRecord::Lost { count, .. } => count,
+        };
     }
 
     /// Hands the gathered events to all clients.

@@ -10,9 +10,10 @@ use twinprobe_client::EventStatus;
 use twinprobe_ebpf_common::Render;
 use twinprobe_ebpf_common::hook::Direction;
 use twinprobe_exporter::EventEncoder;
-use twinprobe_kernel::{EventMap, EventReader, KernelError};
+use twinprobe_kernel::{EventMap, EventReader, EventRecord, KernelError, Progress};
 
 use crate::engine::events::client::Client;
+use crate::engine::events::records::Budget;
 use crate::engine::placement::Namespace;
 
 /// The longest time for which closing waits for the reading task, which ends within a few milliseconds.
@@ -30,6 +31,8 @@ pub struct EventMetric {
     pub names_interfaces_of: Option<Namespace>,
     /// The size of a ring in bytes.
     pub room: u64,
+    /// The memory of records that were copied and not rendered.
+    pub budget: Budget,
     pub delivered: AtomicU64,
     /// The number of events that slow clients did not get, summed over the clients.
     pub missed: AtomicU64,
@@ -60,6 +63,7 @@ impl EventMetric {
         metric: &str,
         map: &EventMap,
         namespace: &Namespace,
+        budget: &Budget,
     ) -> Result<Arc<Self>, KernelError> {
         let speaks = map.layout.as_ref().is_some_and(|layout| layout.renders(Render::Ifindex));
         let mut reader = map.open()?;
@@ -73,6 +77,7 @@ impl EventMetric {
             encoder: EventEncoder::new(map.layout.as_ref()),
             names_interfaces_of: speaks.then(|| namespace.clone()),
             room: reader.room(),
+            budget: budget.clone(),
             delivered: AtomicU64::new(0),
             missed: AtomicU64::new(0),
             lost: Mutex::new(reader.lost()),
@@ -86,6 +91,19 @@ impl EventMetric {
     /// Returns the number of bytes that wait in the fullest ring.
     pub fn fill(&self) -> u64 {
         self.reader.lock().as_ref().map_or(0, EventReader::fill)
+    }
+
+    /// Hands on up to about `limit` bytes of each ring, and counts the events.
+    pub fn read(&self, limit: usize, mut sink: impl FnMut(EventRecord<'_>)) -> Progress {
+        let mut reader = self.reader.lock();
+        let Some(reader) = reader.as_mut() else { return Progress::Drained };
+        let mut events = 0;
+        let progress = reader.read(limit, |event| {
+            events += u64::from(matches!(event, EventRecord::Sample { .. }));
+            sink(event);
+        });
+        self.delivered.fetch_add(events, Ordering::Relaxed);
+        progress
     }
 
     /// Gives `client` every event from now on, first those that wait in the map. `None` if the source is closed, else

@@ -14,6 +14,7 @@ use crate::engine::events::client::{Backlog, Client};
 use crate::engine::events::event_metric::EventMetric;
 use crate::engine::events::framing::Framing;
 use crate::engine::events::pump;
+use crate::engine::events::records::Budget;
 use crate::engine::events::stream::EventStream;
 use twinprobe_config::ProbeConfig;
 
@@ -23,6 +24,7 @@ use twinprobe_config::ProbeConfig;
 pub struct EventLoop {
     thread: OnceLock<Handle>,
     backlog: Backlog,
+    budget: Budget,
 }
 
 impl EventLoop {
@@ -61,7 +63,13 @@ impl ProbeEvents {
         for ((direction, _), loaded) in config.directions().zip(loaded) {
             for (metric, map) in loaded.plan.metrics.iter().zip(&loaded.maps) {
                 if let TwinMap::Events(map) = map {
-                    sources.push(EventMetric::open(direction, &metric.request.name, map, &config.netns)?);
+                    sources.push(EventMetric::open(
+                        direction,
+                        &metric.request.name,
+                        map,
+                        &config.netns,
+                        &on.budget,
+                    )?);
                 }
             }
         }

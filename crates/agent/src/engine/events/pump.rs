@@ -1,5 +1,6 @@
 //! The task that reads one event map while a client listens. It renders a batch of events from the ring straight into
-//! JSON and gives the batch to all clients as one shared piece of memory.
+//! JSON and gives the batch to all clients as one shared piece of memory. Events that come faster than that are copied
+//! out of the ring first and rendered later.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,14 +11,12 @@ use futures_util::FutureExt as _;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use twinprobe_ebpf_common::Context;
-use twinprobe_kernel::{EventReader, Progress, Waiter, clock};
+use twinprobe_kernel::{EventReader, Progress, Seat, Waiter, clock};
 
-use crate::engine::events::batch::EventBatch;
+use crate::engine::events::desk::{Desk, SLICE, Turn};
 use crate::engine::events::event_metric::EventMetric;
 use crate::engine::placement::{self, Namespace};
 
-/// The number of bytes of a ring that are read before other tasks of the thread run.
-const SLICE: usize = 64 << 10;
 /// The number of rendered bytes that are sent without waiting for more.
 const FULL: usize = 64 << 10;
 /// The longest time for which fewer bytes than [`FULL`] wait for more while events come fast: all of them share the
@@ -27,23 +26,16 @@ const GATHER: Duration = Duration::from_millis(20);
 const MANY: u32 = 50;
 /// The highest rate at which a program is expected to fill a ring, in bytes per second.
 const FLOOD: u32 = 1 << 30;
+/// The time for which the task keeps off CPUs that packets come on, once they have made it late.
+const AWAY: Duration = Duration::from_secs(60);
+/// The time after which memory for copied records is given back if no event comes.
+const KEPT: Duration = Duration::from_secs(1);
 /// The interval of looks at the ring while no client has room.
 const PATIENCE: Duration = Duration::from_millis(1);
 /// The age at which names of interfaces are listed again.
 const CONTEXT_AGE: Duration = Duration::from_secs(5);
 /// The interval of checks for CPUs that have come online: a new CPU gets its ring at the next check.
 const CPUS_AGE: Duration = Duration::from_secs(5);
-
-/// The result of a turn of the task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
-    Read(Progress),
-    /// No client has room for more, but the ring still has room.
-    Later,
-    /// No client is left.
-    Alone,
-    Closed,
-}
 
 /// Reads the source until no client listens or the source is closed.
 pub async fn run(source: Arc<EventMetric>) {
@@ -64,10 +56,12 @@ pub async fn run(source: Arc<EventMetric>) {
 /// Reads until the source is closed (returns true) or no client listens (returns false).
 async fn read(source: &EventMetric, mut waiter: Waiter) -> bool {
     let mut context = Names::new(source).await;
-    let mut output = EventBatch::default();
+    let mut desk = Desk::new(source);
     let mut sent = Instant::now();
     let mut pace = Pace::new(source.delivered.load(Ordering::Relaxed), sent);
     let pause = pause(source.room);
+    let nap = (Duration::from_secs(source.room) / FLOOD / 4).min(Duration::from_millis(1));
+    let mut seat = Seat::new();
     // The number of slices that were read since the last wait.
     let mut slices = 0;
     let mut look = Instant::now();
@@ -77,29 +71,29 @@ async fn read(source: &EventMetric, mut waiter: Waiter) -> bool {
             follow_cpus(source, &mut waiter);
             look = Instant::now() + CPUS_AGE;
         }
-        match turn(source, context.fresh(), &mut output) {
+        match desk.turn(source, context.fresh()) {
             Turn::Alone => return false,
             Turn::Closed => {
-                // Events in the ring still belong to the clients. The limit of slices ends this even while events come.
-                let mut slices = 0;
-                while slices < 1024 && slice(source, context.fresh(), &mut output) == Progress::More {
-                    output.send(source, &source.audience.lock().clients);
-                    slices += 1;
-                }
-                output.send(source, &source.audience.lock().clients);
+                desk.close(source, context.fresh());
                 return true;
             }
             Turn::Later => {
-                output.send(source, &source.audience.lock().clients);
+                desk.output.send(source, &source.audience.lock().clients);
                 tokio::select! {
                     () = source.changed.notified() => {}
                     () = tokio::time::sleep(PATIENCE) => {}
                 }
             }
+            Turn::Surge => {
+                // A timer of the runtime takes too long. A wait for the next record would cost a wake-up for each few of
+                // them, each of which might take this task to the CPU that the packets come on.
+                std::thread::sleep(nap);
+                tokio::task::yield_now().await;
+            }
             Turn::Read(Progress::More) => {
                 slices += 1;
-                if output.len() >= FULL {
-                    output.send(source, &source.audience.lock().clients);
+                if desk.output.len() >= FULL {
+                    desk.output.send(source, &source.audience.lock().clients);
                     sent = Instant::now();
                 }
                 tokio::task::yield_now().await;
@@ -108,20 +102,31 @@ async fn read(source: &EventMetric, mut waiter: Waiter) -> bool {
                 let now = Instant::now();
                 let fast = pace.is_fast(source.delivered.load(Ordering::Relaxed), now);
                 let due = sent + GATHER;
+                let output = &mut desk.output;
                 if !output.is_empty() && (!fast || output.len() >= FULL || now >= due) {
                     output.send(source, &source.audience.lock().clients);
                     sent = now;
                 }
+                if !fast {
+                    desk.records.shrink();
+                }
+                let output = &desk.output;
                 // A look at the ring at intervals is cheaper than a wake-up for each event while events flow.
-                let flows = fast && output.has_read && (slices * SLICE) as u64 <= source.room / 4;
+                let flows = fast && desk.has_read && (slices * SLICE) as u64 <= source.room / 4;
+                seat.return_after(AWAY);
                 tokio::select! {
                     () = waiter.readable(), if !(flows && pause.is_some()) => {}
                     () = source.changed.notified() => {}
                     () = tokio::time::sleep_until(due), if !output.is_empty() => {}
                     () = tokio::time::sleep_until(look), if grows => {}
+                    () = tokio::time::sleep(KEPT), if desk.records.is_large() => {}
                     () = tokio::time::sleep(pause.unwrap_or_default()), if flows && pause.is_some() => {}
                 }
                 slices = 0;
+                if source.fill() >= source.room / 4 * 3 {
+                    // The task was woken too late: packets have kept this CPU from it.
+                    seat.leave_packets();
+                }
             }
         }
     }
@@ -166,44 +171,6 @@ fn follow_cpus(source: &EventMetric, waiter: &mut Waiter) {
 fn pause(room: u64) -> Option<Duration> {
     let pause = Duration::from_secs(room) / FLOOD;
     (pause >= Duration::from_millis(1)).then_some(pause.min(GATHER))
-}
-
-/// Reads a slice for the clients that listen now. The lock keeps clients from joining meanwhile, so that each client
-/// gets all events from its first slice on.
-fn turn(source: &EventMetric, context: &Context, output: &mut EventBatch) -> Turn {
-    let mut audience = source.audience.lock();
-    if audience.closed {
-        return Turn::Closed;
-    }
-    let fresh = std::mem::take(&mut audience.fresh);
-    if fresh > 0 {
-        // New clients do not get events that were read before they came.
-        output.send(source, &audience.clients[..audience.clients.len() - fresh]);
-    }
-    audience.clients.retain(|client| !client.state.lock().gone);
-    if audience.clients.is_empty() {
-        audience.reading = false;
-        // The next client's task begins after this: the lock keeps clients from joining meanwhile.
-        if let Some(reader) = source.reader.lock().as_mut() {
-            reader.unmap();
-        }
-        return Turn::Alone;
-    }
-    // Events that wait in the ring are not lost yet. They are read without room for them only when the ring is nearly
-    // full, so that they are counted as lost for each client: the kernel would not count them.
-    if !audience.clients.iter().any(|client| client.has_room()) && source.fill() < source.room / 4 * 3 {
-        return Turn::Later;
-    }
-    output.write_for(source, &audience.clients);
-    Turn::Read(slice(source, context, output))
-}
-
-fn slice(source: &EventMetric, context: &Context, output: &mut EventBatch) -> Progress {
-    let mut reader = source.reader.lock();
-    let Some(reader) = reader.as_mut() else { return Progress::Drained };
-    let (progress, events) = output.read(reader, SLICE, &source.encoder, context, &clock::now());
-    source.delivered.fetch_add(events, Ordering::Relaxed);
-    progress
 }
 
 /// The names and the clock that renderings need, renewed now and then. Interfaces are listed only for events that

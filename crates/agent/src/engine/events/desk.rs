@@ -1,0 +1,224 @@
+//! What a task has read of one source and not yet sent: records that were copied, and rendered events.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use twinprobe_ebpf_common::Context;
+use twinprobe_exporter::Decoder;
+use twinprobe_kernel::{EventRecord, Progress, clock};
+
+use crate::engine::events::batch::EventBatch;
+use crate::engine::events::event_metric::EventMetric;
+use crate::engine::events::records::Records;
+
+/// The number of bytes of a ring that are read before other tasks of the thread run.
+pub const SLICE: usize = 64 << 10;
+/// The number of copied bytes that are rendered between two looks at the ring.
+const PIECE: usize = 32 << 10;
+/// The number of slices that are copied before other tasks of the thread run.
+const SLICES: usize = 64;
+/// The part of a ring, 1 / HASTE, that is filled when its records are copied rather than rendered.
+const HASTE: u64 = 8;
+/// The room in a large ring with which records are not copied yet, in bytes: to copy them costs more than to render them
+/// where they lie, and so much room is not filled meanwhile.
+const AMPLE: u64 = 8 << 20;
+/// The time without which a surge is over if less than a part of the ring, 1 / [`HASTE`], was filled.
+const SURGE: Duration = Duration::from_millis(1);
+/// The longest time of a surge.
+const LONGEST: Duration = Duration::from_millis(20);
+
+/// The result of a turn of the task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    Read(Progress),
+    /// The ring is empty, but was filled so fast that the next records have to be copied before any is rendered.
+    Surge,
+    /// No client has room for more, but the ring still has room.
+    Later,
+    /// No client is left.
+    Alone,
+    Closed,
+}
+
+/// What was read of one source and not yet sent.
+pub struct Desk {
+    /// Records that were copied out of the ring. The ring's own come after them.
+    pub records: Records,
+    pub output: EventBatch,
+    /// True if the last slice held an event.
+    pub has_read: bool,
+    surge: Surge,
+}
+
+impl Desk {
+    pub fn new(source: &EventMetric) -> Self {
+        Self {
+            records: Records::new(source.budget.clone()),
+            output: EventBatch::default(),
+            has_read: false,
+            surge: Surge::new(Instant::now()),
+        }
+    }
+
+    /// Reads a slice for the clients that listen now. The lock keeps clients from joining meanwhile, so that each
+    /// client gets all events from its first slice on.
+    pub fn turn(&mut self, source: &EventMetric, context: &Context) -> Turn {
+        let mut audience = source.audience.lock();
+        if audience.closed {
+            return Turn::Closed;
+        }
+        let fresh = std::mem::take(&mut audience.fresh);
+        if fresh > 0 {
+            // New clients do not get events that were rendered before they came.
+            self.output.send(source, &audience.clients[..audience.clients.len() - fresh]);
+        }
+        audience.clients.retain(|client| !client.state.lock().gone);
+        if audience.clients.is_empty() {
+            audience.reading = false;
+            // The next client's task begins after this: the lock keeps clients from joining meanwhile.
+            if let Some(reader) = source.reader.lock().as_mut() {
+                reader.unmap();
+            }
+            return Turn::Alone;
+        }
+        let has_room = audience.clients.iter().any(|client| client.has_room());
+        let fill = source.fill();
+        // Events that wait in the ring are not lost yet. They are read without room for them only when the ring is
+        // nearly full, so that they are counted as lost for each client: the kernel would not count them.
+        if !has_room && fill < source.room / 4 * 3 {
+            return Turn::Later;
+        }
+        if has_room && (presses(fill, source.room) || !self.records.is_empty()) && self.keep_up(source) {
+            return Turn::Surge;
+        }
+        self.output.write_for(source, &audience.clients);
+        if self.records.is_empty() {
+            return Turn::Read(self.slice(source, context));
+        }
+        self.render(source, context, PIECE);
+        Turn::Read(Progress::More)
+    }
+
+    /// Copies records out of the ring until it is empty or no memory is left. Returns true if rendering can wait.
+    fn keep_up(&mut self, source: &EventMetric) -> bool {
+        if self.records.is_empty() {
+            self.surge = Surge::new(Instant::now());
+        }
+        let time = clock::now();
+        let mut bytes = 0;
+        // The limit of slices ends this even while programs give up records as fast as they are skipped.
+        for _ in 0..SLICES {
+            if self.records.room() == 0 {
+                break;
+            }
+            let records = &mut self.records;
+            let progress = source.read(SLICE, |event| {
+                if let EventRecord::Sample { bytes: event, .. } = event {
+                    bytes += event.len();
+                }
+                records.push(event, time);
+            });
+            if progress == Progress::Drained {
+                return self.surge.goes_on(bytes as u64, source.room, Instant::now());
+            }
+        }
+        false
+    }
+
+    /// Renders a slice of the ring.
+    fn slice(&mut self, source: &EventMetric, context: &Context) -> Progress {
+        let output = &mut self.output;
+        let (mut decoder, time) = (Decoder::new(context), clock::now());
+        let mut has_read = false;
+        let progress = source.read(SLICE.min((source.room / HASTE) as usize), |event| {
+            has_read = true;
+            output.write(event, time, &source.encoder, &mut decoder);
+        });
+        self.has_read = has_read;
+        progress
+    }
+
+    /// Renders records that were copied.
+    fn render(&mut self, source: &EventMetric, context: &Context, limit: usize) {
+        let Self { records, output, .. } = self;
+        let mut decoder = Decoder::new(context);
+        records.read(limit, |event, time| output.write(event, time, &source.encoder, &mut decoder));
+    }
+
+    /// Gives the events that were read, and those in the ring, to the clients of a source that was closed.
+    pub fn close(&mut self, source: &EventMetric, context: &Context) {
+        let send = |output: &mut EventBatch| output.send(source, &source.audience.lock().clients);
+        while !self.records.is_empty() {
+            self.render(source, context, PIECE);
+            send(&mut self.output);
+        }
+        // Events in the ring still belong to the clients. The limit of slices ends this even while events come.
+        let mut slices = 0;
+        while slices < 1024 && self.slice(source, context) == Progress::More {
+            send(&mut self.output);
+            slices += 1;
+        }
+        send(&mut self.output);
+    }
+}
+
+/// Tells whether a ring of `room` bytes may be full before its records are rendered.
+const fn presses(fill: u64, room: u64) -> bool {
+    let left = room - room / HASTE;
+    room.saturating_sub(fill) < if left < AMPLE { left } else { AMPLE }
+}
+
+/// A time in which records come so fast that they are copied before any is rendered.
+struct Surge {
+    begin: Instant,
+    /// The begin of the interval, at least [`SURGE`] long, in which bytes are counted.
+    since: Instant,
+    bytes: u64,
+    over: bool,
+}
+
+impl Surge {
+    const fn new(now: Instant) -> Self {
+        Self { begin: now, since: now, bytes: 0, over: false }
+    }
+
+    /// Tells whether the surge of a ring of `room` bytes goes on with so many bytes more.
+    fn goes_on(&mut self, bytes: u64, room: u64, now: Instant) -> bool {
+        self.bytes += bytes;
+        let time = now - self.since;
+        if time >= SURGE {
+            let over = (self.bytes as f64) < (room / HASTE) as f64 * time.as_secs_f64() / SURGE.as_secs_f64();
+            let begin = if self.over && !over { now } else { self.begin };
+            *self = Self { begin, since: now, bytes: 0, over };
+        }
+        !self.over && now - self.begin < LONGEST
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_of_a_large_ring_lie_longer() {
+        let least = |room: u64| (0..=room >> 10).find(|kib| presses(kib << 10, room));
+        assert_eq!(least(256 << 10), Some(33));
+        assert_eq!(least(16 << 20), Some((8 << 10) + 1));
+    }
+
+    #[test]
+    fn a_surge_ends_with_a_quiet_time_and_after_the_longest() {
+        let room = 256 << 10;
+        let begin = Instant::now();
+        let at = |micros| begin + Duration::from_micros(micros);
+        let mut surge = Surge::new(begin);
+        assert!(surge.goes_on(room / HASTE, room, at(0)));
+        assert!(surge.goes_on(0, room, at(1000)), "the ring was filled fast in this time");
+        assert!(surge.goes_on(0, room, at(1999)));
+        assert!(!surge.goes_on(100, room, at(2000)), "it was not");
+        assert!(!surge.goes_on(room, room, at(2500)));
+        assert!(surge.goes_on(room, room, at(3000)), "another one");
+        let ends = (3..).find(|ms| !surge.goes_on(room, room, at(ms * 1000))).unwrap();
+        assert_eq!(Duration::from_millis(ends - 3), LONGEST);
+    }
+}

@@ -1,0 +1,122 @@
+//! The CPUs that a thread keeps off because packets come on them. The kernel wakes a reader of events on the CPU that it
+//! ran on last; if packets come on that one, they are handled first, and the reader runs when the burst is over.
+
+use std::time::{Duration, Instant};
+use std::{fs, io};
+
+use rustix::process::getpid;
+use rustix::thread::{sched_getaffinity, sched_setaffinity};
+
+/// The least time between two looks at where packets come.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// The seat of the thread that uses it. Dropping the value lets the thread run on all CPUs again.
+#[derive(Debug)]
+pub struct Seat {
+    /// The number of times that each CPU has handled packets, at the latest look.
+    handled: Vec<(usize, u64)>,
+    looked: Instant,
+    away: bool,
+}
+
+impl Seat {
+    #[expect(clippy::new_without_default, reason = "it looks at the machine")]
+    pub fn new() -> Self {
+        Self { handled: handled().unwrap_or_default(), looked: Instant::now(), away: false }
+    }
+
+    /// Leaves the CPUs that have handled most packets lately. Without any other CPU the thread stays.
+    pub fn leave_packets(&mut self) {
+        if self.looked.elapsed() < PATIENCE {
+            return;
+        }
+        self.looked = Instant::now();
+        let Ok(now) = handled() else { return };
+        let busy = busiest(&self.handled, &now);
+        self.handled = now;
+        // The process may run where its main thread may.
+        let Ok(mut cpus) = sched_getaffinity(Some(getpid())) else { return };
+        for cpu in busy {
+            cpus.unset(cpu);
+        }
+        // The kernel refuses an empty set.
+        self.away |= sched_setaffinity(None, &cpus).is_ok();
+    }
+
+    /// Ends the choice of CPUs once the thread has not been late for so long.
+    pub fn return_after(&mut self, time: Duration) {
+        if self.away && self.looked.elapsed() >= time {
+            self.stay_anywhere();
+        }
+    }
+
+    fn stay_anywhere(&mut self) {
+        self.away = false;
+        if let Ok(cpus) = sched_getaffinity(Some(getpid())) {
+            // Without the choice the thread would do its work as well, if less in time.
+            let _ = sched_setaffinity(None, &cpus);
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if self.away {
+            self.stay_anywhere();
+        }
+    }
+}
+
+/// Returns how often each CPU has handled packets that came in.
+fn handled() -> io::Result<Vec<(usize, u64)>> {
+    Ok(parse(&fs::read_to_string("/proc/softirqs")?))
+}
+
+fn parse(table: &str) -> Vec<(usize, u64)> {
+    let mut lines = table.lines().map(str::split_whitespace);
+    let cpus = lines.next().into_iter().flatten().filter_map(|name| name.strip_prefix("CPU")?.parse().ok());
+    let counts = lines.find_map(|mut words| (words.next() == Some("NET_RX:")).then_some(words));
+    cpus.zip(counts.into_iter().flatten().filter_map(|count| count.parse().ok())).collect()
+}
+
+/// Returns the CPUs that have handled at least half as much between two looks as the one that has handled most.
+fn busiest(before: &[(usize, u64)], now: &[(usize, u64)]) -> Vec<usize> {
+    let more = |(cpu, count): &(usize, u64)| {
+        let before = before.iter().find(|before| before.0 == *cpu).map_or(0, |before| before.1);
+        count.saturating_sub(before)
+    };
+    let most = now.iter().map(more).max().unwrap_or(0).max(1);
+    now.iter().filter(|cpu| more(cpu) >= most.div_ceil(2)).map(|cpu| cpu.0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpus_that_handle_most_packets_are_found() {
+        let table = "       CPU0       CPU2\n  HI:   7  7\n  NET_RX:   10   3\n";
+        let before = parse(table);
+        assert_eq!(before, [(0, 10), (2, 3)]);
+        assert_eq!(busiest(&before, &[(0, 20), (2, 100), (3, 50)]), [2, 3]);
+        assert_eq!(busiest(&before, &before), Vec::<usize>::new());
+        assert!(parse("").is_empty());
+    }
+
+    #[test]
+    fn a_seat_that_ends_leaves_all_cpus() {
+        let before = sched_getaffinity(None).unwrap();
+        let mut seat = Seat::new();
+        seat.handled = handled()
+            .unwrap()
+            .into_iter()
+            .map(|(cpu, count)| (cpu, if cpu == 0 { 0 } else { count }))
+            .collect();
+        seat.looked -= PATIENCE;
+        seat.leave_packets();
+        let cpus = sched_getaffinity(None).unwrap();
+        assert_eq!(cpus.is_set(0), before.is_set(0) && before.count() == 1);
+        drop(seat);
+        assert_eq!(sched_getaffinity(None).unwrap(), before);
+    }
+}
