@@ -73,8 +73,9 @@ pub fn run(bench: &Bench) -> Result<Section> {
     };
     section.meaning = format!(
         "The daemon wakes up for batches of events rather than for each, and so gives events out as JSON for less than a consumer \
-         that prints them by itself. Events that come in bursts want a ring that holds a burst: no consumer is fast enough for \
-         a small one, and each sees by the numbers what it has not got.{absent}"
+         that prints them by itself. A burst that comes faster than anybody renders is copied out of the ring first; \
+         what a small ring still loses came before the consumer ran at all. Events that come in bursts want a ring that holds a burst, \
+         and each consumer sees by the numbers what it has not got.{absent}"
     );
     section.claims = vec![
         Claim {

@@ -176,7 +176,7 @@ mod tests {
                 seen.push(match record {
                     EventRecord::Sample { cpu, bytes } => (cpu, bytes.len() as u64, time.as_second()),
                     EventRecord::Lost { cpu, count } => (Some(cpu), count, time.as_second()),
-                })
+                });
             });
         }
         let expected = sizes

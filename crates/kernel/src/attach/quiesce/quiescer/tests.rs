@@ -135,7 +135,9 @@ fn the_cpu_of_one_who_asks_is_left() {
         first.join().unwrap();
         assert_eq!(left.recv().unwrap(), None);
         release.send(()).unwrap();
-        both.map(|asked| asked.join().unwrap());
+        for asked in both {
+            asked.join().unwrap();
+        }
         let last = ask();
         assert!(left.recv().unwrap().is_some());
         release.send(()).unwrap();
