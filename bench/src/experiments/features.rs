@@ -161,7 +161,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
                 |(_, against)| {
                     let times = against.times(which);
                     format!(
-                        "{} times (goal: {}), above an empty program {} times",
+                        "{} times (goal: {}), above an empty program: {}",
                         times.show(1),
                         times.at_least(goal),
                         against.times_above(which)
