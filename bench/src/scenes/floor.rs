@@ -1,5 +1,5 @@
-//! What the kernel alone needs for the steps of a window that comes after a pause: no daemon that visits the other
-//! processors and syncs its disk needs much less.
+//! The least processor time of a window that comes after a pause: that of the kernel alone for a wait, a visit of the other
+//! processors, and a write that is synced.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;

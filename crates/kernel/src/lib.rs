@@ -54,12 +54,12 @@ pub use self::read::events::event_map::{EventMap, EventReader};
 pub use self::read::events::record::{EventRecord, Progress};
 pub use self::read::events::waiter::Waiter;
 pub use self::read::map::MetricMap;
+pub use self::sys::affinity::Affinity;
 pub use self::sys::call::KernelError;
 pub use self::sys::clock;
 pub use self::sys::cpus::stay_on_one_cpu;
 pub use self::sys::lease::is_unshared;
 pub use self::sys::process as memory;
-pub use self::sys::seat::Seat;
 pub use self::trial::replay::control::Control as ReplayClock;
 pub use self::trial::replay::lane::{Counts as ReplayCounts, Lane as ReplayLane};
 

@@ -1,4 +1,4 @@
-//! What is too large for the memory: files without a name, which go with their last descriptor.
+//! Files for uploads and rows that are too large for the memory: they have no name, and go with their last descriptor.
 
 use std::fs::File;
 use std::io::{self, Seek as _, Write as _};

@@ -1,5 +1,6 @@
 //! System calls.
 
+pub mod affinity;
 pub mod asm;
 pub mod batch;
 pub mod bpffs;
@@ -13,4 +14,3 @@ pub mod mapping;
 pub mod object;
 pub mod process;
 pub mod prog;
-pub mod seat;

@@ -60,7 +60,7 @@ impl Spares {
         /// The number of the next spare file of all directories.
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let files = self.files.lock();
-        // Whether somebody has the file open is seen when it is to be written.
+        // A lease is tried when the file is to be written: somebody may open the file until then.
         if files.windows.len() >= MOST || !is_plain(&fs::symlink_metadata(path).ok()?) {
             return None;
         }

@@ -10,5 +10,6 @@ pub mod history;
 pub mod load;
 pub mod loaded;
 pub mod restore;
+pub mod revisions;
 pub mod tags;
 pub mod trials;

@@ -3,9 +3,9 @@
 pub mod batch;
 pub mod changes;
 pub mod client;
-pub mod desk;
 pub mod event_metric;
 pub mod framing;
+pub mod intake;
 pub mod probe_events;
 pub mod pump;
 pub mod records;

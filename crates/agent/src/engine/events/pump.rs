@@ -11,10 +11,10 @@ use futures_util::FutureExt as _;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use twinprobe_ebpf_common::Context;
-use twinprobe_kernel::{EventReader, Progress, Seat, Waiter, clock};
+use twinprobe_kernel::{Affinity, EventReader, Progress, Waiter, clock};
 
-use crate::engine::events::desk::{Desk, SLICE, Turn};
 use crate::engine::events::event_metric::EventMetric;
+use crate::engine::events::intake::{Intake, SLICE, Turn};
 use crate::engine::placement::{self, Namespace};
 
 /// The number of rendered bytes that are sent without waiting for more.
@@ -56,12 +56,12 @@ pub async fn run(source: Arc<EventMetric>) {
 /// Reads until the source is closed (returns true) or no client listens (returns false).
 async fn read(source: &EventMetric, mut waiter: Waiter) -> bool {
     let mut context = Names::new(source).await;
-    let mut desk = Desk::new(source);
+    let mut intake = Intake::new(source);
     let mut sent = Instant::now();
     let mut pace = Pace::new(source.delivered.load(Ordering::Relaxed), sent);
     let pause = pause(source.room);
     let nap = (Duration::from_secs(source.room) / FLOOD / 4).min(Duration::from_millis(1));
-    let mut seat = Seat::new();
+    let mut affinity = Affinity::new();
     // The number of slices that were read since the last wait.
     let mut slices = 0;
     let mut look = Instant::now();
@@ -71,14 +71,14 @@ async fn read(source: &EventMetric, mut waiter: Waiter) -> bool {
             follow_cpus(source, &mut waiter);
             look = Instant::now() + CPUS_AGE;
         }
-        match desk.turn(source, context.fresh()) {
+        match intake.turn(source, context.fresh()) {
             Turn::Alone => return false,
             Turn::Closed => {
-                desk.close(source, context.fresh());
+                intake.close(source, context.fresh());
                 return true;
             }
             Turn::Later => {
-                desk.output.send(source, &source.audience.lock().clients);
+                intake.output.send(source, &source.audience.lock().clients);
                 tokio::select! {
                     () = source.changed.notified() => {}
                     () = tokio::time::sleep(PATIENCE) => {}
@@ -92,8 +92,8 @@ async fn read(source: &EventMetric, mut waiter: Waiter) -> bool {
             }
             Turn::Read(Progress::More) => {
                 slices += 1;
-                if desk.output.len() >= FULL {
-                    desk.output.send(source, &source.audience.lock().clients);
+                if intake.output.len() >= FULL {
+                    intake.output.send(source, &source.audience.lock().clients);
                     sent = Instant::now();
                 }
                 tokio::task::yield_now().await;
@@ -102,30 +102,30 @@ async fn read(source: &EventMetric, mut waiter: Waiter) -> bool {
                 let now = Instant::now();
                 let fast = pace.is_fast(source.delivered.load(Ordering::Relaxed), now);
                 let due = sent + GATHER;
-                let output = &mut desk.output;
+                let output = &mut intake.output;
                 if !output.is_empty() && (!fast || output.len() >= FULL || now >= due) {
                     output.send(source, &source.audience.lock().clients);
                     sent = now;
                 }
                 if !fast {
-                    desk.records.shrink();
+                    intake.records.shrink();
                 }
-                let output = &desk.output;
+                let output = &intake.output;
                 // A look at the ring at intervals is cheaper than a wake-up for each event while events flow.
-                let flows = fast && desk.has_read && (slices * SLICE) as u64 <= source.room / 4;
-                seat.return_after(AWAY);
+                let flows = fast && intake.has_read && (slices * SLICE) as u64 <= source.room / 4;
+                affinity.return_after(AWAY);
                 tokio::select! {
                     () = waiter.readable(), if !(flows && pause.is_some()) => {}
                     () = source.changed.notified() => {}
                     () = tokio::time::sleep_until(due), if !output.is_empty() => {}
                     () = tokio::time::sleep_until(look), if grows => {}
-                    () = tokio::time::sleep(KEPT), if desk.records.is_large() => {}
+                    () = tokio::time::sleep(KEPT), if intake.records.is_large() => {}
                     () = tokio::time::sleep(pause.unwrap_or_default()), if flows && pause.is_some() => {}
                 }
                 slices = 0;
                 if source.fill() >= source.room / 4 * 3 {
                     // The task was woken too late: packets have kept this CPU from it.
-                    seat.leave_packets();
+                    affinity.leave_packets();
                 }
             }
         }

@@ -50,8 +50,8 @@ enum Message {
 }
 
 impl LiveMap {
-    /// Starts to read, and to keep the rows if there is a place for them. Each reading has a thread of its own, because it waits for its client: on the threads that all
-    /// requests share, other requests would wait, too.
+    /// Starts to read, and to keep the rows if there is a place for them. Each reading has a thread of its own, because
+    /// it waits for its client: on the threads that all requests share, other requests would wait, too.
     pub fn rows(self, keeping: Option<Keeping>) -> Result<LiveRows, Broken> {
         let (sender, messages) = mpsc::channel(AHEAD);
         let runtime = Handle::current();
@@ -117,6 +117,7 @@ impl LiveRows {
             None => Err(Broken("the probe was replaced or deleted".into())),
         }
     }
+
     /// Returns all rows and the place where they are, if they were kept and have been read to their end.
     pub fn kept(&mut self) -> Option<(Kept, Keeping)> {
         self.kept.take()

@@ -10,16 +10,16 @@ use rustix::thread::{sched_getaffinity, sched_setaffinity};
 /// The least time between two looks at where packets come.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// The seat of the thread that uses it. Dropping the value lets the thread run on all CPUs again.
+/// The affinity of the thread that uses it. Dropping the value lets the thread run on all CPUs again.
 #[derive(Debug)]
-pub struct Seat {
+pub struct Affinity {
     /// The number of times that each CPU has handled packets, at the latest look.
     handled: Vec<(usize, u64)>,
     looked: Instant,
     away: bool,
 }
 
-impl Seat {
+impl Affinity {
     #[expect(clippy::new_without_default, reason = "it looks at the machine")]
     pub fn new() -> Self {
         Self { handled: handled().unwrap_or_default(), looked: Instant::now(), away: false }
@@ -59,7 +59,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for Affinity {
     fn drop(&mut self) {
         if self.away {
             self.stay_anywhere();
@@ -106,17 +106,17 @@ mod tests {
     #[test]
     fn a_seat_that_ends_leaves_all_cpus() {
         let before = sched_getaffinity(None).unwrap();
-        let mut seat = Seat::new();
-        seat.handled = handled()
+        let mut affinity = Affinity::new();
+        affinity.handled = handled()
             .unwrap()
             .into_iter()
             .map(|(cpu, count)| (cpu, if cpu == 0 { 0 } else { count }))
             .collect();
-        seat.looked -= PATIENCE;
-        seat.leave_packets();
+        affinity.looked -= PATIENCE;
+        affinity.leave_packets();
         let cpus = sched_getaffinity(None).unwrap();
         assert_eq!(cpus.is_set(0), before.is_set(0) && before.count() == 1);
-        drop(seat);
+        drop(affinity);
         assert_eq!(sched_getaffinity(None).unwrap(), before);
     }
 }

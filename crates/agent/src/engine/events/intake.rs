@@ -1,4 +1,4 @@
-//! What a task has read of one source and not yet sent: records that were copied, and rendered events.
+//! The intake of one source: records that were copied out of its ring, and events that were rendered and not yet sent.
 
 use std::time::Duration;
 
@@ -40,8 +40,8 @@ pub enum Turn {
     Closed,
 }
 
-/// What was read of one source and not yet sent.
-pub struct Desk {
+/// The records and events of one source that were read and not yet sent.
+pub struct Intake {
     /// Records that were copied out of the ring. The ring's own come after them.
     pub records: Records,
     pub output: EventBatch,
@@ -50,7 +50,7 @@ pub struct Desk {
     surge: Surge,
 }
 
-impl Desk {
+impl Intake {
     pub fn new(source: &EventMetric) -> Self {
         Self {
             records: Records::new(source.budget.clone()),
