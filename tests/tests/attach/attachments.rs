@@ -4,7 +4,7 @@
 use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
@@ -56,11 +56,7 @@ impl Other {
 
     /// Waits until the daemon has ended. Returns its error message.
     fn refused(mut self, limit: Duration) -> Result<String> {
-        let end = Instant::now() + limit;
-        while self.0.try_wait()?.is_none() {
-            ensure!(Instant::now() < end, "it runs");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_for("its end", limit, || self.0.try_wait()?.context("it runs"))?;
         let mut said = String::new();
         self.0.stderr.take().context("a standard error")?.read_to_string(&mut said)?;
         ensure!(!self.0.wait()?.success(), "{said}");

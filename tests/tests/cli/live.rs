@@ -4,8 +4,9 @@ use std::io::{Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
+use twinprobe_tests::wait::wait_for;
 
 use crate::scene::Scene;
 
@@ -44,11 +45,10 @@ fn a_watch_shows_rates_sorted_once() -> Result<()> {
     let words: Vec<&str> = words.split(' ').collect();
     let watch = scene.daemon.client_command(&words)?.stdout(Stdio::piped()).spawn()?;
     // The watch has begun with a window of its own.
-    let begun = Instant::now();
-    while scene.daemon.json("/v1/probes/count")["windows"]["newest"].is_null() {
-        assert!(begun.elapsed() < Duration::from_secs(10), "the watch closes no window");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_for("a window of the watch", Duration::from_secs(10), || {
+        ensure!(!scene.daemon.json("/v1/probes/count")["windows"]["newest"].is_null(), "none is closed");
+        Ok(())
+    })?;
     scene.generator.send(5_000)?;
     let output = watch.wait_with_output()?;
     let text = String::from_utf8(output.stdout)?;
