@@ -70,7 +70,7 @@ GROUPS := $(LONG) $(filter-out $(LONG),$(notdir $(wildcard tests/tests/*)))
 ALONE := crowd:: grace_period:: schedule:: a_long_poll_ends_with_the_next_window readings_keep_their_latency \
 	a_crowd_of_readers_does_not_stop_the_clock nothing_is_left_of_a_probe_with_events \
 	a_thousand_windows_a_second expedited:: probes_cost_what_their_readmes_say lifecycle:: capabilities:: \
-	programs_see_what_was_captured_when_it_was
+	programs_see_what_was_captured_when_it_was a_replay_is_fast
 WITHOUT_KERNEL := $(sort $(basename $(notdir $(wildcard crates/*/tests/*.rs))))
 INTEGRATION := $(CARGO) test --release --workspace
 
