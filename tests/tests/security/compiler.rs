@@ -61,6 +61,18 @@ fn compilers(daemon: &Daemon, count: usize) -> Result<Vec<String>> {
     })
 }
 
+/// Waits until a compiler can read its whole source: until the daemon has closed its end of the pipe. A compiler whose
+/// source was cut off ends by itself.
+fn wait_for_source(daemon: &Daemon, compiler: &str) -> Result<()> {
+    let pipe = fs::read_link(format!("/proc/{compiler}/fd/0"))?;
+    wait_for("the end of the source", LIMIT, || {
+        let open = fs::read_dir(format!("/proc/{}/fd", daemon.pid()))?.flatten();
+        let held = open.filter(|file| fs::read_link(file.path()).is_ok_and(|file| file == pipe)).count();
+        ensure!(held == 0, "the daemon holds {}", pipe.display());
+        Ok(())
+    })
+}
+
 #[test]
 fn it_has_no_rights_and_ends_with_its_request() -> Result<()> {
     let topology = Topology::new()?;
@@ -115,14 +127,15 @@ fn without_its_capability_the_daemon_ends_no_compilation() -> Result<()> {
     let options = as_under_the_unit(temporary.path(), &["CAP_KILL"])?;
     let daemon = Daemon::start_with(topology.monitor(), &options)?;
     let request = compile_endlessly(&daemon)?;
-    let compiler: i32 = compilers(&daemon, 1)?.remove(0).parse()?;
+    let compiler = compilers(&daemon, 1)?.remove(0);
+    wait_for_source(&daemon, &compiler)?;
     drop(request);
     let ended = wait_for("its end", Duration::from_secs(1), || {
         ensure!(children(&daemon).is_empty(), "it goes on");
         Ok(())
     });
     // SAFETY: two numbers; the process is a child of the daemon, which has not waited for it.
-    unsafe { libc::kill(compiler, libc::SIGKILL) };
+    unsafe { libc::kill(compiler.parse()?, libc::SIGKILL) };
     assert!(ended.is_err(), "CAP_KILL is not needed");
     Ok(())
 }
