@@ -139,20 +139,22 @@ impl Store {
             let (created, config) = (jiff::Timestamp::now().to_string(), probe.config.clone());
             let pushed_by = probe.pushed_by.clone();
             let revision = StoredRevision { created, pushed_by, message, config };
-            let content = format::revision(&revision).to_string();
-            let kept = write(&history, content.as_bytes()).and_then(|file| Ok(file.persist(&path)?));
-            kept.map_err(failed("writing", &path))?;
+            let kept = format::file(&revision).and_then(|content| write(&history, &content));
+            kept.and_then(|file| Ok(file.persist(&path)?)).map_err(failed("writing", &path))?;
         }
         let _ = fs::remove_file(history.join(format!("{}.json", probe.revision.saturating_sub(REVISIONS))));
+        let record = self.path(name);
+        let temporary = format::file(probe).and_then(|content| write(&self.probes, &content));
+        let temporary = temporary.map_err(failed("writing", &record))?;
         // After a power failure the files that a committed state names must be there, also those that an earlier
-        // daemon wrote.
-        for directory in [&self.objects, &self.revisions, &history] {
-            sync(directory).map_err(failed("syncing", directory))?;
+        // daemon wrote. Once all have their names, the first sync takes most of the others' changes to the disk.
+        let objects = probe.running.iter().flat_map(|running| running.objects.values());
+        let objects = objects.map(|digest| self.object_path(digest));
+        let directories = [&self.objects, &self.revisions, &history].map(PathBuf::clone);
+        for path in objects.chain([path]).chain(directories).chain([temporary.to_path_buf()]) {
+            sync(&path).map_err(failed("syncing", &path))?;
         }
-        let path = self.path(name);
-        let state = format::probe(probe).to_string();
-        let temporary = write(&self.probes, state.as_bytes()).map_err(failed("writing", &path))?;
-        Ok(Pending { probes: &self.probes, temporary, path })
+        Ok(Pending { probes: &self.probes, temporary, path: record })
     }
 
     /// Removes a probe's file, then its revisions and sums.
@@ -192,7 +194,8 @@ impl Store {
     }
 
     /// Stores a compiled source, in place of a damaged file if there is one. Returns its digest, the name for
-    /// [`Self::object`]. The file outlives a power failure only after [`Self::prepare`].
+    /// [`Self::object`]. The file outlives a power failure only after [`Self::prepare`]; until then a power failure can
+    /// leave it damaged, under its name.
     pub fn keep_object(&self, elf: &[u8]) -> Result<String, StoreError> {
         let digest = digest(elf);
         let path = self.object_path(&digest);
@@ -300,11 +303,10 @@ fn clean(directory: &Path) {
     }
 }
 
-/// Writes a temporary file and syncs its content.
+/// Writes a temporary file, which [`sync`] takes to the disk.
 fn write(directory: &Path, content: &[u8]) -> io::Result<tempfile::TempPath> {
     let mut file = tempfile::Builder::new().prefix(TEMPORARY[0]).tempfile_in(directory)?;
     file.write_all(content)?;
-    file.as_file().sync_all()?;
     Ok(file.into_temp_path())
 }
 

@@ -29,9 +29,10 @@ pub fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> St
     move |source| StoreError::Io { action, path, source }
 }
 
-/// Syncs a directory: renames and removals in it then outlive a power failure.
-pub fn sync(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
+/// Syncs a file or a directory: the content of the file, or renames and removals in the directory, then outlive a power
+/// failure.
+pub fn sync(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
 }
 
 /// Locks the file at `path`, which is made if it is not there. Returns what has to be kept open; `None` if another daemon

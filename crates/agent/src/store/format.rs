@@ -1,7 +1,10 @@
 //! The content of the files of probes and revisions. Each file contains the version of its format; a file of a later
 //! version is left to the twinprobe that wrote it. `golden/` has a file of each version so far.
 
-use serde_json::{Value, json};
+use std::io;
+
+use serde::Serialize;
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use twinprobe_client::parse_document;
 
@@ -11,53 +14,25 @@ use crate::store::record::{StoredProbe, StoredRevision};
 /// The version that is written. Files without a number are of version 0, which had the same fields.
 const VERSION: u64 = 1;
 
-const PUSHED_BY: &str = "pushed_by";
-const INSTANCE: &str = "instance";
-const LEASE: &str = "lease";
-const MESSAGE: &str = "message";
-
 /// The reason why a file can't be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unread(pub String);
 
-/// Returns the content of a probe's file.
-pub fn probe(probe: &StoredProbe) -> Value {
-    let mut content = json!({
-        "version": VERSION,
-        "revision": probe.revision,
-        "created": probe.created,
-        "config": probe.config,
-        "running": probe.running,
-    });
-    if let Some(instance) = &probe.instance {
-        content[INSTANCE] = instance.as_str().into();
-    }
-    if let Some(lease) = &probe.lease {
-        content[LEASE] = json!(lease);
-    }
-    with_sender(content, probe.pushed_by.as_deref())
+/// The content of a file, and the version of its format.
+#[derive(Serialize)]
+struct Versioned<'a, T> {
+    version: u64,
+    #[serde(flatten)]
+    content: &'a T,
 }
 
-/// Returns the content of a revision's file.
-pub fn revision(revision: &StoredRevision) -> Value {
-    let StoredRevision { created, pushed_by, message, config } = revision;
-    let mut content = json!({ "version": VERSION, "created": created, "config": config });
-    if let Some(message) = message {
-        content[MESSAGE] = message.as_str().into();
-    }
-    with_sender(content, pushed_by.as_deref())
-}
-
-/// Adds the sender, whom earlier versions of twinprobe did not record and do not look for.
-fn with_sender(mut content: Value, pushed_by: Option<&str>) -> Value {
-    if let Some(pushed_by) = pushed_by {
-        content[PUSHED_BY] = pushed_by.into();
-    }
-    content
+/// Returns the content of the file of a probe or of a revision.
+pub fn file(content: &impl Serialize) -> io::Result<Vec<u8>> {
+    Ok(serde_json::to_vec(&Versioned { version: VERSION, content })?)
 }
 
 fn sender(state: &Value) -> Option<String> {
-    state[PUSHED_BY].as_str().map(str::to_owned)
+    state["pushed_by"].as_str().map(str::to_owned)
 }
 
 /// Parses a probe's file of any version up to [`VERSION`].
@@ -84,10 +59,10 @@ pub fn parse(bytes: &[u8]) -> Result<StoredProbe, Unread> {
     Ok(StoredProbe {
         revision,
         created: state["created"].as_str().unwrap_or_default().to_owned(),
-        instance: Some(state[INSTANCE].as_str().map_or_else(|| instance_of(bytes), str::to_owned)),
+        instance: Some(state["instance"].as_str().map_or_else(|| instance_of(bytes), str::to_owned)),
         pushed_by: sender(&state),
         config: config.map_err(|error| unread("configuration", &error))?,
-        lease: serde_json::from_value(state[LEASE].take()).map_err(|error| unread("lease", &error))?,
+        lease: serde_json::from_value(state["lease"].take()).map_err(|error| unread("lease", &error))?,
         running: serde_json::from_value(state["running"].take())
             .map_err(|error| unread("record of the deployment that runs", &error))?,
     })
@@ -107,7 +82,7 @@ pub fn parse_revision(bytes: &[u8]) -> Option<StoredRevision> {
     Some(StoredRevision {
         created: state["created"].as_str()?.to_owned(),
         pushed_by: sender(&state),
-        message: state[MESSAGE].as_str().map(str::to_owned),
+        message: state["message"].as_str().map(str::to_owned),
         config,
     })
 }
@@ -198,16 +173,19 @@ mod tests {
 
     #[test]
     fn what_is_written_is_the_golden_file_of_this_version() {
+        fn written(content: &impl Serialize) -> Value {
+            serde_json::from_slice(&file(content).unwrap()).unwrap()
+        }
         let golden = |file: &[u8]| serde_json::from_slice::<Value>(file).unwrap();
-        assert_eq!(probe(&stored()), golden(include_bytes!("golden/probe-1-instance.json")));
-        assert_eq!(probe(&leased()), golden(include_bytes!("golden/probe-1-lease.json")));
-        assert_eq!(revision(&stored_revision()), golden(include_bytes!("golden/revision-1.json")));
+        assert_eq!(written(&stored()), golden(include_bytes!("golden/probe-1-instance.json")));
+        assert_eq!(written(&leased()), golden(include_bytes!("golden/probe-1-lease.json")));
+        assert_eq!(written(&stored_revision()), golden(include_bytes!("golden/revision-1.json")));
         let pushed_by = Some("token:ci-bot".to_owned());
         let pushed = StoredProbe { instance: None, pushed_by: pushed_by.clone(), ..stored() };
-        assert_eq!(probe(&pushed), golden(include_bytes!("golden/probe-1-pushed.json")));
+        assert_eq!(written(&pushed), golden(include_bytes!("golden/probe-1-pushed.json")));
         let pushed = StoredRevision { pushed_by, ..stored_revision() };
-        assert_eq!(revision(&pushed), golden(include_bytes!("golden/revision-1-pushed.json")));
+        assert_eq!(written(&pushed), golden(include_bytes!("golden/revision-1-pushed.json")));
         let explained = StoredRevision { message: Some("ports of the new resolver".to_owned()), ..pushed };
-        assert_eq!(revision(&explained), golden(include_bytes!("golden/revision-1-message.json")));
+        assert_eq!(written(&explained), golden(include_bytes!("golden/revision-1-message.json")));
     }
 }

@@ -9,17 +9,20 @@ use twinprobe_ebpf_common::{Origin, ProbeCost};
 use twinprobe_kernel::Deployment;
 
 /// The stored state of a probe: its configuration, and the deployment that runs it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StoredProbe {
     pub revision: u64,
     /// The time when the probe was first deployed, RFC 3339.
     pub created: String,
     /// The id that the probe got when it was created; `None` if its file can't be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
     /// The sender of the configuration; `None` if a version that did not ask has written the file.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub pushed_by: Option<String>,
     pub config: ConfigDocument,
     /// The lease of a probe that is to be removed at its end; `None` if the probe has no end.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<StoredLease>,
     /// `None` for a probe that was never deployed by this version.
     pub running: Option<StoredDeployment>,
@@ -58,13 +61,15 @@ pub struct StoredDeployment {
 }
 
 /// A configuration that a probe has or had.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StoredRevision {
     /// The time when the configuration was deployed, RFC 3339.
     pub created: String,
     /// The sender of the configuration, as in [`StoredProbe`].
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub pushed_by: Option<String>,
     /// The sender's reason for the configuration, if there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     pub config: ConfigDocument,
 }

@@ -4,14 +4,19 @@
 use std::panic::resume_unwind;
 use std::thread;
 
+use rustix::thread::sched_getcpu;
+
 use crate::load::deadline::Deadline;
+use crate::sys::cpus;
 
 /// Does the work for each twin, for the second one on a thread with the same limit as this one. If both fail, the error is
 /// the first twin's.
 pub fn both<T: Send, E: Send>(work: impl Fn(usize) -> Result<T, E> + Sync) -> Result<[T; 2], E> {
-    let (work, limit) = (&work, Deadline::of_this_thread());
+    let (work, limit, taken) = (&work, Deadline::of_this_thread(), sched_getcpu());
     thread::scope(|scope| {
         let beside = move || {
+            // The scheduler starts a thread on its maker's CPU, and moves it after milliseconds only.
+            cpus::leave(taken);
             // Without a limit of its own the thread does nothing: its work could last for ever.
             let _limit = limit.map(Deadline::until).transpose().ok()?;
             Some(work(1))

@@ -51,8 +51,9 @@ impl<'a> Draft<'a> {
         let counters = losses::requests(defined, &all, &code, on_replace);
         sources.extend(counters.iter().map(|counter| losses::source(defined, counter)));
         metrics.extend(counters);
+        // The maps are sorted by their names.
         let names: Vec<&str> = defined.maps.keys().map(String::as_str).collect();
-        let number = |name: &str| names.iter().position(|known| *known == name);
+        let number = |name: &str| names.binary_search(&name).ok();
         let maps = defined.maps.iter().map(|(name, spec)| MapPlan {
             name: name.clone(),
             shape: MapShape::new(&defined.btf, name, spec),

@@ -142,6 +142,10 @@ struct Nodes {
     of: Vec<Vec<usize>>,
     /// The maps of each number: direction and index.
     maps: Vec<Vec<(usize, usize)>>,
+    /// The initial inner maps of each map.
+    inner: Vec<BTreeSet<usize>>,
+    /// The maps that hold each map from the start.
+    outer: Vec<BTreeSet<usize>>,
 }
 
 impl Nodes {
@@ -154,7 +158,8 @@ impl Nodes {
                         && drafts[other].maps[index].common
                         && drafts[other].maps[index].name == map.name
                 };
-                let known = maps.iter().position(|maps| map.common && maps.iter().any(is_it));
+                let known =
+                    if map.common { maps.iter().position(|maps| maps.iter().any(is_it)) } else { None };
                 let node = known.unwrap_or(maps.len());
                 if known.is_none() {
                     maps.push(Vec::new());
@@ -162,28 +167,18 @@ impl Nodes {
                 maps[node].push((direction, index));
                 node
             };
-            of.push(draft.maps.iter().enumerate().map(node).collect());
+            of.push(draft.maps.iter().enumerate().map(node).collect::<Vec<usize>>());
         }
-        Self { of, maps }
-    }
-
-    /// The maps that are initial inner maps of this map, or that hold this map.
-    fn neighbours(&self, drafts: &[Draft<'_>], node: usize) -> Vec<usize> {
-        let of = |&(direction, map): &(usize, usize)| {
-            let maps = &drafts[direction].maps;
-            let near = (0..maps.len()).filter(move |&other| maps[map].holds(other) || maps[other].holds(map));
-            near.map(move |other| self.of[direction][other])
-        };
-        self.maps[node].iter().flat_map(of).collect()
-    }
-
-    /// Tells whether a map is an initial inner map of another one.
-    fn holds(&self, drafts: &[Draft<'_>], outer: usize, inner: usize) -> bool {
-        let holds = |&(direction, map): &(usize, usize)| {
-            let slots = &drafts[direction].maps[map].slots;
-            slots.values().any(|held| self.of[direction][*held] == inner)
-        };
-        self.maps[outer].iter().any(holds)
+        let [mut inner, mut outer] = [(); 2].map(|()| vec![BTreeSet::new(); maps.len()]);
+        for (draft, of) in drafts.iter().zip(&of) {
+            for (map, &holder) in draft.maps.iter().zip(of) {
+                for &held in map.slots.values() {
+                    inner[holder].insert(of[held]);
+                    outer[of[held]].insert(holder);
+                }
+            }
+        }
+        Self { of, maps, inner, outer }
     }
 
     /// Every metric with the number of its map.
@@ -203,7 +198,7 @@ fn set_private(drafts: &mut [Draft<'_>], nodes: &Nodes) {
     while let Some(node) = todo.pop() {
         for &(direction, map) in &nodes.maps[node] {
             if !std::mem::replace(&mut drafts[direction].maps[map].private, true) {
-                todo.extend(nodes.neighbours(drafts, node));
+                todo.extend(nodes.inner[node].iter().chain(&nodes.outer[node]));
             }
         }
     }
@@ -212,11 +207,18 @@ fn set_private(drafts: &mut [Draft<'_>], nodes: &Nodes) {
 /// Decides for each map whether a replacement keeps its content: only if all metrics that read the map ask for that. A
 /// map in a map of maps is read through the outer map, and begins anew together with the outer map.
 fn set_on_replace(drafts: &mut [Draft<'_>], nodes: &Nodes) {
-    for node in 0..nodes.maps.len() {
-        let readers = nodes.readers(drafts).filter(|(_, of)| *of == node || nodes.holds(drafts, *of, node));
-        let wishes = readers.map(|(request, _)| request.on_replace);
-        if let Some(wish) = wishes.reduce(|all, one| if all == OnReplace::Carry { one } else { all }) {
-            for &(direction, map) in &nodes.maps[node] {
+    let mut wishes = vec![None; nodes.maps.len()];
+    for (request, node) in nodes.readers(drafts) {
+        for &read in nodes.inner[node].iter().chain([&node]) {
+            let wish = &mut wishes[read];
+            if !matches!(wish, Some(OnReplace::Reset)) {
+                *wish = Some(request.on_replace);
+            }
+        }
+    }
+    for (maps, wish) in nodes.maps.iter().zip(wishes) {
+        for &(direction, map) in maps {
+            if let Some(wish) = wish {
                 drafts[direction].maps[map].on_replace = wish;
             }
         }
@@ -226,7 +228,7 @@ fn set_on_replace(drafts: &mut [Draft<'_>], nodes: &Nodes) {
 /// Reports metrics that can't go together: a private map has to be private for every metric that reads it, no map may be
 /// read both directly and through a map of maps, and a stream of events has one metric.
 fn check_together(drafts: &mut [Draft<'_>], nodes: &Nodes) {
-    let outer: BTreeSet<usize> = nodes.readers(drafts).map(|(_, node)| node).collect();
+    let read: BTreeSet<usize> = nodes.readers(drafts).map(|(_, node)| node).collect();
     let mut streams = BTreeMap::new();
     for direction in 0..drafts.len() {
         let (draft, mut findings) = (&drafts[direction], Vec::new());
@@ -248,8 +250,8 @@ fn check_together(drafts: &mut [Draft<'_>], nodes: &Nodes) {
         }
         for (request, map) in draft.readers() {
             let node = nodes.of[direction][map];
-            for outer in outer.iter().filter(|outer| nodes.holds(drafts, **outer, node)) {
-                let (of, index) = nodes.maps[*outer][0];
+            for &outer in nodes.outer[node].intersection(&read) {
+                let (of, index) = nodes.maps[outer][0];
                 let outer = &drafts[of].maps[index].name;
                 let message = format!("map {} is already read as part of map {outer}", request.map);
                 findings.push(request.finding("map", message));

@@ -75,6 +75,14 @@ pub fn move_to(cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
+/// Keeps this thread off `cpu` from now on. Without another CPU the thread stays.
+pub fn leave(cpu: usize) {
+    let Ok(mut set) = sched_getaffinity(None) else { return };
+    set.unset(cpu);
+    // The kernel refuses an empty set.
+    let _ = sched_setaffinity(None, &set);
+}
+
 /// Keeps this thread on the first of the CPUs that it may run on, so that a program always counts on the same one.
 pub fn stay_on_one_cpu() -> Result<(), KernelError> {
     let stay = || {

@@ -1,5 +1,5 @@
-//! The trials of programs that were tried before. What a trial finds follows from the program, its hook and verdict, and
-//! its maps alone, so that a known source is not tried again.
+//! The trials of programs that were tried before. What a trial finds follows from the object, the function in it, its hook
+//! and its verdict alone, so that a known source is not tried again.
 
 use std::collections::VecDeque;
 
@@ -20,9 +20,9 @@ pub struct Key([u8; 32]);
 pub struct Trials(Mutex<VecDeque<(Key, DirectionCost)>>);
 
 impl Key {
-    /// The plan says which function of the object `elf` runs, where, and with which maps.
+    /// The plan says which function of the object `elf` runs, and where. The object defines the maps.
     pub fn new(plan: &DirectionPlan, elf: &[u8]) -> Self {
-        let planned = format!("{:?}", (&plan.attach, &plan.entry, &plan.maps));
+        let planned = format!("{:?}", (&plan.attach, &plan.entry));
         let mut digest = Sha256::new();
         for part in [planned.as_bytes(), elf] {
             digest.update(part.len().to_ne_bytes());
