@@ -4,7 +4,7 @@
 use std::panic::resume_unwind;
 use std::thread;
 
-use rustix::thread::sched_getcpu;
+use rustix::thread::{gettid, sched_getcpu};
 
 use crate::load::deadline::Deadline;
 use crate::sys::cpus;
@@ -16,7 +16,7 @@ pub fn both<T: Send, E: Send>(work: impl Fn(usize) -> Result<T, E> + Sync) -> Re
     thread::scope(|scope| {
         let beside = move || {
             // The scheduler starts a thread on its maker's CPU, and moves it after milliseconds only.
-            cpus::leave(taken);
+            cpus::keep_off(gettid(), taken);
             // Without a limit of its own the thread does nothing: its work could last for ever.
             let _limit = limit.map(Deadline::until).transpose().ok()?;
             Some(work(1))

@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::OnceLock;
 
+use rustix::process::{Pid, getpid};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::sys::call::KernelError;
@@ -75,12 +76,13 @@ pub fn move_to(cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Keeps this thread off `cpu` from now on. Without another CPU the thread stays.
-pub fn leave(cpu: usize) {
-    let Ok(mut set) = sched_getaffinity(None) else { return };
+/// Keeps a thread of this process off `cpu` until its CPUs are chosen anew. Without another CPU nothing changes.
+pub fn keep_off(thread: Pid, cpu: usize) {
+    // The process may run where its main thread may.
+    let Ok(mut set) = sched_getaffinity(Some(getpid())) else { return };
     set.unset(cpu);
     // The kernel refuses an empty set.
-    let _ = sched_setaffinity(None, &set);
+    let _ = sched_setaffinity(Some(thread), &set);
 }
 
 /// Keeps this thread on the first of the CPUs that it may run on, so that a program always counts on the same one.

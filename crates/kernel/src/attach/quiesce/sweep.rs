@@ -3,8 +3,8 @@
 //! XDP and TC programs run with softirqs disabled, so a CPU that has run another thread since the flip has left them. The
 //! switch to that thread is a full memory barrier on every architecture: what they wrote is seen, and programs that begin
 //! later see the flip. The CPU that runs the thread when it is asked needs no visit: who asked has held the same lock
-//! after the flip. Nor does the CPU on which who asked was after the flip, if nobody else has asked: so on two CPUs the
-//! thread stays on one while who asks stays on the other. A sweep takes tens of microseconds on an idle machine. The method
+//! after the flip. Nor does the CPU on which who asked was after the flip, if nobody else has asked: so on two CPUs it is
+//! enough that the thread is woken on the other one. A sweep takes tens of microseconds on an idle machine. The method
 //! is not valid where softirqs are preemptible (PREEMPT_RT).
 
 use std::io;

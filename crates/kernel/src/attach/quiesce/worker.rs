@@ -1,18 +1,28 @@
 //! Threads, one for each method, so that a delayed method delays nobody whom another method can serve.
 
 use std::collections::BTreeMap;
+use std::hint::spin_loop;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-use parking_lot::{Condvar, Mutex};
-use rustix::thread::sched_getcpu;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use rustix::process::Pid;
+use rustix::thread::{gettid, sched_getcpu};
 
 use crate::attach::quiesce::method::{MethodReport, PATIENCE, QuiesceMethod, Way};
 use crate::attach::quiesce::sweep;
+use crate::sys::cpus;
 
 /// The shortest time between two log messages that a method is late.
 const SAID_EVERY: Duration = Duration::from_secs(60);
+
+/// The time for which a caller looks for the end of a grace period before it sleeps. To sleep and to be woken takes more
+/// processor time than a sweep of two CPUs.
+const SOON: Duration = Duration::from_micros(100);
+/// The number of callers that sleep at once after one that has looked in vain: the machine is busy.
+const SLEEPERS: u32 = 8;
 
 /// The available methods, in the order of preference, and the grace periods that callers wait for.
 #[derive(Debug)]
@@ -20,6 +30,8 @@ pub struct Workers {
     state: Mutex<State>,
     /// The condition that callers wait for: a grace period is over, or has failed.
     over: Condvar,
+    /// The number of grace periods that were over or have failed, of all methods.
+    ended: AtomicU64,
     /// The condition that each method's thread waits for: a caller asks. A wake-up of all threads would take more
     /// processor time than a sweep.
     asked: Vec<Condvar>,
@@ -32,6 +44,10 @@ struct State {
     reports: Vec<MethodReport>,
     /// The time of the last log message about a late method, by the method's name.
     said: BTreeMap<&'static str, Instant>,
+    /// True while a caller looks for the end of a grace period. A second one could keep the sweep from its CPU.
+    looking: bool,
+    /// The number of callers that are to sleep at once.
+    sleepers: u32,
     ended: bool,
 }
 
@@ -39,6 +55,8 @@ struct State {
 #[derive(Debug)]
 struct Worker {
     method: QuiesceMethod,
+    /// The method's thread; `None` until it runs.
+    thread: Option<Pid>,
     /// The number of the last grace period that a caller wants, of the last that has begun, and of the last that is
     /// over.
     wanted: u64,
@@ -55,7 +73,8 @@ struct Worker {
 
 impl Worker {
     const fn new(method: QuiesceMethod) -> Self {
-        Self { method, wanted: 0, begun: 0, over: 0, asking: 0, asked_on: 0, failed: None, late: false }
+        let (wanted, begun, over, asking, asked_on) = (0, 0, 0, 0, 0);
+        Self { method, thread: None, wanted, begun, over, asking, asked_on, failed: None, late: false }
     }
 
     /// Returns the number of the next grace period to begin, which serves everybody who asks before.
@@ -63,6 +82,10 @@ impl Worker {
         self.wanted = self.begun + 1;
         if self.asking == 0 {
             self.asked_on = sched_getcpu();
+            if let (QuiesceMethod::Sweep, Some(thread)) = (self.method, self.thread) {
+                // To be woken on another CPU takes the thread less time than to move there.
+                cpus::keep_off(thread, self.asked_on);
+            }
         }
         self.asking += 1;
         self.wanted
@@ -113,9 +136,11 @@ impl Workers {
     pub fn start(ways: Vec<(QuiesceMethod, Way)>, reports: Vec<MethodReport>) -> io::Result<Arc<Self>> {
         let in_use = ways.first().map_or(QuiesceMethod::None, |(method, _)| *method);
         let workers = ways.iter().map(|(method, _)| Worker::new(*method)).collect();
-        let state = State { workers, in_use, reports, said: BTreeMap::new(), ended: false };
+        let said = BTreeMap::new();
+        let state = State { workers, in_use, reports, said, looking: false, sleepers: 0, ended: false };
         let asked = ways.iter().map(|_| Condvar::new()).collect();
-        let workers = Arc::new(Self { state: Mutex::new(state), over: Condvar::new(), asked });
+        let (state, over, ended) = (Mutex::new(state), Condvar::new(), AtomicU64::new(0));
+        let workers = Arc::new(Self { state, over, ended, asked });
         for (index, (method, way)) in ways.into_iter().enumerate() {
             let of_thread = Arc::clone(&workers);
             let thread = thread::Builder::new().name(format!("quiesce-{}", method.name()));
@@ -154,6 +179,7 @@ impl Workers {
     /// Waits until one of the methods has waited for a grace period that began after the call. The methods are asked
     /// one after the other, each once those before it have failed or are late.
     pub fn wait(&self, deadline: Instant) -> io::Result<()> {
+        let begun = Instant::now();
         let mut state = self.state.lock();
         let mut asked: Vec<u64> = Vec::new();
         let mut patience = Instant::now();
@@ -195,13 +221,40 @@ impl Workers {
                     patience = deadline;
                 }
             }
+            if self.ends_soon(&mut state, begun) {
+                continue;
+            }
             let left = patience.min(deadline).saturating_duration_since(Instant::now());
             self.over.wait_for(&mut state, left);
         }
     }
 
+    /// Looks for the end of a grace period for a while, unless somebody looks already, or has looked in vain lately.
+    /// Returns true if one has ended.
+    fn ends_soon(&self, state: &mut MutexGuard<'_, State>, begun: Instant) -> bool {
+        if state.looking || begun.elapsed() >= SOON {
+            return false;
+        }
+        if let Some(others) = state.sleepers.checked_sub(1) {
+            state.sleepers = others;
+            return false;
+        }
+        state.looking = true;
+        let before = self.ended.load(Ordering::Relaxed);
+        let has_ended = || self.ended.load(Ordering::Relaxed) != before;
+        MutexGuard::unlocked(state, || {
+            while !has_ended() && begun.elapsed() < SOON {
+                spin_loop();
+            }
+        });
+        state.looking = false;
+        state.sleepers = if has_ended() { 0 } else { SLEEPERS };
+        has_ended()
+    }
+
     fn serve(&self, index: usize, way: &Way) {
         let mut state = self.state.lock();
+        state.workers[index].thread = Some(gettid());
         while !state.ended {
             let worker = &mut state.workers[index];
             if worker.wanted <= worker.begun {
@@ -219,6 +272,7 @@ impl Workers {
                 Err(error) => state.workers[index].failed = Some((number, error)),
             }
             self.over.notify_all();
+            self.ended.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
