@@ -42,15 +42,18 @@ pub fn run(bench: &Bench) -> Result<Section> {
     let mut section = Section::new(
         "Deployment (Fig. 4a)",
         "How long does it take from a source to an attached probe, and what do twins add?",
-        "PUT over the Unix socket to a daemon without other probes, until the answer: compile, prove, load, try, attach, \
-         store; each source is new to the daemon. A probe with snapshots and the same one without are deployed in turns, \
-         the latter twice, which is the null comparison; the DELETE after each is not timed. `known` is a PUT of a source \
-         that the daemon has compiled before. Programs count in at most 60 maps. `clang` and \
-         `daemon` are the processor time of the compiler and of the daemon, by the mean of these PUTs. BCC is in a process that stays, with its compiler in it, and has its turn \
-         before each three of ours: from the source to a program attached at XDP, compiled and loaded once or twice. A deployment of ours that is \
-         not counted follows it, since the first one after BCC meets cold caches and a kernel that is still freeing BCC's programs. Medians \
-         with intervals of 95 % (bootstrap).",
+        "PUT over the Unix socket until the answer, each source new to the daemon (compile, prove, load, try, \
+         attach, store): a probe with snapshots and the same one without, in turns, the latter twice, which is the \
+         null comparison. BCC has its turn before each three of ours, from the source to a program attached at XDP, \
+         compiled and loaded once or twice. Medians with intervals of 95 % (bootstrap).",
     );
+    section.details =
+        "The daemon has no other probes. The DELETE after each PUT is not timed. `known` is a PUT of a source that \
+         the daemon has compiled before. Programs count in at most 60 maps. `clang` and `daemon` are the processor \
+         time of the compiler and of the daemon, by the mean of these PUTs. BCC is in a process that stays, with its \
+         compiler in it. A deployment of ours that is not counted follows it, since the first one after BCC meets \
+         cold caches and a kernel that is still freeing BCC's programs."
+        .to_owned();
     let site = Site::new(bench)?;
     let daemon = site.daemon(&[])?;
     let mut bcc = Bcc::deployer(site.topology.monitor(), "mon0")?;

@@ -47,16 +47,20 @@ pub fn run(bench: &Bench) -> Result<Section> {
         "Dispatcher",
         "What does it cost that probes share a hook and can be flipped?",
         format!(
-            "`BPF_PROG_TEST_RUN` on one 60-byte frame, {repeat} runs at a time, of what the kernel has attached at the interface \
-             (the dispatcher with all probes behind it), and of the same program loaded by itself, as it would be attached \
-             directly (`bare`): in turns, the latter twice, which is the null comparison; twins are flipped between \
-             rounds. Nanoseconds of the thread's processor time per run, which include the loop around the program. `added` is \
-             the difference within each round; `each further` is that of a chain less that of one probe, by the number of \
-             further probes, and so includes their programs, while that of an empty program is less than 1 ns. `prog-array` is \
-             what a chain adds in which each program calls the next one by an index that it reads from a map, as frameworks \
-             without a dispatcher have it, and `libxdp` what its dispatcher adds (`xdp-loader`, up to {MOST} programs), each \
-             compared with `bare` in the same way. Medians with intervals of 95 % (bootstrap).",
+            "`BPF_PROG_TEST_RUN` on one 60-byte frame, {repeat} runs at a time, of what the kernel has attached at \
+             the interface (the dispatcher with all probes behind it), and of the same program loaded by itself, as \
+             it would be attached directly (`bare`): in turns, the latter twice, which is the null comparison. A \
+             prog-array and libxdp are compared with `bare` in the same way. Medians with intervals of 95 % \
+             (bootstrap)."
         ),
+    );
+    section.details = format!(
+        "Twins are flipped between rounds. Nanoseconds are of the thread's processor time per run, which include the \
+         loop around the program. `added` is the difference within each round; `each further` is that of a chain less \
+         that of one probe, by the number of further probes, and so includes their programs, while that of an empty \
+         program is less than 1 ns. `prog-array` is what a chain adds in which each program calls the next one by an \
+         index that it reads from a map, as frameworks without a dispatcher have it, and `libxdp` what its dispatcher \
+         adds (`xdp-loader`, up to {MOST} programs)."
     );
     section.generator = Some("none: the kernel runs the programs on a frame (`BPF_PROG_TEST_RUN`)".into());
     let mut table = Table::new(&[

@@ -43,16 +43,20 @@ pub fn run(bench: &Bench) -> Result<Section> {
     let mut section = Section::new(
         "Windows and throughput (Fig. 4b)",
         "What do windows, read, stored and reset, cost the packets that are monitored?",
-        "The packet-counter probe at XDP, whose frames end there (enforced XDP_DROP); 60-byte SYNs of 24,832 sessions. \
-         Windows are closed by the daemon's clock (`window.interval`, aligned): flip, grace period, extraction, file, fsync, reset. A slice \
-         of time with the daemon at work is compared with the mean of the slices before and after it, in which the daemon \
-         is stopped (SIGSTOP) and so no window is closed; nothing else changes. Slices have 60 ms, and from 100 ms on 40 ms around \
-         the end of a window; the loss is then that of the slice times its share of the interval. `none` is the null \
-         comparison: the same without an interval. The *placebo* is another process that burns as much on the other CPU as the \
-         daemon needs for its windows, in place of the daemon: what it costs the packets is the machine's doing. `CPU per packet` is what a packet costs more of the processor's time, which \
-         the hypervisor's share is not in; `packets/s` is the loss by the wall clock, which it is in. All packets are in \
-         windows, each once. Medians with intervals of 95 % (bootstrap).",
+        "60-byte SYNs of 24,832 sessions end at the packet-counter probe (XDP_DROP). A slice of time with the daemon \
+         at work is compared with the mean of the slices before and after it, in which the daemon is stopped \
+         (SIGSTOP) and so closes no window. `none` is the null comparison: the same without an interval. The \
+         *placebo* is another process that burns as much instead. Medians with intervals of 95 % (bootstrap).",
     );
+    section.details =
+        "The probe is at XDP with an enforced verdict. Windows are closed by the daemon's clock (`window.interval`, \
+         aligned): flip, grace period, extraction, file, fsync, reset. Nothing else changes from slice to slice. \
+         Slices have 60 ms, and from 100 ms on 40 ms around the end of a window; the loss is then that of the slice \
+         times its share of the interval. The placebo burns on the other CPU as much as the daemon needs for its \
+         windows: what it costs the packets is the machine's doing. `CPU per packet` is what a packet costs more of \
+         the processor's time, which the hypervisor's share is not in; `packets/s` is the loss by the wall clock, \
+         which it is in. All packets are in windows, each once."
+        .to_owned();
     section.generator =
         Some("the generator of the tests (`traffic`), in a single call into the kernel, on CPU 0".into());
     let mut table = Table::new(&[
