@@ -1,5 +1,7 @@
 //! The dispatcher: what it adds to a packet's time beyond that of the probes' programs.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context as _, Result, ensure};
 use aya::Ebpf;
 use aya::maps::{Array, ProgramArray};
@@ -81,6 +83,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
     let site = Site::new(bench)?;
     let daemon = site.daemon(&[])?;
     let (mut panels, mut firsts, mut furthers, mut peers) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut reasons = BTreeSet::new();
     for hook in ["xdp", "tc"] {
         let mut curves = Vec::new();
         for verdict in bench.cases(&["observe", "enforce"], &["observe"]) {
@@ -108,11 +111,15 @@ pub fn run(bench: &Bench) -> Result<Section> {
                     };
                     points.push((length as f64, Estimate::of(&compared.other)));
                     arrays.push((length as f64, Estimate::of(&array.other)));
-                    if let Ok(peer) = &peer {
-                        libxdp.push((length as f64, Estimate::of(&peer.other)));
-                        if length == 1 || length == 8 {
-                            peers.push(format!("{}, {length}: {:.1}", chain.name(), peer.difference().value));
+                    match &peer {
+                        Ok(peer) => {
+                            libxdp.push((length as f64, Estimate::of(&peer.other)));
+                            if length == 1 || length == 8 {
+                                let added = peer.difference().value;
+                                peers.push(format!("{}, {length}: {added:.1}", chain.name()));
+                            }
                         }
+                        Err(reason) => _ = reasons.insert(*reason),
                     }
                     if length == 1 {
                         firsts.push(format!("{hook} {verdict} {}: {:.1}", chain.name(), added.value));
@@ -170,11 +177,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
             claim: "one probe behind the dispatcher against attached directly",
             paper: "goal <= +1 ns",
             ours: format!("{} ns", firsts.join("; ")),
-            peers: if peers.is_empty() {
-                "libxdp: not here".into()
-            } else {
-                format!("libxdp, programs: {} ns", peers.join("; "))
-            },
+            peers: libxdp::claim(&peers, &reasons),
         },
         Claim {
             claim: "each further probe",
